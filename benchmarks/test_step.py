@@ -11,7 +11,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from simulator.api import load_machine
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu import Gpu
 from simulator.devices.predict import kernel_cost, operator_costs
 from simulator.places import Places
 from simulator.questions.options import StepOptions

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from reports.colours import ACTIVITIES
 from simulator.results.training import TrainingResult
 from simulator.training.exchange import STREAM, CollectiveLabel
-from simulator.training.pipeline import ChunkRun
+from simulator.training.worker import ChunkRun
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from simulator.constants import DEFAULT, Constants
-from simulator.devices.cpu.cpu import Cpu, cpu_from_part
-from simulator.devices.gpu.gpu import Gpu, gpu_from_part
+from simulator.devices.cpu import Cpu, cpu_from_part
+from simulator.devices.gpu import Gpu, gpu_from_part
 from simulator.devices.predict import Device
 from simulator.errors import InputError, nearest, refused
 from simulator.kept import Kept

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.constants import Constants
-from simulator.devices.gpu.gpu import Gpu, gpu_from_part
+from simulator.devices.gpu import Gpu, gpu_from_part
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import GpuPart
 from validate.tables.names import gpu_names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from simulator.workload.collective import Collective, bus_factor
+from simulator.workload import Collective, bus_factor
 
 _PROGRAMS = {
     "all-reduce": "all_reduce",

@@ -10,7 +10,7 @@ from typing import cast
 
 from simulator.api import Session
 from simulator.errors import InputError
-from simulator.workload.collective import Collective
+from simulator.workload import Collective
 from tests.nccl_logs import as_log
 from validate.check.check import check_log
 from validate.importing.nccl_tests import read_nccl_tests

@@ -19,7 +19,7 @@ from simulator.results.training import TrainingResult
 from simulator.spelling import word_of
 from simulator.step.changes import possible_changes
 from simulator.step.memory import MemoryNeed
-from simulator.training.divide import divided
+from simulator.training import divided
 from simulator.training.memory import device_memory
 from simulator.workload.network import Network
 

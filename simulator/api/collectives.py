@@ -16,7 +16,7 @@ from simulator.errors import InputError
 from simulator.network.machine import Machine
 from simulator.plan.plan import Perturbation, merge
 from simulator.results.result import Result, make_result
-from simulator.workload.collective import Collective
+from simulator.workload import Collective
 
 __all__ = [
     "ALPHA_S",

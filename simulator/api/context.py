@@ -142,7 +142,7 @@ class Context(ABC):
 
     def last_cache_bytes(self, where: Where, name: str | None = None) -> float:
         """Return the bytes of the last-level cache of the device *name*, 0 if it has none; raises InputError."""
-        from simulator.devices.gpu.gpu import Gpu
+        from simulator.devices.gpu import Gpu
 
         device = self.device(where, name)
         if isinstance(device, Gpu):

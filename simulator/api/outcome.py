@@ -9,7 +9,7 @@ from simulator.devices.predict import Device
 from simulator.questions.step import StepQuestion
 from simulator.step.issue import launches_of
 from simulator.step.memory import MemoryNeed, Shares, memory_need
-from simulator.training.divide import divided
+from simulator.training import divided
 from simulator.training.memory import most_needed
 from simulator.training.plan import contend
 from simulator.training.stragglers import slowest_of

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from simulator.api.context import refuse_passing
 from simulator.collectives.bundle import ConcurrentGroups
 from simulator.collectives.request import Strategy
-from simulator.devices.issuing import ContentionCosts
+from simulator.devices.dispatch import ContentionCosts
 from simulator.engine.executor import alone, execute
 from simulator.engine.timeline import Timeline
 from simulator.errors import refused
@@ -24,7 +24,7 @@ from simulator.training.placement import Placement
 from simulator.training.plan import SharedStep
 from simulator.training.roles import Role
 from simulator.training.stragglers import check_stragglers, straggler_pace
-from simulator.workload.collective import Collective
+from simulator.workload import Collective
 from simulator.workload.network import Network, network_key
 from simulator.workload.precision import ELEMENT_BYTES
 from simulator.workload.split.experts import expert_parameters

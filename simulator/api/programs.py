@@ -20,7 +20,7 @@ from simulator.questions.program import ProgramQuestion
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import TODAY
 from simulator.results.program import ProgramResult, make_program_result
-from simulator.workload.collective import Collective
+from simulator.workload import Collective
 from simulator.workload.network import Network
 
 

@@ -18,10 +18,10 @@ from simulator.results.step import make_step_result
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import DeviceMemory
 from simulator.spelling import mention
-from simulator.training.alone import alone_rate, alone_s_of
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.memory import device_memory
 from simulator.training.plan import SharedStep
+from simulator.training.roles import alone_rate, alone_s_of
 from simulator.training.servers import pace_in, plan_servers
 from simulator.training.teams import NodeTeam, servers_of, teams_of
 

@@ -17,7 +17,7 @@ from simulator.questions.collective import SENDING, Algorithm, CollectiveQuestio
 from simulator.records import dataclass, replace
 from simulator.topology.parts import NicPart
 from simulator.topology.topology import Topology
-from simulator.workload.collective import Collective
+from simulator.workload import Collective
 
 _ALGORITHMS: Mapping[str, Algorithm] = {
     "ring": "ring",

@@ -27,13 +27,11 @@ from simulator.results.training import TrainingResult
 from simulator.spelling import mention
 from simulator.step.issue import launches_of
 from simulator.step.memory import MemoryNeed, Shares, memory_need
-from simulator.training.alone import alone_rate, alone_s_of
 from simulator.training.division import divide
 from simulator.training.memory import device_memory
-from simulator.training.micro_batches import Batches, periods_s
+from simulator.training.micro_batches import Batches, in_flight, periods_s
 from simulator.training.plan import PROGRAM, SharedStep, contend, plan_alone, plan_step
-from simulator.training.roles import Role, alike_roles, roles_of
-from simulator.training.schedules import in_flight
+from simulator.training.roles import Role, alike_roles, alone_rate, alone_s_of, roles_of
 from simulator.training.stragglers import check_stragglers, straggler_pace
 from simulator.workload.network import Network
 

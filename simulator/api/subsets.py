@@ -12,7 +12,7 @@ from simulator.network.symmetry import Symmetry
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
-from simulator.training.alone import alone_s_of
+from simulator.training.roles import alone_s_of
 from simulator.workload.precision import ELEMENT_BYTES
 
 _MOST_KINDS = ((16, 48), (64, 12), (10**9, 4))  # GPUs of the machine up to, kinds of sets tried at most

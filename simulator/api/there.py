@@ -9,7 +9,7 @@ from typing import Any
 
 from simulator.api.collectives import chosen_gpus
 from simulator.api.context import Context
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.questions.checks import refuse_all
 from simulator.questions.options import USUAL, StepOptions

@@ -80,7 +80,7 @@ _NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
     "precisions": later("simulator.questions.options:POLICIES"),
     "optimizers": later("simulator.questions.options:OPTIMIZERS"),
     "modes": later("simulator.questions.options:MODES"),
-    "collectives": later("simulator.workload.collective:COLLECTIVES"),
+    "collectives": later("simulator.workload:COLLECTIVES"),
 }
 
 

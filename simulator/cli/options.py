@@ -23,7 +23,7 @@ from simulator.questions.checks import From, field_rules, out_of
 from simulator.questions.where import NCCL_TODAY, Month, Neighbour, SlowLink, month_of
 from simulator.spelling import mention, option_of
 from simulator.units import parse_quantity
-from simulator.workload.collective import COLLECTIVES, Collective
+from simulator.workload import COLLECTIVES, Collective
 from simulator.workload.precision import precision_named
 
 _ASYNC = "async"

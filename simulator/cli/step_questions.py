@@ -23,7 +23,7 @@ from simulator.cli.options import (
     refuse,
 )
 from simulator.cli.written import OPTIONS, OVERLAP, CommandOptions
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu import Gpu
 from simulator.errors import Fault, InputError, nearest, one_line, refused
 from simulator.network.machine import Machine
 from simulator.questions.checks import MOST, WITHOUT_NCCL, From, changed, in_ways, refuse_all

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from simulator.cli.table import Column, changed_lines, fact_lines, outside_lines, table_lines, table_of
 from simulator.console.style import Style
 from simulator.questions.where import month_words
+from simulator.results import Fact
 from simulator.results.alternatives import Alternative
 from simulator.results.columns import percent, rate_words
 from simulator.results.ran import KindTime, LayerTime
@@ -17,7 +18,6 @@ from simulator.results.step import StepResult
 from simulator.results.step_view import step_view
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import DeviceMemory
-from simulator.results.view import Fact
 from simulator.results.words import (
     INPUT_WORDS,
     MODE_WORDS,

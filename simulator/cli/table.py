@@ -12,9 +12,9 @@ from itertools import zip_longest
 
 from simulator.console.style import Style, fold, longest_word
 from simulator.records import dataclass
+from simulator.results import Fact
 from simulator.results.changed import ChangeEffect
 from simulator.results.confidence import Confidence
-from simulator.results.view import Fact
 
 _LEAST_TEXT = 20  # characters to which a text column may be narrowed
 _GAP = 2

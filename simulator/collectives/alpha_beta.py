@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from simulator.collectives.communicator import Communicator
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
-from simulator.workload.collective import Collective
+from simulator.workload import Collective
 
 # One message between two GPUs, launch included: a round number, not fitted.
 ALPHA_S = 2e-6

@@ -15,7 +15,7 @@ from simulator.plan.alike import Alike
 from simulator.plan.plan import Flow, Fragment, Plan, merge
 from simulator.records import dataclass, field
 from simulator.topology.parts import GpuPart
-from simulator.workload.collective import Collective
+from simulator.workload import Collective
 
 
 class GpuLoads:
@@ -133,7 +133,7 @@ class ConcurrentGroups:
 
         The same arguments give the same object each time.
 
-        *op*, *size_bytes*: as in nccl-tests (:mod:`simulator.workload.collective`).
+        *op*, *size_bytes*: as in nccl-tests (:mod:`simulator.workload`).
         *loads_on*: the GPUs whose multiprocessors and memory the collective occupies, each with the bytes of memory
         traffic for a byte that crosses its ports; links are always loaded.
 

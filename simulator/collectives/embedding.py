@@ -11,7 +11,7 @@ from simulator.collectives.lower import estimate_s, overlapped_cost
 from simulator.collectives.request import Request
 from simulator.collectives.search.rings import FoundRing, find_rings
 from simulator.network.route import Route
-from simulator.workload.collective import Collective
+from simulator.workload import Collective
 
 _IMPROVED_UP_TO = 16  # ranks per machine
 _ALL_STARTS_UP_TO = 8

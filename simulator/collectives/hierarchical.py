@@ -27,7 +27,7 @@ from simulator.plan.alike import PairGroup
 from simulator.plan.flow import FlowData, Region, block, joined_regions
 from simulator.plan.plan import Activity, Flow, Plan, PlanBuilder, in_step
 from simulator.records import dataclass, field, replace
-from simulator.workload.collective import Collective
+from simulator.workload import Collective
 
 # The collectives inside, between, and inside machines again; "" is none.  Scatter and gather: root's machine only.
 PHASES: dict[Collective, tuple[str, Collective, str]] = {

@@ -27,7 +27,7 @@ from simulator.plan.flow import FlowData, block
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 from simulator.records import dataclass, replace
 from simulator.spelling import mention
-from simulator.workload.collective import Collective
+from simulator.workload import Collective
 
 OWN, WORKERS = "own", "workers"
 

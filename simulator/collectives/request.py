@@ -12,7 +12,7 @@ from simulator.plan.plan import Plan, PlanBuilder
 from simulator.records import dataclass, field
 from simulator.spelling import mention, spelt
 from simulator.topology.parts import GpuPart
-from simulator.workload.collective import Collective
+from simulator.workload import Collective
 
 # The most ranks that are simulated, by how many flows each rank has at once.  Keeps a run to seconds and 500 MB.
 MAX_RANKS = {"one": 16_384, "two": 8_192, "many": 4_096}
@@ -50,7 +50,7 @@ def refuse_too_many(request: Request) -> None:
 class Request:
     """A collective of a group of ranks, to be planned.
 
-    ``root`` is a rank.  ``size_bytes`` is nccl-tests' size (see :mod:`simulator.workload.collective`).  ``pairs`` are
+    ``root`` is a rank.  ``size_bytes`` is nccl-tests' size (see :mod:`simulator.workload`).  ``pairs`` are
     the (source, target) ranks of a send-recv; if empty, each rank sends to the next.  ``gpus_per_process`` is the
     number of GPUs for which one host thread launches kernels.
     """

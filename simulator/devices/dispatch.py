@@ -1,4 +1,4 @@
-"""Host overhead: the time a framework takes to issue an operator.
+"""Host overhead: the time a framework takes to issue an operator, and what the way of issuing costs its kernels.
 
 In a training loop the host runs ahead of the device, so only the rate at which it issues operators matters.
 
@@ -11,8 +11,10 @@ from functools import lru_cache
 from typing import ClassVar, Literal
 
 from simulator.constants import constants
-from simulator.devices.cpu.cpu import Cpu
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.cpu import Cpu
+from simulator.devices.gpu import Gpu
+from simulator.devices.gpu.memory import MemoryCosts
+from simulator.devices.predict import Device
 from simulator.questions.options import Framework
 from simulator.records import dataclass, fields, replace
 from simulator.workload.operators import Operator, Phase
@@ -168,3 +170,40 @@ def dispatch_time(gpu: Gpu | Cpu, operator: Operator, phase: Phase) -> float:
     besides_s = getattr(costs, operator.host_constant) if operator.host_constant else 0.0
     each_s = (costs.forward_s if phase == "fwd" else costs.backward_s) + operator.host_picks(phase) * besides_s
     return operator.host_calls(phase) * each_s * gpu.calibration.dispatch
+
+
+# -- kernels by how they are issued ----------------------------------------------------
+
+
+@constants("contention")
+@dataclass(frozen=True, slots=True)
+class ContentionCosts:
+    """Constants of concurrent work; ``simulator/constants/contention.json`` explains each."""
+
+    memory_passes: float
+    filling_share: float
+
+
+@constants("issuing")
+@dataclass(frozen=True, slots=True)
+class IssuingCosts:
+    """Constants of issuing, the same for all GPUs."""
+
+    graph_saves_s: float
+    sync_cycles: float
+    sync_block_cycles: float
+
+
+def in_graph(device: Device, kernel_s: float) -> float:
+    """Return the seconds of a kernel when a captured graph launches it; *kernel_s* is its time otherwise."""
+    if isinstance(device, Cpu) or device.vendor != "nvidia":
+        return kernel_s
+    saves_s = device.constants(IssuingCosts).graph_saves_s
+    return max(kernel_s - saves_s, saves_s)
+
+
+def stays(gpu: Gpu, kernel_s: float) -> float:
+    """Return the seconds of one pass of a persistent kernel: no start, but a grid-wide barrier after each pass."""
+    costs = gpu.constants(IssuingCosts)
+    met_s = (costs.sync_cycles + gpu.sm_count * costs.sync_block_cycles) / gpu.boost_clock_Hz
+    return max(0.0, kernel_s - gpu.constants(MemoryCosts).start_s) + met_s

@@ -8,9 +8,9 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any
 
-from simulator.devices.cost import Bound, KernelCost
-from simulator.devices.cpu.cpu import Cpu
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices import Bound, KernelCost
+from simulator.devices.cpu import Cpu
+from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.rates import held
 from simulator.devices.neighbours import correction, known_share, neighbours_of
 from simulator.errors import InputError

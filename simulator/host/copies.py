@@ -13,10 +13,10 @@ memory touched first.
 from __future__ import annotations
 
 from simulator.constants import constants
-from simulator.devices.cpu.cpu import Cpu
+from simulator.devices.cpu import Cpu
 from simulator.devices.cpu.memory import bandwidth
 from simulator.devices.dispatch import cpu_call_time
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu import Gpu
 from simulator.devices.predict import kernel_cost
 from simulator.errors import InputError, nearest, one_line
 from simulator.host.answer import HostTime

@@ -8,7 +8,7 @@ which does not keep the SMs busy when blocks are small.
 from __future__ import annotations
 
 from simulator.constants import constants
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu import Gpu
 from simulator.errors import InputError
 from simulator.host.answer import HostTime
 from simulator.questions.single import AccessQuestion

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import log
 
 from simulator.constants import constants
-from simulator.devices.cpu.cpu import Cpu
+from simulator.devices.cpu import Cpu
 from simulator.devices.cpu.memory import bandwidth
 from simulator.errors import nearest, refused
 from simulator.host.disks import block_time

@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from simulator.devices.cpu.cpu import LINE_BYTES
+from simulator.devices.cpu import LINE_BYTES
 from simulator.devices.cpu.memory import own_share
 from simulator.errors import InputError, nearest
 from simulator.network.machine import Link, Machine, Node

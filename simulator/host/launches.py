@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.devices.cpu.cpu import Cpu
+from simulator.devices.cpu import Cpu
 from simulator.devices.dispatch import (
     FrontEndCosts,
     cpu_call_time,
@@ -10,8 +10,9 @@ from simulator.devices.dispatch import (
     dispatch_time,
     graph_launch_time,
     host_time,
+    in_graph,
+    stays,
 )
-from simulator.devices.issuing import in_graph, stays
 from simulator.devices.predict import Device, operator_costs
 from simulator.errors import InputError
 from simulator.host.answer import HostTime

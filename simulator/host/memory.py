@@ -6,12 +6,11 @@ data is on separate lines, each core keeps its line in its first-level cache and
 
 from __future__ import annotations
 
-from simulator.devices.cpu.cpu import LINE_BYTES, Cpu
+from simulator.devices.cpu import LINE_BYTES, Cpu
 from simulator.devices.cpu.memory import bandwidth
 from simulator.devices.cpu.passes import gather_times, start_time
-from simulator.devices.dispatch import cpu_call_time
-from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.issuing import in_graph
+from simulator.devices.dispatch import cpu_call_time, in_graph
+from simulator.devices.gpu import Gpu
 from simulator.devices.predict import Device, kernel_cost
 from simulator.errors import InputError
 from simulator.host.answer import HostTime

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from math import gcd
 
-from simulator.devices.cpu.cpu import LINE_BYTES, CoreCosts, Cpu
+from simulator.devices.cpu import LINE_BYTES, CoreCosts, Cpu
 from simulator.devices.cpu.memory import bandwidth
 from simulator.errors import InputError
 from simulator.host.answer import HostTime

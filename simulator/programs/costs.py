@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from simulator.devices.cost import KernelCost
-from simulator.devices.cpu.cpu import Cpu
-from simulator.devices.dispatch import FrontEndCosts, cpu_call_time, dispatch_time, graph_launch_time
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices import KernelCost
+from simulator.devices.cpu import Cpu
+from simulator.devices.dispatch import ContentionCosts, FrontEndCosts, cpu_call_time, dispatch_time, graph_launch_time
+from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth
-from simulator.devices.issuing import ContentionCosts
 from simulator.devices.predict import kernel_cost, steady_device
 from simulator.places import Place
 from simulator.plan.plan import Fragment, Plan

@@ -24,7 +24,7 @@ from simulator.topology.parts import Strict
 from simulator.topology.validation import validate
 from simulator.topology.yaml_source import YamlSource, parse_yaml, read_yaml
 from simulator.units import Duration, Size
-from simulator.workload.collective import COLLECTIVES
+from simulator.workload import COLLECTIVES
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 MAX_COUNT = 10**9

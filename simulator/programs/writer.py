@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from simulator.collectives.request import Unsuitable
-from simulator.devices.cpu.cpu import Cpu
+from simulator.devices.cpu import Cpu
 from simulator.devices.dispatch import FrontEndCosts
 from simulator.errors import InputError
 from simulator.host.copies import copy_plan, copy_within_s

@@ -10,7 +10,7 @@ from simulator.questions.checks import WITHOUT_NCCL, From, check, gpu_faults, is
 from simulator.questions.where import TODAY, Software, Where
 from simulator.records import dataclass
 from simulator.spelling import mention
-from simulator.workload.collective import Collective
+from simulator.workload import Collective
 
 Algorithm = Literal["tree", "ring", "nvls", "nvls_tree", "pat"]
 Protocol = Literal["LL", "LL128", "Simple"]

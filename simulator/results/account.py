@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from simulator.devices.dispatch import dispatch_time
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.rates import sustained_clock
 from simulator.devices.predict import Device, kernel_cost, steady_device
 from simulator.errors import InputError

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from simulator.records import dataclass, replace
-from simulator.results.view import Fact
+from simulator.results import Fact
 from simulator.units import format_bandwidth, format_duration
 
 Q = TypeVar("Q")

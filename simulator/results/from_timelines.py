@@ -20,10 +20,10 @@ from simulator.results.training_run import DeviceMemory
 from simulator.step.issue import LayerCollective
 from simulator.step.memory import MemoryNeed
 from simulator.training.exchange import STREAM, CollectiveLabel
-from simulator.training.pipeline import ChunkRun
 from simulator.training.plan import SharedStep
 from simulator.training.roles import MOST_ROLES, Role
 from simulator.training.stragglers import slowest_of
+from simulator.training.worker import ChunkRun
 
 if TYPE_CHECKING:
     from simulator.results.servers import ServerRun

@@ -14,8 +14,7 @@ from simulator.engine.timeline import Timeline
 from simulator.plan.plan import Activity
 from simulator.step.issue import Launch
 from simulator.training.exchange import STREAM
-from simulator.training.pipeline import ChunkRun
-from simulator.training.worker import LaunchLabel, SkippedMicroBatches
+from simulator.training.worker import ChunkRun, LaunchLabel, SkippedMicroBatches
 
 _DIGITS = 12  # decimal places of seconds: ends that agree so far are simultaneous
 

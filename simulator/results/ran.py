@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from simulator.bands import kernel_chain
 from simulator.bands.composition import ClassShare as BandPart
 from simulator.bands.composition import class_shares
-from simulator.devices.cost import Bound, KernelCost
+from simulator.devices import Bound, KernelCost
 from simulator.engine.timeline import Timeline
 from simulator.places import Place
 from simulator.plan.plan import Work
 from simulator.records import dataclass, field
 from simulator.step.issue import Launch, Part
-from simulator.training.pipeline import ChunkRun
-from simulator.training.worker import LaunchLabel, SkippedMicroBatches
+from simulator.training.worker import ChunkRun, LaunchLabel, SkippedMicroBatches
 from simulator.workload.precision import Precision
 
 

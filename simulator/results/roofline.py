@@ -11,8 +11,7 @@ from simulator.records import dataclass
 from simulator.results.step import StepResult
 from simulator.step.issue import Launch
 from simulator.topology.parts import CpuPart, GpuPart
-from simulator.training.pipeline import ChunkRun
-from simulator.training.worker import LaunchLabel
+from simulator.training.worker import ChunkRun, LaunchLabel
 from simulator.workload.network import in_any_block
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from simulator.results.streams import StreamUse
 from simulator.results.training_run import TrainingRun
 from simulator.training.exchange import STREAM
-from simulator.training.one_process import AUTOGRAD
+from simulator.training.worker import AUTOGRAD, HOST
 
 _AXES = {"tp": "tensor", "cp": "context", "ep": "expert", "etp": "expert"}
 SHARE_WORDS = {
@@ -46,7 +46,7 @@ def time_shares(result: TrainingRun) -> tuple[TimeShare, ...]:
     compute = result.streams.get(several, result.streams.get("compute", StreamUse()))
     for stream, waited_s in compute.waits_s.items():
         axis = stream.rpartition("/")[2].removesuffix(STREAM).strip()
-        if stream.endswith(("host", AUTOGRAD)):
+        if stream.endswith((HOST, AUTOGRAD)):
             name = "host"
         elif stream.endswith(STREAM):
             name = _AXES.get(axis, "data")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from simulator.bands.composition import ClassShare as BandPart
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.rates import arithmetic_rate, computes_in_fp32
 from simulator.devices.predict import Device
 from simulator.engine.timeline import Timeline
@@ -32,7 +32,7 @@ from simulator.results.ran import (
 from simulator.results.trust import Trust, format_of, trust_in
 from simulator.step.memory import MemoryNeed
 from simulator.step.precision import precision_of, product_precision
-from simulator.training.pipeline import ChunkRun
+from simulator.training.worker import ChunkRun
 from simulator.workload.backward import gradient_order, training_flop
 from simulator.workload.network import Family, Network, family_of
 from simulator.workload.precision import Precision

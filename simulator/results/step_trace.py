@@ -11,9 +11,8 @@ from simulator.plan.plan import Activity, Fragment
 from simulator.results.trace_sheet import Sheet, is_drawn
 from simulator.step.issue import Launch
 from simulator.training.exchange import STREAM, CollectiveLabel
-from simulator.training.pipeline import ChunkRun
 from simulator.training.servers import ARRIVES
-from simulator.training.worker import LaunchLabel, SkippedMicroBatches
+from simulator.training.worker import ChunkRun, LaunchLabel, SkippedMicroBatches
 
 
 def step_trace(timeline: Timeline, name: str, n_ranks: int = 1) -> str:

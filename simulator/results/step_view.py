@@ -7,6 +7,7 @@ from math import isfinite
 
 from simulator.collectives.nccl.strategy import KEPT
 from simulator.questions.nccl import VersionNote
+from simulator.results import Fact
 from simulator.results.alternatives import NOT_TRIED
 from simulator.results.columns import percent, rate_words
 from simulator.results.confidence import BAND_HEAD
@@ -14,7 +15,6 @@ from simulator.results.order import BARE
 from simulator.results.result import STAGED
 from simulator.results.step_confidence import step_confidence, step_trust
 from simulator.results.training_run import TrainingRun
-from simulator.results.view import Fact
 from simulator.results.words import FORMAT_WORDS, bound_words
 from simulator.units import format_duration, format_size
 

@@ -13,7 +13,7 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.results.order import best_of, by_time
 from simulator.results.result import Result
 from simulator.units import format_size
-from simulator.workload.collective import Collective
+from simulator.workload import Collective
 
 SWEEP_WIDTH = 119  # characters per line of the table
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from simulator.bands.composition import Band
 from simulator.records import dataclass
+from simulator.results import Fact, html_of
 from simulator.results.changed import change_fact, said
 from simulator.results.confidence import Confidence
 from simulator.results.step_confidence import step_confidence, step_trust
@@ -13,7 +14,6 @@ from simulator.results.step_document import steps_document
 from simulator.results.step_view import step_view
 from simulator.results.training_run import TrainingRun
 from simulator.results.trust import Trust
-from simulator.results.view import Fact, html_of
 from simulator.results.words import device_words
 from simulator.units import format_duration
 

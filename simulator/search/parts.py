@@ -21,12 +21,12 @@ from simulator.records import dataclass, replace
 from simulator.search.repeats import KEPT, ShortNetwork, partial_network, shortened
 from simulator.step.issue import Part, launches_of
 from simulator.step.memory import NetworkMemory, held_in
-from simulator.training.divide import divided
+from simulator.training import divided
 from simulator.training.memory import gathered_elements
 from simulator.training.pipeline import plan_chunk
 from simulator.training.plan import SharedStep
 from simulator.training.roles import Role
-from simulator.workload.collective import Collective
+from simulator.workload import Collective
 from simulator.workload.network import Network, block_name, network_key
 from simulator.workload.split.experts import expert_parameters
 from simulator.workload.split.stages import NetworkStage, stages_of, units_of

@@ -25,8 +25,8 @@ from simulator.step.precision import parameter_bytes, storage_of
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.exchange import bucket_size
 from simulator.training.memory import held_memory
+from simulator.training.micro_batches import in_flight
 from simulator.training.placement import Placement
-from simulator.training.schedules import in_flight
 from simulator.training.stragglers import slowest_of
 from simulator.workload.precision import ELEMENT_BYTES
 

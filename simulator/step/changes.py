@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.questions.options import Policy, StepOptions
 from simulator.records import dataclass, replace

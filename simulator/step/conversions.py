@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu import Gpu
 from simulator.devices.predict import Device, allowed_ways, kernel_cost
 from simulator.questions.options import Policy
 from simulator.records import dataclass, replace

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from simulator.devices.cost import KernelCost
+from simulator.devices import KernelCost
 from simulator.devices.dispatch import (
     bare_launch_time,
     dispatch_time,
     framework_scale,
     graph_launch_time,
     host_time,
+    in_graph,
 )
-from simulator.devices.issuing import in_graph
 from simulator.devices.optimizer import tensor_passes
 from simulator.devices.predict import Device, kernel_cost, steady_device
 from simulator.questions.options import StepOptions
@@ -22,8 +22,8 @@ from simulator.step.fusion import FusedLayers, run_groups
 from simulator.step.lowering import TO_MASTER, UNSCALE, KernelRun, Lowering, Mix
 from simulator.step.precision import scales, storage_of
 from simulator.step.recompute import recomputed_groups
+from simulator.workload import Collective
 from simulator.workload.backward import backward_steps
-from simulator.workload.collective import Collective
 from simulator.workload.kernels import Kernel, Streaming, kernel_class
 from simulator.workload.network import Layer, Network, added_needs, backward_needs, block_name, forward_needs, once
 from simulator.workload.operators import Copy, Elementwise, Exchange, Linear, Operator, Phase

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from simulator.devices.cost import KernelCost
-from simulator.devices.cpu.cpu import Cpu
-from simulator.devices.cpu.memory import held_share
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices import KernelCost
+from simulator.devices.cpu import Cpu
+from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import resident_share
 from simulator.devices.gpu.tensor_product import is_pipelined
 from simulator.devices.optimizer import TensorPass, first_reads, optimizer_kernels, tensor_passes
@@ -103,8 +102,11 @@ def forgotten_share(device: Device, step_bytes: float) -> float:
     the output of the preceding kernel does.  Parameters were last used a step ago, and activations saved for the
     backward pass are as old: all data that the step has touched since then has passed through the cache.
     """
-    kept = held_share(device, step_bytes) if isinstance(device, Cpu) else resident_share(device, step_bytes)
-    return 1.0 - kept
+    if isinstance(device, Cpu):
+        from simulator.devices.cpu.memory import held_share
+
+        return 1.0 - held_share(device, step_bytes)
+    return 1.0 - resident_share(device, step_bytes)
 
 
 def padded(device: Device, kernel: Kernel) -> Kernel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from simulator.constants import constants
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.questions.options import Optimizer, StepOptions
 from simulator.records import dataclass, fields, replace

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from simulator.devices.cpu.cpu import Cpu
-from simulator.devices.dispatch import cpu_call_time, dispatch_time
-from simulator.devices.issuing import in_graph
+from simulator.devices.cpu import Cpu
+from simulator.devices.dispatch import cpu_call_time, dispatch_time, in_graph
 from simulator.devices.predict import Device, kernel_cost, roofline_s
 from simulator.errors import InputError
 from simulator.questions.options import StepOptions

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.errors import InputError
 from simulator.questions.options import QUANTISED, Mode, Policy

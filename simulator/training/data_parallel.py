@@ -19,9 +19,9 @@ from simulator.questions.step import StepQuestion
 from simulator.records import dataclass
 from simulator.step.issue import Launch
 from simulator.step.precision import parameter_bytes
-from simulator.training.crew import RankRoles
 from simulator.training.exchange import GroupExchange, bucket_size, copy_in, copy_out
 from simulator.training.micro_batches import Batches
+from simulator.training.worker import RankRoles
 from simulator.workload.backward import backward_steps
 from simulator.workload.network import Network, Parameter
 from simulator.workload.precision import ELEMENT_BYTES

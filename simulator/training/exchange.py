@@ -18,7 +18,7 @@ from simulator.questions.layout import Layout
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.records import dataclass
 from simulator.step.issue import Launch, work_of
-from simulator.workload.collective import Collective
+from simulator.workload import Collective
 from simulator.workload.kernels import Streaming
 
 STREAM = "communication"

@@ -9,11 +9,9 @@ from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
 from simulator.step.memory import MemoryNeed, NetworkMemory, Shares, held_in, need_of
 from simulator.training.data_parallel import gradient_bytes
-from simulator.training.schedules import in_flight
-from simulator.training.sharded import unit_elements
-from simulator.workload.network import Network, network_key, once
+from simulator.training.micro_batches import in_flight
+from simulator.workload.network import Network, network_key, once, unit_elements
 from simulator.workload.split.experts import expert_parameters
-from simulator.workload.split.stages import joined_stages, stages_of
 
 
 def device_memory(
@@ -44,6 +42,8 @@ def most_needed(network: Network, question: StepQuestion, device: Device, layout
     """Return the need of the device with the highest total, among those that divide *network* into stages."""
     if layout.pp == 1:
         return device_memory(network, question, device, layout)
+    from simulator.workload.split.stages import joined_stages, stages_of
+
     parts = stages_of(network, layout.pp * layout.vp)
     unlike: dict[object, tuple[int, Network]] = {}  # of equal stages, the first has most micro-batches in flight
     for stage in range(layout.pp):

@@ -1,10 +1,16 @@
-"""Equal micro-batches: the first are simulated one by one, most others as a single activity (:class:`Batches`)."""
+"""Equal micro-batches, and the orders of their forward and backward passes in a pipeline's stages.
+
+The first micro-batches are simulated one by one, most others as a single activity (:class:`Batches`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
 
+from simulator.errors import refused
 from simulator.plan.plan import Activity, PlanBuilder
+from simulator.questions.layout import Layout
 from simulator.records import dataclass, field
 from simulator.training.worker import SkippedMicroBatches
 
@@ -63,3 +69,83 @@ def periods_s(tasks: Sequence[Activity], ends_s: Sequence[float], count: int) ->
             return None
         found[stream] = now_s
     return found
+
+
+class Pass(NamedTuple):
+    """One pass of a micro-batch through part ``chunk`` of a stage.
+
+    ``weights`` computes the gradients of parameters, if these are separate from the gradients of activations.
+    """
+
+    kind: Literal["forward", "backward", "weights"]
+    chunk: int
+    micro_batch: int
+
+
+def order_of(layout: Layout, stage: int, count: int) -> list[Pass]:
+    """Return the passes of *stage* in order, over *count* micro-batches.
+
+    - ``gpipe``: all forward passes, then all backward passes in reverse order (Huang et al., NeurIPS 2019).
+    - ``1f1b``: after the pipeline fill, forward and backward passes alternate (PipeDream-flush), with interleaved
+      virtual stages (Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters", SC 2021,
+      section 2.2).
+    - ``zero-bubble``: as 1f1b, with the gradients of parameters deferred to times when a stage would wait (ZB-H1; Qi
+      et al., ICLR 2024).
+
+    Raises InputError if there are virtual stages and *count* is not a multiple of the stages.
+    """
+    if layout.vp > 1:
+        if count % layout.pp:
+            near = " or ".join(
+                str(n) for n in (count // layout.pp * layout.pp, -(-count // layout.pp) * layout.pp) if n
+            )
+            why = f"takes turns among {layout.pp} micro-batches at a time, and there are {count}; {near} would do"
+            raise refused("layout", f"vp={layout.vp} {why}")
+        forward = [_virtual(layout, number, backward=False) for number in range(count * layout.vp)]
+        backward = [_virtual(layout, number, backward=True) for number in range(count * layout.vp)]
+    else:
+        forward = [(0, number) for number in range(count)]
+        backward = forward[::-1] if layout.schedule == "gpipe" else forward
+    filled = _filled(layout, stage, count)
+    return list(_in_turn(layout, stage, forward, backward, filled))
+
+
+def _filled(layout: Layout, stage: int, count: int) -> int:
+    """Return the number of forward passes in the pipeline fill, less the one right before the first backward pass."""
+    if layout.schedule == "gpipe":
+        return count
+    if layout.vp == 1:
+        return min(count, layout.pp - stage - 1)
+    if count == layout.pp:
+        return count * layout.vp
+    return min(count * layout.vp, 2 * (layout.pp - stage - 1) + (layout.vp - 1) * layout.pp)
+
+
+def _virtual(layout: Layout, number: int, *, backward: bool) -> tuple[int, int]:
+    """Return the chunk and micro-batch of pass *number* with interleaved chunks."""
+    turn = layout.pp * layout.vp
+    chunk = number % turn // layout.pp
+    return (layout.vp - 1 - chunk if backward else chunk), number // turn * layout.pp + number % layout.pp
+
+
+def _in_turn(
+    layout: Layout, stage: int, forward: list[tuple[int, int]], backward: list[tuple[int, int]], filled: int
+) -> Iterator[Pass]:
+    apart = layout.schedule == "zero-bubble"
+    put_off: list[tuple[int, int]] = []
+    for at in forward[:filled]:
+        yield Pass("forward", *at)
+    for number, at in enumerate(backward):
+        if filled + number < len(forward):
+            yield Pass("forward", *forward[filled + number])
+        yield Pass("backward", *at)
+        put_off += [at] if apart else []
+        if len(put_off) > (stage if filled + number + 1 < len(forward) else 0):
+            yield Pass("weights", *put_off.pop(0))
+    for at in put_off:
+        yield Pass("weights", *at)
+
+
+def in_flight(layout: Layout, stage: int, count: int) -> float:
+    """Return the micro-batches whose activations *stage* holds at once; a single chunk counts as ``1 / vp``."""
+    return min(count * layout.vp, _filled(layout, stage, count) + 1) / layout.vp

@@ -23,17 +23,14 @@ from simulator.network.routing import Router
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.questions.options import StepOptions
 from simulator.step.issue import Launch, work_of
-from simulator.training.crew import RankRoles
 from simulator.training.data_parallel import gradient_bytes, ready_after
 from simulator.training.exchange import STREAM, CollectiveLabel, GroupExchange
 from simulator.training.roles import Role
-from simulator.training.worker import Worker
+from simulator.training.worker import AUTOGRAD, HOST, RankRoles, Worker
 from simulator.workload.kernels import Streaming
 from simulator.workload.network import Network
 from simulator.workload.operators import Copy, CrossEntropy
 
-HOST = "host"
-AUTOGRAD = "autograd"  # one thread per device
 Replica = tuple[Role, Worker]
 
 

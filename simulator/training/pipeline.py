@@ -19,11 +19,12 @@ from simulator.step.issue import Launch, Part
 from simulator.step.precision import parameter_bytes
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.exchange import STREAM, CollectiveLabel, least_elements
+from simulator.training.micro_batches import Pass, order_of
 from simulator.training.placement import Placement
 from simulator.training.plan import SharedStep, crew_of, layer_exchanges
 from simulator.training.roles import Role, loaded
-from simulator.training.schedules import Pass, order_of
-from simulator.workload.collective import Collective
+from simulator.training.worker import ChunkRun
+from simulator.workload import Collective
 from simulator.workload.network import Network
 
 _MOST_PIECES = 8  # pieces into which a backward pass is cut if sums of gradients start during it
@@ -48,15 +49,6 @@ class Chunk(NamedTuple):
     def parts(self) -> tuple[tuple[bool, int], ...]:
         """(False, trained elements shared by all ranks) and (True, trained elements of divided experts)."""
         return (False, self.trained - self.trained_of_experts), (True, self.trained_of_experts)
-
-
-class ChunkRun(NamedTuple):
-    """Label of an activity of a stage: *share* of a pass of a chunk."""
-
-    issues: tuple[Launch, ...]
-    part: Part
-    micro_batch: int
-    share: float
 
 
 class CollectivePrice(NamedTuple):

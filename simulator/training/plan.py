@@ -17,17 +17,14 @@ from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass
 from simulator.spelling import mention
-from simulator.training.crew import RankRoles
+from simulator.training import divided
 from simulator.training.data_parallel import Sums, write_data_parallel
-from simulator.training.divide import divided
 from simulator.training.exchange import GroupExchange
 from simulator.training.micro_batches import Batches
-from simulator.training.one_process import HOST, write_data_parallel_module, write_process
 from simulator.training.placement import Placement
 from simulator.training.roles import Role, loaded
-from simulator.training.sharded import write_sharded
 from simulator.training.stragglers import slowest_of
-from simulator.training.worker import Worker
+from simulator.training.worker import HOST, RankRoles, Worker
 from simulator.workload.network import Network
 
 PROGRAM = "program"
@@ -99,6 +96,8 @@ def plan_step(shared: SharedStep, roles: Sequence[Role], batches: Batches) -> Pl
     crew = crew_of(builder, shared.machine, roles, question, contends=contends, exchanges=exchanges)
 
     if question.one_process:
+        from simulator.training.one_process import write_data_parallel_module, write_process
+
         if options.mode != "train":
             raise Unsuitable(
                 f"one process that feeds all GPUs is simulated for {mention('mode', 'train')}, not {options.mode}"
@@ -123,6 +122,8 @@ def plan_step(shared: SharedStep, roles: Sequence[Role], batches: Batches) -> Pl
 
     both = [sums_of(experts=experts) for experts in ((False, True) if layout.has_experts_apart else (False,))]
     if both[0].shards is not None and layout.zero == 3:
+        from simulator.training.sharded import write_sharded
+
         write_sharded(builder, crew, network, question, layout, both, batches)
     else:
         copies = contends and question.bucket_bytes > 0

@@ -18,10 +18,10 @@ from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
 from simulator.step.issue import Launch, Part
 from simulator.step.precision import storage_of
-from simulator.training.crew import RankRoles
 from simulator.training.data_parallel import Sums
 from simulator.training.micro_batches import Batches
-from simulator.workload.network import Network, Parameter, block_name
+from simulator.training.worker import RankRoles
+from simulator.workload.network import Network, block_name, unit_elements, unit_parameters
 from simulator.workload.precision import ELEMENT_BYTES
 from simulator.workload.split.experts import expert_parameters
 
@@ -98,30 +98,6 @@ def _gather(units: Sequence[_Unit], both: Sequence[Sums], element: int, after: S
     ]
 
 
-def unit_elements(network: Network, *, trained: bool = False, only: frozenset[str] | None = None) -> dict[str, int]:
-    """Return the parameters (elements) of each repeated block, and outside of blocks (key ""), each counted once.
-
-    *trained*: only parameters with gradients; *only*: only parameters with these names.
-    """
-    found = _parameters(network, trained=trained, only=only)
-    return {name: sum(p.elements for p in parameters) for name, parameters in found.items()}
-
-
-def _parameters(
-    network: Network, *, trained: bool = False, only: frozenset[str] | None = None
-) -> dict[str, list[Parameter]]:
-    """Return the parameters that :func:`unit_elements` counts, by block."""
-    found: dict[str, list[Parameter]] = {}
-    seen: set[str] = set()
-    for layer in network.layers:
-        name = block_name(layer.name)
-        for parameter in layer.trained if trained else layer.parameters:
-            if parameter.name not in seen and (only is None or parameter.name in only):
-                seen.add(parameter.name)
-                found.setdefault(name, []).append(parameter)
-    return found
-
-
 def _units(network: Network, passes: Sequence[tuple[Launch, ...]], apart: frozenset[str]) -> list[_Unit]:
     """Return the units of one micro-batch in order of execution, forward and backward; *apart* names the experts."""
     elements, with_gradients = _elements(network, apart), _elements(network, apart, trained=True)
@@ -145,7 +121,7 @@ def _units(network: Network, passes: Sequence[tuple[Launch, ...]], apart: frozen
 
 def _hooked(units: Sequence[_Unit], network: Network, apart: frozenset[str], crew: RankRoles) -> list[_Unit]:
     """Return *units* with the host time of their hooks at the first issue; divided experts are units of their own."""
-    everything, experts = _parameters(network), _parameters(network, only=apart)
+    everything, experts = unit_parameters(network), unit_parameters(network, only=apart)
     devices = [role.place.device for role in crew.roles]
     found: list[_Unit] = []
     for unit in units:

@@ -206,7 +206,7 @@ class Streaming(Kernel):
     word = "elementwise, copies"
     in_sentences = "elementwise kernels"
     colour = "#758e4f"
-    gpu_cost = "simulator.devices.gpu.passes:streaming_cost"
+    gpu_cost = "simulator.devices.gpu.memory:streaming_cost"
     cpu_cost = "simulator.devices.cpu.passes:streaming_pass"
     apart = ("transposed",)
     axes: ClassVar = {"function": 0.5, "elements": 0.1, "element_bytes": 0.7}

@@ -168,6 +168,30 @@ def family_of(network: Network) -> Family | None:
     return "transformer" if Attention in kinds or {MatMul, Softmax} <= kinds else None
 
 
+def unit_elements(network: Network, *, trained: bool = False, only: frozenset[str] | None = None) -> dict[str, int]:
+    """Return the parameters (elements) of each repeated block, and outside of blocks (key ""), each counted once.
+
+    *trained*: only parameters with gradients; *only*: only parameters with these names.
+    """
+    found = unit_parameters(network, trained=trained, only=only)
+    return {name: sum(p.elements for p in parameters) for name, parameters in found.items()}
+
+
+def unit_parameters(
+    network: Network, *, trained: bool = False, only: frozenset[str] | None = None
+) -> dict[str, list[Parameter]]:
+    """Return the parameters that :func:`unit_elements` counts, by block."""
+    found: dict[str, list[Parameter]] = {}
+    seen: set[str] = set()
+    for layer in network.layers:
+        name = block_name(layer.name)
+        for parameter in layer.trained if trained else layer.parameters:
+            if parameter.name not in seen and (only is None or parameter.name in only):
+                seen.add(parameter.name)
+                found.setdefault(name, []).append(parameter)
+    return found
+
+
 # -- the exchanges that a layer waits for ----------------------------------------------
 
 

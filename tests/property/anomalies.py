@@ -51,7 +51,7 @@ from simulator.questions.step import StepQuestion
 from simulator.results.training_run import DeviceMemory
 from simulator.step.memory import saved_by_groups
 from simulator.step.precision import storage_of
-from simulator.training.schedules import in_flight
+from simulator.training.micro_batches import in_flight
 from simulator.workload.activations import saved_tensors
 from tests.property.asking import Asker, RefusedError
 from tests.property.questions import Question

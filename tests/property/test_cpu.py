@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.devices.cpu.cpu import Cache, Cpu
+from simulator.devices.cpu import Cache, Cpu
 from simulator.devices.cpu.memory import bandwidth
 from simulator.devices.predict import kernel_cost, operator_costs
 from simulator.workload.kernels import Gemm, Streaming

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.constants import DEFAULT
+from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.gemm import gemm_cost, matrix_product_time
-from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.rates import PowerCosts, arithmetic_rate, sustained_clock
 from simulator.workload.kernels import Gemm
 from tests.devices import find_gpu

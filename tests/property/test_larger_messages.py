@@ -16,7 +16,7 @@ from simulator.engine.executor import execute
 from simulator.network.machine import Machine
 from simulator.topology.catalogue import builtin_topologies
 from simulator.topology.load import load_topology
-from simulator.workload.collective import Collective
+from simulator.workload import Collective
 from tests.cover import covering
 
 _COLLECTIVES: tuple[Collective, ...] = (

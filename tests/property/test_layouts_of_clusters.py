@@ -17,7 +17,7 @@ from simulator.questions.layout import Layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.training.alone import alone_s_of
+from simulator.training.roles import alone_s_of
 
 SESSION = Session()
 A100 = Where("dgx-a100-40gb", 2)

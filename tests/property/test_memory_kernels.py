@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu import Gpu
 from simulator.devices.predict import kernel_cost
 from simulator.questions.calibration import Calibration
 from simulator.workload.kernels import Kernel, Rowwise, Streaming

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from simulator.api import load_machine
-from simulator.devices.cpu.cpu import Cpu
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.cpu import Cpu
+from simulator.devices.gpu import Gpu
 from simulator.places import Places
 from simulator.questions.options import Mode, Policy, StepOptions
 from simulator.workload.network import Layer, Network, Parameter

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.rates import arithmetic_rate
 from simulator.devices.gpu.tensor_product import tensor_product_time
 from simulator.devices.predict import cold_device

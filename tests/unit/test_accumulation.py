@@ -13,7 +13,7 @@ from simulator.questions.step import StepQuestion, accumulating
 from simulator.questions.where import Where
 from simulator.step.issue import Launch, launches_of
 from simulator.step.memory import Shares, held_in, memory_need, moments_of
-from simulator.training.divide import divided
+from simulator.training import divided
 from simulator.workload.zoo.registry import build_network
 from tests.asked import alone_on, step_on
 

@@ -16,7 +16,7 @@ from simulator.collectives.rings import RING, SINGLE_RING
 from simulator.engine.executor import execute
 from simulator.plan.flow import FlowData
 from simulator.plan.plan import Activity, Flow, Plan, merge
-from simulator.workload.collective import Collective
+from simulator.workload import Collective
 
 _CASES = [
     ("dgx-h100", 5, "all-reduce", "tree"),

@@ -22,7 +22,7 @@ from simulator.network.machine import Machine
 from simulator.plan.alike import Pairs
 from simulator.plan.flow import Region
 from simulator.plan.plan import Flow, Perturbation, Plan
-from simulator.workload.collective import Collective
+from simulator.workload import Collective
 from tests.fat_trees import FatTree
 from tests.machines import machine_from
 

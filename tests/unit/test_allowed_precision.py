@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from simulator.api import Session
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu import Gpu
 from simulator.devices.predict import kernel_cost
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion

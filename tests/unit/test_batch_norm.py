@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from simulator.constants import DEFAULT
-from simulator.devices.gpu.gpu import Gpu, gpu_from_part
+from simulator.devices.gpu import Gpu, gpu_from_part
 from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.devices.gpu.rowwise import BatchNormCosts, rowwise_cost
 from simulator.topology.catalogue import load_part

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from simulator.api import Session, load_machine
 from simulator.console.run import run_app
 from simulator.constants import DEFAULT
+from simulator.devices import KernelCost
 from simulator.devices.calibration_file import load_calibration
-from simulator.devices.cost import KernelCost
 from simulator.devices.dispatch import DispatchCosts
 from simulator.engine.executor import execute
 from simulator.errors import InputError

@@ -16,7 +16,7 @@ import simulator.constants
 from simulator import OperatorQuestion, ProgramQuestion, Session, StepQuestion, Where
 from simulator.api import Question
 from simulator.constants import DEFAULT, Constants, Each, constants_path
-from simulator.devices.gpu.passes import StreamingCosts
+from simulator.devices.gpu.memory import StreamingCosts
 from simulator.devices.gpu.product import GemmConstants
 from simulator.workload.operators import Attention, Linear, Operator, Recurrent, Softmax
 from simulator.workload.precision import Precision

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from simulator.constants import DEFAULT
-from simulator.devices.gpu.blocks import ConvolutionCosts, Engine, blocks_time
+from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.convolution import convolution_cost, winograd_fused
-from simulator.devices.gpu.convolution_algorithms import problem
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.convolution_algorithms import ConvolutionCosts, Engine, blocks_time, problem
 from simulator.devices.gpu.rates import compute_rate
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration

@@ -8,7 +8,7 @@ from statistics import median
 
 import pytest
 
-from simulator.devices.cpu.cpu import cpu_from_part
+from simulator.devices.cpu import cpu_from_part
 from simulator.devices.cpu.memory import bandwidth, own_share
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import CpuPart

@@ -9,7 +9,7 @@ import pytest
 
 from simulator.api import load_machine
 from simulator.cli import run
-from simulator.devices.cpu.cpu import Cache, Cpu, cpu_compute_rate, cpu_from_part, effective_cores, region_time
+from simulator.devices.cpu import Cache, Cpu, cpu_compute_rate, cpu_from_part, effective_cores, region_time
 from simulator.devices.cpu.memory import bandwidth
 from simulator.devices.dispatch import dispatch_time
 from simulator.devices.predict import kernel_cost, operator_costs

@@ -9,7 +9,7 @@ from statistics import median
 
 import pytest
 
-from simulator.devices.cpu.cpu import Cpu, cpu_from_part
+from simulator.devices.cpu import Cpu, cpu_from_part
 from simulator.devices.dispatch import dispatch_time
 from simulator.devices.predict import operator_costs
 from simulator.questions.single import OperatorQuestion

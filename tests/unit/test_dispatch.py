@@ -10,7 +10,7 @@ import pytest
 from simulator.api import Session, load_machine
 from simulator.constants import DEFAULT
 from simulator.devices.dispatch import DispatchCosts, dispatch_time, host_time
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu import Gpu
 from simulator.places import Places
 from simulator.questions.calibration import Calibration
 from simulator.workload.operators import (

@@ -12,9 +12,9 @@ import pytest
 from reports.colours import kernel_colour
 from simulator.api import Session
 from simulator.cli import run
-from simulator.devices.cost import KernelCost
+from simulator.devices import KernelCost
 from simulator.devices.dispatch import dispatch_time
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu import Gpu
 from simulator.devices.neighbours import kernel_axes, variety_of
 from simulator.devices.predict import kernel_cost, roofline_s
 from simulator.errors import InputError

@@ -18,7 +18,7 @@ from simulator.errors import InputError
 from simulator.plan.plan import Plan
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
-from simulator.workload.collective import COLLECTIVES, Collective
+from simulator.workload import COLLECTIVES, Collective
 from tests.schedule_check import State, WrongScheduleError, expect
 
 SESSION = Session()

@@ -9,7 +9,7 @@ from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.where import Where
 from simulator.step.issue import launches_of
-from simulator.training.divide import divided
+from simulator.training import divided
 from simulator.workload.network import backward_needs, forward_needs
 from simulator.workload.zoo.registry import build_network
 from tests.asked import step_on

@@ -14,7 +14,7 @@ from simulator.questions.options import StepOptions
 from simulator.questions.where import Where
 from simulator.step.expert_passes import CHOOSING, COUNTING, ExpertExtras, expert_passes
 from simulator.step.issue import launches_of
-from simulator.training.divide import divided
+from simulator.training import divided
 from simulator.workload.network import Network
 from simulator.workload.operators import Copy
 from simulator.workload.zoo.registry import build_network

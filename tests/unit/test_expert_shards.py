@@ -10,7 +10,7 @@ from simulator.errors import InputError
 from simulator.questions.layout import Layout, parse_layout
 from simulator.questions.options import StepOptions
 from simulator.results.training import TrainingResult
-from simulator.training.divide import divided
+from simulator.training import divided
 from simulator.training.placement import Placement
 from simulator.workload.split.experts import expert_parameters
 from simulator.workload.zoo.registry import build_network

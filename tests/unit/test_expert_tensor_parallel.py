@@ -13,7 +13,7 @@ from simulator.errors import InputError
 from simulator.launch.launch import read_launch
 from simulator.questions.layout import Layout, parse_layout
 from simulator.questions.options import StepOptions
-from simulator.training.divide import divided
+from simulator.training import divided
 from simulator.training.placement import Placement
 from simulator.workload.operators import Exchange, Linear
 from simulator.workload.split.experts import expert_parameters

@@ -14,7 +14,7 @@ from simulator.questions.options import StepOptions
 from simulator.questions.where import Where
 from simulator.step.issue import Launch, launches_of
 from simulator.step.lowering import AT_ONCE, KernelRun
-from simulator.training.divide import divided
+from simulator.training import divided
 from simulator.workload.kernels import Gemm, Rowwise
 from simulator.workload.network import Network, block_name
 from simulator.workload.zoo.registry import build_network

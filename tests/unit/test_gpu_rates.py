@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.devices.cost import bound_of
+from simulator.devices import bound_of
 from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.devices.gpu.rates import (
     arithmetic_rate,

@@ -100,16 +100,15 @@ LATE = {
     "simulator.api.session": "exchanges need no device models; steps, programs and single operations load their own",
     "simulator.cli": "a command loads what it runs; help, completion and refusals come at once",
     "simulator.collectives.communicator": "a single machine has no trees of machines",
+    "simulator.collectives.nccl": "few questions ask for all-to-all, none of a step without experts",
     "simulator.collectives.registry": "a strategy is loaded when it is named; packages are looked through for others",
     "simulator.console": "rich and typer are loaded to print errors and progress alone",
     "simulator.python": "torch modules load what traces them",
     "simulator.results.from_timelines": "most steps have no parameter servers",
-    "simulator.results.narrowing": "exchanges need no options of steps",
     "simulator.api.steps": "most steps have neither pipeline stages nor parameter servers",
-    "simulator.training.divide": "most layouts divide no tensors",
-    "simulator.results.confidence": "exchanges need no kernels",
-    "simulator.step.issue": "most steps have no experts",
-    "simulator.training.stragglers": "few steps name slow devices",
+    "simulator.training": "most layouts divide no tensors, shards or stages; few steps name slow devices",
+    "simulator.results.confidence": "exchanges need no kernels and no options of steps",
+    "simulator.step": "most steps have no experts, and run on GPUs",
     "simulator.topology.catalogue": "the folder of built-in machines is found when one is named",
     "simulator.topology.load": "one machine is no cluster; dumps are told apart once a file is refused",
     "simulator.workload.find": "the zoo, YAML and Hugging Face are read for networks that are there",
@@ -180,8 +179,8 @@ def test_an_exchange_loads_no_device_models() -> None:
 @pytest.mark.parametrize(
     ("most", "options"),
     [
-        (91, ("--strategy", "ring", "--workload", "bytes:100MB")),
-        (212, ("--workload", "resnet50", "--batch", "64", "--quiet")),
+        (87, ("--strategy", "ring", "--workload", "bytes:100MB")),
+        (187, ("--workload", "resnet50", "--batch", "64", "--quiet")),
     ],
 )
 def test_a_question_loads_few_modules(most: int, options: tuple[str, ...]) -> None:

@@ -21,9 +21,9 @@ from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.results.training import TrainingResult
 from simulator.step.issue import launches_of
-from simulator.training.alone import alone_s_of
-from simulator.training.divide import divided
+from simulator.training import divided
 from simulator.training.placement import Placement
+from simulator.training.roles import alone_s_of
 from simulator.workload.network import Network, block_name
 from simulator.workload.operators import Exchange, LayerNorm
 from simulator.workload.split.context import context_split

@@ -17,9 +17,9 @@ import torch.distributed as dist  # noqa: E402
 
 from simulator.cli.written import CommandOptions  # noqa: E402
 from simulator.errors import InputError  # noqa: E402
-from simulator.training.sharded import unit_elements  # noqa: E402
 from simulator.workload.described import network_document  # noqa: E402
 from simulator.workload.find import find_network  # noqa: E402
+from simulator.workload.network import unit_elements  # noqa: E402
 from validate.cli.asking import asked_steps, keep  # noqa: E402
 from validate.kinds.steps import read_step  # noqa: E402
 from validate.machine.measure.built.description import DescriptionFile, read_description  # noqa: E402

@@ -11,8 +11,8 @@ import pytest
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 
-from simulator.training.sharded import unit_elements  # noqa: E402
 from simulator.workload.find import find_network  # noqa: E402
+from simulator.workload.network import unit_elements  # noqa: E402
 from simulator.workload.zoo.registry import build_network as build_zoo  # noqa: E402
 from tests.written_networks import NAMES, SIZED, network, options_of, written  # noqa: E402
 from validate.machine.measure.built.builtin import FILE, Sizes, builtin_facts, builtin_network, names  # noqa: E402

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from simulator.constants import DEFAULT, Constants
-from simulator.devices.gpu.memory import MemoryCosts
-from simulator.devices.gpu.passes import StreamingCosts
+from simulator.devices.gpu.memory import MemoryCosts, StreamingCosts
 from simulator.devices.gpu.rowwise import RowwiseCosts
 from validate.constants.families import FAMILIES
 from validate.constants.fit import fit_errors, fit_family, rows_of

@@ -17,7 +17,7 @@ from simulator.network.machine import Machine
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import NCCL_TODAY
 from simulator.topology.catalogue import load_part
-from simulator.workload.collective import Collective
+from simulator.workload import Collective
 from tests.asked import request_of
 from tests.machines import crossbar, machine_from
 from validate.kinds import COLLECTIVES

@@ -16,7 +16,7 @@ from simulator.plan.plan import Plan
 from simulator.questions.collective import ALGORITHMS
 from simulator.questions.nccl import FEATURES, OLDEST_RULES, Version, has
 from simulator.questions.where import NCCL_TODAY
-from simulator.workload.collective import Collective
+from simulator.workload import Collective
 from tests.asked import request_of
 
 # NVIDIA's release notes and sources: NVLS is in 2.17.1's tuner and not in 2.16.2's, for one node; 2.18.1 adds it

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from simulator.cli import run
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu import Gpu
 from simulator.devices.predict import kernel_cost
 from simulator.questions.options import Policy, StepOptions
 from simulator.step.conversions import nvfp4_passes

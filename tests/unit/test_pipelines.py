@@ -21,10 +21,10 @@ from simulator.questions.where import Where
 from simulator.results.shares import time_shares
 from simulator.results.step_trace import step_trace
 from simulator.results.training import TrainingResult
+from simulator.training.micro_batches import in_flight, order_of
 from simulator.training.pipeline import Chunk, CollectivePrice, StageWork, plan_pipeline
 from simulator.training.placement import Placement
 from simulator.training.roles import Role
-from simulator.training.schedules import in_flight, order_of
 from simulator.workload.network import Network
 from simulator.workload.zoo.registry import build_network
 from tests.asked import step_on

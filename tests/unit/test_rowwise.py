@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from simulator.constants import DEFAULT
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import MemoryCosts, achieved_bandwidth
 from simulator.devices.gpu.rowwise import RowwiseCosts, _softmax_threads, rowwise_cost
 from simulator.workload.kernels import Rowwise

@@ -7,10 +7,9 @@ import pytest
 
 from simulator.api import Session
 from simulator.constants import DEFAULT
-from simulator.devices.cpu.cpu import Cpu, cpu_from_part
-from simulator.devices.dispatch import CallCosts, dispatch_time
-from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.issuing import IssuingCosts
+from simulator.devices.cpu import Cpu, cpu_from_part
+from simulator.devices.dispatch import CallCosts, IssuingCosts, dispatch_time
+from simulator.devices.gpu import Gpu
 from simulator.devices.predict import kernel_cost
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration

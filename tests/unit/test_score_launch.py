@@ -5,8 +5,7 @@ import json
 import pytest
 
 from simulator.constants import DEFAULT
-from simulator.devices.dispatch import CallCosts, DispatchCosts, FrontEndCosts, dispatch_time, host_time
-from simulator.devices.issuing import IssuingCosts
+from simulator.devices.dispatch import CallCosts, DispatchCosts, FrontEndCosts, IssuingCosts, dispatch_time, host_time
 from simulator.devices.predict import kernel_cost, operator_costs
 from simulator.errors import InputError
 from simulator.host.copies import CopyCosts

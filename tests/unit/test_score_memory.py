@@ -5,7 +5,7 @@ import json
 import pytest
 
 from simulator.constants import DEFAULT
-from simulator.devices.issuing import IssuingCosts, in_graph
+from simulator.devices.dispatch import IssuingCosts, in_graph
 from simulator.devices.predict import kernel_cost
 from simulator.host.latency import chase, memory_place
 from simulator.questions.single import AccessQuestion

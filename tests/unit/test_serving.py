@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.constants import DEFAULT
-from simulator.devices.issuing import in_graph
+from simulator.devices.dispatch import in_graph
 from simulator.devices.predict import kernel_cost
 from simulator.questions.single import OperatorQuestion
 from simulator.step.operator import operator_kernels

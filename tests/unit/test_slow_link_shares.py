@@ -16,7 +16,7 @@ from simulator.questions.single import MessageQuestion
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Neighbour, SlowLink, Where
 from simulator.topology.load import load_topology
-from simulator.workload.collective import Collective
+from simulator.workload import Collective
 from validate.check.causes import causes_of
 
 SESSION = Session()

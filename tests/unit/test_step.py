@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from simulator.api import load_machine
 from simulator.constants import DEFAULT
-from simulator.devices.cost import KernelCost
+from simulator.devices import KernelCost
 from simulator.devices.dispatch import DispatchCosts, dispatch_time, host_time
 from simulator.devices.optimizer import tensor_passes
 from simulator.devices.predict import kernel_cost

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.api import load_machine
-from simulator.devices.gpu.gpu import Gpu, gpu_from_part
+from simulator.devices.gpu import Gpu, gpu_from_part
 from simulator.devices.predict import kernel_cost
 from simulator.questions.options import StepOptions
 from simulator.step.conversions import laid_out

@@ -15,7 +15,7 @@ from simulator.collectives.request import Unsuitable
 from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.network.machine import Machine
-from simulator.workload.collective import COLLECTIVES
+from simulator.workload import COLLECTIVES
 from tests.asked import exchange_on, request_of
 from tests.machines import crossbar, machine_from, machines, ring_machine
 

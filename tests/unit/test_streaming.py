@@ -7,8 +7,15 @@ from dataclasses import replace
 import pytest
 
 from simulator.constants import DEFAULT
-from simulator.devices.gpu.memory import MemoryCosts, achieved_bandwidth
-from simulator.devices.gpu.passes import GatherCosts, StreamingCosts, gather_cost, pooling_cost, streaming_cost
+from simulator.devices.gpu.memory import (
+    GatherCosts,
+    MemoryCosts,
+    StreamingCosts,
+    achieved_bandwidth,
+    gather_cost,
+    pooling_cost,
+    streaming_cost,
+)
 from simulator.devices.optimizer import optimizer_kernels
 from simulator.questions.calibration import Calibration
 from simulator.workload.kernels import Streaming

@@ -8,7 +8,7 @@ from math import ceil
 import pytest
 
 from simulator.constants import DEFAULT
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.rates import arithmetic_rate
 from simulator.devices.gpu.tensor_product import TensorProducts, is_pipelined, tensor_product_time
 from simulator.devices.predict import cold_device, kernel_cost, steady_device

@@ -18,7 +18,7 @@ from simulator.questions.where import NCCL_TODAY, Software, Where
 from simulator.records import dataclass, replace
 from simulator.topology.load import load_topology
 from simulator.topology.topology import Topology
-from simulator.workload.collective import bus_factor
+from simulator.workload import bus_factor
 from validate.check.causes import causes_of
 from validate.check.pace import (
     FEW,

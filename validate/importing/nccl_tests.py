@@ -12,7 +12,7 @@ from typing import Any, cast
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.questions.collective import Dtype, Reduction
 from simulator.records import dataclass
-from simulator.workload.collective import COLLECTIVES, Collective, bus_factor
+from simulator.workload import COLLECTIVES, Collective, bus_factor
 from validate.importing.nccl_table import (
     MOST_BYTES,
     MOST_ROWS,

@@ -12,7 +12,7 @@ from simulator.errors import one_line
 from simulator.questions.collective import ALGORITHMS, DTYPES, SENDING, Algorithm, CollectiveQuestion, Dtype
 from simulator.questions.nccl import Feature
 from simulator.questions.where import Software
-from simulator.workload.collective import Collective
+from simulator.workload import Collective
 from validate.kinds.kind import Cell, Kind, RowQuestion
 from validate.tables.cells import NotScored, decade_of, number, whole_cell
 from validate.tables.names import RowNames

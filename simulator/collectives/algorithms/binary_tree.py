@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from simulator.collectives.algorithms import Schedule
 from simulator.collectives.algorithms.ring import ChunkEdge, pipelined
 from simulator.records import dataclass
-from simulator.workload.collective import Collective
+from simulator.workload import Collective
 
 Stages = list[list[ChunkEdge]]
 

@@ -16,19 +16,26 @@ faster than they are launched.  The pace scales the GPU's own steps with its clo
 
 Recent versions take half the time of earlier ones between 64 KB and 4 MB on the same machine, so each has its own
 constants.
+
+Each flow has a pace: it uses each link at the share that the link's kind allows, of its present rate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar, NamedTuple
 
 from simulator.collectives.nccl.paths import capability
 from simulator.collectives.nccl.tables import NVLS_EFFICIENCY, generation
 from simulator.constants import DEFAULT, Constants, Each, constants
-from simulator.network.machine import Node
+from simulator.network.machine import Link, Machine, Node
+from simulator.network.route import Route
+from simulator.plan.alike import added
+from simulator.plan.flow import Filling, FlowLimits, LinkLimit
+from simulator.plan.plan import Flow, PlanBuilder, crossed
 from simulator.records import dataclass, replace
-from simulator.topology.parts import GpuPart, Part
+from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, GpuPart, Part
+from simulator.units import format_bandwidth
 
 RECENT = (2, 23)  # the oldest version known to match the constants of recent versions
 _REFERENCE_HZ = 1.41e9  # clock of the A100, whose pace is 1
@@ -115,3 +122,173 @@ def costs_of(version: tuple[int, int], known: Constants = DEFAULT) -> NcclCosts:
     """Return the costs of NCCL's *version*, (major, minor)."""
     shared = known(NcclConstants)
     return NcclCosts(shared, shared.recent if version >= RECENT else shared.earlier)
+
+
+# -- paces of flows --------------------------------------------------------------------
+
+
+_THROUGH_CPU = ("phb", "sys")  # path classes on which one flow does not saturate PCIe
+_NOTHING: Mapping[int, float] = {}
+_TOLD_BELOW = 0.9  # an achieved share of the link rate below this is reported to the user
+
+
+class Window(NamedTuple):
+    """A variant of how chunks fill a pipeline.
+
+    ``share``: bytes sent, as a fraction of the buffer.  ``first``: fraction of the bytes in flight before the stages
+    overlap.  ``rounds_s``: cost of the rounds of chunks, in seconds.
+    """
+
+    share: float = 1.0
+    first: float = 0.0
+    rounds_s: float = 0.0
+
+
+class Paces:
+    """Collects the channels of one collective on *machine*, and adds them to a plan at the pace of its links.
+
+    ``channels`` are (stream, flows, rounds, cost).  ``own_s``: the seconds of one pass of the rank's own part through
+    its memory.  ``windows``: variants, of which the fastest bounds the links.  ``net_stages``: consecutive network hops
+    of the first chunks.
+    """
+
+    def __init__(self, machine: Machine, shared: NcclConstants) -> None:
+        self.channels: list[tuple[str, list[Flow], int, ProtocolCost]] = []
+        self.own_s = 0.0
+        self.windows: Sequence[Window] = (Window(),)
+        self.net_stages = 0
+        self._machine = machine
+        self._links = machine.alike
+        self._shared = shared
+        self._known_shares: dict[tuple[bool, float], dict[str, float]] = {}
+
+    def submit(self, builder: PlanBuilder, label: str, after: Sequence[int]) -> None:
+        """Add the channels to the plan as transfers called *label*, each link used at the share that its kind allows.
+
+        All channels' bytes over a link need a certain time at that share of its bandwidth; each flow's rate is capped
+        so that it ends exactly then.  The threads that drive a GPU's links also move its own part, and have to fill the
+        pipeline first.
+        """
+        needs, filling = self._needs()
+        filling_s = filling.seconds(_NOTHING)
+        needed_s = {key: max(found.seconds(_NOTHING) + filling_s, alone) for key, (found, alone) in needs.items()}
+        self._note_bound(builder, needed_s)
+        for stream, flows, repeat, _ in self.channels:
+            paced = []
+            for flow in flows:
+                limits = FlowLimits(
+                    flow.cap_Bps, flow.wire_bytes * repeat, tuple(self._limits(flow, repeat, needs)), filling
+                )
+                paced.append(replace(flow, cap_Bps=limits.cap_Bps(_NOTHING), limits=limits))
+            builder.transfer(label, paced, stream=stream, after=after, repeat=repeat)
+
+    def _needs(self) -> tuple[dict[int, tuple[LinkLimit, float]], Filling]:
+        """Return by link, or by key for flows of equal machines, its limit for all flows, and the seconds of one alone.
+
+        The latter is that of the longest flow over it to which PCIe does not give all of its rate.  Return too what
+        fills the pipeline between machines.
+        """
+        links, n = self._links, len(self._links)
+        sent_s: dict[int, float] = {}
+        alone_s: dict[int, float] = {}
+        for _, flows, repeat, cost in self.channels:
+            for flow in flows:
+                sent, shares = flow.wire_bytes, self._shares(flow.route, cost)
+                through_cpu = flow.route.path_class in _THROUGH_CPU
+                for index, carried, keys in crossed(flow):
+                    link = links[index]
+                    at_full_s = sent * carried * repeat / link.bandwidth_Bps
+                    taken_s = at_full_s / (1.0 if self._is_trunk(link) else shares.get(link.kind, 1.0))
+                    for key, times in keys:
+                        sent_s[key] = added(sent_s.get(key, 0.0), taken_s, times)
+                        if through_cpu and link.kind == "pcie":
+                            alone_s[key] = max(alone_s.get(key, 0.0), self._alone_s(flow, repeat, link, carried))
+        first = self.channels[0][3]
+        needs = {key: (self._need(links[key % n], s), alone_s.get(key, 0.0)) for key, s in sent_s.items()}
+        share = first.fill * self.windows[0].first * self.net_stages
+        between = [key for key in sent_s if share and links[key % n].kind in NETWORK_LINKS]
+        return needs, Filling(share, tuple([self._at_all(key, needs[key][0]) for key in between]))
+
+    def _at_all(self, key: int, limit: LinkLimit) -> tuple[LinkLimit, int, Sequence[int]]:
+        """Return *limit* of the first link that *key* represents, with the stride to those of all its hosts."""
+        at = self.channels[0][1][0].at
+        if at is None:
+            return limit, 0, (0,)
+        hosts = at.sites.spread(key, of_links=True)[-1]
+        resource = self._machine.links[at.sites.first_of(key)].resource
+        return limit._replace(resource=resource), self._machine.resource_copies.stride(resource), hosts
+
+    def _need(self, link: Link, sent_s: float) -> LinkLimit:
+        """Return the limit of *link*, on which flows are *sent_s* under way at its share."""
+        fixed_s, full_s = 0.0, sent_s
+        if link.kind in GPU_LINKS:
+            first = self.channels[0][3]
+            ways = [(sent_s * each.share * (1.0 + first.fill * each.first), each.rounds_s) for each in self.windows]
+            full_s, fixed_s = min(ways, key=sum)
+            fixed_s += first.own_passes * self.own_s
+        return LinkLimit(link.resource, fixed_s, full_s, link.bandwidth_Bps)
+
+    def _limits(self, flow: Flow, repeat: int, needs: Mapping[int, tuple[LinkLimit, float]]) -> Iterator[LinkLimit]:
+        """Yield the limits of *flow* on each link that it crosses."""
+        through_cpu = flow.route.path_class in _THROUGH_CPU
+        for index, carried, keys in crossed(flow):
+            link, (found, _) = self._links[index], needs[keys[0][0]]
+            if through_cpu and link.kind == "pcie":
+                found = found._replace(full_s=max(found.full_s, self._alone_s(flow, repeat, link, carried)))
+            resource = self._machine.links[index].resource
+            yield found if found.resource == resource else found._replace(resource=resource)
+
+    def _alone_s(self, flow: Flow, repeat: int, link: Link, carried: float) -> float:
+        """Return the least time in seconds of a flow over a PCIe *link* and through a CPU to another GPU.
+
+        A single flow does not saturate PCIe there; several together do.
+        """
+        return repeat * (flow.wire_bytes * carried / link.bandwidth_Bps) / self._shared.pcie_share
+
+    def _note_bound(self, builder: PlanBuilder, needed_s: Mapping[int, float]) -> None:
+        """Record the link that takes longest at its share, and report the share if it explains the time."""
+        if not needed_s:
+            return
+        least_s = max(needed_s.values()) * (1 - 1e-12)
+        at = self.channels[0][1][0].at
+        numbered = {(at.sites.first_of(key) if at else key): key for key, s in needed_s.items() if s >= least_s}
+        index = min(numbered)
+        bound = numbered[index]
+        link = self._machine.links[index]
+        builder.facts["bound_link"] = link.name
+        at_full_s = 0.0
+        for _, flows, repeat, _ in self.channels:
+            for flow in flows:
+                for _, carried, keys in crossed(flow):
+                    for key, times in keys:
+                        if key == bound:
+                            taken_s = flow.wire_bytes * carried * repeat / link.bandwidth_Bps
+                            at_full_s = added(at_full_s, taken_s, times)
+        share = at_full_s / needed_s[bound] if needed_s[bound] > 0 else 1.0
+        builder.facts["bound_share"] = round(share, 6)
+        by_bytes = needed_s[bound] > self.channels[0][3].base_s  # otherwise latency dominates
+        if share < _TOLD_BELOW and by_bytes and not self._is_shared:
+            reached = f"{format_bandwidth(share * link.bandwidth_Bps)}, {share:.0%} of the link's rate"
+            builder.notes.append(f"{link.name} limits NCCL to {reached}")
+
+    @property
+    def _is_shared(self) -> bool:
+        """Whether other jobs take a part of any link, which may then limit NCCL instead."""
+        machine = self._machine
+        return machine.nominal is not None and any(
+            machine.capacity_Bps[link.resource] < link.bandwidth_Bps for link in machine.links
+        )
+
+    def _shares(self, route: Route, cost: ProtocolCost) -> dict[str, float]:
+        """Return the usable share of link bandwidth on *route* by kind of link; other kinds are fully usable."""
+        staged = route.transport == "network-staged"
+        key = staged, cost.share
+        if key not in self._known_shares:
+            net = self._shared.staged_share if staged else self._shared.network_share
+            self._known_shares[key] = dict.fromkeys(NETWORK_LINKS, net) | dict.fromkeys(GPU_LINKS, cost.share)
+        return self._known_shares[key]
+
+    def _is_trunk(self, link: Link) -> bool:
+        """Return whether *link* joins two switches of the network, which many flows fill."""
+        nodes = self._machine.nodes
+        return nodes[link.src].kind == nodes[link.dst].kind == "network-switch"

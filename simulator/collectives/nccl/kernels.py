@@ -11,16 +11,13 @@ from dataclasses import replace
 from itertools import pairwise, permutations
 
 from simulator.collectives.algorithms.binary_tree import in_order_tree, two_trees
-from simulator.collectives.algorithms.direct import neighbour_pairs
 from simulator.collectives.nccl import tables as t
-from simulator.collectives.nccl.cost import NcclCosts, ProtocolCost
+from simulator.collectives.nccl.cost import NcclCosts, Paces, ProtocolCost, Window
 from simulator.collectives.nccl.graph import relays_of
 from simulator.collectives.nccl.graph import way as way_of
-from simulator.collectives.nccl.paces import Paces, Window
 from simulator.collectives.nccl.ways import Ways, largest_chunk, rounds_from
 from simulator.collectives.request import Request
 from simulator.collectives.search.rings import FoundRing
-from simulator.collectives.sharded import between_equal
 from simulator.network.machine import Machine
 from simulator.network.route import Route
 from simulator.plan.alike import PairGroup
@@ -157,6 +154,8 @@ class KernelPlanner:
         """Plan all-to-all or send-recv, with the flows of all pairs at once."""
         cost, n = self.costs.protocols["P2P"], self.request.n_ranks
         if self.request.collective == "all-to-all":
+            from simulator.collectives.sharded import between_equal
+
             n_bytes, peers = self.request.size_bytes / n, n - 1
             flows = (
                 between_equal(self.request, self._equal, n_bytes)
@@ -168,6 +167,8 @@ class KernelPlanner:
             first = min(1.0, t.P2P_CHANNELS * t.P2P_CHUNK / size_bytes) if size_bytes > 0 else 1.0
             self.paces.windows = [Window(first=first)]
         else:
+            from simulator.collectives.algorithms.direct import neighbour_pairs
+
             flows, peers = self._pair_by_pair(self.request.pairs or neighbour_pairs(n), self.request.size_bytes), 1
         after = self._begin("ncclDevKernel_SendRecv", cost.base_s, peers)
         late = []

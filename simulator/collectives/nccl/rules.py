@@ -18,7 +18,7 @@ from simulator.questions.collective import Algorithm, Protocol
 from simulator.questions.nccl import Version, VersionNote, chip_since, version_words
 from simulator.questions.where import NCCL_TODAY
 from simulator.records import dataclass, replace
-from simulator.workload.collective import Collective
+from simulator.workload import Collective
 
 Rows = tuple[Triple, ...]
 _NONE = (0.0, 0.0, 0.0)

@@ -4,7 +4,7 @@
 protocol; the pair with the least time is chosen.  As in NVIDIA/nccl@5067397c (2.30.7) ``src/graph/tuning.cc``
 (ncclTopoTuneModel, ncclTopoGetAlgoTime) and ``src/enqueue.cc``, for a group with one operation; what earlier versions
 do otherwise is in :mod:`simulator.collectives.nccl.rules`.  Sizes are those of nccl-tests (see
-:mod:`simulator.workload.collective`), which NCCL uses too.
+:mod:`simulator.workload`), which NCCL uses too.
 
 Interpretations where the source leaves room:
 
@@ -33,7 +33,7 @@ from simulator.questions.collective import ALGORITHMS, PROTOCOLS, Algorithm, Pro
 from simulator.questions.nccl import FEATURES, Version, has, version_words
 from simulator.questions.where import NCCL_TODAY
 from simulator.records import dataclass
-from simulator.workload.collective import Collective
+from simulator.workload import Collective
 
 _RING_ONLY = ("broadcast", "reduce")
 _GATHERING = ("all-gather", "reduce-scatter")

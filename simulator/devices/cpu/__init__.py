@@ -1,1 +1,257 @@
-"""CPUs: the cost of each class of kernels."""
+"""CPUs as the cost models see them: the figures of a part, the number of threads in use, and what these are worth.
+
+Threads help up to the number of cores; beyond it, two share a core's vector units and caches.  Each parallel region
+costs a fork and a barrier.  With more threads than hardware threads, every barrier waits for a thread that the
+scheduler has preempted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from simulator.constants import DEFAULT, Constants, constants
+from simulator.errors import InputError
+from simulator.questions.calibration import Calibration
+from simulator.questions.where import CPU_LIBRARIES, CpuLibrary
+from simulator.records import dataclass, field
+from simulator.topology.parts import CpuPart
+from simulator.workload.precision import Precision
+
+LINE_BYTES = 64
+
+
+@constants("cpu_cores")
+@dataclass(frozen=True, slots=True)
+class CoreCosts:
+    """Constants of cores, used where a part gives no figure."""
+
+    lines_in_flight: int
+    vector_turbo: float
+    default_latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """One cache level: the size of one cache, the cores that share it, and its total bandwidth (0: not a limit).
+
+    ``bytes_per_cycle`` is the bandwidth of one core (0: the default for the level), ``memory_Bps`` the bandwidth
+    between the cache and memory (0: no limit), and ``neighbours_Bps`` what cores outside this device read through it.
+    """
+
+    size_bytes: float
+    shared_by_cores: int
+    bandwidth_Bps: float = 0.0
+    bytes_per_cycle: float = 0.0
+    memory_Bps: float = 0.0
+    neighbours_Bps: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cpu:
+    """All sockets of a machine as one device that runs ``threads`` threads.
+
+    ``clock_Hz`` is the clock of vector code with all cores busy, ``turbo_clock_Hz`` that of one core alone, and
+    ``scalar_turbo_clock_Hz`` that of one core without vector instructions (0: as ``turbo_clock_Hz``).
+    ``flop_per_cycle`` is per core and precision; a precision that is missing is not supported.
+    ``memory_bandwidth_Bps`` is per socket; ``memory_bytes`` is the total (infinite where the part does not say).
+    ``library`` names the kernels: ``onednn``, used by frameworks since 2018, runs every pass over memory with threads
+    and vectors; ``blas``, of those of 2016, only matrix products (:mod:`simulator.devices.cpu.products`).
+    Devices compare by identity, so that costs can be cached by device.
+    """
+
+    name: str
+    vendor: str
+    generation: str
+    cores_per_socket: int
+    threads_per_core: int
+    sockets: int
+    threads: int
+    clock_Hz: float
+    turbo_clock_Hz: float
+    vector_bits: int
+    flop_per_cycle: Mapping[str, int]
+    memory_bandwidth_Bps: float
+    core_bandwidth_Bps: float
+    memory_bytes: float
+    caches: tuple[Cache, ...] = ()
+    library: CpuLibrary = "onednn"
+    calibration: Calibration = field(default_factory=Calibration)
+    constants: Constants = DEFAULT
+    scalar_turbo_clock_Hz: float = 0.0
+    memory_latency_s: float = 100e-9  # to the first word
+    is_cold: bool = False  # caches hold none of a kernel's data when it starts
+
+    @property
+    def core_count(self) -> int:
+        """Physical cores of all sockets."""
+        return self.sockets * self.cores_per_socket
+
+    @property
+    def hardware_threads(self) -> int:
+        """Hardware threads of all sockets."""
+        return self.core_count * self.threads_per_core
+
+    @property
+    def peak_flops_per_s(self) -> Mapping[str, float]:
+        """Peak rate in FLOP/s by precision, of as many cores as there are threads."""
+        cores = min(self.threads, self.core_count)
+        return {p: flop * cores * self.core_clock(cores) for p, flop in self.flop_per_cycle.items()}
+
+    def core_clock(self, cores: int, *, vectors: bool = True) -> float:
+        """Return the clock in Hz while *cores* cores of a socket are busy, linear between one core and all cores.
+
+        Without *vectors*, the single-core turbo is the one in the vendor's specification.
+        """
+        most = self.cores_per_socket
+        busy = min(cores, most)
+        idle_share = (most - busy) / (most - 1) if most > 1 else 0.0
+        turbo_Hz = self.turbo_clock_Hz if vectors else max(self.turbo_clock_Hz, self.scalar_turbo_clock_Hz)
+        return (self.clock_Hz + (turbo_Hz - self.clock_Hz) * idle_share) * self.calibration.compute
+
+    def core_flop_per_cycle(self, precision: Precision) -> int:
+        """Return one core's FLOPs per cycle.
+
+        Raises InputError where the part does not support *precision*.
+        """
+        try:
+            return self.flop_per_cycle[precision]
+        except KeyError:
+            known = ", ".join(self.flop_per_cycle)
+            raise InputError(
+                f"{self.name}: this CPU does not compute in {precision}; the part has {known} "
+                f"(what it has besides goes under flop_per_cycle:)"
+            ) from None
+
+    def peak(self, precision: Precision) -> float:
+        """Return the peak rate in FLOP/s of as many cores as there are threads; raises as core_flop_per_cycle does."""
+        cores = min(self.threads, self.core_count)
+        return self.core_flop_per_cycle(precision) * cores * self.core_clock(cores)
+
+
+def cpu_from_part(
+    name: str,
+    part: CpuPart,
+    sockets: int = 1,
+    threads: int | None = None,
+    *,
+    library: CpuLibrary = "onednn",
+    calibration: Calibration | None = None,
+    constants: Constants = DEFAULT,
+) -> Cpu:
+    """Return the device formed by *sockets* processors of a part.
+
+    ``threads`` defaults to one per physical core, as in frameworks.
+
+    Raises InputError where the part lacks figures that the cost models need (names all of them), where a number is
+    below 1, or where *library* is unknown.
+    """
+    needed = ("core_count", "clock", "flop_per_cycle", "memory_bandwidth")
+    missing = [key for key in needed if not getattr(part, key)]
+    if missing:
+        raise InputError(f"{name}: the part has no {', '.join(missing)}; what compute costs needs them")
+    assert part.core_count is not None
+    assert part.clock is not None
+    assert part.memory_bandwidth is not None
+    if sockets < 1:
+        raise InputError(f"{name}: at least one socket computes; got {sockets}")
+    if threads is not None and threads < 1:
+        raise InputError(f"{name}: at least one thread computes; got {threads}")
+    if library not in CPU_LIBRARIES:
+        raise InputError(f"{name}: no such library of CPU kernels: {library}; there are {', '.join(CPU_LIBRARIES)}")
+    costs = constants(CoreCosts)
+    clock_Hz = part.vector_clock or part.clock
+    latency_s = part.memory_latency or costs.default_latency_s
+    lowers = part.vendor == "intel" and part.flop_per_cycle.get("fp32", 0) >= 32
+    core_Bps = part.core_bandwidth or (part.lines_in_flight or costs.lines_in_flight) * LINE_BYTES / latency_s
+    return Cpu(
+        name=name,
+        vendor=part.vendor,
+        generation=part.architecture.lower(),
+        cores_per_socket=part.core_count,
+        threads_per_core=max(1, (part.thread_count or part.core_count) // part.core_count),
+        sockets=sockets,
+        threads=threads or sockets * part.core_count,
+        clock_Hz=clock_Hz,
+        turbo_clock_Hz=max((part.turbo_clock or clock_Hz) * (costs.vector_turbo if lowers else 1.0), clock_Hz),
+        scalar_turbo_clock_Hz=part.turbo_clock or clock_Hz,
+        vector_bits=part.vector_bits or 128,
+        flop_per_cycle=dict(part.flop_per_cycle),
+        memory_bandwidth_Bps=part.memory_bandwidth,
+        core_bandwidth_Bps=min(core_Bps, part.memory_bandwidth),
+        memory_latency_s=latency_s,
+        memory_bytes=part.memory_size * sockets if part.memory_size else math.inf,
+        caches=tuple(
+            Cache(
+                level.size,
+                min(level.shared_by_cores, part.core_count),
+                level.bandwidth or 0.0,
+                level.bytes_per_cycle or 0.0,
+                level.memory_bandwidth or 0.0,
+                level.neighbours or 0.0,
+            )
+            for level in part.caches.values()
+        ),
+        library=library,
+        calibration=calibration or Calibration(),
+        constants=constants,
+    )
+
+
+@constants("cpu_threads")
+@dataclass(frozen=True, slots=True)
+class ThreadCosts:
+    """Constants of threads, the same for all CPUs."""
+
+    region_cycles: float
+    shared_core: float
+    slice_s: float
+
+
+def effective_cores(cpu: Cpu, threads: int) -> float:
+    """Return the number of cores' work that *threads* threads do, when the work is divided equally among them.
+
+    Where threads outnumber cores, the busiest core runs ``ceil(threads / cores)`` of them, and all wait for it.
+    """
+    cores = cpu.core_count
+    if threads <= cores:
+        return threads
+    return threads / math.ceil(threads / cores) * cpu.constants(ThreadCosts).shared_core
+
+
+def region_time(cpu: Cpu, threads: int) -> float:
+    """Return the seconds that a parallel region of *threads* threads adds: fork, barrier and preempted threads."""
+    if threads <= 1:
+        return 0.0
+    costs = cpu.constants(ThreadCosts)
+    time_s = costs.region_cycles * math.log2(threads) / cpu.core_clock(min(threads, cpu.core_count))
+    # Frameworks of 2016 read their data in one more thread beside the computing ones.
+    others = 1 if cpu.library == "blas" else 0
+    late = (threads + others) / cpu.hardware_threads - 1.0
+    return time_s + max(0.0, late) * costs.slice_s
+
+
+def cpu_compute_rate(cpu: Cpu, precision: Precision, threads: int) -> float:
+    """Return the peak rate of *threads* threads in FLOP/s; raises InputError where the part lacks *precision*."""
+    clock_Hz = cpu.core_clock(min(threads, cpu.core_count))
+    return cpu.core_flop_per_cycle(precision) * clock_Hz * effective_cores(cpu, threads)
+
+
+def vector_rate(cpu: Cpu, threads: int) -> float:
+    """Return the cycles per second of *threads* threads together, in cycles of a core with two 256-bit vector units.
+
+    Such a core does 32 FLOPs per cycle in fp32; wider and narrower cores count in proportion.
+    """
+    width = cpu.flop_per_cycle.get("fp32", 32) / 32
+    return width * cpu.core_clock(min(threads, cpu.core_count)) * effective_cores(cpu, threads)
+
+
+def scalar_rate(cpu: Cpu, threads: int, *, alone: bool = False) -> float:
+    """Return the cycles per second of *threads* threads together, for loops without vector instructions.
+
+    Such loops run between vectorised products, and a core keeps the vector clock for two milliseconds after the last
+    vector instruction (Intel's return from frequency license 1 to 0; Downs, Gathering Intel on Intel AVX-512
+    Transitions).  Loops that run *alone* have the scalar clock.
+    """
+    clock_Hz = cpu.core_clock(min(threads, cpu.core_count), vectors=not alone)
+    return clock_Hz * effective_cores(cpu, threads)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from simulator.constants import constants
-from simulator.devices.cpu.cpu import Cpu
+from simulator.devices.cpu import Cpu
 from simulator.records import dataclass
 
 

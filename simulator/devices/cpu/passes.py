@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from simulator.constants import constants
-from simulator.devices.cost import Bound, KernelCost
-from simulator.devices.cpu.cpu import LINE_BYTES, Cpu, region_time, scalar_rate, vector_rate
+from simulator.devices import Bound, KernelCost
+from simulator.devices.cpu import LINE_BYTES, Cpu, region_time, scalar_rate, vector_rate
 from simulator.devices.cpu.memory import bandwidth, cache_bytes, transfer_time
 from simulator.records import dataclass
 from simulator.workload.kernels import Rowwise, Streaming

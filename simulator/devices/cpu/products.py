@@ -20,8 +20,8 @@ from functools import lru_cache
 from typing import ClassVar
 
 from simulator.constants import constants
-from simulator.devices.cost import Bound, KernelCost
-from simulator.devices.cpu.cpu import Cpu, cpu_compute_rate, region_time, scalar_rate, vector_rate
+from simulator.devices import Bound, KernelCost
+from simulator.devices.cpu import Cpu, cpu_compute_rate, region_time, scalar_rate, vector_rate
 from simulator.devices.cpu.memory import cache_bytes, transfer_time
 from simulator.devices.cpu.passes import PassCosts, pass_cost, start_time
 from simulator.records import dataclass

@@ -1,1 +1,160 @@
-"""GPUs: the cost of each class of kernels."""
+"""GPUs as the cost models see them: the figures of a data sheet, a calibration, and the age of kernel libraries.
+
+Young libraries take longer for products, convolutions and recurrent layers: a new way to feed tensor cores needs new
+kernels, which cuBLAS and cuDNN improve for years.  ResNet-50 on an A100 in mixed precision was 16 % faster with the
+libraries of September 2022 than with those of October 2020 (docs/decisions/steps.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from math import exp
+
+from simulator.constants import DEFAULT, Constants, constants
+from simulator.devices.gpu.generation import Traits, traits_of
+from simulator.errors import InputError
+from simulator.questions.calibration import Calibration
+from simulator.questions.where import Month
+from simulator.records import dataclass, field, replace
+from simulator.topology.parts import GpuPart
+from simulator.workload.precision import Precision
+
+
+@constants("libraries")
+@dataclass(frozen=True, slots=True)
+class LibraryCosts:
+    """``young``: the excess time of kernels of a new design on its first boards, relative to mature ones.
+
+    This excess falls by a factor e in ``settles_years``.
+    """
+
+    young: float
+    settles_years: float
+
+
+def library_factor(known: Constants, since: Month | None, libraries: Month | None) -> float:
+    """Return the time of library kernels relative to mature ones, for *libraries* of that month.
+
+    *since* is the month of the first boards that run kernels of this design; libraries from before count as of that
+    month.  1 where either is None: mature libraries, or a design of which nothing is known.
+    """
+    if since is None or libraries is None:
+        return 1.0
+    costs = known(LibraryCosts)
+    years = libraries[0] - since[0] + (libraries[1] - since[1]) / 12.0
+    return 1.0 + costs.young * exp(-max(0.0, years) / costs.settles_years)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gpu:
+    """A GPU.  ``peak_flops_per_s``, by precision, holds the data sheet's dense rates at ``boost_clock_Hz``.
+
+    ``generation`` is the vendor's name of the architecture in lower case
+    (:mod:`simulator.devices.gpu.generation` lists the known ones).
+    Devices compare by identity, so that costs can be cached by device.
+    """
+
+    name: str
+    vendor: str
+    generation: str
+    sm_count: int
+    boost_clock_Hz: float
+    peak_flops_per_s: Mapping[str, float]
+    memory_bandwidth_Bps: float
+    memory_bytes: float
+    l2_bytes: float
+    board_power_W: float
+    base_clock_Hz: float = 0.0  # guaranteed under any load; 0: not published
+    max_clock_Hz: float = 0.0  # where power allows; 0: not published
+    inline_ecc: bool = False  # the check bits are stored in the memory itself
+    above_boost: bool = False  # runs above the boost clock where power allows
+    calibration: Calibration = field(default_factory=Calibration)
+    constants: Constants = DEFAULT
+    is_cold: bool = False  # caches hold none of a kernel's data when it starts
+    library_factor: float = 1.0  # time of library kernels relative to mature ones
+    any_shape_on_tensor_cores: bool = True  # else neither dilated convolutions nor products of unaligned rows
+
+    @property
+    def lanes_per_sm(self) -> float:
+        """The fp32 lanes of one SM, from its peak rate at two FLOPs per lane and clock; 64 where that is unknown."""
+        peak = self.peak_flops_per_s.get("fp32")
+        return peak / (2.0 * self.sm_count * self.boost_clock_Hz) if peak else 64.0
+
+    @property
+    def light_clock_Hz(self) -> float:  # noqa: N802  units keep their case
+        """The clock of kernels that mostly wait for memory and so do not reach the board's power limit."""
+        return self.boost_clock_Hz * self.calibration.compute
+
+    @property
+    def traits(self) -> Traits:
+        """The traits of its generation."""
+        return traits_of(self.vendor, self.generation, self.lanes_per_sm, self._tensor_flops_per_sm)
+
+    @property
+    def _tensor_flops_per_sm(self) -> float:
+        """FLOPs per SM and clock in 16 bit; infinite where the data sheet has no figure."""
+        peak = self.peak_flops_per_s.get("fp16", self.peak_flops_per_s.get("bf16", math.inf))
+        return peak / (self.sm_count * self.boost_clock_Hz)
+
+    def peak(self, precision: Precision) -> float:
+        """Return the peak rate in FLOP/s.
+
+        Raises InputError where the data sheet has no rate for *precision*.
+        """
+        try:
+            return self.peak_flops_per_s[precision]
+        except KeyError:
+            known = ", ".join(self.peak_flops_per_s)
+            raise InputError(
+                f"{self.name}: no peak rate for {precision}; the part has {known or 'none'} (add it under peak:)"
+            ) from None
+
+
+def gpu_from_part(
+    name: str,
+    part: GpuPart,
+    calibration: Calibration | None = None,
+    constants: Constants = DEFAULT,
+    libraries: Month | None = None,
+) -> Gpu:
+    """Return the GPU that a part describes, with kernel libraries of the month *libraries* (None: mature ones).
+
+    Raises InputError where the part lacks figures that the cost models need (names all of them), and where there is no
+    model of its vendor's GPUs.
+    """
+    needed = ("sm_count", "boost_clock", "memory_bandwidth", "memory_size")
+    missing = [key for key in needed if getattr(part, key) is None]
+    if missing:
+        raise InputError(f"{name}: the part has no {', '.join(missing)}; what compute costs needs them")
+    assert part.sm_count is not None
+    assert part.boost_clock is not None
+    assert part.memory_bandwidth is not None
+    assert part.memory_size is not None
+    gpu = Gpu(
+        name=name,
+        vendor=part.vendor,
+        generation=part.architecture.split()[0].lower() if part.architecture else "",
+        sm_count=part.sm_count,
+        boost_clock_Hz=part.boost_clock,
+        peak_flops_per_s=dict(part.peak),
+        memory_bandwidth_Bps=part.memory_bandwidth,
+        memory_bytes=part.memory_size,
+        l2_bytes=part.l2_size or 0.0,
+        board_power_W=part.board_power or 0.0,
+        base_clock_Hz=part.base_clock or 0.0,
+        max_clock_Hz=part.max_clock or 0.0,
+        inline_ecc=part.inline_ecc,
+        above_boost=part.above_boost,
+        calibration=calibration or Calibration(),
+        constants=constants,
+    )
+    try:
+        traits = gpu.traits
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
+    return replace(
+        gpu,
+        library_factor=library_factor(constants, traits.kernels_since, libraries),
+        any_shape_on_tensor_cores=not (libraries and traits.any_shape_since and libraries < traits.any_shape_since),
+    )

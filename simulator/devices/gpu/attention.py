@@ -24,8 +24,8 @@ from functools import lru_cache
 from math import ceil
 
 from simulator.constants import constants
-from simulator.devices.cost import KernelCost, bound_of
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices import KernelCost, bound_of
+from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import memory_time
 from simulator.devices.gpu.rates import compute_rate, energy_time, tensor_rate, working_clock
 from simulator.records import dataclass

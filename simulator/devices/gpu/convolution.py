@@ -14,10 +14,17 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil
 
-from simulator.devices.cost import KernelCost, bound_of
-from simulator.devices.gpu.blocks import ANY_TILES, Engine, blocks_time
-from simulator.devices.gpu.convolution_algorithms import ConvolutionAlgorithm, Problem, at_least, problem
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices import KernelCost, bound_of
+from simulator.devices.gpu import Gpu
+from simulator.devices.gpu.convolution_algorithms import (
+    ANY_TILES,
+    ConvolutionAlgorithm,
+    Engine,
+    Problem,
+    at_least,
+    blocks_time,
+    problem,
+)
 from simulator.devices.gpu.implicit_gemm import byte_gemm, direct, explicit_gemm, implicit_gemm, tensor_gemm
 from simulator.devices.gpu.rates import BYTES_AT_ONCE, energy_time, multiplies_bytes, sustained_clock, tensor_rate
 from simulator.workload.operators import Conv2d, Convolution

@@ -13,8 +13,8 @@ import math
 from collections.abc import Callable
 from functools import lru_cache
 
-from simulator.devices.cost import KernelCost
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices import KernelCost
+from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import l2_bandwidth
 from simulator.devices.gpu.product import GemmConstants, Product, ProductTime, Tile, Way, product_on, tiles_for
 from simulator.devices.gpu.rates import arithmetic_rate, computes_on_tensor_cores, held, sustained_clock

@@ -12,8 +12,16 @@ from __future__ import annotations
 
 from math import ceil
 
-from simulator.devices.gpu.blocks import ANY_TILES, Engine, blocks_time, tensor_engine
-from simulator.devices.gpu.convolution_algorithms import SPLITS, ConvolutionAlgorithm, Problem, at_least
+from simulator.devices.gpu.convolution_algorithms import (
+    ANY_TILES,
+    SPLITS,
+    ConvolutionAlgorithm,
+    Engine,
+    Problem,
+    at_least,
+    blocks_time,
+    tensor_engine,
+)
 from simulator.devices.gpu.memory import memory_time
 
 # Tiles for which the libraries' kernels are compiled: channels of the result by pixels.

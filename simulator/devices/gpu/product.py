@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from simulator.constants import constants
-from simulator.devices.cost import Bound, bound_of
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices import Bound, bound_of
+from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth, resident_share
 from simulator.devices.gpu.rates import arithmetic_rate, computes_on_tensor_cores, sustained_clock
 from simulator.records import dataclass

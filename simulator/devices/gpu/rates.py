@@ -22,7 +22,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from simulator.constants import constants
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu import Gpu
 from simulator.records import dataclass
 from simulator.workload.precision import Precision
 

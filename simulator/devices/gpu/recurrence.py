@@ -14,10 +14,16 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from simulator.constants import constants
-from simulator.devices.cost import KernelCost
-from simulator.devices.gpu.blocks import ConvolutionCosts, Engine, blocks_time, tensor_engine
-from simulator.devices.gpu.convolution_algorithms import at_least, lane_share
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices import KernelCost
+from simulator.devices.gpu import Gpu
+from simulator.devices.gpu.convolution_algorithms import (
+    ConvolutionCosts,
+    Engine,
+    at_least,
+    blocks_time,
+    lane_share,
+    tensor_engine,
+)
 from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.devices.gpu.rates import compute_rate, tensor_rate
 from simulator.records import dataclass, replace

@@ -19,10 +19,9 @@ from __future__ import annotations
 import math
 
 from simulator.constants import constants
-from simulator.devices.cost import Bound, KernelCost
-from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.gpu.memory import MemoryCosts, achieved_bandwidth, l2_bandwidth, memory_time
-from simulator.devices.gpu.passes import compute_time
+from simulator.devices import Bound, KernelCost
+from simulator.devices.gpu import Gpu
+from simulator.devices.gpu.memory import MemoryCosts, achieved_bandwidth, compute_time, l2_bandwidth, memory_time
 from simulator.records import dataclass, replace
 from simulator.workload.kernels import Rowwise
 from simulator.workload.precision import ELEMENT_BYTES

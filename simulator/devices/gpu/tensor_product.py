@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import ClassVar
 
 from simulator.constants import constants
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import l2_bandwidth
 from simulator.devices.gpu.product import ProductTime, Tile, Way, product_on
 from simulator.devices.gpu.rates import arithmetic_rate, computes_on_tensor_cores, energy_time, working_clock

@@ -12,16 +12,14 @@ from simulator.effects import has_effects
 from simulator.workload.kernels import CLASSES
 from simulator.workload.operator import Elements, Operator, Phase
 from simulator.workload.operators.attention import Attention, AttentionLibrary, FusedAttention
-from simulator.workload.operators.chunk_scan import ChunkScan
 from simulator.workload.operators.convolution import Conv2d, Convolution
-from simulator.workload.operators.copy import Copy
+from simulator.workload.operators.copy import Copy, Exchange
 from simulator.workload.operators.elementwise import Elementwise
 from simulator.workload.operators.embedding import Embedding, Gather
-from simulator.workload.operators.exchange import Exchange
 from simulator.workload.operators.norms import BatchNorm, LayerNorm
 from simulator.workload.operators.pool import Pool, Pooling
 from simulator.workload.operators.products import Linear, MatMul
-from simulator.workload.operators.recurrent import Recurrence, Recurrent
+from simulator.workload.operators.recurrent import ChunkScan, Recurrence, Recurrent
 from simulator.workload.operators.reduction import Reduction
 from simulator.workload.operators.softmax import CrossEntropy, Softmax
 

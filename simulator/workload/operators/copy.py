@@ -1,10 +1,11 @@
-"""Copies."""
+"""Copies, and exchanges among the ranks that divide a layer: operators without arithmetic."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
-from simulator.records import dataclass
+from simulator.records import dataclass, field
+from simulator.workload import Collective
 from simulator.workload.kernels import Streaming
 from simulator.workload.operator import Elements, Kernels, Operator
 from simulator.workload.precision import ELEMENT_BYTES, Precision
@@ -60,3 +61,33 @@ class Copy(Elements):
 
     def read_elements(self, position: int, n_inputs: int, whole: int) -> int:
         return min(whole, self.elements) if n_inputs == 1 else whole
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange(Operator):
+    """A collective among the ranks that divide a layer, along the degree ``axis`` of a layout.
+
+    ``forward`` and ``backward`` are the collectives of the two passes, or None.  ``elements`` is the
+    collective's size by nccl-tests' convention (:mod:`simulator.workload`), ``output_elements`` the size of
+    the result.  ``copies``: how many equal copies are sent or summed, as of a token for its different experts.
+    ``flex``: the dispatcher of experts sends one of them to each rank, and copies it there (DeepEP, HybridEP).
+    """
+
+    saved = ()
+    per_token = ("elements", "output_elements")
+
+    axis: Literal["tp", "cp", "ep", "etp"]
+    forward: Collective | None
+    backward: Collective | None
+    elements: int
+    output_elements: int = field()
+    copies: int = 1
+    flex: bool = False
+
+    def forward_kernels(self, precision: Precision) -> Kernels:
+        """Return no kernels of its own: a communicator moves the data."""
+        return ()
+
+    def input_gradients(self, precision: Precision) -> Kernels:
+        """Return no kernels of its own."""
+        return ()

@@ -17,7 +17,7 @@ class Gather(Kernel):
     word = "embeddings"
     in_sentences = "look-ups"
     colour = "#6d597a"
-    gpu_cost = "simulator.devices.gpu.passes:gather_cost"
+    gpu_cost = "simulator.devices.gpu.memory:gather_cost"
     cpu_cost = "simulator.devices.cpu.passes:gather_pass"
     apart = ("precision", "direction")
     axes: ClassVar = {"rows": 0.2, "cols": 0.4, "vocabulary": 0.2}

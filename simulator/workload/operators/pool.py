@@ -17,7 +17,7 @@ class Pooling(Kernel):
 
     word = "pooling"
     colour = "#a26769"
-    gpu_cost = "simulator.devices.gpu.passes:pooling_cost"
+    gpu_cost = "simulator.devices.gpu.memory:pooling_cost"
     cpu_cost = "simulator.devices.cpu.passes:pooling_pass"
     apart = ("precision", "kind", "direction")
     axes: ClassVar = {"window": 0.5, "input": 0.2, "output": 0.2}

@@ -18,7 +18,7 @@ from typing import Literal
 
 from simulator.errors import InputError, divisors, refused
 from simulator.spelling import mention
-from simulator.workload.collective import Collective
+from simulator.workload import Collective
 from simulator.workload.network import Layer, Network, Parameter, once
 from simulator.workload.operators import Elements, Exchange, Linear
 

@@ -10,7 +10,7 @@ from simulator.api.collectives import is_strategy, strategy_names
 from simulator.errors import InputError, nearest, one_line
 from simulator.records import dataclass
 from simulator.units import parse_quantity
-from simulator.workload.collective import Collective
+from simulator.workload import Collective
 from validate.machine.cluster.commands import LinkShape
 from validate.machine.measure.duration import duration_s
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from simulator.console.files import OutputFile
 from simulator.errors import InputError, one_line
-from simulator.workload.collective import bus_factor
+from simulator.workload import bus_factor
 from validate.machine.cluster.commands import LinkShape
 from validate.machine.cluster.document import cluster_document
 from validate.machine.cluster.outcome import CaseOutcome
