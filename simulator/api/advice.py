@@ -7,14 +7,14 @@ from dataclasses import replace
 from functools import partial
 
 from simulator.api.context import Context
-from simulator.api.outcome import need_on, outcome
+from simulator.api.outcome import faster, need_on
 from simulator.devices.predict import Device
 from simulator.errors import InputError
 from simulator.questions.checks import changed
 from simulator.questions.layout import FSDP, REPLICAS, Layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
-from simulator.results.alternatives import NOT_TRIED, PossibleChange, faster
+from simulator.results.alternatives import NOT_TRIED
 from simulator.results.training import TrainingResult
 from simulator.spelling import word_of
 from simulator.step.changes import possible_changes
@@ -45,11 +45,12 @@ def advised(context: Context, question: StepQuestion) -> TrainingResult:
         result = with_input_cures(context, question, result)
     count = result.device_count
     device = context.device(question.where, result.step.device, question.threads, question.software)
-    ways = _ways(context, question, device, several=count > 1)
+    changes = _ways(context, question, device, several=count > 1)
+    ways = ((words, context, asked) for words, asked in changes)
     is_fed = result.input is None or not result.input.is_slower  # otherwise only a faster input makes the step faster
     most_events = _MOST_EVENTS_OF_SERVERS if question.has_servers else _MOST_EVENTS
     is_small = result.step.simulation_events <= most_events
-    alternatives = faster(result.step_time_s, question.programs * question.batch, ways) if is_fed and is_small else ()
+    alternatives = faster(result.step_time_s, question, ways) if is_fed and is_small else ()
     remedies: tuple[str, ...] = ()
     if not result.fits:
         from simulator.step.fitting import larger_device
@@ -63,20 +64,19 @@ def advised(context: Context, question: StepQuestion) -> TrainingResult:
     return replace(result, alternatives=alternatives, remedies=remedies, notes=notes)
 
 
-def _ways(context: Context, question: StepQuestion, device: Device, *, several: bool) -> Iterator[PossibleChange]:
-    def way(words: str, asked: StepQuestion) -> PossibleChange:
-        return PossibleChange(words, asked.programs * asked.batch, partial(outcome, context, asked))
-
+def _ways(
+    context: Context, question: StepQuestion, device: Device, *, several: bool
+) -> Iterator[tuple[str, StepQuestion]]:
     if question.layout.pp > 1:  # each would simulate all stages
         return
     for words, sizes in _variants(context, question):
-        yield way(words, replace(question, sizes=sizes))
+        yield words, replace(question, sizes=sizes)
     for change in possible_changes(question.options, device):
         if change.time and not (question.has_servers and change.options.keys() <= _OF_THE_UPDATE):
-            yield way(change.words, replace(question, options=change.applied(question.options)))
+            yield change.words, replace(question, options=change.applied(question.options))
     if several and question.layout.zero < 3 and not question.bucket_bytes:
-        yield way(f"{word_of('overlap')} bucket:25MiB", replace(question, bucket_bytes=BUCKET_BYTES))
-    yield way(f"{word_of('batch')} {2 * question.batch}", replace(question, batch=2 * question.batch))
+        yield f"{word_of('overlap')} bucket:25MiB", replace(question, bucket_bytes=BUCKET_BYTES)
+    yield f"{word_of('batch')} {2 * question.batch}", replace(question, batch=2 * question.batch)
 
 
 def _variants(context: Context, question: StepQuestion) -> Iterator[tuple[str, tuple[tuple[str, int | str], ...]]]:

@@ -1,12 +1,15 @@
-"""The time of a step and whether it fits in memory, without an account of it: :func:`outcome`."""
+"""Whether a step fits in memory, and which other ones are faster, without an account of them."""
 
 from __future__ import annotations
 
-from math import inf
+from collections.abc import Iterable
 
 from simulator.api.context import Context
+from simulator.collectives.request import Unsuitable
 from simulator.devices.predict import Device
+from simulator.errors import InputError
 from simulator.questions.step import StepQuestion
+from simulator.results.alternatives import WORTH_SAYING, Alternative
 from simulator.step.issue import launches_of
 from simulator.step.memory import MemoryNeed, Shares, memory_need
 from simulator.training import divided
@@ -18,14 +21,31 @@ from simulator.workload.network import Network
 _ROUNDED = 1 - 1e-9  # allows for rounding when the same seconds are added in another order
 
 
-def outcome(context: Context, question: StepQuestion, most_s: float = inf) -> tuple[float, bool] | None:
-    """Return the seconds of a step and whether it fits in memory, or None if it takes longer than *most_s*.
+def faster(
+    step_time_s: float,
+    question: StepQuestion,
+    ways: Iterable[tuple[str, Context, StepQuestion]],
+    least_gain: float = WORTH_SAYING,
+) -> tuple[Alternative, ...]:
+    """Return the *ways* that are faster by *least_gain* than *question*, which takes *step_time_s*, the best first.
 
-    Raises InputError or Unsuitable if it cannot be simulated.
+    A way is told in words, as a question to a context.  One that does not go with the step, or that the device lacks
+    figures for, is left out; one that does not fit in memory is marked so.  Larger batches are compared at equal
+    numbers of samples.
     """
-    if least_step_s(context, question) > most_s:
-        return None
-    return context.time_s(question), step_fits(context, question)
+    found: list[Alternative] = []
+    for words, context, asked in ways:
+        batch = asked.programs * asked.batch
+        share = batch / (question.programs * question.batch)
+        try:
+            if least_step_s(context, asked) > step_time_s / least_gain * share:
+                continue
+            time_s, fits = context.time_s(asked) / share, step_fits(context, asked)
+        except (InputError, Unsuitable):
+            continue
+        if time_s * least_gain < step_time_s:
+            found.append(Alternative(words, time_s, fits, batch))
+    return tuple(sorted(found, key=lambda other: round(other.step_time_s, 12)))
 
 
 def step_fits(context: Context, question: StepQuestion) -> bool:

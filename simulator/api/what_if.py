@@ -9,10 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from simulator.api.faulty import scaled
-from simulator.api.outcome import outcome
+from simulator.api.outcome import faster
 from simulator.api.session import Session
-from simulator.collectives.request import Unsuitable
-from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
 from simulator.questions.checks import changed
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
@@ -34,14 +32,7 @@ def what_if(session: Session, question: StepQuestion, step_time_s: float) -> tup
 
     Changes that do not go with the step, or that the device lacks figures for, are left out.
     """
-    found = []
-    for words, other, asked in _changes(session, question):
-        try:
-            result = outcome(other, asked, step_time_s * (1.0 - _LEAST))
-        except (InputError, Unsuitable):
-            continue
-        if result is not None and result[0] < step_time_s * (1.0 - _LEAST):
-            found.append(Alternative(words, *result, question.batch))
+    found = faster(step_time_s, question, _changes(session, question), 1.0 / (1.0 - _LEAST))
     return tuple(sorted(found, key=lambda each: (round(each.step_time_s, 12), each.change)))
 
 
@@ -62,12 +53,12 @@ def _changes(session: Session, question: StepQuestion) -> Iterator[tuple[str, Se
         name: replace(c, dispatch=c.dispatch / _TIMES, host={key: s / _TIMES for key, s in c.host.items()})
         for name, c in known.items()
     }
-    faster = {
+    figures = {
         "arithmetic of devices twice as fast": {n: replace(c, compute=_TIMES * c.compute) for n, c in known.items()},
         "memory of devices twice as fast": {n: replace(c, bandwidth=_TIMES * c.bandwidth) for n, c in known.items()},
         "host twice as fast": hosts,
     }
-    for words, calibrations in faster.items():
+    for words, calibrations in figures.items():
         yield words, session.calibrated({**session.calibrations, **calibrations}), question
     yield from ((words, session, asked) for words, asked in _switches(session, question, several=several))
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
 
-from simulator.api import Session, advice
+from simulator.api import Session, advice, outcome
 from simulator.api.context import Context
-from simulator.api.outcome import outcome
+from simulator.api.outcome import least_step_s
 from simulator.collectives.request import Unsuitable
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
@@ -110,11 +109,11 @@ def test_a_long_simulation_is_not_repeated_for_each_change(monkeypatch: pytest.M
     session = Session()
     found: list[StepQuestion] = []
 
-    def counted(context: Context, question: StepQuestion, most_s: float = math.inf) -> tuple[float, bool] | None:
+    def counted(context: Context, question: StepQuestion) -> float:
         found.append(question)
-        return outcome(context, question, most_s)
+        return least_step_s(context, question)
 
-    monkeypatch.setattr(advice, "outcome", counted)
+    monkeypatch.setattr(outcome, "least_step_s", counted)
     result = session.advised(asked(4))
     assert len(found) > 2
     assert not any(question.options.fused_optimizer for question in found)  # servers update the parameters
