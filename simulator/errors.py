@@ -20,10 +20,12 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
+from typing import TypeVar
 
 from simulator.records import dataclass
 from simulator.spelling import Door, mention, spelt
 
+T = TypeVar("T")
 FAULTS_SHOWN = 20  # faults of one input; the others are counted
 _LONGEST_FAULT = 600  # characters per line
 _COMPARED = 1_000  # names; of more, only neighbours and those with one other character are compared
@@ -222,6 +224,13 @@ class InputError(TopocastError):
 def refused(field: str, why: str, value: object = "") -> InputError:
     """Return the error that *field* of what was asked is refused; *value*: what was said."""
     return InputError(f"{mention(field, value)}: {why}")
+
+
+def stated(value: T | None, missing: str) -> T:
+    """Return *value*; raises InputError, which says what is *missing*, where it is None."""
+    if value is None:
+        raise InputError(missing)
+    return value
 
 
 class SimulationError(TopocastError):

@@ -18,7 +18,7 @@ from simulator.devices.cpu.memory import bandwidth
 from simulator.devices.dispatch import cpu_call_time
 from simulator.devices.gpu import Gpu
 from simulator.devices.predict import kernel_cost
-from simulator.errors import InputError, nearest, one_line
+from simulator.errors import InputError, nearest, one_line, stated
 from simulator.host.answer import HostTime
 from simulator.network.machine import Machine
 from simulator.network.route import Route, join
@@ -32,6 +32,7 @@ from simulator.workload.kernels import Streaming
 
 PAGE_BYTES = 4096  # on Linux on x86
 _STAGED = "host-staged"
+_NO_CPU = "the machine has no CPU"
 
 
 @constants("copying")
@@ -141,9 +142,7 @@ def copy_route(question: CopyQuestion, router: Router) -> Route:
         direct = router.route(src, dst)
         staged = question.staged or is_staged(direct)
         return _through_host(machine, router, src, dst) if staged else direct
-    cpu = router.nearest_cpu(src)
-    if cpu is None:
-        raise InputError("the machine has no CPU")
+    cpu = stated(router.nearest_cpu(src), _NO_CPU)
     if question.socket:
         cpu = _socket(machine, question.socket)
     return router.route(cpu, src) if question.kind == "h2d" else router.route(src, cpu)
@@ -169,9 +168,7 @@ def _through_host(machine: Machine, router: Router, src: int, dst: int) -> Route
     Between sockets the buffer moves as ordinary memory traffic, which is faster than device traffic and never the
     slowest part.
     """
-    above, below = router.nearest_cpu(src), router.nearest_cpu(dst)
-    if above is None or below is None:
-        raise InputError("the machine has no CPU")
+    above, below = (stated(router.nearest_cpu(gpu), _NO_CPU) for gpu in (src, dst))
     return join(machine, router.route(src, above), router.route(below, dst), "sys", _STAGED)
 
 

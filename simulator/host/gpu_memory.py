@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from simulator.constants import constants
 from simulator.devices.gpu import Gpu
-from simulator.errors import InputError
+from simulator.errors import InputError, stated
 from simulator.host.answer import HostTime
 from simulator.questions.single import AccessQuestion
 from simulator.records import dataclass
@@ -38,9 +38,7 @@ def gpu_chase_answer(question: AccessQuestion, part: GpuPart) -> HostTime:
     if not shares:
         raise InputError("the part has no l1_latency and no l2_latency")
     if held < 1.0:
-        if part.memory_latency is None:
-            raise InputError("the part has no memory_latency")
-        shares["memory"] = (1.0 - held, part.memory_latency)
+        shares["memory"] = (1.0 - held, stated(part.memory_latency, "the part has no memory_latency"))
     time_s = sum(share * latency_s for share, latency_s in shares.values())
     slowest = max(shares, key=lambda name: shares[name][0] * shares[name][1])
     served = ", ".join(
@@ -55,12 +53,11 @@ def gpu_chase_answer(question: AccessQuestion, part: GpuPart) -> HostTime:
 
 def _shared_memory(question: AccessQuestion, part: GpuPart) -> HostTime:
     size = part.shared_memory_per_sm
-    if part.shared_memory_latency is None:
-        raise InputError("the part has no shared_memory_latency")
+    latency_s = stated(part.shared_memory_latency, "the part has no shared_memory_latency")
     if size is not None and question.size_bytes > size:
         raise InputError(f"a multiprocessor has {format_size(size)} of shared memory")
     why = ("a multiprocessor's shared memory serves all of it",)
-    return HostTime(part.shared_memory_latency, "a load", "latency of shared memory", why)
+    return HostTime(latency_s, "a load", "latency of shared memory", why)
 
 
 @constants("occupancy")
@@ -87,9 +84,8 @@ def with_few_threads(
     if question.persistent and question.block_threads and not resident:
         resident = gpu.sm_count * question.block_threads  # one block stays on each SM
     if resident:
-        latency_s = part.memory_latency if question.reads else part.l2_latency
-        if latency_s is None:
-            raise InputError(f"the part has no {'memory' if question.reads else 'l2'}_latency")
+        name = "memory_latency" if question.reads else "l2_latency"
+        latency_s: float = stated(getattr(part, name), f"the part has no {name}")
         each = (question.reads + question.writes) * question.element_bytes
         drawn_Bps = resident * each / latency_s
         full_Bps = question.size_bytes / time_s

@@ -30,7 +30,7 @@ from collections.abc import Sequence
 
 from simulator.devices.cpu import LINE_BYTES
 from simulator.devices.cpu.memory import own_share
-from simulator.errors import InputError, nearest
+from simulator.errors import InputError, nearest, stated
 from simulator.network.machine import Link, Machine, Node
 from simulator.records import dataclass
 from simulator.topology.parts import CpuPart, StoragePart
@@ -153,8 +153,7 @@ def _held_stages(
             found.append(LatencyLevel(name, reach - held, level.latency))
             held = reach
     if held < 1.0:
-        if memory is None:
-            raise InputError("the part has no memory_latency")
+        memory = stated(memory, "the part has no memory_latency")
         found.append(LatencyLevel(memory.name, 1.0 - held, memory.latency_s, is_memory=True))
     return tuple(found)
 
@@ -252,14 +251,11 @@ def memory_of(machine: Machine, part: CpuPart, node: str, *, writes: bool = Fals
     """
     if node == "local":
         return Memory(memory_place(part))
-    own = next((n for n in machine.nodes if isinstance(n.part, CpuPart) and n.host == 0), None)
-    if own is None:
-        raise InputError("the machine has no CPU")
+    cpus = (n for n in machine.nodes if isinstance(n.part, CpuPart) and n.host == 0)
+    own = stated(next(cpus, None), "the machine has no CPU")
     if node == "remote":
-        link = _hop(machine, own, None)
-        if link is None:
-            raise InputError(f"node=remote: {machine.name} has no second socket, or no link to it")
-        return _across(part, link)
+        missing = f"node=remote: {machine.name} has no second socket, or no link to it"
+        return _across(part, stated(_hop(machine, own, None), missing))
     found = machine.find(node)
     if found is None:
         known = ["local", "remote", *(n.name for n in machine.nodes if _is_memory(n))]
@@ -267,18 +263,14 @@ def memory_of(machine: Machine, part: CpuPart, node: str, *, writes: bool = Fals
     if found.index == own.index:
         return Memory(memory_place(part))
     if isinstance(found.part, CpuPart):
-        link = _hop(machine, own, found)
-        if link is None:
-            raise InputError(f"node={node}: no link joins {own.name} and {node}")
-        return _across(part, link)
+        return _across(part, stated(_hop(machine, own, found), f"node={node}: no link joins {own.name} and {node}"))
     if not _is_memory(found):
         raise InputError(f"node={node}: {node} is not read like memory; a storage part with of: dimm is")
     assert isinstance(found.part, StoragePart)
-    latency_s = found.part.write_latency if writes else found.part.read_latency
-    if latency_s is None:
-        raise InputError(f"node={node}: the part has no {'write' if writes else 'read'}_latency")
+    does = "write" if writes else "read"
+    latency_s: float = stated(getattr(found.part, f"{does}_latency"), f"node={node}: the part has no {does}_latency")
     rate_Bps = found.part.write_bandwidth if writes else found.part.read_bandwidth
-    said = f"{node} answers a {'write' if writes else 'read'} after {format_duration(latency_s, 3)}"
+    said = f"{node} answers a {does} after {format_duration(latency_s, 3)}"
     return Memory(LoadedMemory(node, latency_s), rate_Bps, (said,))
 
 

@@ -12,7 +12,7 @@ from simulator.devices.cpu.passes import gather_times, start_time
 from simulator.devices.dispatch import cpu_call_time, in_graph
 from simulator.devices.gpu import Gpu
 from simulator.devices.predict import Device, kernel_cost
-from simulator.errors import InputError
+from simulator.errors import InputError, stated
 from simulator.host.answer import HostTime
 from simulator.host.gpu_memory import gpu_chase_answer, with_few_threads
 from simulator.host.latency import memory_of
@@ -164,22 +164,17 @@ def shared_answer(question: AccessQuestion, part: CpuPart) -> HostTime:
     here = part.core_count or question.cores
     if question.cores > here * (2 if is_remote else 1):
         raise InputError(f"cores={question.cores}: the socket has {here}; node=remote: some are on another")
-    first = next(iter(part.caches.values()), None)
-    if first is None:
-        raise InputError("the part has no caches")
-    alone_s = first.latency
+    alone_s = stated(next(iter(part.caches.values()), None), "the part has no caches").latency
     own_bytes = question.size_bytes / question.cores
     if question.cores == 1 or own_bytes >= LINE_BYTES:
         said = "one core has the line to itself" if question.cores == 1 else "each core has lines of its own"
         return HostTime(
             alone_s, "a write", "latency of L1", (f"{said}: it stays in its first cache",), {"alone_s": alone_s}
         )
-    if part.line_moves is None:
-        raise InputError("the part has no line_moves: what a line that another core has takes to come")
-    moves = part.line_moves
-    moved_s = moves.remote if is_remote else moves.modified if question.state == "modified" else moves.shared
-    if moved_s is None:
-        raise InputError("the part has no line_moves.remote")
+    missing = "the part has no line_moves: what a line that another core has takes to come"
+    moves = stated(part.line_moves, missing)
+    near_s = moves.modified if question.state == "modified" else moves.shared
+    moved_s = stated(moves.remote, "the part has no line_moves.remote") if is_remote else near_s
     did = "written" if question.state == "modified" else "read"
     where = "of the other socket" if is_remote else "of the socket"
     why = (

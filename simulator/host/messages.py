@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from simulator.constants import constants
-from simulator.errors import InputError
+from simulator.errors import InputError, stated
 from simulator.host.answer import HostTime
 from simulator.network.machine import Link, Machine
 from simulator.network.routing import Router
@@ -109,10 +109,8 @@ def _cpu(machine: Machine, host: int, name: str) -> int:
     if not 0 <= host < machine.n_hosts:
         hint = f"; {mention('nodes', 2)} {mention('fabric', 'ethernet-10g')} makes two" if machine.n_hosts == 1 else ""
         raise InputError(f"{name}={host}: {machine.name} has {machine.n_hosts} machines, from 0{hint}")
-    found = next((node for node in machine.nodes_of(host) if node.kind == "cpu"), None)
-    if found is None:
-        raise InputError(f"{name}={host}: the machine has no CPU")
-    return found.index
+    cpus = (node.index for node in machine.nodes_of(host) if node.kind == "cpu")
+    return stated(next(cpus, None), f"{name}={host}: the machine has no CPU")
 
 
 def _line(machine: Machine, question: MessageQuestion, router: Router) -> Link:
