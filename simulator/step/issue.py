@@ -268,6 +268,9 @@ def launches_of(device: Device, network: Network, options: StepOptions) -> tuple
 
     Raises InputError if the device has no figure for a precision that the step needs.
     """
+    if options.cuda_graph:  # the same kernels, which advice on a step without a graph has already priced
+        plain = launches_of(device, network, replace(options, cuda_graph=False, cuda_graph_blocks=False))
+        return tuple(_captured(device, issue) for issue in plain)
     issuer = _Issuer(device, network, options)
     groups = run_groups(network, options)
     issues: list[Launch] = []
@@ -280,7 +283,7 @@ def launches_of(device: Device, network: Network, options: StepOptions) -> tuple
         issues += _update(issuer, network, options)
     if options.compiled:
         issues = [_by_generated_code(device, issue) for issue in issues]
-    if options.cuda_graph_blocks and not options.cuda_graph:
+    if options.cuda_graph_blocks:
         issues = _captured_blocks(device, network, issues)
     if options.framework == "deepspeed-zero3":
         issues = _hooked(device, network, issues)
@@ -289,8 +292,6 @@ def launches_of(device: Device, network: Network, options: StepOptions) -> tuple
         issues = [issue if issue.part == "update" else replace(issue, host_s=scale * issue.host_s) for issue in issues]
     if options.launch_blocking:
         issues = [replace(issue, waits=True) for issue in issues]
-    if options.cuda_graph:
-        issues = [_captured(device, issue) for issue in issues]
     return tuple(issues)
 
 

@@ -186,3 +186,15 @@ def test_an_exchange_loads_no_device_models() -> None:
 def test_a_question_loads_few_modules(most: int, options: tuple[str, ...]) -> None:
     """Each costs start-up time: what a question does not need is loaded late, and one concept is one file."""
     assert len(loaded_by("--topology", "p3.16xlarge", *options)) <= most
+
+
+def test_classes_are_made_by_records() -> None:
+    """Which compiles methods when they are first used; what runs on compute nodes has the standard library alone."""
+    names = (
+        (name, node.module)
+        for name, nodes in modules().items()
+        for node in below(nodes, head=True)
+        if isinstance(node, ast.ImportFrom) and any(alias.name == "dataclass" for alias in node.names)
+    )
+    other = {name for name, source in names if source != "simulator.records" and name != "simulator.records"}
+    assert not {name for name in other if not name.startswith("validate.machine.measure")}
