@@ -12,8 +12,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reports.colours import ACTIVITIES, BEST, HELD, INK, OTHER, WAITING, WARNING, kernel_colour
 from reports.file import figure_file, with_foot
-from reports.kernels import draw_held, draw_roofline
-from reports.pipeline import draw_passes
+from reports.kernels import draw_held, draw_passes, draw_roofline
 from simulator.results.changed import changed_words
 from simulator.results.columns import percent, rate_words
 from simulator.results.held import held_over, not_followed

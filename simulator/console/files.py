@@ -46,7 +46,7 @@ class OutputFile:
                 raise PermissionError(13, "Permission denied")
             self._part = _new_file(self._target)
         except (OSError, ValueError) as error:
-            raise InputError(f"{option} {self.shown}: cannot be written: {_words(error)}") from None
+            raise self._refused(error) from None
 
     def __enter__(self) -> OutputFile:
         return self
@@ -72,7 +72,7 @@ class OutputFile:
                 self._stream = (self._part or self._target).open("wb")
             self._stream.write(content)
         except OSError as error:
-            raise InputError(f"{self.option} {self.shown}: cannot be written: {_words(error)}") from None
+            raise self._refused(error) from None
 
     def finish(self) -> None:
         """Put the complete file in place; raises InputError."""
@@ -87,7 +87,11 @@ class OutputFile:
             self._part.replace(self._target)
             self._part = None
         except OSError as error:
-            raise InputError(f"{self.option} {self.shown}: cannot be written: {_words(error)}") from None
+            raise self._refused(error) from None
+
+    def _refused(self, error: Exception) -> InputError:
+        why = getattr(error, "strerror", None) or error
+        return InputError(f"{self.option} {self.shown}: cannot be written: {why}")
 
 
 def _new_file(target: Path) -> Path:
@@ -119,7 +123,3 @@ def _remove_left(folder: Path, stem: str) -> None:
                 (folder / name).unlink()
         except OSError:
             continue  # another user's process, which is still alive
-
-
-def _words(error: Exception) -> str:
-    return str(getattr(error, "strerror", None) or error)
