@@ -35,6 +35,9 @@ cluster:
 """
 
 
+_ROUGHLY = ("--within", "50%")  # how well times are to be known; all ranks are busy until they are
+
+
 def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", *arguments],
@@ -54,6 +57,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 def test_strategies_are_measured_between_processes_and_predicted_by_the_same_words(tmp_path: Path) -> None:
     (tmp_path / "hosts.yaml").write_text(HOSTS, encoding="utf-8")
     what = ["--workload", "bytes:64kB", "--strategy", "ring,parameter-server,gloo", "--out", "m", "--quiet"]
+    what += _ROUGHLY
     done = run("validate", "run", "--topology", "hosts.yaml", *what, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     found = rows(tmp_path / "m" / "collectives.csv")
@@ -76,9 +80,10 @@ def launched(folder: Path, *words: str) -> None:
         port = free.getsockname()[1]
     meet = ["--nnodes", "2", "--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", str(port)]
     command = [sys.executable, "-m", "torch.distributed.run", *meet]
+    asked = ["--out", "m", "--device", "cpu", *_ROUGHLY, *words]
     nodes = [
         subprocess.Popen(
-            [*command, "--node-rank", str(rank), "-m", "validate.measure", "--out", "m", "--device", "cpu", *words],
+            [*command, "--node-rank", str(rank), "-m", "validate.measure", *asked],
             cwd=folder,
             env=os.environ | {"PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"},
             stderr=subprocess.PIPE,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import io
 import json
 import os
 import subprocess
@@ -171,8 +173,19 @@ def test_attention_is_written_out_as_the_torch_that_runs_it_has_it() -> None:
 
 # -- end to end ------------------------------------------------------------------------
 
+ROUGHLY = ("--within", "50%")  # how well times are to be known
+
 
 def validate(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run the command in this process, which has imported torch."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = run_app(app, "validate", [*words])
+    return subprocess.CompletedProcess([*words], status, out.getvalue(), err.getvalue())
+
+
+def validate_apart(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own, as it must be that imports a user's module."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     return subprocess.run(
         [sys.executable, "-m", "validate", *words],
@@ -183,7 +196,7 @@ def validate(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def measure_asked(cwd: Path, folder: str) -> subprocess.CompletedProcess[str]:
     """Measure the steps requested in *folder*, as on a machine that has only torch."""
     return subprocess.run(
-        [sys.executable, "-m", "validate.measure", "--out", folder, "--only", "asked", "--device", "cpu"],
+        [*(sys.executable, "-m", "validate.measure", "--out", folder, "--only", "asked"), "--device", "cpu", *ROUGHLY],
         cwd=cwd, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
@@ -198,7 +211,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = validate(
         *("run", "--topology", "mine.yaml", "--device", "cpu", "--workload", "small.yaml", "--batch", "16"),
         *("--micro-batches", "2", "--optimizer", "adam", "--precision", "fp32", "--threads", "1", "--out", "m"),
-        *("--within", "50%"), cwd=folder,
+        *ROUGHLY, cwd=folder,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return folder
@@ -246,7 +259,7 @@ def test_the_same_step_is_measured_once_and_by_torch_alone(measured: Path) -> No
 def test_its_operators_are_measured_one_by_one(measured: Path) -> None:
     done = validate(
         *("run", "--topology", "mine.yaml", "--device", "cpu", "--workload", "small.yaml", "--batch", "16"),
-        *("--precision", "fp32", "--parts", "--out", "p", "--within", "50%"), cwd=measured,
+        *("--precision", "fp32", "--parts", "--out", "p", *ROUGHLY), cwd=measured,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     with (measured / "p" / "ops.csv").open(encoding="utf-8") as file:
@@ -264,8 +277,8 @@ def test_its_operators_are_measured_one_by_one(measured: Path) -> None:
 @pytest.mark.torch
 def test_a_module_is_measured_by_its_own_code_beside_its_operators(measured: Path) -> None:
     (measured / "slow_module.py").write_text(OWN_CODE, encoding="utf-8")
-    what = ("--workload", "torch:slow_module:build", "--batch", "4", "--threads", "1", "--within", "50%")
-    done = validate("run", "--topology", "mine.yaml", "--device", "cpu", *what, "--out", "o", cwd=measured)
+    what = ("--workload", "torch:slow_module:build", "--batch", "4", "--threads", "1", *ROUGHLY)
+    done = validate_apart("run", "--topology", "mine.yaml", "--device", "cpu", *what, "--out", "o", cwd=measured)
     assert done.returncode == 0, done.stderr
     with (measured / "o" / "training.csv").open(encoding="utf-8") as file:
         built, own = csv.DictReader(file)

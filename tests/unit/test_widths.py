@@ -47,7 +47,7 @@ QUESTIONS = """
 --topology p3.16xlarge --workload copy:h2d,size=1MB
 --topology p3.2xlarge --workload launch:stream,op=elementwise,function=relu,elements=64
 best --topology p3.8xlarge --workload lenet --global-batch 64 --micro-batch 16 --top 6 --jobs 1
-best --topology p3.8xlarge --workload gpt2 --global-batch 16 --micro-batch 2 --parallel tp=1,pp=1
+best --topology p3.8xlarge --workload gpt2 --global-batch 16 --micro-batch 2 --parallel tp=1,pp=1 --jobs 1
 scale --topology p3.16xlarge --gpus 1,2,4,8 --workload alexnet --batch 8
 scale --topology p3.16xlarge --nodes 1,2 --workload lenet --global-batch 64
 scale --topology p3.16xlarge --gpus 1,8 --workload gpt2-xl --batch 1 --parallel fsdp
