@@ -85,7 +85,7 @@ def answered_once(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     once(exchange_command, "answer_exchanges", lambda given: given[0])
     once(step_command, "answer_steps", lambda given: given[0])
     once(single_command, "answer_singles", lambda given: given[0])
-    once(scale_command, "_result", lambda given: given)
+    once(scale_command, "answer_scale", repr)
     once(best_command, "find_best", lambda given: repr(given[0]))
 
 
