@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -44,7 +44,7 @@ def ask_steps(written: CommandOptions, session: Session | None = None) -> tuple[
     *session*: one that already knows some machines or networks.  Raises InputError.
     """
     session, found = _asked(written, session)
-    _check_exchanging(written, found)
+    refuse_all(_in_vain(written, found))
     return session, found
 
 
@@ -62,7 +62,7 @@ def ask_points(points: Mapping[str, CommandOptions]) -> dict[str, tuple[Session,
         if len(questions) > 1:
             raise InputError("scale draws one curve; name one machine, layout, strategy and overlap")
         found[name] = session, questions[0]
-    _check_exchanging(written, [question for _, question in found.values()])
+    refuse_all(_in_vain(written, [question for _, question in found.values()]))
     return found
 
 
@@ -95,9 +95,6 @@ def _ways(written: CommandOptions) -> list[StepQuestion]:
         lambda: parse_list("bucket_bytes", written.overlap, _overlap, "none,bucket:25MiB"),
         lambda: fields_of(written, StepQuestion),
     )
-    if all(layout.process == "loop" for layout in layouts):
-        by_nccl = {mention("strategy"): written.strategy is not None, mention("nccl"): written.nccl is not None}
-        refuse(by_nccl, f"of {mention('layout', 'loop')} is a sum on the first GPU")
     if "nccl" not in strategies:
         refuse({mention("nccl"): written.nccl is not None}, WITHOUT_NCCL)
     fixed = {"where": Where(""), "workload": written.what, "batch": micro_batch or batch, "options": options}
@@ -209,17 +206,18 @@ def _questions(
     return found
 
 
-def _check_exchanging(written: CommandOptions, questions: Sequence[StepQuestion]) -> None:
-    """Raise InputError for what is said of exchanges, if no step of *questions* has any."""
+def _in_vain(written: CommandOptions, questions: Sequence[StepQuestion]) -> Iterator[str]:
+    """Yield the faults of what is said of exchanges and no step of *questions* reads."""
     infers = questions[0].options.mode == "inference"
-    if infers or not any(each.gpus and len(each.gpus) + len(each.helpers) > 1 for each in questions):
-        none = f"{mention('mode', 'inference')} has none" if infers else "one device steps alone"
-        said = {name: getattr(written, option_of(name)) for name in (*EXCHANGING, "nccl")}
-        apart = {
-            mention(name, *([False] if value is False else [])): value not in (OPTIONS[option_of(name)][0], ("dp",))
-            for name, value in said.items()
-        }
-        refuse(apart, f"is about an exchange, and {none}")
+    if infers or any(each.gpus and len(each.gpus) + len(each.helpers) > 1 for each in questions):
+        unread = [dict(each.unread(each)) for each in questions]
+    else:
+        unread = [dict.fromkeys(EXCHANGING, "is about an exchange, and one device steps alone")]
+    for name in (*EXCHANGING, "nccl"):
+        value = getattr(written, option_of(name))
+        field = "strategy" if name == "nccl" else name
+        if value not in (OPTIONS[option_of(name)][0], ("dp",)) and all(field in each for each in unread):
+            yield f"{mention(name, *([False] if value is False else []))}: {unread[0][field]}"
 
 
 def _check_said(written: CommandOptions, session: Session, questions: Sequence[StepQuestion]) -> None:

@@ -199,6 +199,9 @@ class StepQuestion:
         if alone or mode == "inference":
             none = "one device steps alone" if alone else f"{mention('mode', mode)} has none"
             yield from ((name, f"is about an exchange, and {none}") for name in (*EXCHANGING, "remainder"))
+        elif mode == "forward" and layout.has_replicas:
+            none = f"is about an exchange, and {mention('mode', mode)} of replicas has none"
+            yield from ((name, none) for name in ("strategy", "bucket_bytes", "sums_in_fp32", *OF_NCCL))
         if mode != "train":
             yield from (
                 (name, f"is about training, and {mention('mode', mode)} updates nothing") for name in _OF_SERVERS

@@ -106,7 +106,8 @@ def _unmeasured(result: TrainingRun) -> str:
     for found, words in (
         (result.input is not None, "together with its input"),
         (question.one_process, "of one process for all GPUs"),
-        (bool(result.shares) or len({device.part for device in result.memory}) > 1, "over unlike devices"),
+        (len(result.parts) > 1, "over unlike devices"),
+        (bool(result.shares), "whose devices share the samples unevenly"),
         (question.programs > 1, "of several programs that share their device"),
     ):
         if found:

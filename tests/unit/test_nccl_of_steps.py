@@ -15,6 +15,7 @@ from simulator.cli.written import CommandOptions
 from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
 from simulator.questions.layout import parse_layout
+from simulator.questions.options import StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import Software, Where
 from simulator.results.training import TrainingResult
@@ -65,6 +66,17 @@ def test_what_would_change_nothing_is_refused(said: dict[str, object], refused: 
     for forced in ({"algorithm": "tree"}, {"protocol": "LL"}, {"nvls": False}):
         with pytest.raises(InputError, match=refused):
             replace(DDP, **said, **forced)  # type: ignore[arg-type]
+
+
+def test_a_forward_pass_of_replicas_exchanges_nothing() -> None:
+    forward = StepOptions(mode="forward")
+    plain = StepQuestion(where=Where("p3.16xlarge"), workload="alexnet", batch=4, options=forward)
+    assert not SESSION.step(plain).exchanging_s
+    for said in ({"strategy": "ring"}, {"bucket_bytes": 0.0}, {"sums_in_fp32": True}, {"algorithm": "tree"}):
+        with pytest.raises(InputError, match="is about an exchange, and mode='forward' of replicas has none"):
+            replace(plain, **said)  # type: ignore[arg-type]
+    shards = replace(plain, layout=parse_layout("fsdp"))
+    assert SESSION.time_s(replace(shards, strategy="gpu0")) > SESSION.time_s(shards)
 
 
 def test_a_divided_network_exchanges_by_nccl_whatever_the_strategy() -> None:

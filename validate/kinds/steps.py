@@ -116,6 +116,7 @@ def read_step(cell: Cell, names: RowNames) -> RowQuestion:
         "sums_in_fp32": "fp32" in cell("sync"),
         "prefetches": cell("fsdp_prefetch") != "0",
     }
+    exchanges = (gpus is None or len(gpus) > 1) and (options.mode != "forward" or not layout.has_replicas)
     if layout.zero != 3:  # whole shards are gathered one unit ahead
         exchange["bucket_bytes"] = _bucket_bytes(cell("overlap"))
     question = StepQuestion(
@@ -132,7 +133,7 @@ def read_step(cell: Cell, names: RowNames) -> RowQuestion:
             cpu_library="blas" if cell("era") == "before 2019" else "onednn",
             libraries=_month(cell("libraries")),
         ),
-        **(exchange if gpus is None or len(gpus) > 1 else {}),  # one GPU exchanges nothing, whatever its row says
+        **(exchange if exchanges else {}),  # what exchanges nothing does so whatever its row says
     )
     question = accumulating(question, _accumulation(cell("accumulate")))
     if cell("sync") == _READ_EACH:
