@@ -104,7 +104,8 @@ def _of_devices(context: Context, question: StepQuestion) -> _Faults:
                 yield f"{what}: applies to GPUs, but a CPU computes", {name: usual}
     if options.precision == "tf32" and not any("tf32" in gpu.peak_flops_per_s for gpu in gpus):
         names = " and ".join(dict.fromkeys(device.name for device in devices))
-        none = f"{names} has none, and computes in fp32 whatever is allowed"
+        verbs = ("have", "compute") if " and " in names else ("has", "computes")
+        none = f"{names} {verbs[0]} none, and {verbs[1]} in fp32 whatever is allowed"
         yield f"{mention('precision', 'tf32')}: {none}", {"precision": "fp32"}
 
 

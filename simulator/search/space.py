@@ -152,13 +152,18 @@ class Space:
                             yield replace(usual, order=order, **rest)
 
     def micro_sizes(self) -> list[int]:
-        """Return the micro-batch sizes to try, in samples, smallest first."""
+        """Return the micro-batch sizes to try, in samples, smallest first.
+
+        They are powers of two, and the share of a replica, its half, and so on.
+        """
         if self.micro_batch is not None:
             return [self.micro_batch]
-        sizes = [1]
-        while 2 * sizes[-1] <= self.global_batch:
-            sizes.append(2 * sizes[-1])
-        return sizes
+        shares = [
+            self.global_batch // dp for dp in self._degrees("dp", self.device_count) if not self.global_batch % dp
+        ]
+        wholes = [2 ** (self.global_batch.bit_length() - 1), *shares]
+        halves = (whole >> power for whole in wholes for power in range(whole.bit_length()) if not whole % 2**power)
+        return sorted(set(halves))
 
     def _degrees(self, axis: str, most: int) -> list[int]:
         """Return the degrees of *axis* up to *most* that divide the number of devices, or the fixed degree."""

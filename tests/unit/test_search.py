@@ -55,6 +55,13 @@ def priced(of: Space):
     return found
 
 
+def test_micro_batches_are_powers_of_two_and_halves_of_what_a_replica_has() -> None:
+    assert space(batch=16).micro_sizes() == [1, 2, 4, 8, 16]
+    assert space(batch=96).micro_sizes() == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96]
+    assert space(batch=96, fixed=(("dp", 8),)).micro_sizes() == [1, 2, 3, 4, 6, 8, 12, 16, 32, 64]
+    assert space(batch=100, fixed=(("dp", 8),)).micro_sizes() == [1, 2, 4, 8, 16, 32, 64]
+
+
 @pytest.mark.parametrize(
     ("layers", "batch", "fixed", "recompute"),
     [
