@@ -9,7 +9,7 @@ from simulator.api.session import Session
 from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
 from simulator.network.symmetry import Symmetry
-from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.collective import OF_NCCL, CollectiveQuestion
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
 from simulator.training.roles import alone_s_of
@@ -68,6 +68,7 @@ def _exchange_seconds(
             strategy=question.strategy,
             servers=question.servers,
             software=question.software,
+            **({name: getattr(question, name) for name in OF_NCCL} if question.strategy == "nccl" else {}),
         )
     else:
         asked = question

@@ -40,7 +40,7 @@ _SIMULATED: dict[str, Said] = {
     **_SIMULATED,
     gpus="The first four (4), a range (0-4) or a list (0,2,5). Default: all.",
     global_batch="Samples per step on all GPUs together; required.",
-    micro_batch="Samples per micro-batch and replica. Default: try powers of two, and a replica's share and its halves.",
+    micro_batch="Samples per micro-batch and replica. Default: try powers of two, a replica's share, and its halves.",
     **_SEARCH,
 )
 def best(**given: Any) -> Any:

@@ -9,15 +9,18 @@ import pytest
 
 from simulator import simulate
 from simulator.api import Session
+from simulator.api.subsets import fastest_gpus
 from simulator.cli import run
 from simulator.cli.launch_line import with_launch
 from simulator.cli.written import CommandOptions
 from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
+from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import Software, Where
+from simulator.results.result import Result
 from simulator.results.training import TrainingResult
 
 DDP = StepQuestion(where=Where("dgx-h100"), workload="alexnet", batch=4, bucket_bytes=0.0)
@@ -114,3 +117,22 @@ def test_a_strategy_of_its_own_follows_no_setting() -> None:
 def test_one_process_follows_none() -> None:
     found, notes = launched("NCCL_ALGO=Tree", LINE.replace("8", "1", 1))
     assert (found.algorithm, notes) == (None, [])
+
+
+class Seen(Session):
+    """A session that keeps what exchanges it is asked about."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.exchanges: list[CollectiveQuestion] = []
+
+    def collective(self, question: CollectiveQuestion, *, fold: bool = True) -> Result:
+        self.exchanges.append(question)
+        return super().collective(question, fold=fold)
+
+
+def test_the_fastest_gpus_are_those_of_the_algorithm() -> None:
+    session = Seen()
+    asked = StepQuestion(where=Where("p3.16xlarge"), workload="alexnet", batch=4, gpus=(0, 1), algorithm="tree")
+    fastest_gpus(session, asked, 2)
+    assert {question.algorithm for question in session.exchanges} == {"tree"}
