@@ -455,3 +455,10 @@ def test_wrong_results_come_first_and_are_no_success(tmp_path, capsys) -> None:
         assert out.startswith("dgx-h100: all-reduce over 8 GPUs gives wrong results, 7 out of bounds: look for") == (
             status == 3
         )
+
+
+def test_sends_and_receives_have_no_algorithm_to_set() -> None:
+    machine, asked = load_topology("dgx-h100", n_nodes=2), replace(PLAIN, collective="all-to-all")
+    found = applied({"NCCL_ALGO": "Ring", "NCCL_NVLS_ENABLE": "0"}, machine, asked)
+    assert (found.question, found.known, found.unknown) == (asked, ("NCCL_ALGO=Ring", "NCCL_NVLS_ENABLE=0"), ())
+    assert not any("algorithm" in words or "NVLS off" in words for words, _ in causes_of(SESSION, machine, asked, ()))

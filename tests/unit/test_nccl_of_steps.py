@@ -23,8 +23,9 @@ from simulator.questions.where import Software, Where
 from simulator.results.result import Result
 from simulator.results.training import TrainingResult
 
+SMALL = (("layers", 2), ("sequence_length", 64))
 DDP = StepQuestion(where=Where("dgx-h100"), workload="alexnet", batch=4, bucket_bytes=0.0)
-FSDP = replace(DDP, layout=parse_layout("fsdp"), bucket_bytes=BUCKET_BYTES, workload="bert-base", batch=1)
+FSDP = replace(DDP, layout=parse_layout("fsdp"), bucket_bytes=BUCKET_BYTES, workload="bert-base", sizes=SMALL, batch=1)
 SESSION = Session()
 LINE = "torchrun --nproc-per-node 8 train.py --model resnet50 --batch-size 32"
 
@@ -83,7 +84,9 @@ def test_a_forward_pass_of_replicas_exchanges_nothing() -> None:
 
 
 def test_a_divided_network_exchanges_by_nccl_whatever_the_strategy() -> None:
-    asked = replace(DDP, workload="bert-base", batch=16, strategy="ring", layout=parse_layout("tp=4,dp=2"))
+    asked = replace(
+        DDP, workload="bert-base", sizes=(("layers", 2),), batch=16, strategy="ring", layout=parse_layout("tp=4,dp=2")
+    )
     assert SESSION.time_s(replace(asked, protocol="LL")) > 1.05 * SESSION.time_s(asked)
 
 
