@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # device models are imported on first use
     from simulator.questions.question import Question
     from simulator.questions.step import StepQuestion
     from simulator.results.training import TrainingResult
-    from simulator.topology.topology import Topology
+    from simulator.topology import Topology
     from simulator.workload.find import NetworkSource
     from simulator.workload.network import Network
 else:

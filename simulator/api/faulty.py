@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from simulator.topology import Device, Topology, Wire
 from simulator.topology.parts import NicPart, SwitchPart
-from simulator.topology.topology import Device, Topology, Wire
 
 _DIRECT = ("nvlink", "xgmi")
 

@@ -15,8 +15,8 @@ from typing import Any
 from simulator.api.faulty import adapters_of, fewer_adapters, without_gpudirect, without_nvlink, without_peers
 from simulator.questions.collective import SENDING, Algorithm, CollectiveQuestion, Protocol
 from simulator.records import dataclass, replace
+from simulator.topology import Topology
 from simulator.topology.parts import NicPart
-from simulator.topology.topology import Topology
 from simulator.workload import Collective
 
 _ALGORITHMS: Mapping[str, Algorithm] = {

@@ -17,9 +17,9 @@ from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.results.alternatives import Alternative
 from simulator.spelling import word_of
 from simulator.step.changes import possible_changes
+from simulator.topology import Device, Topology, Wire
 from simulator.topology.load import load_topology
 from simulator.topology.parts import CpuPart, LinkPart, NicPart, SwitchPart
-from simulator.topology.topology import Device, Topology, Wire
 
 _TIMES = 2.0
 _LATENCIES = ("latency", "plugin_time")

@@ -17,8 +17,7 @@ from simulator.cli.resume_file import kept_in
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.table import Column, outside_words, table_lines
 from simulator.cli.written import CommandOptions
-from simulator.console.progress import Progress
-from simulator.console.style import Style
+from simulator.console.style import Progress, Style
 from simulator.effects import effect
 from simulator.errors import InputError, MissingDependency, one_line, refused
 from simulator.questions.checks import From

@@ -9,8 +9,7 @@ from simulator.api.session import Session
 from simulator.cli.options import wants_best
 from simulator.cli.output import tell
 from simulator.cli.written import CommandOptions
-from simulator.console.progress import Progress
-from simulator.console.style import Style
+from simulator.console.style import Progress, Style
 from simulator.errors import InputError
 from simulator.records import dataclass, replace
 from simulator.results.columns import ranges

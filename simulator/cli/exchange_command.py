@@ -26,8 +26,7 @@ from simulator.cli.table import Column, changed_lines, columns_fit, outside_line
 from simulator.cli.written import CommandOptions
 from simulator.collectives.registry import unlisted_strategies
 from simulator.collectives.request import Unsuitable
-from simulator.console.progress import Progress
-from simulator.console.style import Style
+from simulator.console.style import Progress, Style
 from simulator.errors import Fault, InputError, SimulationError, one_line
 from simulator.questions.checks import WITHOUT_NCCL, in_ways, refuse_all
 from simulator.questions.collective import CollectiveQuestion

@@ -12,8 +12,7 @@ from simulator.cli.options import fields_of
 from simulator.cli.output import Answers
 from simulator.cli.table import changed_lines, fact_lines, outside_lines, table_of
 from simulator.cli.written import CommandOptions
-from simulator.console.progress import Progress
-from simulator.console.style import Style
+from simulator.console.style import Progress, Style
 from simulator.questions.program import ProgramQuestion
 from simulator.results.program import ProgramResult, program_trace, programs_document
 from simulator.units import format_duration

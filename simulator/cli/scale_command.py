@@ -15,8 +15,7 @@ from simulator.cli.step_text import fit_words
 from simulator.cli.table import Column, outside_lines, table_lines
 from simulator.cli.written import CommandOptions, check_read
 from simulator.collectives.request import Unsuitable
-from simulator.console.progress import Progress
-from simulator.console.style import Style
+from simulator.console.style import Progress, Style
 from simulator.errors import InputError, one_line
 from simulator.records import replace
 from simulator.results.columns import duration_column, percent, rate_words

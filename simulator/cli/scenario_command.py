@@ -18,7 +18,7 @@ from simulator.cli.options import check_outputs
 from simulator.cli.output import Answers, Asked, CommandOutput, captured, tell
 from simulator.cli.scenario_text import expected_words, list_lines, scenario_lines, value_words
 from simulator.cli.written import CommandOptions
-from simulator.console.progress import Progress
+from simulator.console.style import Progress
 from simulator.effects import data_file
 from simulator.errors import Fault, InputError, SimulationError, one_line
 from simulator.records import dataclass, replace

@@ -15,8 +15,7 @@ from simulator.cli.options import parse_count
 from simulator.cli.output import Answers, warn
 from simulator.cli.table import Column, changed_lines, outside_lines, table_lines
 from simulator.cli.written import CommandOptions
-from simulator.console.progress import Progress
-from simulator.console.style import Style
+from simulator.console.style import Progress, Style
 from simulator.errors import InputError, one_line, refused
 from simulator.questions.single import LaunchQuestion
 from simulator.questions.sweep import swept

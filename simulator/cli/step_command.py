@@ -14,8 +14,7 @@ from simulator.cli.step_questions import ask_steps
 from simulator.cli.step_text import step_lines
 from simulator.cli.written import CommandOptions
 from simulator.collectives.request import Unsuitable
-from simulator.console.progress import Progress
-from simulator.console.style import Style
+from simulator.console.style import Progress, Style
 from simulator.errors import Fault, InputError, SimulationError
 from simulator.results.order import best_of
 from simulator.results.step_document import steps_document

@@ -12,8 +12,8 @@ from simulator.network.named import pairs
 from simulator.network.routing import Router
 from simulator.questions.where import Neighbour, SlowLink
 from simulator.spelling import mention
+from simulator.topology import Topology, Wire, each
 from simulator.topology.cluster import with_host_apart
-from simulator.topology.topology import Topology, Wire, each
 from simulator.units import format_bandwidth
 
 

@@ -10,8 +10,8 @@ import re
 from dataclasses import replace
 
 from simulator.network.machine import Hosts, Link, Machine, Node, RunsOfElements
+from simulator.topology import Device, Topology, Wire
 from simulator.topology.parts import CpuPart, NicPart, Part, SwitchPart
-from simulator.topology.topology import Device, Topology, Wire
 
 _STAR = re.compile(r"\*(\d*)", re.ASCII)
 _NETWORK = (-1, 1)  # the run of what belongs to no host

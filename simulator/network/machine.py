@@ -12,9 +12,9 @@ from typing import Generic, TypeVar
 
 from simulator.errors import InputError, nearest
 from simulator.records import dataclass, field
+from simulator.topology import DeviceKind, each
 from simulator.topology.parts import Part
 from simulator.topology.schema import NO_COSTS, MessagesSpec, Price, TransportSpec
-from simulator.topology.topology import DeviceKind, each
 
 F = TypeVar("F")
 T = TypeVar("T")

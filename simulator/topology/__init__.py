@@ -1,1 +1,189 @@
-"""Machines and parts as YAML files: loading and checking."""
+"""Machines and parts as YAML files, loaded and checked; here what is loaded (:class:`Topology`).
+
+A loaded topology: devices and wires by name, with parts resolved and all figures in SI units, on their computers.
+
+What hand-written machines easily exceed is noted, with its place: PCIe lanes of a CPU, the rate of an adapter (NIC).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Literal
+
+from simulator.records import dataclass, replace
+from simulator.topology.parts import NETWORK_LINKS, CpuPart, LinkPart, NicPart, Part
+from simulator.topology.schema import NO_COSTS, MessagesSpec, Price, TransportSpec
+from simulator.topology.yaml_source import YamlSource
+from simulator.units import format_bandwidth
+
+DeviceKind = Literal["gpu", "cpu", "nic", "storage", "pcie-switch", "nvlink-switch", "network-switch"]
+
+
+def each(first: int) -> str:
+    """Return the name prefix of devices on equal machines numbered from *first*; the star stands for the offset."""
+    return f"node*{first or ''}."
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device.  ``node`` is the first of the equal machines that contain it, -1 for devices of the network."""
+
+    name: str
+    kind: DeviceKind
+    part: Part
+    part_name: str
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """``count`` parallel links of one kind between two devices, in both directions."""
+
+    a: str
+    b: str
+    part: LinkPart
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """A machine or a cluster.  Devices are in file order.
+
+    In a cluster of ``n_nodes`` machines, the devices of equal machines are listed once, and those of the network
+    follow.  ``trays`` is the number of computers that NVLinks join into one machine; each has an equal share of the
+    GPUs, in order.
+    """
+
+    name: str
+    description: str
+    aliases: tuple[str, ...]
+    devices: tuple[Device, ...]
+    wires: tuple[Wire, ...]
+    transport: TransportSpec
+    n_nodes: int
+    file: str
+    trays: int = 1
+    notes: tuple[str, ...] = ()  # oddities, each with its place in a file
+    price_per_hour: Price | None = None  # of all nodes
+    messages: MessagesSpec = NO_COSTS  # processor time of messages between nodes
+
+    @property
+    def runs(self) -> list[tuple[int, int]]:
+        """Runs of equal machines, in order, as (number of the first, count)."""
+        firsts = sorted({device.node for device in self.devices if device.node >= 0})
+        return [(first, after - first) for first, after in pairwise([*firsts, self.n_nodes])]
+
+
+# -- computers -------------------------------------------------------------------------
+
+
+def on_hosts(devices: Sequence[Device], wires: Sequence[Wire]) -> tuple[tuple[Device, ...], int]:
+    """Return *devices* with the numbers of their computers (-1: the network's), and the number of computers.
+
+    Computers are joined by cables that end at a NIC.  So what remains connected without these cables is one computer if
+    it has a CPU or a GPU, and part of the network otherwise.  Computers are numbered in the order of *devices*.
+    """
+    kinds = {device.name: device.kind for device in devices}
+    beside: dict[str, list[str]] = {device.name: [] for device in devices}
+    n_cables = 0
+    for wire in wires:
+        if wire.part.of in NETWORK_LINKS and "nic" in (kinds[wire.a], kinds[wire.b]):
+            n_cables += 1
+            continue
+        beside[wire.a].append(wire.b)
+        beside[wire.b].append(wire.a)
+    if not n_cables:  # perhaps sockets whose link the file leaves out
+        return tuple(devices), 1
+    host_of: dict[str, int] = {}
+    n_hosts = 0
+    for device in devices:
+        if device.name in host_of:
+            continue
+        found, left = {device.name}, [device.name]
+        while left:
+            new = [name for name in beside[left.pop()] if name not in found]
+            found.update(new)
+            left += new
+        computes = any(kinds[name] in ("cpu", "gpu") for name in found)
+        host_of |= dict.fromkeys(found, n_hosts if computes else -1)
+        n_hosts += computes
+    if n_hosts < 2:  # its network, if any, leads nowhere
+        return tuple(devices), 1
+    return tuple(replace(device, node=host_of[device.name]) for device in devices), n_hosts
+
+
+# -- PCIe lanes ------------------------------------------------------------------------
+
+
+def lane_notes(
+    source: YamlSource, devices: Mapping[str, Device], keys: Mapping[str, str], wires: Sequence[Wire]
+) -> tuple[str, ...]:
+    """Return a note, with its position, for each CPU with fewer lanes than its links take.
+
+    A link whose part states its lanes takes them from the CPU at its end; devices behind a switch share the switch's
+    link.  *keys* maps each device to its key under ``devices``.  CPUs and links without stated lanes are ignored.
+    """
+    taken: dict[str, int] = {}
+    for wire in wires:
+        for end in {wire.a, wire.b}:
+            taken[end] = taken.get(end, 0) + wire.count * (wire.part.lanes or 0)
+    said: dict[tuple[str, int, int], list[str]] = {}
+    for name, device in devices.items():
+        part = device.part
+        if isinstance(part, CpuPart) and part.pcie_lanes is not None and taken.get(name, 0) > part.pcie_lanes:
+            said.setdefault((keys[name], taken[name], part.pcie_lanes), []).append(name)
+    notes = []
+    for (key, used, there), names in said.items():
+        message = (
+            f"{', '.join(names)}: links take {used} PCIe lanes, and the CPU has {there}; they are simulated at full "
+            f"width, which needs a switch, or links of fewer lanes"
+        )
+        notes.append(str(source.fault(("devices", key), message, key=True)))
+    return tuple(notes)
+
+
+# -- adapters --------------------------------------------------------------------------
+
+
+def at_adapters(wire: Wire, devices: Mapping[str, Device]) -> Wire:
+    """Return *wire*, at most as fast as the adapters at its ends if it is a network's."""
+    cable = wire.part
+    if cable.of not in NETWORK_LINKS:
+        return wire
+    for name in (wire.a, wire.b):
+        adapter = devices[name].part if name in devices else None
+        if isinstance(adapter, NicPart):
+            both = _directions(cable)
+            if both * adapter.bandwidth * adapter.efficiency / wire.count < cable.bandwidth * cable.efficiency:
+                own = {"bandwidth": both * adapter.bandwidth / wire.count, "efficiency": adapter.efficiency}
+                cable = cable.model_copy(update=own)
+    return replace(wire, part=cable)
+
+
+def _directions(cable: LinkPart) -> int:
+    """Return how many directions share the rate of *cable*; that of an adapter is for each."""
+    return 2 if cable.duplex == "half" else 1
+
+
+def cable_notes(
+    source: YamlSource, devices: Mapping[str, Device], keys: Mapping[str, str], wires: Sequence[Wire]
+) -> list[str]:
+    """Return a note, with its position, for adapters whose cables together are faster than themselves.
+
+    *keys* maps each device to its key under ``devices``; the first adapter of a key stands for the others.
+    """
+    rates_Bps: dict[str, float] = {}
+    for wire in wires:
+        if wire.part.of in NETWORK_LINKS:
+            rate_Bps = wire.count * wire.part.bandwidth * wire.part.efficiency / _directions(wire.part)
+            for name in (wire.a, wire.b):
+                rates_Bps[name] = rates_Bps.get(name, 0.0) + rate_Bps
+    found: dict[str, str] = {}
+    for name, rate_Bps in rates_Bps.items():
+        adapter = devices[name].part
+        if isinstance(adapter, NicPart) and rate_Bps > 1.001 * adapter.bandwidth * adapter.efficiency:
+            together, own = format_bandwidth(rate_Bps), format_bandwidth(adapter.bandwidth * adapter.efficiency)
+            text = f"{name}: its cables together reach {together}, the adapter {own}; each is simulated by itself"
+            found.setdefault(keys[name], str(source.fault(("devices", keys[name]), text, key=True)))
+    return list(found.values())

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 from simulator.errors import InputError, refused
 from simulator.spelling import mention
+from simulator.topology import Device, Topology, Wire, each
 from simulator.topology.parts import LinkPart, NicPart, SwitchPart
 from simulator.topology.schema import MAX_NODES, NO_COSTS, MessagesSpec, Price, TransportSpec, summed
-from simulator.topology.topology import Device, Topology, Wire, each
 from simulator.units import format_bandwidth
 
 # One-way latency of a NIC that no file describes: kernel TCP takes 10 to 30 us (kentino.com), RDMA about 1 us.

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from simulator.errors import Fault, InputError, nearest, one_line, refused
 from simulator.spelling import mention
-from simulator.topology import catalogue
+from simulator.topology import Topology, catalogue
 from simulator.topology.parts import NETWORK_LINKS, LinkPart, SwitchPart
 from simulator.topology.resolver import Resolver
 from simulator.topology.schema import ClusterSpec, TopologyFile
-from simulator.topology.topology import Topology
 from simulator.topology.validation import validate_in_part
 from simulator.topology.yaml_source import MAX_BYTES, YamlSource, parse_yaml, read_yaml
 from simulator.units import parse_quantity, respelt

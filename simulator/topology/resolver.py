@@ -7,20 +7,20 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from simulator.errors import FAULTS_SHOWN, Fault, InputError, nearest, one_line
-from simulator.topology import catalogue
-from simulator.topology.notation import MAX_NAMES, count, expand, read_matrix
-from simulator.topology.parts import CpuPart, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
-from simulator.topology.schema import DeviceSpec, LinkSpec, MeshSpec, TopologyFile
-from simulator.topology.topology import (
+from simulator.topology import (
     Device,
     DeviceKind,
     Topology,
     Wire,
     at_adapters,
     cable_notes,
+    catalogue,
     lane_notes,
     on_hosts,
 )
+from simulator.topology.notation import MAX_NAMES, count, expand, read_matrix
+from simulator.topology.parts import CpuPart, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
+from simulator.topology.schema import DeviceSpec, LinkSpec, MeshSpec, TopologyFile
 from simulator.topology.validation import kept_positions
 from simulator.topology.yaml_source import YamlSource
 

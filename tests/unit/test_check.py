@@ -25,8 +25,8 @@ from simulator.bands.composition import estimate
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import SlowLink, Where
+from simulator.topology import Topology
 from simulator.topology.load import load_topology
-from simulator.topology.topology import Topology
 from tests.nccl_logs import as_json_log, as_log
 from validate.check.check import CheckedLog, check_log
 from validate.check.pace import healthy_range, large_from

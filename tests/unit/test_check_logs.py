@@ -14,8 +14,8 @@ from simulator.api.settings import applied
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
+from simulator.topology import Topology
 from simulator.topology.load import load_topology
-from simulator.topology.topology import Topology
 from tests.nccl_logs import as_json_log, as_log
 from validate.check.causes import causes_of
 from validate.check.check import MOST_JUDGED, CheckedLog, check_log

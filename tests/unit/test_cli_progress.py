@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from simulator.console import progress
+from simulator.console import style
 
 
 class Terminal(io.StringIO):
@@ -20,9 +20,9 @@ class Terminal(io.StringIO):
 def test_a_long_run_shows_a_bar(total: int, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(progress, "_SILENT_S", 0.0)
+    monkeypatch.setattr(style, "_SILENT_S", 0.0)
     monkeypatch.setenv("TERM", "xterm")
-    with progress.Progress(total, "simulating") as shown:
+    with style.Progress(total, "simulating") as shown:
         deadline = time.monotonic() + 10
         while shown._bar is None and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -33,7 +33,7 @@ def test_a_long_run_shows_a_bar(total: int, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(("screen", "quiet"), [(Terminal(), True), (io.StringIO(), False), (Terminal(), False)])
 def test_otherwise_nothing(screen: io.StringIO, quiet: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", screen)
-    with progress.Progress(2, "simulating", quiet=quiet) as shown:
+    with style.Progress(2, "simulating", quiet=quiet) as shown:
         shown.advance()
         shown.advance()
     assert screen.getvalue() == ""

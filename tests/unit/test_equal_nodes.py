@@ -15,8 +15,8 @@ from simulator.network.compiling import compile_machine
 from simulator.network.machine import Link, Machine
 from simulator.network.routing import Router
 from simulator.questions.where import Neighbour, SlowLink
+from simulator.topology import Device, Topology, Wire
 from simulator.topology.load import load_topology, topology_from_text
-from simulator.topology.topology import Device, Topology, Wire
 from tests.asked import exchange_on
 from tests.calls import at_most_calls
 

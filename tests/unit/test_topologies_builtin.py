@@ -11,11 +11,10 @@ import pytest
 
 from simulator.network.compiling import compile_machine
 from simulator.network.routing import Router
-from simulator.topology import catalogue
+from simulator.topology import Topology, catalogue
 from simulator.topology.json_schema import json_schemas, write_json_schemas
 from simulator.topology.load import load_topology, topology_from_text
 from simulator.topology.parts import CpuPart, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
-from simulator.topology.topology import Topology
 
 TEXTS = {name: path.read_text(encoding="utf-8") for name, path in catalogue.builtin_topologies().items()}
 TOPOLOGIES = list(TEXTS)

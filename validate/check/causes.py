@@ -11,7 +11,7 @@ from simulator.errors import InputError
 from simulator.questions.collective import SENDING, Algorithm, CollectiveQuestion, Protocol
 from simulator.questions.nccl import version_words
 from simulator.questions.where import NCCL_TODAY, SlowLink
-from simulator.topology.topology import Topology
+from simulator.topology import Topology
 
 MOST_CAUSES = 22  # approximate number, for progress bars
 _ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree", "nvls")

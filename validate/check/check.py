@@ -16,8 +16,8 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.nccl import VersionNote
 from simulator.questions.where import NCCL_TODAY, Software, Where
 from simulator.records import dataclass, replace
+from simulator.topology import Topology
 from simulator.topology.load import load_topology
-from simulator.topology.topology import Topology
 from simulator.workload import bus_factor
 from validate.check.causes import causes_of
 from validate.check.pace import (

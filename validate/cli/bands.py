@@ -11,8 +11,7 @@ from typing import Annotated
 
 from simulator.api.session import Question
 from simulator.cli.table import table_of
-from simulator.console.progress import Progress
-from simulator.console.style import choose_style
+from simulator.console.style import Progress, choose_style
 from simulator.errors import InputError, one_line
 from validate.bands.judge import LEFT_OUT, Coverage, coverage
 from validate.bands.make import CalibratedRow, bands_document, bands_text, make_evidence, write_bands

@@ -11,8 +11,7 @@ from typing import Annotated
 from simulator.api import Session
 from simulator.cli.options import gpus_among, parse_count, parse_nccl
 from simulator.console.files import OutputFile
-from simulator.console.progress import Progress
-from simulator.console.style import choose_style
+from simulator.console.style import Progress, choose_style
 from simulator.errors import InputError, one_line
 from validate.check.causes import MOST_CAUSES
 from validate.check.check import check_log, judged

@@ -11,8 +11,7 @@ from contextlib import ExitStack
 from typing import Annotated
 
 from simulator.cli.options import refuse
-from simulator.console.progress import Progress
-from simulator.console.style import choose_style
+from simulator.console.style import Progress, choose_style
 from simulator.errors import InputError, one_line
 from simulator.units import format_duration
 from validate.cli.command import command_named

@@ -11,8 +11,7 @@ from functools import lru_cache
 from typing import Annotated, Any
 
 from simulator.cli.table import table_of
-from simulator.console.progress import Progress
-from simulator.console.style import Style, choose_style
+from simulator.console.style import Progress, Style, choose_style
 from simulator.errors import InputError, nearest, one_line
 from simulator.records import asdict, dataclass, replace
 from validate.cli.command import command_named

@@ -11,8 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Annotated
 
-from simulator.console.progress import Progress
-from simulator.console.style import choose_style
+from simulator.console.style import Progress, choose_style
 from simulator.errors import InputError, nearest, one_line
 from validate.cli.command import command_named
 from validate.cli.options import Calibration, Jobs, Json, Quiet, Text, Texts, Trust, argument, flag, value

@@ -8,10 +8,10 @@ from collections import Counter
 from functools import lru_cache
 
 from simulator.errors import InputError
+from simulator.topology import Topology
 from simulator.topology.catalogue import builtin_topologies, load_part, part_names
 from simulator.topology.load import load_topology
 from simulator.topology.parts import CpuPart
-from simulator.topology.topology import Topology
 from validate.machine.describe.estimates import designs
 from validate.machine.describe.topo import Matrix
 
