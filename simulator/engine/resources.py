@@ -25,14 +25,6 @@ def is_alike(part: Part) -> bool:
     return isinstance(part, Flow) and part.at is not None
 
 
-def _is_capped(plan: Plan) -> bool:
-    """Return whether flows are the only load, and all of them have rate caps."""
-    return not plan.perturbations and all(
-        part.cap_Bps < float("inf") if isinstance(part, Flow) else isinstance(part, Work) and not part.loads
-        for part in all_parts(plan)
-    )
-
-
 def stands_for_all(machine: Machine, plan: Plan) -> bool:
     """Return whether each flow of *plan* ends at the same time as all flows that it represents.
 
@@ -40,14 +32,11 @@ def stands_for_all(machine: Machine, plan: Plan) -> bool:
     """
     flows = [part for part in all_parts(plan) if isinstance(part, Flow)]
     sites = {None if flow.at is None else flow.at.sites for flow in flows}
-    if len(sites) > 1 or plan.perturbations or any(isinstance(p, Fragment) or _loads(p) for p in all_parts(plan)):
+    others = (part for part in all_parts(plan) if not isinstance(part, Flow))
+    if len(sites) > 1 or plan.perturbations or any(isinstance(part, Fragment) or part.loads for part in others):
         return False
     (only,) = sites
     return (only is not None and only.is_uniform) or len(roomy(machine, plan)) == len(_most_at_once(plan))
-
-
-def _loads(part: Part) -> bool:
-    return isinstance(part, Work) and bool(part.loads)
 
 
 def roomy(machine: Machine, plan: Plan) -> set[Resource]:
@@ -55,8 +44,11 @@ def roomy(machine: Machine, plan: Plan) -> set[Resource]:
 
     Resources of flows that represent others are given as keys of roles.
     """
-    if not _is_capped(plan):
-        return set()
+    if plan.perturbations or not all(
+        part.cap_Bps < float("inf") if isinstance(part, Flow) else isinstance(part, Work) and not part.loads
+        for part in all_parts(plan)
+    ):
+        return set()  # flows are not the only load, or some have no cap
     rates, n = _most_at_once(plan), len(machine.capacity_Bps)
     return {key for key, rate_Bps in rates.items() if rate_Bps <= machine.capacity_Bps[key % n] * _FULL}
 
