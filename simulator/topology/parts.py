@@ -36,6 +36,7 @@ class Part(Strict):
 
     description: str = Field("", description="What it is, in a few words")
     aliases: tuple[str, ...] = Field((), description="Other names of the same part, as tables of measurements list it")
+    pci_ids: tuple[str, ...] = Field((), description="Vendor and device, as PCI names them: 10de:1eb8")
     source: str = Field("", description="Where the figures come from; starts with UNVERIFIED where nobody read it")
     sources: dict[str, str] = Field({}, description="Source of a single figure, by its key")
 

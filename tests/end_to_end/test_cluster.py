@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from simulator.errors import TopocastError
-from validate.machine.cluster.names import RunNames, owner_of, process_start
+from validate.machine.cluster.commands import RunNames, list_namespaces, owner_of, process_start, processes_in
 from validate.machine.cluster.network import check_rights, check_system, check_torch
-from validate.machine.cluster.shell import list_namespaces, processes_in
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "validate", "cluster"]
@@ -41,7 +40,7 @@ def namespaces_of(pid: int) -> list[str]:
 def started_and_measuring() -> subprocess.Popen[str]:
     """Start a run that takes minutes; return it once it has a worker on every host."""
     process = subprocess.Popen(LONG, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 240  # on a busy machine, torch alone takes long to load
     while time.monotonic() < limit and process.poll() is None:
         if sum(bool(processes_in(name)) for name in namespaces_of(process.pid)) == 3:
             time.sleep(2)

@@ -24,8 +24,8 @@ from tests.clocked_cuda import ClockedBench, clocked_bench  # noqa: E402
 from tests.measured_folders import FACTS  # noqa: E402
 from validate.cli.app import app  # noqa: E402
 from validate.machine.measure import __main__ as measuring  # noqa: E402
-from validate.machine.measure import groups, run, timing  # noqa: E402
-from validate.machine.measure.cases import copies, memory, overlap, step_ranks, steps  # noqa: E402
+from validate.machine.measure import case, run, timing  # noqa: E402
+from validate.machine.measure.cases import copies, memory, overlap, steps  # noqa: E402
 from validate.machine.measure.cases.steady import TimedRun  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
@@ -69,7 +69,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int) -> Path
     def few(name: str, bench: Any, machine: str) -> Any:
         if name == "storage":  # disks do not use the GPU's clock
             return iter(())
-        return islice(groups.cases_of(name, bench, machine), _FEW)
+        return islice(case.cases_of(name, bench, machine), _FEW)
 
     real = timing.Effort
 
@@ -85,7 +85,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int) -> Path
     monkeypatch.setattr(run, "cases_of", few)
     monkeypatch.setattr(timing, "Effort", effort)
     monkeypatch.setattr(steps, "make_step", a_step)
-    monkeypatch.setattr(step_ranks, "make_step", a_step)
+    monkeypatch.setattr(steps, "make_step", a_step)
     monkeypatch.setattr(memory, "_GATHERED", 16 << 10)
     monkeypatch.setattr(overlap, "_SIZES", (64 << 10, 16 << 10))
     for name in ("_SIDE", "_SMALL_SIDE", "_VECTOR", "_SMALL_VECTOR"):

@@ -23,21 +23,24 @@ from validate.machine.cluster import network as left
 from validate.machine.cluster import network as rights
 from validate.machine.cluster.cases import ClusterCase, find_cluster_strategy, make_cases, read_duration
 from validate.machine.cluster.commands import (
+    PREFIX,
+    CommandFailed,
     LinkShape,
+    RunNames,
     limit_commands,
     make_commands,
+    owner_of,
+    process_start,
     remove_commands,
     shape_commands,
     steer_commands,
 )
 from validate.machine.cluster.document import cluster_document
 from validate.machine.cluster.files import COLUMNS, ClusterFiles, csv_table
-from validate.machine.cluster.names import PREFIX, RunNames, owner_of, process_start
 from validate.machine.cluster.network import HostNetwork
 from validate.machine.cluster.outcome import CaseOutcome, Predictor, orders
 from validate.machine.cluster.report import cluster_report, limited, limited_words
 from validate.machine.cluster.run import ClusterResults, message_costs
-from validate.machine.cluster.shell import CommandFailed
 from validate.machine.cluster.topology import EFFICIENCY, MessageCosts, machine_name, topology_text
 from validate.machine.measure.exchange import read_exchange
 from validate.machine.measure.statistics import median_interval
@@ -426,14 +429,14 @@ def test_the_probe_of_messages_finds_what_they_cost(monkeypatch, n: int, cpus: i
     class Busy:
         """Hosts whose processors only handle messages."""
 
-        def ask(self, question: dict[str, Any], within_s: float) -> list[dict[str, Any]]:
-            if question["do"] == "prepare":
-                self.rounds = question["exchange"]["rounds"]
-                return [{}] * n
+        def ask(self, do: str, case: tuple[str, int, int], what: Any, within_s: float) -> list[Any]:
+            if do == "prepare":
+                self.rounds = what["rounds"]
+                return [None] * n
             ends = [[move[:2] for move in step] for step in self.rounds]
             busy_s = sum(n * round_s + 2 * len(step) * message_s for step in ends) / min(n, cpus)
             assert {sum(host in pair for pair in step) for step in ends for host in range(n)} <= {2, 16}
-            return [{"begin": 0.0, "end": busy_s, "right": False}] * n
+            return [(0.0, busy_s, False)] * n
 
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cpus)))
     found = message_costs(Busy(), n)  # type: ignore[arg-type]

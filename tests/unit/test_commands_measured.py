@@ -25,7 +25,7 @@ from validate.cli.asking import NOT_MEASURED, WITHOUT_TWIN, asked_steps, check_t
 
 pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 
-from validate.machine.measure.groups import GROUPS
+from validate.machine.measure.case import GROUPS
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIOS = ROOT / "simulator" / "scenarios" / "files"

@@ -17,9 +17,8 @@ from validate.cli import main
 from validate.cli.describe import draft_of
 from validate.machine.describe.estimates import architecture, flop_per_cycle, nearest_cpu, vector_bits
 from validate.machine.describe.graphics import Card, ask_driver, driver_part, parse_cards, pcie_part
-from validate.machine.describe.links import place_gpus
 from validate.machine.describe.processor import CacheFacts, Processor
-from validate.machine.describe.topo import parse_topo
+from validate.machine.describe.topo import parse_topo, place_gpus
 from validate.machine.measure.host import slug
 from validate.tables.names import find_cpu
 

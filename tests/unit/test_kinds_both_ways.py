@@ -19,8 +19,8 @@ from simulator.questions.single import LaunchQuestion  # noqa: E402
 from validate.compare.rows import table_kind  # noqa: E402
 from validate.kinds import COPIES, KINDS, STEPS  # noqa: E402
 from validate.machine.measure.bench import Bench  # noqa: E402
+from validate.machine.measure.case import ASKED, GROUPS, cases_of  # noqa: E402
 from validate.machine.measure.cases import steps  # noqa: E402
-from validate.machine.measure.groups import ASKED, GROUPS, cases_of  # noqa: E402
 from validate.machine.measure.table import COLUMNS  # noqa: E402
 from validate.score.scoring import Scoring, ScoringOptions  # noqa: E402
 from validate.tables.cells import NotScored  # noqa: E402

@@ -16,10 +16,13 @@ pytestmark = pytest.mark.torch
 
 from validate.machine.measure import bench as benches  # noqa: E402  needs torch
 from validate.machine.measure import run as runs  # noqa: E402
-from validate.machine.measure.case import Unavailable  # noqa: E402
+from validate.machine.measure.case import (  # noqa: E402
+    GROUPS,
+    CaseGroup,
+    Unavailable,
+)
 from validate.machine.measure.cases.operators import cases as operator_cases  # noqa: E402
 from validate.machine.measure.cases.shapes import CallLimits, shapes  # noqa: E402
-from validate.machine.measure.groups import GROUPS, CaseGroup  # noqa: E402
 from validate.machine.measure.table import COLUMNS  # noqa: E402
 
 

@@ -17,7 +17,7 @@ import torch.distributed as dist  # noqa: E402  torch is there
 
 from validate.machine.measure import launched  # noqa: E402  they import torch
 from validate.machine.measure.bench import Bench, open_bench  # noqa: E402
-from validate.machine.measure.cases import step_ranks, steps  # noqa: E402  they import torch
+from validate.machine.measure.cases import steps  # noqa: E402  they import torch
 from validate.machine.measure.cases.steady import (  # noqa: E402
     CpuClock,
     CudaClock,
@@ -144,7 +144,7 @@ def test_a_cpu_is_timed_by_its_clock() -> None:
 def test_what_a_rank_sees_late_it_sees_short_the_next_time() -> None:
     """Two ranks that wait for each other see the ends of steps of 1 s each 0.1 s early or late."""
     one, other = [1.1, 0.9] * 4, [0.9, 1.1] * 4
-    assert step_ranks.of_all([one, other]).median == pytest.approx(1.0)
+    assert steps.of_all([one, other]).median == pytest.approx(1.0)
 
 
 def test_steps_of_ranks_are_warmed_up_and_repeated_until_all_know_enough() -> None:
@@ -166,7 +166,7 @@ def test_a_rank_measures_a_step_of_a_wrapped_module(tmp_path: Path) -> None:
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
-        samples, peak = step_ranks.rank_step(0, 1, MeasuredStep("lenet", 2, n_gpus=2), False)
+        samples, peak = steps.rank_step(0, 1, MeasuredStep("lenet", 2, n_gpus=2), False)
     finally:
         dist.destroy_process_group()
     assert len(samples) >= FEWEST
@@ -186,7 +186,7 @@ def test_a_rank_gives_a_network_back_before_the_next_one(tmp_path: Path) -> None
     gc.disable()
     try:
         before = wrapped()
-        step_ranks.rank_step(0, 1, MeasuredStep("lenet", 2, n_gpus=2), False)
+        steps.rank_step(0, 1, MeasuredStep("lenet", 2, n_gpus=2), False)
         after = wrapped()
     finally:
         gc.enable()
@@ -211,7 +211,7 @@ def test_ranks_are_started_when_asked_and_ended_with_the_last_case(monkeypatch: 
 
     monkeypatch.setattr(launched, "RankProcesses", Fake)
     shapes = tuple(parallel_steps(2, ("fp32", "tf32")))[:2]
-    cases = step_ranks.parallel_cases(shapes, "m")
+    cases = steps.parallel_cases(shapes, "m")
     first = next(cases)
     assert not told
     work = first.build(open_bench("cpu", Path()))

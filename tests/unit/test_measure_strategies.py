@@ -16,15 +16,13 @@ from simulator.errors import InputError  # noqa: E402
 from simulator.questions.collective import CollectiveQuestion  # noqa: E402
 from simulator.questions.where import Where  # noqa: E402
 from tests.clocked_cuda import clocked_gpus  # noqa: E402
-from validate.cli.asking import ask_exchanges, is_exchange  # noqa: E402
+from validate.cli.asking import ask_exchanges, exchanges_of, is_exchange, write_exchanges  # noqa: E402
 from validate.machine.measure.bench import Bench  # noqa: E402
-from validate.machine.measure.case import Case, Unavailable  # noqa: E402
+from validate.machine.measure.case import EXCHANGES, SCALING, Case, Unavailable, usual_groups  # noqa: E402
 from validate.machine.measure.cases.strategies import cases  # noqa: E402
 from validate.machine.measure.duration import bucket_bytes  # noqa: E402
-from validate.machine.measure.groups import EXCHANGES, SCALING, usual_groups  # noqa: E402
 from validate.machine.measure.over_devices import OverDevices  # noqa: E402
 from validate.machine.measure.timing import Effort, time_call  # noqa: E402
-from validate.machine.run.strategies import exchanges_of, write_exchanges  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -22,7 +22,19 @@ NODES = [name for name, text in TEXTS.items() if "\ncluster:" not in text]
 WITH_NVLINK = [name for name in NODES if "part: nvlink" in TEXTS[name].replace("part: nvlink-c2c", "")]
 PARTS = catalogue.part_names()
 KINDS = {"gpu": GpuPart, "cpu": CpuPart, "link": LinkPart, "switch": SwitchPart, "nic": NicPart, "storage": StoragePart}
-WORDS = {"kind", "description", "aliases", "source", "sources", "vendor", "of", "network", "forwarding", "duplex"}
+WORDS = {
+    "kind",
+    "description",
+    "aliases",
+    "pci_ids",
+    "source",
+    "sources",
+    "vendor",
+    "of",
+    "network",
+    "forwarding",
+    "duplex",
+}
 
 # The machines of published collective measurements, as named in tables.
 MEASURED = [

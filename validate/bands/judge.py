@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 from simulator.bands import Evidence
-from simulator.bands.composition import Composition, estimate
+from simulator.bands.composition import estimate
 from simulator.records import dataclass, replace
 from validate.bands.make import make_evidence
 from validate.bands.material import BandRow
@@ -51,14 +51,10 @@ def coverage(rows: Sequence[BandRow], by: By = LEFT_OUT["place"]) -> list[Covera
 def held_by(evidence: Evidence, rows: Sequence[BandRow]) -> Iterator[tuple[BandRow, bool, float]]:
     """Yield each of *rows* that has a band, whether its error lies within, and the half-width as a fraction."""
     for row in rows:
-        found = estimate(_alone(row), evidence)
+        found = estimate(replace(row.composition, parts=()) if row.composition.chain else row.composition, evidence)
         if found is not None:
             inside = found.low <= row.error <= found.high
             yield row, inside, (math.exp(found.high) - math.exp(found.low)) / 2
-
-
-def _alone(row: BandRow) -> Composition:
-    return replace(row.composition, parts=()) if row.composition.chain else row.composition
 
 
 def summary(held: Sequence[tuple[BandRow, bool, float]]) -> list[Coverage]:

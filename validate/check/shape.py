@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
+
+from validate.check.pace import SizeComparison
 
 _DIP = 1.3  # a dip takes this many times longer, relative to expectation, than the neighbouring sizes
 _WIDEST_DIP = 3  # sizes in a row
 _FALLS = 0.5  # of the highest bandwidth below, for all sizes from the cliff on
 _EXPECTED = 0.8  # the same of the expected bandwidth, which must not fall there
-
-
-class _Row(Protocol):
-    @property
-    def size_bytes(self) -> int: ...
-    @property
-    def measured_s(self) -> float: ...
-    @property
-    def expected_s(self) -> float: ...
-    @property
-    def ratio(self) -> float: ...
 
 
 class Cliff(NamedTuple):
@@ -31,7 +22,7 @@ class Cliff(NamedTuple):
     after_s: float
 
 
-def cliff_in(rows: Sequence[_Row]) -> Cliff | None:
+def cliff_in(rows: Sequence[SizeComparison]) -> Cliff | None:
     """Return where bandwidth falls to half or less and stays there up to the largest size; None if it does not."""
     lowest_after = [0.0] * len(rows)
     most = 0.0
@@ -46,7 +37,7 @@ def cliff_in(rows: Sequence[_Row]) -> Cliff | None:
     return None
 
 
-def dips_in(rows: Sequence[_Row]) -> Iterator[int]:
+def dips_in(rows: Sequence[SizeComparison]) -> Iterator[int]:
     """Yield the sizes in bytes that take much longer than those on both sides, alone or a few in a row."""
     at = 1
     while at < len(rows) - 1:

@@ -8,27 +8,29 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from simulator.api import Session
+from simulator.api.exchanges import exchange_of, stands_of
 from simulator.cli.exchange_command import exchange_questions
 from simulator.cli.options import refuse, wants_best
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.written import CommandOptions, check_read
+from simulator.console.files import OutputFile
 from simulator.errors import Fault, InputError, one_line
-from simulator.questions.collective import OF_NCCL
+from simulator.questions.collective import OF_NCCL, CollectiveQuestion
 from simulator.questions.options import StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.records import dataclass, replace
+from simulator.results.document import plain
 from simulator.workload.described import network_document
 from simulator.workload.find import SUFFIX
 from simulator.workload.network import Layer, Network
 from simulator.workload.operators import Attention
 from simulator.workload.parse import parse_workload
 from validate.kinds.serving import attention_library
-from validate.machine.run.strategies import exchanges_of
 
 if TYPE_CHECKING:
     from validate.machine.measure.cases.step_shapes import MeasuredStep
@@ -307,3 +309,32 @@ def ask_exchanges(written: CommandOptions, *, on_gpus: bool) -> tuple[list[dict[
     if not found:
         raise InputError("--strategy: none fits this machine")
     return found, list(dict.fromkeys(left))
+
+
+_BY_TORCH = ("nccl", "gloo")  # measured as the library's own collective, without a schedule
+
+
+def exchanges_of(session: Session, questions: Sequence[CollectiveQuestion]) -> list[dict[str, Any]]:
+    """Return the exchange of each of *questions*, as plain data.
+
+    Raises InputError where a strategy does not fit the machine or fewer than two ranks take part.
+    """
+    found = []
+    for question in questions:
+        stands = stands_of(session, question)
+        if len(stands) < 2:
+            raise InputError("--strategy: one GPU exchanges with nobody; name a topology with two or more")
+        asked = {"strategy": question.strategy, "collective": question.collective, "n_ranks": len(stands)}
+        if question.strategy in _BY_TORCH:
+            found.append({**asked, "bytes": int(question.size_bytes), "stands": [plain(stand) for stand in stands]})
+        else:
+            found.append({**exchange_of(session, question).data(), "bytes": int(question.size_bytes)})
+    return found
+
+
+def write_exchanges(folder: Path, exchanges: Sequence[dict[str, Any]]) -> None:
+    """Write *exchanges* into *folder* for the measuring side; raises InputError where that fails."""
+    from validate.machine.measure.case import EXCHANGES  # imports torch
+
+    with OutputFile("--out", str(folder / EXCHANGES)) as file:
+        file.write((json.dumps({"schema_version": 1, "exchanges": list(exchanges)}) + "\n").encode())

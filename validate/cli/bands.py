@@ -16,8 +16,7 @@ from simulator.errors import InputError, one_line
 from validate.bands.judge import LEFT_OUT, Coverage, coverage
 from validate.bands.make import CalibratedRow, bands_document, bands_text, make_evidence, write_bands
 from validate.bands.material import BandRow, measured, thinned
-from validate.cli.command import command_named
-from validate.cli.options import Jobs, Json, Quiet, Texts, Trust, argument, flag
+from validate.cli.command import Jobs, Json, Quiet, Texts, Trust, argument, command_named, flag
 from validate.cli.output import print_result
 from validate.cli.words import grades_in, jobs_in
 from validate.constants.rows import calibrate_devices

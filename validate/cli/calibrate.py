@@ -14,15 +14,13 @@ from simulator.console.style import choose_style
 from simulator.errors import Fault, InputError, one_line
 from simulator.topology.catalogue import load_part
 from simulator.user_files import read_user_file
-from validate.cli.command import command_named
-from validate.cli.options import Quiet, Text, argument, value
+from validate.cli.command import Quiet, Text, argument, command_named, value
 from validate.cli.output import give, opened, print_remarks
 from validate.cli.words import TRUSTED, grades_in
 from validate.compare.calibrating import FittedCalibration, FolderDevice
 from validate.compare.comparison import ComparisonOptions, fit_folder
 from validate.compare.folder import RECORD, read_folder
-from validate.compare.places import find_places
-from validate.compare.reported import unlike_part
+from validate.compare.places import find_places, unlike_part
 from validate.constants.calibrate import CalibrationFactors, calibration_yaml, fit_calibration
 from validate.constants.rows import calibrating_rows, countable, device_rows
 from validate.kinds import OPERATORS

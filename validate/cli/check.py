@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 from contextlib import ExitStack
+from functools import partial
 from typing import Annotated
 
 from simulator.api import Session
 from simulator.cli.options import gpus_among, parse_count, parse_nccl
 from simulator.console.files import OutputFile
-from simulator.console.style import Progress, choose_style
+from simulator.console.style import Progress
 from simulator.errors import InputError, one_line
 from validate.check.causes import MOST_CAUSES
 from validate.check.check import check_log, judged
 from validate.check.report import as_document, as_text, headline
-from validate.cli.command import command_named
-from validate.cli.options import CHECK_EPILOG, Json, Quiet, Text, Texts, argument, value
-from validate.cli.output import print_remarks, print_result
+from validate.cli.command import CHECK_EPILOG, Json, Quiet, Text, Texts, argument, command_named, value
+from validate.cli.output import print_answer, print_remarks
 from validate.importing.nccl_tests import read_nccl_tests
 from validate.kinds.collectives import MAX_RANKS
 from validate.machine.describe.dumps.read import read_text
@@ -78,7 +76,7 @@ def check_command(
             from reports.check import draw_check
 
             output.write(draw_check(document, headline(checked), kind[1].lower()))
-    print_result(json.dumps(document, indent=2) + "\n" if as_json else as_text(checked, choose_style(sys.stdout)))
+    print_answer(document, partial(as_text, checked), as_json=as_json)
     print_remarks(checked.remarks, quiet=quiet)
     if plot is not None:
         print_remarks([f"wrote the plot to {one_line(plot)}"], quiet=quiet)

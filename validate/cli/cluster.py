@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Annotated
 
 from simulator.cli.options import refuse
-from simulator.console.style import Progress, choose_style
+from simulator.console.style import Progress
 from simulator.errors import InputError, one_line
 from simulator.units import format_duration
-from validate.cli.command import command_named
-from validate.cli.options import Json, Quiet, Text, Texts, flag, value
-from validate.cli.output import print_remarks, print_result
+from validate.cli.command import Json, Quiet, Text, Texts, command_named, flag, value
+from validate.cli.output import print_answer, print_remarks, print_result
 from validate.machine.cluster.cases import ClusterCase, make_cases, read_duration
 from validate.machine.cluster.commands import (
     LinkShape,
+    RunNames,
     limit_commands,
     make_commands,
     remove_commands,
     shape_commands,
     steer_commands,
 )
-from validate.machine.cluster.crew import worker_command
 from validate.machine.cluster.document import cluster_document, cluster_environment
 from validate.machine.cluster.files import ClusterFiles
-from validate.machine.cluster.names import RunNames
 from validate.machine.cluster.network import (
     check_rights,
     check_system,
@@ -131,11 +128,8 @@ def cluster_command(
                     (limited_words(shape, measured.probes[shape]) for shape in limited(measured.probes)), quiet=quiet
                 )
                 print_remarks((f"wrote {one_line(path)}" for path in files.written), quiet=quiet)
-    if as_json:
-        found = cluster_document(outcomes, measured.probes, measured.costs, facts, calibrated=calibrate)
-        print_result(json.dumps(found, indent=2, allow_nan=False) + "\n")
-    else:
-        print_result(cluster_report(outcomes, measured.probes, measured.costs, choose_style(sys.stdout)))
+    found = cluster_document(outcomes, measured.probes, measured.costs, facts, calibrated=calibrate)
+    print_answer(found, partial(cluster_report, outcomes, measured.probes, measured.costs), as_json=as_json)
 
 
 def _outcomes(cases: Sequence[ClusterCase], measured: ClusterResults, *, calibrate: bool) -> list[CaseOutcome]:
@@ -150,7 +144,6 @@ def _commands(names: RunNames, shapes: Sequence[LinkShape], most: int) -> str:
     lines = [*make_commands(names, most), *steer_commands(names, most, (0,))]
     for shape in shapes:
         lines += [*shape_commands(names, most, shape), *limit_commands(names, most, shape)]
-    lines += [worker_command(names, host) for host in range(most)]
     lines += remove_commands(names, most)
     return "".join(f"{shlex.join(line)}\n" for line in lines)
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
+from functools import partial
 from typing import Annotated
 
-from simulator.console.style import choose_style
 from simulator.errors import InputError, one_line
-from validate.cli.command import command_named
-from validate.cli.options import Calibration, Json, Quiet, Text, Texts, Trust, argument, value
-from validate.cli.output import opened, print_remarks, print_result
+from validate.cli.command import Calibration, Json, Quiet, Text, Texts, Trust, argument, command_named, value
+from validate.cli.output import opened, print_answer, print_remarks
 from validate.cli.words import grades_in
 from validate.compare.comparison import ComparisonOptions, compared
 from validate.compare.document import comparison_document
@@ -62,10 +59,7 @@ def compare_command(
             from reports.compare import comparison_page
 
             output.write(comparison_page(document).encode())
-    if as_json:
-        print_result(json.dumps(document, indent=2, allow_nan=False) + "\n")
-    else:
-        print_result(comparison_text(found, choose_style(sys.stdout)))
+    print_answer(document, partial(comparison_text, found), as_json=as_json)
     if not any(row.counts for row in found.rows):
         print_remarks(["no row was judged; the reasons are below the table"], quiet=quiet)
     if report is not None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, Any
 
 from simulator.cli.table import table_of
-from simulator.console.style import Progress, Style, choose_style
+from simulator.console.style import Progress, Style
 from simulator.errors import InputError, nearest, one_line
 from simulator.records import asdict, dataclass, replace
-from validate.cli.command import command_named
-from validate.cli.options import Json, Quiet, Text, Texts, argument, flag, value
-from validate.cli.output import print_remarks
+from validate.cli.command import Json, Quiet, Text, Texts, argument, command_named, flag, value
+from validate.cli.output import print_answer, print_remarks
 from validate.cli.words import jobs_in, share_in
 from validate.constants.families import FAMILIES
 from validate.constants.family import TERMS, Family, Term
@@ -140,10 +137,7 @@ def fit_tables(
             progress.advance(item.task.family)
     if not any(item.fitted.rows for item in done):
         raise InputError("no row is left to fit to")
-    if as_json:
-        sys.stdout.write(json.dumps(_document(done, held_out), indent=2, allow_nan=False) + "\n")
-    else:
-        sys.stdout.write(_report(done, choose_style(sys.stdout)))
+    print_answer(_document(done, held_out), partial(_report, done), as_json=as_json)
     for item in done if write else ():
         if item.task.is_whole:
             written = write_constants(_BY_NAME[item.task.family], item.fitted)

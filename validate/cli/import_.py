@@ -10,8 +10,7 @@ from typing import Annotated
 
 from simulator.console.files import OutputFile
 from simulator.errors import InputError, nearest, one_line
-from validate.cli.command import command_named
-from validate.cli.options import Quiet, Text, argument, value
+from validate.cli.command import Quiet, Text, argument, command_named, value
 from validate.cli.output import print_remarks
 from validate.importing.aiconfigurator import Source, SourceTable
 from validate.importing.formats import (

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from simulator.console.files import OutputFile
 from simulator.console.run import say
-from simulator.console.style import printable
+from simulator.console.style import Style, choose_style, printable
 
 
 def opened(path: str | None, option: str = "--out") -> AbstractContextManager[OutputFile | None]:
@@ -31,6 +33,12 @@ def print_result(text: str) -> None:
     """Print a result; characters that standard output cannot encode are escaped."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     sys.stdout.write(printable(text, sys.stdout).encode(encoding, "backslashreplace").decode(encoding))
+
+
+def print_answer(document: Any, text: Callable[[Style], str], *, as_json: bool) -> None:
+    """Print an answer: *document* as JSON, or else its *text* in the style of standard output."""
+    style = choose_style(sys.stdout)
+    print_result(json.dumps(document, indent=2, allow_nan=False) + "\n" if as_json else text(style))
 
 
 def print_remarks(lines: Iterable[str], *, quiet: bool) -> None:

@@ -9,7 +9,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any
 
 from simulator.api import load_machine
@@ -19,14 +18,20 @@ from simulator.console.files import OutputFile
 from simulator.errors import InputError, MissingDependency, TopocastError, nearest, one_line
 from simulator.topology.catalogue import find_topology
 from simulator.topology.load import load_topology
-from validate.cli.asking import StepToMeasure, ask_exchanges, asked_steps, check_twin, is_exchange, keep
-from validate.cli.command import command_named
-from validate.cli.options import Text, flag, value
+from validate.cli.asking import (
+    StepToMeasure,
+    ask_exchanges,
+    asked_steps,
+    check_twin,
+    is_exchange,
+    keep,
+    write_exchanges,
+)
+from validate.cli.command import Text, command_named, flag, value
 from validate.cli.output import print_remarks
 from validate.compare.folder import RECORD, TOPOLOGY
 from validate.machine.measure.duration import duration_s, fraction
 from validate.machine.run.checks import has_rows, load_warning, reported, rows_machine_name
-from validate.machine.run.strategies import write_exchanges
 
 
 @command_named("run")
@@ -102,7 +107,7 @@ def run_command(
     name = rows_machine_name(folder, machine or "", source[0] if source else "", _name_in(kept))
     print_remarks(filter(None, [] if prepare else [load_warning()]), quiet=quiet)
     status = 0
-    with _refused(out), _Kept(kept, source[1] if source else None) as topology_file:
+    with _refused(out), _kept(kept, source[1] if source else None):
         for each in asked:
             keep(each, folder, parts=parts)
         if exchanges:
@@ -114,7 +119,6 @@ def run_command(
 
             settings = Settings(folder, groups, device or "", budget_s, name, Effort(interval=interval))
             status = measure(settings, (lambda _: None) if quiet else None)
-        topology_file.keep()
     if prepare:
         print_remarks([_prepared(out, name, groups[0], asked, exchanges)], quiet=quiet)
         return status
@@ -160,7 +164,7 @@ def _check_own(written: CommandOptions | None, only: str | None, *, parts: bool)
 
 def _check_torch() -> None:
     try:
-        import_module("validate.machine.measure.groups")
+        import_module("validate.machine.measure.case")
     except ImportError as error:
         raise MissingDependency(
             f"torch is needed to measure ({one_line(error)}); pip install 'topocast[torch]'"
@@ -169,7 +173,7 @@ def _check_torch() -> None:
 
 def _groups(written: CommandOptions | None, only: str, *, parts: bool, prepare: bool) -> tuple[str, ...]:
     """Return the groups of cases to measure; raises InputError if there is no such group."""
-    from validate.machine.measure.groups import GROUPS
+    from validate.machine.measure.case import GROUPS
 
     if prepare and written is None:
         raise InputError("--prepare: writes down a step or an exchange of your own; name it with --workload")
@@ -247,46 +251,34 @@ def _check_measured(folder: Path, status: int, group: str) -> None:
         raise InputError(f"--workload: could not be measured: {one_line(left[0].get('reason', ''), 200)}")
 
 
-class _Kept:
-    """The topology in a folder of measurements: written before anything is measured, restored if the run is refused."""
+@contextmanager
+def _kept(path: Path, text: str | None) -> Iterator[None]:
+    """Write the topology *text*, if any, into a folder of measurements, and restore what was there if a run is refused.
 
-    def __init__(self, path: Path, text: str | None) -> None:
-        self._path = path
-        self._text = text
-        self._is_done = text is None
-        self._before: bytes | None = None
-        self._made: list[Path] = []
-
-    def __enter__(self) -> _Kept:
-        if self._text is None:
-            return self
-        folder = self._path.parent
-        self._made = [folder, *folder.parents][: sum(not os.path.exists(p) for p in (folder, *folder.parents))]
+    A run that began keeps the topology with its rows, however it ended.
+    """
+    folder = path.parent
+    made = [folder, *folder.parents][: sum(not os.path.exists(each) for each in (folder, *folder.parents))]
+    before = path.read_bytes() if text is not None and path.is_file() else None
+    if text is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._before = self._path.read_bytes() if self._path.is_file() else None
-        self._write(self._text.encode())
-        return self
+        _write(path, text.encode())
+    try:
+        yield
+    except ValueError:
+        if before is not None:
+            _write(path, before)
+        elif text is not None:
+            path.unlink(missing_ok=True)
+            with suppress(OSError):  # a folder with other files stays
+                for each in made:
+                    each.rmdir()
+        raise
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._is_done or kind is None or not issubclass(kind, ValueError):
-            return  # a run that began keeps the topology with its rows, however it ended
-        if self._before is not None:
-            self._write(self._before)
-            return
-        self._path.unlink(missing_ok=True)
-        with suppress(OSError):  # a folder with other files stays
-            for folder in self._made:
-                folder.rmdir()
 
-    def keep(self) -> None:
-        """Keep the topology from now on, even if an error follows."""
-        self._is_done = True
-
-    def _write(self, content: bytes) -> None:
-        with OutputFile("--out", str(self._path)) as file:
-            file.write(content)
+def _write(path: Path, content: bytes) -> None:
+    with OutputFile("--out", str(path)) as file:
+        file.write(content)
 
 
 def _name_in(path: Path) -> str:

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
-from simulator.console.style import Progress, choose_style
+from simulator.console.style import Progress
 from simulator.errors import InputError, nearest, one_line
-from validate.cli.command import command_named
-from validate.cli.options import Calibration, Jobs, Json, Quiet, Text, Texts, Trust, argument, flag, value
-from validate.cli.output import opened, print_remarks, print_result
+from validate.cli.command import (
+    Calibration,
+    Jobs,
+    Json,
+    Quiet,
+    Text,
+    Texts,
+    Trust,
+    argument,
+    command_named,
+    flag,
+    value,
+)
+from validate.cli.output import opened, print_answer, print_remarks
 from validate.cli.words import TRUSTED, grades_in, jobs_in, words_in
 from validate.constants.rows import calibrate_devices
 from validate.kinds import OPERATORS
@@ -98,11 +107,9 @@ def score_command(
             scored.append(_scored(scoring, table, found, grades, count, seen, progress.advance, processes))
         if output is not None:
             output.finish()
-    if as_json:
-        whole = scores_document(scored, strategy=strategy or "nccl", trust=grades, by=axes, scales=scaling)
-        print_result(json.dumps(whole, indent=2, allow_nan=False) + "\n")
-    else:
-        print_result(scores_report(scored, trust=grades, by=axes, scales=scaling, style=choose_style(sys.stdout)))
+    asked: dict[str, Any] = {"trust": grades, "by": axes, "scales": scaling}
+    whole = scores_document(scored, strategy=strategy or "nccl", **asked) if as_json else None
+    print_answer(whole, lambda style: scores_report(scored, style=style, **asked), as_json=as_json)
     said = _remarks(scored, grades, asked_for=trust != TRUSTED)
     print_remarks([*said, *([f"wrote {one_line(out)}"] if out is not None else [])], quiet=quiet)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,11 +11,9 @@ import typer
 
 from simulator.cli.options import parse_count
 from simulator.cli.output import captured
-from simulator.console.style import choose_style
 from simulator.errors import InputError, one_line
-from validate.cli.command import command_named
-from validate.cli.options import Json, Quiet, Text, argument, value
-from validate.cli.output import print_remarks, print_result
+from validate.cli.command import Json, Quiet, Text, argument, command_named, value
+from validate.cli.output import print_answer, print_remarks
 from validate.compare.trace import compare_traces, trace_document, trace_text
 from validate.importing.kineto import read_trace
 
@@ -56,10 +53,6 @@ def trace_command(
         predicted = read_trace(str(drawn))
     compared = compare_traces(measured, predicted, count)
     shown = one_line(file, 200)
-    print_result(
-        json.dumps(trace_document(compared, shown), indent=2) + "\n"
-        if as_json
-        else trace_text(compared, shown, choose_style(sys.stdout))
-    )
+    print_answer(trace_document(compared, shown), partial(trace_text, compared, shown), as_json=as_json)
     print_remarks(compared.remarks, quiet=quiet)
     return 0

@@ -91,10 +91,6 @@ def axes_of(rows: Sequence[ComparedRow]) -> list[tuple[str, ...]]:
     return found
 
 
-def _order(table: str) -> tuple[int, str]:
-    return (_FIRST.index(table) if table in _FIRST else len(_FIRST), table)
-
-
 def _shown(name: str) -> tuple[tuple[str, ...], ...]:
     """Return the axes that texts group rows of the kind *name* by; common columns if there is no such kind."""
     kind = next((kind for kind in KINDS if kind.name == name), None)
@@ -106,7 +102,8 @@ def _shown(name: str) -> tuple[tuple[str, ...], ...]:
 def classes_of(rows: Sequence[ComparedRow]) -> list[ClassErrors]:
     """Return for each table of *rows* the class of all its rows, then its classes along each axis."""
     found = []
-    for table in sorted({row.table for row in rows}, key=_order):
+    first = {name: i for i, name in enumerate(_FIRST)}
+    for table in sorted({row.table for row in rows}, key=lambda table: (first.get(table, len(first)), table)):
         mine = [row for row in rows if row.table == table]
         found.append(class_errors(mine, table))
         if not any(row.counts for row in mine):

@@ -213,7 +213,7 @@ def near_cache(facts: RowFacts) -> ErrorCause | None:
     if 0.5 <= share <= 2.0:
         return ErrorCause(
             "near the cache's size",
-            f"touches {_size(facts.working_set_bytes)}, {share:.2g} times the last-level cache:"
+            f"touches {format_size(facts.working_set_bytes, digits=3)}, {share:.2g} times the last-level cache:"
             " how much of it stays cached is not modelled well",
         )
     return None
@@ -303,7 +303,3 @@ def _percent(share: float) -> str:
 
 def _time(seconds: float) -> str:
     return format_duration(seconds, digits=3)
-
-
-def _size(n_bytes: float) -> str:
-    return format_size(n_bytes, digits=3)

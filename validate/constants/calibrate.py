@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean, median, stdev
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import yaml
 
 from simulator.api import Session
 from simulator.api.calibrations import sizes_of
@@ -94,7 +96,11 @@ def _fitted(
     if any(_shows_host(r.asks) and not kept.isdisjoint(bare.kernel_classes(r.asks.question)) for r in rows):
         names = [name for name in names if name != "dispatch"]
     priors = {name: Prior(1.0, _PRIOR[name.partition(".")[0]], 1.0 / _BOUND, _BOUND) for name in names}
-    own = [[name for name in names if _moves(name, _all_classes(bare, row.asks))] for row in mine]
+    own = []  # the factors that move each row: of kernel classes, those of the kernels that were timed with it
+    for row in mine:
+        asked = (row.asks.question, *row.asks.besides)
+        theirs = {f"by_class.{kernel}" for each in asked for kernel in bare.kernel_classes(each)}
+        own.append([name for name in names if not name.startswith("by_class.") or name in theirs])
     known: list[dict[tuple[float, ...], float]] = [{} for _ in mine]
 
     def errors(values: Mapping[str, float]) -> list[float]:
@@ -169,16 +175,6 @@ def _free(session: Session, rows: Sequence[RowQuestion]) -> list[str]:
     return ["compute", "bandwidth", *dispatch, *(f"by_class.{name}" for name in sorted(classes))]
 
 
-def _all_classes(session: Session, asked: RowQuestion) -> frozenset[str]:
-    """Return the classes of all kernels that were timed with *asked*."""
-    return frozenset(name for each in (asked.question, *asked.besides) for name in session.kernel_classes(each))
-
-
-def _moves(name: str, classes: Collection[str]) -> bool:
-    """Return whether the factor *name* moves rows with kernels of *classes*: those of other classes do not."""
-    return not name.startswith("by_class.") or name.partition(".")[2] in classes
-
-
 def _calibration(values: Mapping[str, float]) -> Calibration:
     classes = {name.partition(".")[2]: value for name, value in values.items() if name.startswith("by_class.")}
     return Calibration(values["compute"], values["bandwidth"], values.get("dispatch", 1.0), classes)
@@ -215,56 +211,33 @@ def calibration_yaml(
     left = summarise(fitted.errors)
     assert left.median_ape is not None
     assert left.mean_ape is not None
-    lines = [
-        "# Written by validate calibrate; docs/calibration.md.",
-        "schema_version: 1",
-        "devices:",
-        f"  {part}:",
-        f"    compute: {factors.compute}",
-        f"    bandwidth: {factors.bandwidth}",
-        f"    dispatch: {factors.dispatch}",
-        "    by_class: " + _flow({name: factors.by_class[name] for name in sorted(factors.by_class)}),
-        *([f"    by_data_sheet: [{', '.join(sorted(factors.by_data_sheet))}]"] if factors.by_data_sheet else []),
-        *(["    host: " + _flow(dict(factors.host))] if factors.host else []),
-        *_neighbours(factors.neighbours),
-        "    spread: " + _flow(fitted.spread),
-        "    points:",
-        f"      table: {_quoted(table)}",
-        "      count: " + _flow(dict(sorted({**Counter(row.op for row in rows), **(others or {})}.items()))),
-        f"      median_error: {left.median_ape:.4f}",
-        f"      mean_error: {left.mean_ape:.4f}",
-        f"      lines: {_quoted(line_ranges(sorted(row.line for row in rows), limit=None))}",
-        "      asked:",
-        *(f"        - {_quoted(key)}" for key in sorted({*(row.digest for row in rows), *asked})),
+    device = {
+        "compute": factors.compute,
+        "bandwidth": factors.bandwidth,
+        "dispatch": factors.dispatch,
+        "by_class": dict(sorted(factors.by_class.items())),
+        **({"by_data_sheet": sorted(factors.by_data_sheet)} if factors.by_data_sheet else {}),
+        **({"host": dict(factors.host)} if factors.host else {}),
+        **({"neighbours": [_neighbours(each) for each in factors.neighbours]} if factors.neighbours else {}),
+        "spread": fitted.spread,
+        "points": {
+            "table": table,
+            "count": dict(sorted({**Counter(row.op for row in rows), **(others or {})}.items())),
+            "median_error": round(left.median_ape, 4),
+            "mean_error": round(left.mean_ape, 4),
+            "lines": line_ranges(sorted(row.line for row in rows), limit=None),
+            "asked": sorted({*(row.digest for row in rows), *asked}),
+        },
+    }
+    how: dict[str, Any] = {"sort_keys": False, "default_flow_style": None, "width": math.inf, "allow_unicode": True}
+    text = yaml.safe_dump({"schema_version": 1, "devices": {part: device}}, **how)
+    return f"# Written by validate calibrate; docs/calibration.md.\n{text}"
+
+
+def _neighbours(found: Neighbourhood) -> dict[str, Any]:
+    """Return measured kernels as plain data, a whole number without a point."""
+    kernels = [{**sizes_of(found.of, shape), "ratio": ratio} for shape, ratio in found.measured]
+    measured = [
+        {name: int(n) if isinstance(n, float) and n.is_integer() else n for name, n in each.items()} for each in kernels
     ]
-    return "\n".join(lines) + "\n"
-
-
-def _neighbours(found: Sequence[Neighbourhood]) -> Iterator[str]:
-    """Yield the lines of the measured kernels, one kernel a line."""
-    if found:
-        yield "    neighbours:"
-    for each in found:
-        yield f"      - of: {each.of}"
-        yield f"        near: {each.near}"
-        yield f"        strength: {each.strength}"
-        yield f"        noise: {each.noise}"
-        yield "        measured:"
-        for shape, ratio in each.measured:
-            yield "          - " + _flow(
-                {name: _plain(value) for name, value in {**sizes_of(each.of, shape), "ratio": ratio}.items()}
-            )
-
-
-def _plain(value: float | str) -> float | str:
-    """Return *value* as people write it: a whole number without a point."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _flow(values: Mapping[str, float] | Mapping[str, int] | Mapping[str, float | str]) -> str:
-    return "{" + ", ".join(f"{name}: {value}" for name, value in values.items()) + "}"
-
-
-def _quoted(text: str) -> str:
-    """Return *text* as a double-quoted YAML scalar (YAML 1.1, section 5.7)."""
-    return '"' + "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in text) + '"'
+    return {**{name: getattr(found, name) for name in ("of", "near", "strength", "noise")}, "measured": measured}

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
 
 from simulator.constants import constants_file
 from simulator.records import dataclass, field
@@ -45,24 +51,31 @@ class Family:
     straight: bool = False
 
 
-def drawn(file: str, known: Mapping[str, tuple[float, float]], factor: float = 30.0) -> dict[str, Prior]:
-    """Return priors of constants of *file*, from (value, standard deviation of the logarithm).
+@lru_cache(maxsize=1)
+def _written() -> Mapping[str, Any]:
+    found: Mapping[str, Any] = yaml.safe_load(files(__package__).joinpath("families.yaml").read_text(encoding="utf-8"))
+    return found
 
-    Bounds are the value divided and multiplied by *factor*.
-    """
+
+def priors_of(stage: str) -> dict[str, Prior]:
+    """Return the priors of the constants that are fitted together in *stage*, a name of ``families.yaml``."""
+    written = dict(_written()["priors"][stage])
+    factor = written.pop("factor", math.inf)
     return {
-        f"{file}.{name}" if "." not in name else name: Prior(value, sigma, value / factor, value * factor)
-        for name, (value, sigma) in known.items()
+        name: _prior(in_use(name) if said[0] == "in use" else said[0], factor, *said[1:])
+        for name, said in written.items()
     }
 
 
-def within(file: str, bounds: Mapping[str, tuple[float, float]]) -> dict[str, Prior]:
-    """Return priors of constants of *file* with known bounds, weakly centred on the values in the file."""
-    entries = constants_file(file)["constants"]
-    return {f"{file}.{name}": Prior(entries[name]["value"], 1.0, low, high) for name, (low, high) in bounds.items()}
+def _prior(value: float, factor: float, sigma: float, least: float = 0.0, most: float = math.inf) -> Prior:
+    return Prior(float(value), float(sigma), float(max(value / factor, least)), float(min(value * factor, most)))
 
 
-_NEVER, _FREE = 1e-12, 1e15  # rates of a way that is never the fastest, and of an effect that takes no time
+def in_use(name: str) -> float:
+    """Return the value of the constant *name* in its file."""
+    file, _, key = name.partition(".")
+    value: float = constants_file(file)["constants"][key]["value"]
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,53 +88,15 @@ class Term:
     idle: tuple[str, ...] = ()
 
 
-TERMS: tuple[Term, ...] = (
+TERMS: tuple[Term, ...] = tuple(
     Term(
-        "gemm",
-        "address translation",
-        {"gemm.walks_early": _FREE, "gemm.walks_late": _FREE},
-        (
-            *("gemm.pages_early", "gemm.page_sharpness_early", "gemm.pages_late", "gemm.page_sharpness_late"),
-            *("gemm.walk_again", "gemm.walk_held_bytes", "gemm.walk_reach_bytes", "gemm.walk_near"),
-        ),
-    ),
-    Term("gemm", "part of the last wave", {"gemm.idle_early": 1.0, "gemm.idle_late": 1.0}),
-    Term("gemm", "operands turned on their way", {"gemm.transpose": 0.0, "gemm.straight_volta": 0.0}),
-    Term("gemm", "odd rows", {"gemm.unaligned": 1.0}),
-    Term("gemm", "start and end of a tile", {"gemm.tile_clocks": 0.0}),
-    Term("gemm", "slower where k is split", {"gemm.split_share": 1.0}),
-    Term("gemm", "dot products", {"gemm.thin_share": _NEVER}),
-    Term("gemm", "clocks above boost", {"power.headroom": 1.0}),
-    Term("gemm", "power", {"power.multiply_add_J": 1e-15}, ("power.sm_lanes",)),
-    Term("matrix_product", "start and end of a tile", {"gemm.tile_clocks_tensor": 0.0}),
-    Term("matrix_product", "power", {"power.tensor_16_bit": 1e-6}),
-    Term("checked_memory", "check bits", {"memory.check_turnaround": 0.0}),
-    *(
-        Term("tensor_product", f"{name} ({way})", {f"tensor_product.{way}.{constant}": value})
-        for way in ("copies", "warps")
-        for name, constant, value in (
-            ("latency along k", "latency_s", 0.0),
-            ("writing not hidden", "exposed", 0.0),
-            ("start and end of a tile", "edge_clocks", 0.0),
-            ("sums through memory", "partial", 0.0),
-        )
-    ),
-    Term("tensor_product", "energy", {"power.async_16_bit_J": 0.0}),
-    Term("attention", "memory not hidden", {"attention.exposed_memory": 0.0}),
-    Term("attention", "start and end of a block", {"attention.block_clocks": 0.0}),
-    Term("attention", "blocks alone", {"attention.alone": 1.0}),
-    Term("memory_bound", "turnaround", {"memory.turnaround": 0.0}),
-    Term("memory_bound", "slots of pow", {"streaming.pow_slots": 0.0}),
-    Term("memory_bound", "slots of softmax", {"rowwise.softmax_slots": 0.0, "rowwise.warp_slots": 0.0}),
-    Term("memory_bound", "start of a row", {"rowwise.softmax_row_s": 0.0, "rowwise.norm_row_s": 0.0}),
-    Term("memory_bound", "wait for loads", {"rowwise.load_s": 0.0}),
-    Term("convolution", "phases", {f"convolution.{phase}": 1.0 for phase in ("backward_data", "backward_weight")}),
-    Term("convolution", "filters of 1 x 1", {"convolution.backward_weight_1x1": 1.0}),
-    Term("convolution", "shared integers", {"convolution.separate_integers": 1.0}),
-    Term("convolution", "start of k", {"convolution.prologue_k": 1.0}),
-    Term("convolution", "waves", {"convolution.quantisation": _NEVER}),
-    Term("recurrence", "start of k", {"recurrence.prologue_k": 1.0}),
-    Term("recurrence", "waves kept", {"recurrence.residency": _NEVER}),
+        family,
+        name,
+        {key: float(value) for key, value in written.items() if key != "idle"},
+        tuple(written.get("idle", ())),
+    )
+    for family, terms in _written()["terms"].items()
+    for name, written in terms.items()
 )
 """The terms of all families, in the order of reports.
 

@@ -15,7 +15,7 @@ from simulator.constants import Constants, constants_file, constants_path
 from simulator.errors import InputError
 from simulator.records import dataclass, replace
 from simulator.topology.parts import CpuPart
-from validate.constants.family import Family, FitStage, Term
+from validate.constants.family import Family, FitStage, Term, in_use
 from validate.constants.least import LeastSquares, Lines, draw_lines, fit_along, least_errors
 from validate.kinds.row import MeasuredRow
 from validate.tables.cells import NotScored
@@ -101,7 +101,8 @@ def fit_family(
     bounds: list[str] = []
     seen: list[MeasuredRow] = []
     fixed = {*off.off, *off.idle} if off else set()
-    for stage in [_without(stage, fixed) for stage in family.stages]:
+    for whole in family.stages:
+        stage = replace(whole, free={name: prior for name, prior in whole.free.items() if name not in fixed})
         chosen = _chosen(stage, mine, session, values, share)
         if not chosen:
             continue
@@ -127,7 +128,7 @@ def linearised_rows(
     """
     (stage,) = family.stages
     mine = _chosen(stage, [row for row in rows_of(family, rows) if counts(family, row)], session, {}, share)
-    known = {name: at[name] if at else _in_use(name) for name in stage.free}
+    known = {name: at[name] if at else in_use(name) for name in stage.free}
     start = {name: min(max(known[name], prior.low), prior.high) for name, prior in stage.free.items()}
     return draw_lines(mine, start, _log_errors(stage, mine, session, {}))
 
@@ -143,17 +144,6 @@ def fit_to_lines(family: Family, lines: Lines, without: Collection[Group] = ()) 
     found = fit_along(lines, stage.free, kept, _weights(family, seen))
     values = _tied(stage, {name: float(f"{value:.3g}") for name, value in found.values.items()})
     return FittedFamily(values, found.spread, found.at_bound, seen)
-
-
-def _in_use(name: str) -> float:
-    """Return the value of the constant *name* in its file."""
-    file, _, key = name.partition(".")
-    value: float = constants_file(file)["constants"][key]["value"]
-    return value
-
-
-def _without(stage: FitStage, fixed: Collection[str]) -> FitStage:
-    return replace(stage, free={name: prior for name, prior in stage.free.items() if name not in fixed})
 
 
 def fit_errors(rows: Sequence[MeasuredRow], session: Session, constants: Constants) -> list[float | None]:

@@ -19,10 +19,8 @@ from validate.tables.share import sampled_digests
 from validate.tables.table import Table, tabulate
 
 
-def read_rows(
-    files: Sequence[str], names: RowNames, kinds: Collection[str], ops: Collection[str] = ()
-) -> list[MeasuredRow]:
-    """Return the measured rows of the tables *files* of *kinds*; with *ops*, only those of these operators.
+def read_rows(files: Sequence[str], names: RowNames, kinds: Collection[str]) -> list[MeasuredRow]:
+    """Return the measured rows of the tables *files* of *kinds*.
 
     Raises InputError if a table cannot be read or lacks a column.
     """
@@ -32,8 +30,7 @@ def read_rows(
         kind = recognise(records[0].fields, KINDS)
         if kind.name in kinds:
             table = tabulate(records, shown_as(file), kind.needed, kind.columns, kind.name)
-            rows = (row for row in measured_rows(table, kind, names) if not row.untimed)
-            found += [row for row in rows if not ops or row.op in ops]
+            found += [row for row in measured_rows(table, kind, names) if not row.untimed]
     return found
 
 

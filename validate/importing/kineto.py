@@ -17,7 +17,7 @@ import re
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from simulator.errors import Fault, InputError, one_line
 from simulator.records import dataclass
@@ -129,7 +129,7 @@ class _Reader:
         # Marks of steps and of optimiser updates, on the device (True) and on the host (False).
         self._steps: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
         self._updates: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
-        self._launched = Launches()
+        self._launched_s: dict[int, float] = {}  # on the host, by correlation id
         self._origin_us = math.nan  # start of the first event; a float near 1.7e15 us does not resolve nanoseconds
 
     def events(self, text: IO[str]) -> Iterator[dict[str, Any]]:
@@ -216,7 +216,8 @@ class _Reader:
             kind = "copy" if category != "kernel" else class_of_prediction(told) or class_of_kernel(name)
             self._keep(self._on_device, start_us, time_us, place, kind, name, _correlation(told))
         elif category in _LAUNCHES and not self._steps[True]:
-            self._launched.add(_correlation(told), start_us * 1e-6)
+            if (launch := _correlation(told)) >= 0:
+                self._launched_s[launch] = start_us * 1e-6
         elif category in _OPERATORS and not len(self._on_device):
             self._keep(self._on_host, start_us, time_us, place, class_of_operator(name), name)
 
@@ -259,7 +260,7 @@ class _Reader:
             kernels = kept.chosen(sorted(mine, key=lambda i: kept.start_s[i]))
         steps = sorted(self._steps[True] or self._steps[False])
         if not on_host:
-            steps = steps if self._steps[True] else steps_on_device(steps, kernels, self._launched)
+            steps = steps if self._steps[True] else steps_on_device(steps, kernels, self._launched_s)
             kernels = _joined(kernels, self._names)
         _name_updates(kernels, sorted(self._updates[not on_host]))
         named = _DEVICE.search(self._head)
@@ -327,31 +328,8 @@ def _number(value: object) -> float:
     return found if math.isfinite(found) else math.nan
 
 
-class _Run(Protocol):
-    start_s: array[float]
-    time_s: array[float]
-    launch: array[int]
-
-
-class Launches:
-    """Launch times on the host, by correlation id."""
-
-    def __init__(self) -> None:
-        self._ids, self._at_s = array("q"), array("d")
-
-    def add(self, correlation: int, at_s: float) -> None:
-        """Add a runtime call at *at_s*, in seconds, unless *correlation* is -1."""
-        if correlation >= 0:
-            self._ids.append(correlation)
-            self._at_s.append(at_s)
-
-    def by_id(self) -> dict[int, float]:
-        """Return the launch times in seconds by correlation id."""
-        return dict(zip(self._ids, self._at_s, strict=True))
-
-
 def steps_on_device(
-    marks: Sequence[tuple[float, float]], kernels: _Run, launches: Launches
+    marks: Sequence[tuple[float, float]], kernels: Kernels, launched_s: Mapping[int, float]
 ) -> list[tuple[float, float]]:
     """Return the start and end of each step, in seconds, from the host's *marks* and the kernels launched within them.
 
@@ -359,7 +337,6 @@ def steps_on_device(
     that is later.  The first step waits for kernels launched before it.  torch-tb-profiler 0.4.3 counts steps this way
     (``profiler/event_parser.py``, ``update_device_steps``).  Without launches the marks are returned unchanged.
     """
-    launched_s = launches.by_id()
     if not marks or not any(correlation in launched_s for correlation in kernels.launch):
         return list(marks)
     starts = [start_s for start_s, _ in marks]

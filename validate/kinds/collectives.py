@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 
-from simulator.api import Session
 from simulator.api.collectives import ALPHA_S, is_strategy, machines_fitted_to
 from simulator.errors import one_line
 from simulator.questions.collective import ALGORITHMS, DTYPES, SENDING, Algorithm, CollectiveQuestion, Dtype
@@ -14,7 +13,7 @@ from simulator.questions.nccl import Feature
 from simulator.questions.where import Software
 from simulator.workload import Collective
 from validate.kinds.kind import Cell, Kind, RowQuestion
-from validate.tables.cells import NotScored, decade_of, number, whole_cell
+from validate.tables.cells import NotScored, decade_of, number, whole_cell, whole_or_none
 from validate.tables.names import RowNames
 from validate.tables.software import nccl_of
 
@@ -54,10 +53,10 @@ def read_collective(cell: Cell, names: RowNames) -> RowQuestion:
     size_bytes = number("bytes", cell("bytes"))
     if size_bytes > _MAX_BYTES:
         raise NotScored(f"bytes is more than {_MAX_BYTES:g}")
-    n_gpus = _count("n_gpus", cell("n_gpus"))
-    n_nodes = _count("n_nodes", cell("n_nodes"), 1)
-    group_size = _count("group_size", cell("group_size"), n_gpus)
-    n_groups = _count("n_groups_concurrent", cell("n_groups_concurrent"), 1)
+    n_gpus = whole_cell("n_gpus", cell("n_gpus"))
+    n_nodes = whole_or_none(cell, "n_nodes") or 1
+    group_size = whole_or_none(cell, "group_size") or n_gpus
+    n_groups = whole_or_none(cell, "n_groups_concurrent") or 1
     if n_gpus > MAX_RANKS:
         raise NotScored(f"more than {MAX_RANKS} GPUs")
     if n_gpus % n_nodes:
@@ -104,12 +103,6 @@ def collective_name(text: str) -> str:
     """Return the collective *text* as tables spell it; *text* itself if it is no known collective."""
     found = _COLLECTIVES.get(_letters(text))
     return found[0] if found else one_line(text, 40)
-
-
-def _count(column: str, text: str, default: int | None = None) -> int:
-    if not text and default is not None:
-        return default
-    return whole_cell(column, text)
 
 
 def _letters(text: str) -> str:
@@ -178,9 +171,8 @@ def _gpus_per_process(software: str, n_nodes: int, group_size: int) -> int:
     return min(int(found.group(1)), group_size) if found else group_size
 
 
-def _labels(cell: Cell, names: RowNames, session: Session) -> Mapping[str, str]:
+def _labels(cell: Cell, names: RowNames) -> Mapping[str, str]:
     """Return machine, collective, decade of the bytes, size class, and whether constants were fitted to the machine."""
-    del session
     labels = {"machine": cell("machine"), "collective": collective_name(cell("collective")), "decade": "", "size": ""}
     with suppress(NotScored):
         size_bytes = number("bytes", cell("bytes"))

@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 
-from simulator.api import Session
 from simulator.errors import one_line
 from simulator.questions.program import ProgramQuestion
 from simulator.questions.single import CopyKind, CopyQuestion
@@ -134,8 +133,8 @@ def _ends(cell: Cell, kind: CopyKind, kind_text: str, note: str) -> tuple[int, i
     return found[0], found[-1]
 
 
-def _labels(cell: Cell, names: RowNames, session: Session) -> Mapping[str, str]:
-    del names, session
+def _labels(cell: Cell, names: RowNames) -> Mapping[str, str]:
+    del names
     with suppress(NotScored):
         return {"decade": decade_of(number("bytes", cell("bytes")))}
     return {}
@@ -151,8 +150,6 @@ COPIES = Kind(
     axes=(("kind",), ("kind", "pinned"), ("decade",), ("machine",), ("machine", "kind")),
     shown=(("kind", "pinned"), ("decade",), ("machine",)),
     labels=("machine", "kind", "decade"),
-    baseline="data sheet",
-    baseline_label="data sheet",
     legend="data sheet: bytes over the nominal rate of the slowest link or memory on the way",
     read=_read,
     measured_s=_measured_s,

@@ -81,17 +81,16 @@ class Kind:
     axes: tuple[tuple[str, ...], ...]
     shown: tuple[tuple[str, ...], ...]
     labels: tuple[str, ...]  # labels that ``labelled`` gives, for grouping
-    # baseline, baseline_label: the baseline's name in documents, and in column heads
-    baseline: str
-    baseline_label: str
     legend: str  # explanation of the figures for readers
     read: Callable[
         [Cell, RowNames], RowQuestion
     ]  # returns what a row asks, from the columns ``asked``; raises NotScored
     measured_s: Callable[[Cell, RowNames], float]  # returns the measured seconds, from all columns; raises NotScored
+    baseline: str = "data sheet"  # its name in documents, and in column heads where there is no ``baseline_label``
+    baseline_label: str = ""
     is_simulated: bool = False  # each answer is a simulation, some 0.1 s
     # returns the labels of a row
-    labelled: Callable[[Cell, RowNames, Session], Mapping[str, str]] = lambda _cell, _names, _session: {}
+    labelled: Callable[[Cell, RowNames], Mapping[str, str]] = lambda _cell, _names: {}
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -7,11 +7,10 @@ events, and published times of empty kernels.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
-from simulator.api import Session
 from simulator.errors import one_line
 from simulator.questions.single import Call, Launched, LaunchQuestion
 from simulator.topology.parts import CpuPart
@@ -83,6 +82,7 @@ _LAYER = re.compile(r"host time of ([\w ]+), forward(, recorded| and backward)")
 _GRAPH = re.compile(r"(host time|time) of a graph of (\d{1,6}) kernels?", re.ASCII)
 _LEAST = re.compile(r"min measured (\w+) latency \(cudaEvent around one PyTorch op\)")
 _FLOOR_ROW = re.compile(r"per-kernel time floor, 64 KiB SCALE kernel")
+T = TypeVar("T")
 _Said = dict[str, Any]  # fields of the question
 
 
@@ -106,25 +106,39 @@ def _said(cell: Cell) -> tuple[_Said, str]:
     The way "alone" means timed by itself; on GPUs, mostly between two events.
     """
     metric, mode = cell("metric"), cell("mode")
-    for pattern, reader in _READERS:
-        found = pattern.match(metric)
-        if found:
-            return reader(found, mode)
+    if found := _LAYER.match(metric):
+        operator, parameters = _known(_LAYERS, found)
+        said: _Said = {"operator": operator, "timed": "host", "is_taped": True}
+        if "backward" not in found[2]:
+            return said, "host"
+        return {**said, "phases": ("fwd", "bwd"), "parameters": parameters}, "both"
+    if found := _GRAPH.match(metric):
+        way = "host" if found[1] == "host time" else "alone" if "alone" in mode else "graph"
+        return {"operator": _CAPTURED, "kernels": int(found[2]), "timed": _TIMED[way]}, way
+    if _FLOOR_ROW.match(metric):
+        way = "staying" if "persistent" in mode else _way(mode)
+        return {**_FLOOR_SAID, "timed": way if way in ("staying", "graph") else "device"}, way
+    if found := _LEAST.match(metric):
+        return {"operator": _known(_ALONE, found), "timed": "device"}, "alone"
     if metric in _CALLS:
         call, timed = _CALLS[metric]
         return {"call": call, "timed": timed}, "host"
-    for name, operator in _SMALL.items():
-        if metric.startswith(f"time of {name}"):
-            way = _way(mode)
-            return {"operator": operator, "timed": _TIMED[way]}, way
-        if metric.startswith(f"host time of {name}"):
-            return {"operator": operator, "timed": "host"}, "host"
+    small = next((name for name in _SMALL if metric.removeprefix("host ").startswith(f"time of {name}")), None)
+    if small is not None:
+        way = "host" if metric.startswith("host") else _way(mode)
+        return {"operator": _SMALL[small], "timed": _TIMED[way]}, way
     if metric.startswith("host time of a step of ") and metric.endswith((", foreach", ", fused")):
         return {"parameters": _PARAMETERS, "timed": "host"}, "host"
     raise NotScored(f"no model of {one_line(metric, 50) or 'a launch without a name'}")
 
 
-_TIMED = {"graph": "graph", "alone": "device", "stream": "stream"}
+def _known(table: Mapping[str, T], found: re.Match[str]) -> T:
+    if found[1] not in table:
+        raise NotScored(f"no model of {one_line(found[0], 50)}")
+    return table[found[1]]
+
+
+_TIMED = {"graph": "graph", "alone": "device", "stream": "stream", "host": "host"}
 
 
 def _way(mode: str) -> str:
@@ -134,50 +148,11 @@ def _way(mode: str) -> str:
     raise NotScored(f"no model of launches by {one_line(mode, 40) or 'an unnamed way'}")
 
 
-def _layer(found: re.Match[str], mode: str) -> tuple[_Said, str]:
-    del mode
-    if found[1] not in _LAYERS:
-        raise NotScored(f"no model of {one_line(found[0], 50)}")
-    operator, parameters = _LAYERS[found[1]]
-    said: _Said = {"operator": operator, "timed": "host", "is_taped": True}
-    if "backward" in found[2]:
-        return {**said, "phases": ("fwd", "bwd"), "parameters": parameters}, "both"
-    return said, "host"
-
-
-def _graph(found: re.Match[str], mode: str) -> tuple[_Said, str]:
-    way = "host" if found[1] == "host time" else "alone" if "alone" in mode else "graph"
-    return {"operator": _CAPTURED, "kernels": int(found[2]), "timed": {**_TIMED, "host": "host"}[way]}, way
-
-
 _FLOOR_SAID: _Said = {"operator": _FLOOR, "precision": "fp64", "timed": "device"}
 
 
-def _floor(found: re.Match[str], mode: str) -> tuple[_Said, str]:
-    del found
-    if "persistent" in mode:
-        return {**_FLOOR_SAID, "timed": "staying"}, "staying"
-    way = _way(mode)
-    return {**_FLOOR_SAID, "timed": "graph" if way == "graph" else "device"}, way
-
-
-def _least(found: re.Match[str], mode: str) -> tuple[_Said, str]:
-    del mode
-    if found[1] not in _ALONE:
-        raise NotScored(f"no model of {one_line(found[0], 50)}")
-    return {"operator": _ALONE[found[1]], "timed": "device"}, "alone"
-
-
-_READERS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], str], tuple[_Said, str]]], ...] = (
-    (_LAYER, _layer),
-    (_GRAPH, _graph),
-    (_FLOOR_ROW, _floor),
-    (_LEAST, _least),
-)
-
-
-def _labels(cell: Cell, names: RowNames, session: Session) -> Mapping[str, str]:
-    del names, session
+def _labels(cell: Cell, names: RowNames) -> Mapping[str, str]:
+    del names
     try:
         return {"issue": _said(cell)[1]}
     except NotScored:
@@ -195,7 +170,6 @@ LAUNCH = Kind(
     shown=(("issue",), ("device",)),
     labels=("device", "issue"),
     baseline="kernel",
-    baseline_label="kernel",
     legend="kernel: what the kernels take on the device, as if issuing were free",
     read=read_launch_row,
     measured_s=lambda cell, _names: measured_s(cell, None),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from simulator.errors import InputError, one_line
 from simulator.questions.layout import REPLICAS, SCHEDULES, Layout, Schedule
 from validate.kinds.kind import Cell
-from validate.tables.cells import NotScored, whole_cell
+from validate.tables.cells import NotScored, whole_or_none
 
 COLUMNS = (
     *("n_gpus", "n_nodes", "tp", "pp", "dp", "cp", "ep", "etp", "flex", "sp", "tp_overlap", "vp", "fsdp", "zero"),
@@ -15,6 +16,7 @@ COLUMNS = (
 )
 ALONE = "none"  # the ``strategy`` of replicas that exchange nothing
 _MOST = 10**7
+_whole = partial(whole_or_none, most=_MOST)
 _ALL_REDUCE = re.compile(r"ddp|horovod|nccl|replicated \(nccl\)", re.IGNORECASE)
 
 
@@ -67,8 +69,3 @@ def _layout(cell: Cell) -> Layout:
         shards=_whole(cell, "shards") if zero else None,
         schedule=schedule if degrees["vp"] == 1 else "1f1b",
     )
-
-
-def _whole(cell: Cell, column: str) -> int | None:
-    """Return the whole number in *column*, None if it is empty; raises NotScored."""
-    return whole_cell(column, cell(column), _MOST) if cell(column) else None

@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping
 from functools import partial
 
-from simulator.api import Session
 from simulator.errors import one_line
 from simulator.questions.single import AccessQuestion
 from simulator.topology.parts import CpuPart
@@ -104,13 +103,13 @@ def _measured_s(cell: Cell, names: RowNames) -> float:
     return measured_s(cell, gathered if question.kind == "gather" else question.size_bytes)
 
 
-def _labels(cell: Cell, names: RowNames, session: Session) -> Mapping[str, str]:
+def _labels(cell: Cell, names: RowNames) -> Mapping[str, str]:
     """Return the kind of access, and whether the last-level cache holds the working set."""
     try:
         question = _question(cell, names)
     except NotScored:
         return {}
-    held = question.size_bytes <= session.last_cache_bytes(question.where, question.device)
+    held = question.size_bytes <= names.session.last_cache_bytes(question.where, question.device)
     return {"work": question.kind, "level": "cache" if held else "memory"}
 
 
@@ -124,8 +123,6 @@ MEMORY = Kind(
     axes=(("bench",), ("work",), ("device",), ("work", "level"), ("bench", "kernel"), ("device", "work")),
     shown=(("work", "level"), ("bench",), ("device",)),
     labels=("device", "work", "level"),
-    baseline="data sheet",
-    baseline_label="data sheet",
     legend="data sheet: bytes over the nominal rate of memory; level: whether the last cache holds what is touched",
     read=lambda cell, names: RowQuestion(_question(cell, names)),
     measured_s=_measured_s,

@@ -32,7 +32,7 @@ from simulator.workload.operators import (
 from simulator.workload.precision import PRECISIONS, Precision
 from validate.kinds.kind import Cell, Kind, RowQuestion, Timing
 from validate.kinds.serving import attention_library, copied_besides, replays
-from validate.kinds.timing import IdleKernel, ReplayedGraph, between_events, by_host
+from validate.kinds.timing import WithOverhead, between_events, by_host
 from validate.tables.cells import NotScored, number, threads_of, whole_cell
 from validate.tables.names import RowNames
 
@@ -100,13 +100,13 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
     if isinstance(operator, Attention):
         elements = copied_besides(operator, cell("software"))
         besides = (replace(question, operator=Copy(elements), phase="fwd"),) if elements else ()
-        timing = ReplayedGraph() if replays(cell("software")) else None
+        timing = WithOverhead("replay_s") if replays(cell("software")) else None
     if alone and not on_cpu and cell("clock") == "host":
         timing = by_host(where, device, operator, is_compiled=cell("compiled") == "1")
     elif alone and not on_cpu:
         timing = between_events(device, operator, question.phase)
     elif issued == "alone" and isinstance(part, GpuPart) and part.vendor == "nvidia":
-        timing = IdleKernel()
+        timing = WithOverhead("alone_s")
     return RowQuestion(question, besides, timing)
 
 
@@ -135,10 +135,6 @@ def _threads(cell: Callable[[str], str]) -> int | None:
 
 
 Size = Callable[..., int]
-
-
-def _linear(size: Size, cell: Cell) -> Operator:
-    return Linear(size("batch", 1) * size("m"), size("k"), size("n"), bias=cell("variant") != "lm_head")
 
 
 def _matmul(size: Size, cell: Cell) -> Operator:
@@ -213,7 +209,9 @@ def _attention(size: Size, cell: Cell) -> Operator:
 
 
 _READERS: dict[str, Callable[[Size, Cell], Operator]] = {
-    "linear": _linear,
+    "linear": lambda size, cell: Linear(
+        size("batch", 1) * size("m"), size("k"), size("n"), bias=cell("variant") != "lm_head"
+    ),
     "matmul": _matmul,
     "bmm": _matmul,
     "conv2d": _conv2d,
@@ -243,7 +241,6 @@ OPERATORS = Kind(
     shown=(("op",), ("device",), ("dataset",)),
     labels=("device", "op"),
     baseline="roofline",
-    baseline_label="roofline",
     legend="roofline: the longer of FLOPs and bytes at data sheet rates",
     read=read_operator,
     measured_s=lambda cell, _names: number("time_s", cell("time_s")),

@@ -130,7 +130,7 @@ def every_row(table: Table, kind: Kind, names: RowNames) -> Iterator[MeasuredRow
             time_s = measured_time(kind.measured_s(cell, names))
         except NotScored as reason:
             untimed = str(reason)
-        own = kind.labelled(cell, names, names.session)
+        own = kind.labelled(cell, names)
         written = {name: text for name in table.position if (text := table.written(record, name))}
         found = MeasuredRow(
             None if isinstance(asked, str) else asked, time_s, {**own, **cells}, kind.name, table.file, record,

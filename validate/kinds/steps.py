@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
-from simulator.api import Session
 from simulator.errors import InputError, nearest, one_line
 from simulator.questions.options import (
     ACCUMULATIONS,
@@ -44,7 +43,7 @@ from validate.kinds.layouts import ALONE, COLUMNS, ranks_and_layout
 from validate.kinds.serving import attention_library
 from validate.kinds.step_times import step_measured_s
 from validate.kinds.timing import FromStart, ReadBack
-from validate.tables.cells import NotScored, one_of, whole_cell
+from validate.tables.cells import NotScored, one_of, whole_cell, whole_or_none
 from validate.tables.names import RowNames
 from validate.tables.software import nccl_of
 
@@ -58,6 +57,7 @@ _COLUMNS_ASKED = (
     *(column for column in COLUMNS if column not in ("n_gpus", "n_nodes")),
 )
 _MAX_SIZE = 1e8
+_whole = partial(whole_or_none, most=_MAX_SIZE)
 _PHASES: Mapping[str, Mode] = {"": "train", "fwd": "forward", "bwd": "backward", **{m: m for m in MODES}}
 _ISSUES = ("", "eager", "graph", "graph-blocks", "compile", "compile+graph")
 _OVERLAPS = {"": BUCKET_BYTES, "none": 0.0, "tensor": 1.0}  # bucket size in bytes
@@ -179,13 +179,6 @@ def _bucket_bytes(text: str) -> float:
         raise NotScored(f"overlap '{one_line(text, 20)}': {one_line(error)}") from None
 
 
-def _whole(cell: Cell, column: str) -> int | None:
-    """Return the whole number in *column*, None if it is empty; raises NotScored."""
-    if not cell(column):
-        return None
-    return whole_cell(column, cell(column), _MAX_SIZE)
-
-
 def _micro_batches(cell: Cell, replicas: int) -> int:
     """Return the micro-batches of a step per replica: as given, or from the row's global batch and micro-batch.
 
@@ -301,9 +294,8 @@ def configuration(cell: Cell) -> tuple[str, ...]:
     return (cell("n_gpus") or "1", *(cell(column) for column in _CONFIGURATION))
 
 
-def _labels(cell: Cell, names: RowNames, session: Session) -> Mapping[str, str]:
+def _labels(cell: Cell, names: RowNames) -> Mapping[str, str]:
     """Return family, era, device, processor and ranks: one device, several, or several that divide the network."""
-    del session
     device, processor = _device(names, cell("machine"))
     ranks = "one" if cell("n_gpus") in ("", "0", "1") or cell("strategy") == ALONE else "several"
     if ranks == "several" and any(cell(axis) not in ("", "1", "1.0") for axis in ("tp", "pp", "cp", "ep")):
@@ -357,7 +349,6 @@ STEPS = Kind(
     shown=(("ranks", "family"), _RANKED, ("dataset",), ("device",), ("model",)),
     labels=("ranks", "family", "era", "framework_rank", "device", "processor", "gpus"),
     baseline="roofline",
-    baseline_label="roofline",
     legend=(
         "roofline: each kernel the longer of FLOPs and bytes at data sheet rates, one after the other\n"
         "era: of the software; framework_rank: best is the fastest of those that ran the same on the same machine"

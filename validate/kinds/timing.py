@@ -136,12 +136,18 @@ def by_host(where: Where, device: str, operator: Operator, *, is_compiled: bool)
 
 
 @dataclass(frozen=True, slots=True)
-class IdleKernel:
-    """A kernel alone on an idle NVIDIA GPU."""
+class WithOverhead:
+    """A time that includes the ``constant`` of :class:`TimingCosts` with this name.
+
+    ``alone_s``: a kernel alone on an idle NVIDIA GPU; ``replay_s``: from one replay of a graph of one call to the next.
+    """
+
+    constant: str
 
     def shown_s(self, asked_s: float, session: Session) -> float:
-        """Return the kernel's time on an idle device, in seconds."""
-        return asked_s + session.constants(TimingCosts).alone_s
+        """Return this time, in seconds."""
+        overhead_s: float = getattr(session.constants(TimingCosts), self.constant)
+        return asked_s + overhead_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +177,3 @@ class FromStart:
         costs = session.constants(TimingCosts)
         start_s = costs.start_s + costs.start_rank_s * (self.ranks - 1)
         return (asked_s * self.ran + start_s) / self.counted
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayedGraph:
-    """One call captured in a graph that is replayed repeatedly."""
-
-    def shown_s(self, asked_s: float, session: Session) -> float:
-        """Return the time from one replay to the next, in seconds."""
-        return asked_s + session.constants(TimingCosts).replay_s

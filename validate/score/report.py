@@ -41,7 +41,7 @@ def _table(table: ScoredTable, trust: Sequence[str], by: Sequence[str], style: S
     share = f" ({everything.coverage:.1%})" if everything.coverage is not None else ""
     title = f"{one_line(table.file, 200)}: {everything.errors.n} of {everything.rows} rows scored{share}"
     lines = [*style.wrap(f"{title}; {table.method}, trust {', '.join(trust)}", "bold"), ""]
-    label = table.kind.baseline_label
+    label = table.kind.baseline_label or table.kind.baseline
     header = [*_HEADER, f"{label} median", f"{label} p90"]
     body = [header, _figures("all rows", everything), _places_alike(table, len(header))]
     marks: dict[int, str] = {}

@@ -52,7 +52,9 @@ class Efficiencies:
             return
         same = _without_count(question), *(row.labels.get(name, "") for name in _SAME)
         key = row.labels.get("dataset", ""), same
-        measured, predicted = self._found.setdefault(key, {}).setdefault(_gpus(question), (array("d"), array("d")))
+        measured, predicted = self._found.setdefault(key, {}).setdefault(
+            len(question.gpus or (0,)), (array("d"), array("d"))
+        )
         measured.append(row.predicted_s / (1.0 + row.error))
         predicted.append(row.predicted_s)
         if len(self._found) > MOST_DIFFERENT:
@@ -77,10 +79,6 @@ def _without_count(question: StepQuestion) -> StepQuestion:
     return replace(
         question, where=where, gpus=None, layout=layout, strategy="nccl", bucket_bytes=BUCKET_BYTES, servers=()
     )
-
-
-def _gpus(question: StepQuestion) -> int:
-    return len(question.gpus) if question.gpus is not None else 1
 
 
 def _median(values: Sequence[float]) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from simulator.errors import Fault, InputError
 from simulator.records import dataclass
@@ -45,7 +45,8 @@ class Scores:
         labels = tuple([row.labels.get(name) for name in self.names])
         code = self._codes.setdefault(labels, len(self._codes))
         if code >= MOST_DIFFERENT:
-            raise InputError(Fault(f"has more than {MOST_DIFFERENT:,} different {_listed(self.names)}", self._file))
+            what = f"combinations of {', '.join(self.names)}; score it in parts" if self.names else "rows"
+            raise InputError(Fault(f"has more than {MOST_DIFFERENT:,} different {what}", self._file))
         skipped = row.skipped
         if skipped not in self._reasons and len(self._reasons) > MOST_DIFFERENT:
             skipped = _OTHER
@@ -116,10 +117,6 @@ class Scores:
                 if not math.isnan(baseline):
                     theirs.append(baseline)
         return {key: (rows[number], found[number]) for key, number in numbers.items()}
-
-
-def _listed(names: Collection[str]) -> str:
-    return f"combinations of {', '.join(names)}; score it in parts" if names else "rows"
 
 
 _SIZE_ORDER = {">=1MiB": "0", "<1MiB": "1"}

@@ -54,6 +54,11 @@ def whole_cell(column: str, text: str, most: float = math.inf) -> int:
     return int(value)
 
 
+def whole_or_none(cell: Callable[[str], str], column: str, most: float = math.inf) -> int | None:
+    """Return the positive whole number in *column*, None if it is empty; raises NotScored as :func:`whole_cell`."""
+    return whole_cell(column, cell(column), most) if cell(column) else None
+
+
 def one_of(text: str, known: Sequence[T], refusal: str) -> T:
     """Return which of *known* the *text* is; raises NotScored, with the *refusal*, where it is none."""
     found = next((each for each in known if each == text), None)

@@ -4,14 +4,86 @@ Each host is a network namespace with one interface.  A veth pair connects it to
 own namespace.  A token bucket (``tc tbf``) at each end of the pair limits what the host sends (at its interface)
 and what it receives (at the port).  Each host thus has a full-duplex link of the given rate to a switch that queues
 and loses nothing.
+
+Names of namespaces contain the run's process, so that no other run's are touched.  Everything else (interfaces, the
+bridge, queues) lives inside these namespaces and vanishes with them.  The machine's own network is not changed, and
+every change to the system goes through :func:`run_shell`.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
+from simulator.errors import TopocastError, one_line
 from simulator.records import dataclass
-from validate.machine.cluster.names import HOST_INTERFACE, RunNames
+
+PREFIX = "topocast-cluster-"
+HOST_INTERFACE = "eth0"
+_OURS = re.compile(rf"{PREFIX}(\d{{1,10}})-(\d{{1,20}})-(?:switch|probe|host\d{{1,3}})", re.ASCII)
+
+
+def process_start(pid: int) -> int | None:
+    """Return when process *pid* started, in kernel ticks since boot; None if it has ended or is a zombie."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    # The program's name is in parentheses and may hold any character; the start time is field 22 of the line.
+    fields = text.rpartition(")")[2].split()
+    return int(fields[19]) if len(fields) > 19 and fields[0] not in "ZX" else None
+
+
+def owner_of(namespace: str) -> tuple[int, int] | None:
+    """Return the process ID and start time of the run that made *namespace*; None if no run made it."""
+    match = _OURS.fullmatch(namespace)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+@dataclass(frozen=True, slots=True)
+class RunNames:
+    """Names of one run, made unique by its process ID and that process's start time."""
+
+    run: str
+
+    @classmethod
+    def of_this_process(cls) -> RunNames:
+        """Return the names for a run in this process."""
+        pid = os.getpid()
+        return cls(f"{pid}-{process_start(pid) or 0}")
+
+    @property
+    def process(self) -> int:
+        """Return the ID of the run's process."""
+        return int(self.run.partition("-")[0])
+
+    @property
+    def switch(self) -> str:
+        """Return the namespace of the bridge."""
+        return f"{PREFIX}{self.run}-switch"
+
+    @property
+    def probe(self) -> str:
+        """Return the namespace used to test the user's rights."""
+        return f"{PREFIX}{self.run}-probe"
+
+    def host(self, index: int) -> str:
+        """Return the namespace of host *index*."""
+        return f"{PREFIX}{self.run}-host{index}"
+
+    @staticmethod
+    def port(index: int) -> str:
+        """Return the bridge port of host *index*."""
+        return f"port{index}"
+
+    @staticmethod
+    def address(index: int) -> str:
+        """Return the private address of host *index*, visible only inside the namespaces."""
+        return f"10.77.0.{index + 1}"
+
 
 Command = tuple[str, ...]
 BRIDGE = "br0"
@@ -123,3 +195,43 @@ def limit_commands(names: RunNames, n_hosts: int, shape: LinkShape) -> list[Comm
 def remove_commands(names: RunNames, n_hosts: int) -> list[Command]:
     """Return the commands that remove everything; interfaces, bridge and queues vanish with their namespaces."""
     return [("ip", "netns", "delete", name) for name in (*(names.host(i) for i in range(n_hosts)), names.switch)]
+
+
+_LIMIT_S = 30.0
+
+
+class CommandFailed(TopocastError):  # noqa: N818  the name says the fault
+    """A system command failed or timed out."""
+
+
+def run_shell(command: Command) -> str:
+    """Run *command* and return its standard output.
+
+    Raises CommandFailed with the command and its error message.
+    """
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LIMIT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CommandFailed(f"{' '.join(command)}: {one_line(error)}") from None
+    if done.returncode != 0:
+        said = done.stderr.strip() or f"exit status {done.returncode}"
+        raise CommandFailed(f"{' '.join(command)}: {one_line(said)}")
+    return done.stdout
+
+
+def list_namespaces() -> list[str]:
+    """Return the names of all network namespaces; raises CommandFailed."""
+    return [line.split()[0] for line in run_shell(("ip", "netns", "list")).splitlines() if line.split()]
+
+
+def processes_in(namespace: str) -> list[int]:
+    """Return the IDs of the processes in the network namespace *namespace*; raises CommandFailed."""
+    try:
+        said = run_shell(("ip", "netns", "pids", namespace))
+    except CommandFailed as error:
+        if "No such file" in str(error):  # it has just been removed
+            return []
+        raise
+    return [int(word) for word in said.split() if word.isdigit()]

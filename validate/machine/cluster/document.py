@@ -7,9 +7,8 @@ import platform
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from validate.machine.cluster.commands import LinkShape
+from validate.machine.cluster.commands import CommandFailed, LinkShape, run_shell
 from validate.machine.cluster.outcome import CaseOutcome, by, orders
-from validate.machine.cluster.shell import CommandFailed, run_shell
 from validate.machine.cluster.topology import EFFICIENCY, MessageCosts, machine_name
 from validate.machine.measure.host import cpu_facts, usable_threads
 from validate.machine.measure.statistics import FEWEST

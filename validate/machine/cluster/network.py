@@ -14,15 +14,20 @@ from typing import Any
 
 from simulator.errors import MissingDependency, TopocastError
 from validate.machine.cluster.commands import (
+    CommandFailed,
     LinkShape,
+    RunNames,
     limit_commands,
+    list_namespaces,
     make_commands,
+    owner_of,
+    process_start,
+    processes_in,
     remove_commands,
+    run_shell,
     shape_commands,
     steer_commands,
 )
-from validate.machine.cluster.names import RunNames, owner_of, process_start
-from validate.machine.cluster.shell import CommandFailed, list_namespaces, processes_in, run_shell
 
 _TRY = "as root, or in namespaces of your own: unshare -rnm sh -c 'mount -t tmpfs none /run && validate cluster ...'"
 

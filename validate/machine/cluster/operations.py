@@ -1,44 +1,35 @@
 """What a host runs: a strategy send by send, torch's own collectives, or a plain TCP stream as a probe.
 
-Runs in a host's namespace, with torch.  Each operation allocates its buffers once, runs once per repetition, and
-checks its result against the expected sum.
+Runs in a host's namespace, with torch: in a process that enters it (:func:`begin`) before the hosts join, and then
+follows the controller.  ``start`` makes the groups, ``prepare`` allocates buffers, and ``go`` runs an operation at a
+given time of the monotonic clock, which all processes of one machine share.  Each operation allocates its buffers
+once, runs once per repetition, and checks its result against the expected sum.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import os
+import signal
 import socket
 import threading
+import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from validate.machine.cluster.commands import HOST_INTERFACE, RunNames
 from validate.machine.measure.exchange import read_exchange
 from validate.machine.measure.over_ranks import OverRanks
 
 _PROBE_PORT = 29602
 _ELEMENT_BYTES = 4  # fp32, as gradients are
-
-
-class _Operation(Protocol):
-    def fill(self) -> None: ...
-    def run(self) -> None: ...
-    def is_right(self) -> bool: ...
-
-
-class _Nothing:
-    """The operation of a host that takes no part."""
-
-    def fill(self) -> None:
-        """Do nothing; there is no buffer."""
-
-    def run(self) -> None:
-        """Do nothing."""
-
-    def is_right(self) -> bool:
-        """Return True."""
-        return True
+_PR_SET_PDEATHSIG, _CLONE_NEWNET = 1, 0x40000000  # linux/prctl.h, linux/sched.h
+_CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
 
 class _ByTorch:
@@ -73,7 +64,7 @@ class Operations:
         self._addresses = addresses
         self._groups: dict[int, Any] = {n: dist.new_group(list(range(n))) for n in node_counts}
         self._probe = socket.create_server((addresses[rank], _PROBE_PORT))
-        self._operation: _Operation = _Nothing()
+        self._operation: _ByTorch | OverRanks | None = None  # None: it takes no part
 
     def prepare(self, strategy: str, n: int, size_bytes: int, exchange: Mapping[str, Any] | None) -> None:
         """Allocate and fill the buffers of an operation; hosts from rank *n* on take no part.
@@ -81,7 +72,7 @@ class Operations:
         *exchange* lists what the hosts send and add; None selects torch's own collective *strategy*.
         """
         if self.rank >= n:
-            self._operation = _Nothing()
+            self._operation = None
         elif exchange is None:
             self._operation = _ByTorch(strategy, self.rank, n, self._groups[n], size_bytes)
         else:
@@ -90,15 +81,17 @@ class Operations:
 
     def fill(self) -> None:
         """Fill the buffers with this host's contribution."""
-        self._operation.fill()
+        if self._operation is not None:
+            self._operation.fill()
 
     def run(self) -> None:
         """Run the prepared operation once."""
-        self._operation.run()
+        if self._operation is not None:
+            self._operation.run()
 
     def is_right(self) -> bool:
         """Return whether the buffers hold the expected result."""
-        return self._operation.is_right()
+        return self._operation is None or self._operation.is_right()
 
     def stream(self, n: int, size_bytes: int) -> None:
         """Send *size_bytes* to the next of *n* hosts over plain TCP while receiving as many from the previous one.
@@ -125,3 +118,71 @@ class Operations:
         with socket.create_connection((self._addresses[to], _PROBE_PORT)) as stream:
             for start in range(0, size_bytes, len(piece)):
                 stream.sendall(piece[: min(len(piece), size_bytes - start)])
+
+
+# -- what the controller asks of a host's process: functions of its rank, the number of hosts, and more ----------------
+
+_hosts: list[Operations] = []  # the one of this process
+
+
+def begin(names: RunNames, rank: int) -> None:
+    """Enter the namespace of host *rank* with this process, and configure TCP there; raises OSError.
+
+    The process dies with the controller, however that ends; what libraries print is dropped.  It runs at real-time
+    priority where the user may: a real host has its processor to itself, and these share theirs with each other and
+    with other programs, for which waiting would be measured as network time.  The hosts compute little, so they delay
+    other programs little.
+    """
+    system = ctypes.CDLL(None, use_errno=True)
+    system.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != names.process:  # it has ended meanwhile
+        os._exit(1)
+    with open(f"/var/run/netns/{names.host(rank)}", encoding="ascii") as namespace:
+        if system.setns(namespace.fileno(), _CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    for descriptor in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+    with contextlib.suppress(OSError):
+        Path("/proc/sys/net/ipv6/conf/all/disable_ipv6").write_text("1", encoding="ascii")
+    for control in ("cubic", "reno"):  # BBR, the default of some machines, paces by earlier measurements
+        with contextlib.suppress(OSError):
+            _CONGESTION.write_text(control, encoding="ascii")
+            break
+    os.environ["GLOO_SOCKET_IFNAME"] = HOST_INTERFACE
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(os.sched_get_priority_min(os.SCHED_RR)))
+
+
+def start(rank: int, count: int, addresses: list[str], node_counts: list[int]) -> dict[str, str]:
+    """Make the groups of this host among *addresses*, and return what there is: software and settings by name."""
+    del count
+    torch.set_num_threads(1)  # hosts share this machine's cores
+    _hosts.append(Operations(rank, addresses, node_counts))
+    control = ""
+    with contextlib.suppress(OSError):
+        control = _CONGESTION.read_text(encoding="ascii").strip()
+    priority = "real time" if os.sched_getscheduler(0) == os.SCHED_RR else "ordinary"
+    return {"torch": str(torch.__version__), "congestion_control": control, "priority": priority}
+
+
+def prepare(rank: int, count: int, case: tuple[str, int, int], exchange: Mapping[str, Any] | None) -> None:
+    """Prepare a *case*: its strategy, its number of hosts and its bytes; as :meth:`Operations.prepare`."""
+    del rank, count
+    _hosts[0].prepare(*case, exchange)
+
+
+def go(rank: int, count: int, case: tuple[str, int, int], at_s: float) -> tuple[float, float, bool]:
+    """Run *case* once, from the time *at_s* on; return when it began and ended, and whether the result is right."""
+    del rank, count
+    host = _hosts[0]
+    strategy, n, size_bytes = case
+    time.sleep(max(0.0, at_s - time.monotonic()))
+    began_s = time.monotonic()
+    if strategy == "probe":
+        host.stream(n, size_bytes)
+        return began_s, time.monotonic(), True
+    host.run()
+    ended_s = time.monotonic()
+    right = host.is_right()
+    host.fill()
+    return began_s, ended_s, right

@@ -9,9 +9,8 @@ from typing import Any
 
 from simulator.records import dataclass, field
 from validate.machine.cluster.cases import ClusterCase
-from validate.machine.cluster.commands import LinkShape
+from validate.machine.cluster.commands import LinkShape, RunNames
 from validate.machine.cluster.crew import HostWorkers, WorkerFailed
-from validate.machine.cluster.names import RunNames
 from validate.machine.cluster.network import HostNetwork
 from validate.machine.cluster.topology import MessageCosts
 from validate.machine.measure.host import usable_threads
@@ -25,36 +24,34 @@ _PROBE_S = 0.5
 _MESSAGES, _SHORT, _ROUNDS, _TIMES = (1, 8), 16, 50, 5  # messages per round, elements of each, rounds, repetitions
 
 
-@dataclass(frozen=True, slots=True)
-class RepeatLimits:
-    """The most repetitions, and the approximate time budget in seconds; at least ``LEAST_REPEATS`` are made."""
-
-    repeats: int
-    spend_s: float
-
-
 def measure_case(
-    crew: HostWorkers, case: ClusterCase, limits: RepeatLimits, about_s: float, exchange: dict[str, Any] | None
+    crew: HostWorkers,
+    case: ClusterCase,
+    exchange: dict[str, Any] | None,
+    *,
+    repeats: int,
+    spend_s: float,
+    about_s: float,
 ) -> Interval:
     """Return the median time of *case*, in seconds with its interval, from the common start to the last host's end.
 
     *exchange* lists what the hosts send and add; it is None where torch's own collective is measured.  A first run
-    warms up and is not counted.  *about_s*, the predicted time, only sets the timeout.
+    warms up and is not counted.  *about_s*, the predicted time, only sets the timeout.  It is repeated *repeats* times
+    at most, for about *spend_s* seconds, and at least three times.
 
     Raises WorkerFailed where a host fails or its result is wrong.
     """
     within_s = 60 + _PATIENCE * about_s
-    case_is = {"strategy": case.strategy.name, "nodes": case.n_nodes, "bytes": case.size_bytes}
-    crew.ask({"do": "prepare", "exchange": exchange, **case_is}, within_s)
-    question = {"do": "go", **case_is}
-    end_s = time.monotonic() + limits.spend_s
-    _go(crew, question, within_s)
+    asked = case.strategy.name, case.n_nodes, case.size_bytes
+    crew.ask("prepare", asked, exchange, within_s=within_s)
+    end_s = time.monotonic() + spend_s
+    _go(crew, asked, within_s)
     samples: list[float] = []
     while True:
-        samples.append(_go(crew, question, within_s))
+        samples.append(_go(crew, asked, within_s))
         found = median_interval(samples)
         if len(samples) >= LEAST_REPEATS and (
-            len(samples) >= limits.repeats or found.relative <= _NARROW or time.monotonic() + found.median > end_s
+            len(samples) >= repeats or found.relative <= _NARROW or time.monotonic() + found.median > end_s
         ):
             return found
 
@@ -65,8 +62,7 @@ def probe(crew: HostWorkers, shape: LinkShape, n_nodes: int) -> float:
     The best of three runs counts.
     """
     size_bytes = max(1_000_000, round(shape.rate_Bps * _PROBE_S))
-    question = {"do": "go", "strategy": "probe", "nodes": n_nodes, "bytes": size_bytes}
-    return size_bytes / min(_go(crew, question, 60 + _PATIENCE * _PROBE_S) for _ in range(3))
+    return size_bytes / min(_go(crew, ("probe", n_nodes, size_bytes), 60 + _PATIENCE * _PROBE_S) for _ in range(3))
 
 
 def message_costs(crew: HostWorkers, n_nodes: int) -> MessageCosts:
@@ -93,21 +89,21 @@ def message_costs(crew: HostWorkers, n_nodes: int) -> MessageCosts:
             "stands": [{"name": f"host{i}", "kind": "gpu", "host": i, "index": 0} for i in range(n_nodes)],
             "rounds": [moves] * _ROUNDS,
         }
-        question = {"strategy": "rounds", "nodes": n_nodes, "bytes": 0}
-        crew.ask({"do": "prepare", "exchange": exchange, **question}, 60)
-        times = [_go(crew, {"do": "go", **question}, 60, sums=False) for _ in range(1 + _TIMES)][1:]
+        asked = "rounds", n_nodes, 0
+        crew.ask("prepare", asked, exchange, within_s=60)
+        times = [_go(crew, asked, 60, sums=False) for _ in range(1 + _TIMES)][1:]
         busy_s[k] = median(times) / _ROUNDS * min(processors, n_nodes) / n_nodes
     few, many = _MESSAGES
     message_s = max(0.0, (busy_s[many] - busy_s[few]) / (2 * (many - few)))
     return MessageCosts(message_s, max(0.0, busy_s[few] - 2 * few * message_s), processors, is_measured=True)
 
 
-def _go(crew: HostWorkers, question: dict[str, Any], within_s: float, *, sums: bool = True) -> float:
-    answers = crew.ask({**question, "at": time.monotonic() + _LEAD_S}, within_s)[: question["nodes"]]
-    for host, answer in enumerate(answers):
-        if sums and not answer.get("right", True):
-            raise WorkerFailed(f"the result of {question['strategy']} on host {host} is wrong")
-    return float(max(answer["end"] for answer in answers) - min(answer["begin"] for answer in answers))
+def _go(crew: HostWorkers, case: tuple[str, int, int], within_s: float, *, sums: bool = True) -> float:
+    answers = crew.ask("go", case, time.monotonic() + _LEAD_S, within_s=within_s)[: case[1]]
+    for host, (_, _, right) in enumerate(answers):
+        if sums and not right:
+            raise WorkerFailed(f"the result of {case[0]} on host {host} is wrong")
+    return float(max(ended_s for _, ended_s, _ in answers) - min(began_s for began_s, _, _ in answers))
 
 
 @dataclass(slots=True)
@@ -161,7 +157,7 @@ def run_cases(
                     for case, about in zip(cases, about_s, strict=True):
                         if case.shape == shape:
                             into.times[case] = measure_case(
-                                crew, case, RepeatLimits(repeats, share * about), about, exchange(case)
+                                crew, case, exchange(case), repeats=repeats, spend_s=share * about, about_s=about
                             )
                             advance(f"{case.n_nodes} nodes, {case.strategy.name}")
     finally:  # in case an interrupt cut the context exits short; a second one is ignored (removed_on_signals)

@@ -10,7 +10,7 @@ from pathlib import Path
 from simulator.records import dataclass
 from validate.machine.measure.host import text_of
 
-_VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
+VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
 _IN_NAME = re.compile(r"@\s*([0-9.]+)\s*GHz", re.IGNORECASE | re.ASCII)
 _SCALES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -75,7 +75,7 @@ def read_processor(root: Path = Path("/"), usable: Collection[int] | None = None
     flags = frozenset((first.get("flags") or first.get("Features") or "").split())
     return Processor(
         model=model,
-        vendor=_VENDORS.get(first.get("vendor_id", ""), "arm" if "CPU implementer" in first else "other"),
+        vendor=VENDORS.get(first.get("vendor_id", ""), "arm" if "CPU implementer" in first else "other"),
         family=int(family) if family.isdigit() else 0,
         flags=flags,
         sockets=sockets,

@@ -1,11 +1,14 @@
-"""Parse ``nvidia-smi topo -m``: how GPUs and adapters are connected, pair by pair."""
+"""``nvidia-smi topo -m``: how GPUs and adapters are connected, pair by pair, and the placement that follows."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from simulator.records import dataclass
+from simulator.topology.catalogue import load_part
+from simulator.topology.parts import GpuPart
+from validate.machine.describe.graphics import Adapter
 
 MOST_DEVICES = 512  # GPUs and adapters of one machine
 
@@ -105,3 +108,136 @@ def lacks_peers(matrix: Matrix, text: str) -> bool:
         return False
     pairs = [(a, b) for a in range(matrix.gpus) for b in range(matrix.gpus) if a != b and not matrix.nvlinks(a, b)]
     return bool(pairs) and all(states.get(f"GPU{a}", ["OK"] * matrix.gpus)[b] != "OK" for a, b in pairs)
+
+
+_APART = frozenset(("SYS", "SOC"))
+_BY_GENERATION = {"Pascal": "nvlink1", "Volta": "nvlink2", "Ampere": "nvlink3", "Hopper": "nvlink4",
+                  "Blackwell": "nvlink5", "CDNA1": "xgmi-mi100", "CDNA2": "xgmi-mi200",
+                  "CDNA3": "xgmi-mi300"}  # fmt: skip
+_SWITCHES = {"Volta": "nvswitch1", "Ampere": "nvswitch2", "Hopper": "nvswitch3", "Blackwell": "nvswitch4"}
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedAdapter:
+    """An adapter and where it is attached: to PCIe switch number ``switch``, or directly to a socket.
+
+    ``generation`` and ``lanes`` describe its PCIe port, 0 where unknown.
+    """
+
+    adapter: Adapter
+    switch: int | None
+    socket: int
+    generation: int = 0
+    lanes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Attachments:
+    """Where the GPUs and adapters of a machine are attached."""
+
+    socket: tuple[int, ...]  # of each GPU
+    switches: tuple[tuple[int, ...], ...] = ()  # GPUs of each PCIe switch; none where only adapters share it
+    upper: tuple[tuple[int, ...], ...] = ()  # numbers of the switches below each upper switch
+    guessed: bool = False  # whether the GPUs' sockets are guesses
+    adapters: tuple[AttachedAdapter, ...] = ()
+    switch_sockets: tuple[int, ...] = ()  # socket of each switch; empty: that of its first GPU
+    ports: tuple[tuple[int, int], ...] = ()  # generation and lanes of each switch's upstream port, where known
+
+    def socket_of(self, switch: int) -> int:
+        """Return the socket of switch number *switch*."""
+        if self.switch_sockets:
+            return self.switch_sockets[switch]
+        return self.socket[self.switches[switch][0]]
+
+
+def place_gpus(
+    matrix: Matrix, sockets: int, socket_of: Mapping[int, int], adapters: Mapping[str, Adapter] | None = None
+) -> Attachments:
+    """Return where the GPUs of *matrix* are attached; *socket_of* gives the socket of each logical processor.
+
+    *adapters* are the known adapters by their names in *matrix*; others are left out.
+    """
+    known = adapters or {}
+    gpus = range(matrix.gpus)
+    names = [f"GPU{i}" for i in gpus] + list(matrix.nics)
+    socket, guessed = _sockets(matrix, sockets, socket_of)
+    switches: list[tuple[int, ...]] = []
+    at: dict[str, int] = {}
+    for group in _joined(names, matrix, frozenset(("PIX",))):
+        members = tuple(i for i in gpus if f"GPU{i}" in group)
+        its = [name for name in matrix.nics if name in group and name in known]
+        if members and len(members) + len(its) > 1:
+            at |= dict.fromkeys(its, len(switches))
+            switches.append(members)
+    upper = []
+    for group in _joined(names, matrix, frozenset(("PIX", "PXB"))):
+        below = tuple(n for n, members in enumerate(switches) if f"GPU{members[0]}" in group)
+        if len(below) > 1:
+            upper.append(below)
+    hung = tuple(
+        AttachedAdapter(known[name], at.get(name), _nearest_socket(name, matrix, socket))
+        for name in matrix.nics
+        if name in known
+    )
+    return Attachments(socket, tuple(switches), tuple(upper), guessed, hung)
+
+
+def _nearest_socket(nic: str, matrix: Matrix, socket: Sequence[int]) -> int:
+    """Return the socket of the GPU nearest to the adapter *nic*; of equally near GPUs, the first."""
+    order = ("PIX", "PXB", "PHB", "NODE")
+    words = [matrix.between.get((nic, f"GPU{i}"), "") for i in range(matrix.gpus)]
+    near = min(range(matrix.gpus), key=lambda i: order.index(words[i]) if words[i] in order else len(order))
+    return socket[near]
+
+
+def _joined(names: Sequence[str], matrix: Matrix, words: Collection[str]) -> list[frozenset[str]]:
+    """Return *names* in groups connected by *words*, ordered by their first members."""
+    group = {name: frozenset((name,)) for name in names}
+    for a in names:
+        for b in names:
+            if matrix.between.get((a, b)) in words and group[a] is not group[b]:
+                both = group[a] | group[b]
+                group.update(dict.fromkeys(both, both))
+    return list(dict.fromkeys(group[name] for name in names))
+
+
+def _sockets(matrix: Matrix, sockets: int, socket_of: Mapping[int, int]) -> tuple[tuple[int, ...], bool]:
+    """Return the socket of each GPU, and whether it is a guess: by CPU affinity, else by which pairs are far apart."""
+    n = matrix.gpus
+    if sockets == 1:
+        return (0,) * n, False
+    if len(matrix.affinity) == n:
+        beside = [matrix.affinity[i] for i in range(n)]
+        known = [socket_of.get(processor, -1) for processor in beside]
+        if all(0 <= socket < sockets for socket in known) and len(set(known)) == min(sockets, len(set(beside))):
+            return tuple(known), False
+        return _shared_out([sorted(set(beside)).index(processor) for processor in beside], sockets), False
+    near = frozenset(("PIX", "PXB", "PHB", "NODE"))
+    groups = _joined([f"GPU{i}" for i in range(n)], matrix, near)
+    apart = any(word in _APART for word in matrix.between.values())
+    if apart and 1 < len(groups) < n:
+        rank = [next(k for k, group in enumerate(groups) if f"GPU{i}" in group) for i in range(n)]
+        return _shared_out(rank, sockets), False
+    return _shared_out(list(range(n)), sockets), True
+
+
+def _shared_out(ranks: Sequence[int], sockets: int) -> tuple[int, ...]:
+    """Return the socket of each member of groups ranked *ranks*, the groups spread evenly over *sockets* in order."""
+    count = max(ranks) + 1
+    return tuple(rank * sockets // count if count >= sockets else rank for rank in ranks)
+
+
+def nvlink_parts(name: str) -> tuple[str, str]:
+    """Return the link part of the NVLinks of the GPU part *name* and the part of its switches; empty where unknown."""
+    part = load_part(name)
+    if not isinstance(part, GpuPart):
+        return "", ""
+    generation = part.architecture.partition(" ")[0]
+    chip = part.architecture.rpartition(" ")[2]
+    if chip == "GA102":
+        return "nvlink3-bridge-ga102", ""
+    if generation == "Turing":
+        return "nvlink2-bridge", ""
+    if "pcie" in name and generation == "Ampere":
+        return "nvlink3-bridge", ""
+    return _BY_GENERATION.get(generation, ""), _SWITCHES.get(generation, "")

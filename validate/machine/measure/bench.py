@@ -109,21 +109,19 @@ class GraphStopwatch:
     """Times calls replayed from a captured graph, without host time or launch overhead.
 
     The stream is blocked while the host launches the graph.  If it runs dry before that, the sample is repeated with
-    twice the launch allowance.  The first sample with a given number of calls captures them; at most *reserve* graphs
-    are kept.
+    twice the launch allowance.  The first sample with a given number of calls captures them; two graphs are kept.
     """
 
-    def __init__(self, look: Callable[[], None], reserve: int = 2) -> None:
+    def __init__(self, look: Callable[[], None]) -> None:
         self._look = look
         self._launch_s = _LAUNCH_S
         self.ran_dry = False  # whether the stream was idle before the last replay was launched
         self._graphs: dict[int, Any] = {}
-        self._reserve = reserve
 
     def sample(self, call: Call, calls: int) -> float:
         """Return the seconds on the device for one replay of *calls* calls."""
         if calls not in self._graphs:
-            while len(self._graphs) >= self._reserve:
+            while len(self._graphs) >= 2:
                 del self._graphs[next(iter(self._graphs))]
             self._graphs[calls] = capture(call, calls)
         graph = self._graphs[calls]

@@ -81,7 +81,7 @@ def _gpu(bench: Bench) -> dict[str, Any]:
         "driver": nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader").split("\n", maxsplit=1)[0],
         "cuda": str(torch.version.cuda or torch.version.hip or ""),
         "cudnn": torch.backends.cudnn.version(),
-        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if _has_nccl() else None,
+        "nccl": nccl_version() or None,
         "gpu": {
             "name": properties.name,
             "count": torch.cuda.device_count(),
@@ -99,5 +99,7 @@ def _gpu(bench: Bench) -> dict[str, Any]:
     }
 
 
-def _has_nccl() -> bool:
-    return bool(torch.distributed.is_available() and torch.distributed.is_nccl_available())
+def nccl_version() -> str:
+    """Return the version of torch's NCCL; empty without."""
+    there = torch.cuda.is_available() and torch.distributed.is_available() and torch.distributed.is_nccl_available()
+    return ".".join(map(str, torch.cuda.nccl.version())) if there else ""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
@@ -40,10 +40,6 @@ class LauncherProcess:
     tasks: int = 0  # tasks put into the store so far
     group: tuple[int, int] = (0, 0)  # current process group: its size, and the task that created it
     faulty: int = -1  # last task in which a rank failed, known to the first rank
-
-    def nodes_of(self, count: int) -> int:
-        """Return the number of nodes that the first *count* ranks occupy."""
-        return -(-count // self.local_world)
 
     def serve(self) -> None:
         """Run tasks from the store until the first rank ends the run.
@@ -169,10 +165,45 @@ class LaunchedRanks:
         """Do nothing: the launcher owns the processes, which stay available."""
 
 
-def ranks_of(count: int, *, cuda: bool, start_s: float = 180.0) -> RankProcesses | LaunchedRanks:
-    """Return *count* ranks: the launcher's if there is one, else processes started here.
-
-    These must join within *start_s* seconds.  Raises RanksFailed, or Unavailable.
-    """
+def nodes_of(count: int) -> int:
+    """Return the number of nodes that the first *count* ranks occupy: one without a launcher."""
     here = launch()
-    return RankProcesses(count, cuda=cuda, start_s=start_s) if here is None else LaunchedRanks(here, count, cuda=cuda)
+    return 1 if here is None else -(-count // here.local_world)
+
+
+class KeptRanks:
+    """Ranks that are kept from task to task: the launcher's if there is one, else processes started here.
+
+    They start at the first task for their number, and again after a fault.  They must join within *start_s* seconds,
+    and end a task within *timeout_s*.  Leaving the context ends them.
+    """
+
+    def __init__(self, *, cuda: bool, start_s: float = 180.0, timeout_s: float = 120.0) -> None:
+        self.cuda = cuda
+        self._start_s, self._timeout_s = start_s, timeout_s
+        self._ranks: RankProcesses | LaunchedRanks | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._ranks is not None:
+            self._ranks.close()
+        self._ranks = None
+
+    def started(self, count: int) -> RankProcesses | LaunchedRanks:
+        """Return *count* ranks; raises RanksFailed, or Unavailable."""
+        if self._ranks is None or self._ranks.count != count or not self._ranks.alive:
+            self.__exit__()
+            here = launch()
+            if here is None:
+                self._ranks = RankProcesses(count, cuda=self.cuda, start_s=self._start_s)
+            else:
+                self._ranks = LaunchedRanks(here, count, cuda=self.cuda)
+        return self._ranks
+
+    def run(
+        self, count: int, function: Callable[..., Any], *arguments: Any, look: Callable[[], None] | None = None
+    ) -> list[Any]:
+        """Return the results of *function* on *count* ranks, in their order; raises RanksFailed, or Unavailable."""
+        return self.started(count).run(function, *arguments, timeout_s=self._timeout_s, look=look)

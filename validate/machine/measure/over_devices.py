@@ -15,8 +15,14 @@ from typing import Any
 
 import torch
 
-from validate.machine.measure.contributions import Contribution
-from validate.machine.measure.exchange import BufferExchange, Receive, StandPart, staging_count, stand_parts
+from validate.machine.measure.exchange import (
+    BufferExchange,
+    Contribution,
+    Receive,
+    StandPart,
+    staging_count,
+    stand_parts,
+)
 
 
 class OverDevices:

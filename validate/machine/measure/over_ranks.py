@@ -7,9 +7,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from validate.machine.measure.contributions import Contribution
 from validate.machine.measure.exchange import (
     BufferExchange,
+    Contribution,
     Receive,
     StandPart,
     processes_of,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -44,16 +45,26 @@ class RankProcesses:
     On GPUs, rank i uses device i, with NCCL.  On the CPU, the ranks use gloo over loopback and share the threads.  When
     a rank fails, the whole group is ended: the others might wait forever for it in a collective.
 
+    *begin* is called in each process before it joins, with its rank; a rank is *called* so in messages.
+
     Raises RanksFailed where the ranks have not all joined within *start_s* seconds, which must cover process start, GPU
     contexts and library loading; Unavailable where torch lacks torch.distributed or NCCL.
     """
 
-    def __init__(self, count: int, *, cuda: bool, start_s: float = 180.0) -> None:
+    def __init__(
+        self,
+        count: int,
+        *,
+        cuda: bool,
+        start_s: float = 180.0,
+        begin: Callable[[int], object] | None = None,
+        called: str = "rank",
+    ) -> None:
         if not dist.is_available():
             raise Unavailable("torch is built without torch.distributed")
         if cuda and not dist.is_nccl_available():
             raise Unavailable("torch is built without NCCL")
-        self.count, self.cuda = count, cuda
+        self.count, self.cuda, self._called = count, cuda, called
         self._folder = tempfile.TemporaryDirectory(prefix="topocast-ranks-")
         self._members: list[_Member] = []
         context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
@@ -61,9 +72,8 @@ class RankProcesses:
         try:
             for rank in range(count):
                 ours, theirs = context.Pipe()
-                process = context.Process(
-                    target=_serve, args=(theirs, rank, count, cuda, str(meeting), start_s), daemon=True
-                )
+                join = partial(_join, cuda, str(meeting), start_s)
+                process = context.Process(target=_serve, args=(theirs, rank, count, begin, join), daemon=True)
                 with _interrupts_held():
                     process.start()
                 theirs.close()
@@ -144,9 +154,9 @@ class RankProcesses:
                 except RanksFailed as fault:
                     if not faults:
                         deadline_s = min(deadline_s, time.monotonic() + _GRACE_S)
-                    faults.append(f"rank {rank} {fault}")
+                    faults.append(f"{self._called} {rank} {fault}")
         if not faults and missing:
-            faults = [f"no answer of rank {', '.join(map(str, missing))} within {timeout_s:g} s"]
+            faults = [f"no answer of {self._called} {', '.join(map(str, missing))} within {timeout_s:g} s"]
         if faults:
             raise RanksFailed(f"{what}: {'; '.join(faults)}")
         return [found[rank] for rank in range(len(self._members))]
@@ -182,13 +192,17 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(pipe: Connection, rank: int, count: int, cuda: bool, meeting: str, timeout_s: float) -> None:
+def _serve(
+    pipe: Connection, rank: int, count: int, begin: Callable[[int], object] | None, join: Callable[[int, int], None]
+) -> None:
     """Be one rank: join the group, then run tasks from *pipe* until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     if hasattr(signal, "pthread_sigmask"):  # discards a SIGINT that arrived since the start
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     try:
-        _join(rank, count, cuda, meeting, timeout_s)
+        if begin is not None:
+            begin(rank)
+        join(rank, count)
         pipe.send((True, None))
         while True:
             function, arguments = pipe.recv()
@@ -202,7 +216,7 @@ def _serve(pipe: Connection, rank: int, count: int, cuda: bool, meeting: str, ti
     os._exit(0)  # a regular shutdown of the group would wait for ranks that may be gone
 
 
-def _join(rank: int, count: int, cuda: bool, meeting: str, timeout_s: float) -> None:
+def _join(cuda: bool, meeting: str, timeout_s: float, rank: int, count: int) -> None:
     limit = timedelta(seconds=timeout_s)
     where = Path(meeting).as_uri()
     if cuda:

@@ -15,13 +15,11 @@ from tempfile import TemporaryFile
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from validate.machine.measure.bench import Bench, GraphStopwatch, open_bench
-from validate.machine.measure.case import Case, TimedWork, Unavailable
-from validate.machine.measure.environment import SAME, environment
+from validate.machine.measure.case import GROUPS, Case, TimedWork, Unavailable, cases_of, usual_groups
+from validate.machine.measure.environment import SAME, environment, nccl_version
 from validate.machine.measure.faults import Fatal, RunStopped, failure_words, short_line, stop_on_signals
-from validate.machine.measure.groups import GROUPS, cases_of, usual_groups
 from validate.machine.measure.lock import alone_in
 from validate.machine.measure.sensors import Readings
 from validate.machine.measure.statistics import Interval
@@ -69,7 +67,7 @@ class _Run:
     settings: Settings
     bench: Bench
     tables: Mapping[str, RowFile]
-    say: Callable[[str], None]
+    say: Callable[[str], object]
     started_s: float
     left: list[dict[str, str]] = field(default_factory=list)
 
@@ -82,7 +80,7 @@ class _Run:
         return float("inf") if budget_s is None else budget_s - (time.perf_counter() - self.started_s)
 
 
-def measure(settings: Settings, say: Callable[[str], None] | None = None) -> int:
+def measure(settings: Settings, say: Callable[[str], object] | None = None) -> int:
     """Measure, and return the exit status: 0 if done or out of budget, 1 after a fault, 130 if interrupted.
 
     Each row is on the disk as soon as it is measured; ``run.json`` lists the cases that were not, with reasons.
@@ -90,7 +88,7 @@ def measure(settings: Settings, say: Callable[[str], None] | None = None) -> int
     Raises ValueError where the settings do not fit this machine or the folder holds something else; OSError where the
     folder is not writable at the start.
     """
-    say = say or _to_stderr
+    say = say or (lambda text: sys.stderr.write(f"{text}\n") if sys.stderr else None)
     started_s = time.perf_counter()
     for name in settings.groups:
         if name not in GROUPS:
@@ -111,7 +109,7 @@ def measure(settings: Settings, say: Callable[[str], None] | None = None) -> int
 
 
 def _run(
-    settings: Settings, bench: Bench, facts: Mapping[str, Any], say: Callable[[str], None], started_s: float
+    settings: Settings, bench: Bench, facts: Mapping[str, Any], say: Callable[[str], object], started_s: float
 ) -> int:
     """Measure into the folder, whose lock is held; as :func:`measure`."""
     before = _check_same(settings.out / RECORD, facts)
@@ -290,19 +288,11 @@ def _known(case: Case, interval: Interval, readings: Readings) -> dict[str, Any]
         "power_W": readings.power_w,
         "temperature_C": readings.temperature_c,
         "throttled": readings.throttled,
-        "software": _software(),
+        "software": ", nccl ".join(filter(None, (f"torch {torch.__version__}", nccl_version()))),
         "source": "measured",
         "trust": "A" if relative <= _WELL_KNOWN and not interval.ran_dry and not readings.held_back else "B",
         "note": "; ".join(filter(None, (str(case.columns.get("note", "")), RAN_DRY if interval.ran_dry else ""))),
     }
-
-
-def _software() -> str:
-    """Return the versions of torch and, where available, NCCL."""
-    found = f"torch {torch.__version__}"
-    if torch.cuda.is_available() and dist.is_available() and dist.is_nccl_available():
-        found += f", nccl {'.'.join(map(str, torch.cuda.nccl.version()))}"
-    return found
 
 
 def _load() -> float | None:
@@ -362,8 +352,3 @@ def _report(this: _Run, queues: list[_Queue], end: str) -> None:
             this.say(f"  {sum(row['reason'] == reason for row in left)} x {reason}")
     if end != _ALL:
         this.say(f"ended: {end}")
-
-
-def _to_stderr(text: str) -> None:
-    if sys.stderr is not None:
-        sys.stderr.write(f"{text}\n")

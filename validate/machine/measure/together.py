@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -70,9 +71,9 @@ def _count(one_s: float, effort: Effort) -> int:
     return max(1, min(MOST_CALLS, math.ceil(effort.sample_s / max(one_s, 1e-7))))
 
 
-def _greatest(seconds: float, token: torch.Tensor) -> float:
+def greatest(seconds: float, device: Any) -> float:
     """Return the greatest *seconds* of all ranks."""
-    value = torch.tensor([seconds], dtype=torch.float64, device=token.device)
+    value = torch.tensor([seconds], dtype=torch.float64, device=device)
     dist.all_reduce(value, dist.ReduceOp.MAX)
     return float(value.item())
 
@@ -82,7 +83,7 @@ def _sample_cpu(call: Callable[[int], object], calls: int, token: torch.Tensor) 
     began_s = time.perf_counter()
     for i in range(calls):
         call(i)
-    return _greatest(time.perf_counter() - began_s, token), False
+    return greatest(time.perf_counter() - began_s, token.device), False
 
 
 def _sample_cuda(call: Callable[[int], object], calls: int, token: torch.Tensor, issue_s: float) -> tuple[float, bool]:
@@ -97,4 +98,4 @@ def _sample_cuda(call: Callable[[int], object], calls: int, token: torch.Tensor,
     early = held and start.query()
     end.record()
     end.synchronize()
-    return _greatest(start.elapsed_time(end) / 1000, token), early
+    return greatest(start.elapsed_time(end) / 1000, token.device), early

@@ -10,15 +10,13 @@ from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import CpuPart, GpuPart, LinkPart
 from simulator.topology.resolver import MOST_NVLINKS
-from validate.machine.describe.adapters import Adapter, adapter_part
 from validate.machine.describe.draft import draft
 from validate.machine.describe.dumps.like import cpu_like, links_like
 from validate.machine.describe.dumps.read import KINDS, Dump
 from validate.machine.describe.dumps.tree import BusTree
-from validate.machine.describe.graphics import Card, driver_part
-from validate.machine.describe.links import Attachments, nvlink_parts, place_gpus
+from validate.machine.describe.graphics import Adapter, Card, adapter_part, driver_part
 from validate.machine.describe.processor import Processor
-from validate.machine.describe.topo import Matrix
+from validate.machine.describe.topo import Attachments, Matrix, nvlink_parts, place_gpus
 from validate.tables.names import gpu_names
 
 _MOST_GPUS = 1024
@@ -163,7 +161,8 @@ def _placement(trees: Sequence[BusTree], matrix: Matrix, nic: str | None, remark
     tree = next(iter(trees), None)
     if tree is None or (not any(bus.below for numa in tree.numas for bus in numa.below) and matrix.nics):
         placed = place_gpus(matrix, sockets, {}, named)
-        if not matrix.affinity and sockets == 1 and matrix.gpus > 1 and not _has_words(matrix):
+        said = {"PIX", "PXB", "PHB", "NODE"}.intersection(matrix.between.values())
+        if not matrix.affinity and sockets == 1 and matrix.gpus > 1 and not said:
             remarks.append("UNVERIFIED: no file says at which socket or switch a GPU hangs; all are at one socket")
         return placed
     placed = tree.placement()
@@ -183,10 +182,6 @@ def _placement(trees: Sequence[BusTree], matrix: Matrix, nic: str | None, remark
         return replace(placed, socket=socket, switch_sockets=at, adapters=hung, guessed=False)
     remarks.append("UNVERIFIED: no file says at which socket a GPU hangs; all are at one; nvidia-smi topo -m says it")
     return placed
-
-
-def _has_words(matrix: Matrix) -> bool:
-    return any(word in ("PIX", "PXB", "PHB", "NODE") for word in matrix.between.values())
 
 
 def _sockets_drawn(matrix: Matrix) -> int:

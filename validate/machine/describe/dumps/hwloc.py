@@ -10,13 +10,15 @@ import re
 from collections.abc import Iterable, Iterator
 
 from simulator.errors import one_line
-from validate.machine.describe.dumps.pci import adapter_of, gpu_model, model_in, pci_kind
+from validate.machine.describe.dumps.pci import adapter_of, gpu_model, model_in, pci_kind, port_near
 from validate.machine.describe.dumps.tree import Bus, BusTree, Numa
 from validate.machine.describe.dumps.xml_text import Element
 from validate.machine.describe.graphics import Card, driver_part
+from validate.machine.describe.processor import VENDORS
 
 _NUMBERS = re.compile(r"\[([0-9a-f]{4}):([0-9a-f]{4})\]", re.IGNORECASE | re.ASCII)
-_MAKERS = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
+
+
 _LANE_GBPS = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 
 
@@ -31,7 +33,7 @@ def hwloc_tree(root: Element) -> BusTree:
         objects = list(holder.all("object"))
         numa = Numa(
             number=len(numas),
-            vendor=_MAKERS.get(infos.get("CPUVendor", ""), ""),
+            vendor=VENDORS.get(infos.get("CPUVendor", ""), ""),
             family=_number(infos.get("CPUFamilyNumber", "")),
             model=_number(infos.get("CPUModelNumber", "")),
             name=one_line(infos.get("CPUModel", ""), 100),
@@ -138,14 +140,9 @@ def _buses(element: Element) -> Iterable[Bus]:
 def _port(element: Element) -> tuple[int, int]:
     """Return PCIe generation and lanes of a link by its rate in GB/s; zeros where it gives none or it fits nothing."""
     try:
-        rate = float(element.given.get("pci_link_speed", ""))
+        return port_near(float(element.given.get("pci_link_speed", "")), _LANE_GBPS, 0.03)
     except ValueError:
         return 0, 0
-    for lanes in (16, 8, 4):  # widest first where products are equal: GPUs and adapters mostly have 16 lanes
-        for generation, each in _LANE_GBPS.items():
-            if each and abs(rate / (lanes * each) - 1.0) < 0.03:
-                return generation, lanes
-    return 0, 0
 
 
 def _number(text: str) -> int:

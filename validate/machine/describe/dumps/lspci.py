@@ -41,7 +41,7 @@ def lspci_tree(text: str) -> BusTree:
         position = start.end() if start is not None else 0
         while True:
             found = _SLOT.search(line, position)
-            if found is None or not _is_drawing(line[position : found.start()]):
+            if found is None or line[position : found.start()].strip("-+\\| "):  # words, and no more drawing
                 break
             column = found.start()
             roots = [each for each in roots if each[0] < column]
@@ -72,10 +72,6 @@ def lspci_tree(text: str) -> BusTree:
     if unnamed:
         tree.remarks.append(f"{unnamed} devices of NVIDIA that lspci has no name for are left out (update-pciids)")
     return tree
-
-
-def _is_drawing(text: str) -> bool:
-    return not text.strip("-+\\| ")
 
 
 def _device(name: str, words: str) -> Bus | None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from validate.machine.describe.adapters import Adapter
+from validate.machine.describe.dumps.pci import port_near
 from validate.machine.describe.dumps.tree import DEEPEST, TOO_DEEP, Bus, BusTree, Numa
+from validate.machine.describe.graphics import Adapter
 
 _INFO = re.compile(r"^(?P<who>.*?\[\d+\]) NCCL (?:INFO|WARN) ?(?P<said>.*)$", re.ASCII)
 _CPU = re.compile(r"CPU/(?:\d+-)?(?P<id>\d+)(?: \((?P<arch>\d+)/(?P<vendor>\d+)/(?P<model>-?\d+)\))?", re.ASCII)
@@ -22,9 +23,10 @@ _LINE = re.compile(
 _INIT = re.compile(
     r"\brank (?P<rank>\d+) nranks (?P<n>\d+) cudaDev (?P<dev>\d+).*?busId (?P<bus>[0-9a-fA-F]+)", re.ASCII
 )
-_PORTS = {3: 12.0, 4: 24.0, 5: 48.0, 6: 96.0}  # bandwidth that NCCL assumes for 16 lanes, GB/s
+_LANE_GBPS = {3: 0.75, 4: 1.5, 5: 3.0, 6: 6.0}  # bandwidth that NCCL assumes for a lane
 _VENDORS = {1: "intel", 2: "amd"}  # NCCL_TOPO_CPU_VENDOR_*
-_NEAR = 0.1
+
+
 _ODD_PORT = 2.0  # GB/s: slower ports are virtual bridges, which report 2.5 GT/s x1
 
 
@@ -94,7 +96,9 @@ def _from_drawing(lines: list[str]) -> BusTree:
         if found["link"] != "PCI":
             continue
         kind = {"GPU": "gpu", "NIC": "nic"}.get(found["kind"], "bridge")
-        bus = Bus("gpu" if kind == "gpu" else "nic" if kind == "nic" else "bridge", name, *_port(rate))
+        bus = Bus(
+            "gpu" if kind == "gpu" else "nic" if kind == "nic" else "bridge", name, *port_near(rate, _LANE_GBPS, 0.1)
+        )
         rate_GBps[name] = rate
         (at.below if at is not None else numas[-1].below).append(bus)
         branches.append((column, bus))
@@ -104,11 +108,3 @@ def _from_drawing(lines: list[str]) -> BusTree:
     if any(rate < _ODD_PORT for rate in rate_GBps.values()):
         tree.remarks.append("bridges of 2.5 GT/s x1 are a virtual machine's; their ports are taken as those below them")
     return tree
-
-
-def _port(rate_GBps: float) -> tuple[int, int]:
-    for generation, full in _PORTS.items():
-        for lanes in (16, 8, 4):
-            if abs(rate_GBps / (full * lanes / 16) - 1.0) < _NEAR:
-                return generation, lanes
-    return 0, 0

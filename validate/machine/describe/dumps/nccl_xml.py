@@ -13,9 +13,11 @@ from simulator.errors import Fault, InputError, one_line
 from validate.machine.describe.dumps.pci import adapter_of, gpu_model, pci_kind, speed_of
 from validate.machine.describe.dumps.tree import Bus, BusTree, Numa
 from validate.machine.describe.dumps.xml_text import Element
+from validate.machine.describe.processor import VENDORS
 
 _MEGABIT_BPS = 1e6 / 8
-_MAKERS = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
+
+
 _MOST_PORTS = 64
 _HEX = re.compile(r"[0-9a-fA-F]{1,4096}", re.ASCII)
 
@@ -32,7 +34,7 @@ def nccl_tree(root: Element, shown: str) -> BusTree:
     for cpu in root.all("cpu"):
         numa = Numa(
             number=_whole(cpu, "numaid", shown, len(numas)),
-            vendor=_MAKERS.get(cpu.given.get("vendor", ""), ""),
+            vendor=VENDORS.get(cpu.given.get("vendor", ""), ""),
             family=_whole(cpu, "familyid", shown),
             model=_whole(cpu, "modelid", shown),
             threads=_bits(cpu.given.get("affinity", "")),

@@ -6,56 +6,25 @@ IDs and names are those of the PCI ID database (pci-ids.ucw.cz), which ``lspci``
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal
 
-from validate.machine.describe.adapters import Adapter
-from validate.machine.describe.graphics import Card, driver_part
+from simulator.topology.catalogue import load_part, part_names
+from simulator.topology.parts import NicPart
+from validate.machine.describe.graphics import Adapter, Card, driver_part
 
-_GPUS = {
-    "10de:102d": "k80-die",
-    "10de:15f8": "p100-pcie-16gb",
-    "10de:15f9": "p100-sxm2-16gb",
-    "10de:1bb3": "p4",
-    "10de:1b06": "gtx-1080-ti",
-    "10de:1b80": "gtx-1080",
-    "10de:1db1": "v100-sxm2-16gb",
-    "10de:1db4": "v100-pcie-16gb",
-    "10de:1db5": "v100-sxm2-32gb",
-    "10de:1db6": "v100-pcie-32gb",
-    "10de:1db8": "v100-sxm3-32gb",
-    "10de:1eb8": "t4",
-    "10de:20b0": "a100-sxm4-40gb",
-    "10de:20b2": "a100-sxm4-80gb",
-    "10de:20b5": "a100-pcie-80gb",
-    "10de:20b7": "a30",
-    "10de:20f1": "a100-pcie-40gb",
-    "10de:2204": "rtx-3090",
-    "10de:2230": "rtx-a6000",
-    "10de:2235": "a40",
-    "10de:2236": "a10",
-    "10de:2324": "h800-sxm5",
-    "10de:2330": "h100-sxm5-80gb",
-    "10de:2331": "h100-pcie",
-    "10de:2335": "h200-sxm",
-    "10de:233b": "h200-nvl",
-    "10de:2684": "rtx-4090",
-    "10de:26b5": "l40",
-    "10de:26b9": "l40s",
-    "10de:27b8": "l4",
-    "10de:2901": "b200",
-    "1002:738c": "mi100",
-    "1002:7408": "mi250x-gcd",
-    "1002:740c": "mi250x-gcd",
-    "1002:740f": "mi210",
-    "1002:74a1": "mi300x",
-    "1002:74a5": "mi325x",
-}
-# Elastic Fabric Adapters by PCI ID: the parts of p4d, p5 and p5en instances (aws-ofi-nccl's platforms).
-_EFA = {"1d0f:efa0": "efa-nic-100g", "1d0f:efa1": "efa-nic-100g-p5", "1d0f:efa2": "efa-nic-200g"}
 _MELLANOX = {"1013": 12.5e9, "1017": 12.5e9, "1019": 12.5e9, "101b": 25e9, "1021": 50e9}  # ConnectX-4, 5, 5 Ex, 6, 7
 _SPEED = re.compile(r"\s*(\d{1,3}(?:\.\d+)?)\s*GT/s", re.ASCII)
 _GIGATRANSFERS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 _BRACKETS = re.compile(r"\[([^\[\]]{1,60})\]")
+
+
+@lru_cache(maxsize=1)
+def _by_number() -> dict[str, str]:
+    """Return the built-in parts by their PCI IDs."""
+    parts = [(name, load_part(name)) for kind in ("gpu", "nic") for name in part_names(kind)]
+    return {number: name for name, part in parts if part is not None for number in part.pci_ids}
 
 
 def pci_kind(class_code: str) -> Literal["gpu", "nic", "bridge", "nvswitch", ""]:
@@ -73,7 +42,7 @@ def pci_kind(class_code: str) -> Literal["gpu", "nic", "bridge", "nvswitch", ""]
 def gpu_model(vendor: str, device: str) -> str:
     """Return the GPU part with these PCI IDs; the IDs themselves where no built-in part has them."""
     number = f"{_plain(vendor)}:{_plain(device)}"
-    return _GPUS.get(number, number if number != ":" else "")
+    return _by_number().get(number, number if number != ":" else "")
 
 
 def model_in(text: str) -> str:
@@ -83,17 +52,17 @@ def model_in(text: str) -> str:
         found = driver_part(Card(name.replace("/", " "))) or driver_part(Card(f"tesla {name}"))
         if found:
             return found
-        number = name.lower()
-        if number in _GPUS:
-            return _GPUS[number]
+        if name.lower() in _by_number():
+            return _by_number()[name.lower()]
     return ""
 
 
 def adapter_of(name: str, class_code: str = "", vendor: str = "", device: str = "", rate_Bps: float = 0.0) -> Adapter:
     """Return an adapter identified by its PCI class and IDs; *rate_Bps* is 0 where the system gives no rate."""
-    number = f"{_plain(vendor)}:{_plain(device)}"
-    if number in _EFA:
-        return Adapter(name, "efa", rate_Bps, _EFA[number])
+    known = _by_number().get(f"{_plain(vendor)}:{_plain(device)}", "")
+    part = load_part(known)
+    if isinstance(part, NicPart):
+        return Adapter(name, part.network, rate_Bps, known)
     code = class_code.lower().removeprefix("0x")
     network = "infiniband" if code.startswith("0207") else "ethernet" if code.startswith("0200") else ""
     if _plain(vendor) == "15b3":
@@ -105,6 +74,16 @@ def speed_of(text: str) -> int:
     """Return the PCIe generation of a link speed such as ``16.0 GT/s PCIe``; 0 where *text* gives none."""
     found = _SPEED.match(text)
     return _GIGATRANSFERS.get(float(found[1]), 0) if found else 0
+
+
+def port_near(rate_GBps: float, lane_GBps: Mapping[int, float], near: float) -> tuple[int, int]:
+    """Return PCIe generation and lanes of a port of this rate, to within the part *near* of it; zeros for none.
+
+    *lane_GBps* is the rate of a lane by generation.  Of equal ports, the widest is taken: GPUs and adapters mostly have
+    16 lanes.
+    """
+    ports = [(generation, lanes, lanes * each) for lanes in (16, 8, 4) for generation, each in lane_GBps.items()]
+    return next((port for *port, full in ports if abs(rate_GBps / full - 1.0) < near), (0, 0))  # type: ignore[return-value]
 
 
 def _plain(number: str) -> str:

@@ -6,10 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from simulator.records import dataclass, field
-from validate.machine.describe.adapters import Adapter
-from validate.machine.describe.graphics import Card
-from validate.machine.describe.links import AttachedAdapter, Attachments
-from validate.machine.describe.topo import Matrix
+from validate.machine.describe.graphics import Adapter, Card
+from validate.machine.describe.topo import AttachedAdapter, Attachments, Matrix
 
 DEEPEST = 64  # bridges above a device; buses are numbered up to 255
 TOO_DEEP = f"bridges are nested deeper than {DEEPEST}"

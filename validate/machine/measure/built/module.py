@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 
 from validate.machine.measure.built.description import DescribedLayer, Description
-from validate.machine.measure.built.operators import MAKERS, needed
+from validate.machine.measure.built.operators import BY_NEIGHBOURS, MAKERS, needed
 from validate.machine.measure.built.shapes import Neighbours, Shape, TorchLayer, View, reshaped_part
 from validate.machine.measure.built.spans import ForwardCall, Recompute, end, spans
 from validate.machine.measure.case import Unavailable
@@ -94,9 +95,12 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
         self.spans = nn.ModuleList(spans(plan.steps, self.outputs, recompute, in_blocks=in_blocks))
 
     def _made(self, layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
-        if layer.operator not in MAKERS:
+        if layer.operator in BY_NEIGHBOURS:
+            made = BY_NEIGHBOURS[layer.operator](layer, shapes, near)
+        elif layer.operator in MAKERS:
+            made = MAKERS[layer.operator](layer, shapes)
+        else:
             raise Unavailable(f"{layer.name}: no way to build a {layer.operator}")
-        made = MAKERS[layer.operator](layer, shapes, near)
         trained = {parameter.name: parameter.trained for parameter in layer.parameters}
         for own, name in made.names.items():
             parameter = getattr(made.module, own)
@@ -122,7 +126,9 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
             offset = 0
             for index, i, need in wanted:
                 if need < whole:
-                    view, part, offset = reshaped_part(shape, need, offset, _cols(description.layers[index]))
+                    layer = description.layers[index]  # the parameter of a function tells how many columns it reads
+                    cols = layer.parameters[0].elements if layer.operator == "Elementwise" and layer.parameters else 0
+                    view, part, offset = reshaped_part(shape, need, offset, cols)
                     found.append((view, part, (index, i)))
             if not found:
                 continue
@@ -130,7 +136,11 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
             widths = [part[-1] for _, part, _ in found]
             tiles = sum(widths) == shape[-1] and all(part[:-1] == shape[:-1] for _, part, _ in found)
             if tiles:
-                plan.steps.append(ForwardCall(_splitter(widths), (number,), tuple(names), ""))
+                plan.steps.append(
+                    ForwardCall(
+                        partial(torch.split, split_size_or_sections=widths, dim=-1), (number,), tuple(names), ""
+                    )
+                )
             for name, (view, part, reader) in zip(names, found, strict=True):
                 plan.shapes[name], plan.parts[reader] = part, name
                 if not tiles:
@@ -173,15 +183,6 @@ def _of_join(description: Description, index: int, position: int, need: int) -> 
     sizes = [description.elements[n] for n in layer.inputs]
     more = sum(sizes) - layer.size("elements")
     return need - more if more > 0 and sizes[position] == max(sizes) and need > more else need
-
-
-def _cols(layer: DescribedLayer) -> int:
-    """Return how many columns a layer reads of a wider tensor, if its parameter tells; else 0."""
-    return layer.parameters[0].elements if layer.operator == "Elementwise" and layer.parameters else 0
-
-
-def _splitter(widths: list[int]) -> Callable[[Any], Any]:
-    return lambda x: torch.split(x, widths, -1)
 
 
 # -- inputs ----------------------------------------------------------------------------

@@ -52,8 +52,7 @@ def _of_rows(have: Shape, rows: int, cols: int) -> Shape:
     return have if have[-1] == cols and prod(have) == rows * cols else (rows, cols)
 
 
-def _linear(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
-    del near
+def _linear(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     rows, inputs, outputs = layer.size("rows"), layer.size("inputs"), layer.size("outputs")
     if layer.size("experts", 1) > 1:
         return grouped_experts(layer, shapes[0])
@@ -65,8 +64,7 @@ def _linear(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) ->
     return TorchLayer(lambda x: module(view(x)), (*want[:-1], outputs), module, named(layer, sizes))
 
 
-def _matmul(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
-    del near
+def _matmul(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     m, n, k, batch = (layer.size(name, 1) for name in ("m", "n", "k", "batch"))
     layout = layer.sizes.get("layout", "NN")
     first = as_heads(shapes[0], batch, *((m, k) if layout[0] == "N" else (k, m))) or itself
@@ -80,8 +78,7 @@ def _matmul(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) ->
     return TorchLayer(call, (batch, m, n))
 
 
-def _conv(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
-    del near
+def _conv(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     s = layer.size
     if any(p.name.endswith(".norm") for p in layer.parameters):
         raise Unavailable(f"{layer.name}: what norms its weights is not in the description, and would be left out")
@@ -114,8 +111,7 @@ def _conv(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> T
     return TorchLayer(lambda x: module(view(x)), result, module, named(layer, sizes))
 
 
-def _batch_norm(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
-    del near
+def _batch_norm(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     channels = layer.size("channels")
     want = (layer.size("batch"), channels, layer.size("height"), layer.size("width"))
     view = seen(shapes[0], want, layer)
@@ -126,8 +122,7 @@ def _batch_norm(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours
     return TorchLayer(lambda x: module(view(x)), want, module, names)
 
 
-def _layer_norm(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
-    del near
+def _layer_norm(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     cols = layer.size("cols")
     want = _of_rows(shapes[0], layer.size("rows"), cols)
     view = seen(shapes[0], want, layer)
@@ -143,8 +138,7 @@ def _layer_norm(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours
     return TorchLayer(lambda x: back(module(view(x))), shapes[0], module, names)
 
 
-def _embedding(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
-    del near
+def _embedding(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     rows, cols, words = layer.size("rows"), layer.size("cols"), layer.size("vocabulary")
     module = nn.Embedding(words, cols)
     want = shapes[0] if prod(shapes[0]) == rows else (rows,)
@@ -155,8 +149,7 @@ def _embedding(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours)
 _CELLS: dict[str, Any] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 
 
-def _recurrent(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
-    del near
+def _recurrent(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     if len(layer.inputs) > 1:
         raise Unavailable(f"{layer.name}: a state that is fed in is not built")
     inputs, hidden = layer.size("inputs"), layer.size("hidden")
@@ -168,8 +161,7 @@ def _recurrent(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours)
     return TorchLayer(lambda x: module(view(x))[0], (*want[:2], hidden), module, named(layer, own))
 
 
-def _attention(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
-    del near
+def _attention(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     s = layer.size
     if layer.sizes.get("library") == "flash1":
         raise Unavailable(f"{layer.name}: torch has no FlashAttention 1; --set attention=fused is what it runs")
@@ -197,8 +189,7 @@ def _attention(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours)
     return TorchLayer(call, (batch, lengths[0], heads * sizes[2]))
 
 
-def _softmax(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
-    del near
+def _softmax(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     if layer.sizes.get("kernel"):
         raise Unavailable(
             f"{layer.name}: a softmax that masks and scales is Megatron-LM's kernel and not torch's; --set"
@@ -210,8 +201,7 @@ def _softmax(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -
     return TorchLayer(lambda x: back(torch.softmax(view(x), -1)), shapes[0])
 
 
-def _reduction(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
-    del near
+def _reduction(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     want = (layer.size("rows"), layer.size("cols"))
     view = seen(shapes[0], want, layer)
     if layer.parameters:
@@ -219,8 +209,7 @@ def _reduction(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours)
     return TorchLayer(lambda x: view(x).sum(-1), want[:1])
 
 
-def _pool(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
-    del near
+def _pool(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     s = layer.size
     kernel, large = (s("kernel_h"), s("kernel_w")), (s("h_in"), s("w_in"))
     small = s("h_out"), s("w_out")
@@ -261,8 +250,7 @@ def _windows(span: int, stride: int, ceil: bool, begins_before: int) -> int:
     return n - 1 if ceil and (n - 1) * stride >= begins_before else n
 
 
-def _cross_entropy(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
-    del near
+def _cross_entropy(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     view = seen(shapes[0], (layer.size("rows"), layer.size("cols")), layer)
     labels = seen(shapes[1], (layer.size("rows"),), layer)
     return TorchLayer(lambda x, y: F.cross_entropy(view(x), labels(y)), ())
@@ -348,11 +336,11 @@ def _joined(layer: DescribedLayer, shapes: Sequence[Shape], elements: int) -> To
     return TorchLayer(lambda *xs: torch.cat([x.reshape(-1) for x in xs]), (elements,))
 
 
-MAKERS: dict[str, Callable[[DescribedLayer, Sequence[Shape], Neighbours], TorchLayer]] = {
+BY_NEIGHBOURS = {"Elementwise": elementwise, "Copy": _copy}
+MAKERS: dict[str, Callable[[DescribedLayer, Sequence[Shape]], TorchLayer]] = {
     "Linear": _linear,
     "MatMul": _matmul,
     "Conv2d": _conv,
-    "Elementwise": elementwise,
     "Softmax": _softmax,
     "Reduction": _reduction,
     "LayerNorm": _layer_norm,
@@ -362,5 +350,4 @@ MAKERS: dict[str, Callable[[DescribedLayer, Sequence[Shape], Neighbours], TorchL
     "Recurrent": _recurrent,
     "Attention": _attention,
     "CrossEntropy": _cross_entropy,
-    "Copy": _copy,
 }

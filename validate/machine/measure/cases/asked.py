@@ -17,13 +17,11 @@ import torch
 
 from validate.machine.measure.bench import Bench
 from validate.machine.measure.built.description import DescriptionFile
-from validate.machine.measure.case import Case, Unavailable
+from validate.machine.measure.case import ASKED, Case, Unavailable
 from validate.machine.measure.cases.operators import single_operators
-from validate.machine.measure.cases.step_ranks import parallel_cases
 from validate.machine.measure.cases.step_shapes import MeasuredStep
-from validate.machine.measure.cases.steps import on_one_device
-from validate.machine.measure.groups import ASKED
-from validate.machine.measure.launched import launch
+from validate.machine.measure.cases.steps import on_one_device, parallel_cases
+from validate.machine.measure.launched import nodes_of
 
 _VERSION = 1
 _SOURCE = re.compile(r"(torch:[\w.]+:[\w.]+(:[\w,]+)?( \w+=\d+)*)?", re.ASCII)
@@ -48,10 +46,8 @@ def _cases(shapes: Sequence[MeasuredStep], bench: Bench, machine: str) -> Iterat
             yield from single_operators(shape, bench)
     shapes = [shape for shape in shapes if not shape.parts]
     yield from on_one_device((shape for shape in shapes if shape.n_gpus == 1), machine, threads)
-    here = launch()
     for count in sorted({shape.n_gpus for shape in shapes} - {1}):
-        nodes = 1 if here is None else here.nodes_of(count)
-        of_count = [replace(shape, n_nodes=nodes) for shape in shapes if shape.n_gpus == count]
+        of_count = [replace(shape, n_nodes=nodes_of(count)) for shape in shapes if shape.n_gpus == count]
         yield from parallel_cases(of_count, machine, threads)
 
 

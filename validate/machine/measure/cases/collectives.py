@@ -20,8 +20,8 @@ import torch.distributed as dist
 from validate.machine.measure.bench import Bench
 from validate.machine.measure.case import Case, Columns, TimedWork, Unavailable
 from validate.machine.measure.cases.sizes import ladder, spread
-from validate.machine.measure.launched import LaunchedRanks, launch, ranks_of
-from validate.machine.measure.ranks import RankProcesses, RanksFailed
+from validate.machine.measure.launched import KeptRanks, launch, nodes_of
+from validate.machine.measure.ranks import RanksFailed
 from validate.machine.measure.statistics import Interval
 from validate.machine.measure.timing import Effort
 from validate.machine.measure.together import MOST_CALLS, time_together
@@ -47,36 +47,25 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
         raise Unavailable("--device names one GPU; collectives take two")
     if count < 2:
         raise Unavailable("there is one GPU; collectives take two")
-    return group_cases(bench, _group_sizes(count))
-
-
-def _group_sizes(count: int) -> list[int]:
-    """Return the group sizes: all GPUs, then the powers of two from 2 below that."""
     powers = [2**i for i in range(1, count.bit_length()) if 2**i < count]
-    return [count, *powers]
-
-
-def _nodes_of(count: int) -> int:
-    here = launch()
-    return 1 if here is None else here.nodes_of(count)
+    return group_cases(bench, [count, *powers])
 
 
 def group_cases(bench: Bench, counts: Sequence[int], most_bytes: int = _MOST) -> Iterator[Case]:
     """Yield collectives of groups of *counts* ranks, on GPUs, or by gloo over loopback where *bench* is a CPU."""
-    groups = Groups(bench)
     algorithm = os.environ.get("NCCL_ALGO", "") if bench.is_cuda else ""
-    try:
+    with Groups(bench) as groups:
         for count in counts:
             largest = min(most_bytes, 1 << (bench.memory_bytes // 4).bit_length() - 1)
             for size in spread(sorted({*ladder(_LEAST, largest, _FACTOR), largest})):
                 for name in _COLLECTIVES if count == counts[0] else _FEWER:
-                    whole = _whole(size, count)
+                    whole = size // (count * _FLOAT_BYTES) * count * _FLOAT_BYTES  # equally many floats for each rank
                     if not whole and name not in _ANY_SIZE:
                         continue
                     columns: Columns = {
-                        "n_nodes": _nodes_of(count),
+                        "n_nodes": nodes_of(count),
                         "n_gpus": count if bench.is_cuda else 0,
-                        "gpu_set": f"0-{count - 1}" if bench.is_cuda and _nodes_of(count) == 1 else "",
+                        "gpu_set": f"0-{count - 1}" if bench.is_cuda and nodes_of(count) == 1 else "",
                         "group_size": count,
                         "n_groups_concurrent": 1,
                         "collective": name,
@@ -88,14 +77,6 @@ def group_cases(bench: Bench, counts: Sequence[int], most_bytes: int = _MOST) ->
                     }
                     build = partial(groups.build, name, int(columns["bytes"]), count)
                     yield Case("collectives", "collectives.csv", columns, build, needs_bytes=2 * size)
-    finally:
-        groups.close()
-
-
-def _whole(size: int, count: int) -> int:
-    """Return the largest size in bytes, up to *size*, that holds equally many floats for each of *count* ranks."""
-    unit = count * _FLOAT_BYTES
-    return size // unit * unit
 
 
 def _bus_factor(name: str, count: int) -> float:
@@ -105,56 +86,36 @@ def _bus_factor(name: str, count: int) -> float:
     return (count - 1) / count if name in ("all_gather", "reduce_scatter", "all_to_all") else 1.0
 
 
-class Groups:
-    """The active ranks: one group at a time, kept from case to case."""
+class Groups(KeptRanks):
+    """The active ranks: one group at a time, kept from case to case, and given up after three faults."""
 
     def __init__(self, bench: Bench) -> None:
-        self._bench = bench
-        self._ranks: RankProcesses | LaunchedRanks | None = None
+        super().__init__(cuda=bench.is_cuda, start_s=_START_S, timeout_s=_TIMEOUT_S)
+        self._look = bench.sensors.look
         self._faults: dict[int, list[str]] = {}
 
     def build(self, name: str, size: int, count: int, _: Bench) -> TimedWork:
         """Return the work of one case."""
-        return TimedWork(
-            lambda _: None,
-            own=partial(self._measure, name, size, count),
-            figures=partial(figures_of, name, size, count),
-        )
+        own = partial(self.slowest, count, _time_on_rank, name, size, _EFFORT)
+        return TimedWork(lambda _: None, own=own, figures=partial(figures_of, name, size, count))
 
-    def _measure(self, name: str, size: int, count: int) -> Interval:
-        found: Interval = self.run(count, _time_on_rank, name, size, _EFFORT)[0]  # all ranks return the slowest's
-        return found
-
-    def run(self, count: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Return the results of *function* on *count* ranks, in their order.
+    def slowest(self, count: int, function: Callable[..., Interval], *arguments: Any) -> Interval:
+        """Return what *function* returns on *count* ranks, on all of them the time of the slowest.
 
         Raises RanksFailed on a fault, and Unavailable immediately after three faults with this number of ranks.
         """
         faults = self._faults.setdefault(count, [])
         if len(faults) >= _MOST_FAULTS:
             raise Unavailable(f"given up after faults, the last of them: {faults[-1]}")
+        weight = _MOST_FAULTS  # starting takes long, so it is not tried again
         try:
-            ranks = self._group(count)
-        except RanksFailed as fault:  # starting takes long, so it is not tried again
-            faults += [str(fault)] * _MOST_FAULTS
-            raise
-        try:
-            return ranks.run(function, *arguments, timeout_s=_TIMEOUT_S, look=self._bench.sensors.look)
+            self.started(count)
+            weight = 1
+            found: Interval = self.run(count, function, *arguments, look=self._look)[0]
         except RanksFailed as fault:
-            faults.append(str(fault))
+            faults += [str(fault)] * weight
             raise
-
-    def _group(self, count: int) -> RankProcesses | LaunchedRanks:
-        if self._ranks is None or self._ranks.count != count or not self._ranks.alive:
-            self.close()
-            self._ranks = ranks_of(count, cuda=self._bench.is_cuda, start_s=_START_S)
-        return self._ranks
-
-    def close(self) -> None:
-        """End the ranks."""
-        if self._ranks is not None:
-            self._ranks.close()
-        self._ranks = None
+        return found
 
 
 def figures_of(name: str, size: int, count: int, interval: Interval) -> Mapping[str, Any]:

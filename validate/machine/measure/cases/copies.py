@@ -69,7 +69,7 @@ def _pairs(bench: Bench) -> Iterator[Case]:
             if size not in sizes[:2] and 0 not in (source, target):
                 continue
             one, other = f"cuda:{source}", f"cuda:{target}"
-            way = "peer access" if _reaches(source, target) else "through host memory"
+            way = "peer access" if torch.cuda.can_device_access_peer(source, target) else "through host memory"
             yield _case("p2p", one, other, size, "", partial(_between, size, source, target), way)
             if source < target:
                 note = f"{way}; both ways together"
@@ -79,10 +79,6 @@ def _pairs(bench: Bench) -> Iterator[Case]:
 def _part(bench: Bench) -> int:
     """Return the largest buffer size in bytes, where several buffers must fit on the device and on the host."""
     return min(bench.memory_bytes, host_bytes()) // 8
-
-
-def _reaches(source: int, target: int) -> bool:
-    return bool(torch.cuda.can_device_access_peer(source, target))
 
 
 def _case(kind: str, src: str, dst: str, size: int, pinned: int | str, build: Any, note: str = "") -> Case:

@@ -33,7 +33,7 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
     for metric, build in _ON_DEVICE.items():
         for mode, words in _MODES.items():
             if bench.is_cuda or mode != "graph":  # graphs exist only on GPUs
-                yield _case(f"time of {metric}", f"torch eager, {words}", partial(_timed, build, mode))
+                yield _case(f"time of {metric}", f"torch eager, {words}", partial(_work, build, mode))
     names = list(_LAYERS)
     yield from _layer_cases(names[:_COMMON])
     for name in _OPTIMISERS:
@@ -45,9 +45,9 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
         yield _case(f"time {of}", "captured graph, replay alone", partial(_replay, count, "single"))
     yield from _layer_cases(names[_COMMON:])
     for metric, build in _ON_HOST.items():
-        yield _case(f"{_HOST} of {metric}", "torch eager", partial(_hosted, build))
+        yield _case(f"{_HOST} of {metric}", "torch eager", partial(_work, build, None))
     for metric, build in _ON_QUEUE.items() if bench.is_cuda else ():
-        yield _case(f"{_HOST} of {metric}", "CUDA", partial(_hosted, build))
+        yield _case(f"{_HOST} of {metric}", "CUDA", partial(_work, build, None))
 
 
 def _layer_cases(names: Sequence[str]) -> Iterator[Case]:
@@ -66,61 +66,31 @@ def _host(bench: Bench) -> Stopwatch:
     return HostStopwatch(bench) if bench.is_cuda else ThreadsStopwatch(1)
 
 
-def _timed(build: Callable[[Bench], Call], mode: Mode, bench: Bench) -> TimedWork:
-    return TimedWork(build(bench), mode)
+def _work(build: Callable[[Bench], Call], mode: Mode | None, bench: Bench) -> TimedWork:
+    """Return the work of a call issued by *mode*; times the host where that is None."""
+    return TimedWork(build(bench), mode) if mode is not None else TimedWork(build(bench), watch=_host(bench))
 
 
-def _hosted(build: Callable[[Bench], Call], bench: Bench) -> TimedWork:
-    return TimedWork(build(bench), watch=_host(bench))
+def _on(call: Callable[..., Call], *shapes: Sequence[int]) -> Callable[[Bench], Call]:
+    """Return a maker of *call* on tensors of zeros of *shapes*."""
+    return lambda bench: call(*(torch.zeros(shape, device=bench.device) for shape in shapes))
 
 
-def _relu(bench: Bench) -> Call:
-    x = torch.zeros(_ELEMENTS, device=bench.device)
-    return lambda _: torch.relu_(x)
-
-
-def _sum(bench: Bench) -> Call:
-    x, y, z = (torch.zeros(_ELEMENTS, device=bench.device) for _ in range(3))
-    return lambda _: torch.add(x, y, out=z)
-
-
-def _new_sum(bench: Bench) -> Call:
-    x, y = (torch.zeros(_ELEMENTS, device=bench.device) for _ in range(2))
-    return lambda _: x + y
-
-
-def _product(bench: Bench) -> Call:
-    x, y = (torch.zeros(_ELEMENTS, _ELEMENTS, device=bench.device) for _ in range(2))
-    return lambda _: x @ y
-
-
-def _view(bench: Bench) -> Call:
-    x = torch.zeros(8, 8, device=bench.device)
-    return lambda _: x.view(_ELEMENTS)
-
-
-def _fill(bench: Bench) -> Call:
-    x = torch.zeros(_ELEMENTS, device=bench.device)
-    return lambda _: x.zero_()
-
-
-def _read_back(bench: Bench) -> Call:
-    x = torch.zeros((), device=bench.device)
-    return lambda _: x.item()
-
-
+_VECTOR, _SQUARE = (_ELEMENTS,), (_ELEMENTS, _ELEMENTS)
+_RELU = _on(lambda x: lambda _: torch.relu_(x), _VECTOR)
+_SUM = _on(lambda x, y, z: lambda _: torch.add(x, y, out=z), _VECTOR, _VECTOR, _VECTOR)
 _ON_DEVICE: dict[str, Callable[[Bench], Call]] = {
-    f"one relu in place of {_ELEMENTS} numbers": _relu,
-    f"one sum of two of {_ELEMENTS} numbers": _sum,
+    f"one relu in place of {_ELEMENTS} numbers": _RELU,
+    f"one sum of two of {_ELEMENTS} numbers": _SUM,
 }
 _ON_HOST: dict[str, Callable[[Bench], Call]] = {
-    "one relu in place": _relu,
-    "one sum of two into a given tensor": _sum,
-    "one sum of two into a new tensor": _new_sum,
-    "one matrix product into a new tensor": _product,
-    "one fill": _fill,
-    "one view, no kernel": _view,
-    "reading one number back": _read_back,
+    "one relu in place": _RELU,
+    "one sum of two into a given tensor": _SUM,
+    "one sum of two into a new tensor": _on(lambda x, y: lambda _: x + y, _VECTOR, _VECTOR),
+    "one matrix product into a new tensor": _on(lambda x, y: lambda _: x @ y, _SQUARE, _SQUARE),
+    "one fill": _on(lambda x: lambda _: x.zero_(), _VECTOR),
+    "one view, no kernel": _on(lambda x: lambda _: x.view(_ELEMENTS), (8, 8)),
+    "reading one number back": _on(lambda x: lambda _: x.item(), ()),
 }
 
 
@@ -136,14 +106,10 @@ def _wait(_: Bench) -> Call:
     return lambda _: stream.wait_event(event)
 
 
-def _synchronise(_: Bench) -> Call:
-    return lambda _: torch.cuda.synchronize()
-
-
 _ON_QUEUE: dict[str, Callable[[Bench], Call]] = {
     "recording an event": _record,
     "having a stream wait for an event": _wait,
-    "synchronising with an idle device": _synchronise,
+    "synchronising with an idle device": lambda _: lambda _: torch.cuda.synchronize(),
 }
 
 # The layers that networks consist of: a maker, and the shape of its input and output.
@@ -225,12 +191,12 @@ def _optimiser(name: str, bench: Bench) -> TimedWork:
 
 
 def _replay(count: int, mode: Mode | None, bench: Bench) -> TimedWork:
-    """Return the replay of a graph of *count* kernels; times the host where *mode* is None."""
-    captured = _relu(bench)
+    """Return the replay of a graph of *count* kernels, as :func:`_work`."""
+    captured = _RELU(bench)
     graph = capture(captured, count)
 
     def call(_: int, kept: Call = captured) -> None:
         del kept  # keeps alive the tensors that the graph writes
         graph.replay()
 
-    return TimedWork(call, watch=_host(bench)) if mode is None else TimedWork(call, mode)
+    return _work(lambda _: call, mode, bench)

@@ -87,28 +87,18 @@ def _elements(parts: int, size: int) -> int:
     return max(_STEP, size // _FLOAT_BYTES // parts // _STEP * _STEP)
 
 
-def _read(size: int, bench: Bench) -> Call:
-    (x,) = _buffers(1, size, bench)
-    out = torch.zeros((), device=bench.device)
+def _read(x: Any) -> Call:
+    out = torch.zeros((), device=x.device)
     return lambda _: torch.sum(x, 0, out=out)
 
 
-def _write(size: int, bench: Bench) -> Call:
-    (x,) = _buffers(1, size, bench)
-    return lambda _: x.fill_(2.0)
-
-
-def _copy(size: int, bench: Bench) -> Call:
-    x, y = _buffers(2, size, bench)
-    return lambda _: y.copy_(x)
-
-
-def _triad(size: int, bench: Bench) -> Call:
-    a, b, c = _buffers(3, size, bench)
-    return lambda _: torch.add(a, b, alpha=2.0, out=c)
-
-
-_STREAMS: dict[str, Callable[[int, Bench], Call]] = {"read": _read, "copy": _copy, "triad": _triad, "write": _write}
+# Kernels, with the number of buffers that they divide the working set among.
+_STREAMS: dict[str, tuple[int, Callable[..., Call]]] = {
+    "read": (1, _read),
+    "copy": (2, lambda x, y: lambda _: y.copy_(x)),
+    "triad": (3, lambda a, b, c: lambda _: torch.add(a, b, alpha=2.0, out=c)),
+    "write": (1, lambda x: lambda _: x.fill_(2.0)),
+}
 
 
 def _stream_case(kernel: str, size: int, threads: int | str) -> Case:
@@ -118,9 +108,9 @@ def _stream_case(kernel: str, size: int, threads: int | str) -> Case:
 
 
 def _stream(kernel: str, size: int, threads: int | str, bench: Bench) -> TimedWork:
-    parts = {"copy": 2, "triad": 3}.get(kernel, 1)
+    parts, stream = _STREAMS[kernel]
     moved = parts * _elements(parts, size) * _FLOAT_BYTES
-    call = _STREAMS[kernel](size, bench)
+    call = stream(*_buffers(parts, size, bench))
     return TimedWork(call, "graph", partial(_rate, moved), watch=_watch(threads))
 
 

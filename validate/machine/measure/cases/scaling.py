@@ -16,12 +16,10 @@ import torch
 
 from validate.machine.measure.bench import Bench
 from validate.machine.measure.built.builtin import names
-from validate.machine.measure.case import Case, Unavailable
-from validate.machine.measure.cases.step_ranks import parallel_cases
+from validate.machine.measure.case import SCALING, Case, Unavailable
 from validate.machine.measure.cases.step_shapes import MeasuredStep, Policy
-from validate.machine.measure.cases.steps import on_one_device
-from validate.machine.measure.groups import SCALING
-from validate.machine.measure.launched import launch
+from validate.machine.measure.cases.steps import on_one_device, parallel_cases
+from validate.machine.measure.launched import launch, nodes_of
 
 _MOST_CPU_RANKS = 64
 
@@ -74,6 +72,7 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
         if count == 1:
             yield from on_one_device([shape], machine, threads)
         else:
-            nodes = 1 if here is None else here.nodes_of(count)
-            spread = [replace(shape, n_gpus=count, n_nodes=nodes, shards=count * (way == "fsdp")) for way in ways]
+            spread = [
+                replace(shape, n_gpus=count, n_nodes=nodes_of(count), shards=count * (way == "fsdp")) for way in ways
+            ]
             yield from parallel_cases(spread, machine, threads)

@@ -6,11 +6,13 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import torch
 
 from validate.machine.measure.statistics import FEWEST, Interval, median_interval
+from validate.machine.measure.timing import Effort
 
 _WARMUP = 3  # fewest warm-up steps
 _PAUSE_S = 1e-3
@@ -30,33 +32,8 @@ class TimedRun:
     end: Callable[[], object] = lambda: None
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long to measure: until half the interval is this fraction of the median, or this time has passed."""
-
-    interval: float = 0.01
-    longest_s: float = 1.2
-    warmup_s: float = 0.1
-    most_samples: int = 150
-
-
-class Clock(Protocol):
-    """Marks moments in the work of a device."""
-
-    transient: int
-    """Number of steps until the host is ahead."""
-
-    def mark(self) -> Any:
-        """Return a mark of the moment when all work issued so far is done."""
-
-    def between_s(self, earlier: Any, later: Any) -> float:
-        """Return the seconds between two marks that have passed."""
-
-    def settle(self) -> None:
-        """Wait until all issued work is done."""
-
-    def watch(self, until: Any) -> None:
-        """Read sensors until a mark has passed."""
+Patience = partial(Effort, longest_s=1.2, warmup_s=0.1, most_samples=150)
+"""How long to measure a step, by default."""
 
 
 class CpuClock:
@@ -109,13 +86,17 @@ class CudaClock:
             self._look()
 
 
-def steady_interval(clock: Clock, step: TimedRun, patience: Patience) -> Interval:
+Clock = CpuClock | CudaClock
+"""Marks moments in the work of a device; ``transient`` is the number of steps until the host is ahead."""
+
+
+def steady_interval(clock: Clock, step: TimedRun, patience: Effort) -> Interval:
     """Return the median time of one step on one device, in seconds, with its interval."""
     return median_interval(agreed_samples(clock, step, patience))
 
 
 def agreed_samples(
-    clock: Clock, step: TimedRun, patience: Patience, greatest: Callable[[float], float] | None = None
+    clock: Clock, step: TimedRun, patience: Effort, greatest: Callable[[float], float] | None = None
 ) -> list[float]:
     """Return the seconds of each timed step on this rank; all ranks of a group call this together.
 
@@ -138,7 +119,7 @@ def agreed_samples(
         if (count >= _WARMUP and spent_s >= patience.warmup_s) or (count > 1 and one_s > patience.longest_s):
             break
     fewest = FEWEST if one_s * FEWEST <= 4 * patience.longest_s else 3  # for very long steps three must do
-    n = max(fewest, _count(one_s, patience))
+    n = max(fewest, min(40, math.ceil(patience.longest_s / 2 / max(one_s, 1e-6))))
     samples: list[float] = []
     spent_s = 0.0
     step.begin()
@@ -151,10 +132,6 @@ def agreed_samples(
             break
     step.end()
     return samples
-
-
-def _count(one_s: float, patience: Patience) -> int:
-    return min(40, math.ceil(patience.longest_s / 2 / max(one_s, 1e-6)))
 
 
 def _burst(clock: Clock, step: TimedRun, count: int, *, watched: bool = False) -> list[float]:

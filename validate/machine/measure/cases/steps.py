@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
+from statistics import fmean
 from typing import Any
 
 import torch
 
 from validate.machine.measure.bench import Bench
 from validate.machine.measure.case import Case, TimedWork, Unavailable
-from validate.machine.measure.cases.steady import Clock, CpuClock, CudaClock, Patience, TimedRun, steady_interval
-from validate.machine.measure.cases.step_ranks import parallel_cases
+from validate.machine.measure.cases.across import across
+from validate.machine.measure.cases.steady import (
+    Clock,
+    CpuClock,
+    CudaClock,
+    Patience,
+    TimedRun,
+    agreed_samples,
+    steady_interval,
+)
 from validate.machine.measure.cases.step_shapes import CPU_STEPS, MeasuredStep, Policy, gpu_steps, parallel_steps
 from validate.machine.measure.cases.stepping import make_step, step_figures
 from validate.machine.measure.faults import failure_words
-from validate.machine.measure.statistics import Interval
+from validate.machine.measure.launched import KeptRanks
+from validate.machine.measure.statistics import Interval, median_interval
+from validate.machine.measure.together import greatest
 
 _FIRST = 10  # steps on one GPU before those on all GPUs
 _LENGTH = 160
@@ -53,8 +64,19 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
 def on_one_device(shapes: Iterable[MeasuredStep], machine: str, threads: int) -> Iterator[Case]:
     """Yield *shapes*, each on one device."""
     for shape in shapes:
-        columns = {"row_id": shape.row_id(machine, threads), **shape.cells(threads)}
-        yield Case("asked" if shape.network else "steps", "training.csv", columns, partial(_build, shape))
+        yield _case(shape, machine, threads, partial(_build, shape))
+
+
+def parallel_cases(shapes: Sequence[MeasuredStep], machine: str, threads: int = 0) -> Iterator[Case]:
+    """Yield *shapes*, all for the same number of ranks, which run until the last case is done."""
+    with KeptRanks(cuda=not threads) as ranks:
+        for shape in shapes:
+            yield _case(shape, machine, threads, partial(_build_over_ranks, shape, ranks))
+
+
+def _case(shape: MeasuredStep, machine: str, threads: int, build: Callable[[Bench], TimedWork]) -> Case:
+    columns = {"row_id": shape.row_id(machine, threads), **shape.cells(threads)}
+    return Case("asked" if shape.network else "steps", "training.csv", columns, build)
 
 
 def _build(shape: MeasuredStep, bench: Bench) -> TimedWork:
@@ -82,3 +104,50 @@ def _time(bench: Bench, step: TimedRun) -> Interval:
 def _figures(shape: MeasuredStep, bench: Bench, interval: Interval) -> Mapping[str, Any]:
     peak = torch.cuda.max_memory_allocated(bench.device) if bench.is_cuda else None
     return step_figures(shape, interval, peak)
+
+
+def _build_over_ranks(shape: MeasuredStep, ranks: KeptRanks, bench: Bench) -> TimedWork:
+    peaks: list[int | None] = []
+
+    def measure() -> Interval:
+        found = ranks.run(shape.n_gpus, rank_step, shape, ranks.cuda, look=bench.sensors.look)
+        peaks.extend(peak for _, peak in found)
+        return of_all([samples for samples, _ in found])
+
+    def figures(interval: Interval) -> Mapping[str, Any]:
+        return step_figures(shape, interval, max((peak for peak in peaks if peak is not None), default=None))
+
+    return TimedWork(lambda _: None, figures=figures, own=measure)
+
+
+def of_all(samples: Sequence[Sequence[float]]) -> Interval:
+    """Return the median step time, each step being averaged over the ranks.
+
+    All ranks wait for each other in every step, so a step that one rank ends late is followed by one that it sees as
+    short.  The maximum over ranks would count every such delay and never what makes up for it.
+    """
+    return median_interval([fmean(step) for step in zip(*samples, strict=True)])
+
+
+def rank_step(rank: int, count: int, shape: MeasuredStep, cuda: bool) -> tuple[list[float], int | None]:
+    """Return the step times on this rank, in seconds, and its peak of allocated memory in bytes (None on CPUs)."""
+    del rank, count
+    device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
+    _give_back(cuda)
+
+    clock = CudaClock(lambda: None) if cuda else CpuClock()
+    step: TimedRun | None = None
+    try:
+        step = make_step(shape, device, partial(across, shape=shape, device=device))
+        samples = agreed_samples(clock, step, Patience(), partial(greatest, device=device))
+        return samples, torch.cuda.max_memory_allocated(device) if cuda else None
+    finally:
+        step = None
+        _give_back(cuda)
+
+
+def _give_back(cuda: bool) -> None:
+    """Free the memory of an unused network: modules contain reference cycles, which need the garbage collector."""
+    gc.collect()
+    if cuda:
+        torch.cuda.empty_cache()

@@ -19,10 +19,9 @@ import torch
 import torch.distributed as dist
 
 from validate.machine.measure.bench import Bench
-from validate.machine.measure.case import Case, Columns, TimedWork, Unavailable
+from validate.machine.measure.case import EXCHANGES, Case, Columns, TimedWork, Unavailable
 from validate.machine.measure.cases.collectives import Groups, figures_of
 from validate.machine.measure.exchange import BufferExchange, processes_of, read_exchange, staging_count, stand_parts
-from validate.machine.measure.groups import EXCHANGES
 from validate.machine.measure.launched import launch
 from validate.machine.measure.over_devices import OverDevices
 from validate.machine.measure.over_ranks import OverRanks
@@ -52,8 +51,7 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
 
 
 def _cases(bench: Bench, asked: list[Mapping[str, Any]]) -> Iterator[Case]:
-    groups = Groups(bench)
-    try:
+    with Groups(bench) as groups:
         for each in asked:
             exchange = read_exchange(each) if "rounds" in each else None
             name, count, size = str(each["strategy"]), int(each["n_ranks"]), int(each["bytes"])
@@ -75,8 +73,6 @@ def _cases(bench: Bench, asked: list[Mapping[str, Any]]) -> Iterator[Case]:
             build = partial(_build, groups, name, exchange, str(columns["collective"]), size, count)
             needs = 2 * size if exchange is None else _needs_bytes(exchange, is_cuda=bench.is_cuda)
             yield Case("strategies", "collectives.csv", columns, build, needs_bytes=needs)
-    finally:
-        groups.close()
 
 
 def _needs_bytes(exchange: BufferExchange, *, is_cuda: bool) -> int:
@@ -101,7 +97,11 @@ def _build(
     if bench.is_cuda:
         _check_placed(exchange)
     figures = partial(figures_of, collective, size, count)
-    return TimedWork(lambda _: None, own=partial(_over_ranks, groups, exchange), figures=figures)
+    return TimedWork(
+        lambda _: None,
+        own=partial(groups.slowest, len(processes_of(exchange)), _time_on_rank, exchange),
+        figures=figures,
+    )
 
 
 def _over_devices(exchange: BufferExchange, collective: str, size: int, bench: Bench) -> TimedWork:
@@ -156,11 +156,6 @@ def _check(over: OverDevices | OverRanks, exchange: BufferExchange) -> None:
     over.run()
     if not over.is_right():
         raise Unavailable(f"{exchange.strategy} leaves a wrong result")
-
-
-def _over_ranks(groups: Groups, exchange: BufferExchange) -> Interval:
-    found: Interval = groups.run(len(processes_of(exchange)), _time_on_rank, exchange)[0]  # all return the slowest's
-    return found
 
 
 def _time_on_rank(rank: int, count: int, exchange: BufferExchange) -> Interval:
