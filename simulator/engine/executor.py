@@ -12,9 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 
+from simulator.engine.flows import Amount
 from simulator.engine.kernel import Queue, SimulationClock
 from simulator.engine.resources import (
-    LostRates,
+    Capacities,
     all_parts,
     is_alike,
     needs_of,
@@ -22,7 +23,7 @@ from simulator.engine.resources import (
     stands_for_all,
     undisturbed,
 )
-from simulator.engine.rounds import Amount, Rounds, RunningActivity
+from simulator.engine.rounds import Rounds, RunningActivity
 from simulator.engine.timeline import LinkBytes, Span, Timeline
 from simulator.errors import SimulationError
 from simulator.network.machine import Machine
@@ -47,32 +48,25 @@ def execute(machine: Machine, plan: Plan, *, fold: bool = True) -> Timeline:
     return _Executor(machine, plan, fold=fold).run()
 
 
-def alone(machine: Machine, fragment: Fragment, *, fold: bool = True) -> Timeline:
-    """Return the timeline of *fragment* when it has *machine* to itself; cached."""
-    return _alone(machine, fragment, fold)
+Slowed = tuple[tuple[str, float], ...]  # names of resources, with factors on their capacities
+
+
+def alone(machine: Machine, fragment: Fragment, *, fold: bool = True, slowed: Slowed = ()) -> Timeline:
+    """Return the timeline of *fragment* when it has *machine*, with resources *slowed*, to itself; cached."""
+    return _alone(machine, fragment, fold, slowed)
 
 
 @lru_cache(maxsize=4096)
-def _alone(machine: Machine, fragment: Fragment, fold: bool) -> Timeline:
-    return execute(machine, fragment.plan, fold=fold)
+def _alone(machine: Machine, fragment: Fragment, fold: bool, slowed: Slowed) -> Timeline:
+    plan = fragment.plan
+    if slowed:
+        plan = replace(plan, perturbations=tuple(Perturbation(0.0, name, factor) for name, factor in slowed))
+    return execute(machine, plan, fold=fold)
 
 
 Loads = tuple[tuple[Resource, float], ...]
 
 _FEW_STREAMS = 4  # with more streams, searching for undisturbed activities does not pay
-
-
-class _Capacities(dict[Resource, float]):
-    """Capacities by number or name, looked up on demand; a resource with only a name has capacity 1."""
-
-    def __init__(self, by_number: Sequence[float]) -> None:
-        super().__init__()
-        self._by_number = by_number
-
-    def __missing__(self, resource: Resource) -> float:
-        found = self._by_number[resource] if isinstance(resource, int) else 1.0
-        self[resource] = found
-        return found
 
 
 class _Executor:
@@ -81,7 +75,7 @@ class _Executor:
         self.plan = plan
         self.fold = fold
         self.kernel = SimulationClock()
-        self.capacity = _Capacities(machine.capacity_Bps)
+        self.capacity = Capacities(machine)
         perturbed = bool(plan.perturbations)
         self.rounds = Rounds(self.kernel, self.capacity, self._end, fold=fold, may_stall=perturbed)
         self.queues: dict[str, Queue] = {name: self.kernel.queue(slots) for name, slots in plan.queues.items()}
@@ -93,7 +87,6 @@ class _Executor:
         self.met, self.undisturbed = _met(machine, plan, self.needs, fold)
         self.roomy = roomy(machine, plan) if fold else set()
         self.pace: dict[str, float] = {p.target: 1.0 for p in plan.perturbations if p.target}
-        self.lost = LostRates(machine)
         self.fragments: dict[Fragment, tuple[float, Loads]] = {}
         self.works: dict[Loads, Loads] = {}  # the loads of works, by their shares
         self.cancelled: set[int] = set()
@@ -112,8 +105,11 @@ class _Executor:
                     self.not_before_s[task.id] = before.end_s
             if not self.waiting[task.id]:
                 self.spans[task.id] = self._passing(task)
+        changes: defaultdict[float, list[Perturbation]] = defaultdict(list)
         for perturbation in self.plan.perturbations:
-            self.kernel.call_at(perturbation.at_s, lambda p=perturbation: self._perturb(p))  # type: ignore[misc]
+            changes[perturbation.at_s].append(perturbation)
+        for at_s, together in changes.items():
+            self.kernel.call_at(at_s, partial(self._perturb, together))
         for task in tasks:
             if self.waiting[task.id] == 0 and self.spans[task.id] is None:
                 self._begin(task)
@@ -173,18 +169,15 @@ class _Executor:
 
     def _amounts(self, task: Activity, part: Part) -> Iterable[Amount]:
         if isinstance(part, Flow):
-            latency_s = part.route.latency_s + part.latency_s
+            latency_s, cap_Bps = part.route.latency_s + part.latency_s, self.capacity.cap_Bps(part)
             if self.fold:
                 # Where it represents others, all machines have one role, or all resources are roomy.
                 used = part.route.loads if part.at is None else _on_first(part).items()
                 shared = tuple([(r, w * part.count) for r, w in used if r not in self.roomy])
-                return (Amount(part.wire_bytes, shared, self.lost.cap_Bps(part), latency_s),)
-            return (Amount(part.wire_bytes, part.route.loads, self.lost.cap_Bps(part), latency_s),) * part.count
-        pace = self.pace.get(task.place, 1.0)
+                return (Amount(part.wire_bytes, shared, cap_Bps, latency_s),)
+            return (Amount(part.wire_bytes, part.route.loads, cap_Bps, latency_s),) * part.count
         duration_s, loads = self._held(task, part)
-        if isinstance(part, Fragment):
-            pace = min(pace, self.lost.pace(part, duration_s))
-        return (Amount(duration_s, loads, pace, in_seconds=True),)
+        return (Amount(duration_s, loads, self.pace.get(task.place, 1.0), in_seconds=True),)
 
     def _held(self, task: Activity, part: Work | Fragment) -> tuple[float, Loads]:
         """Return (seconds of *part* of *task* alone, its loads on what others use meanwhile)."""
@@ -201,16 +194,19 @@ class _Executor:
 
     def _taken(self, shares: Iterable[tuple[Resource, float]]) -> Loads:
         """Return *shares* of resources as absolute loads, for the resources that others may use too."""
-        return tuple([(r, share * self._whole(r)) for r, share in shares if share > 0.0 and r in self.met])
+        return tuple([(r, share * self.capacity.whole(r)) for r, share in shares if share > 0.0 and r in self.met])
 
     def _alone(self, fragment: Fragment) -> tuple[float, Loads]:
-        """Return (seconds that *fragment* takes alone, its average load on each resource)."""
+        """Return (seconds that *fragment* takes alone at present, its average load on each resource)."""
         if fragment not in self.fragments:
             self.fragments[fragment] = self._averaged(fragment)
         return self.fragments[fragment]
 
     def _averaged(self, fragment: Fragment) -> tuple[float, Loads]:
-        timeline = alone(self.machine, fragment, fold=self.fold)
+        changed = self.capacity.factors()
+        used = _loaded(self.machine, fragment, self.fold) if changed else ()
+        slowed = tuple([(self.machine.resource_names[r], factor) for r, factor in changed.items() if r in used])
+        timeline = alone(self.machine, fragment, fold=self.fold, slowed=slowed)
         shares = dict(fragment.loads)
         if timeline.end_s > 0:
             for resource in sorted(number for number in self.met if isinstance(number, int)):
@@ -220,11 +216,8 @@ class _Executor:
                     shares[resource] = shares.get(resource, 0.0) + share
             for name, used_s in fragment.used_s:
                 shares[name] = shares.get(name, 0.0) + used_s / timeline.end_s
-        return timeline.end_s, self._taken((resource, min(1.0, share)) for resource, share in shares.items())
-
-    def _whole(self, resource: Resource) -> float:
-        """Return the unperturbed capacity of *resource*."""
-        return self.machine.capacity_Bps[resource] if isinstance(resource, int) else 1.0
+        most = self.capacity.factor
+        return timeline.end_s, self._taken((resource, min(most(resource), share)) for resource, share in shares.items())
 
     def _end(self, task: Activity, span: Span) -> None:
         """Record that *task* has ended, and begin its followers; those that nothing can slow end at a known time."""
@@ -247,22 +240,19 @@ class _Executor:
 
     # -- perturbations -------------------------------------------------------------
 
-    def _perturb(self, what: Perturbation) -> None:
-        if what.cancels is not None and self.spans[what.cancels] is None:
-            self.cancelled.add(what.cancels)
-            if what.cancels in self.running:
-                self.rounds.cancel(self.running[what.cancels])
-        if not what.target:
-            return
-        for index in [i for i, name in enumerate(self.machine.resource_names) if name == what.target]:
-            self.capacity[index] = self._whole(index) * what.factor
-            self.lost.change(index, self._whole(index) - self.capacity[index])
-            self.rounds.change(index)
-        self.capacity[what.target] = what.factor
-        self.rounds.change(what.target)
-        self.pace[what.target] = what.factor
+    def _perturb(self, together: Sequence[Perturbation]) -> None:
+        for what in together:
+            if what.cancels is not None and self.spans[what.cancels] is None:
+                self.cancelled.add(what.cancels)
+                if what.cancels in self.running:
+                    self.rounds.cancel(self.running[what.cancels])
+            if what.target:
+                self.pace[what.target] = what.factor
+                for resource in self.capacity.change(what.target, what.factor):
+                    self.rounds.change(resource)
+        self.fragments.clear()
         for run in list(self.running.values()):
-            self.rounds.pace(run, [each.cap for part in run.task.parts for each in self._amounts(run.task, part)])
+            self.rounds.retune(run, [amount for part in run.task.parts for amount in self._amounts(run.task, part)])
 
 
 def _on_first(flow: Flow) -> dict[int, float]:

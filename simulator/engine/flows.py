@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
+from typing import NamedTuple
 
 from simulator.engine.kernel import SimulationClock
 from simulator.errors import SimulationError
@@ -21,45 +22,33 @@ _MOST_KNOWN = 1024  # sets of flows whose rates are kept
 _SAME_INSTANT = 1e-12  # relative difference of end times that is due to rounding
 
 
+class Amount(NamedTuple):
+    """A part of an activity's round: bytes on the wire or seconds of work (``in_seconds``), and loads per unit of rate.
+
+    ``cap`` is its largest rate, in B/s or relative to running alone.
+    """
+
+    amount: float
+    loads: tuple[tuple[Resource, float], ...]
+    cap: float
+    latency_s: float = 0.0
+    in_seconds: bool = False
+
+
 class ActiveFlow:
-    """A running part of an activity: bytes to move, or seconds of work to pass (``in_seconds``).
+    """A running part of an activity.
 
     ``history`` lists (time since the batch began, rate from then on), from which the state at any moment of the batch
     can be reconstructed.
     """
 
-    __slots__ = (
-        "batch",
-        "cap_Bps",
-        "end_s",
-        "history",
-        "in_seconds",
-        "latency_s",
-        "loads",
-        "position",
-        "rate",
-        "remaining",
-        "since_s",
-        "version",
-    )
+    __slots__ = ("batch", "end_s", "history", "part", "position", "rate", "remaining", "since_s", "version")
 
-    def __init__(
-        self,
-        batch: Batch,
-        position: int,
-        amount: float,
-        loads: tuple[tuple[Resource, float], ...],
-        cap_Bps: float,
-        latency_s: float,
-        in_seconds: bool,
-    ) -> None:
+    def __init__(self, batch: Batch, position: int, part: Amount) -> None:
         self.batch = batch
         self.position = position
-        self.in_seconds = in_seconds
-        self.remaining = amount
-        self.loads = loads
-        self.cap_Bps = cap_Bps
-        self.latency_s = latency_s
+        self.part = part
+        self.remaining = part.amount
         self.rate = 0.0
         self.since_s = 0.0
         self.end_s = -1.0
@@ -112,12 +101,15 @@ class FlowNetwork:
             if flow.remaining <= 0:
                 finished.append(flow)
                 continue
-            for resource, _ in flow.loads:
-                self._users.setdefault(resource, {})[flow] = None
-            self._touched[flow] = None
+            self._use(flow)
         for flow in finished:
             self._finish(flow, now)
         self._request()
+
+    def _use(self, flow: ActiveFlow) -> None:
+        for resource, _ in flow.part.loads:
+            self._users.setdefault(resource, {})[flow] = None
+        self._touched[flow] = None
 
     def in_use(self, resources: Iterable[Resource]) -> bool:
         """Return whether any active flow loads any of *resources*."""
@@ -130,14 +122,17 @@ class FlowNetwork:
         self._freed[resource] = None
         self._request()
 
-    def pace(self, caps: Iterable[tuple[ActiveFlow, float]]) -> None:
-        """Limit the rates of flows to *caps* from now on."""
+    def retune(self, changes: Iterable[tuple[ActiveFlow, Amount]]) -> None:
+        """Continue with other amounts, loads and caps; of each amount, the same share is left as before."""
         self._end_due()
-        for flow, cap in caps:
-            if flow.cap_Bps != cap:
-                flow.cap_Bps = cap
-                if flow.end_s < 0:
-                    self._touched[flow] = None
+        now = self._kernel.now_s
+        for flow, part in changes:
+            if flow.end_s >= 0 or flow.part == part:
+                continue
+            self._remove(flow)
+            flow.remaining = (flow.remaining - flow.rate * (now - flow.since_s)) * (part.amount / flow.part.amount)
+            flow.part, flow.rate, flow.since_s = part, 0.0, now
+            self._use(flow)
         self._request()
 
     def cancel(self, batch: Batch) -> None:
@@ -155,7 +150,7 @@ class FlowNetwork:
     def _remove(self, flow: ActiveFlow) -> None:
         flow.version += 1
         self._touched.pop(flow, None)
-        for resource, _ in flow.loads:
+        for resource, _ in flow.part.loads:
             users = self._users[resource]
             users.pop(flow, None)
             if users:
@@ -164,7 +159,7 @@ class FlowNetwork:
     def _finish(self, flow: ActiveFlow, now: float) -> None:
         batch = flow.batch
         flow.end_s = now
-        batch.arrival_s = max(batch.arrival_s, now + flow.latency_s)
+        batch.arrival_s = max(batch.arrival_s, now + flow.part.latency_s)
         batch.pending -= 1
         if batch.pending == 0:
             if batch.arrival_s > now:
@@ -195,7 +190,7 @@ class FlowNetwork:
         resources: set[Resource] = set()
         stack = [start]
         while stack:
-            for resource, _ in stack.pop().loads:
+            for resource, _ in stack.pop().part.loads:
                 if resource not in resources:
                     resources.add(resource)
                     for user in self._users[resource]:
@@ -231,9 +226,7 @@ class FlowNetwork:
         if len(part) == 1:
             return self._found(part)
         first: dict[Batch, int] = {}
-        key = tuple(
-            [(flow.loads, flow.cap_Bps, flow.in_seconds, first.setdefault(flow.batch, len(first))) for flow in part]
-        )
+        key = tuple([(*flow.part[1:3], flow.part[4], first.setdefault(flow.batch, len(first))) for flow in part])
         if key not in self._known:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
@@ -241,11 +234,11 @@ class FlowNetwork:
         return self._known[key]
 
     def _found(self, part: list[ActiveFlow]) -> list[float]:
-        caps = [flow.cap_Bps for flow in part]
-        if len({flow.in_seconds for flow in part}) == 1:
-            return fair_rates([flow.loads for flow in part], caps, self._capacity)
+        caps = [flow.part.cap for flow in part]
+        if len({flow.part.in_seconds for flow in part}) == 1:
+            return fair_rates([flow.part.loads for flow in part], caps, self._capacity)
         alone = self._alone(part)
-        loads = [[(r, w * rate) for r, w in flow.loads if rate] for flow, rate in zip(part, alone, strict=True)]
+        loads = [[(r, w * rate) for r, w in flow.part.loads if rate] for flow, rate in zip(part, alone, strict=True)]
         shares = fair_rates(loads, [1.0] * len(part), self._capacity)
         return [share * rate for share, rate in zip(shares, alone, strict=True)]
 
@@ -256,10 +249,10 @@ class FlowNetwork:
         """
         together: dict[tuple[Batch, int], list[ActiveFlow]] = {}
         for number, flow in enumerate(part):
-            together.setdefault((flow.batch, number if flow.in_seconds else -1), []).append(flow)
+            together.setdefault((flow.batch, number if flow.part.in_seconds else -1), []).append(flow)
         rates: dict[ActiveFlow, float] = {}
         for flows in together.values():
-            found = fair_rates([flow.loads for flow in flows], [flow.cap_Bps for flow in flows], self._capacity)
+            found = fair_rates([flow.part.loads for flow in flows], [flow.part.cap for flow in flows], self._capacity)
             rates.update(zip(flows, found, strict=True))
         return [rates[flow] for flow in part]
 

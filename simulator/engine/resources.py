@@ -1,4 +1,4 @@
-"""Resources under load: those never saturated, activities that meet nobody, and :class:`LostRates` when perturbed.
+"""Resources under load: those never saturated, activities that meet nobody, and :class:`Capacities` at present.
 
 Where none is saturated, no flow slows another, and one flow can represent many equal ones.  Limits that are shares of a
 link's rate follow it (:class:`simulator.plan.flow.FlowLimits`).
@@ -122,51 +122,42 @@ def _between(needs: Sequence[Sequence[int]], places: Mapping[int, int]) -> tuple
     return ended, first
 
 
-class LostRates:
-    """The rates that the resources of *machine* lack now; more than the machine's own where negative."""
+class Capacities(dict[Resource, float]):
+    """What the resources of *machine* give at present, by number or name; looked up on demand."""
 
     def __init__(self, machine: Machine) -> None:
+        super().__init__()
         self._machine = machine
-        self._now_Bps: dict[int, float] = {}
-        self._everywhere_Bps: dict[int, float] = {}  # of what corresponds to these on equal hosts
-        self._paces: dict[Fragment, float] = {}
+        self._lost_Bps: dict[int, float] = {}
 
-    def change(self, resource: int, lost_Bps: float) -> None:
-        """Let *resource* lack *lost_Bps* from now on."""
-        self._now_Bps[resource] = lost_Bps
-        copies = self._machine.resource_copies
-        self._everywhere_Bps = {}
-        for number, lost in sorted(self._now_Bps.items(), key=lambda each: each[1]):  # the most counts
-            first = number - (copies.host(number) - copies.hosts(number)[0]) * copies.stride(number)
-            for place in range(len(copies.hosts(number))):
-                self._everywhere_Bps[first + place * copies.stride(number)] = lost
-        self._paces.clear()
+    def __missing__(self, resource: Resource) -> float:
+        self[resource] = whole = self.whole(resource)
+        return whole
+
+    def whole(self, resource: Resource) -> float:
+        """Return the unperturbed capacity of *resource*; 1 if it has only a name."""
+        return self._machine.capacity_Bps[resource] if isinstance(resource, int) else 1.0
+
+    def change(self, target: str, factor: float) -> tuple[Resource, ...]:
+        """Let the resources named *target* continue at *factor* of their unperturbed capacity; return them."""
+        numbers = [number for number, name in enumerate(self._machine.resource_names) if name == target]
+        changed: tuple[Resource, ...] = (*numbers, target)
+        self.update((resource, self.whole(resource) * factor) for resource in changed)
+        self._lost_Bps.update((number, self.whole(number) - self[number]) for number in numbers)
+        return changed
 
     def cap_Bps(self, flow: Flow) -> float:  # noqa: N802  units keep their case
-        """Return the largest rate of *flow* now, in B/s."""
-        if not self._now_Bps or flow.limits is None:
+        """Return the largest rate of *flow* at present, in B/s."""
+        if not self._lost_Bps or flow.limits is None:
             return flow.cap_Bps
-        return flow.limits.cap_Bps(self._now_Bps if flow.at is None else self._everywhere_Bps)
+        return flow.limits.cap_Bps(self._lost_Bps)
 
-    def pace(self, fragment: Fragment, alone_s: float) -> float:
-        """Return the largest pace of *fragment* now, relative to that on the machine unperturbed, *alone_s* seconds.
-
-        Its transfers take longer where their limits follow the links; the rest takes as long.
-        """
-        if not self._now_Bps or alone_s <= 0.0:
+    def factor(self, resource: Resource) -> float:
+        """Return the factor on a numbered *resource*, else 1; also 1 if it gives nothing, which stops its users."""
+        if resource not in self._lost_Bps or not isinstance(resource, int):
             return 1.0
-        if fragment not in self._paces:
-            later_s = self._limited_s(fragment, now=True) - self._limited_s(fragment, now=False)
-            self._paces[fragment] = alone_s / (alone_s + later_s)
-        return self._paces[fragment]
+        return self[resource] / self.whole(resource) or 1.0
 
-    def _limited_s(self, fragment: Fragment, *, now: bool) -> float:
-        """Return the seconds that the limited flows of *fragment* take; streams run at once."""
-        streams: dict[str, float] = {}
-        for task in fragment.plan.tasks:
-            for_s = 0.0
-            for flow in task.parts:
-                if isinstance(flow, Flow) and flow.limits is not None and flow.wire_bytes:
-                    for_s = max(for_s, flow.limits.wire_bytes / (self.cap_Bps(flow) if now else flow.cap_Bps))
-            streams[task.stream] = streams.get(task.stream, 0.0) + for_s
-        return max(streams.values(), default=0.0)
+    def factors(self) -> dict[int, float]:
+        """Return the factors other than 1, by number."""
+        return {number: factor for number in sorted(self._lost_Bps) if (factor := self.factor(number)) != 1.0}

@@ -10,24 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
-from simulator.engine.flows import ActiveFlow, Batch, FlowNetwork
+from simulator.engine.flows import ActiveFlow, Amount, Batch, FlowNetwork
 from simulator.engine.kernel import SimulationClock
 from simulator.engine.timeline import Span
 from simulator.plan.plan import Activity, Resource
 
 _SAME = 1e-12  # relative difference of instants that is due to rounding
-
-
-class Amount(NamedTuple):
-    """A part of a round as the engine sees it: bytes on the wire or seconds, and loads per unit of rate."""
-
-    amount: float
-    loads: tuple[tuple[Resource, float], ...]
-    cap: float
-    latency_s: float = 0.0
-    in_seconds: bool = False
 
 
 class RunningActivity:
@@ -116,17 +105,17 @@ class Rounds:
         self.changed_s[resource] = self.kernel.now_s
         self.network.change(resource)
 
-    def pace(self, run: RunningActivity, caps: Sequence[float]) -> None:
-        """Continue with the largest rates *caps* of the parts of *run*, as given to :meth:`start`."""
-        told = dict(zip(run.stands_for, caps, strict=True))
-        if all(amount.cap == told[place] for place, amount in enumerate(run.amounts)):
+    def retune(self, run: RunningActivity, amounts: Sequence[Amount]) -> None:
+        """Continue with *amounts* in place of those given to :meth:`start`; what has passed of each keeps its share."""
+        told = dict(zip(run.stands_for, amounts, strict=True))
+        if all(amount == told[place] for place, amount in enumerate(run.amounts)):
             return
         if run.group is not None:
             self._wake(run.group)
-        run.amounts = [amount._replace(cap=told[place]) for place, amount in enumerate(run.amounts)]
+        run.amounts = [told[place] for place in range(len(run.amounts))]
         if run.batch is not None:
-            run.batch.whole = False  # a round with a change of pace does not predict the next one
-            self.network.pace([(flow, told[flow.position]) for flow in run.batch.flows])
+            run.batch.whole = False  # a round that changes within does not predict the next one
+            self.network.retune((flow, told[flow.position]) for flow in run.batch.flows)
 
     def cancel(self, run: RunningActivity) -> None:
         """End *run* now."""
@@ -145,8 +134,7 @@ class Rounds:
         now = self.kernel.now_s
         batch = Batch(now, lambda: self._boundary(run))
         for position, part in enumerate(run.amounts):
-            flow = ActiveFlow(batch, position, part.amount, part.loads, part.cap, part.latency_s, part.in_seconds)
-            batch.flows.append(flow)
+            batch.flows.append(ActiveFlow(batch, position, part))
         run.batch = batch
         if not batch.flows:
             self.kernel.call_at(now, lambda: batch.done())  # noqa: PLW0108  as in flows.py
@@ -161,7 +149,7 @@ class Rounds:
         batch = run.batch
         if run.first_round_s < 0 and batch is not None:
             run.first_round_s = now - run.start_s
-            ends_s = [f.end_s + f.latency_s - run.start_s for f in batch.flows]
+            ends_s = [f.end_s + f.part.latency_s - run.start_s for f in batch.flows]
             run.first_ends_s = tuple([ends_s[i] for i in run.stands_for])
         if run.rounds_left == 0 and run.start_s < now:  # nothing to decide
             self.ended(run.task, Span(run.task.id, run.start_s, now, run.first_round_s, run.first_ends_s))
@@ -269,7 +257,7 @@ class Rounds:
     def _wake_who_shares(self, batch: Batch) -> None:
         if not self.asleep:
             return
-        groups = {id(g): g for flow in batch.flows for r, _ in flow.loads if (g := self.asleep.get(r)) is not None}
+        groups = {id(g): g for flow in batch.flows for r, _ in flow.part.loads if (g := self.asleep.get(r)) is not None}
         for group in groups.values():
             self._wake(group)
 
@@ -295,11 +283,11 @@ class Rounds:
         batch.arrival_s = now
         batch.whole = False
         for part, old in zip(run.amounts, model.flows, strict=True):
-            new = ActiveFlow(batch, old.position, part.amount, old.loads, old.cap_Bps, old.latency_s, old.in_seconds)
+            new = ActiveFlow(batch, old.position, part)
             end_s = old.end_s - model.start_s
             if end_s <= into_s + _SAME * now:
                 new.end_s = batch.start_s + end_s
-                batch.arrival_s = max(batch.arrival_s, new.end_s + new.latency_s)
+                batch.arrival_s = max(batch.arrival_s, new.end_s + part.latency_s)
                 continue
             moved = 0.0
             steps = [*old.history, (into_s, 0.0)]

@@ -103,7 +103,8 @@ class Work(NamedTuple):
 class Fragment:
     """A plan that is part of another plan: it is run alone once, then passes as one activity.
 
-    It loads each link by the average rate at which it moves bytes there.  ``loads`` are shares of other resources held
+    It loads each link by the average rate at which it moves bytes there.  Where capacities change, what is left of it
+    goes on as in a run alone with the new ones.  ``loads`` are shares of other resources held
     throughout; ``used_s`` are resources needed for a total number of seconds.  Fragments are equal only if they are the
     same object, so the run alone is cached by object.
     """

@@ -13,7 +13,7 @@ from simulator.units import format_duration
 from tests.property.anomalies import compiled_apart, in_flight_rise, tie
 from tests.property.asking import Asker, RefusedError, in_python, time_s, trace_end_s
 from tests.property.questions import Made, Question
-from tests.property.rules_of_links import edited_link, faster_link, lower_latency, more_bytes, slowed_link
+from tests.property.rules_of_links import edited_link, faster_link, lower_latency, more_bytes, passing_link, slowed_link
 from tests.property.ruling import Rule, SkipError, both, not_slower, told, trouble
 
 REL = 1e-9
@@ -317,6 +317,7 @@ RULES: dict[str, tuple[Rule, int]] = {
     "more bytes": (more_bytes, 6),
     "slowed link": (slowed_link, 5),
     "edited link": (edited_link, 5),
+    "passing link": (passing_link, 5),
     "folded": (folded, 6),
     "identity calibration": (identity_calibration, 2),
     "faster device": (faster_device, 4),

@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from typing import Any
 
 from simulator.collectives.nccl.strategy import KEPT
+from simulator.engine.timeline import Timeline
+from simulator.plan.plan import Fragment
 from tests.property.anomalies import ANOMALY, choice_of_size
 from tests.property.asking import Asker, time_s
 from tests.property.questions import Made, Question
 from tests.property.ruling import SkipError, both, not_slower, told, trouble
 
 _EDITED = 1e-6
+_SAME = 1e-9
 
 
 def _some(made: Made, rng: random.Random) -> frozenset[int]:
@@ -61,6 +65,40 @@ def slowed_link(asker: Asker, asked: Question, rng: random.Random) -> str:
         raise SkipError
     slow = trouble(asked, rng, passing=False)
     return not_slower(asker, asked.having(**slow), asked.having(**dict.fromkeys(slow)))
+
+
+def passing_link(asker: Asker, asked: Question, rng: random.Random) -> str:
+    """A link that is slow for the whole run takes as long as one that is slow for good, where the plans are the same.
+
+    One that is slow for a part of the run takes no longer than that, and no shorter than without it.
+    """
+    if asked.kind == "single" or asked.get("slow_link") or asked.get("neighbour"):
+        raise SkipError
+    timeline = both(asker, asked, asked)[0].timeline
+    crossed = sorted({number for _, *flows in _moves(timeline) for links, *_ in flows for number, _ in links})
+    if not crossed:
+        raise SkipError
+    ends = timeline.machine.links[rng.choice(crossed)].name.replace("->", "-")
+    slow = f"{ends}:{rng.choice((0.9, 0.5, 0.1))}x"
+    for_good, throughout = (asked.having(slow_link=slow + when) for when in ("", "@0s..1000s"))
+    first, second = both(asker, for_good, throughout)
+    whole_s = time_s(second)
+    if _moves(first.timeline) == _moves(second.timeline) and not math.isclose(time_s(first), whole_s, rel_tol=_SAME):
+        return f"for good and throughout:\n{told(asker, (for_good, time_s(first)), (throughout, whole_s))}"
+    begin, end = sorted(rng.random() * whole_s * 1e6 for _ in range(2))
+    for_a_while = asked.having(slow_link=f"{slow}@{begin:.4f}us..{end + 1e-3:.4f}us")
+    return not_slower(asker, throughout, for_a_while) or not_slower(asker, for_a_while, asked)
+
+
+def _moves(timeline: Timeline) -> set[tuple[Any, ...]]:
+    """Return the different transfers of *timeline*, those within exchanges too: rounds, and each flow's links."""
+    plans = [timeline.plan]
+    moves: set[tuple[Any, ...]] = set()
+    for plan in plans:
+        for task in plan.tasks:
+            plans += [part.plan for part in task.parts if isinstance(part, Fragment)]
+            moves.add((task.repeat, *((flow.route.links, flow.wire_bytes, flow.count) for flow in task.flows)))
+    return moves
 
 
 def edited_link(asker: Asker, asked: Question, rng: random.Random) -> str:
