@@ -46,10 +46,8 @@ class Checkpoints:
         mean time between failures M (Daly 2006, equation 20).
         """
         m = self.mtbf_s
-        exponent = (self.interval_s + self.write_s) / m
-        if exponent > 700.0:
-            return 0.0
-        return self.interval_s / (m * exp(self.restart_s / m) * expm1(exponent))
+        attempt = (self.interval_s + self.write_s) / m
+        return self.interval_s / m * exp(-self.restart_s / m - attempt) / -expm1(-attempt)  # no power overflows
 
     @property
     def written_share(self) -> float:

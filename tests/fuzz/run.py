@@ -1,7 +1,7 @@
 """Run commands on random inputs for a given time: ``python -m tests.fuzz.run --minutes 60``.
 
 Each input follows from a number, so ``--seed`` and ``--count`` reproduce it.  Commands run one by one in a process
-that is replaced when one hangs (10 s of CPU time) or takes more than 1 GiB.  Failing commands and their files are
+that is replaced when one hangs (20 s of CPU time) or takes more than 1 GiB.  Failing commands and their files are
 copied to ``tests/fuzz/crashes/<kind>-<seed>``; ``tests/fuzz/test_fuzz.py`` runs everything there again.
 """
 
@@ -26,7 +26,7 @@ from types import FrameType
 from tests.fuzz.inputs import KINDS, command
 
 CRASHES = Path(__file__).parent / "crashes"
-LIMIT_S = 10.0
+LIMIT_S = 20.0
 LIMIT_BYTES = 1 << 30
 
 

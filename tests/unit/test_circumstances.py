@@ -228,3 +228,12 @@ def test_a_checkpoint_is_written_by_the_first_disk() -> None:
     # Parameters and momentum of 138 M elements, on a volume of 250 MB/s.
     assert found.write_s == pytest.approx(2 * 4 * result.step.parameter_count / 250e6, rel=0.01)
     assert found.every_steps == found.best_steps
+
+
+@pytest.mark.parametrize(("write_s", "restart_s"), [(1.0, 1e9), (1e9, 1.0), (1e9, 1e9), (1e-9, 1e-9)])
+def test_no_time_to_write_or_restart_is_too_long_for_the_share_that_is_kept(write_s: float, restart_s: float) -> None:
+    found = Checkpoints(1.0, 100, write_s, restart_s, 3600.0)
+    assert 0.0 <= found.goodput <= 1.0
+    assert found.goodput + found.written_share + found.failed_share == pytest.approx(1.0)
+    if restart_s > 1.0 or write_s > 1.0:
+        assert found.goodput == 0.0
