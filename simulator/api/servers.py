@@ -82,15 +82,18 @@ def _best(shared: SharedStep, teams: list[NodeTeam], servers: tuple[int, ...]) -
     """Return a run of enough steps that they repeat at its end, if possible.
 
     Nodes that do not wait for each other in every step may share links and servers in several ways for ever.  They are
-    run from two starts, all at once and evenly spread over a step; the faster run counts, as links and servers are
-    ideal.
+    run from two starts, all at once and evenly spread over a step; those that are simulated as one also in step, which
+    a bound on staleness lets them be.  The fastest run counts, as links and servers are ideal.
     """
-    found = _steady(shared, teams, servers)
-    if shared.question.staleness == 0 or len(teams) == 1:
-        return found
-    whole_s = max(own[-1] - own[-2] for own in found.ends)
-    spread_s = [number / len(teams) * whole_s for number in range(len(teams))]
-    return max(found, _steady(shared, teams, servers, spread_s), key=lambda ran: ran.nodes_per_s)
+    found = [_steady(shared, teams, servers)]
+    late = shared.question.staleness
+    if late != 0 and len(teams) > 1:
+        whole_s = max(own[-1] - own[-2] for own in found[0].ends)
+        starts_s = [number / len(teams) * whole_s for number in range(len(teams))]
+        found.append(_steady(shared, teams, servers, starts_s))
+    if late and any(team.spread for team in teams):
+        found.append(_steady(replace(shared, question=replace(shared.question, staleness=0)), teams, servers))
+    return max(found, key=lambda ran: ran.nodes_per_s)
 
 
 def run_servers(shared: SharedStep) -> TrainingResult:
@@ -110,7 +113,8 @@ def run_servers(shared: SharedStep) -> TrainingResult:
     teams, apart = teams_of(shared, servers, _FEW + (late or 0))
     ran = _best(shared, teams, servers)
     timeline = ran.timeline
-    run = replace(server_run(timeline, teams, servers, staleness=late, cycle=ran.cycle), apart=apart)
+    run = server_run(timeline, teams, servers, staleness=late, cycle=ran.cycle)
+    run = replace(run, apart=apart, spread=any(team.spread for team in teams))
     if question.lost is not None:
         lost_s, then_s = _lost_s(shared, ran, run.measured[0])
         run = replace(run, lost_s=lost_s, then_s=then_s)

@@ -51,7 +51,8 @@ class ServerRun:
     """A steady run; ``stages_s`` is the busy time of each stage in a step of the slowest team, and stages overlap.
 
     ``measured`` is the representative step of each team.  ``is_steady``: the last steps took equally long, or repeat
-    themselves every few steps.  ``apart``: equal nodes are simulated as one, because they are more than so many.
+    themselves every few steps.  ``apart``: equal nodes are simulated as one, because they are more than so many;
+    ``spread``: and as if all held equal parts of every key.
     ``lost_s`` is the delay of the next step by a server's loss, and ``then_s`` the time of each after that, in seconds.
     """
 
@@ -63,6 +64,7 @@ class ServerRun:
     measured: tuple[int, ...]
     is_steady: bool
     apart: int | None = None
+    spread: bool = False
     lost_s: float | None = None
     then_s: float | None = None
 
@@ -72,6 +74,9 @@ class ServerRun:
         steady = () if self.is_steady else (f"not steady after {self.step_count} steps",)
         if self.apart is None:
             return steady
+        if self.spread:
+            least = "keys count as spread evenly over the servers, so that a step takes at least this long"
+            return (*steady, f"{least}; of up to {self.apart} nodes each is simulated")
         return (*steady, f"equal nodes are kept in step; of this network, up to {self.apart} are not")
 
     @property

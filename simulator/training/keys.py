@@ -37,11 +37,13 @@ class Key:
     shares_bytes: tuple[float, ...]
 
 
-def keys_of(network: Network, passes: Sequence[Launch], element_bytes: int, n_servers: int) -> list[Key]:
+def keys_of(
+    network: Network, passes: Sequence[Launch], element_bytes: int, n_servers: int, *, spread: bool = False
+) -> list[Key]:
     """Return the keys of *network*, one per layer, in the order in which gradients become ready (last layer first).
 
     *passes* are the issues of the forward and the backward pass.  Each small key goes to the server with the fewest
-    bytes so far.
+    bytes so far.  *spread*: all keys are sliced evenly, as large ones are.
     """
     number_of = {layer.name: number for number, layer in enumerate(network.layers)}
     first_use: dict[str, int] = {}
@@ -58,7 +60,7 @@ def keys_of(network: Network, passes: Sequence[Launch], element_bytes: int, n_se
         needed_by = next((i for number, i in forward if number >= first), len(passes) - 1)
         elements = sum(parameter.elements for parameter in parameters)
         size_bytes = float(elements * element_bytes)
-        if elements >= _SLICED_FROM:
+        if spread or elements >= _SLICED_FROM:
             shares = [size_bytes / n_servers] * n_servers
         else:
             shares = [0.0] * n_servers

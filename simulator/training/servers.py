@@ -147,6 +147,7 @@ class _Writer:
                 + (f", or parameter-server-{fewer}" if fewer else "")
             )
         self.states = []
+        spread = any(team.spread for team in teams)
         for team in teams:
             workers, keys = [], []
             for role in team.roles:
@@ -162,7 +163,7 @@ class _Writer:
                     )
                 )
                 passes = [issue for issue in role.issues if issue.part != "update"]
-                keys.append(keys_of(shared.network, passes, element, len(servers)))
+                keys.append(keys_of(shared.network, passes, element, len(servers), spread=spread))
             self.states.append(_State(workers, keys, [[] for _ in workers]))
         self.keys = self.states[0].keys[0]
         self.recovered = self._recovered()

@@ -34,11 +34,13 @@ class NodeTeam:
     """Equal nodes, with the CPUs ``cpus``.
 
     ``ranks`` are those of the first node; ``roles`` those of its GPUs, each with the count of the whole team.
+    ``spread``: the nodes' servers hold unlike keys, which count as spread evenly over all servers.
     """
 
     cpus: tuple[int, ...]
     ranks: tuple[int, ...]
     roles: tuple[Role, ...]
+    spread: bool = False
 
     @property
     def gpu_count(self) -> int:
@@ -56,8 +58,9 @@ def teams_of(shared: SharedStep, servers: Sequence[int], n_steps: int) -> tuple[
     """Return the teams of *shared* in *n_steps* steps through *servers*; without its ``fold``, each node is one.
 
     If there are too many teams to simulate, equal nodes with as many servers form one, though they are served one after
-    the other or hold different keys; then the second value is the largest number of teams that is simulated, otherwise
-    None.
+    the other or hold different keys.  In step, all of them would send each key to one server at once, which nodes that
+    drift apart do not; so keys count as spread over all servers, whose adapters carry as much.  Then the second value
+    is the largest number of teams that is simulated, otherwise None.
 
     Raises InputError if a device lacks a figure, or a straggler takes no part; Unsuitable if a node has no CPU.
     """
@@ -89,8 +92,9 @@ def teams_of(shared: SharedStep, servers: Sequence[int], n_steps: int) -> tuple[
     most = _most(exact.values(), len(keys), n_steps)
     if question.staleness != 0:
         most = min(most, MOST_FLOWS // len(servers))
+    holding = len(servers) > 1 and any(host in held for host in nodes)  # unlike keys
     if len(rough) < len(exact) > most:
-        return [_team(alike) for alike in rough.values()], most
+        return [_team(alike, spread=holding) for alike in rough.values()], most
     return [_team(alike) for alike in exact.values()], None
 
 
@@ -102,12 +106,13 @@ class _Node(NamedTuple):
     roles: list[Role]
 
 
-def _team(nodes: Sequence[_Node]) -> NodeTeam:
+def _team(nodes: Sequence[_Node], *, spread: bool = False) -> NodeTeam:
     first = nodes[0]
     return NodeTeam(
         cpus=tuple(node.cpu for node in nodes),
         ranks=tuple(first.ranks),
         roles=tuple(replace(role, count=role.count * len(nodes)) for role in first.roles),
+        spread=spread,
     )
 
 

@@ -385,17 +385,38 @@ def test_the_last_step_which_none_follows_is_no_measure(session: Session) -> Non
     ("strategy", "staleness", "many", "teams"),
     [("-sharded", 0, True, 1), ("-sharded", 0, False, 4), ("", 0, True, 2), ("", None, True, 2), ("", None, False, 4)],
 )
-def test_many_nodes_are_kept_in_step_and_told(
+def test_many_nodes_are_one_and_told(
     monkeypatch: pytest.MonkeyPatch, strategy: str, staleness: int | None, many: bool, teams: int
 ) -> None:
     if many:
         monkeypatch.setattr("simulator.training.teams._MOST_ACTIVITIES", 1)
     question = replace(SMALL_NODES, strategy=f"parameter-server{strategy}", staleness=staleness)
-    run_ = Session().step(question).servers
+    result = Session().step(question)
+    run_ = result.servers
     assert run_ is not None
-    told = ("equal nodes are kept in step; of this network, up to 2 are not",)
-    assert run_.notes == (told if many and (strategy or staleness is None) else ())
+    told = "equal nodes are kept in step; of this network, up to 2 are not"
+    if strategy:
+        least = "keys count as spread evenly over the servers, so that a step takes at least this long"
+        told = f"{least}; of up to 2 nodes each is simulated"
+    assert run_.notes == ((told,) if many and (strategy or staleness is None) else ())
     assert len(run_.paces) == teams
+
+
+@pytest.mark.parametrize(
+    ("nodes", "workload", "batch", "least"),
+    [(4, "resnet50", 32, 0.99), (6, "lenet", 64, 0.7), (4, "alexnet", 32, 0.99)],
+)
+def test_nodes_that_are_simulated_as_one_take_little_less_than_each_by_itself(
+    monkeypatch: pytest.MonkeyPatch, nodes: int, workload: str, batch: int, least: float
+) -> None:
+    """In step, all nodes would send each key to one server at once: up to half more than nodes that drift apart."""
+    where = Where("p3.16xlarge", nodes=nodes)
+    question = replace(SMALL_NODES, where=where, workload=workload, batch=batch, strategy="parameter-server-sharded")
+    each_s = Session().step(question).step_time_s
+    monkeypatch.setattr("simulator.training.teams._MOST_ACTIVITIES", 1)
+    for staleness in (0, 1):
+        together_s = Session().step(replace(question, staleness=staleness)).step_time_s
+        assert least * each_s <= together_s <= each_s * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("slow", [(), (("node1", 3.0),)])
