@@ -16,7 +16,7 @@ from simulator.errors import InputError, one_line
 from validate.bands.judge import LEFT_OUT, Coverage, coverage
 from validate.bands.make import CalibratedRow, bands_document, bands_text, make_evidence, write_bands
 from validate.bands.material import BandRow, measured, thinned
-from validate.cli.command import Jobs, Json, Quiet, Texts, Trust, argument, command_named, flag
+from validate.cli.command import Jobs, Json, Quiet, Texts, Trust, command_named, flag, positional
 from validate.cli.output import print_result
 from validate.cli.words import grades_in, jobs_in
 from validate.constants.rows import calibrate_devices
@@ -32,7 +32,7 @@ _CALIBRATED_ON = 50  # rows per device
 
 @command_named("bands")
 def bands_command(
-    files: Annotated[Texts, argument("TABLE.csv", "Tables of measurements, as validate score reads them.")] = None,
+    files: Annotated[Texts, positional("TABLE.csv", "Tables of measurements, as validate score reads them.")] = None,
     judge: Annotated[
         bool, flag("--judge", "Leave out each place, source, generation; show how often the other bands hold.")
     ] = False,

@@ -14,7 +14,7 @@ from simulator.console.style import choose_style
 from simulator.errors import Fault, InputError, one_line
 from simulator.topology.catalogue import load_part
 from simulator.user_files import read_user_file
-from validate.cli.command import Quiet, Text, argument, command_named, value
+from validate.cli.command import Quiet, Text, command_named, positional, value
 from validate.cli.output import give, opened, print_remarks
 from validate.cli.words import TRUSTED, grades_in
 from validate.compare.calibrating import FittedCalibration, FolderDevice
@@ -111,7 +111,7 @@ _REASONS = 8  # most reasons in one message
 def calibrate_command(
     measurements: Annotated[
         Text,
-        argument("MEASUREMENTS", "A folder from validate run, or a table of operators; - is standard input."),
+        positional("MEASUREMENTS", "A folder from validate run, or a table of operators; - is standard input."),
     ] = None,
     device: Annotated[Text, value("PART", "The measured part; needed for a folder only if it names none.")] = None,
     topology: Annotated[Text, value("FILE", "For a folder: the measured machine.")] = None,

@@ -15,7 +15,7 @@ from simulator.errors import InputError, one_line
 from validate.check.causes import MOST_CAUSES
 from validate.check.check import check_log, judged
 from validate.check.report import as_document, as_text, headline
-from validate.cli.command import CHECK_EPILOG, Json, Quiet, Text, Texts, argument, command_named, value
+from validate.cli.command import CHECK_EPILOG, Json, Quiet, Text, Texts, command_named, positional, value
 from validate.cli.output import print_answer, print_remarks
 from validate.importing.nccl_tests import read_nccl_tests
 from validate.kinds.collectives import MAX_RANKS
@@ -27,7 +27,7 @@ _PLOTS = re.compile(r".*\.(svg|png|pdf)", re.IGNORECASE)
 
 @command_named("check", epilog=CHECK_EPILOG)
 def check_command(
-    files: Annotated[Texts, argument("LOG", "Output of nccl-tests, printed or written with -J.")] = None,
+    files: Annotated[Texts, positional("LOG", "Output of nccl-tests, printed or written with -J.")] = None,
     topology: Annotated[Text, value("FILE", "The machine it ran on: a path or a built-in name.")] = None,
     nodes: Annotated[Text, value("COUNT", "Number of nodes.  [default: as in the log]")] = None,
     fabric: Annotated[Text, value("PART", "Network between nodes, instead of the adapters' own.")] = None,

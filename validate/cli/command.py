@@ -17,7 +17,7 @@ Text = str | None
 Texts = list[str] | None  # a repeatable option
 
 
-def argument(metavar: str, text: str) -> Any:
+def positional(metavar: str, text: str) -> Any:
     """Return an argument that help shows as *metavar*, described by *text*."""
     return typer.Argument(metavar=metavar, help=text)
 

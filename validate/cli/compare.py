@@ -6,7 +6,7 @@ from functools import partial
 from typing import Annotated
 
 from simulator.errors import InputError, one_line
-from validate.cli.command import Calibration, Json, Quiet, Text, Texts, Trust, argument, command_named, value
+from validate.cli.command import Calibration, Json, Quiet, Text, Texts, Trust, command_named, positional, value
 from validate.cli.output import opened, print_answer, print_remarks
 from validate.cli.words import grades_in
 from validate.compare.comparison import ComparisonOptions, compared
@@ -17,7 +17,7 @@ from validate.compare.text import comparison_text
 
 @command_named("compare")
 def compare_command(
-    folder: Annotated[Text, argument("MEASURED/", "The folder that validate run wrote.")] = None,
+    folder: Annotated[Text, positional("MEASURED/", "The folder that validate run wrote.")] = None,
     topology: Annotated[Text, value("FILE", "The measured machine: a path or a built-in name.")] = None,
     devices: Annotated[Texts, value("[NAME=]PART", "Part of a device in the tables; repeatable.", "--device")] = None,
     calibration: Calibration = None,

@@ -12,7 +12,7 @@ from simulator.cli.table import table_of
 from simulator.console.style import Progress, Style
 from simulator.errors import InputError, nearest, one_line
 from simulator.records import asdict, dataclass, replace
-from validate.cli.command import Json, Quiet, Text, Texts, argument, command_named, flag, value
+from validate.cli.command import Json, Quiet, Text, Texts, command_named, flag, positional, value
 from validate.cli.output import print_answer, print_remarks
 from validate.cli.words import jobs_in, share_in
 from validate.constants.families import FAMILIES
@@ -73,7 +73,7 @@ class _Done:
 
 @command_named("fit")
 def fit_tables(
-    files: Annotated[Texts, argument("TABLE.csv", "Tables of measured collectives or operators.")] = None,
+    files: Annotated[Texts, positional("TABLE.csv", "Tables of measured collectives or operators.")] = None,
     hold_out: Annotated[
         Texts, value("NAME", "A machine or device to leave out of the fit and judge on; repeatable.")
     ] = None,

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from simulator.console.files import OutputFile
 from simulator.errors import InputError, nearest, one_line
-from validate.cli.command import Quiet, Text, argument, command_named, value
+from validate.cli.command import Quiet, Text, command_named, positional, value
 from validate.cli.output import print_remarks
 from validate.importing.aiconfigurator import Source, SourceTable
 from validate.importing.formats import (
@@ -30,8 +30,8 @@ FORMATS = ("aiconfigurator",)
 
 @command_named("import")
 def import_command(
-    collection: Annotated[str, argument("COLLECTION", "The collection: aiconfigurator.")],
-    source: Annotated[str, argument("WHEEL|FOLDER", "The package, as a wheel or unpacked.")],
+    collection: Annotated[str, positional("COLLECTION", "The collection: aiconfigurator.")],
+    source: Annotated[str, positional("WHEEL|FOLDER", "The package, as a wheel or unpacked.")],
     out: Annotated[Text, value("DIR", "Create one folder per device in DIR.")] = None,
     device: Annotated[Text, value("PART,...", "Only these devices.  [default: all]")] = None,
     sample: Annotated[Text, value("1/N", "Take one of N shapes, chosen by hash.")] = None,

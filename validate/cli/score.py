@@ -19,9 +19,9 @@ from validate.cli.command import (
     Text,
     Texts,
     Trust,
-    argument,
     command_named,
     flag,
+    positional,
     value,
 )
 from validate.cli.output import opened, print_answer, print_remarks
@@ -41,7 +41,7 @@ from validate.tables.table import Table
 
 @command_named("score")
 def score_command(
-    files: Annotated[Texts, argument("TABLE.csv", "Tables of measurements; - is standard input.")] = None,
+    files: Annotated[Texts, positional("TABLE.csv", "Tables of measurements; - is standard input.")] = None,
     out: Annotated[Text, value("FILE", "Write every row with its prediction and error as CSV.")] = None,
     as_json: Json = False,
     topology: Annotated[Text, value("FILE", "The machine of every row: a path or a built-in name.")] = None,

@@ -12,7 +12,7 @@ import typer
 from simulator.cli.options import parse_count
 from simulator.cli.output import captured
 from simulator.errors import InputError, one_line
-from validate.cli.command import Json, Quiet, Text, argument, command_named, value
+from validate.cli.command import Json, Quiet, Text, command_named, positional, value
 from validate.cli.output import print_answer, print_remarks
 from validate.compare.trace import compare_traces, trace_document, trace_text
 from validate.importing.kineto import read_trace
@@ -24,7 +24,7 @@ _BEYOND = ("--what-if", "--epoch", "--mtbf", "--checkpoint-every", "--checkpoint
 @command_named("trace", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def trace_command(
     context: typer.Context,
-    file: Annotated[str, argument("TRACE.json[.gz]", "Trace of PyTorch's profiler (export_chrome_trace).")],
+    file: Annotated[str, positional("TRACE.json[.gz]", "Trace of PyTorch's profiler (export_chrome_trace).")],
     steps: Annotated[Text, value("COUNT", "Number of steps, if profiler.step() marked none.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,

@@ -93,7 +93,7 @@ def scale_of_steps(steps: Sequence[tuple[Callable[[float], float], float]]) -> f
     return math.exp((low + high) / 2)
 
 
-def scaled(measured: Mapping[str, float], scale: float, isolated: float) -> dict[str, float]:
+def scaled_constants(measured: Mapping[str, float], scale: float, isolated: float) -> dict[str, float]:
     """Return all dispatch constants in seconds: *measured* ones, else shared ones, times *scale*.
 
     Constants of isolated calls are multiplied by *isolated* instead.
@@ -162,7 +162,7 @@ class FolderDevice:
         else:
             rows = []
         seconds = host_seconds(folder) if folder is not None and self._has_host else {}
-        known = replace(calibration, dispatch=1.0, host=scaled(seconds, 1.0, calibration.dispatch))
+        known = replace(calibration, dispatch=1.0, host=scaled_constants(seconds, 1.0, calibration.dispatch))
         session = self._bare.calibrated({self.part: known})
         predicted = [(row, self._by_host(row, session)) for row in steps if row.counts]
         telling = [(row, predict) for row, predict in predicted if predict is not None]
@@ -172,7 +172,7 @@ class FolderDevice:
         if not rows and not seconds and scale is None:
             raise InputError(f"too few rows to calibrate on: {len(operators)} operators, no launches, no steps")
         if seconds or scale is not None:
-            host = scaled(seconds, scale or 1.0, calibration.dispatch)
+            host = scaled_constants(seconds, scale or 1.0, calibration.dispatch)
             calibration = replace(calibration, dispatch=1.0, host=host)
         return FittedCalibration(calibration, found, tuple(rows), len(seconds), tuple(row for row, _ in telling), scale)
 

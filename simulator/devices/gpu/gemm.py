@@ -16,7 +16,7 @@ from functools import lru_cache
 from simulator.devices import KernelCost
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import l2_bandwidth
-from simulator.devices.gpu.product import GemmConstants, Product, ProductTime, Tile, Way, product_on, tiles_for
+from simulator.devices.gpu.product import GemmConstants, PlacedProduct, ProductTime, Tile, Way, product_on, tiles_for
 from simulator.devices.gpu.rates import arithmetic_rate, computes_on_tensor_cores, held, sustained_clock
 from simulator.devices.gpu.tensor_product import is_pipelined, tensor_product_time
 from simulator.records import replace
@@ -140,7 +140,7 @@ def _on_lanes(gpu: Gpu) -> Gpu:
     return replace(gpu, peak_flops_per_s={name: peak for name, peak in gpu.peak_flops_per_s.items() if name != "int8"})
 
 
-def _walks(gpu: Gpu, p: Product, layout: str, c: GemmConstants) -> Callable[[Tile, int], float] | None:
+def _walks(gpu: Gpu, p: PlacedProduct, layout: str, c: GemmConstants) -> Callable[[Tile, int], float] | None:
     """Return what gives the time of address translation of tiles that fetch so many bytes per row; None: it has none.
 
     An operand is translated anew along each row of a tile that lies contiguous along k.

@@ -59,7 +59,7 @@ Way = tuple[float, Tile, int, float, float, float, float]  # time, tile, parts o
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class PlacedProduct:
     """A product on a device: the figures that do not depend on how it is cut.  A and B are those of one product."""
 
     m: int
@@ -113,12 +113,12 @@ def product_on(
     element_bytes: int,
     written_bytes: float,
     shares: tuple[float, float],
-) -> Product:
+) -> PlacedProduct:
     """Return the product of *sides* m, n, k and batch; it has *shares* of the memory's bandwidth and of L2's bytes."""
     m, n, k, batch = sides
     left, right = float(m * k * element_bytes), float(n * k * element_bytes)
     operands = left + right
-    return Product(
+    return PlacedProduct(
         *sides,
         element_bytes=element_bytes,
         read_bytes=(left, right),
