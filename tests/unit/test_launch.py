@@ -368,6 +368,29 @@ def test_what_does_not_end_is_told_with_its_place(text: str, told: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("pattern", "dense"),
+    [
+        ("1", 0),
+        ("([0]*1+[1]*31)", 1),
+        ("([0]*1+[1]*31)*1", 1),
+        ("[0]*2+[1]*15+[1]*15", 2),
+        (f"[{', '.join('0' * 3 + '1' * 29)}]", 3),
+        *(
+            (none, None)
+            for none in ("([0]*1+[1]*3)*8", "[0]*1+[1]*30", "2", "[1]*32-0", "[1]*2**20", "[0]*32", "x", "(")
+        ),
+    ],
+)
+def test_which_layers_have_experts_is_written_as_a_list(pattern: str, dense: int | None) -> None:
+    line = f'{MIXTRAL} --moe-layer-freq "{pattern}"'
+    if dense is None:
+        with pytest.raises(InputError, match="moe-layer-freq"):
+            read_launch(line)
+    else:
+        assert dict(read_launch(line).sizes).get("dense_layers", 0) == dense
+
+
+@pytest.mark.parametrize(
     ("change", "told"),
     [
         (("--num-layers 96", "--num-layers many"), "--launch: --num-layers: many is not a whole number, 1 to"),
