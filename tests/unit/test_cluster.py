@@ -42,7 +42,6 @@ from validate.machine.cluster.outcome import CaseOutcome, Predictor, orders
 from validate.machine.cluster.report import cluster_report, limited, limited_words
 from validate.machine.cluster.run import ClusterResults, message_costs
 from validate.machine.cluster.topology import EFFICIENCY, MessageCosts, machine_name, topology_text
-from validate.machine.measure.exchange import read_exchange
 from validate.machine.measure.statistics import median_interval
 
 FAST = LinkShape(12.5e6)  # 100 Mbit/s
@@ -355,7 +354,10 @@ def test_a_host_checks_what_it_has(monkeypatch, strategy) -> None:
 
 
 def test_a_host_sends_first_to_the_next_one(monkeypatch) -> None:
-    over_ranks = pytest.importorskip("validate.machine.measure.over_ranks")
+    pytest.importorskip("torch", reason="torch is not installed: pip install torch")
+    from validate.machine.measure import over_ranks
+    from validate.machine.measure.exchange import read_exchange
+
     posted: list[tuple[str, int]] = []
 
     class Recorded:
