@@ -198,6 +198,12 @@ class StepQuestion:
         of_replicas = f"is for {mention('layout', 'dp')}"
         if alone or mode == "inference":
             none = "one device steps alone" if alone else f"{mention('mode', mode)} has none"
+            if not alone:
+                forward = mention("mode", "forward")
+                yield (
+                    "layout",
+                    f"{mention('mode', mode)} is that of one device; {forward} divides a network over several",
+                )
             yield from ((name, f"is about an exchange, and {none}") for name in (*EXCHANGING, "remainder"))
         elif mode == "forward" and layout.has_replicas:
             none = f"is about an exchange, and {mention('mode', mode)} of replicas has none"

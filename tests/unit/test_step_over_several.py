@@ -357,6 +357,10 @@ MISTAKES = {
         [*STEP, "--mode", "inference", "--strategy", "ring"],
         "--strategy: is about an exchange, and --mode inference has none",
     ),
+    "a division for inference": (
+        [*STEP, "--mode", "inference", "--parallel", "fsdp"],
+        "--parallel: --mode inference is that of one device; --mode forward divides a network over several",
+    ),
     "threads of GPUs": ([*STEP, "--threads", "4"], "--threads: applies to a CPU; 8 GPUs take part"),
     "a strategy that does not fit": (
         [*STEP, "--strategy", "hierarchical"],
