@@ -75,10 +75,8 @@ def in_processes(session: Session, jobs: int) -> Predict:
                 reason = "a process ended before it had answered, as for want of memory; fewer --jobs need less"
                 raise SimulationError(reason) from None
             except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
                 for child in set(multiprocessing.active_children()) - before:
-                    child.terminate()
-                    child.join()
+                    child.terminate()  # and the pool waits for their end: two threads that wait may miss it
                 raise
 
     return predict
