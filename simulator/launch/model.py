@@ -5,12 +5,12 @@ The latter is a network of the zoo with changed sizes.
 
 from __future__ import annotations
 
-import ast
 import re
 from difflib import get_close_matches
 
 from simulator.errors import InputError
 from simulator.launch.arguments import Arguments
+from simulator.launch.arithmetic import whole_list
 from simulator.records import dataclass, field
 from simulator.workload.find import is_config
 from simulator.workload.zoo.registry import find_entry
@@ -158,38 +158,12 @@ def _experts(args: Arguments, model: LaunchedNetwork, experts: int, inner: int) 
     frequency = args.text("moe-layer-freq") or "1"
     if frequency == "1":
         return found | {"dense_layers": 0}
-    pattern = _repeated(frequency, layers)
+    pattern = whole_list(frequency, layers) or []  # Megatron-LM evaluates it (training/arguments.py, moe_freq_type)
     dense = pattern.index(1) if 1 in pattern else 0
     if pattern != [0] * dense + [1] * (layers - dense):
         args.fault("moe-layer-freq", f"'{frequency}' is not modelled; 1 is, or [0]*1+[1]*{layers - 1}")
         return found | {"dense_layers": 0}
     return found | {"dense_layers": dense}
-
-
-def _repeated(text: str, most: int) -> list[int]:
-    """Return the list that *text* writes with literals, ``+`` and ``*``; empty where it is none, or longer than *most*.
-
-    Megatron-LM evaluates it (``moe_freq_type``, training/arguments.py).
-    """
-    try:
-        found = _evaluated(ast.parse(text.strip(), mode="eval").body, most)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return []
-    return found if isinstance(found, list) else []
-
-
-def _evaluated(node: ast.expr, most: int) -> list[int] | int:
-    if isinstance(node, ast.Constant) and isinstance(node.value, int):
-        return int(node.value)
-    if isinstance(node, ast.List):
-        return [item for each in node.elts if isinstance(item := _evaluated(each, most), int)]
-    if isinstance(node, ast.BinOp):
-        left, right, how = _evaluated(node.left, most), _evaluated(node.right, most), type(node.op)
-        if isinstance(left, list) and isinstance(right, list) and how is ast.Add:
-            return left + right
-        if isinstance(left, list) and isinstance(right, int) and how is ast.Mult and len(left) * right <= most:
-            return left * right
-    raise ValueError(f"{ast.unparse(node)} is no list")
 
 
 def _ends(args: Arguments, found: LaunchedNetwork, tp: int) -> dict[str, int | str]:

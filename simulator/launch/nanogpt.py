@@ -14,11 +14,11 @@ from typing import Any
 
 from simulator.errors import Fault, InputError, one_line
 from simulator.launch.arguments import Arguments
+from simulator.launch.arithmetic import whole_sum
 from simulator.launch.command import Command
 from simulator.launch.model import NAMING
 from simulator.launch.ranks import LaunchRanks
 from simulator.launch.result import LaunchLine
-from simulator.launch.shell import whole_sum
 
 _MOST_BYTES = 100_000
 _MOST = 10**9

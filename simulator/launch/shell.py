@@ -9,12 +9,11 @@ of the script, including both branches of an ``if``.
 
 from __future__ import annotations
 
-import ast
-import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from simulator.errors import Fault, InputError, one_line
+from simulator.errors import Fault, InputError
+from simulator.launch.arithmetic import whole_sum
 from simulator.launch.slurm import batch_arguments, job_variables
 from simulator.launch.words import RawWord, Scanner, Word
 from simulator.records import dataclass, replace
@@ -32,14 +31,6 @@ _KEYWORDS = frozenset(
         *("{", "}", "!", "time", "exec", *_DECLARES),
     )
 )
-_SUMS: Mapping[type, Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
-_MOST = 10**15
 _MAX_EXPANDED = 4_000_000  # characters of all expansions: each may be ten times as long as the last
 
 
@@ -213,21 +204,3 @@ class _Reader:
             told = f"variables stand for more than {_MAX_EXPANDED:,} characters up to here"
             raise InputError(Fault(told, self._file, *self._here))
         return words
-
-
-def whole_sum(text: str) -> int | None:
-    """Return the value of integer arithmetic *text*; None if it is anything else."""
-
-    def value(node: ast.AST) -> int:
-        if isinstance(node, ast.Constant) and type(node.value) is int:
-            return node.value
-        if isinstance(node, ast.BinOp) and type(node.op) in _SUMS:
-            found = _SUMS[type(node.op)](value(node.left), value(node.right))
-            if abs(found) < _MOST:
-                return found
-        raise ValueError(one_line(text))
-
-    try:
-        return value(ast.parse(text.strip().replace("/", "//"), mode="eval").body)
-    except (ValueError, SyntaxError, ZeroDivisionError, RecursionError, MemoryError):
-        return None

@@ -375,10 +375,8 @@ def test_what_does_not_end_is_told_with_its_place(text: str, told: str) -> None:
         ("([0]*1+[1]*31)*1", 1),
         ("[0]*2+[1]*15+[1]*15", 2),
         (f"[{', '.join('0' * 3 + '1' * 29)}]", 3),
-        *(
-            (none, None)
-            for none in ("([0]*1+[1]*3)*8", "[0]*1+[1]*30", "2", "[1]*32-0", "[1]*2**20", "[0]*32", "x", "(")
-        ),
+        *((no_list, None) for no_list in ("2", "x", "(", "[1]*32-0", "[[1], 0] + [1] * 31")),
+        *((other, None) for other in ("([0]*1+[1]*3)*8", "[0]*1+[1]*30", "[0]*32", "[1]*2**20", "[1] * 999999999999")),
     ],
 )
 def test_which_layers_have_experts_is_written_as_a_list(pattern: str, dense: int | None) -> None:
