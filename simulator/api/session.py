@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # device models are imported on first use
     from simulator.results.account import Account
     from simulator.results.program import ProgramResult
     from simulator.results.training import TrainingResult
+    from simulator.step.memory import MemoryNeed
     from simulator.training.plan import SharedStep
 else:
     Device = Question = Any
@@ -121,7 +122,7 @@ class Session(Context):
             try:
                 return self._time_s(question) if what == "time" else self._bound_s(question)
             except Unsuitable as error:
-                raise InputError(f"{getattr(question, 'strategy', '')} does not fit: {error.why}") from None
+                raise _not_fitting(question, error) from None
 
         return self._answers.once((what, question), answer_s)
 
@@ -304,14 +305,14 @@ class Session(Context):
             return step_account(step, self.device(question.where, step.device, software=question.software))
         return device_account(self.device(question.where, getattr(question, "device", None)))
 
-    def held_bytes(self, question: StepQuestion) -> float:
-        """Return the peak bytes of a step's tensors on a device, without driver and libraries.
-
-        With several devices, on the one that holds most.  Raises InputError or Unsuitable.
-        """
+    def memory(self, question: StepQuestion) -> MemoryNeed:
+        """Return the memory of a step, with several devices that of the one that needs most; raises InputError."""
         from simulator.api.outcome import needs
 
-        return max(need.total_bytes - need.context_bytes for need in needs(self, question))
+        try:
+            return max(needs(self, question), key=lambda need: need.total_bytes)
+        except Unsuitable as error:
+            raise _not_fitting(question, error) from None
 
     def slowed_host_s(self, question: StepQuestion, scale: float) -> float:
         """Return the seconds of a step on one device if its host takes *scale* times as long; raises InputError."""
@@ -346,3 +347,7 @@ class Session(Context):
         """Return the strategies for gradients and for exchanges within layers."""
         chosen = self.strategy(question)
         return chosen, self.strategy(question, "nccl") if question.layout.divides_network else chosen
+
+
+def _not_fitting(question: Question, error: Unsuitable) -> InputError:
+    return InputError(f"{getattr(question, 'strategy', '')} does not fit: {error.why}")

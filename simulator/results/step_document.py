@@ -103,7 +103,8 @@ def _checkpoints(found: Checkpoints) -> dict[str, Any]:
 
 
 def _memory(need: MemoryNeed) -> dict[str, Any]:
-    return {**plain(need), **taken(need, "total_bytes fits")}  # a part without memory_size has no bound
+    figures = "total_bytes allocated_bytes reserved_bytes process_bytes fits"
+    return {**plain(need), **taken(need, figures)}  # a part without memory_size has no bound
 
 
 def _seen(result: StepResult) -> dict[str, Any]:

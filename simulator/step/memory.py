@@ -76,6 +76,21 @@ class MemoryNeed:
         """Whether the need fits into the available memory."""
         return self.missing_bytes == 0.0
 
+    @property
+    def allocated_bytes(self) -> float:
+        """Bytes of tensors, as ``torch.cuda.max_memory_allocated`` counts them: all but the driver's context."""
+        return self.total_bytes - self.context_bytes
+
+    @property
+    def reserved_bytes(self) -> float:
+        """Bytes that the framework's allocator holds, as ``torch.cuda.max_memory_reserved`` counts them."""
+        return self.allocated_bytes
+
+    @property
+    def process_bytes(self) -> float:
+        """Bytes of the process, as ``nvidia-smi`` counts them."""
+        return self.total_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Shares:

@@ -41,7 +41,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
             "batch_per_gpu": batch, "global_batch": batch, "recompute": "full", "optimizer": "adam",
             "issue": "eager", "trust": "A", "interval": 0.01,
             "step_time_s": 1.1 * session.time_s(asked.question),
-            "peak_bytes": round(1.25 * session.held_bytes(asked.question)),
+            "peak_bytes": round(1.25 * session.memory(asked.question).allocated_bytes),
         }  # fmt: skip
         rows.append(row)
     write(folder, {"training.csv": rows})

@@ -6,10 +6,8 @@ import re
 from collections.abc import Sequence
 from statistics import median
 
-from simulator.api import Session
 from simulator.api.calibrations import read_calibration
-from simulator.errors import InputError, TopocastError, one_line
-from simulator.questions.step import StepQuestion
+from simulator.errors import InputError, one_line
 from simulator.records import dataclass, field, replace
 from validate.compare.calibrating import FittedCalibration
 from validate.compare.calibrating import FolderDevice as CalibratingBench
@@ -23,7 +21,6 @@ from validate.compare.rows import ComparedRow, compare_folder
 from validate.machine.measure.duration import duration_s
 from validate.machine.run.checks import load_notes
 from validate.score.scoring import CALIBRATED_ON, Scoring, ScoringOptions
-from validate.tables.cells import figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +37,13 @@ class HeldRow:
         return self.predicted_bytes / self.measured_bytes - 1
 
 
-def held_rows(rows: Sequence[ComparedRow], session: Session) -> list[HeldRow]:
-    """Return the steps among *rows* whose memory was both measured and predicted."""
+def held_rows(rows: Sequence[ComparedRow]) -> list[HeldRow]:
+    """Return the steps among *rows* whose tensors' memory was both measured and predicted."""
     found = []
     for row in rows:
-        measured = figure(row.cells.get("peak_bytes", ""))
-        question = row.asked.question if row.asked is not None else None
-        if not measured or measured < 0 or not isinstance(question, StepQuestion):
-            continue
-        try:
-            predicted = session.held_bytes(question)
-        except TopocastError:
-            continue
-        if predicted > 0:
-            found.append(HeldRow(row, predicted, measured))
+        for each in row.memory:
+            if each.name == "allocated" and each.predicted_bytes is not None and each.error is not None:
+                found.append(HeldRow(row, each.predicted_bytes, each.measured_bytes))
     return found
 
 
@@ -168,7 +158,7 @@ def compared(
         tuple(judged_notes),
         compare_runs(folder, again) if again is not None else None,
         tuple(_notes(folder, places)),
-        tuple(held_rows(rows, scoring.names.session)),
+        tuple(held_rows(rows)),
     )
 
 

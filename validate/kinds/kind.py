@@ -13,8 +13,10 @@ from simulator.api import Session
 from simulator.api.session import Question
 from simulator.bands.composition import Band
 from simulator.errors import InputError, nearest, one_line
+from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
 from simulator.results.confidence import confidence_of
+from validate.kinds.memory_figures import ALL_COLUMNS, MEMORY_COLUMNS
 from validate.tables.cells import NotScored
 from validate.tables.csv_text import MAX_HELD, read_records
 from validate.tables.files import read_bytes, shown_as
@@ -34,11 +36,15 @@ class Timing(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RowQuestion:
-    """What a row asks: its question, the questions timed along with it (``besides``), and how they were timed."""
+    """What a row asks: its question, the questions timed along with it (``besides``), and how they were timed.
+
+    ``memory``: whether it asks for the memory of a step too.
+    """
 
     question: Question
     besides: tuple[Question, ...] = ()
     timing: Timing | None = None
+    memory: bool = False
 
     def time_s(self, session: Session) -> float:
         """Return the predicted time on the clock, in seconds; raises NotScored if there is no prediction."""
@@ -66,6 +72,15 @@ class RowQuestion:
         except InputError as error:
             raise NotScored(one_line(error)) from None
 
+    def memory_bytes(self, session: Session) -> Mapping[str, float]:
+        """Return the predicted bytes by the names in ``MEMORY_COLUMNS``; raises NotScored if there are none."""
+        assert isinstance(self.question, StepQuestion)
+        try:
+            need = session.memory(self.question)
+        except InputError as error:
+            raise NotScored(one_line(error)) from None
+        return {name: _positive(getattr(need, f"{name}_bytes"), "predicted memory") for name in MEMORY_COLUMNS}
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -89,13 +104,22 @@ class Kind:
     baseline: str = "data sheet"  # its name in documents, and in column heads where there is no ``baseline_label``
     baseline_label: str = ""
     is_simulated: bool = False  # each answer is a simulation, some 0.1 s
+    holds_memory: bool = False  # rows may hold figures of memory
     # returns the labels of a row
     labelled: Callable[[Cell, RowNames], Mapping[str, str]] = lambda _cell, _names: {}
 
     @property
     def columns(self) -> tuple[str, ...]:
         """All columns that are read."""
-        return tuple(dict.fromkeys((*self.asked, *self.measured, "trust")))
+        memory = ALL_COLUMNS if self.holds_memory else ()
+        return tuple(dict.fromkeys((*self.asked, *self.measured, *memory, "trust")))
+
+    def needed_in(self, header: Sequence[str]) -> tuple[str, ...]:
+        """Return the columns that a table with *header* must have: no times where it has memory."""
+        found = {name.strip().lower() for name in header}
+        if not self.holds_memory or found.isdisjoint(ALL_COLUMNS):
+            return self.needed
+        return tuple(column for column in self.needed if column not in self.measured)
 
     def question(self, cell: Cell, names: RowNames) -> RowQuestion:
         """Return what a row asks; raises NotScored, also where the question is refused."""
@@ -115,13 +139,13 @@ def read_measurements(file: str, kinds: Sequence[Kind], most: int = MAX_HELD) ->
     """Return the table *file*, of at most *most* rows, and its kind; raises InputError as its readers do."""
     records = read_records(read_bytes(file), shown_as(file), most)
     kind = recognise(records[0].fields, kinds)
-    return tabulate(records, shown_as(file), kind.needed, kind.columns, kind.name), kind
+    return tabulate(records, shown_as(file), kind.needed_in(records[0].fields), kind.columns, kind.name), kind
 
 
-def _positive(time_s: float, what: str) -> float:
-    if not 0 < time_s < float("inf"):
+def _positive(value: float, what: str) -> float:
+    if not 0 < value < float("inf"):
         raise NotScored(f"the {what} is not positive")
-    return time_s
+    return value
 
 
 def recognise(header: Sequence[str], kinds: Sequence[Kind]) -> Kind:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 
 from simulator.bands.composition import Band
-from simulator.records import dataclass, field
+from simulator.records import dataclass, field, replace
 from simulator.topology.parts import CpuPart, GpuPart
 from validate.kinds.kind import Kind, RowQuestion
+from validate.kinds.memory_figures import MemoryFigure, memory_figures
 from validate.tables.cells import NotScored, measured_time
 from validate.tables.csv_text import CsvRecord
 from validate.tables.names import RowNames
@@ -33,6 +34,8 @@ class MeasuredRow:
     and the labels of its ``kind``; ``labels`` the cells as written, with the same labels: what rows are grouped by.
     ``digest`` is that of its question.  ``place`` is a device or a machine, ``part`` the device's part.
 
+    ``memory`` are its figures of memory, each with its own prediction and reason.
+
     ``skipped`` is empty where a predicted row counts in statistics, otherwise the reason why not; ``is_context`` where
     its grade is the reason.  ``published`` are the predicted seconds of other predictors.
     """
@@ -54,6 +57,7 @@ class MeasuredRow:
     published: Mapping[str, float] = field(default_factory=dict)
     skipped: str = ""
     is_context: bool = False
+    memory: tuple[MemoryFigure, ...] = ()
 
     @property
     def line(self) -> int:
@@ -138,6 +142,9 @@ def every_row(table: Table, kind: Kind, names: RowNames) -> Iterator[MeasuredRow
             {name: text for name, text in {**written, **own}.items() if text},
         )  # fmt: skip
         found.skipped = asked if isinstance(asked, str) else ""
+        found.memory = memory_figures(cell) if kind.holds_memory else ()
+        if found.asked is not None and not all(each.skipped for each in found.memory):
+            found.asked = replace(found.asked, memory=True)
         yield found
 
 

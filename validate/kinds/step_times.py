@@ -6,6 +6,7 @@ import re
 
 from simulator.errors import one_line
 from validate.kinds.kind import Cell
+from validate.kinds.memory_figures import ALL_COLUMNS
 from validate.tables.cells import NotScored, number
 
 _RATE = re.compile(r"([\w -]+)/s(/GPU)?")
@@ -21,7 +22,7 @@ def step_measured_s(cell: Cell) -> float:
     if cell("step_time_s"):
         return number("step_time_s", cell("step_time_s"))
     if not cell("throughput"):
-        raise NotScored("step_time_s missing")
+        raise NotScored("no time, only memory" if any(map(cell, ALL_COLUMNS)) else "step_time_s missing")
     rate = _RATE.fullmatch(cell("throughput_unit"))
     if rate is None:
         raise NotScored(f"step_time_s missing, and what {one_line(cell('throughput_unit'), 30)} counts is not said")

@@ -357,4 +357,5 @@ STEPS = Kind(
     measured_s=lambda cell, _names: step_measured_s(cell),
     labelled=_labels,
     is_simulated=True,
+    holds_memory=True,
 )

@@ -9,6 +9,7 @@ from simulator.api.collectives import ALPHA_S
 from simulator.errors import one_line
 from simulator.records import asdict, dataclass, field
 from validate.kinds.kind import Kind
+from validate.score.memory import MemoryErrors, memory_document
 from validate.score.scaling import Efficiencies, scaling_document
 from validate.score.scores import ScoreGroup, Scores, beside_published, group_rows, median_of, one_group
 from validate.tables.lines import by_frequency
@@ -20,13 +21,15 @@ SCHEMA_VERSION = 1
 class ScoredTable:
     """The scores of one table, which the user called ``file``; ``method`` says how its rows were predicted.
 
-    ``efficiencies`` is filled only where the scaling of steps is scored.
+    ``memory`` has the figures of memory that rows hold; ``efficiencies`` is filled only where the scaling of steps is
+    scored.
     """
 
     file: str
     rows: Scores
     kind: Kind
     method: str
+    memory: MemoryErrors = field(default_factory=MemoryErrors)
     efficiencies: Efficiencies = field(default_factory=Efficiencies)
 
 
@@ -84,6 +87,7 @@ def _table(table: ScoredTable, by: tuple[str, ...]) -> dict[str, Any]:
             name: {**asdict(theirs), "ours": {k: value for k, value in asdict(ours).items() if k != "n"}}
             for name, theirs, ours in beside_published(table.rows)
         },
+        **({"memory": memory_document(table.memory)} if kind.holds_memory else {}),
     }
 
 

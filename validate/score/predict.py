@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import signal
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from simulator.console.run import collect_rarely
 from simulator.errors import SimulationError
 from simulator.questions.calibration import Calibration
 from simulator.questions.step import StepQuestion
-from simulator.records import dataclass
+from simulator.records import dataclass, field
 from validate.kinds.kind import RowQuestion
 from validate.tables.cells import NotScored
 
@@ -28,12 +29,17 @@ _AT_ONCE = 8  # questions in a task
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """The prediction of a row with its band, its baseline, and the reason where it has none."""
+    """The prediction of a row with its band, its baseline, and the reason where it has none.
+
+    ``memory_bytes`` are the predicted bytes by figure where the row asks for them, ``no_memory`` why there are none.
+    """
 
     predicted_s: float | None = None
     band: Band | None = None
     baseline_s: float | None = None
     skipped: str = ""
+    memory_bytes: Mapping[str, float] = field(default_factory=dict)
+    no_memory: str = ""
 
 
 Predict = Callable[[Iterable[RowQuestion]], Iterator[Predicted]]
@@ -47,10 +53,14 @@ def predicted(asked: RowQuestion, session: Session) -> Predicted:
         band = asked.band(session, predicted_s)
     except NotScored as reason:
         return Predicted(skipped=str(reason))
+    baseline_s: float | None = None
+    with contextlib.suppress(NotScored):
+        baseline_s = asked.bound_s(session)
     try:
-        return Predicted(predicted_s, band, asked.bound_s(session))
-    except NotScored:
-        return Predicted(predicted_s, band)
+        memory_bytes = asked.memory_bytes(session) if asked.memory else {}
+    except NotScored as reason:
+        return Predicted(predicted_s, band, baseline_s, no_memory=str(reason))
+    return Predicted(predicted_s, band, baseline_s, memory_bytes=memory_bytes)
 
 
 def in_turn(session: Session) -> Predict:

@@ -9,17 +9,20 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Sequence
 
+from validate.kinds.memory_figures import ALL_COLUMNS, MEMORY_COLUMNS
 from validate.kinds.row import MeasuredRow
 from validate.tables.table import Table
 
 ADDED = ("predicted_s", "low_s", "high_s", "error", "skipped")
+_MEMORY = {name: f"predicted_{name}_bytes" for name in MEMORY_COLUMNS}  # where a table has such columns
 
 
 class Predictions:
     """Writes all rows of *tables* as CSV to *write* as they come: their own columns, then those of ``ADDED``.
 
+    Tables with measured memory have the predicted bytes of each figure that a row holds too.
     Columns of several tables are joined by name, and a column ``table`` names each row's table.  Columns of the input
-    with a name of ``ADDED`` are dropped.  Fields beyond the header are joined to the last column as text.
+    with such a name are dropped.  Fields beyond the header are joined to the last column as text.
     """
 
     def __init__(self, tables: Sequence[Table], write: Callable[[bytes], None]) -> None:
@@ -28,9 +31,11 @@ class Predictions:
             for index, name in enumerate(_names(table)):
                 columns.setdefault(name, table.header[index])
         self._write = write
-        self._kept = [name for name in columns if name not in ADDED]
+        self._kept = [name for name in columns if name not in (*ADDED, *_MEMORY.values())]
+        self._memory = list(_MEMORY) if not columns.keys().isdisjoint(ALL_COLUMNS) else []
         self._several = len(tables) > 1
-        self._line([*(columns[name] for name in self._kept), *(["table"] if self._several else []), *ADDED])
+        added = [*ADDED, *(_MEMORY[name] for name in self._memory)]
+        self._line([*(columns[name] for name in self._kept), *(["table"] if self._several else []), *added])
 
     def begin(self, table: Table) -> Callable[[MeasuredRow], None]:
         """Return the function that writes a row of *table*."""
@@ -39,9 +44,13 @@ class Predictions:
 
         def write(row: MeasuredRow) -> None:
             cells = dict(zip(names, _fitted(row.record.fields, len(names)), strict=True))
-            self._line([*[cells.get(name, "") for name in self._kept], *own, *_added(row)])
+            self._line([*[cells.get(name, "") for name in self._kept], *own, *_added(row), *self._memory_of(row)])
 
         return write
+
+    def _memory_of(self, row: MeasuredRow) -> list[str]:
+        found = {each.name: repr(each.predicted_bytes) for each in row.memory if each.predicted_bytes is not None}
+        return [found.get(name, "") for name in self._memory]
 
     def _line(self, cells: Sequence[str]) -> None:
         self._write((",".join(_quoted(_inert(cell)) for cell in cells) + "\n").encode())

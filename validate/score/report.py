@@ -8,9 +8,10 @@ from simulator.cli.table import table_of
 from simulator.console.style import PLAIN, Style
 from simulator.errors import one_line
 from validate.score.document import ScoredTable, skipped_lines
+from validate.score.memory import memory_lines
 from validate.score.scaling import scaling_lines
 from validate.score.scores import ScoreGroup, Scores, beside_published, group_rows, median_of, one_group, without
-from validate.tables.lines import skipped_table
+from validate.tables.lines import percent_text, skipped_table
 
 _HEADER = ["", "rows", "scored", "median", "p90", "mean", "bias"]
 
@@ -40,7 +41,18 @@ def _table(table: ScoredTable, trust: Sequence[str], by: Sequence[str], style: S
     everything = one_group(table.rows)
     share = f" ({everything.coverage:.1%})" if everything.coverage is not None else ""
     title = f"{one_line(table.file, 200)}: {everything.errors.n} of {everything.rows} rows scored{share}"
-    lines = [*style.wrap(f"{title}; {table.method}, trust {', '.join(trust)}", "bold"), ""]
+    if table.memory.scored:
+        title += f", memory of {table.memory.scored}"
+    lines = style.wrap(f"{title}; {table.method}, trust {', '.join(trust)}", "bold")
+    if everything.errors.n or not table.memory.scored:
+        lines += ["", *_times(table, everything, by, style)]
+    lines += memory_lines(table.memory, style)
+    skipped = skipped_table("not scored", skipped_lines(table.rows), style)
+    return "\n".join([*lines, *([""] if skipped else []), *skipped])
+
+
+def _times(table: ScoredTable, everything: ScoreGroup, by: Sequence[str], style: Style) -> list[str]:
+    """Return the table of the errors of times, and of other predictors'."""
     label = table.kind.baseline_label or table.kind.baseline
     header = [*_HEADER, f"{label} median", f"{label} p90"]
     body = [header, _figures("all rows", everything), _places_alike(table, len(header))]
@@ -52,10 +64,8 @@ def _table(table: ScoredTable, trust: Sequence[str], by: Sequence[str], style: S
         if groups:
             marks[len(body) - 1] = "by " + ", ".join(axes)
             body += groups
-    lines += table_of(body, [False] + [True] * (len(header) - 1), style, (8, 5, 7, 4), marks)
-    lines += _published(table, style)
-    skipped = skipped_table("not scored", skipped_lines(table.rows), style)
-    return "\n".join([*lines, *([""] if skipped else []), *skipped])
+    lines = table_of(body, [False] + [True] * (len(header) - 1), style, (8, 5, 7, 4), marks)
+    return lines + _published(table, style)
 
 
 def _unlabelled(rows: Scores, axes: Sequence[str]) -> list[list[str]]:
@@ -67,7 +77,7 @@ def _unlabelled(rows: Scores, axes: Sequence[str]) -> list[list[str]]:
 def _places_alike(table: ScoredTable, n_columns: int) -> list[str]:
     """Return the line with the median of the machines' medians, which weights all machines equally."""
     cells = [f"median of {table.kind.place}s"] + [""] * (n_columns - 1)
-    cells[3] = _percent(median_of(table.kind.place, table.rows))
+    cells[3] = percent_text(median_of(table.kind.place, table.rows))
     return cells
 
 
@@ -78,7 +88,7 @@ def _published(table: ScoredTable, style: Style) -> list[str]:
     rows = [["on the rows that it predicted too", "rows", "its median", "its mean", "median", "mean"]]
     for name, theirs, ours in found:
         figures = (theirs.median_ape, theirs.mean_ape, ours.median_ape, ours.mean_ape)
-        rows.append([one_line(name, 40), str(theirs.n), *(_percent(value) for value in figures)])
+        rows.append([one_line(name, 40), str(theirs.n), *(percent_text(value) for value in figures)])
     return ["", *table_of(rows, [False] + [True] * 5, style)]
 
 
@@ -93,14 +103,8 @@ def _figures(label: str, group: ScoreGroup) -> list[str]:
         label,
         str(group.rows),
         str(errors.n),
-        *(_percent(value) for value in cells),
-        _percent(errors.bias, sign="+"),
-        _percent(baseline.median_ape),
-        _percent(baseline.p90_ape),
+        *(percent_text(value) for value in cells),
+        percent_text(errors.bias, sign="+"),
+        percent_text(baseline.median_ape),
+        percent_text(baseline.p90_ape),
     ]
-
-
-def _percent(value: float | None, sign: str = "") -> str:
-    if value is None:
-        return "-"
-    return f"{value * 100:{sign}.1f} %" if abs(value) < 1e4 else f"{value * 100:{sign}.1e} %"

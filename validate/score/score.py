@@ -19,6 +19,9 @@ from validate.tables.table import Table
 MOST_DIFFERENT = 100_000
 """Most distinct labels, reasons and configurations of a table; each takes some 100 bytes or more."""
 
+OTHER_REASON = f"another of more than {MOST_DIFFERENT:,} reasons"
+"""Stands for the reasons beyond these."""
+
 
 def score_rows(
     rows: Iterable[MeasuredRow],
@@ -37,23 +40,33 @@ def score_rows(
     *advance* is called after each row.
     """
     rows, ahead = tee(rows)
+    unasked = Predicted()
     asking = (row for row in ahead if row.asked is not None)
     answers = map(_written, asking) if predict is None else predict(row.asks for row in asking)
     for row in rows:
+        answer, is_outside = unasked, bool(row.grade) and row.grade not in trust
         if row.asked is not None:
             answer = next(answers)
             row.predicted_s, row.band, row.baseline_s = answer.predicted_s, answer.band, answer.baseline_s
             row.skipped = answer.skipped
+        for figure in row.memory:
+            figure.predicted_bytes = answer.memory_bytes.get(figure.name)
+            reason = row.skipped or answer.no_memory or (_context(row) if is_outside else "")
+            figure.skipped = figure.skipped or reason
         if row.predicted_s is not None:
             row.skipped = row.untimed
             row.published = published.get(row.cells.get("row_id", ""), {})
-            row.is_context = bool(row.grade) and row.grade not in trust and not row.untimed
+            row.is_context = is_outside and not row.untimed
         if row.is_context:
-            row.skipped = f"context: trust {one_line(row.grade, 20)}"
+            row.skipped = _context(row)
         row.skipped = row.skipped or set_aside(row)
         yield row
         advance()
     next(answers, None)  # ends other processes in peace
+
+
+def _context(row: MeasuredRow) -> str:
+    return f"context: trust {one_line(row.grade, 20)}"
 
 
 def ranked(rows: Iterable[MeasuredRow], table: Table, kind: Kind, names: RowNames) -> Iterator[MeasuredRow]:
@@ -96,6 +109,6 @@ def _written(row: MeasuredRow) -> Predicted:
     if not text:
         return Predicted(skipped=row.cells.get("skipped") or "no prediction")
     try:
-        return Predicted(measured_time(number("predicted_s", text)))
+        return Predicted(measured_time(number("predicted_s", text)), no_memory="no prediction")
     except NotScored as reason:
         return Predicted(skipped=str(reason))

@@ -9,13 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from simulator.errors import Fault, InputError
 from simulator.records import dataclass
 from validate.kinds.row import MeasuredRow
-from validate.score.score import MOST_DIFFERENT
+from validate.score.score import MOST_DIFFERENT, OTHER_REASON
 from validate.tables.statistics import Errors, percentile, relative_error, summarise
 
 RowErrors = tuple[Sequence[float], Sequence[float]]
 """Signed relative errors of the rows that count, and those of the baseline on them."""
-
-_OTHER = f"another of more than {MOST_DIFFERENT:,} reasons"
 
 
 class Scores:
@@ -49,7 +47,7 @@ class Scores:
             raise InputError(Fault(f"has more than {MOST_DIFFERENT:,} different {what}", self._file))
         skipped = row.skipped
         if skipped not in self._reasons and len(self._reasons) > MOST_DIFFERENT:
-            skipped = _OTHER
+            skipped = OTHER_REASON
         self._code.append(code)
         self._reason.append(self._reasons.setdefault(skipped, len(self._reasons)))
         self._line.append(row.record.line)

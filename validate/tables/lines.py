@@ -30,6 +30,13 @@ def by_frequency(lines: Mapping[str, L]) -> dict[str, L]:
     return dict(sorted(lines.items(), key=lambda item: (-len(item[1]), item[0])))
 
 
+def percent_text(value: float | None, sign: str = "") -> str:
+    """Return the fraction *value* in percent, with a *sign* "+" always with its sign; ``-`` for None."""
+    if value is None:
+        return "-"
+    return f"{value * 100:{sign}.1f} %" if abs(value) < 1e4 else f"{value * 100:{sign}.1e} %"
+
+
 def skipped_table(title: str, lines: Mapping[str, Sequence[int]], style: Style) -> list[str]:
     """Return a table of the rows left out, their number and lines by reason; empty where there are none."""
     if not lines:
