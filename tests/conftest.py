@@ -39,6 +39,9 @@ _NEEDS_AN_ORACLE = re.compile(
     r"""(importorskip|find_spec)\("(torch|transformers)|mark\.(simgrid|torch)|"chromium"|check_rights\("""
 )
 
+_SLOW_FOLDERS = ("property", "end_to_end")
+_ALL_SLOW = re.compile(r"^pytestmark = .*\bmark\.slow\b", re.MULTILINE)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Choose files by whether they need an oracle: CI runs the others while oracles are installed."""
@@ -48,12 +51,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out the files that ``--oracles`` does not choose."""
-    wanted = config.getoption("--oracles")
-    if wanted is None or not collection_path.is_file() or not collection_path.name.startswith("test_"):
+    """Leave out the files that ``--oracles`` does not choose, and those of slow tests alone where none is wanted.
+
+    Each worker would import them, and make their tests, only to leave them out.
+    """
+    wanted, quick = config.getoption("--oracles"), config.getoption("markexpr") == "not slow"
+    if not (wanted or quick) or not collection_path.is_file() or not collection_path.name.startswith("test_"):
         return None
-    needs_one = _NEEDS_AN_ORACLE.search(collection_path.read_text(encoding="utf-8")) is not None
-    return None if needs_one == (wanted == "only") else True
+    text = collection_path.read_text(encoding="utf-8")
+    if quick and (collection_path.parent.name in _SLOW_FOLDERS or _ALL_SLOW.search(text)):
+        return True
+    needs_one = _NEEDS_AN_ORACLE.search(text) is not None
+    return True if wanted and needs_one != (wanted == "only") else None
 
 
 @pytest.fixture(scope="session")
@@ -99,7 +108,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     longest: dict[Path, int] = {}
     for item in items:
-        if item.path.parent.name in ("property", "end_to_end"):
+        if item.path.parent.name in _SLOW_FOLDERS:
             item.add_marker(pytest.mark.slow)
         rank = 2 * bool(item.get_closest_marker("slow")) + bool(item.get_closest_marker("corpus"))
         longest[item.path] = max(rank, longest.get(item.path, 0))

@@ -40,11 +40,11 @@ def faster(
         try:
             if least_step_s(context, asked) > step_time_s / least_gain * share:
                 continue
-            time_s, fits = context.time_s(asked) / share, step_fits(context, asked)
+            time_s = context.time_s(asked) / share
+            if time_s * least_gain < step_time_s:
+                found.append(Alternative(words, time_s, step_fits(context, asked), batch))
         except (InputError, Unsuitable):
             continue
-        if time_s * least_gain < step_time_s:
-            found.append(Alternative(words, time_s, fits, batch))
     return tuple(sorted(found, key=lambda other: round(other.step_time_s, 12)))
 
 

@@ -85,11 +85,19 @@ def test_files_that_need_an_oracle_are_those_that_wait_for_it() -> None:
     assert ROOT / "tests" / "unit" / "test_units.py" in chosen["without"]
 
 
+def test_a_plain_run_leaves_out_the_files_of_slow_tests_alone() -> None:
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    left = {path.name for path in files if pytest_ignore_collect(path, Chosen(None, "not slow"))}
+    assert {"test_golden.py", "test_adapters.py", "test_docs.py", "test_servers.py"} <= left
+    assert not {"test_check.py", "test_imports.py"} & left  # some of their tests are slow
+    assert not any(pytest_ignore_collect(path, Chosen(None)) for path in files)
+
+
 class Chosen:
-    """Options of a run with this ``--oracles``."""
+    """Options of a run with this ``--oracles`` and ``-m``."""
 
-    def __init__(self, which: str) -> None:
-        self.which = which
+    def __init__(self, which: str | None, marks: str = "") -> None:
+        self.said = {"--oracles": which, "markexpr": marks}
 
-    def getoption(self, name: str) -> str:
-        return {"--oracles": self.which}[name]
+    def getoption(self, name: str) -> str | None:
+        return self.said[name]

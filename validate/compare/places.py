@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -141,9 +141,8 @@ def part_by_facts(name: str, environment: Mapping[str, Any]) -> str:
     plain = _slug(name)
     for maker in _MAKERS:
         plain = plain.removeprefix(maker)
-    by_slug = {_slug(known): part for known, part in gpu_names().items()}
-    if plain in by_slug:
-        return by_slug[plain]
+    if plain in _parts_by_slug():
+        return _parts_by_slug()[plain]
     words = set(plain.split("-"))
     facts = _gpu(environment)
     count, memory = facts.get("sm_count"), facts.get("memory_bytes")
@@ -203,6 +202,11 @@ def _gpu(environment: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _model(part: str) -> str:
     return part.split("-", maxsplit=1)[0]
+
+
+@cache
+def _parts_by_slug() -> dict[str, str]:
+    return {_slug(known): part for known, part in gpu_names().items()}
 
 
 def _slug(name: str) -> str:

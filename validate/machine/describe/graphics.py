@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from simulator.records import dataclass
 from simulator.topology.catalogue import load_part, part_names
@@ -49,10 +50,14 @@ def parse_cards(text: str) -> tuple[Card, ...]:
     return tuple(found)
 
 
+@cache
+def _parts_by_slug() -> dict[str, str]:
+    return {slug(name): part for name, part in gpu_names().items()}
+
+
 def driver_part(card: Card) -> str | None:
     """Return the built-in part that the driver's name stands for; None where there is none."""
-    known = {slug(name): part for name, part in gpu_names().items()}
-    plain = slug(card.name)
+    known, plain = _parts_by_slug(), slug(card.name)
     while plain not in known:
         maker = next((maker for maker in _MAKERS if plain.startswith(maker)), None)
         if maker is None:
