@@ -41,7 +41,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
             "batch_per_gpu": batch, "global_batch": batch, "recompute": "full", "optimizer": "adam",
             "issue": "eager", "trust": "A", "interval": 0.01,
             "step_time_s": 1.1 * session.time_s(asked.question),
-            "peak_bytes": round(1.25 * session.memory(asked.question).allocated_bytes),
+            "max_allocated_bytes": round(1.25 * session.memory(asked.question).allocated_bytes),
+            "max_reserved_bytes": round(2.0 * session.memory(asked.question).reserved_bytes),
+            "smi_bytes": round(0.8 * session.memory(asked.question).process_bytes),
         }  # fmt: skip
         rows.append(row)
     write(folder, {"training.csv": rows})
@@ -53,7 +55,9 @@ def test_what_was_asked_is_predicted_from_the_file_that_was_measured(found: Comp
     assert len(found.own) == len(BATCHES)
     for row in found.own:
         assert row.error == pytest.approx(1 / 1.1 - 1, rel=1e-6)
-    assert [each.error for each in found.held] == pytest.approx([1 / 1.25 - 1] * len(BATCHES), rel=1e-6)
+    errors = {each.figure: each.error for each in found.held}
+    assert errors == pytest.approx({"allocated": 1 / 1.25 - 1, "reserved": -0.5, "process": 0.25}, rel=1e-6)
+    assert len(found.held) == 3 * len(BATCHES)
 
 
 def test_both_stand_side_by_side_with_their_memory(found: Comparison) -> None:
@@ -63,13 +67,16 @@ def test_both_stand_side_by_side_with_their_memory(found: Comparison) -> None:
     assert len(lines) == len(BATCHES)
     assert all("-9.1 %" in line for line in lines)
     assert "memory: peak tensor memory" in text
-    assert "median error 20.0 %" in text
+    for what, error in (("tensor", "20.0 %"), ("that the allocator holds", "50.0 %"), ("of the process", "25.0 %")):
+        assert what in text
+        assert f"median error {error}" in text
     assert "networks/" not in text
 
 
 def test_the_document_holds_them_with_their_units(found: Comparison) -> None:
     document = comparison_document(found)
-    assert [row["predicted_bytes"] for row in document["asked"]] == [row["predicted_bytes"] for row in document["held"]]
+    tensors = [row for row in document["held"] if row["figure"] == "allocated"]
+    assert [row["predicted_bytes"] for row in document["asked"]] == [row["predicted_bytes"] for row in tensors]
     for row in document["asked"]:
         assert row["measured_s"] == pytest.approx(1.1 * row["predicted_s"])
         assert row["measured_bytes"] == pytest.approx(1.25 * row["predicted_bytes"])

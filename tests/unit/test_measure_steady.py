@@ -166,12 +166,12 @@ def test_a_rank_measures_a_step_of_a_wrapped_module(tmp_path: Path) -> None:
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
-        samples, peak = steps.rank_step(0, 1, MeasuredStep("lenet", 2, n_gpus=2), False)
+        samples, memory = steps.rank_step(0, 1, MeasuredStep("lenet", 2, n_gpus=2), False)
     finally:
         dist.destroy_process_group()
     assert len(samples) >= FEWEST
     assert min(samples) > 0
-    assert peak is None
+    assert memory == {}
 
 
 def test_a_rank_gives_a_network_back_before_the_next_one(tmp_path: Path) -> None:
@@ -204,7 +204,8 @@ def test_ranks_are_started_when_asked_and_ended_with_the_last_case(monkeypatch: 
 
         def run(self, function: Any, *arguments: Any, **_: Any) -> list[Any]:
             told.append(("run", arguments[0].model))
-            return [([0.1, 0.3, 0.2], 5), ([0.2, 0.1, 0.2], 7)]
+            held = ({"max_allocated_bytes": 5, "smi_bytes": 9}, {"max_allocated_bytes": 7, "smi_bytes": 8})
+            return list(zip(([0.1, 0.3, 0.2], [0.2, 0.1, 0.2]), held, strict=True))
 
         def close(self) -> None:
             told.append("close")
@@ -218,7 +219,8 @@ def test_ranks_are_started_when_asked_and_ended_with_the_last_case(monkeypatch: 
     assert work.own is not None
     assert work.figures is not None
     found = work.own()
-    assert (found.median, work.figures(found)["peak_bytes"]) == (0.2, 7)
+    cells = work.figures(found)
+    assert (found.median, cells["max_allocated_bytes"], cells["smi_bytes"]) == (0.2, 7, 9)
     assert work.figures(found)["throughput"] == pytest.approx(2 * shapes[0].batch / 0.2)
     assert len(list(cases)) == 1
     assert told == [("start", 2, True), ("run", "resnet50"), "close"]

@@ -11,11 +11,14 @@ import pytest
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 
+from validate.kinds.memory_figures import ALL_COLUMNS  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
 from validate.machine.measure.cases import stepping  # noqa: E402  they import torch
 from validate.machine.measure.cases.steady import CpuClock, Patience, steady_interval  # noqa: E402
 from validate.machine.measure.cases.step_shapes import MeasuredStep  # noqa: E402
 from validate.machine.measure.cases.stepping import Stepper, make_step  # noqa: E402
+from validate.machine.measure.statistics import median_interval  # noqa: E402
+from validate.machine.measure.table import COLUMNS  # noqa: E402
 
 CPU = torch.device("cpu")
 LENET = MeasuredStep("lenet", 2)
@@ -44,6 +47,20 @@ def test_the_most_memory_is_that_of_the_steps_that_count(monkeypatch: pytest.Mon
     steady_interval(CpuClock(), make_step(LENET, CPU), Patience(longest_s=0.01, warmup_s=0.0))
     assert told[:4] == ["step", "step", "step", "forget"]
     assert set(told[4:]) == {"step"}
+
+
+def test_the_memory_of_a_gpu_is_told_in_three_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = torch.device("cuda", 1)
+    shown = {"max_memory_allocated": 3, "max_memory_reserved": 5, "mem_get_info": (30, 37)}
+    for name, value in shown.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value if device == gpu else None)
+    figures = {"max_allocated_bytes": 3, "max_reserved_bytes": 5, "smi_bytes": 7}
+    assert stepping.gpu_memory(gpu) == figures
+    assert stepping.gpu_memory(CPU) == {}
+    cells = stepping.step_figures(LENET, median_interval([0.5]), figures)
+    assert set(cells) <= set(COLUMNS["training.csv"])
+    assert {name: cells[name] for name in figures} == figures
+    assert set(figures) <= set(ALL_COLUMNS)  # as tables of steps are read
 
 
 def test_settings_that_torch_has_newer_ones_for_are_no_news_to_whoever_measures(

@@ -25,9 +25,10 @@ from validate.score.scoring import CALIBRATED_ON, Scoring, ScoringOptions
 
 @dataclass(frozen=True, slots=True)
 class HeldRow:
-    """A step with its measured and predicted peak tensor memory; CUDA context and libraries are excluded."""
+    """A step with a measured and predicted ``figure`` of its memory: allocated, reserved or process."""
 
     row: ComparedRow
+    figure: str
     predicted_bytes: float
     measured_bytes: float
 
@@ -38,13 +39,13 @@ class HeldRow:
 
 
 def held_rows(rows: Sequence[ComparedRow]) -> list[HeldRow]:
-    """Return the steps among *rows* whose tensors' memory was both measured and predicted."""
-    found = []
-    for row in rows:
-        for each in row.memory:
-            if each.name == "allocated" and each.predicted_bytes is not None and each.error is not None:
-                found.append(HeldRow(row, each.predicted_bytes, each.measured_bytes))
-    return found
+    """Return the figures of memory of *rows* that were both measured and predicted."""
+    return [
+        HeldRow(row, each.name, each.predicted_bytes, each.measured_bytes)
+        for row in rows
+        for each in row.memory
+        if each.predicted_bytes is not None and each.error is not None
+    ]
 
 
 def median_error(held: Sequence[HeldRow]) -> float:

@@ -54,7 +54,9 @@ def comparison_document(found: Comparison) -> dict[str, Any]:
         "own_code": [
             {**_place(row), "times": times, "words": own_code_words(row.name, times)} for row, times in found.own_code
         ],
-        "held": [{**_place(each.row), **taken(each, "predicted_bytes measured_bytes error")} for each in found.held],
+        "held": [
+            {**_place(each.row), **taken(each, "figure predicted_bytes measured_bytes error")} for each in found.held
+        ],
         **taken(found, "calibration=judged calibration_notes=judged_notes"),
         "drift": _drift(found.drift),
         "skipped": skipped_of(found),
@@ -91,7 +93,7 @@ def own_code_words(name: str, times: float) -> str:
 
 def _own(row: ComparedRow, found: Comparison) -> dict[str, Any]:
     """Return a step that the user asked to measure: its name, and its predicted and measured time and memory."""
-    held = next((each for each in found.held if each.row is row), None)
+    held = next((each for each in found.held if each.row is row and each.figure == "allocated"), None)
     told = {**_place(row), **taken(row, "predicted_s measured_s"), **_band(row)}
     told["error"] = row.error if row.predicted_s is not None and row.measured_s is not None else None
     return told | taken(held, "predicted_bytes measured_bytes") | {"skipped": row.skipped}

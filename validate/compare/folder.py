@@ -10,6 +10,7 @@ from typing import Any
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.records import dataclass, field
 from simulator.user_files import read_user_file
+from validate.kinds.memory_figures import ALL_COLUMNS
 from validate.machine.measure.table import asked_note
 from validate.tables.cells import figure
 from validate.tables.csv_text import MAX_BYTES, CsvRecord, read_records
@@ -25,7 +26,8 @@ _NOT_ASKED = frozenset(
     name.lower()
     for name in (
         *VALUES,
-        *("latency_cycles", "clock_MHz", "throughput_unit", "peak_bytes", "interval", "samples", "sm_clock_MHz"),
+        *("latency_cycles", "clock_MHz", "throughput_unit", "interval", "samples", "sm_clock_MHz"),
+        *ALL_COLUMNS,  # of memory
         *("memory_clock_MHz", "power_W", "temperature_C", "throttled", "dataset", "source", "software", "trust"),
         *("note", "row_id"),
     )

@@ -23,6 +23,11 @@ _MOST_LEFT = 8
 _MOST_DRIFT = 10
 _MOST_OWN = 20
 _LEAST_LABEL = 12  # columns for the name of a class
+_MEMORY = {
+    "allocated": "peak tensor memory",
+    "reserved": "memory that the allocator holds",
+    "process": "memory of the process",
+}
 _HUGE = 100.0  # errors of 10,000 % and more are written with an exponent
 
 
@@ -66,7 +71,7 @@ def _own(found: Comparison, style: Style) -> str:
     """Return a table of the steps measured with ``--workload``: predicted and measured times and memory."""
     if not found.own:
         return ""
-    held = {id(each.row): each for each in found.held}
+    held = {id(each.row): each for each in found.held if each.figure == "allocated"}
     head = ["asked for", "predicted", "measured", "error", "memory", "measured"]
     body = [head]
     for row in found.own[:_MOST_OWN]:
@@ -91,18 +96,20 @@ def _own(found: Comparison, style: Style) -> str:
 
 
 def _held(found: Comparison, style: Style) -> str:
-    if not found.held:
-        return ""
-    worst = max(found.held, key=lambda each: abs(each.error))
-    count = len(found.held)
-    words = f"of {count} steps" if count > 1 else "of one step"
-    lines = [style.mark("memory: peak tensor memory", "bold")]
-    lines += _wrapped(
-        f"{words}: median error {_percent(median_error(found.held))}, the largest"
-        f" {_percent(worst.error, '+')} ({worst.row.table}:{worst.row.line}, predicted"
-        f" {format_size(worst.predicted_bytes)}, measured {format_size(worst.measured_bytes)})",
-        style,
-    )
+    lines: list[str] = []
+    for figure, what in _MEMORY.items():
+        held = [each for each in found.held if each.figure == figure]
+        if not held:
+            continue
+        worst = max(held, key=lambda each: abs(each.error))
+        words = f"of {len(held)} steps" if len(held) > 1 else "of one step"
+        lines.append(style.mark(f"memory: {what}", "bold"))
+        lines += _wrapped(
+            f"{words}: median error {_percent(median_error(held))}, the largest"
+            f" {_percent(worst.error, '+')} ({worst.row.table}:{worst.row.line}, predicted"
+            f" {format_size(worst.predicted_bytes)}, measured {format_size(worst.measured_bytes)})",
+            style,
+        )
     return "\n".join(lines)
 
 

@@ -27,7 +27,8 @@ _STEP = (
     *("phase", "dtype", "policy", "batch_per_gpu", "grad_accum", "recompute", "channels_last", "fused_optimizer"),
     *("global_batch", "seq_len", "hidden", "heads", "layers", "vocab", "image", "optimizer", "schedule", "sync"),
     *("overlap", "fsdp", "shards", "modules"),
-    *("issue", "step_time_s", "throughput", "throughput_unit", "peak_bytes"),
+    *("issue", "step_time_s", "throughput", "throughput_unit"),
+    *("max_allocated_bytes", "max_reserved_bytes", "smi_bytes"),
 )
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "ops.csv": (*_OPERATOR, *_COMMON),

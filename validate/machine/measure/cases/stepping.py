@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -243,11 +243,32 @@ def _optimizer(shape: MeasuredStep, module: Any) -> Any:
     return None
 
 
-def step_figures(shape: MeasuredStep, interval: Interval, peak_bytes: int | None) -> dict[str, Any]:
-    """Return the measured cells: step time in seconds, throughput, and peak memory in bytes."""
-    found: dict[str, Any] = {
+def gpu_memory(device: Any) -> dict[str, int]:
+    """Return the measured cells of memory, in bytes; none of a CPU.
+
+    The peaks are those since the last reset.  All memory in use on the GPU counts as the process's: a GPU that is
+    measured has no other work.
+    """
+    if device.type != "cuda":
+        return {}
+    free, total = torch.cuda.mem_get_info(device)
+    return {
+        "max_allocated_bytes": torch.cuda.max_memory_allocated(device),
+        "max_reserved_bytes": torch.cuda.max_memory_reserved(device),
+        "smi_bytes": total - free,
+    }
+
+
+def most_memory(of_ranks: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """Return the largest of each figure of :func:`gpu_memory` over ranks."""
+    return {name: max(each[name] for each in of_ranks) for name in of_ranks[0]}
+
+
+def step_figures(shape: MeasuredStep, interval: Interval, memory: Mapping[str, int]) -> dict[str, Any]:
+    """Return the measured cells: step time in seconds, throughput, and *memory*."""
+    return {
         "step_time_s": interval.median,
         "throughput": shape.batch * shape.micro_batches * shape.n_gpus / interval.median,
         "throughput_unit": f"{shape.sample}/s",
+        **memory,
     }
-    return found if peak_bytes is None else found | {"peak_bytes": peak_bytes}

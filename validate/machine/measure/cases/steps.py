@@ -24,7 +24,7 @@ from validate.machine.measure.cases.steady import (
     steady_interval,
 )
 from validate.machine.measure.cases.step_shapes import CPU_STEPS, MeasuredStep, Policy, gpu_steps, parallel_steps
-from validate.machine.measure.cases.stepping import make_step, step_figures
+from validate.machine.measure.cases.stepping import gpu_memory, make_step, most_memory, step_figures
 from validate.machine.measure.faults import failure_words
 from validate.machine.measure.launched import KeptRanks
 from validate.machine.measure.statistics import Interval, median_interval
@@ -102,20 +102,19 @@ def _time(bench: Bench, step: TimedRun) -> Interval:
 
 
 def _figures(shape: MeasuredStep, bench: Bench, interval: Interval) -> Mapping[str, Any]:
-    peak = torch.cuda.max_memory_allocated(bench.device) if bench.is_cuda else None
-    return step_figures(shape, interval, peak)
+    return step_figures(shape, interval, gpu_memory(bench.device))
 
 
 def _build_over_ranks(shape: MeasuredStep, ranks: KeptRanks, bench: Bench) -> TimedWork:
-    peaks: list[int | None] = []
+    held: list[Mapping[str, int]] = []
 
     def measure() -> Interval:
         found = ranks.run(shape.n_gpus, rank_step, shape, ranks.cuda, look=bench.sensors.look)
-        peaks.extend(peak for _, peak in found)
+        held.extend(memory for _, memory in found)
         return of_all([samples for samples, _ in found])
 
     def figures(interval: Interval) -> Mapping[str, Any]:
-        return step_figures(shape, interval, max((peak for peak in peaks if peak is not None), default=None))
+        return step_figures(shape, interval, most_memory(held))
 
     return TimedWork(lambda _: None, figures=figures, own=measure)
 
@@ -129,8 +128,8 @@ def of_all(samples: Sequence[Sequence[float]]) -> Interval:
     return median_interval([fmean(step) for step in zip(*samples, strict=True)])
 
 
-def rank_step(rank: int, count: int, shape: MeasuredStep, cuda: bool) -> tuple[list[float], int | None]:
-    """Return the step times on this rank, in seconds, and its peak of allocated memory in bytes (None on CPUs)."""
+def rank_step(rank: int, count: int, shape: MeasuredStep, cuda: bool) -> tuple[list[float], dict[str, int]]:
+    """Return the step times on this rank, in seconds, and the memory of its GPU."""
     del rank, count
     device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
     _give_back(cuda)
@@ -140,7 +139,7 @@ def rank_step(rank: int, count: int, shape: MeasuredStep, cuda: bool) -> tuple[l
     try:
         step = make_step(shape, device, partial(across, shape=shape, device=device))
         samples = agreed_samples(clock, step, Patience(), partial(greatest, device=device))
-        return samples, torch.cuda.max_memory_allocated(device) if cuda else None
+        return samples, gpu_memory(device)
     finally:
         step = None
         _give_back(cuda)
