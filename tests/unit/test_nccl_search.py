@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from simulator.collectives.nccl.orders import closed_rings
 from simulator.collectives.nccl.paths import DevicePath, SeenMachine, rank_of
-from simulator.collectives.nccl.search import ChannelSolution, Search
+from simulator.collectives.nccl.search import ChannelSolution, Search, solution
+from simulator.collectives.search import Budget
 
 _NVL, _NVB, _PIX, _PXB, _PXN, _PHB, _SYS = (rank_of[k] for k in ("nvl", "nvb", "pix", "pxb", "pxn", "phb", "sys"))
 
@@ -269,3 +271,35 @@ def test_fewer_fast_heads_or_more_slow_ones() -> None:
     """Two adapters of 48 and six of 24: 2 x 48 are 96; 8 x 24 are 192, at half the speed, the lowest that is tried."""
     assert among_several(crossbar(8, 360_000, [48_000] * 2 + [24_000] * 6), 90).nvls == (8, 24, 24)
     assert among_several(crossbar(8, 360_000, [48_000] * 2 + [22_000] * 6), 90).nvls == (2, 48, 48)
+
+
+def test_machines_that_are_seen_alike_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = []
+
+    class Counted(Search):
+        def __init__(self, seen: SeenMachine, *more: object) -> None:
+            searched.append(seen)
+            super().__init__(seen, *more)
+
+    monkeypatch.setattr("simulator.collectives.nccl.search.Search", Counted)
+    wide = {(0, 1): 21_001, (1, 2): 21_002, (2, 0): 21_003}  # no other test's
+    slow = {**wide, (0, 1): 11_001}
+    for each, times in ((wide, 1), (wide, 1), (slow, 2), (wide, 2)):
+        assert solution(mesh(3, each, 42_000), 70, several=False) == alone(mesh(3, each, 42_000), 70)
+        assert len(searched) == times
+    solution(mesh(3, wide, 42_000), 90, several=False)
+    assert len(searched) == 3
+
+
+def test_orders_that_are_known_spend_what_they_cost() -> None:
+    """The first order of four takes 6 steps, 3 of them over GPUs that are in it; all six take 40."""
+    seen = mesh(4, {(a, b): 50_000 for a in range(4) for b in range(a + 1, 4)}, 150_000)
+    capacity = dict(enumerate(seen.capacity))
+
+    def found(steps: int) -> tuple[int, bool, bool]:
+        budget = Budget(steps)
+        rings = len(list(closed_rings(seen, 20.0, _NVL, capacity, budget)))
+        return rings, budget.ended, budget.spend()
+
+    assert [found(steps) for steps in (0, 5, 6, 10, 11)] == [(n, True, False) for n in (0, 0, 1, 1, 2)]
+    assert [found(steps) for steps in (39, 40, 41)] == [(6, True, False), (6, False, False), (6, False, True)]

@@ -24,7 +24,7 @@ from itertools import pairwise
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.paths import Sight, capability, cpu_kind
-from simulator.collectives.nccl.search import ChannelSolution, Search
+from simulator.collectives.nccl.search import ChannelSolution, solution
 from simulator.collectives.nccl.tables import CpuKind
 from simulator.collectives.nccl.tuning import CommGraph
 from simulator.collectives.search.rings import Ends, FoundRing, find_rings
@@ -117,7 +117,7 @@ def _found(
 
     def search() -> ChannelSolution:
         sight = once(("sight", host, several), lambda: Sight(group.machine, nodes, network=several))
-        return Search(sight.of(gpus), lowest, several).found()
+        return solution(sight.of(gpus), lowest, several=several)
 
     return once(("nccl search", host, gpus, lowest, several), search)
 

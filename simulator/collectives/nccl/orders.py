@@ -8,6 +8,7 @@ the ranks and the nearest-neighbour orders are tried.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 from simulator.collectives.nccl.paths import SeenMachine, rank_of
@@ -21,6 +22,7 @@ _MAX_STARTS = 4
 _NVB = rank_of["nvb"]
 
 Free = Mapping[int, int]
+Following = tuple[tuple[int, tuple[int, ...]], ...]  # for each GPU those that may follow it, the nearest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,8 @@ def closed_rings(seen: SeenMachine, speed: float, intra: int, free: Free, budget
 
     *budget*: a step is a GPU tried as the next of an order.
     """
-    for order in _orders(seen, seen.gpus[0], speed, intra, free, budget, cut=False):
+    following = _following(seen, speed, intra, free)
+    for order in _orders(seen, seen.gpus[0], following, budget, cut=False):
         hops = [*pairwise(order), (order[-1], order[0])]
         if all(_open(seen, hop, speed, intra, free) for hop in hops):
             yield RingCandidate(order, _loads(seen, hops), ())
@@ -66,18 +69,24 @@ def rings_through_network(
     *budget*: as in :func:`closed_rings`.
     """
     speed, wide = speeds[0], round(speeds[1] * 1000)
+    following = _following(seen, speed, intra, free)
+    inside: dict[tuple[int, ...], tuple[tuple[int, float], ...] | None] = {}  # an order's loads, if its hops are open
     for net in seen.nets:
         into = {gpu: seen.paths[net, gpu] for gpu in seen.gpus if (net, gpu) in seen.paths}
         usable = {gpu: p for gpu, p in into.items() if p.kind <= inter and p.bandwidth >= wide}
         nearest = min((p.kind for p in usable.values()), default=None)
         for gpu in [g for g, p in usable.items() if p.kind == nearest][:_MAX_STARTS]:
-            for order in _orders(seen, gpu, speed, intra, free, budget, cut=True):
+            for order in _orders(seen, gpu, following, budget, cut=True):
                 back = seen.paths.get((order[-1], net))
-                hops = list(pairwise(order))
                 if back is None or back.kind > inter or back.bandwidth < wide:
                     continue
-                if all(_open(seen, hop, speed, intra, free) for hop in hops):
-                    yield RingCandidate(order, _loads(seen, hops), usable[gpu].loads + back.loads)
+                if order not in inside:
+                    hops = list(pairwise(order))
+                    is_open = following is not None or all(_open(seen, hop, speed, intra, free) for hop in hops)
+                    inside[order] = _loads(seen, hops) if is_open else None
+                loads = inside[order]
+                if loads is not None:
+                    yield RingCandidate(order, loads, usable[gpu].loads + back.loads)
 
 
 def _open(seen: SeenMachine, hop: tuple[int, int], speed: float, intra: int, free: Free) -> bool:
@@ -95,10 +104,26 @@ def _loads(seen: SeenMachine, hops: Sequence[tuple[int, int]]) -> tuple[tuple[in
     return tuple(taken.items())
 
 
+def _following(seen: SeenMachine, speed: float, intra: int, free: Free) -> Following | None:
+    """Return the GPUs that may follow each, by hops that are admissible and free; None if only some orders are tried."""
+    gpus = seen.gpus
+    if seen.has_switch or intra > _NVB or not 1 < len(gpus) <= _ALL_ORDERS_UP_TO:
+        return None
+    found = []
+    for a in gpus:
+        near = [b for b in gpus if b != a and _open(seen, (a, b), speed, intra, free)]
+        reach = {b: (seen.paths[a, b].kind, -seen.paths[a, b].bandwidth, b) for b in near}
+        found.append((a, tuple(sorted(near, key=reach.__getitem__))))
+    return tuple(found)
+
+
 def _orders(
-    seen: SeenMachine, start: int, speed: float, intra: int, free: Free, budget: Budget, *, cut: bool
+    seen: SeenMachine, start: int, following: Following | None, budget: Budget, *, cut: bool
 ) -> Iterator[tuple[int, ...]]:
     """Yield orders of the GPUs that begin with *start*; *cut* if the last GPU is not joined to the first."""
+    if following is not None:
+        yield from _all_orders(start, following, budget)
+        return
     gpus = seen.gpus
     place = gpus.index(start)
     turned = gpus[place:] + gpus[:place]
@@ -106,8 +131,6 @@ def _orders(
         yield turned
         if len(gpus) > 2:
             yield turned[:1] + turned[:0:-1]
-    elif intra <= _NVB and len(gpus) <= _ALL_ORDERS_UP_TO:
-        yield from _all_orders(seen, start, speed, intra, free, budget.part(_MAX_STEPS))
     else:
         orders = {turned: None, turned[:1] + turned[:0:-1]: None}
         for first in (start,) if cut else gpus:
@@ -132,28 +155,40 @@ def _nearest(seen: SeenMachine, start: int) -> tuple[int, ...]:
     return tuple(order)
 
 
-def _all_orders(
-    seen: SeenMachine, start: int, speed: float, intra: int, free: Free, budget: Budget
-) -> Iterator[tuple[int, ...]]:
-    """Yield the orders whose hops are all admissible and free, depth first, up to a fixed number."""
-    following: dict[int, list[int]] = {}
-    for a in seen.gpus:
-        near = [b for b in seen.gpus if b != a and _open(seen, (a, b), speed, intra, free)]
-        reach = {b: (seen.paths[a, b].kind, -seen.paths[a, b].bandwidth, b) for b in near}
-        following[a] = sorted(near, key=reach.__getitem__)
-    found = 0
+def _all_orders(start: int, following: Following, budget: Budget) -> Iterator[tuple[int, ...]]:
+    """Yield the orders from *start* on, depth first, up to a fixed number, while *budget* lasts."""
+    spent = 0
+    orders, steps = _enumerated(start, following)
+    for order, at_step in orders:
+        if not budget.spend(at_step - spent):
+            return
+        spent = at_step
+        yield order
+    budget.spend(steps - spent)
+
+
+@lru_cache(maxsize=256)
+def _enumerated(start: int, following: Following) -> tuple[list[tuple[tuple[int, ...], int]], int]:
+    """Return each order with the number of steps until it is found, and all steps; at most as many as are allowed.
+
+    Most speeds of a search, and most faults of a machine, leave the same hops open.
+    """
+    after = dict(following)
+    found: list[tuple[tuple[int, ...], int]] = []
+    steps = 0
     trail = [start]
-    choices = [iter(following[start])]
-    while choices and found < _MAX_ORDERS and budget.spend():
+    choices = [iter(after[start])]
+    while choices and len(found) < _MAX_ORDERS and steps < _MAX_STEPS:
+        steps += 1
         gpu = next(choices[-1], None)
         if gpu is None:
             choices.pop()
             trail.pop()
         elif gpu in trail:
             continue
-        elif len(trail) + 1 == len(seen.gpus):
-            found += 1
-            yield (*trail, gpu)
+        elif len(trail) + 1 == len(after):
+            found.append(((*trail, gpu), steps))
         else:
             trail.append(gpu)
-            choices.append(iter(following[gpu]))
+            choices.append(iter(after[gpu]))
+    return found, steps

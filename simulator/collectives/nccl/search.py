@@ -21,11 +21,12 @@ Interpretations where the source leaves room:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.orders import closed_rings, rings_through_network
-from simulator.collectives.nccl.paths import SeenMachine, rank_of
+from simulator.collectives.nccl.paths import DevicePath, SeenMachine, rank_of
 from simulator.collectives.search import Budget, pack
 from simulator.records import dataclass, replace
 
@@ -67,6 +68,25 @@ class ChannelSolution:
     def total(self) -> float:
         """The speed of all channels together, in GB/s."""
         return self.n_channels * self.speed
+
+
+_Paths = tuple[tuple[tuple[int, int], DevicePath], ...]
+_Whole = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[tuple[int, int], ...], bool]
+
+
+def solution(seen: SeenMachine, capability_min: int, *, several: bool) -> ChannelSolution:
+    """Return the solution in *seen*; machines that NCCL sees alike are searched once in a process.
+
+    Machines that are compared, as with a fault and without, are often alike to NCCL, or on most of their hosts.
+    """
+    whole = seen.gpus, seen.nets, seen.capacity, tuple(seen.total.items()), seen.has_switch
+    return _solution(whole, tuple(seen.paths.items()), capability_min, several=several)
+
+
+@lru_cache(maxsize=64)
+def _solution(whole: _Whole, paths: _Paths, capability_min: int, *, several: bool) -> ChannelSolution:
+    gpus, nets, capacity, total, has_switch = whole
+    return Search(SeenMachine(gpus, nets, capacity, dict(paths), dict(total), has_switch), capability_min, several).found()
 
 
 class Search:
