@@ -80,12 +80,17 @@ def _improved(
     schedule = make(n)
     pairs = {(s.src, s.dst): s.width for step in schedule.rounds for s in step.sends}
 
-    def cost(order: Sequence[int]) -> tuple[float, float]:
+    def cost(order: Sequence[int], most: float = float("inf")) -> tuple[float, float]:
+        """Return the seconds of *order* and, unless these are more than *most*, the work of its links, to compare."""
         nodes = [inside.ranks[i] for i in order]
-        together = sum(w / inside.router.route(nodes[a], nodes[b]).bandwidth_Bps for (a, b), w in pairs.items())
         if pipelined:
-            return round(overlapped_cost(inside, schedule, nodes)[1], 15), together
-        return round(estimate_s(inside, schedule, 1.0, nodes), 15), together
+            seconds = round(overlapped_cost(inside, schedule, nodes)[1], 15)
+        else:
+            seconds = round(estimate_s(inside, schedule, 1.0, nodes), 15)
+        if seconds > most:
+            return seconds, 0.0
+        route = inside.router.route
+        return seconds, sum([w / route(nodes[a], nodes[b]).bandwidth_Bps for (a, b), w in pairs.items()])
 
     def improved(order: list[int]) -> tuple[tuple[float, float], list[int]]:
         best = cost(order)
@@ -94,7 +99,7 @@ def _improved(
             better = False
             for a, b in combinations(range(int(fixed), n), 2):
                 order[a], order[b] = order[b], order[a]
-                now = cost(order)
+                now = cost(order, best[0])
                 if now < best:
                     best, better = now, True
                 else:

@@ -221,11 +221,12 @@ def overlapped_cost(request: Request, schedule: Schedule, nodes: Sequence[int]) 
 def _round_cost(request: Request, sends: Iterable[Send], nodes: Sequence[int]) -> tuple[float, float]:
     """Return (latency in s, seconds per byte of a chunk) of a round."""
     loads: dict[int, float] = {}
+    known, find = loads.get, request.router.route
     latency_s = 0.0
     for send in sends:
-        route = request.router.route(nodes[send.src], nodes[send.dst])
+        route, width = find(nodes[send.src], nodes[send.dst]), send.width
         latency_s = max(latency_s, route.latency_s)
         for resource, share in route.loads:
-            loads[resource] = loads.get(resource, 0.0) + share * send.width
+            loads[resource] = known(resource, 0.0) + share * width
     capacity = request.machine.capacity_Bps
-    return latency_s, max((load / capacity[r] for r, load in loads.items()), default=0.0)
+    return latency_s, max([load / capacity[r] for r, load in loads.items()], default=0.0)

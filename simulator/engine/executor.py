@@ -83,15 +83,17 @@ class _Executor:
         self.waiting: list[int] = [0] * len(plan.tasks)
         self.not_before_s: list[float] = [0.0] * len(plan.tasks)  # of activities after ones with known ends
         self.followers: defaultdict[int, list[int]] = defaultdict(list)  # of activities whose end is not known at once
-        self.needs = needs_of(plan)
+        self.needs = plan.of_order.once("needs", lambda: needs_of(plan))
         self.met, self.undisturbed = _met(machine, plan, self.needs, fold)
         self.roomy = roomy(machine, plan) if fold else set()
         self.pace: dict[str, float] = {p.target: 1.0 for p in plan.perturbations if p.target}
         self.fragments: dict[Fragment, tuple[float, Loads]] = {}
-        self.works: dict[Loads, Loads] = {}  # the loads of works, by their shares
+        self.amounts: dict[int, Sequence[Amount]] = {}  # of flows alone, by the identity of the parts, which repeat
+        self.works: dict[int, Loads] = {}  # the loads of works, by the identity of their shares, which repeat
         self.cancelled: set[int] = set()
         self.running: dict[int, RunningActivity] = {}  # filled only if there are perturbations, which may change them
         self.is_perturbed = perturbed
+        self.lasting_s = [self._seconds(task) for task in plan.tasks]
 
     def run(self) -> Timeline:
         tasks = self.plan.tasks
@@ -114,6 +116,7 @@ class _Executor:
             if self.waiting[task.id] == 0 and self.spans[task.id] is None:
                 self._begin(task)
         self.kernel.run()
+        del self.rounds  # which refers to this executor
         spans = [span for span in self.spans if span is not None]
         if len(spans) != len(tasks):
             stuck = next(task for task, span in zip(tasks, self.spans, strict=True) if span is None)
@@ -127,16 +130,20 @@ class _Executor:
 
         It is if nothing can slow the task.  So launches that the host issues far ahead of the device cost no events.
         """
-        if task.takes or task.gives or (duration_s := self._seconds(task)) is None:
+        duration_s = self.lasting_s[task.id]
+        if duration_s is None or task.takes or task.gives:
             return None
         begin_s = self.not_before_s[task.id]
         return Span(task.id, begin_s, begin_s + duration_s)
 
     def _seconds(self, task: Activity) -> float | None:
         """Return the seconds that *task* takes, if nothing can slow it."""
-        if self.is_perturbed or len(task.parts) != 1 or task.repeat != 1 or isinstance(task.parts[0], Flow):
+        if self.is_perturbed or len(task.parts) != 1 or task.repeat != 1:
             return None
-        duration_s, loads = self._held(task, task.parts[0])
+        (part,) = task.parts
+        if isinstance(part, Flow):
+            return None
+        duration_s, loads = self._held(task, part)
         return None if loads else duration_s
 
     def _begin(self, task: Activity) -> None:
@@ -157,23 +164,32 @@ class _Executor:
             now = self.kernel.now_s
             self._end(task, Span(task.id, now, now))
             return
-        seconds = self._seconds(task)
+        seconds = self.lasting_s[task.id]
         if seconds is not None:
             start_s = self.kernel.now_s
             self.kernel.call_at(start_s + seconds, lambda: self._end(task, Span(task.id, start_s, self.kernel.now_s)))
             return
-        amounts = [amount for part in task.parts for amount in self._amounts(task, part)]
-        run = self.rounds.start(task, amounts)
+        run = self.rounds.start(task, self._amounts_of(task))
         if self.is_perturbed:
             self.running[task.id] = run
+
+    def _amounts_of(self, task: Activity) -> Sequence[Amount]:
+        known = self.amounts.get(id(task.parts))
+        if known is None:
+            known = [amount for part in task.parts for amount in self._amounts(task, part)]
+            if not self.is_perturbed and all(isinstance(part, Flow) for part in task.parts):
+                self.amounts[id(task.parts)] = known
+        return known
 
     def _amounts(self, task: Activity, part: Part) -> Iterable[Amount]:
         if isinstance(part, Flow):
             latency_s, cap_Bps = part.route.latency_s + part.latency_s, self.capacity.cap_Bps(part)
             if self.fold:
                 # Where it represents others, all machines have one role, or all resources are roomy.
-                used = part.route.loads if part.at is None else _on_first(part).items()
-                shared = tuple([(r, w * part.count) for r, w in used if r not in self.roomy])
+                used = part.route.loads if part.at is None else tuple(_on_first(part).items())
+                shared = used
+                if self.roomy or part.count != 1:
+                    shared = tuple([(r, w * part.count) for r, w in used if r not in self.roomy])
                 return (Amount(part.wire_bytes, shared, cap_Bps, latency_s),)
             return (Amount(part.wire_bytes, part.route.loads, cap_Bps, latency_s),) * part.count
         duration_s, loads = self._held(task, part)
@@ -187,9 +203,9 @@ class _Executor:
             duration_s, shares = part
             if not shares:
                 return duration_s, ()
-            if shares not in self.works:
-                self.works[shares] = self._taken(shares)
-            loads = self.works[shares]
+            if id(shares) not in self.works:
+                self.works[id(shares)] = self._taken(shares)
+            loads = self.works[id(shares)]
         return duration_s, () if task.id in self.undisturbed else loads
 
     def _taken(self, shares: Iterable[tuple[Resource, float]]) -> Loads:
@@ -311,26 +327,28 @@ def _met(machine: Machine, plan: Plan, needs: Sequence[Sequence[int]], fold: boo
     met: set[Resource] = {p.target for p in plan.perturbations if p.target}
     if met:
         met.update(index for index, name in enumerate(machine.resource_names) if name in met)
-    loads: dict[tuple[str, int], dict[Part, None]] = {}  # by (stream, position), each in sequence
+    loads: dict[tuple[str, int], dict[object, Part]] = {}  # by (stream, position), each in sequence; works by loads
     loading: dict[str, dict[int, None]] = {}  # by stream: its activities that load anything, in order
     for task in plan.tasks:
         for place, part in enumerate(task.parts):
-            if isinstance(part, Work) and not part.loads:
-                continue
+            key: object = part
+            if isinstance(part, Work):
+                if not part.loads:
+                    continue
+                key = id(part.loads)
             loading.setdefault(task.stream, {})[task.id] = None
-            loads.setdefault((task.stream, place), {})[part] = None
-    n_moving = sum(not all(isinstance(part, Work) for part in parts) for parts in loads.values())
-    loading_links = (r for parts in loads.values() for part in parts if isinstance(part, Work) for r, _ in part.loads)
+            loads.setdefault((task.stream, place), {})[key] = part
+    distinct = [list(parts.values()) for parts in loads.values()]
+    n_moving = sum(not all(isinstance(part, Work) for part in parts) for parts in distinct)
+    loading_links = (r for parts in distinct for part in parts if isinstance(part, Work) for r, _ in part.loads)
     # If only one (stream, position) moves bytes, these meet nothing on links unless works load links.
     loaded = _loaded if n_moving > 1 or any(isinstance(r, int) for r in loading_links) else _named
     once: set[Resource] = set()
-    for parts in loads.values():
+    for parts in distinct:
         own = set[Resource]().union(*(loaded(machine, part, fold) for part in parts))
         met |= once & own
         once |= own
-    several = {
-        r for parts in loads.values() for part in parts if isinstance(part, Work) for r, n in part.loads if n > 1
-    }
+    several = {r for parts in distinct for part in parts if isinstance(part, Work) for r, n in part.loads if n > 1}
     disturbed = plan.perturbations or several or len(loading) > _FEW_STREAMS
     return met | several, set() if disturbed else undisturbed(plan, needs, loading)
 

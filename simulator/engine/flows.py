@@ -19,6 +19,7 @@ from simulator.network.fairshare import fair_rates
 from simulator.plan.plan import Resource
 
 _MOST_KNOWN = 1024  # sets of flows whose rates are kept
+_UNLIMITED = float("inf")
 _SAME_INSTANT = 1e-12  # relative difference of end times that is due to rounding
 
 
@@ -74,6 +75,11 @@ class Batch:
         self.arrival_s = start_s
         self.peers: dict[Batch, None] = {}
 
+    def forget(self) -> None:
+        """Let go of its flows and peers, which refer to it, so that they need not wait for the collector of cycles."""
+        self.flows = []
+        self.peers = {}
+
 
 class FlowNetwork:
     """The capacities of a machine and their users; with *may_stall*, a capacity may be zero for a while."""
@@ -107,8 +113,12 @@ class FlowNetwork:
         self._request()
 
     def _use(self, flow: ActiveFlow) -> None:
+        users = self._users
         for resource, _ in flow.part.loads:
-            self._users.setdefault(resource, {})[flow] = None
+            if resource in users:
+                users[resource][flow] = None
+            else:
+                users[resource] = {flow: None}
         self._touched[flow] = None
 
     def in_use(self, resources: Iterable[Resource]) -> bool:
@@ -181,11 +191,17 @@ class FlowNetwork:
             if start in seen:
                 continue
             part = self._connected(start)
-            seen.update(part)
-            self._share(part, now)
+            if len(part) == 1:
+                self._run_at(start, self._lone(start), now)
+            else:
+                seen.update(part)
+                self._share(part, now)
         self._arm()
 
     def _connected(self, start: ActiveFlow) -> list[ActiveFlow]:
+        all_users = self._users
+        if all(len(all_users[resource]) == 1 for resource, _ in start.part.loads):
+            return [start]
         part = {start: None}
         resources: set[Resource] = set()
         stack = [start]
@@ -193,7 +209,7 @@ class FlowNetwork:
             for resource, _ in stack.pop().part.loads:
                 if resource not in resources:
                     resources.add(resource)
-                    for user in self._users[resource]:
+                    for user in all_users[resource]:
                         if user not in part:
                             part[user] = None
                             stack.append(user)
@@ -201,30 +217,38 @@ class FlowNetwork:
 
     def _share(self, part: list[ActiveFlow], now: float) -> None:
         rates = self._rates(part)
-        first = part[0].batch
-        if len(part) > 1 and any(flow.batch is not first for flow in part):
-            batches = dict.fromkeys(flow.batch for flow in part)
+        batches = dict.fromkeys([flow.batch for flow in part])
+        if len(batches) > 1:
             for batch in batches:
                 batch.peers.update(batches)
         for flow, rate in zip(part, rates, strict=True):
-            if rate <= 0 and not self._may_stall:
-                raise SimulationError("a flow has no bandwidth left; a capacity is zero or too small to tell apart")
-            if rate == flow.rate:
-                continue
-            flow.remaining -= flow.rate * (now - flow.since_s)
-            flow.rate = rate
-            flow.since_s = now
-            flow.history.append((now - flow.batch.start_s, rate))
-            flow.version += 1
-            if rate <= 0:
-                continue
-            self._pushed += 1
-            end = now if rate == float("inf") else now + max(0.0, flow.remaining) / rate
-            heapq.heappush(self._ends, (end, self._pushed, flow.version, flow))
+            self._run_at(flow, rate, now)
+
+    def _run_at(self, flow: ActiveFlow, rate: float, now: float) -> None:
+        """Let *flow* go on at *rate*."""
+        if rate <= 0 and not self._may_stall:
+            raise SimulationError("a flow has no bandwidth left; a capacity is zero or too small to tell apart")
+        if rate == flow.rate:
+            return
+        flow.remaining -= flow.rate * (now - flow.since_s)
+        flow.rate = rate
+        flow.since_s = now
+        flow.history.append((now - flow.batch.start_s, rate))
+        flow.version += 1
+        if rate <= 0:
+            return
+        self._pushed += 1
+        end = now if rate == _UNLIMITED else now + max(0.0, flow.remaining) / rate
+        heapq.heappush(self._ends, (end, self._pushed, flow.version, flow))
+
+    def _lone(self, flow: ActiveFlow) -> float:
+        """Return the rate of *flow*, which shares nothing."""
+        capacity, rate = self._capacity, flow.part.cap
+        for resource, weight in flow.part.loads:
+            rate = min(rate, capacity[resource] / weight)
+        return rate
 
     def _rates(self, part: list[ActiveFlow]) -> list[float]:
-        if len(part) == 1:
-            return self._found(part)
         first: dict[Batch, int] = {}
         key = tuple([(*flow.part[1:3], flow.part[4], first.setdefault(flow.batch, len(first))) for flow in part])
         if key not in self._known:

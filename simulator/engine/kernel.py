@@ -13,6 +13,16 @@ from simpy.resources.resource import Request
 _NORMAL, _LATE = 1, 2  # at one instant, SimPy runs events by priority, then in scheduling order
 
 
+class _Due:
+    """What SimPy runs of an event that has happened and that nothing waits for, without the rest of one."""
+
+    __slots__ = ("callbacks",)
+    _ok = True
+
+    def __init__(self, run: Callable[[Event], None]) -> None:
+        self.callbacks = (run,)
+
+
 class SimulationClock:
     """The simulated clock: ``now_s`` seconds since the start.  ``events`` counts the executed events."""
 
@@ -35,10 +45,8 @@ class SimulationClock:
         return Queue(self, simpy.Resource(self._env, slots))
 
     def _schedule(self, delay_s: float, action: Callable[[], None], priority: int) -> None:
-        event = Event(self._env)
-        event._ok, event._value = True, None
-        event.callbacks = [partial(self._run, action)]
-        self._env.schedule(event, priority=priority, delay=delay_s)  # type: ignore[arg-type]
+        event = _Due(partial(self._run, action))
+        self._env.schedule(event, priority, delay_s)  # type: ignore[arg-type]
 
     def on(self, event: Event, action: Callable[[], None]) -> None:
         """Run *action* when *event* happens."""

@@ -98,6 +98,11 @@ def needs_of(plan: Plan) -> list[tuple[int, ...]]:
 
 def undisturbed(plan: Plan, needs: Sequence[Sequence[int]], loading: Mapping[str, Iterable[int]]) -> set[int]:
     """Return the activities in *loading* that run before or after each of the other streams' activities in it."""
+    key = tuple([(stream, *numbers) for stream, numbers in loading.items()])
+    return plan.of_order.once(key, lambda: _undisturbed(plan, needs, loading))
+
+
+def _undisturbed(plan: Plan, needs: Sequence[Sequence[int]], loading: Mapping[str, Iterable[int]]) -> set[int]:
     found = {number for numbers in loading.values() for number in numbers if len(plan.tasks[number].parts) == 1}
     for stream, numbers in loading.items():
         ended, first = _between(needs, {number: place for place, number in enumerate(numbers)})
@@ -112,7 +117,7 @@ def _between(needs: Sequence[Sequence[int]], places: Mapping[int, int]) -> tuple
     """
     ended, behind = [0] * len(needs), [0] * len(needs)
     for number, own in enumerate(needs):
-        ended[number] = before = max([behind[need] for need in own], default=0)
+        ended[number] = before = behind[own[0]] if len(own) == 1 else max(map(behind.__getitem__, own), default=0)
         behind[number] = places[number] + 1 if number in places else before
     first = [len(places)] * len(needs)
     for number in range(len(needs) - 1, -1, -1):

@@ -125,7 +125,7 @@ class Rounds:
         if run.batch is not None:
             run.batch.done = lambda: None
             self.network.cancel(run.batch)
-        self.ended(run.task, Span(run.task.id, run.start_s, self.kernel.now_s, run.first_round_s, run.first_ends_s))
+        self._end(run)
 
     # -- rounds --------------------------------------------------------------------
 
@@ -133,8 +133,9 @@ class Rounds:
         """Start the next round of *run*."""
         now = self.kernel.now_s
         batch = Batch(now, lambda: self._boundary(run))
-        for position, part in enumerate(run.amounts):
-            batch.flows.append(ActiveFlow(batch, position, part))
+        batch.flows = [ActiveFlow(batch, position, part) for position, part in enumerate(run.amounts)]
+        if run.batch is not None:
+            run.batch.forget()
         run.batch = batch
         if not batch.flows:
             self.kernel.call_at(now, lambda: batch.done())  # noqa: PLW0108  as in flows.py
@@ -152,9 +153,16 @@ class Rounds:
             ends_s = [f.end_s + f.part.latency_s - run.start_s for f in batch.flows]
             run.first_ends_s = tuple([ends_s[i] for i in run.stands_for])
         if run.rounds_left == 0 and run.start_s < now:  # nothing to decide
-            self.ended(run.task, Span(run.task.id, run.start_s, now, run.first_round_s, run.first_ends_s))
+            self._end(run)
             return
         self._decide_later([run])
+
+    def _end(self, run: RunningActivity) -> None:
+        span = Span(run.task.id, run.start_s, self.kernel.now_s, run.first_round_s, run.first_ends_s)
+        if run.batch is not None:
+            run.batch.forget()
+            run.batch = None
+        self.ended(run.task, span)
 
     def _decide_later(self, runs: list[RunningActivity]) -> None:
         if not self.at_boundary:
@@ -166,8 +174,7 @@ class Rounds:
         ready = [run for run in runs if run.rounds_left > 0]
         for run in runs:
             if run.rounds_left == 0:
-                span = Span(run.task.id, run.start_s, self.kernel.now_s, run.first_round_s, run.first_ends_s)
-                self.ended(run.task, span)
+                self._end(run)
         if not self.fold:
             for run in ready:
                 self._round(run)
@@ -251,7 +258,9 @@ class Rounds:
             return
         self._rise(group, group.rounds)
         for run in group.runs:
-            run.batch = None  # the last executed round is too old to predict the next one
+            if run.batch is not None:  # the last executed round is too old to predict the next one
+                run.batch.forget()
+                run.batch = None
         self._decide_later(group.runs)
 
     def _wake_who_shares(self, batch: Batch) -> None:
@@ -295,6 +304,7 @@ class Rounds:
                 moved += rate * max(0.0, min(finish, into_s) - begin)
             new.remaining = max(0.0, part.amount - moved)
             batch.flows.append(new)
+        model.forget()
         run.batch = batch
         if not batch.flows:
             self.kernel.call_at(batch.arrival_s, lambda: batch.done())  # noqa: PLW0108  as in flows.py

@@ -18,6 +18,7 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 from simulator.errors import InputError
+from simulator.kept import Kept
 from simulator.network.route import Route
 from simulator.plan.alike import Load, PairGroup
 from simulator.plan.flow import Carries, FlowLimits, together
@@ -162,7 +163,7 @@ class Activity(NamedTuple):
     @property
     def duration_s(self) -> float:
         """Seconds of its work when alone; 0 without work."""
-        return max((part.duration_s for part in self.parts if isinstance(part, Work)), default=0.0)
+        return max([part.duration_s for part in self.parts if isinstance(part, Work)], default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +194,16 @@ class Plan:
     facts: dict[str, str | int | float] = field(default_factory=dict)
     queues: Mapping[str, int] = field(default_factory=dict)
     perturbations: tuple[Perturbation, ...] = ()
+    of_order: Kept = field(default_factory=Kept, init=False, compare=False, repr=False)  # found of who waits for whom
+
+    def with_parts(self, parts: Mapping[int, tuple[Part, ...]]) -> Plan:
+        """Return the plan with other *parts*, by activity, in which activities wait for each other as in this one."""
+        tasks = list(self.tasks)
+        for number, own in parts.items():
+            tasks[number] = tasks[number]._replace(parts=own)
+        found = replace(self, tasks=tuple(tasks))
+        object.__setattr__(found, "of_order", self.of_order)
+        return found
 
     @cached_property
     def staged(self) -> Route | None:

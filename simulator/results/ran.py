@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.bands import kernel_chain
+from simulator.bands import Chain, kernel_chain
 from simulator.bands.composition import ClassShare as BandPart
 from simulator.bands.composition import class_shares
 from simulator.devices import Bound, KernelCost
@@ -68,11 +68,12 @@ def issues_run(timeline: Timeline, place: Place, prefix: str) -> list[LaunchRun]
     for task, span in mine:
         about = task.about
         if isinstance(about, LaunchLabel):
-            alone_s = about.issue.device_s if about.on_host else task.duration_s
-            loads = any(isinstance(part, Work) and part.loads for part in task.parts)
-            busy_s = max(alone_s, span.length_s) if loads else alone_s
-            more = skipped.count if skipped is not None and skipped.micro_batch == about.micro_batch else 0
-            found.append(LaunchRun(about.issue, span.end_s, busy_s, about.micro_batch, 1 + more))
+            issue, number, on_host = about
+            busy_s = issue.device_s if on_host else task.duration_s
+            if any(isinstance(part, Work) and part.loads for part in task.parts):
+                busy_s = max(busy_s, span.end_s - span.start_s)
+            more = skipped.count if skipped is not None and skipped.micro_batch == number else 0
+            found.append(LaunchRun(issue, span.end_s, busy_s, number, 1 + more))
     return found
 
 
@@ -112,11 +113,20 @@ def issues_of_passes(passes: Sequence[tuple[ChunkRun, float]]) -> list[LaunchRun
 
 def kernel_parts(ran: Sequence[LaunchRun], main: Precision) -> tuple[BandPart, ...]:
     """Return the kernels by error class, in seconds; all products count as products in the format *main*."""
+    numbers: dict[tuple[str, KernelCost], int] = {}
+    known: dict[tuple[str, int], tuple[Chain, int]] = {}  # by kind and identity: layers repeat
+
+    def of(kind: str, cost: KernelCost) -> tuple[Chain, int]:
+        if (kind, id(cost)) not in known:
+            chain = kernel_chain(kind, cost.bound, main if cost.flop else "")
+            known[kind, id(cost)] = chain, numbers.setdefault((kind, cost), len(numbers))
+        return known[kind, id(cost)]
+
     times_s = (
-        (chain, (kind, cost), each.times * each.stretch * cost.time_s, cost.known)
+        (*of(kind, cost), scale * cost.time_s, cost.known)
         for each in ran
+        for scale in [each.times * each.stretch]
         for kind, cost in zip(each.issue.work.kinds, each.issue.work.costs, strict=True)
-        for chain in [kernel_chain(kind, cost.bound, main if cost.flop else "")]
     )
     return class_shares(times_s, 1.0)
 
@@ -154,9 +164,10 @@ class _Sums:
 
     def add(self, cost: KernelCost, part: Part, times: int, stretch: float) -> None:
         time_s = times * stretch * cost.time_s
+        ran = times * min(1.0, stretch)
         self.count += times
-        self.flop += times * min(1.0, stretch) * cost.flop
-        self.bytes += times * min(1.0, stretch) * cost.bytes
+        self.flop += ran * cost.flop
+        self.bytes += ran * cost.bytes
         self.by_bound_s[cost.bound] += time_s
         self.by_part_s[part] = self.by_part_s.get(part, 0.0) + time_s
 
@@ -171,8 +182,11 @@ def kinds_of(ran: Sequence[LaunchRun]) -> tuple[KindTime, ...]:
     """Return the kernels by class, the longest first."""
     found: dict[str, _Sums] = {}
     for each in ran:
-        for kind, cost in zip(each.issue.work.kinds, each.issue.work.costs, strict=True):
-            found.setdefault(kind, _Sums()).add(cost, each.issue.part, each.times, each.stretch)
+        part, times, stretch, work = each.issue.part, each.times, each.stretch, each.issue.work
+        for kind, cost in zip(work.kinds, work.costs, strict=True):
+            if kind not in found:
+                found[kind] = _Sums()
+            found[kind].add(cost, part, times, stretch)
     kinds = [sums.made(kind) for kind, sums in found.items()]
     return tuple(sorted(kinds, key=lambda kind: -round(kind.time_s, 12)))
 

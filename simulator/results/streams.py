@@ -41,16 +41,19 @@ def stream_uses(timeline: Timeline) -> dict[str, StreamUse]:
     found: dict[str, StreamUse] = {}
     before_s: dict[str, float] = {}
     for task, span in zip(tasks, spans, strict=True):
-        use = found.setdefault(task.stream, StreamUse())
+        use = found.get(task.stream)
+        if use is None:
+            use = found[task.stream] = StreamUse()
         if isinstance(task.about, SkippedMicroBatches):
             before_s[task.stream] = span.end_s
             continue
-        use.busy_s += times[task.id] * span.length_s
+        use.busy_s += times[task.id] * (span.end_s - span.start_s)
         gap_s = span.start_s - max(0.0, before_s.get(task.stream, 0.0))
-        others = [number for number in task.after if tasks[number].stream != task.stream]
-        if gap_s > 0 and others:
-            latest = tasks[max(others, key=lambda number: spans[number].end_s)].stream
-            use.waits_s[latest] = use.waits_s.get(latest, 0.0) + times[task.id] * gap_s
+        if gap_s > 0:
+            others = [number for number in task.after if tasks[number].stream != task.stream]
+            if others:
+                latest = tasks[max(others, key=lambda number: spans[number].end_s)].stream
+                use.waits_s[latest] = use.waits_s.get(latest, 0.0) + times[task.id] * gap_s
         before_s[task.stream] = span.end_s
     last = max(before_s, key=lambda stream: before_s[stream], default="")
     for stream, end_s in before_s.items():

@@ -7,7 +7,8 @@ update (Reducer; Horovod's fusion buffer does the same).  Both copies are made i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from simulator.collectives.bundle import ConcurrentGroups
 from simulator.collectives.request import Strategy
@@ -37,9 +38,38 @@ class CollectiveLabel:
     of_tied: bool = False
 
 
+class OpenExchange(NamedTuple):
+    """A collective of a plan whose strategy is still open: its activity, which has no parts yet, and what it does."""
+
+    activity: int
+    bundles: tuple[ConcurrentGroups, ...]
+    op: Collective
+    size_bytes: float
+
+
+def parts_of(
+    exchanges: Iterable[OpenExchange], strategy: Strategy, loads_on: Mapping[int, float]
+) -> dict[int, tuple[Fragment, ...]]:
+    """Return the parts of *exchanges* by activity, if *strategy* runs them and they load *loads_on*.
+
+    Raises Unsuitable if it does not fit.
+    """
+    made: dict[tuple[object, ...], tuple[Fragment, ...]] = {}  # blocks repeat
+    found: dict[int, tuple[Fragment, ...]] = {}
+    for activity, bundles, op, size_bytes in sorted(exchanges, key=lambda each: each.activity):
+        key = id(bundles), op, size_bytes
+        if key not in made:
+            made[key] = tuple(
+                [bundle.collective(op, float(size_bytes), strategy, loads_on=loads_on) for bundle in bundles]
+            )
+        found[activity] = made[key]
+    return found
+
+
 class GroupExchange:
     """Adds collectives over all groups of *bundles* at once to *stream* of a plan; they load the GPUs *loads_on*.
 
+    While their *strategy* is open, it is a list, to which they are added, and their activities have no parts.
     *once*: of equal copies, only one is sent to each machine.
     """
 
@@ -47,7 +77,7 @@ class GroupExchange:
         self,
         builder: PlanBuilder,
         bundles: Sequence[ConcurrentGroups],
-        strategy: Strategy,
+        strategy: Strategy | list[OpenExchange],
         loads_on: Mapping[int, float] | None = None,
         *,
         stream: str = STREAM,
@@ -76,12 +106,16 @@ class GroupExchange:
 
     def __call__(self, op: Collective, size_bytes: float, after: Sequence[int], micro_batch: int = 0) -> int:
         """Add *op* of *size_bytes* after *after*; return its activity.  Raises Unsuitable."""
+        about = CollectiveLabel(op, size_bytes, micro_batch)
+        if isinstance(self._strategy, list):
+            number = self.builder.add(op, (), stream=self._stream, after=after, about=about)
+            self._strategy.append(OpenExchange(number, self._bundles, op, size_bytes))
+            return number
         if (op, size_bytes) not in self._made:
             self._made[op, size_bytes] = [
                 bundle.collective(op, float(size_bytes), self._strategy, loads_on=self._loads_on)
                 for bundle in self._bundles
             ]
-        about = CollectiveLabel(op, size_bytes, micro_batch)
         return self.builder.add(op, self._made[op, size_bytes], stream=self._stream, after=after, about=about)
 
 

@@ -10,16 +10,17 @@ from simulator.collectives.bundle import ConcurrentGroups
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.request import Strategy, Unsuitable
 from simulator.devices.predict import Device
+from simulator.kept import Kept
 from simulator.network.machine import Machine
 from simulator.places import Places
 from simulator.plan.plan import Plan, PlanBuilder
 from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
-from simulator.records import dataclass
+from simulator.records import dataclass, fields
 from simulator.spelling import mention
 from simulator.training import divided
 from simulator.training.data_parallel import Sums, write_data_parallel
-from simulator.training.exchange import GroupExchange
+from simulator.training.exchange import GroupExchange, OpenExchange, parts_of
 from simulator.training.micro_batches import Batches
 from simulator.training.placement import Placement
 from simulator.training.roles import Role, loaded
@@ -28,6 +29,8 @@ from simulator.training.worker import HOST, RankRoles, Worker
 from simulator.workload.network import Network
 
 PROGRAM = "program"
+_MOST_DRAFTS = 4
+_OF_ALL_STRATEGIES = tuple(each.name for each in fields(StepQuestion) if each.name != "strategy")
 
 
 @dataclass(frozen=True)
@@ -85,49 +88,83 @@ def plan_alone(machine: Machine, role: Role, question: StepQuestion, batches: Ba
 def plan_step(shared: SharedStep, roles: Sequence[Role], batches: Batches) -> Plan:
     """Return the plan of *shared* with *roles*, of the micro-batches *batches*.
 
-    Raises Unsuitable if a strategy does not fit.
+    Strategies share what they do not change of it.  Raises Unsuitable if a strategy does not fit.
     """
-    builder = PlanBuilder()
-    question, network, placement, strategy = shared.question, shared.part, shared.placement, shared.strategy
-    options, layout = question.options, shared.layout
-    contends = contend(question)
-    loads_on = loaded(roles) if contends else {}
-    exchanges = layer_exchanges(builder, shared, loads_on)
-    crew = crew_of(builder, shared.machine, roles, question, contends=contends, exchanges=exchanges)
-
+    question = shared.question
     if question.one_process:
-        from simulator.training.one_process import write_data_parallel_module, write_process
+        return _plan_process(shared, roles)
+    key = (
+        id(shared.network),
+        *[getattr(question, name) for name in _OF_ALL_STRATEGIES],
+        shared.layer_strategy if question.layout.divides_network else None,
+        *[(role.node, role.nodes, role.pace, id(role.issues)) for role in roles],
+        batches.count,
+        batches.explicit,
+        *batches.period_s.items(),
+    )
+    drafts = shared.group.once("drafts", lambda: Kept(_MOST_DRAFTS))
+    draft = drafts.once(key, lambda: _Draft(shared, roles, batches))
+    return draft.plan_by(shared.strategy)
 
-        if options.mode != "train":
-            raise Unsuitable(
-                f"one process that feeds all GPUs is simulated for {mention('mode', 'train')}, not {options.mode}"
-            )
-        if question.micro_batches > 1:
-            raise Unsuitable("a step of one process that feeds all GPUs has one batch, and no micro-batches")
-        router = placement.group.router
-        if layout.process == "loop":
-            write_process(crew, router, network, options, builder)
+
+class _Draft:
+    """The plan of a step but for the strategy of its exchanges of gradients and parameters, ``left_open``."""
+
+    def __init__(self, shared: SharedStep, roles: Sequence[Role], batches: Batches) -> None:
+        self._of = shared, roles  # whose identities are in the key
+        self._loads_on = loaded(roles) if contend(shared.question) else {}
+        self._builder = PlanBuilder()
+        self._left_open: list[OpenExchange] = []
+        self._write(shared, roles, batches)
+        self._plan = self._builder.build()
+
+    def plan_by(self, strategy: Strategy) -> Plan:
+        """Return the plan with *strategy*; raises Unsuitable if it does not fit."""
+        return self._plan.with_parts(parts_of(self._left_open, strategy, self._loads_on))
+
+    def _write(self, shared: SharedStep, roles: Sequence[Role], batches: Batches) -> None:
+        question, network, placement, layout = shared.question, shared.part, shared.placement, shared.layout
+        contends = contend(question)
+        exchanges = layer_exchanges(self._builder, shared, self._loads_on)
+        crew = crew_of(self._builder, shared.machine, roles, question, contends=contends, exchanges=exchanges)
+
+        def exchange(bundles: Sequence[ConcurrentGroups]) -> GroupExchange | None:
+            return GroupExchange(self._builder, bundles, self._left_open) if bundles[0].n_ranks > 1 else None
+
+        def sums_of(*, experts: bool) -> Sums:
+            among = placement.shard_groups, placement.replica_groups
+            in_shards = [exchange(groups(0, experts=experts)) if layout.zero else None for groups in among]
+            return Sums(exchange(placement.data_groups(0, experts=experts)), *in_shards)
+
+        both = [sums_of(experts=experts) for experts in ((False, True) if layout.has_experts_apart else (False,))]
+        if both[0].shards is not None and layout.zero == 3:
+            from simulator.training.sharded import write_sharded
+
+            write_sharded(self._builder, crew, network, question, layout, both, batches)
         else:
-            among = GroupExchange(builder, placement.data_groups(0), strategy)
-            write_data_parallel_module(crew, router, network, options, among)
-        return builder.build()
+            copies = contends and question.bucket_bytes > 0
+            write_data_parallel(self._builder, crew, network, question, layout, both, batches, copies=copies)
 
-    def exchange(bundles: Sequence[ConcurrentGroups]) -> GroupExchange | None:
-        return GroupExchange(builder, bundles, strategy, loads_on) if bundles[0].n_ranks > 1 else None
 
-    def sums_of(*, experts: bool) -> Sums:
-        among = placement.shard_groups, placement.replica_groups
-        in_shards = [exchange(groups(0, experts=experts)) if layout.zero else None for groups in among]
-        return Sums(exchange(placement.data_groups(0, experts=experts)), *in_shards)
+def _plan_process(shared: SharedStep, roles: Sequence[Role]) -> Plan:
+    """Return the plan of one process that feeds all GPUs of *shared*; raises Unsuitable."""
+    from simulator.training.one_process import write_data_parallel_module, write_process
 
-    both = [sums_of(experts=experts) for experts in ((False, True) if layout.has_experts_apart else (False,))]
-    if both[0].shards is not None and layout.zero == 3:
-        from simulator.training.sharded import write_sharded
-
-        write_sharded(builder, crew, network, question, layout, both, batches)
+    builder, question, placement = PlanBuilder(), shared.question, shared.placement
+    options = question.options
+    if options.mode != "train":
+        raise Unsuitable(
+            f"one process that feeds all GPUs is simulated for {mention('mode', 'train')}, not {options.mode}"
+        )
+    if question.micro_batches > 1:
+        raise Unsuitable("a step of one process that feeds all GPUs has one batch, and no micro-batches")
+    crew = crew_of(builder, shared.machine, roles, question, contends=False)
+    router = placement.group.router
+    if shared.layout.process == "loop":
+        write_process(crew, router, shared.part, options, builder)
     else:
-        copies = contends and question.bucket_bytes > 0
-        write_data_parallel(builder, crew, network, question, layout, both, batches, copies=copies)
+        among = GroupExchange(builder, placement.data_groups(0), shared.strategy)
+        write_data_parallel_module(crew, router, shared.part, options, among)
     return builder.build()
 
 

@@ -26,7 +26,7 @@ from simulator.collectives.request import Unsuitable
 from simulator.collectives.rings import RING
 from simulator.kept import Kept
 from simulator.network.route import Route
-from simulator.plan.plan import Flow, Perturbation, Plan, PlanBuilder
+from simulator.plan.plan import Flow, Fragment, Perturbation, Plan, PlanBuilder
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
 from simulator.step.memory import OPTIMIZER_COPIES
@@ -38,6 +38,7 @@ from simulator.training.roles import Role, loaded
 from simulator.training.stragglers import slowest_of
 from simulator.training.teams import MOST_FLOWS, NodeTeam, bundled
 from simulator.training.worker import Worker
+from simulator.workload import Collective
 
 STAGES = READ, INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD = (
     "read and split",
@@ -121,7 +122,8 @@ class _Writer:
         self, shared: SharedStep, teams: Sequence[NodeTeam], servers: Sequence[int], loss: Loss | None
     ) -> None:
         self.builder = PlanBuilder()
-        self.bare = Kept()
+        self.known = Kept()  # flows, routes and collectives, which repeat from step to step
+        self.bare: dict[int, tuple[Sequence[Flow], tuple[Flow, ...], float]] = {}  # of flows, by identity
         self.loss = loss
         self.group = group = shared.group
         self.machine = shared.machine
@@ -286,19 +288,27 @@ class _Writer:
 
     def _to_gpus(self, number: int, size_bytes: float, *, back: bool = False) -> list[Flow]:
         """Return flows of *size_bytes* from the CPU of a team's node to each of its GPUs, or *back*."""
-        cpu, gpus = self.teams[number].cpus[0], [self.group.ranks[rank] for rank in self.teams[number].ranks]
-        route = self.group.router.route
-        return [Flow(route(gpu, cpu) if back else route(cpu, gpu), size_bytes) for gpu in gpus]
+
+        def find() -> list[Flow]:
+            cpu, gpus = self.teams[number].cpus[0], [self.group.ranks[rank] for rank in self.teams[number].ranks]
+            route = self.group.router.route
+            return [Flow(route(gpu, cpu) if back else route(cpu, gpu), size_bytes) for gpu in gpus]
+
+        return self.known.once(("GPUs", number, size_bytes, back), find)
 
     def _inside(self, stage: str, number: int, step: int, k: int, after: list[int]) -> list[int]:
         """Add a collective over the GPUs of a node, along its rings."""
         team = self.teams[number]
         if len(team.ranks) < 2:
             return after
-        op = "reduce-scatter" if stage == INSIDE else "all-gather"
-        loads_on = loaded(team.roles) if self.question.contention else {}
-        part = self.group.part(team.ranks)
-        fragment = ConcurrentGroups([part]).collective(op, self.keys[k].size_bytes, RING, loads_on=loads_on)  # type: ignore[arg-type]
+
+        def find() -> Fragment:
+            op: Collective = "reduce-scatter" if stage == INSIDE else "all-gather"
+            loads_on = loaded(team.roles) if self.question.contention else {}
+            part = self.group.part(team.ranks)
+            return ConcurrentGroups([part]).collective(op, self.keys[k].size_bytes, RING, loads_on=loads_on)  # type: ignore[arg-type]
+
+        fragment = self.known.once((stage, number, k), find)
         return [self.builder.splice(fragment, after=after, **self._named(stage, number, step, k))]
 
     def _exchanged(self, stage: str, number: int, step: int, k: int, after: list[int]) -> list[int]:
@@ -338,21 +348,27 @@ class _Writer:
 
     def _network(self, number: int, key: Key, pushes: bool) -> list[Flow]:
         """Return the flows of a key between a team's nodes and the servers; none within a server's own node."""
-        found = []
-        bundle = self.bundles[number]
-        for cpu in self.teams[number].cpus[: 2 if bundle else None]:
-            for server, share in zip(self.servers, key.shares_bytes, strict=True):
-                if share and server != cpu:
-                    ends = (cpu, server) if pushes else (server, cpu)
-                    found.append(Flow(bundle.get(ends) or self.group.router.route(*ends), share))
-        return found
+
+        def find() -> list[Flow]:
+            found = []
+            bundle = self.bundles[number]
+            for cpu in self.teams[number].cpus[: 2 if bundle else None]:
+                for server, share in zip(self.servers, key.shares_bytes, strict=True):
+                    if share and server != cpu:
+                        ends = (cpu, server) if pushes else (server, cpu)
+                        found.append(Flow(bundle.get(ends) or self.group.router.route(*ends), share))
+            return found
+
+        return self.known.once(("network", number, key.shares_bytes, pushes), find)
 
     def _moved(self, stage: str, number: int, step: int, k: int, flows: Sequence[Flow], after: list[int]) -> list[int]:
         """Add *flows*; the stream is free once the bytes are sent, and the result arrives one latency later."""
         if not flows:
             return after
-        latency_s = max(flow.route.latency_s for flow in flows)
-        bare = [Flow(self._without_latency(flow.route), flow.bytes) for flow in flows]
+        if id(flows) not in self.bare:
+            bare = tuple([Flow(self._without_latency(flow.route), flow.bytes) for flow in flows])
+            self.bare[id(flows)] = flows, bare, max(flow.route.latency_s for flow in flows)
+        _, bare, latency_s = self.bare[id(flows)]
         named = self._named(stage, number, step, k)
         end = self.builder.add(parts=bare, after=after, **named)
         if not latency_s:
@@ -361,4 +377,4 @@ class _Writer:
         return [self.builder.work(label, "", latency_s, stream=stream, after=[end], about=ARRIVES)]
 
     def _without_latency(self, route: Route) -> Route:
-        return self.bare.once(id(route), lambda: (route, replace(route, latency_s=0.0)))[1]
+        return self.known.once(id(route), lambda: (route, replace(route, latency_s=0.0)))[1]
