@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import combinations
 
 from simulator.collectives.algorithms import Schedule
@@ -80,26 +81,23 @@ def _improved(
     schedule = make(n)
     pairs = {(s.src, s.dst): s.width for step in schedule.rounds for s in step.sends}
 
-    def cost(order: Sequence[int], most: float = float("inf")) -> tuple[float, float]:
-        """Return the seconds of *order* and, unless these are more than *most*, the work of its links, to compare."""
+    @cache  # searches from different starts meet
+    def cost(order: tuple[int, ...]) -> tuple[float, float]:
         nodes = [inside.ranks[i] for i in order]
-        if pipelined:
-            seconds = round(overlapped_cost(inside, schedule, nodes)[1], 15)
-        else:
-            seconds = round(estimate_s(inside, schedule, 1.0, nodes), 15)
-        if seconds > most:
-            return seconds, 0.0
         route = inside.router.route
-        return seconds, sum([w / route(nodes[a], nodes[b]).bandwidth_Bps for (a, b), w in pairs.items()])
+        together = sum([w / route(nodes[a], nodes[b]).bandwidth_Bps for (a, b), w in pairs.items()])
+        if pipelined:
+            return round(overlapped_cost(inside, schedule, nodes)[1], 15), together
+        return round(estimate_s(inside, schedule, 1.0, nodes), 15), together
 
     def improved(order: list[int]) -> tuple[tuple[float, float], list[int]]:
-        best = cost(order)
+        best = cost(tuple(order))
         better = True
         while better:
             better = False
             for a, b in combinations(range(int(fixed), n), 2):
                 order[a], order[b] = order[b], order[a]
-                now = cost(order, best[0])
+                now = cost(tuple(order))
                 if now < best:
                     best, better = now, True
                 else:

@@ -200,7 +200,10 @@ class FlowNetwork:
 
     def _connected(self, start: ActiveFlow) -> list[ActiveFlow]:
         all_users = self._users
-        if all(len(all_users[resource]) == 1 for resource, _ in start.part.loads):
+        for resource, _ in start.part.loads:
+            if len(all_users[resource]) > 1:
+                break
+        else:
             return [start]
         part = {start: None}
         resources: set[Resource] = set()
@@ -217,10 +220,13 @@ class FlowNetwork:
 
     def _share(self, part: list[ActiveFlow], now: float) -> None:
         rates = self._rates(part)
-        batches = dict.fromkeys([flow.batch for flow in part])
-        if len(batches) > 1:
-            for batch in batches:
-                batch.peers.update(batches)
+        first = part[0].batch
+        for flow in part:
+            if flow.batch is not first:
+                batches = dict.fromkeys([each.batch for each in part])
+                for batch in batches:
+                    batch.peers.update(batches)
+                break
         for flow, rate in zip(part, rates, strict=True):
             self._run_at(flow, rate, now)
 

@@ -34,19 +34,16 @@ class SimulationClock:
     def call_at(self, time_s: float, action: Callable[[], None]) -> None:
         """Run *action* at *time_s*, or now if that time has passed."""
         delay_s = time_s - self.now_s
-        self._schedule(delay_s if delay_s > 0.0 else 0.0, action, _NORMAL)
+        due = _Due(partial(self._run, action))
+        self._env.schedule(due, _NORMAL, delay_s if delay_s > 0.0 else 0.0)  # type: ignore[arg-type]
 
     def call_last(self, action: Callable[[], None]) -> None:
         """Run *action* at this instant, after all other events due at it."""
-        self._schedule(0.0, action, _LATE)
+        self._env.schedule(_Due(partial(self._run, action)), _LATE, 0.0)  # type: ignore[arg-type]
 
     def queue(self, slots: int) -> Queue:
         """Return a queue with the given number of *slots*."""
         return Queue(self, simpy.Resource(self._env, slots))
-
-    def _schedule(self, delay_s: float, action: Callable[[], None], priority: int) -> None:
-        event = _Due(partial(self._run, action))
-        self._env.schedule(event, priority, delay_s)  # type: ignore[arg-type]
 
     def on(self, event: Event, action: Callable[[], None]) -> None:
         """Run *action* when *event* happens."""

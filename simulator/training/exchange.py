@@ -8,6 +8,7 @@ update (Reducer; Horovod's fusion buffer does the same).  Both copies are made i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from simulator.collectives.bundle import ConcurrentGroups
@@ -136,18 +137,19 @@ def bucket_size(question: StepQuestion, layout: Layout, element_bytes: int) -> f
     return float(least_elements(layout) * element_bytes)
 
 
-def copy_in(device: Device, layer: str, elements: Sequence[int], element_bytes: int) -> Launch:
+def copy_in(device: Device, layer: str, elements: tuple[int, ...], element_bytes: int) -> Launch:
     """Return the copies of *layer*'s gradients, with *elements* each, into a bucket."""
     return _copies(f"{layer} (into bucket)", device, layer, "mul_scalar", elements, element_bytes)
 
 
-def copy_out(device: Device, elements: Sequence[int], element_bytes: int) -> Launch:
+def copy_out(device: Device, elements: tuple[int, ...], element_bytes: int) -> Launch:
     """Return the copies of a bucket's sums into gradients with *elements* each."""
     return _copies("out of bucket", device, "", "copy", elements, element_bytes)
 
 
+@lru_cache(maxsize=1024)
 def _copies(
-    name: str, device: Device, layer: str, function: str, elements: Sequence[int], element_bytes: int
+    name: str, device: Device, layer: str, function: str, elements: tuple[int, ...], element_bytes: int
 ) -> Launch:
     kernels = [Streaming(function, n, n * element_bytes, n * element_bytes) for n in elements]
     host_s = len(elements) * bucket_copy_time(device)
