@@ -110,13 +110,14 @@ def run_servers(shared: SharedStep) -> TrainingResult:
         raise refused("staleness", f"from 0 to {_MOST - _FEW}, or async", late)
     strategy = parameter_server(question.strategy)
     servers = servers_of(shared.group, strategy.n_servers, strategy.places or question.servers)
+    lost = _lost_server(shared, servers)
     teams, apart = teams_of(shared, servers, _FEW + (late or 0))
     ran = _best(shared, teams, servers)
     timeline = ran.timeline
     run = server_run(timeline, teams, servers, staleness=late, cycle=ran.cycle)
     run = replace(run, apart=apart, spread=any(team.spread for team in teams))
-    if question.lost is not None:
-        lost_s, then_s = _lost_s(shared, ran, run.measured[0])
+    if lost is not None:
+        lost_s, then_s = _lost_s(shared, ran, run.measured[0], *lost)
         run = replace(run, lost_s=lost_s, then_s=then_s)
     roles = [role for team in teams for role in team.roles]
     slowest = max(range(len(teams)), key=lambda number: run.paces[number].period_s)
@@ -142,24 +143,34 @@ def run_servers(shared: SharedStep) -> TrainingResult:
     return server_result(question, run, step, memory, rate, one, timeline, pace, n_bytes)
 
 
-def _lost_s(shared: SharedStep, ran: _Ran, step: int) -> tuple[float, float]:
-    """Return the delay by a server's failure in *step* of *ran*, and the time of a step after that, in seconds.
+def _lost_server(shared: SharedStep, servers: tuple[int, ...]) -> tuple[int, float] | None:
+    """Return which of *servers* fails, and how many seconds after the start of a step; None if none does.
 
-    The delay is that of the step which waits for what is sent again: *step* or the next one.  Raises InputError if the
-    name is no server or the only one, or if nodes do not wait for each other.
+    Raises InputError if the name is no server or the only one, or if nodes do not wait for each other.
     """
-    teams, ends = ran.teams, ran.ends
-    assert shared.question.lost is not None
+    if shared.question.lost is None:
+        return None
     name, after_s = shared.question.lost
-    names = [shared.machine.nodes[server].name for server in ran.servers]
+    names = [shared.machine.nodes[server].name for server in servers]
     if name not in names:
         raise refused("lost", f"no server stands there; they stand on {', '.join(names)}", name)
     if len(names) == 1:
         raise refused("lost", "is the only server, and no other could take over its keys", name)
     if shared.question.staleness != 0:
         raise refused("lost", f"is for {mention('staleness', 0)}, where all wait for all", name)
-    loss = loss_at(ran.timeline, teams, step, names.index(name), after_s)
+    return names.index(name), after_s
+
+
+def _lost_s(shared: SharedStep, ran: _Ran, step: int, number: int, after_s: float) -> tuple[float, float]:
+    """Return the delay by the failure of server *number* in *step* of *ran*, and the time of a step after that, in s.
+
+    The delay is that of the step which waits for what is sent again: *step* or the next one.  Raises InputError if the
+    step ends before *after_s*.
+    """
+    teams, ends = ran.teams, ran.ends
+    loss = loss_at(ran.timeline, teams, step, number, after_s)
     if loss.at_s >= min(own[-1] for own in ends):
+        name = shared.machine.nodes[ran.servers[number]].name
         raise refused("lost", f"{after_s:g} s after the start of a step is after its end", name)
     steps = [len(own) + _FEW for own in ends]
     plan = plan_servers(shared, teams, ran.servers, steps, loss=loss)
