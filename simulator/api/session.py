@@ -63,7 +63,7 @@ class Session(Context):
 
     def calibrated(self, calibrations: Mapping[str, Calibration], constants: Constants | None = None) -> Session:
         """Return a session with other *calibrations* and *constants*; it shares this one's machines."""
-        other = Session(calibrations, constants or self.constants)
+        other = type(self)(calibrations, constants or self.constants)
         other._machines = self._machines
         other._known = self._known
         other._networks = dict(self._networks)

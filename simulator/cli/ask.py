@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from simulator.api.session import Session
 from simulator.cli.options import software_notes
 from simulator.cli.output import Answers, Asked, warn
 from simulator.cli.written import CommandOptions, check_read, shell_command
+
+if TYPE_CHECKING:
+    from simulator.questions.step import StepQuestion
+    from simulator.results.training import TrainingResult
+
+
+class _Brief(Session):
+    """Answers steps without advice, which takes longer than they do themselves."""
+
+    def advised(self, question: StepQuestion) -> TrainingResult:
+        return self.step(question)
 
 
 def ask(written: CommandOptions) -> Asked:
@@ -21,7 +34,7 @@ def ask(written: CommandOptions) -> Asked:
         return Asked(
             CommandOptions(topology=written.topology), lambda _: Answers(lines=lambda _: [shell_command(written)])
         )
-    return Asked(written, lambda written: answers(written, Session()))
+    return Asked(written, lambda written: answers(written, Session()), brief=lambda written: answers(written, _Brief()))
 
 
 def answers(written: CommandOptions, session: Session) -> Answers:

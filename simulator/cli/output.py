@@ -19,7 +19,7 @@ from simulator.cli.written import CommandOptions
 from simulator.console.run import INTERRUPTED, guarded, say
 from simulator.console.style import Style, choose_style, printable
 from simulator.errors import first_of
-from simulator.records import dataclass
+from simulator.records import dataclass, replace
 from simulator.results.document import to_json
 from simulator.spelling import spelt
 
@@ -46,10 +46,14 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A command as its options say it: called, it answers and prints."""
+    """A command as its options say it: called, it answers and prints.
+
+    ``brief`` answers without advice, where the command gives any.
+    """
 
     written: CommandOptions
     answer: Callable[[CommandOptions], Answers]
+    brief: Callable[[CommandOptions], Answers] | None = None
 
     def answered(self) -> Answers:
         """Return the answers, and write the requested files, each of which appears whole or not at all."""
@@ -111,13 +115,18 @@ class CommandOutput:
     said: list[str]
 
 
-def captured(arguments: Sequence[str]) -> CommandOutput:
-    """Answer ``simulate`` with *arguments*, and write its files; an interrupt is passed on."""
+def captured(arguments: Sequence[str], *, brief: bool = False) -> CommandOutput:
+    """Answer ``simulate`` with *arguments*, and write its files; an interrupt is passed on.
+
+    *brief*: without advice on steps.
+    """
     found: list[dict[str, Any]] = []
 
     def answer() -> int:
         asked = read(arguments)
         if isinstance(asked, Asked):
+            if brief and asked.brief is not None:
+                asked = replace(asked, answer=asked.brief)
             answers = asked.answered()
             found.append(answers.document())
             answers.check()

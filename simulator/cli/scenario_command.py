@@ -29,6 +29,8 @@ from simulator.scenarios.file import Scenario, ScenarioRun
 from simulator.workload.parse import OPERATIONS
 
 _READS_STATUS = ("exit_status", "error")
+# What of an answer advice on a step makes; an error names what would make the step fit.
+_OF_ADVICE = frozenset(("alternatives", "remedies", "cure", "cures", "notes", "error"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,9 @@ def answer_scenario(
             if run.arguments not in done:
                 extra = outputs if run.arguments == drawn else []
                 with data_file(trusted=trust_code, outputs=extra) as refused:
-                    done[run.arguments] = answered = captured([*run.arguments[1:], *extra])
+                    done[run.arguments] = answered = captured(
+                        [*run.arguments[1:], *extra], brief=not (extra or _reads_advice(scenario, run))
+                    )
                 if refused:
                     faults.append(scenario.fault(("runs", run.name), f"runs.{run.name}: {refused[0].message}"))
                     continue
@@ -190,6 +194,18 @@ def _may_fail(scenario: Scenario, run: ScenarioRun) -> bool:
         path.run == run.name and path.steps and path.steps[0] in _READS_STATUS
         for asked in scenario.answers
         for path in asked.value.paths
+    )
+
+
+def _reads_advice(scenario: Scenario, run: ScenarioRun) -> bool:
+    """Whether an answer asks what advice makes of *run*, or of another run with the same words."""
+    names = {other.name for other in scenario.runs if other.arguments == run.arguments}
+    read = [asked.value for asked in scenario.answers]
+    for asked in scenario.answers:
+        if asked.expected is not None:
+            read += [bound for bound in (asked.expected.low, asked.expected.high) if bound is not None]
+    return any(
+        path.run in names and not _OF_ADVICE.isdisjoint(path.steps) for expression in read for path in expression.paths
     )
 
 

@@ -284,7 +284,9 @@ def test_a_file_of_ones_own_is_run_beside_its_files_and_equal_runs_once(tmp_path
 
     ran: list[list[str]] = []
     real = module.captured
-    monkeypatch.setattr("simulator.cli.scenario_command.captured", lambda words: (ran.append(words), real(words))[1])
+    monkeypatch.setattr(
+        "simulator.cli.scenario_command.captured", lambda words, **more: (ran.append(words), real(words, **more))[1]
+    )
     machine = (Path(__file__).resolve().parents[2] / "topologies" / "4gpu-pcie.yaml").read_text()
     (tmp_path / "own-machine.yaml").write_text(machine.replace("16 GB/s", "32 GB/s"))
     head = HEAD.replace("4gpu-pcie", "own-machine.yaml") + HEAD.splitlines()[-1].replace("one:", "two:").replace(

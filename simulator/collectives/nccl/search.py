@@ -86,7 +86,9 @@ def solution(seen: SeenMachine, capability_min: int, *, several: bool) -> Channe
 @lru_cache(maxsize=64)
 def _solution(whole: _Whole, paths: _Paths, capability_min: int, *, several: bool) -> ChannelSolution:
     gpus, nets, capacity, total, has_switch = whole
-    return Search(SeenMachine(gpus, nets, capacity, dict(paths), dict(total), has_switch), capability_min, several).found()
+    return Search(
+        SeenMachine(gpus, nets, capacity, dict(paths), dict(total), has_switch), capability_min, several
+    ).found()
 
 
 class Search:
