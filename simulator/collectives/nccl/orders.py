@@ -105,7 +105,7 @@ def _loads(seen: SeenMachine, hops: Sequence[tuple[int, int]]) -> tuple[tuple[in
 
 
 def _following(seen: SeenMachine, speed: float, intra: int, free: Free) -> Following | None:
-    """Return the GPUs that may follow each, by hops that are admissible and free; None if only some orders are tried."""
+    """Return the GPUs that may follow each, by admissible and free hops; None where only some orders are tried."""
     gpus = seen.gpus
     if seen.has_switch or intra > _NVB or not 1 < len(gpus) <= _ALL_ORDERS_UP_TO:
         return None
