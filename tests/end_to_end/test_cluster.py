@@ -19,7 +19,7 @@ from validate.machine.cluster.network import check_rights, check_system, check_t
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "validate", "cluster"]
-LONG = [*COMMAND, "--nodes", "3", "--rate", "20Mbit/s", "--sizes", "16MB", "--budget", "1 h"]
+LONG = [*COMMAND, "--nodes", "2", "--rate", "20Mbit/s", "--sizes", "16MB", "--budget", "1 h"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -38,11 +38,11 @@ def namespaces_of(pid: int) -> list[str]:
 
 
 def started_and_measuring() -> subprocess.Popen[str]:
-    """Start a run that takes minutes; return it once it has a worker on every host."""
+    """Start a run that takes minutes; return it once it has a worker on both hosts."""
     process = subprocess.Popen(LONG, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     limit = time.monotonic() + 240  # on a busy machine, torch alone takes long to load
     while time.monotonic() < limit and process.poll() is None:
-        if sum(bool(processes_in(name)) for name in namespaces_of(process.pid)) == 3:
+        if sum(bool(processes_in(name)) for name in namespaces_of(process.pid)) == 2:
             time.sleep(2)
             return process
         time.sleep(0.1)
@@ -98,7 +98,7 @@ def test_measured_and_predicted_agree(tmp_path: Path) -> None:
 def test_an_interrupted_run_leaves_nothing(number: signal.Signals) -> None:
     process = started_and_measuring()
     workers = workers_of(process)
-    assert len(workers) >= 3
+    assert len(workers) >= 2
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -118,10 +118,10 @@ def test_a_killed_run_is_cleaned_up_after_and_others_are_not() -> None:
         process.communicate(timeout=60)
         time.sleep(0.5)
         assert [pid for pid in workers if process_start(pid) is not None] == []  # workers end with their controller
-        assert len(namespaces_of(process.pid)) == 4
+        assert len(namespaces_of(process.pid)) == 3
         done = subprocess.run([*COMMAND, "--clean"], cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0
-        assert done.stdout.count(f"-{process.pid}-") == 4
+        assert done.stdout.count(f"-{process.pid}-") == 3
         ends_without_a_trace(process, workers)
         assert other in list_namespaces()
     finally:
@@ -130,7 +130,7 @@ def test_a_killed_run_is_cleaned_up_after_and_others_are_not() -> None:
 
 @pytest.mark.slow
 @pytest.mark.torch
-@pytest.mark.parametrize("number", [0, 2])
+@pytest.mark.parametrize("number", [0, 1])
 def test_a_worker_that_dies_ends_the_run_in_one_line(number: int) -> None:
     process = started_and_measuring()
     workers = workers_of(process)
