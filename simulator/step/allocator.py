@@ -1,0 +1,149 @@
+"""PyTorch's caching allocator of device memory: what it holds, given the tensors that come and go.
+
+Reference: pytorch, c10/cuda/CUDACachingAllocator.cpp (``round_size``, ``get_allocation_size``, ``get_free_block``,
+``should_split``, ``try_merge_blocks``, ``find_expandable_block``), with its default settings.  Of one stream; what is
+held is never returned to the driver.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+_MIB = 2**20
+_UNIT_BYTES = 512  # all sizes are multiples
+_SMALL_BYTES = _MIB  # larger requests are of the other pool
+_OWN_BYTES = 10 * _MIB  # from this size on, a segment is made to measure, in units of the next
+_OWN_UNIT_BYTES = 2 * _MIB
+
+
+def _whole(n_bytes: int, unit_bytes: int) -> int:
+    return -(-n_bytes // unit_bytes) * unit_bytes
+
+
+class MemoryBlock:
+    """A part of a segment: in use, or free and in its pool's list.  Neighbours of free blocks are in use."""
+
+    __slots__ = ("after", "before", "is_free", "size_bytes", "start")
+
+    def __init__(self, start: int, size_bytes: int, before: MemoryBlock | None, after: MemoryBlock | None) -> None:
+        self.start, self.size_bytes, self.before, self.after = start, size_bytes, before, after
+        self.is_free = False
+
+
+class _Pool:
+    """The segments of small or large requests, or one that expands by pages; the free blocks, by size and place."""
+
+    def __init__(self, page_bytes: int, least_rest_bytes: int, expandable: bool) -> None:
+        self.page_bytes, self.least_rest_bytes, self.expandable = page_bytes, least_rest_bytes, expandable
+        self.free: list[tuple[int, int, MemoryBlock]] = []
+        self.end = 0
+        self.last: MemoryBlock | None = None
+
+    def put(self, block: MemoryBlock) -> None:
+        """Make *block* a free one."""
+        block.is_free = True
+        insort(self.free, (block.size_bytes, block.start, block))
+
+    def remove(self, block: MemoryBlock) -> None:
+        """Take *block*, a free one, from the list."""
+        block.is_free = False
+        del self.free[bisect_left(self.free, (block.size_bytes, block.start))]
+
+    def fitting(self, size_bytes: int) -> MemoryBlock | None:
+        """Take the smallest free block that is large enough, of several the first; the last, which can grow, last."""
+        free, place = self.free, bisect_left(self.free, (size_bytes,))
+        if place == len(free):
+            return None
+        if self.expandable and free[place][2] is self.last and place + 1 < len(free):
+            place += 1
+        block = free.pop(place)[2]
+        block.is_free = False
+        return block
+
+    def grown(self, size_bytes: int) -> tuple[MemoryBlock, int]:
+        """Return a block of new memory and the bytes by which the pool has grown."""
+        last = self.last
+        if not self.expandable:
+            more = self.page_bytes if size_bytes < _OWN_BYTES else _whole(size_bytes, _OWN_UNIT_BYTES)
+            block = MemoryBlock(self.end, more, None, None)
+        elif last is not None and last.is_free:
+            self.remove(last)
+            more = _whole(size_bytes - last.size_bytes, self.page_bytes)
+            last.size_bytes += more
+            block = last
+        else:
+            more = _whole(size_bytes, self.page_bytes)
+            block = MemoryBlock(self.end, more, last, None)
+            if last is not None:
+                last.after = block
+        self.end += more
+        self.last = block
+        return block, more
+
+    def split(self, block: MemoryBlock, size_bytes: int) -> None:
+        """Free what *block* has beyond *size_bytes*, unless that is too little."""
+        if (rest := block.size_bytes - size_bytes) < self.least_rest_bytes:
+            return
+        other = MemoryBlock(block.start + size_bytes, rest, block, block.after)
+        if block.after is not None:
+            block.after.before = other
+        if block is self.last:
+            self.last = other
+        block.size_bytes, block.after = size_bytes, other
+        self.put(other)
+
+    def give(self, block: MemoryBlock) -> None:
+        """Free *block*, as one with its free neighbours."""
+        before, after = block.before, block.after
+        if after is not None and after.is_free:
+            self.remove(after)
+            self._join(block, after)
+        if before is not None and before.is_free:
+            self.remove(before)
+            self._join(before, block)
+            block = before
+        self.put(block)
+
+    def _join(self, block: MemoryBlock, after: MemoryBlock) -> None:
+        block.size_bytes += after.size_bytes
+        block.after = after.after
+        if after.after is not None:
+            after.after.before = block
+        if after is self.last:
+            self.last = block
+
+
+class CachingAllocator:
+    """Gives out blocks of device memory and keeps what comes back for later requests.
+
+    ``allocated_bytes`` are those of the blocks in use, ``reserved_bytes`` those of all segments, as
+    ``torch.cuda.memory_allocated`` and ``memory_reserved`` count them; ``most_`` is the highest so far.
+    *expandable_segments*: the setting of ``PYTORCH_CUDA_ALLOC_CONF``.
+    """
+
+    def __init__(self, expandable_segments: bool = False) -> None:
+        least = _UNIT_BYTES if expandable_segments else _SMALL_BYTES + _UNIT_BYTES
+        self._small = _Pool(2 * _MIB, _UNIT_BYTES, expandable_segments)
+        self._large = _Pool(20 * _MIB, least, expandable_segments)
+        self._pools: dict[MemoryBlock, _Pool] = {}
+        self.allocated_bytes = self.reserved_bytes = self.most_allocated_bytes = self.most_reserved_bytes = 0
+
+    def take(self, n_bytes: int) -> MemoryBlock:
+        """Return a block of at least *n_bytes* (more than 0)."""
+        size = _whole(n_bytes, _UNIT_BYTES)
+        pool = self._small if size <= _SMALL_BYTES else self._large
+        block = pool.fitting(size)
+        if block is None:
+            block, more = pool.grown(size)
+            self.reserved_bytes = self.most_reserved_bytes = self.reserved_bytes + more
+        pool.split(block, size)
+        self._pools[block] = pool
+        self.allocated_bytes += block.size_bytes
+        self.most_allocated_bytes = max(self.most_allocated_bytes, self.allocated_bytes)
+        return block
+
+    def give(self, block: MemoryBlock) -> None:
+        """Return *block*, which is in use, to the allocator.  A KeyError says that it is not in use."""
+        pool = self._pools.pop(block)
+        self.allocated_bytes -= block.size_bytes
+        pool.give(block)

@@ -1,0 +1,145 @@
+"""The memory that PyTorch's allocator holds beyond the tensors that are there: the first steps, replayed through it.
+
+Blocks of unlike sizes and lifetimes leave gaps.  Most come from the order of the first step: the optimiser's state
+does not exist until its end, and then fills gaps that the next step's activations were to use; likewise gathered
+units and gradients come and go between activations.  So three steps are replayed, tensor by tensor, through
+:mod:`simulator.step.allocator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+
+from simulator.questions.options import StepOptions
+from simulator.records import dataclass
+from simulator.step.allocator import CachingAllocator, MemoryBlock
+from simulator.step.moments import Taken, Tape, tape_of
+from simulator.workload.network import Network, block_name, once, unit_elements
+
+_STEPS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a device holds besides a pass's tensors, in bytes an element of each parameter, or in shares.
+
+    ``weight_bytes`` (each of several tensors) and ``frozen_bytes`` are kept from the start, ``state_bytes`` from the
+    first update, ``update_bytes`` only in updates.  ``buffer_bytes`` are one buffer from the start.  Units are
+    ``gathered_bytes`` an element while they run, if that is not 0.  ``kept_gradients`` is the share of the gradients
+    that stays until the update; ``in_flight`` micro-batches are saved at once, and more follow if it ``accumulates``.
+    """
+
+    weight_bytes: tuple[float, ...]
+    frozen_bytes: float
+    state_bytes: tuple[float, ...]
+    update_bytes: float
+    buffer_bytes: int
+    gathered_bytes: float
+    kept_gradients: float
+    in_flight: float
+    accumulates: bool
+
+
+@once
+def reserved_and_allocated(network: Network, options: StepOptions, graded_element: int, held: Held) -> tuple[int, int]:
+    """Return the most bytes that the allocator holds in the first steps of *network*, and the most in use."""
+    replay = _Replay(network, options, tape_of(network, options, graded_element), held)
+    for _ in range(_STEPS):
+        replay.step()
+    return replay.allocator.most_reserved_bytes, replay.allocator.most_allocated_bytes
+
+
+class _Replay:
+    """A device's allocations."""
+
+    def __init__(self, network: Network, options: StepOptions, tape: Tape, held: Held) -> None:
+        self.allocator = CachingAllocator()
+        self._tape, self._held, self._options = tape, held, options
+        self._trained = [p.elements for p in network.parameters if p.trained]
+        self._units = unit_elements(network) if held.gathered_bytes else {}
+        self._names = [block_name(layer.name) for layer in network.layers]
+        self._gathered: dict[str, MemoryBlock] = {}
+        self._gradients: dict[int, MemoryBlock] = {}
+        self._updated = False
+        for parameter in network.parameters:
+            for each in held.weight_bytes if parameter.trained else (held.frozen_bytes,):
+                self._take(parameter.elements * each)
+        self._take(held.buffer_bytes)
+
+    def _take(self, n_bytes: float) -> MemoryBlock | None:
+        return self.allocator.take(ceil(n_bytes)) if n_bytes > 0 else None
+
+    def step(self) -> None:
+        """Run one step: micro-batches, in flight as in a pipeline, and the update."""
+        flying: list[dict[int, MemoryBlock]] = []
+        most = ceil(self._held.in_flight)
+        count = most + self._held.accumulates
+        for number in range(count):
+            one: dict[int, MemoryBlock] = {}
+            self._play(one, self._tape.forward)
+            flying.append(one)
+            if number + 1 >= most:
+                self._play_back(flying.pop(0))
+        for one in flying:
+            self._play_back(one)
+        self._update()
+
+    def _play_back(self, blocks: dict[int, MemoryBlock]) -> None:
+        """Play a backward pass; what is left are gradients that go to another stage."""
+        self._play(blocks, self._tape.backward)
+        for block in blocks.values():
+            self.allocator.give(block)
+
+    def _play(self, blocks: dict[int, MemoryBlock], events: Sequence[Taken]) -> None:
+        """Take and give what *events* do; *blocks* are those of their micro-batch, by number."""
+        take, give = self.allocator.take, self.allocator.give
+        graded, before = 0, -2
+        for number, use, n_bytes, place in events:
+            if self._units and place != before:
+                before = place
+                self._gather(self._names[place] if place >= 0 else "")
+            if use == "graded":
+                graded += 1
+                self._grade(graded, n_bytes)
+            elif use == "casts" and self._units:
+                continue
+            elif n_bytes:
+                blocks[number] = take(n_bytes)
+            else:
+                give(blocks.pop(number))
+        for name in list(self._gathered):
+            give(self._gathered.pop(name))
+
+    def _gather(self, name: str) -> None:
+        """Gather the unit *name* if it is not there; the one before the last goes."""
+        if name in self._gathered or not self._units.get(name):
+            return
+        blocks = [each for each in self._gathered if each]
+        if len(blocks) > 1 and name:
+            self.allocator.give(self._gathered.pop(blocks[0]))
+        self._gathered[name] = self.allocator.take(ceil(self._units[name] * self._held.gathered_bytes))
+
+    def _grade(self, number: int, n_bytes: int) -> None:
+        """Take the gradient of a parameter; it stays, or is added to an earlier one, or its share stays."""
+        block = self.allocator.take(n_bytes)
+        if number not in self._gradients:
+            if self._held.kept_gradients == 1.0:
+                self._gradients[number] = block
+                return
+            self._gradients[number] = self.allocator.take(ceil(n_bytes * self._held.kept_gradients))
+        self.allocator.give(block)
+
+    def _update(self) -> None:
+        if self._options.mode == "train":
+            if not self._updated:
+                self._updated = True
+                for size in self._held.state_bytes:
+                    for elements in self._trained:
+                        self._take(elements * size)
+            copies = [self._take(elements * self._held.update_bytes) for elements in self._trained]
+            for block in filter(None, copies):
+                self.allocator.give(block)
+        for block in self._gradients.values():
+            self.allocator.give(block)
+        self._gradients.clear()

@@ -1,0 +1,133 @@
+"""The caching allocator against a slow one that only knows which bytes of each segment are whose."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.step.allocator import CachingAllocator, MemoryBlock
+from tests.calls import at_most_calls
+
+MIB = 2**20
+Span = tuple[int, int]
+
+_SIZES = st.one_of(
+    st.integers(1, 2 * MIB),
+    st.integers(1, 60 * MIB),
+    st.sampled_from([1, 512, MIB, MIB + 1, 2 * MIB, 5 * MIB, 10 * MIB - 1, 10 * MIB, 11 * MIB, 20 * MIB, 40 * MIB]),
+)
+_EVENTS = st.lists(st.one_of(_SIZES, st.integers(-50, -1)), max_size=80)  # a size to take; or which block to give
+
+
+class _Slow:
+    """The segments, each a sorted list of the spans in use: what is free is what lies between them."""
+
+    def __init__(self, expandable: bool) -> None:
+        self.expandable = expandable
+        self.segments: dict[bool, list[tuple[int, list[Span]]]] = {True: [], False: []}  # of the small, of the large
+
+    def take(self, n_bytes: int) -> tuple[bool, int, Span]:
+        size = max(1, (n_bytes + 511) // 512) * 512
+        small = size <= MIB
+        segments = self.segments[small]
+        found = self._best(segments, size)
+        if found is None:
+            self._grow(segments, size, small)
+            found = self._best(segments, size)
+        assert found is not None
+        place, (start, end) = found
+        rest = end - start - size
+        if rest >= 512 if small or self.expandable else rest > MIB:
+            end = start + size
+        segments[place][1].append((start, end))
+        segments[place][1].sort()
+        return small, place, (start, end)
+
+    def give(self, small: bool, place: int, span: Span) -> None:
+        self.segments[small][place][1].remove(span)
+
+    def reserved(self) -> int:
+        return sum(length for segments in self.segments.values() for length, _ in segments)
+
+    def _best(self, segments: list[tuple[int, list[Span]]], size: int) -> tuple[int, Span] | None:
+        fit = []
+        for place, (length, used) in enumerate(segments):
+            edges = [0, *(edge for span in used for edge in span), length]
+            for start, end in zip(edges[::2], edges[1::2], strict=True):
+                if end - start >= size:
+                    grows = self.expandable and end == length
+                    fit.append((float("inf") if grows else end - start, place, (start, end)))
+        return min(fit)[1:] if fit else None
+
+    def _grow(self, segments: list[tuple[int, list[Span]]], size: int, small: bool) -> None:
+        page = 2 * MIB if small else 20 * MIB
+        if not self.expandable:
+            segments.append((page if size < 10 * MIB else (size + 2 * MIB - 1) // (2 * MIB) * 2 * MIB, []))
+            return
+        length, used = segments.pop() if segments else (0, [])
+        free = length - (used[-1][1] if used else 0)
+        segments.append((length + (size - free + page - 1) // page * page, used))
+
+
+Held = list[tuple[MemoryBlock, tuple[bool, int, Span]]]
+
+
+def _follow(events: list[int], expandable: bool) -> tuple[CachingAllocator, _Slow, Held]:
+    """Let both allocators follow *events*, and return them with the blocks and spans that are in use at the end."""
+    fast, slow, held, most = CachingAllocator(expandable), _Slow(expandable), Held(), 0
+    for event in events:
+        if event > 0:
+            held.append((fast.take(event), slow.take(event)))
+        elif held:
+            block, (small, place, span) = held.pop(event % len(held))
+            fast.give(block)
+            slow.give(small, place, span)
+        assert fast.reserved_bytes == slow.reserved() >= fast.allocated_bytes
+        assert fast.allocated_bytes == sum(end - start for _, (_, _, (start, end)) in held)
+        most = max(most, fast.allocated_bytes)
+    assert (fast.most_allocated_bytes, fast.most_reserved_bytes) == (most, slow.reserved())
+    return fast, slow, held
+
+
+@given(_EVENTS, st.booleans())
+def test_it_gives_the_bytes_that_the_slow_one_gives_and_none_twice(events: list[int], expandable: bool) -> None:
+    _, slow, held = _follow(events, expandable)
+    for block, (small, place, (start, end)) in held:
+        before = sum(length for length, _ in slow.segments[small][:place])
+        assert (block.start, block.size_bytes) == (before + start, end - start)
+    for small in (True, False):
+        spans = sorted((b.start, b.start + b.size_bytes) for b, (of_small, _, _) in held if of_small == small)
+        assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+
+
+@given(_EVENTS, st.booleans(), st.randoms(use_true_random=False))
+def test_what_is_given_back_merges_to_whole_segments(events: list[int], expandable: bool, random: Random) -> None:
+    allocator, slow, held = _follow(events, expandable)
+    random.shuffle(held)
+    for block, _ in held:
+        allocator.give(block)
+    assert allocator.allocated_bytes == 0
+    reserved = allocator.reserved_bytes
+    whole = sorted((length for length, _ in slow.segments[False]), reverse=True)
+    for n_bytes in whole + [MIB] * sum(length // MIB for length, _ in slow.segments[True]):
+        allocator.take(n_bytes)
+    assert allocator.allocated_bytes == allocator.reserved_bytes == reserved
+
+
+def test_a_long_run_is_quick() -> None:
+    allocator = CachingAllocator()
+    sizes = [512 + i * 7919 % (50 * MIB) for i in range(1000)]
+
+    def run() -> None:
+        held: list[MemoryBlock] = []
+        for i in range(25):
+            held += [allocator.take(size) for size in sizes]
+            for block in held[i % 2 :: 2]:
+                allocator.give(block)
+            held = held[1 - i % 2 :: 2]
+
+    with at_most_calls(1_000_000):
+        run()

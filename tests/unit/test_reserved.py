@@ -1,0 +1,112 @@
+"""Memory that the allocator holds: the replay of a step's tensors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from simulator.api import Session
+from simulator.devices.predict import Device
+from simulator.questions.layout import Layout
+from simulator.questions.options import StepOptions
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import Where
+from simulator.step.memory import Shares, cached_bytes, held_in, memory_need
+from simulator.step.moments import tape_of
+from simulator.step.reserved import Held, reserved_and_allocated
+from simulator.workload.network import Network
+from simulator.workload.zoo.builder import NetworkBuilder
+from simulator.workload.zoo.registry import build_network
+
+PLAIN = StepOptions(precision="fp32", optimizer="adam", fused_optimizer=True)
+MIB = 2**20
+NOTHING = Held((4.0,), 4.0, (4.0, 4.0), 0.0, 0, 0.0, 1.0, 1.0, False)
+
+
+@pytest.fixture(scope="module")
+def device() -> Device:
+    return Session().device(Where("dgx-h100"))
+
+
+def chain(*widths: int) -> Network:
+    """Return linear layers over 1,024 rows, from 1,024 numbers through *widths*."""
+    b = NetworkBuilder("chain")
+    x = b.input(1024, 1024)
+    for i, width in enumerate(widths):
+        x = b.linear(x, str(i), width, bias=False)
+    return b.build(1)
+
+
+@pytest.mark.parametrize("recompute", ["none", "full", "selective"])
+@pytest.mark.parametrize("precision", ["fp32", "amp-bf16", "master-bf16"])
+@pytest.mark.parametrize("workload", ["gpt2", "llama2-7b", "resnet50"])
+def test_every_tensor_that_comes_goes(workload: str, precision: str, recompute: str) -> None:
+    sizes = {} if workload == "resnet50" else {"sequence_length": 64, "layers": 3}
+    network = build_network(workload, batch=1, loss=True, **sizes)
+    options = StepOptions(precision=precision, recompute=recompute)  # type: ignore[arg-type]
+    tape = tape_of(network, options, 4)
+    live: dict[int, int] = {}
+    for number, use, n_bytes, _ in (*tape.forward, *tape.backward):
+        if n_bytes:
+            assert number not in live
+            live[number] = n_bytes
+        else:
+            del live[number]
+        assert use != "graded" or n_bytes  # gradients of parameters stay until the update
+    left = set(live) - {taken.number for taken in tape.backward if taken.use == "graded"}
+    assert not left
+
+
+@pytest.mark.parametrize("options", [PLAIN, replace(PLAIN, precision="amp-bf16"), replace(PLAIN, recompute="full")])
+@pytest.mark.parametrize("workload", ["gpt2", "resnet50"])
+def test_a_replay_needs_what_the_moments_say(workload: str, options: StepOptions, device: Device) -> None:
+    """Up to the rounding of blocks: to 512 bytes, or up to 1 MiB more where a block is not split."""
+    network = build_network(workload, batch=4, loss=True)
+    need = memory_need(network, options, device)
+    _, allocated = reserved_and_allocated(network, options, 4, NOTHING)
+    assert need.allocated_bytes <= allocated * (1 + 1e-9)
+    assert allocated == pytest.approx(need.allocated_bytes, rel=0.03)
+
+
+def test_a_chain_by_hand() -> None:
+    """Four layers of 4 MiB each; blocks of 20 MiB serve requests below 10 MiB.
+
+    In a backward pass there are four weights, eight moments, the input, and six more: three activations, a layer's two
+    gradients and its weight's, one more of which takes the place of an activation as the pass goes on.
+    """
+    network = chain(1024, 1024, 1024, 1024)
+    reserved, allocated = reserved_and_allocated(network, PLAIN, 4, NOTHING)
+    assert allocated == (4 + 8 + 1 + 6) * 4 * MIB
+    assert reserved == 80 * MIB
+
+
+def test_gaps_count_towards_what_fits(device: Device) -> None:
+    network = build_network("gpt2", batch=4, loss=True)
+    need = memory_need(network, PLAIN, device)
+    assert need.cached_bytes == cached_bytes(network, PLAIN, device) > 0
+    assert need.total_bytes == need.allocated_bytes + need.cached_bytes + need.context_bytes
+    between = replace(need, available_bytes=need.total_bytes - need.cached_bytes / 2)
+    assert not between.fits
+    assert replace(between, cached_bytes=0.0).fits
+
+
+def test_cpus_and_inference_have_none(device: Device) -> None:
+    network = build_network("gpt2", batch=1, loss=True)
+    assert cached_bytes(network, PLAIN, Session().device(Where("xeon-gold-6148"))) == 0.0
+    assert cached_bytes(network, replace(PLAIN, mode="inference", fused_optimizer=False), device) == 0.0
+    assert cached_bytes(network, replace(PLAIN, framework="tensorflow"), device) == 0.0
+
+
+def test_micro_batches_in_flight_hold_their_activations(device: Device) -> None:
+    network = build_network("gpt2", batch=1, loss=True, layers=4)
+    one, three = (memory_need(network, PLAIN, device, Shares(in_flight=n)) for n in (1.0, 3.0))
+    saved = held_in(network, PLAIN).moments[0].saved_bytes
+    assert three.activations_bytes - one.activations_bytes == 2 * saved
+    assert three.cached_bytes < saved
+
+
+def test_a_rank_that_gathers_units_holds_gaps_too() -> None:
+    question = StepQuestion(where=Where("dgx-h100"), workload="llama2-7b", batch=1, layout=Layout(zero=3))
+    need = Session().step(replace(question, options=replace(question.options, recompute="full"))).tightest.need
+    assert 0 < need.cached_bytes < need.allocated_bytes
