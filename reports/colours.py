@@ -39,6 +39,7 @@ HELD = {
     "optimiser": "#be95c4",
     "activations": "#e0b1cb",
     "working": "#8fb8ad",
+    "gaps": "#dfe7e4",
     "driver": "#ced4da",
 }
 """Contents of device memory."""

@@ -72,10 +72,15 @@ def draw_roofline(axes: Axes, points: Sequence[RooflinePoint], roofs: Roofs) -> 
 def draw_held(axes: Axes, held: Sequence[HeldAt], need: MemoryNeed) -> None:
     """Draw the memory in use over the step and the memory available, in the colours of the bar of *need*."""
     times, available_bytes = [each.at_s for each in held], need.available_bytes
-    lasting = {"parameters": need.parameters_bytes, "optimiser": need.optimizer_bytes, "driver": need.context_bytes}
+    lasting = {
+        "parameters": need.parameters_bytes,
+        "optimiser": need.optimizer_bytes,
+        "gaps": need.cached_bytes,
+        "driver": need.context_bytes,
+    }
     buckets = held[0].lasting_bytes - sum(lasting.values())  # buckets with copies of gradients
     layers = {
-        **{name: [n_bytes] * len(held) for name, n_bytes in lasting.items()},
+        **{name: [n_bytes] * len(held) for name, n_bytes in lasting.items() if n_bytes},
         "activations": [each.activations_bytes for each in held],
         "gradients": [each.gradients_bytes for each in held],
         "working": [each.working_bytes + max(0.0, buckets) for each in held],

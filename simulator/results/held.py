@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from simulator.records import dataclass, replace
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
-from simulator.step.memory import held_in, moments_of
+from simulator.step.memory import HeldMoment, held_in, moments_of, parameter_gradient_bytes
+from simulator.step.moments import tape_of
 from simulator.training.memory import bucket_bytes_of, gathered_elements, rank_shares
 from simulator.training.worker import LaunchLabel
-from simulator.workload.backward import backward_steps
+from simulator.workload.network import Network
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +37,6 @@ def not_followed(result: TrainingResult) -> str:
         return "memory over time is drawn for training steps"
     if layout.pp > 1:
         return "memory over time is drawn without pipeline stages"
-    if options.recompute != "none":
-        return "memory over time is drawn without recomputation"
     if result.shares or result.question.has_servers or result.question.programs > 1:
         return "memory over time is drawn where all devices run the same step, one program each"
     return ""
@@ -53,20 +54,39 @@ def held_over(result: TrainingResult) -> list[HeldAt]:
     held = held_in(step.network, step.options)
     shares = rank_shares(held, gathered_elements(step.network, layout), result.question, layout)
     buckets = bucket_bytes_of(held, result.question, layout)
-    lasting = need.parameters_bytes + need.optimizer_bytes + need.context_bytes + buckets
-    names = [each.layer.name for each in backward_steps(step.network)]
     first, later = (moments_of(held, step.options, replace(shares, accumulates=adds)) for adds in (False, True))
+    casts = max(first, key=lambda moment: moment.total_bytes).casts_bytes
+    lasting = need.parameters_bytes - casts + need.optimizer_bytes + need.context_bytes + need.cached_bytes + buckets
     found = [HeldAt(0.0, lasting, 0.0, 0.0, 0.0)]
-    of_layer = [dict(zip(names, moments[1:], strict=False)) for moments in (first, later)]
+    backward = [_by_layer(step.network, moments) for moments in (first, later)]
+    tape = tape_of(step.network, step.options, parameter_gradient_bytes(step.options))
+    in_layers = replace(held, moments=(held.moments[0], *tape.layers))
+    forward = [
+        _by_layer(step.network, moments_of(in_layers, step.options, replace(shares, accumulates=adds)))
+        for adds in (False, True)
+    ]
     for end_s, name, part, micro_batch in _ends(step):
-        moment = of_layer[micro_batch > 0].get(name)
-        if moment is not None and part == "backward":
-            found.append(HeldAt(end_s, lasting, *moment))
-        elif moment is not None and part == "forward":
-            found.append(HeldAt(end_s, lasting, moment[0], later[0][1] if micro_batch else 0.0, 0.0))
+        of_layer = (backward if part == "backward" else forward)[micro_batch > 0]
+        if name in of_layer and part in ("forward", "backward"):
+            found.append(_held_at(end_s, lasting, of_layer[name]))
     if step.options.mode == "train" and step.step_time_s > found[-1].at_s:
-        found.append(HeldAt(step.step_time_s, lasting, *first[-1]))
+        found.append(_held_at(step.step_time_s, lasting, first[-1]))
     return found
+
+
+def _by_layer(network: Network, moments: Sequence[HeldMoment]) -> dict[str, HeldMoment]:
+    """Return the highest of the *moments* in the pass of each layer, by the layer's name."""
+    found: dict[str, HeldMoment] = {}
+    for moment in moments:
+        if moment.place >= 0:
+            name = network.layers[moment.place].name
+            found[name] = max(found.get(name, moment), moment, key=lambda each: each.total_bytes)
+    return found
+
+
+def _held_at(at_s: float, lasting: float, moment: HeldMoment) -> HeldAt:
+    working = moment.working_bytes + moment.casts_bytes
+    return HeldAt(at_s, lasting, moment.activations_bytes, moment.gradients_bytes, working)
 
 
 def _ends(step: StepResult) -> list[tuple[float, str, str, int]]:

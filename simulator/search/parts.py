@@ -197,11 +197,17 @@ class RankWork:
         if key in self._kept:
             return self._kept[key]
         held, three, two = self._held(sample), self._held((1, 2, 3)), self._held((1, 2))
-        saved = (three.moments[0][0] - two.moments[0][0]) * more if three.moments else 0
-        graded = (three.moments[-1][1] - two.moments[-1][1]) * more if three.moments else 0
+        saved = casts = graded = 0
+        if three.moments:
+            saved = (three.moments[0].saved_bytes - two.moments[0].saved_bytes) * more
+            casts = (three.moments[0].casts_bytes - two.moments[0].casts_bytes) * more
+            graded = (three.moments[-1].graded_bytes - two.moments[-1].graded_bytes) * more
         half = len(held.moments) // 2
-        early = [(s + saved, g, w) for s, g, w in held.moments[:half]]
-        late = [(s, g + graded, w) for s, g, w in held.moments[half:]]
+        early = [
+            each._replace(saved_bytes=each.saved_bytes + saved, casts_bytes=each.casts_bytes + casts)
+            for each in held.moments[:half]
+        ]
+        late = [each._replace(graded_bytes=each.graded_bytes + graded) for each in held.moments[half:]]
         self._kept[key] = replace(
             held,
             parameter_count=held.parameter_count + more * (three.parameter_count - two.parameter_count),

@@ -29,6 +29,9 @@ another of the three products of a linear layer (transformer_engine/pytorch/csrc
   the backward pass the transposed copy of an input is saved, and not the input.
 * Weights: the same two passes without the transform, once a step: the copies stay in memory and serve all its
   micro-batches (``is_first_microbatch``).
+
+In autocast a layer reads wide tensors through a copy of its own, because only the copies of weights are cached;
+compilers write what only products read in their format at once.
 """
 
 from __future__ import annotations
@@ -37,12 +40,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from simulator.devices.gpu import Gpu
 from simulator.devices.predict import Device, allowed_ways, kernel_cost
-from simulator.questions.options import Policy
+from simulator.questions.options import Policy, StepOptions
 from simulator.records import dataclass, replace
+from simulator.step.precision import autocasts, is_wide_loss, storage_of
+from simulator.workload.activations import Formats, one_format, with_indices
 from simulator.workload.kernels import Kernel, Rowwise, Streaming
 from simulator.workload.network import Layer, Network, block_name, once
 from simulator.workload.operators import Convolution, Elementwise, Linear, Operator
 from simulator.workload.precision import ELEMENT_BYTES, NVFP4_BYTES
+
+_WIDE_BYTES = ELEMENT_BYTES["fp32"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,16 @@ def wide_tensors(network: Network) -> tuple[bool, ...]:
     return tuple(wide)
 
 
+@once
+def read_by_products(network: Network) -> tuple[int, ...]:
+    """Return the tensors that only products read: compilers write them in the format of products."""
+    readers: dict[int, list[bool]] = {}
+    for layer in network.layers:
+        for tensor in layer.inputs:
+            readers.setdefault(tensor, []).append(layer.operator.is_product)
+    return tuple(tensor for tensor, by_products in readers.items() if all(by_products))
+
+
 def _is_wide(operator: Operator, inputs: Sequence[bool]) -> bool:
     if operator.is_product:
         return False
@@ -89,6 +106,41 @@ def casts_of(layer: Layer, wide: Sequence[bool]) -> Iterator[Cast]:
     elif does in ("promotes", "powers") and wide[layer.output]:
         backward_alone = does == "promotes"
         yield from (Cast(tensor, False, backward_alone) for tensor in layer.inputs if not wide[tensor])
+
+
+def formats_of(network: Network, options: StepOptions) -> Formats:
+    """Return the formats of the tensors of *network* in a step with *options*."""
+    half = ELEMENT_BYTES[storage_of(options.precision)]
+    if autocasts(options.precision):
+        return _autocast(network, half, options.compiled)
+    if options.trains and is_wide_loss(options.precision, network):
+        return _wide_loss(network, half, copied=options.framework != "megatron")
+    return one_format(network, half)
+
+
+@once
+def _wide_loss(network: Network, half: int, *, copied: bool) -> Formats:
+    """Return one format for all but the loss, which is computed in fp32, from a copy where scores are *copied*."""
+    plain = one_format(network, half)
+    losses = {i: layer.inputs[0] for i, layer in enumerate(network.layers) if layer.operator.fp32_always}
+    computed = tuple(_WIDE_BYTES if i in losses else half for i in range(len(network.layers)))
+    return Formats(plain.stored, computed, {i: {tensor: _WIDE_BYTES} for i, tensor in losses.items()} if copied else {})
+
+
+@once
+def _autocast(network: Network, half: int, compiled: bool) -> Formats:
+    wide = list(wide_tensors(network))
+    if compiled:
+        for tensor in read_by_products(network):
+            wide[tensor] = False
+    stored = with_indices(network, [_WIDE_BYTES if each else half for each in wide])
+    copies: dict[int, dict[int, int]] = {}
+    for index, layer in enumerate(network.layers):
+        own = (cast for cast in casts_of(layer, wide) if not cast.backward_alone)
+        made = {cast.tensor: half if cast.to_half else _WIDE_BYTES for cast in own}
+        if made:
+            copies[index] = made
+    return Formats(stored, tuple(_WIDE_BYTES if wide[layer.output] else half for layer in network.layers), copies)
 
 
 _WRITE_PLANES = frozenset(("volta", "turing"))

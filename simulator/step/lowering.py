@@ -18,9 +18,17 @@ from simulator.devices.optimizer import TensorPass, first_reads, optimizer_kerne
 from simulator.devices.predict import Device, kernel_cost
 from simulator.questions.options import QUANTISED, StepOptions
 from simulator.records import dataclass, replace
-from simulator.step.conversions import casts_of, laid_out, nvfp4_passes, nvfp4_weights, quantised_layers, wide_tensors
+from simulator.step.conversions import (
+    casts_of,
+    laid_out,
+    nvfp4_passes,
+    nvfp4_weights,
+    quantised_layers,
+    read_by_products,
+    wide_tensors,
+)
 from simulator.step.fusion import FusedLayers
-from simulator.step.memory import memory_need
+from simulator.step.memory import held_in, need_of
 from simulator.step.precision import autocasts, casts, has_master, precision_of, scales, storage_of
 from simulator.workload.backward import needs_gradient
 from simulator.workload.kernels import Gemm, Kernel, Rowwise, Streaming
@@ -85,13 +93,8 @@ def _sizes(network: Network, options: StepOptions, wide: Sequence[bool], element
     found = [n * (FP32_BYTES if w else element) for n, w in zip(network.elements, wide, strict=True)]
     if not options.compiled:
         return tuple(found)
-    readers: dict[int, list[bool]] = {}
-    for layer in network.layers:
-        for tensor in layer.inputs:
-            readers.setdefault(tensor, []).append(layer.operator.is_product)
-    for tensor, by_products in readers.items():
-        if wide[tensor] and all(by_products):
-            found[tensor] = network.elements[tensor] * element
+    for tensor in read_by_products(network):
+        found[tensor] = network.elements[tensor] * element
     return tuple(found)
 
 
@@ -144,8 +147,8 @@ class Lowering:
         narrow = (network.layers[index] for index in sorted(quantised_layers(network, options.precision), reverse=True))
         self._quantises = {layer.inputs[0]: layer.name for layer in narrow}  # the first of the layers that read it
         self._sizes = _sizes(network, options, self._wide, self._element_bytes)
-        need = memory_need(network, options, device)
-        self._forgotten = forgotten_share(device, need.total_bytes - need.context_bytes)
+        need = need_of(held_in(network, options), options, device)
+        self._forgotten = forgotten_share(device, need.allocated_bytes)
 
     def mix(self, layer: Layer) -> Mix:
         """Return the number formats in which *layer* computes."""

@@ -6,7 +6,9 @@
   the usual one: attention's scores are most of the memory of a block but little of its arithmetic (Korthikanti et al.,
   "Reducing Activation Recomputation", arXiv 2205.05198, section 4.1).
 - ``operators``: blocks save the results of attention, of reduce-scatters and of every second matrix product, and run
-  the rest again as far as it is needed (torchtitan's selective activation checkpointing).
+  the rest again as far as it is needed (torchtitan's selective activation checkpointing).  In eager mode each of these
+  results is held until the block runs again, even if its own backward pass does not need it
+  (``_CachingTorchDispatchMode`` in torch/utils/checkpoint.py).
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from itertools import groupby
 from simulator.questions.options import Recompute, RecomputedPart, StepOptions
 from simulator.records import dataclass
 from simulator.step.fusion import FusedLayers
-from simulator.workload.activations import saved_tensors
+from simulator.workload.activations import one_format, saved_tensors
 from simulator.workload.backward import storages
 from simulator.workload.network import Layer, Network, block_name, once
 from simulator.workload.operators import Attention, Elementwise, Exchange, LayerNorm, Linear, MatMul, Softmax
@@ -27,12 +29,16 @@ from simulator.workload.operators import Attention, Elementwise, Exchange, Layer
 class Rerun:
     """Layers whose forward pass runs again, before the backward pass of layer ``before``; all are indices.
 
-    ``tensors`` are not saved, and exist again from then on; nor is what these layers save besides tensors.
+    ``tensors`` are not saved, and exist again from then on; nor is what these layers save besides tensors, nor are the
+    copies of tensors that the layers ``copying`` make to read them in another format.  ``stored`` are tensors that are
+    held until then, whether or not the backward pass reads them.
     """
 
     layers: tuple[int, ...]
     before: int
     tensors: frozenset[int]
+    copying: tuple[int, ...] = ()
+    stored: frozenset[int] = frozenset()
 
 
 def recomputed_groups(network: Network, groups: Sequence[FusedLayers], options: StepOptions) -> dict[int, list[int]]:
@@ -121,7 +127,9 @@ def _operators(block: _Block) -> Iterator[Rerun]:
     for place in block.places:
         writers.setdefault(block.written(place), []).append(place)
     again: set[int] = set()
-    wanted = [tensor for tensor in saved_tensors(block.network, "bf16").by_tensor if tensor in tensors]
+    wanted = [
+        tensor for tensor in saved_tensors(block.network, one_format(block.network, 2)).by_tensor if tensor in tensors
+    ]
     while wanted:
         tensor = wanted.pop()
         for place in set(writers[tensor] if tensor in tensors else ()) - again:
@@ -129,7 +137,8 @@ def _operators(block: _Block) -> Iterator[Rerun]:
             wanted += [storages(block.network)[read] for read in block.network.layers[place].inputs]
     if again:
         written = tensors.intersection(map(block.written, again))
-        yield Rerun(tuple(sorted(again)), block.places[-1], written)
+        stored = frozenset(map(block.written, kept))
+        yield Rerun(tuple(sorted(again)), block.places[-1], written, tuple(block.places), stored)
 
 
 # -- parts of blocks, by the names of Megatron-LM's --recompute-modules ---------------

@@ -7,7 +7,9 @@ from dataclasses import replace
 from simulator.devices.predict import Device
 from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
-from simulator.step.memory import MemoryNeed, NetworkMemory, Shares, held_in, need_of
+from simulator.step.megatron import has_gradient_buffer
+from simulator.step.memory import ALL, MemoryNeed, NetworkMemory, Shares, cached_bytes, held_in, need_of
+from simulator.step.precision import has_master
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.micro_batches import in_flight
 from simulator.workload.network import Network, network_key, once, unit_elements
@@ -31,8 +33,11 @@ def device_memory(
     options = question.rank_options
     if layout.vp > 1 and options.recompute_blocks is not None:  # of each chunk; *network* holds all of a stage
         options = replace(options, recompute_blocks=options.recompute_blocks * layout.vp)
-    held = _held(network, options)
-    return held_memory(held, gathered_elements(network, layout), question, device, layout, in_flight)
+    held, gathered = _held(network, options), gathered_elements(network, layout)
+    need = held_memory(held, gathered, question, device, layout, in_flight)
+    shares = ALL if question.has_servers else rank_shares(held, gathered, question, layout, in_flight)
+    buckets = 0.0 if question.has_servers else bucket_bytes_of(held, question, layout)
+    return replace(need, cached_bytes=cached_bytes(network, options, device, shares, buckets))
 
 
 _held = once(held_in)
@@ -89,21 +94,23 @@ def rank_shares(
     shard = layout.kept_share(held.trained_count, held.trained_of_experts)
     accumulates = question.micro_batches > in_flight
     if layout.zero == 3:
-        whole = layout.kept_share(held.parameter_count, held.of_experts)
-        there = min(1.0, gathered / max(1, held.parameter_count) + whole)
-        return Shares(there, there, shard, shard, shard, in_flight, accumulates)
+        kept = layout.kept_share(held.parameter_count, held.of_experts)
+        there = min(1.0, gathered / max(1, held.parameter_count) + kept)
+        return Shares(kept, there - kept, there, shard, shard, in_flight, accumulates)
     kept = shard if layout.zero == 2 else 1.0
     during = kept if _has_buckets(question, layout) else 1.0  # else all wait for the end of the backward pass
-    return Shares(1.0, during, kept, shard, 1.0, in_flight, accumulates)
+    return Shares(1.0, 0.0, during, kept, shard, in_flight, accumulates)
 
 
 def bucket_bytes_of(held: NetworkMemory, question: StepQuestion, layout: Layout) -> float:
     """Return the bytes of the buckets into which a replica copies its gradients."""
+    if has_gradient_buffer(question.options):
+        return 0.0  # buckets are parts of it
     if layout.zero == 3 or not _has_buckets(question, layout) or question.options.mode not in ("train", "backward"):
         return 0.0
     element = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
     buckets = float(held.trained_count * element)
-    if layout.zero == 2:  # a bucket is freed once it is scattered
+    if layout.zero == 2 or (layout.zero and has_master(question.options.precision)):  # freed once it is scattered
         buckets = min(buckets, question.bucket_bytes + held.largest * element)
     return buckets
 

@@ -124,6 +124,16 @@ def once(analysis: Callable[P, T]) -> Callable[P, T]:
     return lru_cache(maxsize=32)(analysis)  # type: ignore[return-value]
 
 
+@once
+def readers_of(network: Network) -> dict[int, list[Layer]]:
+    """Return the layers that read each tensor, in order."""
+    found: dict[int, list[Layer]] = {}
+    for layer in network.layers:
+        for tensor in layer.inputs:
+            found.setdefault(tensor, []).append(layer)
+    return found
+
+
 def network_key(network: Network) -> Hashable:
     """Return a key that is equal for networks that take equally long: their operators and data flow, without names."""
     numbers: dict[int, int] = {}

@@ -196,6 +196,15 @@ class Operator(ABC):
         """Return the bytes of the data that it saves besides: masks, indices, statistics."""
         return 0
 
+    @property
+    def passes_gradient(self) -> bool:
+        """Whether the gradient of its result, or views of that, are those of its inputs, where sizes allow."""
+        return False
+
+    def scratch_bytes(self, element_bytes: int) -> int:
+        """Return the bytes of the tensors that its backward pass writes besides gradients, at the worst moment."""
+        return 0
+
     def read_elements(self, position: int, n_inputs: int, whole: int) -> int:
         """Return how many of the *whole* elements of input *position* it reads; of a view, those in the view."""
         return whole

@@ -49,8 +49,8 @@ from simulator.plan.plan import Flow, Plan
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import StepQuestion
 from simulator.results.training_run import DeviceMemory
-from simulator.step.memory import saved_by_groups
-from simulator.step.precision import storage_of
+from simulator.step.conversions import formats_of
+from simulator.step.moments import saved_by_groups
 from simulator.training.micro_batches import in_flight
 from simulator.workload.activations import saved_tensors
 from tests.property.asking import Asker, RefusedError
@@ -140,14 +140,14 @@ def compiled_apart(asker: Asker, without: Question, recomputed: Question) -> str
     if not plain.options.compiled:
         return ""
     network = session.network(plain)
-    saved = saved_tensors(network, storage_of(plain.options.precision))
+    saved = saved_tensors(network, formats_of(network, plain.options))
     kept, kept_apart = (saved_by_groups(network, saved, each.options).total_bytes for each in (plain, again))
     was, is_now = (max(_total(device) for device in asker.answer(each).memory) for each in (without, recomputed))
     return f"{ANOMALY}compiled apart" if 0 < is_now - was <= kept_apart - kept else ""
 
 
 def _total(device: DeviceMemory) -> float:
-    return device.need.total_bytes
+    return device.need.allocated_bytes
 
 
 def tie(asker: Asker, one: Question, other: Question, new: Callable[[str], str]) -> str:

@@ -116,7 +116,7 @@ def larger_batch(asker: Asker, asked: Question, rng: random.Random) -> str:
 
 def _memory(result: Any) -> float:
     memory = getattr(result, "memory", ())
-    return max((each.need.total_bytes for each in memory), default=0.0)
+    return max((each.need.allocated_bytes for each in memory), default=0.0)
 
 
 def _not_more(asker: Asker, asked: Question, less: Question) -> str:

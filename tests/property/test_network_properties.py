@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import InputError
-from simulator.workload.activations import peak_forward_bytes, saved_tensors
+from simulator.workload.activations import one_format, peak_forward_bytes, saved_tensors
 from simulator.workload.backward import backward_steps, training_flop
 from simulator.workload.layers_build import KINDS, LayerSpec
 from simulator.workload.layers_yaml import load_network
@@ -67,13 +67,14 @@ def test_every_parameter_is_ready_once_and_flop_are_bounded(network: Network) ->
 @given(networks())
 def test_memory_is_bounded_by_all_tensors_and_grows_with_the_precision(network: Network) -> None:
     whole = 4 * sum(network.elements) + 8 * 2  # labels take 8 bytes
-    peak = peak_forward_bytes(network, "fp32")
+    wide, half = (one_format(network, element_bytes) for element_bytes in (4, 2))
+    peak, half_peak = peak_forward_bytes(network, wide), peak_forward_bytes(network, half)
     assert 4 * network.elements[0] <= peak <= whole
-    assert peak_forward_bytes(network, "fp16") <= peak <= 2 * peak_forward_bytes(network, "fp16")
-    kept = saved_tensors(network, "fp32")
+    assert half_peak <= peak <= 2 * half_peak
+    kept = saved_tensors(network, wide)
     assert sum(kept.by_tensor.values()) <= whole
     assert len(kept.by_layer) == len(network.layers)
-    assert saved_tensors(network, "fp16").total_bytes <= kept.total_bytes
+    assert saved_tensors(network, half).total_bytes <= kept.total_bytes
 
 
 _VALUES = st.one_of(
@@ -105,4 +106,4 @@ def test_a_document_is_a_network_or_its_faults_have_places(fed: str, layers: lis
             assert "\n" not in fault.message
     else:
         assert network.flop >= 0
-        assert saved_tensors(network, "fp32").total_bytes >= 0
+        assert saved_tensors(network, one_format(network, 4)).total_bytes >= 0

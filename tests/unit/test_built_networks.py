@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-from simulator.workload.activations import saved_tensors  # noqa: E402
+from simulator.workload.activations import one_format, saved_tensors  # noqa: E402
 from simulator.workload.backward import training_flop  # noqa: E402
 from simulator.workload.described import network_document  # noqa: E402
 from simulator.workload.find import find_network  # noqa: E402
@@ -165,7 +165,7 @@ def test_what_is_kept_for_the_backward_pass_is_what_the_simulator_counts(name: s
     fused = any(isinstance(layer.operator, Attention) for layer in network.layers)
     place = "cpu" if fused else "meta"  # attention is one operator there too
     kept = kept_bytes(build_module(written_out(network, tmp_path), torch.device(place)))
-    assert kept == pytest.approx(saved_tensors(network, "fp32").total_bytes, rel=0.02)
+    assert kept == pytest.approx(saved_tensors(network, one_format(network, 4)).total_bytes, rel=0.02)
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ from simulator.step.fusion import fused_groups
 from simulator.step.issue import launches_of
 from simulator.step.precision import precision_of
 from simulator.workload import operators as ops
-from simulator.workload.activations import peak_forward_bytes, saved_tensors
+from simulator.workload.activations import one_format, peak_forward_bytes, saved_tensors
 from simulator.workload.backward import backward_steps, training_flop
 from simulator.workload.described import network_document, network_of
 from simulator.workload.kernels import Gemm, Kernel, Rowwise, Streaming, kernel_class
@@ -117,8 +117,8 @@ def test_every_operator_has_kernels_with_a_cost_in_every_phase(operator: Operato
 @pytest.mark.parametrize("operator", OPERATORS, ids=named)
 def test_every_operator_stands_in_the_tables_of_networks(operator: Operator) -> None:
     network = of_one(operator)
-    assert saved_tensors(network, "fp32").total_bytes >= 0
-    assert peak_forward_bytes(network, "fp32") > 0
+    assert saved_tensors(network, one_format(network, 4)).total_bytes >= 0
+    assert peak_forward_bytes(network, one_format(network, 4)) > 0
     assert training_flop(network) >= network.flop
     assert network_of(json.loads(json.dumps(network_document(network)))).layers == network.layers
     assert [step.layer.name for step in backward_steps(network)][-1] == "first"

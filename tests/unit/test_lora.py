@@ -8,7 +8,7 @@ import pytest
 
 from simulator.cli import run
 from simulator.errors import InputError
-from simulator.workload.activations import saved_tensors
+from simulator.workload.activations import one_format, saved_tensors
 from simulator.workload.backward import backward_steps, gradient_order, training_flop
 from simulator.workload.lora import with_lora
 from simulator.workload.network import Network
@@ -48,7 +48,7 @@ def test_what_stands_before_the_first_adapter_has_no_backward_pass() -> None:
     assert "layers.0.q" not in phases  # nothing before it is trained
     assert phases["layers.0.out"] == "bwd_data"
     assert phases["layers.0.q.lora_a"] == "bwd_weight"
-    kept = saved_tensors(network, "fp32").by_tensor
+    kept = saved_tensors(network, one_format(network, 4)).by_tensor
     assert sum(kept.values()) == 4 * 6 * (16 + RANK + 32 + RANK)  # inputs of A and of B; the ReLU's output is A's input
 
 
@@ -93,7 +93,8 @@ def test_memory_and_update_are_those_of_what_is_trained(capsys: pytest.CaptureFi
     trained, frozen = document["trained_count"], document["parameter_count"] - document["trained_count"]
     memory = document["memory"]
     assert memory["optimizer_bytes"] == 2 * 4 * trained
-    assert memory["parameters_bytes"] == (4 + 2) * trained + 2 * frozen
+    kept = 4 * trained + 2 * frozen
+    assert kept <= memory["parameters_bytes"] <= kept + 2 * trained  # the casts of adapters that the peak still needs
     assert run(["--topology", "dgx-h100", "--gpus", "2", "--workload", "llama3-8b", *sizes]) == 0
     copied = json.loads(capsys.readouterr().out)["memory"]["working_bytes"] - memory["working_bytes"]
     assert 0 <= copied <= 4 * trained  # buckets only hold gradients

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from simulator.questions.options import StepOptions
+from simulator.questions.options import Recompute, StepOptions
 from simulator.step.memory import held_in
-from simulator.workload.activations import peak_forward_bytes, saved_tensors
+from simulator.workload.activations import one_format, peak_forward_bytes, saved_tensors
 from simulator.workload.backward import backward_steps, needs_gradient, read_elements, storages, training_flop
 from simulator.workload.network import Network
 from simulator.workload.zoo.builder import NetworkBuilder
@@ -27,7 +27,7 @@ def images(b: NetworkBuilder) -> Network:
 
 def test_what_each_layer_keeps() -> None:
     network = images(NetworkBuilder("images"))
-    kept = saved_tensors(network, "fp32")
+    kept = saved_tensors(network, one_format(network, 4))
     fed, conv, relu, pool = 4 * 3 * 64, 4 * 5 * 64, 4 * 5 * 64, 4 * 5 * 16
     assert kept.by_tensor == {0: 4 * fed, 1: 4 * conv, 2: 4 * relu, 4: 4 * pool, 6: 8 * 4}
     #                 conv, norm's mean and deviation, relu, indices, fc, log-probabilities
@@ -37,7 +37,7 @@ def test_what_each_layer_keeps() -> None:
 
 def test_half_precision_halves_tensors_and_not_indices() -> None:
     network = images(NetworkBuilder("images"))
-    full, half = saved_tensors(network, "fp32"), saved_tensors(network, "bf16")
+    full, half = saved_tensors(network, one_format(network, 4)), saved_tensors(network, one_format(network, 2))
     assert {k: v // 2 if k != 6 else v for k, v in full.by_tensor.items()} == half.by_tensor
     assert half.by_layer == (0, 40, 0, full.by_layer[3], 0, 80)
 
@@ -63,7 +63,7 @@ def test_what_elementwise_functions_keep(function: str, inputs: int, kept: dict[
     args = (x, fed)[:inputs]
     b.elementwise("it", function, *args)
     network = b.build(1)
-    found = saved_tensors(network, "fp32").by_tensor
+    found = saved_tensors(network, one_format(network, 4)).by_tensor
     # Tensor 0 is saved by the linear layer; higher numbers belong to the function itself.
     names = {0: 1, 1: 2} if inputs == 1 else {0: 0}
     assert found == {0: 400} | {names[k]: v for k, v in kept.items()}
@@ -71,18 +71,26 @@ def test_what_elementwise_functions_keep(function: str, inputs: int, kept: dict[
 
 def test_dropout_keeps_a_byte_an_element_and_nothing_in_inference() -> None:
     trained, used = (build_network("alexnet", batch=2, training=t) for t in (True, False))
-    difference = saved_tensors(trained, "fp32").total_bytes - saved_tensors(used, "fp32").total_bytes
+    difference = (
+        saved_tensors(trained, one_format(trained, 4)).total_bytes
+        - saved_tensors(used, one_format(used, 4)).total_bytes
+    )
     # Masks of 9216 and 4096; also the ReLU's output, which the second linear layer reads.
     assert difference == 2 * (9216 + 4096) + 4 * 2 * 4096
 
 
 def test_fused_attention_keeps_no_scores() -> None:
-    ways = {w: saved_tensors(build_network("gpt2", batch=1, layers=1, attention=w), "fp32") for w in ("eager", "fused")}
+    built = {way: build_network("gpt2", batch=1, layers=1, attention=way) for way in ("eager", "fused")}
+    ways = {way: saved_tensors(network, one_format(network, 4)) for way, network in built.items()}
     scores = 12 * 1024 * 1024
     saved = ways["eager"].total_bytes - ways["fused"].total_bytes
     # The results of softmax and dropout and the mask, against the result and one number per row.
     assert saved == scores * (4 + 4 + 1) - 12 * 1024 * 4
     assert ways["fused"].by_layer.count(12 * 1024 * 4) == 1
+
+
+def _forward_peak(network: Network) -> int:
+    return peak_forward_bytes(network, one_format(network, 4))
 
 
 def test_forward_memory_is_that_of_the_widest_place() -> None:
@@ -91,7 +99,7 @@ def test_forward_memory_is_that_of_the_widest_place() -> None:
     for i, width in enumerate((200, 300, 50)):
         x = b.linear(x, str(i), width)
     # The input stays; 200 and 300 are alive at the same time.
-    assert peak_forward_bytes(b.build(1), "fp32") == 4 * (100 + 200 + 300)
+    assert _forward_peak(b.build(1)) == 4 * (100 + 200 + 300)
 
 
 def test_a_residual_keeps_its_input_alive_and_a_sum_in_place_takes_none() -> None:
@@ -100,7 +108,7 @@ def test_a_residual_keeps_its_input_alive_and_a_sum_in_place_takes_none() -> Non
         x = b.linear(b.input(1, 10), "0", 100)
         y = b.linear(b.linear(x, "1", 100), "2", 100)
         b.linear(b.add(y, x, "add", in_place=in_place), "3", 1)
-        return peak_forward_bytes(b.build(1), "fp32")
+        return _forward_peak(b.build(1))
 
     assert chain(in_place=True) == 4 * (10 + 3 * 100)  # x, and the input and output of the last linear layer
     assert chain(in_place=False) == 4 * (10 + 3 * 100)
@@ -108,7 +116,7 @@ def test_a_residual_keeps_its_input_alive_and_a_sum_in_place_takes_none() -> Non
     x = b.linear(b.input(1, 10), "0", 100)
     b.linear(b.relu(x, "relu"), "1", 1)
     assert storages(b.build(1)) == [0, 1, 1, 3]
-    assert peak_forward_bytes(b.build(1), "fp32") == 4 * (10 + 100 + 1)
+    assert _forward_peak(b.build(1)) == 4 * (10 + 100 + 1)
 
 
 def test_the_first_layer_needs_no_gradient_of_its_images() -> None:
@@ -158,25 +166,33 @@ def test_queries_keys_and_values_read_a_third_each_of_what_holds_them(batch: int
     assert reads == [network.elements[joint] // 3] * 3
 
 
+def saved_by_place(network: Network, recompute: Recompute) -> dict[int, int]:
+    """Return the most activations in the backward pass of each layer, in order; -1: after the forward pass."""
+    end, _, *backward = held_in(network, StepOptions(recompute=recompute)).moments
+    found = {end.place: end.saved_bytes}
+    for moment in backward:
+        found[moment.place] = max(found.get(moment.place, 0), moment.saved_bytes)
+    return found
+
+
 @pytest.mark.parametrize("workload", ["llama3-8b", "gpt2", "mixtral-8x7b"])
 def test_recomputation_never_needs_more_and_block_inputs_fall_as_the_pass_goes_on(workload: str) -> None:
     network = build_network(workload, batch=1, loss=True, layers=4)
-    plain, again = (held_in(network, StepOptions(recompute=again)).moments for again in ("none", "full"))
-    assert len(plain) == len(again)
-    assert all(recomputed[0] <= kept[0] for kept, recomputed in zip(plain, again, strict=True))
-    assert again[0][0] < 0.7 * plain[0][0]
-    assert again[-1][0] == plain[-1][0]  # what the first layer alone saves
+    plain, again = (saved_by_place(network, how) for how in ("none", "full"))
+    assert list(plain) == list(again)
+    assert all(again[place] <= plain[place] for place in plain)
+    assert again[-1] < 0.7 * plain[-1]
+    assert again[0] == plain[0]  # what the first layer alone saves
     # Of four block inputs and one full block, three inputs are freed when the first block's backward pass begins.
-    totals = [activations for activations, _, _ in again]
-    peaks = [here for before, here in pairwise(totals) if here > before]
+    peaks = [here for before, here in pairwise(again.values()) if here > before]
     assert len(peaks) == 4
     assert all(later < earlier for earlier, later in pairwise(peaks))
 
 
 def test_attention_is_there_in_full_while_its_block_passes_back() -> None:
     network = build_network("gpt2", batch=1, layers=4, attention="eager", loss=True)
-    plain, again = (held_in(network, StepOptions(recompute=again)).moments for again in ("none", "selective"))
+    plain, again = (saved_by_place(network, how) for how in ("none", "selective"))
     scores = 12 * 1024 * 1024 * (4 + 4 + 1)  # results of softmax and dropout, and the mask
-    assert plain[0][0] - again[0][0] == 4 * scores
-    assert [here - before for (before, *_), (here, *_) in pairwise(again) if here > before] == [scores] * 4
-    assert again[-1][0] == plain[-1][0]
+    assert plain[-1] - again[-1] == 4 * scores
+    assert [here - before for before, here in pairwise(again.values()) if here > before] == [scores] * 4
+    assert again[0] == plain[0]

@@ -19,7 +19,7 @@ from simulator.devices.neighbours import kernel_axes, variety_of
 from simulator.errors import InputError
 from simulator.questions.where import Where
 from simulator.questions.words import parse_question
-from simulator.workload.activations import saved_tensors
+from simulator.workload.activations import one_format, saved_tensors
 from simulator.workload.described import network_document, network_of
 from simulator.workload.network import Layer, Network, Parameter
 from simulator.workload.operators import CLASSES, Attention, Linear, _registered
@@ -107,7 +107,7 @@ def test_it_is_divided_and_its_memory_counted(sort: Any) -> None:
     attends = Layer("attends", Attention(1, 1, 8, 8, 64), (1, 1, 1), 1)
     divided = context_split(replace(network, layers=(*network.layers, attends)), 2)
     assert [layer.operator for layer in divided.layers if layer.name == "sort"] == [sort(4, 64)]
-    saved = saved_tensors(network, "fp32")
+    saved = saved_tensors(network, one_format(network, 4))
     assert saved.by_layer[1] == 8 * 8 * 64  # places of 8 bytes
 
 

@@ -93,7 +93,8 @@ def test_what_a_way_needs_and_takes_is_near_its_simulation(workload: str, nodes:
     found = priced(of)
     for way, time_s, n_bytes in random.Random(1).sample(found, 4):
         result = SESSION.step(of.asked(way))
-        assert n_bytes == pytest.approx(result.tightest.need.total_bytes, rel=0.02), way.words
+        need = result.tightest.need  # a price leaves out the allocator's gaps
+        assert n_bytes == pytest.approx(need.allocated_bytes + need.context_bytes, rel=0.02), way.words
         assert time_s == pytest.approx(result.step_time_s, rel=0.2), way.words
 
 

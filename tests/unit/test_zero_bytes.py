@@ -72,23 +72,27 @@ def test_what_a_rank_keeps(policy: str, zero: int) -> None:
     need = device_memory(LLAMA, asked(policy, layout), DEVICE, layout)
     shard = 1 / RANKS if zero else 1.0
     assert need.optimizer_bytes == pytest.approx(state * N * shard)
-    if zero < 3:
-        assert need.parameters_bytes == pytest.approx((replica + cast + copy * shard) * N)
-    else:  # a shard and what is gathered, two blocks and what is outside them; casts only of what is there
-        there = OUTSIDE + 2 * BLOCK + N * shard
-        wide = replica if cast else copy
-        assert need.parameters_bytes == pytest.approx((cast or replica) * there + wide * N * shard)
+    if zero < 3:  # casts go as the backward pass does: at the peak, some of them may be left
+        kept = (replica + copy * shard) * N
+        assert kept * (1 - 1e-12) <= need.parameters_bytes <= kept + cast * N
+    else:  # a shard and what is gathered, two blocks and what is outside them, in the format of products
+        kept = (replica + copy) * N * shard
+        assert need.parameters_bytes == pytest.approx((cast or replica) * (OUTSIDE + 2 * BLOCK) + kept)
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2])
 @pytest.mark.parametrize("policy", BYTES)
 def test_gradients_at_the_peak(policy: str, zero: int) -> None:
     """They have the format of the parameters; with an fp32 copy, those of a rank's shard are in fp32 too."""
-    replica, _, copy, _ = BYTES[policy]
+    replica, cast, copy, _ = BYTES[policy]
     layout = Layout(zero=zero).on(RANKS)
     need = device_memory(LLAMA, asked(policy, layout, bucket_bytes=25e6 if zero == 2 else 0.0), DEVICE, layout)
     shard, kept = 1 / RANKS if zero else 1.0, 1 / RANKS if zero == 2 else 1.0
-    assert need.gradients_bytes == pytest.approx((replica * kept + copy * shard) * N)
+    whole = (replica * kept + copy * shard) * N
+    if cast and zero == 2:  # casts are more than a rank's share of the gradients, so the peak is before these exist
+        assert need.gradients_bytes < whole
+    else:
+        assert need.gradients_bytes == pytest.approx(whole)
 
 
 @pytest.mark.slow
@@ -118,7 +122,7 @@ def test_memory_never_rises_with_the_stage(policy: str) -> None:
     """Of a network with many blocks; of four, what is gathered, two and a large embedding, is nearly all."""
     whole = build_network("llama3-8b", batch=1, loss=True, sequence_length=64)
     layouts = [Layout(zero=zero).on(RANKS) for zero in range(4)]
-    totals = [device_memory(whole, asked(policy, layout), DEVICE, layout).total_bytes for layout in layouts]
+    totals = [device_memory(whole, asked(policy, layout), DEVICE, layout).allocated_bytes for layout in layouts]
     assert totals == sorted(totals, reverse=True)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.workload.activations import saved_tensors
+from simulator.workload.activations import one_format, saved_tensors
 from simulator.workload.backward import training_flop
 from simulator.workload.network import Network
 from simulator.workload.zoo.builder import NetworkBuilder
@@ -66,7 +66,8 @@ def zoo_network(name: str, batch: int) -> Network:
 @pytest.mark.parametrize("name", torch_memory.NETWORKS)
 def test_memory_kept_for_the_backward_pass_is_what_autograd_keeps(name: str, batch: int) -> None:
     kept = torch_memory.saved_bytes(name, batch)
-    told = saved_tensors(zoo_network(name, batch), "fp32").total_bytes
+    network = zoo_network(name, batch)
+    told = saved_tensors(network, one_format(network, 4)).total_bytes
     # torch also saves scalars of a few bytes, such as loss weights and scales.
     assert told <= kept <= told + 64 * torch_memory.NUMBERS[name]
     assert math.isclose(kept, told, rel_tol=0.01)

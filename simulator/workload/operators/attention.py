@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self, get_args
 
 from simulator.records import dataclass, replace
 from simulator.workload.kernels import Product, Shape
-from simulator.workload.operator import Divided, Kernels, Meeting, Operator
+from simulator.workload.operator import Divided, Kernels, Meeting, Operator, Saved
 from simulator.workload.precision import ELEMENT_BYTES, STATISTIC_BYTES, Precision
 
 AttentionLibrary = Literal["flash1", "flash2", "native"]
@@ -94,10 +94,12 @@ class Attention(Operator):
 
     ``value_size`` is the head size of the values, where it differs (DeepSeek).  ``window``: a query of causal attention
     sees so many keys, up to its own (sliding windows, arXiv 2004.05150); 0: all before it.
+
+    ``keeps``: besides its inputs, it saves ``all``, the result and each row's sum; or, as a part of attention to more
+    keys whose results are added up, the ``sums`` alone, or ``nothing``.
     """
 
     autocast = "half"
-    saved = ("inputs", "output")
     per_token = None
     from_torch: ClassVar = {f"_scaled_dot_product_{name}": _attention for name in _NAMES}
 
@@ -111,6 +113,11 @@ class Attention(Operator):
     library: AttentionLibrary = "flash2"
     value_size: int = 0  # 0: the same as head_size
     window: int = 0  # 0: no limit
+    keeps: Literal["all", "sums", "nothing"] = "all"
+
+    @property
+    def saved(self) -> tuple[Saved, ...]:
+        return ("inputs", "output") if self.keeps == "all" else ("inputs",)
 
     @property
     def _scores_flop(self) -> int:
@@ -145,7 +152,7 @@ class Attention(Operator):
 
     def saved_bytes(self, element_bytes: int) -> int:
         """Return the bytes of the logarithm of each row's sum."""
-        return self.batch * self.heads * self.query_length * STATISTIC_BYTES
+        return 0 if self.keeps == "nothing" else self.batch * self.heads * self.query_length * STATISTIC_BYTES
 
     def read_elements(self, position: int, n_inputs: int, whole: int) -> int:
         """Return how many elements of input *position* it reads: queries, keys or values."""

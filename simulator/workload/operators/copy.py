@@ -46,6 +46,7 @@ class Copy(Elements):
     """A copy of ``elements`` elements: a materialised transposition, a concatenation, a cast."""
 
     saved = ()
+    passes_gradient = True
     from_torch: ClassVar = dict.fromkeys(_NAMES.split(), _copy)
 
     elements: int
@@ -83,6 +84,10 @@ class Exchange(Operator):
     output_elements: int = field()
     copies: int = 1
     flex: bool = False
+
+    @property
+    def passes_gradient(self) -> bool:
+        return self.backward in (None, "all-reduce")  # which sums in place
 
     def forward_kernels(self, precision: Precision) -> Kernels:
         """Return no kernels of its own: a communicator moves the data."""

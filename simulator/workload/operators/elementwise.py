@@ -46,6 +46,8 @@ KEEP_OUTPUT = _names("relu sigmoid tanh exp sqrt rsqrt reciprocal")
 """The gradients of these need the result."""
 KEEP_NOTHING = (*_names("add sub neg add_scalar sub_scalar mul_scalar div_scalar where masked_fill"), *DROPS)
 """The gradients of these need neither inputs nor result."""
+PASS_GRADIENT = _names("add add_scalar sub_scalar")
+"""The gradients of these are that of the result."""
 _ENDINGS = ("_inplace", "_bwd")
 
 
@@ -196,6 +198,14 @@ class Elementwise(Elements):
         if self.function in ("mul", "div"):
             return ("two factors",)
         return () if self.function in KEEP_NOTHING else ("inputs",)
+
+    @property
+    def passes_gradient(self) -> bool:
+        return self.function in PASS_GRADIENT
+
+    def scratch_bytes(self, element_bytes: int) -> int:
+        """Return the bytes of the power, from which a gradient is computed in several steps."""
+        return self.elements * element_bytes if self.function == "pow_scalar" else 0
 
     def saved_bytes(self, element_bytes: int) -> int:
         """Return the bytes of a mask."""

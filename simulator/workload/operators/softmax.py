@@ -75,6 +75,10 @@ class Softmax(Rows):
         product = () if self.kernel else (Streaming("mul", n, 2 * n * size, n * size),)
         return (*product, self._over_rows("_bwd", precision))
 
+    def scratch_bytes(self, element_bytes: int) -> int:
+        """Return the bytes of the product of gradient and result (``softmax_backward_cuda_out``)."""
+        return 0 if self.kernel else self.output_elements * element_bytes
+
     def as_run_by(self, framework: str, phase: Phase, precision: Precision, kernels: Kernels) -> Kernels:
         """Return *kernels*, or TensorFlow's formula."""
         if framework != "tensorflow":
@@ -122,6 +126,10 @@ class CrossEntropy(Rows):
 
     def saved_bytes(self, element_bytes: int) -> int:
         """Return the bytes of the log-softmax."""
+        return self.rows * self.cols * element_bytes
+
+    def scratch_bytes(self, element_bytes: int) -> int:
+        """Return the bytes of the log-softmax's gradient, which is zero but for the labels' entries."""
         return self.rows * self.cols * element_bytes
 
     def meets(self, meeting: Meeting) -> Divided[Self] | None:

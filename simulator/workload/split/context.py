@@ -65,8 +65,10 @@ class _Ring:
         pieces = 2 * n if operator.causal else n
         if operator.query_length != length or length % pieces:
             raise refused("layout", f"cp={n} does not divide {layer.name}, {length} long; a multiple of {pieces} does")
-        own = replace(operator, query_length=length // n, key_length=length // n)
-        other = replace(own, key_length=length // pieces, causal=False)  # only the unmasked half is computed
+        own = replace(operator, query_length=length // n, key_length=length // n, keeps="sums")
+        other = replace(
+            own, key_length=length // pieces, causal=False, keeps="nothing"
+        )  # only the unmasked half is computed
         query, keys, _ = layer.inputs
         sent = 2 * operator.batch * (operator.kv_heads or operator.heads) * (length // n) * operator.head_size
         exchange = Exchange("cp", "send-recv", "send-recv", sent, sent)

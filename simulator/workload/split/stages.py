@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from simulator.errors import refused
 from simulator.records import dataclass, replace
-from simulator.workload.network import Layer, Network, block_name, once
+from simulator.workload.network import Layer, Network, block_name, family_of, once
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,11 +27,11 @@ class NetworkStage:
 def stages_of(network: Network, count: int) -> tuple[NetworkStage, ...]:
     """Return *network* as *count* consecutive parts.
 
-    If the blocks are equal and their number is a multiple of *count*, each part gets equally many, as in Megatron-LM;
-    layers before the first block join the first part, layers after the last block the last part.  With two parts more
-    than blocks, these layers form parts of their own (``--account-for-embedding-in-pipeline-split``,
-    ``--account-for-loss-in-pipeline-split``).  Otherwise blocks, or layers in a network without blocks, are divided so
-    that the heaviest part, mainly by FLOPs, is as light as possible.
+    If the blocks are equal, or those of a transformer, and their number is a multiple of *count*, each part gets
+    equally many, as in Megatron-LM; layers before the first block join the first part, layers after the last block the
+    last part.  With two parts more than blocks, these layers form parts of their own
+    (``--account-for-embedding-in-pipeline-split``, ``--account-for-loss-in-pipeline-split``).  Otherwise blocks, or
+    layers in a network without blocks, are divided so that the heaviest part, mainly by FLOPs, is as light as possible.
 
     Raises InputError if there are fewer units than *count*.
     """
@@ -42,7 +42,8 @@ def stages_of(network: Network, count: int) -> tuple[NetworkStage, ...]:
         kind = "blocks" if any(block_name(layer.name) for layer in network.layers) else "layers"
         raise refused("layout", f"{network.name} has {len(units)} {kind}; pp x vp is at most that, not {count}")
     blocks = [number for number, unit in enumerate(units) if block_name(unit[0].name) or block_name(unit[-1].name)]
-    if len(blocks) == len(units) and len(units) % count == 0 and _alike(units):
+    equal = family_of(network) in ("transformer", "MoE") or _alike(units)
+    if len(blocks) == len(units) and len(units) % count == 0 and equal:
         each = len(units) // count
         cuts = [each * part for part in range(count + 1)]
     else:

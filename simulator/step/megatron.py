@@ -1,0 +1,111 @@
+"""What Megatron-LM with Transformer Engine keeps in memory otherwise than plain PyTorch.
+
+* Gradients of parameters are summed in one buffer that lives from the first step on: in fp32, or for fp16 in that
+  format (``main_grad``; ``accumulate_allreduce_grads_in_fp32``, which training in bf16 sets).
+* Linear layers of blocks write their gradients into this buffer, and hand autograd a tensor that nobody reads: one for
+  all weights of a shape, which stays (``get_dummy_wgrad`` in transformer_engine/pytorch/module/base.py).
+* What is between two products of a feed-forward part is one function (``bias_swiglu_impl``, ``bias_gelu_impl``), which
+  saves only what it reads.  Experts' outputs are weighed in it as well (``weighted_bias_swiglu_impl``).
+* Attention reads a value that is part of a larger tensor from a contiguous copy.
+* The loss of a divided vocabulary (``vocab_parallel_cross_entropy``) writes the softmax over its fp32 scores, and the
+  scores' gradient over the softmax.
+"""
+
+from __future__ import annotations
+
+from simulator.questions.options import StepOptions
+from simulator.records import replace
+from simulator.step.precision import has_master, storage_of
+from simulator.workload.activations import SavedTensors
+from simulator.workload.backward import read_elements
+from simulator.workload.network import Layer, Network, block_name, once, readers_of
+from simulator.workload.operators import Attention, Elementwise, Linear, Reduction
+from simulator.workload.precision import ELEMENT_BYTES
+
+
+def has_gradient_buffer(options: StepOptions) -> bool:
+    """Return whether gradients of parameters are summed in a buffer that always exists.
+
+    Sums in a copy of their own (``accumulation`` in fp32) are DeepSpeed's, which divides Megatron-LM's networks too.
+    """
+    return options.framework == "megatron" and has_master(options.precision) and options.accumulation != "fp32"
+
+
+def buffer_element_bytes(options: StepOptions) -> int:
+    """Return the bytes of an element of the buffer."""
+    return ELEMENT_BYTES["fp16" if storage_of(options.precision) == "fp16" else "fp32"]
+
+
+def writes_into_buffer(layer: Layer, options: StepOptions) -> bool:
+    """Return whether the products of *layer* write their gradients into the buffer themselves."""
+    return options.accumulation == "product" and _is_of_block(layer)
+
+
+def _is_of_block(layer: Layer) -> bool:
+    return isinstance(layer.operator, Linear) and bool(block_name(layer.name))
+
+
+def shared_gradients(network: Network, options: StepOptions) -> int:
+    """Return the elements of the gradients that nobody reads, 0 where there is no buffer, or no product writes it."""
+    is_written = has_gradient_buffer(options) and options.accumulation == "product"
+    return _shared_gradients(network) if is_written else 0
+
+
+@once
+def _shared_gradients(network: Network) -> int:
+    """Return the elements of the gradients that nobody reads: one for each shape of a weight in blocks.
+
+    Products that read one input are one weight (queries, keys and values; a gate and what it multiplies), unless they
+    lead to latent vectors; each expert has weights of its own.
+    """
+    shapes: set[tuple[int, int]] = set()
+    joined: dict[tuple[str, int], tuple[int, int]] = {}
+    for layer in network.layers:
+        operator = layer.operator
+        if not _is_of_block(layer) or not layer.trained or not isinstance(operator, Linear):
+            continue
+        if layer.split == "columns":
+            key = block_name(layer.name), layer.inputs[0]
+            rows = joined.get(key, (0, 0))[0]
+            joined[key] = rows + operator.outputs, operator.inputs
+        else:
+            shapes.add((operator.outputs, operator.inputs))
+    return sum(rows * columns for rows, columns in shapes | set(joined.values()))
+
+
+def saved_by_megatron(network: Network, saved: SavedTensors, element_bytes: int) -> SavedTensors:
+    """Return those of the *saved* activations that Megatron-LM's functions save, of *element_bytes* an element."""
+    gone = steps_inside(network) | _weighed(network)
+    parts: dict[int, int] = {}
+    for layer in network.layers:
+        if isinstance(layer.operator, Attention):
+            for at, tensor in enumerate(layer.inputs):
+                read = read_elements(network, layer, at)
+                if read < network.elements[tensor]:
+                    parts[tensor] = parts.get(tensor, 0) + read * element_bytes
+    kept = saved.part(lambda tensor: tensor not in gone, lambda _: True)
+    sizes = {tensor: min(size, parts.get(tensor, size)) for tensor, size in kept.by_tensor.items()}
+    return replace(kept, by_tensor=sizes)
+
+
+@once
+def steps_inside(network: Network) -> frozenset[int]:
+    """Return the tensors between the steps of one function, which are never in memory."""
+    after = readers_of(network)
+    inside = (layer.output for layer in network.layers if _is_step(layer) and after.get(layer.output))
+    return frozenset(tensor for tensor in inside if all(map(_is_step, after[tensor])))
+
+
+def _weighed(network: Network) -> frozenset[int]:
+    """Return the results of experts, which are weighed and summed."""
+    after = readers_of(network)
+    return frozenset(
+        layer.inputs[0]
+        for layer in network.layers
+        if _is_step(layer) and any(isinstance(reader.operator, Reduction) for reader in after.get(layer.output, ()))
+    )
+
+
+def _is_step(layer: Layer) -> bool:
+    """Return whether *layer* is a step of a function around the products of a feed-forward part."""
+    return layer.part in ("feed-forward", "experts") and isinstance(layer.operator, Elementwise)

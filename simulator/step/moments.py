@@ -1,0 +1,380 @@
+"""Memory in the forward and backward pass, tensor by tensor, as autograd allocates and frees it.
+
+Forward, a tensor lives until the last layer that reads it has run, or until the backward pass of the first layer that
+saved it.  Backward, while the kernels of a layer run, there are: the data that it and earlier layers saved, the
+gradient of its result, the gradients of its inputs and parameters, and scratch.  Then what it saved is freed, and so is
+the gradient of its result unless that was passed on as the gradient of an input.  Where autocast copied weights or
+inputs, their gradients are cast back, one by one.  A tensor that several layers read gets a gradient from each; these
+are added in place once the second one exists (``accumulate`` in torch/csrc/autograd/input_buffer.cpp), and parts of
+one tensor (queries, keys and values) are joined when all exist.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from simulator.questions.options import StepOptions
+from simulator.records import dataclass, field
+from simulator.step.conversions import formats_of, quantised_layers
+from simulator.step.fusion import run_groups
+from simulator.step.megatron import has_gradient_buffer, saved_by_megatron, steps_inside, writes_into_buffer
+from simulator.step.precision import autocasts, casts, storage_of
+from simulator.step.recompute import Rerun, reruns_of
+from simulator.workload.activations import SavedTensors, fed_bytes, saved_tensors
+from simulator.workload.backward import BackwardStep, backward_steps, needs_gradient, read_elements, storages
+from simulator.workload.network import Layer, Network, once
+from simulator.workload.precision import ELEMENT_BYTES
+
+Use = Literal["saved", "casts", "working", "graded"]
+
+
+class Moment(NamedTuple):
+    """Bytes in use in the backward pass of layer ``place``, without parameters; -1: in or after the forward pass.
+
+    ``saved_bytes`` are activations with the network's inputs, ``casts_bytes`` copies of weights in the format of
+    products, ``working_bytes`` gradients of activations and scratch, ``graded_bytes`` gradients of parameters.
+    """
+
+    place: int
+    saved_bytes: int
+    casts_bytes: int
+    working_bytes: int
+    graded_bytes: int
+
+
+class Taken(NamedTuple):
+    """A tensor that comes, by its number, use, bytes and the layer whose pass takes it; or goes, if bytes are 0."""
+
+    number: int
+    use: Use
+    n_bytes: int
+    place: int
+
+
+@dataclass(eq=False, slots=True)
+class Tape:
+    """Tensors as they come and go: ``forward`` in the forward pass, ``backward`` in the backward pass.
+
+    ``moments`` are those that may be the highest, ``layers`` that of each layer of the forward pass.
+    """
+
+    forward: list[Taken] = field(default_factory=list)
+    backward: list[Taken] = field(default_factory=list)
+    moments: tuple[Moment, ...] = ()
+    layers: tuple[Moment, ...] = ()
+
+
+@once
+def tape_of(network: Network, options: StepOptions, graded_element: int) -> Tape:
+    """Return the tensors of a forward and backward pass of *network* in a step with *options*.
+
+    Gradients of parameters have *graded_element* bytes an element.  The first of the moments is the end of the forward
+    pass, the second that pass's highest.
+    """
+    memory = _Memory()
+    activations = _Activations(network, options, memory)
+    memory.tape.layers = forward = tuple(activations.forward())
+    highest = max(forward, key=lambda moment: moment.saved_bytes + moment.casts_bytes + moment.working_bytes)
+    highest = highest._replace(place=-1)
+    first = memory.now(-1)
+    backward = _Backward(network, options, graded_element, activations, memory)
+    memory.record = memory.tape.backward
+    memory.tape.moments = (first, highest, *backward.moments())
+    return memory.tape
+
+
+class _Memory:
+    """What is there now, by use; and the tape on which it is recorded."""
+
+    def __init__(self) -> None:
+        self.tape = Tape()
+        self.record = self.tape.forward
+        self.place = -1
+        self._bytes: dict[Use, int] = {"saved": 0, "casts": 0, "working": 0, "graded": 0}
+        self._live: dict[int, tuple[Use, int]] = {}
+        self._numbers = 0
+
+    def take(self, use: Use, n_bytes: int) -> int:
+        """Take a tensor and return its number."""
+        self._numbers = number = self._numbers + 1
+        self._live[number] = use, n_bytes
+        if n_bytes:
+            self._bytes[use] += n_bytes
+            self.record.append(Taken(number, use, n_bytes, self.place))
+        return number
+
+    def give(self, number: int) -> None:
+        """Free the tensor *number*."""
+        use, n_bytes = self._live.pop(number)
+        if n_bytes:
+            self._bytes[use] -= n_bytes
+            self.record.append(Taken(number, use, 0, self.place))
+
+    def size(self, number: int) -> int:
+        """Return the bytes of the live tensor *number*."""
+        return self._live[number][1]
+
+    def now(self, place: int, scratch: int = 0) -> Moment:
+        """Return the moment, with *scratch* bytes that come and go in it."""
+        if scratch:
+            self.give(self.take("working", scratch))
+        saved, casts, working, graded = self._bytes.values()
+        return Moment(place, saved, casts, working + scratch, graded)
+
+
+class _Activations:
+    """Activations and copies of weights, from the forward pass to the backward pass that frees them."""
+
+    def __init__(self, network: Network, options: StepOptions, memory: _Memory) -> None:
+        self._network, self._memory = network, memory
+        self._formats = formats = formats_of(network, options)
+        saved = saved_tensors(network, formats, quantised_layers(network, options.precision))
+        self._inside: Collection[int] = ()
+        if options.compiled:
+            groups = run_groups(network, options)
+            outside = {tensor for group in groups for tensor in (*group.reads, *group.writes)}
+            self._inside = {layer.output for layer in network.layers} - outside
+            saved = saved_by_groups(network, saved, options)
+        elif options.framework == "megatron":
+            self._inside = steps_inside(network)
+            saved = saved_by_megatron(network, saved, ELEMENT_BYTES[storage_of(options.precision)])
+        self._saved = saved
+        reruns = reruns_of(network, options)
+        self._reruns = {each.before: [rerun for rerun in reruns if rerun.before == each.before] for each in reruns}
+        self._again = frozenset[int]().union(*(rerun.tensors for rerun in reruns))
+        self._again_layers = {place for rerun in reruns for place in rerun.layers}
+        self._copied_again = self._again_layers | {place for rerun in reruns for place in rerun.copying}
+        held = {} if options.compiled else {tensor: rerun.before for rerun in reruns for tensor in rerun.stored}
+        self._held = {tensor: before for tensor, before in held.items() if tensor not in saved.by_tensor}
+        self._places = storages(network)
+        self._size = [n * width for n, width in zip(network.elements, formats.stored, strict=True)]
+        self._cast = ELEMENT_BYTES[storage_of(options.precision)] if casts(options.precision) else 0
+        self._needed = needs_gradient(network)
+        self._go: dict[int, list[int]] = {}  # what goes with the backward pass of each layer
+        self._late: dict[int, list[int]] = {}  # what goes when layers run again
+        self._cached: set[str] = set()
+        self._fed = 0
+
+    def forward(self) -> Iterator[Moment]:
+        """Run the forward pass; yield a moment for each layer."""
+        self._fed = self._memory.take("saved", fed_bytes(self._network, self._formats))
+        yield from self._run(range(len(self._network.layers)), again=False)
+        for number in self._late.pop(-1, []):
+            self._memory.give(number)
+
+    def come(self, place: int) -> Iterator[Moment]:
+        """Run again what does so before the backward pass of layer *place*; yield the moments."""
+        for rerun in self._reruns.get(place, ()):
+            for number in self._late.pop(place, []):
+                self._memory.give(number)
+            yield from self._run(sorted({*rerun.layers, *rerun.copying}), again=True, rerun=rerun)
+
+    def end(self) -> None:
+        """Free the network's inputs."""
+        self._memory.give(self._fed)
+
+    def go(self, place: int) -> None:
+        """Free what exists until the backward pass of layer *place*."""
+        for number in self._go.pop(place, ()):
+            self._memory.give(number)
+
+    def _run(self, places: Sequence[int], *, again: bool, rerun: Rerun | None = None) -> Iterator[Moment]:
+        """Run the forward pass of the layers *places*; yield a moment for each."""
+        last: dict[int, int] = {}
+        runs = set(rerun.layers) if rerun else None
+        for place in places:
+            if runs is None or place in runs:
+                for tensor in self._network.layers[place].inputs:
+                    last[self._places[tensor]] = place
+        leaving: dict[int, list[int]] = {}
+        for place in places:
+            self._memory.place = place
+            layer = self._network.layers[place]
+            passing = list(self._copies(layer, place, again=again))
+            if runs is None or place in runs:
+                number = self._result(layer, last, again=again)
+                if number is not None:
+                    leaving.setdefault(last.get(self._places[layer.output], place), []).append(number)
+                self._keep_besides(place, again=again)
+            yield self._memory.now(rerun.before if rerun else place)
+            for number in (*passing, *leaving.pop(place, ())):
+                self._memory.give(number)
+
+    def _result(self, layer: Layer, last: dict[int, int], *, again: bool) -> int | None:
+        """Take the result of *layer*; return its number if it goes with the last layer that reads it."""
+        tensor = layer.output
+        saved = self._saved.by_tensor.get(tensor)
+        is_whole = saved == self._size[tensor]
+        if layer.in_place or tensor in self._inside:
+            return None
+        if again and tensor not in self._again:
+            return None if saved is not None or tensor not in last else self._memory.take("working", self._size[tensor])
+        if is_whole and (again or tensor not in self._again):
+            self._keep(self._saved.first_keeper[tensor], "saved", self._size[tensor])
+            return None
+        if tensor in self._held and not again:
+            number = self._memory.take("saved", self._size[tensor])
+            self._late.setdefault(self._held[tensor], []).append(number)
+            return None
+        return self._memory.take("working", self._size[tensor])
+
+    def _keep(self, until: int, use: Use, n_bytes: int) -> None:
+        self._go.setdefault(until, []).append(self._memory.take(use, n_bytes))
+
+    def _keep_besides(self, place: int, *, again: bool) -> None:
+        """Take what layer *place* saves besides tensors that are whole: statistics, masks, and parts of tensors."""
+        if again == (place in self._again_layers) and self._saved.by_layer[place]:
+            self._keep(place, "saved", self._saved.by_layer[place])
+        for tensor in dict.fromkeys(self._network.layers[place].inputs):
+            number = self._places[tensor]
+            size = self._saved.by_tensor.get(number)
+            if size is None or self._saved.first_keeper[number] != place or size == self._size[number]:
+                continue
+            if again == (number in self._again):
+                self._keep(place, "saved", size)
+
+    def _copies(self, layer: Layer, place: int, *, again: bool) -> Iterator[int]:
+        """Take the copies that *layer* reads; yield the numbers of those that go with it."""
+        is_kept = again == (place in self._copied_again) and self._saved.copies[place]
+        if is_kept:
+            self._keep(place, "saved", self._saved.copies[place])
+        else:
+            for tensor, width in self._formats.copies.get(place, {}).items():
+                yield self._memory.take("working", self._network.elements[tensor] * width)
+        if self._cast and layer.operator.is_product:
+            yield from self._weights(layer, place, again=again)
+
+    def _weights(self, layer: Layer, place: int, *, again: bool) -> Iterator[int]:
+        """Take the copies of the weights of *layer*, which autocast caches for the forward pass."""
+        own = [p for p in layer.trained if again or p.name not in self._cached]
+        self._cached.update(p.name for p in own)
+        largest = max((p.elements for p in own), default=0)
+        for parameter in own:
+            n_bytes = parameter.elements * self._cast
+            needed = parameter.elements == largest and any(self._needed[tensor] for tensor in layer.inputs)
+            if needed and again == (place in self._copied_again):
+                self._keep(place, "casts", n_bytes)
+            elif again:
+                yield self._memory.take("casts", n_bytes)
+            else:
+                self._late.setdefault(-1, []).append(self._memory.take("casts", n_bytes))
+
+
+class _Backward:
+    """The gradients that are there during the backward pass."""
+
+    def __init__(
+        self, network: Network, options: StepOptions, graded_element: int, activations: _Activations, memory: _Memory
+    ) -> None:
+        self._network, self._options, self._memory = network, options, memory
+        self._activations = activations
+        self._formats = formats_of(network, options)
+        self._needed = needs_gradient(network)
+        self._element = graded_element
+        self._has_buffer = has_gradient_buffer(options)
+        self._cast_bytes = ELEMENT_BYTES[storage_of(options.precision)] if autocasts(options.precision) else 0
+        self._of: dict[int, int] = {}  # the storage of each live tensor's gradient
+        self._users: Counter[int] = Counter()  # of each storage
+        self._parts: dict[int, list[int]] = {}  # storages of parts of a tensor's gradient
+        self._parameters: set[str] = set()
+
+    def moments(self) -> Iterator[Moment]:
+        """Yield the moments of the backward pass, in order."""
+        for step in backward_steps(self._network):
+            self._memory.place = step.index
+            yield from self._activations.come(step.index)
+            yield from self._layer(step)
+        self._activations.end()
+
+    def _take(self, n_bytes: int) -> int:
+        number = self._memory.take("working", n_bytes)
+        self._users[number] = 1
+        return number
+
+    def _give(self, storage: int) -> None:
+        self._users[storage] -= 1
+        if not self._users[storage]:
+            self._memory.give(storage)
+
+    def _layer(self, step: BackwardStep) -> Iterator[Moment]:
+        layer, place, stored, now = step.layer, step.index, self._formats.stored, self._memory.now
+        parts = self._parts.pop(layer.output, [])
+        whole = self._network.elements[layer.output] * stored[layer.output]
+        if layer.output not in self._of:  # the start of the backward pass, or a tensor that is read in parts
+            self._of[layer.output] = self._take(whole)
+            if parts:
+                yield now(place)
+        for part in parts:
+            self._give(part)
+        given = self._of.pop(layer.output)
+        found = list(self._gradients(layer, place, given))
+        is_cast = bool(self._cast_bytes) and layer.operator.is_product
+        halves = sum(p.elements for p in layer.trained) * self._cast_bytes if is_cast else self._graded_by(layer)
+        in_place = self._has_buffer and layer.operator.fp32_always
+        scratch = 0 if in_place else layer.operator.scratch_bytes(self._formats.computed[place])
+        yield now(place, halves + scratch)
+        self._give(given)
+        self._activations.go(place)
+        if is_cast:
+            yield now(place, halves + self._graded_by(layer))
+        yield from self._joined(place, found)
+
+    def _gradients(self, layer: Layer, place: int, given: int) -> Iterator[tuple[int, int, bool]]:
+        """Yield for each input that needs a gradient: its number, the gradient's storage, whether it is a part."""
+        copies = self._formats.copies.get(place, {})
+        sizes, passed = self._network.elements, self._memory.size(given)
+        wanted = [at for at, tensor in enumerate(layer.inputs) if self._needed[tensor]]
+        n = sum(read_elements(self._network, layer, at) for at in wanted)
+        for at in wanted:
+            tensor = layer.inputs[at]
+            read = read_elements(self._network, layer, at)
+            width = copies.get(tensor, self._formats.stored[tensor])
+            if layer.operator.passes_gradient and passed in (read * width, n * width):
+                self._users[given] += 1
+                yield tensor, given, False
+            else:
+                yield tensor, self._take(read * width), read < sizes[tensor]
+
+    def _graded_by(self, layer: Layer) -> int:
+        """Add the gradients of the parameters of *layer*; return the bytes of those that are added to others."""
+        if self._has_buffer:
+            written = writes_into_buffer(layer, self._options)
+            return 0 if written else sum(p.elements for p in layer.trained) * self._element
+        new = [p for p in layer.trained if p.name not in self._parameters]
+        self._parameters.update(p.name for p in new)
+        for parameter in new:
+            self._memory.take("graded", parameter.elements * self._element)
+        return sum(p.elements for p in layer.trained if p not in new) * self._element
+
+    def _joined(self, place: int, found: list[tuple[int, int, bool]]) -> Iterator[Moment]:
+        """Cast the gradients *found* back, add them to those that exist, and keep them; yield the moments of copies."""
+        copies, stored, size = self._formats.copies.get(place, {}), self._formats.stored, self._memory.size
+        for tensor, storage, is_part in found:
+            here = storage
+            if tensor in copies and copies[tensor] != stored[tensor]:
+                here = self._take(size(storage) // copies[tensor] * stored[tensor])
+                yield self._memory.now(place)
+                self._give(storage)
+            if is_part:
+                self._parts.setdefault(tensor, []).append(here)
+            elif tensor in self._of:
+                earlier = self._of[tensor]
+                if self._users[earlier] > 1:  # another layer still reads it, so the sum is a new tensor
+                    self._of[tensor] = self._take(size(earlier))
+                    yield self._memory.now(place)
+                    self._give(earlier)
+                else:
+                    yield self._memory.now(place)
+                self._give(here)
+            else:
+                self._of[tensor] = here
+
+
+def saved_by_groups(network: Network, saved: SavedTensors, options: StepOptions) -> SavedTensors:
+    """Return the saved activations if layers are fused: the inputs and results of groups; the rest is recomputed."""
+    groups = run_groups(network, options)
+    there = {tensor for group in groups for tensor in (*group.reads, *group.writes)}
+    alone = {group.places[0] for group in groups if len(group.places) == 1}
+    return saved.part(there.__contains__, alone.__contains__)
