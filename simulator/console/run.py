@@ -13,7 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -137,10 +137,9 @@ def read_app(app: typer.Typer, program: str, given: list[str], modules: Mapping[
     Raises InputError for wrong usage, and what the command raises; *modules* are those of :func:`run_app`.
     """
     import typer
-    from typer.main import get_command
 
     usage_error: type[Exception] = typer.BadParameter.__mro__[1]
-    command = get_command(app)
+    command = _command_of(app)
     asked = _asked(command, given)
     _take_defaults(asked)
     _refuse_repeats(asked, given)
@@ -156,11 +155,19 @@ def read_app(app: typer.Typer, program: str, given: list[str], modules: Mapping[
     except usage_error as error:
         if type(error).__name__ == "NoSuchOption":
             apps = [import_module(module).app for module in dict.fromkeys(modules.values())] or [app]
-            raise InputError(_no_option(error, asked, _by_words(program, map(get_command, apps)))) from None
+            raise InputError(_no_option(error, asked, _by_words(program, map(_command_of, apps)))) from None
         raise InputError(_usage_words(error, asked, [word for word in modules if word])) from None
     if status == INTERRUPTED:  # Click's status after an interrupt
         raise KeyboardInterrupt
     return status
+
+
+@cache
+def _command_of(app: typer.Typer) -> Any:
+    """Return the command of *app*, which Typer makes from the functions' signatures; a scenario runs it many times."""
+    from typer.main import get_command
+
+    return get_command(app)
 
 
 def _asked(command: Any, given: list[str]) -> Any:
@@ -169,6 +176,7 @@ def _asked(command: Any, given: list[str]) -> Any:
     return getattr(command, "commands", {}).get(named, command)
 
 
+@cache
 def _take_defaults(command: Any) -> None:
     """Let options of *command* that are not given have their default: Typer makes a validator for each, some 30 ms."""
     for parameter in command.params:

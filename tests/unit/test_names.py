@@ -4,28 +4,39 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 EVERYWHERE = {"main", "cases", "simulate"}  # the same wherever it is: a command, cases of a kind, a door
 
 
-def _defined(kinds: tuple[type[ast.stmt], ...]) -> dict[str, list[str]]:
+@cache
+def _statements() -> list[tuple[str, type[ast.stmt], str]]:
+    """Return the file, kind and name of each class and function at the top of a file."""
+    return [
+        (str(path.relative_to(ROOT)), type(node), node.name)
+        for room in ("simulator", "validate", "reports")
+        for path in sorted((ROOT / room).rglob("*.py"))
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef)
+    ]
+
+
+def _defined(kind: type[ast.stmt]) -> dict[str, list[str]]:
     places: dict[str, list[str]] = defaultdict(list)
-    for room in ("simulator", "validate", "reports"):
-        for path in sorted((ROOT / room).rglob("*.py")):
-            for node in ast.parse(path.read_text(encoding="utf-8")).body:
-                if isinstance(node, kinds) and not node.name.startswith("_"):  # type: ignore[attr-defined]
-                    places[node.name].append(str(path.relative_to(ROOT)))  # type: ignore[attr-defined]
+    for file, found, name in _statements():
+        if found is kind and not name.startswith("_"):
+            places[name].append(file)
     return places
 
 
 def test_no_two_classes_share_a_name() -> None:
-    assert {name: places for name, places in _defined((ast.ClassDef,)).items() if len(places) > 1} == {}
+    assert {name: places for name, places in _defined(ast.ClassDef).items() if len(places) > 1} == {}
 
 
 def test_no_two_functions_share_a_name() -> None:
-    found = {name: places for name, places in _defined((ast.FunctionDef,)).items() if len(places) > 1}
+    found = {name: places for name, places in _defined(ast.FunctionDef).items() if len(places) > 1}
     assert {name: places for name, places in found.items() if name not in EVERYWHERE} == {}
 
 
