@@ -32,6 +32,12 @@ def parsed(source: str) -> list[ast.AST]:
     return list(ast.parse(source).body)
 
 
+@cache
+def imported(name: str, *, head: bool) -> tuple[ast.Import | ast.ImportFrom, ...]:
+    """Return :func:`below` of one of our modules: several tests look at all of them."""
+    return tuple(below(modules()[name], head=head))
+
+
 def below(nodes: Iterable[ast.AST], *, head: bool) -> Iterator[ast.Import | ast.ImportFrom]:
     """Yield the imports in *nodes*; with *head*, those that run when the module is loaded."""
     waiting = list(nodes)
@@ -55,9 +61,9 @@ def targets(node: ast.Import | ast.ImportFrom, known: Mapping[str, object]) -> l
     return [name if name in known else node.module for name in names]
 
 
-def imports_of(nodes: Iterable[ast.AST], known: Mapping[str, object], *, head: bool = False) -> set[str]:
+def imports_of(nodes: Iterable[ast.AST], known: Mapping[str, object]) -> set[str]:
     """Return the *known* modules that are imported in *nodes*."""
-    return {name for node in below(nodes, head=head) for name in targets(node, known) if name in known}
+    return {name for node in below(nodes, head=False) for name in targets(node, known) if name in known}
 
 
 # -- circles -----------------------------------------------------------------------------
@@ -135,12 +141,15 @@ def loaded_with(name: str, heads: Mapping[str, set[str]]) -> set[str]:
 
 def test_late_imports_are_listed_and_save_something() -> None:
     files = modules()
-    heads = {name: imports_of(nodes, files, head=True) for name, nodes in files.items()}
+    heads = {
+        name: {target for node in imported(name, head=True) for target in targets(node, files) if target in files}
+        for name in files
+    }
     users, faults = set(), []
     for name, nodes in files.items():
-        at_head = {node.lineno for node in below(nodes, head=True)}
+        at_head = {node.lineno for node in imported(name, head=True)}
         for_types = {node.lineno for node in below((n for n in nodes if isinstance(n, ast.If)), head=False)}
-        late = [node for node in below(nodes, head=False) if node.lineno not in at_head | for_types]
+        late = [node for node in imported(name, head=False) if node.lineno not in at_head | for_types]
         if not late:
             continue
         own = f"{name}.__init__" if name in ROOMS else name
@@ -192,8 +201,8 @@ def test_classes_are_made_by_records() -> None:
     """Which compiles methods when they are first used; what runs on compute nodes has the standard library alone."""
     names = (
         (name, node.module)
-        for name, nodes in modules().items()
-        for node in below(nodes, head=True)
+        for name in modules()
+        for node in imported(name, head=True)
         if isinstance(node, ast.ImportFrom) and any(alias.name == "dataclass" for alias in node.names)
     )
     other = {name for name, source in names if source != "simulator.records" and name != "simulator.records"}

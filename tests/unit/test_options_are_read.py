@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
+from simulator.api import Session
 from simulator.cli import COMMANDS, _app, run
 from simulator.console.run import run_app
 from tests.nccl_logs import as_log
@@ -321,7 +322,8 @@ CONTRADICTED = ("check --nodes", "check --gpus", "check --collective")  # by the
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*SIMULATE, *VALIDATE])
-def test_an_option_changes_the_answer(name: str, here: Path) -> None:
+def test_an_option_changes_the_answer(name: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Session, "advised", Session.step)  # the answer itself is to change, not advice on it
     program = "validate" if name in VALIDATE else "simulate"
     question, value = {**SIMULATE, **VALIDATE}[name]
     words, other = asked(question, name, value, here)
