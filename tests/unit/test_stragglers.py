@@ -33,8 +33,8 @@ def test_a_straggler_lowers_the_efficiency_by_what_it_costs(words: str) -> None:
 
 @pytest.mark.slow
 def test_one_baseline_whatever_the_staleness() -> None:
-    asked = replace(ASKED, where=Where("p3.16xlarge", 2), strategy="parameter-server-sharded")
-    asked = replace(asked, stragglers=(("node1", 3.0),))
+    asked = replace(ASKED, where=Where("p3.16xlarge", 2), workload="mlp", batch=256)
+    asked = replace(asked, strategy="parameter-server-sharded", stragglers=(("node1", 3.0),))
     results = [Session().step(replace(asked, staleness=staleness)) for staleness in (0, 2, None)]
     assert len({result.alone_s for result in results}) == 1
     # With "none", nobody waits: nodes at their own pace achieve more in total than three times a slow one.
