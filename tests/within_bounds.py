@@ -52,6 +52,17 @@ def _apart(words: list[str], seconds: int) -> dict[str, Any]:
     return json.loads(text) if text else {"status": -os.waitstatus_to_exitcode(ended) or -1}
 
 
+# What commands import when they run, all processes then have.
+_FIRST = (
+    ("simulate", "--topology", "4gpu-pcie", "--strategy", "ring,nccl"),
+    ("simulate", "--topology", "t4", "--workload", "mlp", "--batch", "2"),
+    ("validate", "compare", "no-such-folder"),
+    ("validate", "score", "no-such.csv"),
+)
+
+
 if __name__ == "__main__":
     limit_s = int(sys.argv[1])
+    for first in _FIRST:
+        _used([*first])
     json.dump([_apart(words, limit_s) for words in json.load(sys.stdin)], sys.stdout)
