@@ -25,9 +25,10 @@ from simulator.questions.layout import REPLICAS
 from simulator.records import dataclass, replace
 from simulator.results.columns import duration_column, rate_words
 from simulator.results.confidence import BAND_HEAD, band_words
+from simulator.results.memory_band import UNSURE
 from simulator.results.words import MODE_WORDS
 from simulator.search.document import best_document, loss_words
-from simulator.search.run import Ranking, Runner, find_best, here
+from simulator.search.run import RankedLayout, Ranking, Runner, find_best, here
 from simulator.search.space import SEARCHED, Space, parse_fixed
 from simulator.spelling import mention
 from simulator.units import format_size
@@ -133,11 +134,13 @@ def best_lines(space: Space, machine: str, network: Network, best: Ranking, styl
         Column("step", duration_column([entry.step_time_s for entry in best.ranking])),
         Column(BAND_HEAD, [band_words(entry.band) for entry in best.ranking], spare=2),
         Column(f"{network.sample}/s", [rate_words(space.global_batch / e.step_time_s) for e in best.ranking]),
-        Column("memory", [format_size(entry.memory_bytes, 3) for entry in best.ranking]),
+        Column("memory", [_memory_words(entry) for entry in best.ranking]),
         Column("time lost to", [loss_words(entry.shares) for entry in best.ranking], right=False, spare=1),
     ]
     lines = outside_words([text for entry in best.ranking for text in entry.outside], style)
     lines = [*style.wrap(title, "bold"), *lines, "", *table_lines(columns, style)]
+    if any(map(_is_unsure, best.ranking)):
+        lines += style.wrap(f"* {UNSURE}", "dim", hang=2)
     count = f"{best.feasible_count:,} layouts fit; the best {best.simulated_count} were simulated"
     lines += ["", *style.wrap(f"{count}, the others estimated from the costs of their parts", hang=2)]
     if best.infeasible:
@@ -146,6 +149,16 @@ def best_lines(space: Space, machine: str, network: Network, best: Ranking, styl
         )
         lines += style.wrap(f"not feasible: {why}", "dim", hang=2)
     return lines
+
+
+def _is_unsure(entry: RankedLayout) -> bool:
+    """Return whether the memory of *entry* fits, but not by its band."""
+    return entry.fits_by_band is False
+
+
+def _memory_words(entry: RankedLayout) -> str:
+    """Return the memory of *entry*, marked where it fits only inside its band."""
+    return format_size(entry.memory_bytes, 3) + (" *" if _is_unsure(entry) else "")
 
 
 def process_runner(count: int, stack: ExitStack) -> Runner:

@@ -9,6 +9,7 @@ from simulator.questions.collective import OF_NCCL
 from simulator.questions.where import month_words
 from simulator.results.changed import changed_entry
 from simulator.results.document import SCHEMA_VERSION, plain, taken
+from simulator.results.memory_band import fits_by_band, memory_band
 from simulator.results.order import best_of
 from simulator.results.shares import time_shares
 from simulator.results.step import StepResult
@@ -28,7 +29,7 @@ def steps_document(results: Sequence[TrainingRun], unfit: Mapping[str, str]) -> 
     return {
         **changed_entry(best.changed),
         **_seen(best.step),
-        "memory": _memory(best.tightest.need),
+        "memory": _memory(best, best.tightest.need),
         **step_confidence(best).to_dict(),
         "bound": best.bound,
         "trust": plain(step_trust(best)),
@@ -66,7 +67,8 @@ def _entry(result: TrainingRun) -> dict[str, Any]:
         "bottleneck": result.bottleneck and taken(result.bottleneck, "link=name bytes utilisation=rounded_share"),
         **taken(result, "bound critical_path_s=step.limits_s streams"),
         "memory": [
-            {**taken(device, "part stage device_count=count"), **_memory(device.need)} for device in result.memory
+            {**taken(device, "part stage device_count=count"), **_memory(result, device.need)}
+            for device in result.memory
         ],
         **({} if result.servers is None else {"servers": _servers(result.servers)}),
         **({} if run is None else {"input": _input(run, result.samples)}),
@@ -102,9 +104,14 @@ def _checkpoints(found: Checkpoints) -> dict[str, Any]:
     return {**plain(found), **taken(found, more)}
 
 
-def _memory(need: MemoryNeed) -> dict[str, Any]:
+def _memory(result: TrainingRun, need: MemoryNeed) -> dict[str, Any]:
     figures = "total_bytes allocated_bytes reserved_bytes process_bytes fits"
-    return {**plain(need), **taken(need, figures)}  # a part without memory_size has no bound
+    return {
+        **plain(need),  # a part without memory_size has no bound
+        **taken(need, figures),
+        "band_bytes": plain(memory_band(result, need)),
+        "fits_by_band": fits_by_band(result, need),
+    }
 
 
 def _seen(result: StepResult) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from simulator.results import Fact
 from simulator.results.alternatives import NOT_TRIED
 from simulator.results.columns import percent, rate_words
 from simulator.results.confidence import BAND_HEAD
+from simulator.results.memory_band import memory_band_words
 from simulator.results.order import BARE
 from simulator.results.result import STAGED
 from simulator.results.step_confidence import step_confidence, step_trust
@@ -31,6 +32,7 @@ def step_view(result: TrainingRun) -> Iterator[Fact]:
     has += "" if need.fits else f": {format_size(need.missing_bytes, 3)} too much, it does not fit"
     if result.remedies[:1] and result.remedies[0].startswith("--"):
         has += f"; with {result.remedies[0]} it would"
+    has = "; ".join(filter(None, (has, memory_band_words(result, need))))
     yield Fact("memory", has, format_size(need.total_bytes, 3), () if result.fits else marks)
     if not confidence.is_exact:
         yield Fact(BAND_HEAD, confidence.words, "")

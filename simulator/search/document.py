@@ -23,7 +23,7 @@ def best_document(space: Space, machine: str, best: Ranking) -> dict[str, Any]:
         "ranking": [
             {
                 **taken(entry, f"parallel=candidate.layout {of_entry} recompute=candidate.recompute step_time_s"),
-                **taken(entry, "band outside memory_bytes"),
+                **taken(entry, "band outside memory_bytes fits_by_band"),
                 "reason": loss_words(entry.shares),
                 "account_s": {share.name: share.seconds for share in entry.shares},
             }

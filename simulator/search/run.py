@@ -19,6 +19,7 @@ from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
 from simulator.questions.layout import parse_layout
 from simulator.records import dataclass, field, replace
+from simulator.results.memory_band import all_fit_by_band
 from simulator.results.shares import TimeShare, time_shares
 from simulator.search.price import MEMORY, Pricer, SearchOutcome
 from simulator.search.space import Candidate, Division, Space
@@ -37,6 +38,7 @@ class RankedLayout(NamedTuple):
     shares: tuple[TimeShare, ...]
     band: Band | None
     outside: tuple[str, ...]
+    fits_by_band: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ def find_best(
                 shares = tuple(TimeShare(*share) for share in answer["shares"])
                 band = None if answer["band"] is None else Band(**answer["band"])
                 found = answer["step_time_s"], answer["memory_bytes"], shares, band, tuple(answer["outside"])
-                ranking.append(RankedLayout(way, *found))
+                ranking.append(RankedLayout(way, *found, answer["fits_by_band"]))
             elif answer["reason"] is None:
                 slower += 1
             else:
@@ -224,5 +226,6 @@ def simulate_way(space: Space, way: Candidate, bound_s: float) -> dict[str, Any]
         "step_time_s": result.step_time_s,
         **result.confidence.to_dict(),
         "memory_bytes": result.tightest.need.total_bytes,
+        "fits_by_band": all_fit_by_band(result),
         "shares": [list(share) for share in time_shares(result)],
     }

@@ -1,0 +1,205 @@
+"""Make ``simulator/bands/memory.json`` from measured memory: ``python docs/make_memory_band.py TABLE.csv...``.
+
+Three kinds of rows state the memory of a step, by their columns: ``arguments`` of ``simulate`` with ``measured_gb`` and
+``what`` the figure is; a ``launch`` line with ``machine`` and ``max_allocated_gib``; and rows of training steps whose
+``note`` states a whole number of GB that ``nvidia-smi`` showed (taken as GiB).  With ``--table`` it prints the errors
+by figure and source as Markdown instead.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from math import log
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from simulator.api import Session
+from simulator.bands.memory import LEVEL, class_of
+from simulator.errors import SimulationError
+from simulator.questions.step import StepQuestion
+from validate.kinds import KINDS
+from validate.kinds.kind import read_measurements
+from validate.kinds.row import every_row
+from validate.tables.names import RowNames
+
+OUT = Path(__file__).parents[1] / "simulator" / "bands" / "memory.json"
+_STATED = re.compile(r"\bmem(?:ory)? (\d+) ?G")
+_FIGURES = ("allocated", "reserved", "smi")
+
+
+class StatedMemory(NamedTuple):
+    """One measured figure with its prediction, in bytes; ``framework`` is its class of frameworks."""
+
+    framework: str
+    source: str
+    figure: str
+    measured_bytes: float
+    predicted_bytes: float
+
+    @property
+    def error(self) -> float:
+        """log(measured / predicted)."""
+        return log(self.measured_bytes / self.predicted_bytes)
+
+
+# -- errors and their quantiles --------------------------------------------------------
+
+
+def share_quantile(weighted: Sequence[tuple[float, float]], share: float) -> float:
+    """Return the least value of (value, weight) pairs with at least *share* of the weight at or below it."""
+    ordered, reached = sorted(weighted), 0.0
+    whole = sum(weight for _, weight in ordered)
+    for value, weight in ordered:
+        reached += weight
+        if reached >= share * whole * (1.0 - 1e-12):
+            return value
+    return ordered[-1][0]
+
+
+def spread_of(errors: Mapping[str, Sequence[float]]) -> tuple[float, float]:
+    """Return the quantiles that hold ``LEVEL`` of *errors* by source; all sources weigh the same."""
+    alike = [(error, 1.0 / len(found)) for found in errors.values() for error in found]
+    low = -share_quantile([(-error, weight) for error, weight in alike], (1.0 + LEVEL) / 2)
+    return min(0.0, low), max(0.0, share_quantile(alike, (1.0 + LEVEL) / 2))
+
+
+def inside_left_out(errors: Mapping[str, Sequence[float]], margin: float) -> float:
+    """Return the share of rows inside the quantiles of the other sources, widened by *margin*.
+
+    All sources weigh the same.
+    """
+    inside = [sum(beyond <= margin + 1e-12 for beyond, _ in _beyond(errors, each)) for each in errors]
+    shares = [count / len(found) for count, found in zip(inside, errors.values(), strict=True)]
+    return sum(shares) / len(shares)
+
+
+def margin_of(errors: Mapping[str, Sequence[float]]) -> float:
+    """Return the least margin with which ``LEVEL`` of rows lie inside the quantiles of the other sources."""
+    return share_quantile([each for source in errors for each in _beyond(errors, source)], LEVEL)
+
+
+def _beyond(errors: Mapping[str, Sequence[float]], source: str) -> list[tuple[float, float]]:
+    """Return by how much each row of *source* exceeds the quantiles of the others, with its weight."""
+    low, high = spread_of({name: found for name, found in errors.items() if name != source})
+    return [(max(0.0, low - error, error - high), 1.0 / len(errors[source])) for error in errors[source]]
+
+
+# -- rows ------------------------------------------------------------------------------
+
+
+def stated_memory(file: Path) -> Iterator[StatedMemory]:
+    """Yield the rows of *file* that state memory and can be asked; tells of others on standard error."""
+    with file.open(encoding="utf-8") as lines:
+        rows = list(csv.DictReader(lines))
+    columns = rows[0].keys()
+    if "arguments" in columns:
+        for row in rows:
+            figure = next((word for word in _FIGURES if word in row["what"].split(",")[0]), "not stated")
+            yield from _answered(row["arguments"].split(), file, row["source"], figure, float(row["measured_gb"]) * 1e9)
+    elif "launch" in columns:
+        for row in rows:
+            asked = ["--topology", row["machine"], "--launch", row["launch"]]
+            yield from _answered(asked, file, row["source"], "allocated", float(row["max_allocated_gib"]) * 2**30)
+    else:
+        yield from _noted(file)
+
+
+def _answered(asked: list[str], file: Path, source: str, figure: str, stated_bytes: float) -> Iterator[StatedMemory]:
+    done = subprocess.run(
+        [sys.executable, "-m", "simulator", *asked, "--json"],
+        capture_output=True, text=True, cwd=file.parent, check=False,
+    )  # fmt: skip
+    if not done.stdout:
+        sys.stderr.write(f"{file.name}: {source}: {done.stderr.strip()[-200:]}\n")
+        return
+    answer = json.loads(done.stdout)
+    need = max(answer["results"][0]["memory"], key=lambda device: float(device["total_bytes"]))
+    named = {"reserved": "reserved_bytes", "smi": "process_bytes"}.get(figure, "allocated_bytes")
+    framework = class_of(answer["options"]["framework"])
+    assert framework is not None
+    yield StatedMemory(framework, _repository(source), figure, stated_bytes, need[named])
+
+
+def _noted(file: Path) -> Iterator[StatedMemory]:
+    table, kind = read_measurements(str(file), KINDS)
+    session = Session()
+    for row in every_row(table, kind, RowNames()):
+        stated = _STATED.search(row.cells.get("note", "") or table.cell(row.record, "note"))
+        if stated is None:
+            continue
+        try:
+            if row.asked is None:
+                raise SimulationError(row.skipped)
+            question = row.asked.question
+            assert isinstance(question, StepQuestion)
+            need = session.memory(question)
+        except SimulationError as error:
+            sys.stderr.write(f"{file.name}:{row.line}: {error}\n")
+            continue
+        framework = class_of(question.options.framework)
+        assert framework is not None
+        source = table.cell(row.record, "source")
+        yield StatedMemory(framework, _repository(source), "smi", float(stated[1]) * 2**30, need.process_bytes)
+
+
+def _repository(source: str) -> str:
+    """Return the owner and name of the repository that *source* starts with."""
+    return "/".join(re.split(r"[#@: ]", source)[0].split("/")[:2])
+
+
+# -- what is made of them --------------------------------------------------------------
+
+
+def by_framework(rows: Sequence[StatedMemory]) -> dict[str, dict[str, list[float]]]:
+    """Return the errors of *rows* by class of frameworks, then by source."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        found.setdefault(row.framework, {}).setdefault(row.source, []).append(row.error)
+    return found
+
+
+def memory_json(rows: Sequence[StatedMemory]) -> str:
+    """Return the quantiles of *rows* by class of frameworks, as JSON; one of fewer than three sources has none."""
+    entries = []
+    for framework, errors in sorted(by_framework(rows).items()):
+        if len(errors) < 3:
+            continue
+        (low, high), margin = spread_of(errors), margin_of(errors)
+        entry = {"framework": framework, "sources": {name: len(found) for name, found in sorted(errors.items())}}
+        entry |= {"low": round(low - margin, 3), "high": round(high + margin, 3)}
+        entry |= {"inside": [round(inside_left_out(errors, each), 3) for each in (0.0, margin)]}
+        entries.append(json.dumps(entry))
+    return "[\n  " + ",\n  ".join(entries) + "\n]\n"
+
+
+def memory_table(rows: Sequence[StatedMemory]) -> str:
+    """Return the errors of *rows* by source and figure, as a Markdown table."""
+    groups: dict[tuple[str, str, str], list[float]] = {}
+    for row in rows:
+        key = row.framework, row.source, row.figure
+        groups.setdefault(key, []).append(row.predicted_bytes / row.measured_bytes - 1.0)
+    lines = ["| framework | source | figure | rows | median | largest | bias |", "|---|---|---|--:|--:|--:|--:|"]
+    for (framework, source, figure), errors in sorted(groups.items()):
+        sizes, bias = sorted(map(abs, errors)), sum(errors) / len(errors)
+        figures = f"{median(sizes) * 100:.1f} % | {sizes[-1] * 100:.1f} % | {bias * 100:+.1f} %"
+        lines.append(f"| {framework} | {source} | {figure} | {len(errors)} | {figures} |")
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Read the tables that *arguments* name, and write the JSON or print the table."""
+    rows = [row for name in arguments if name != "--table" for row in stated_memory(Path(name).resolve())]
+    if "--table" in arguments:
+        sys.stdout.write(memory_table(rows))
+    else:
+        OUT.write_text(memory_json(rows), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,118 @@
+"""The band of memory: quantiles in closed form, and the mark of what fits only inside its band."""
+
+from __future__ import annotations
+
+from math import exp
+
+import pytest
+
+from docs.make_memory_band import inside_left_out, margin_of, share_quantile, spread_of
+from simulator.api import Session
+from simulator.bands.memory import memory_spreads
+from simulator.cli.best_command import best_lines
+from simulator.console.style import Style
+from simulator.questions.layout import parse_layout
+from simulator.questions.options import StepOptions
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import Where
+from simulator.records import replace
+from simulator.results.memory_band import UNSURE, all_fit_by_band, memory_band, memory_band_words
+from simulator.results.step_document import steps_document
+from simulator.results.training import TrainingResult
+from simulator.search.document import best_document
+from simulator.search.run import RankedLayout, Ranking
+from simulator.search.space import Candidate, Space
+
+SESSION = Session()
+
+
+def step(workload: str = "gpt2", **options) -> TrainingResult:
+    question = StepQuestion(where=Where("p3.2xlarge"), workload=workload, batch=1, options=StepOptions(**options))
+    return SESSION.step(question)
+
+
+def with_available(result: TrainingResult, available_bytes: float) -> TrainingResult:
+    (device,) = result.memory
+    return replace(result, memory=(replace(device, need=replace(device.need, available_bytes=available_bytes)),))
+
+
+def test_a_quantile_is_the_least_value_with_that_share_of_the_weight() -> None:
+    tenths = [(float(value), 1.0) for value in range(10)]
+    assert share_quantile(tenths, 0.9) == 8.0
+    assert share_quantile(tenths, 0.91) == 9.0
+    assert share_quantile([(1.0, 9.0), (2.0, 1.0)], 0.9) == 1.0
+
+
+def test_sources_weigh_the_same_however_many_rows_they_have() -> None:
+    errors = {"many": [0.0] * 98 + [0.5, -0.5], "one": [0.2]}
+    assert spread_of(errors) == (0.0, 0.2)
+
+
+def test_the_margin_brings_rows_into_the_bands_of_other_sources() -> None:
+    errors = {"a": [0.0] * 10, "b": [0.1] * 10, "c": [0.3] * 10}  # beyond the others by 0, 0, 0.2
+    assert inside_left_out(errors, 0.0) == pytest.approx(2 / 3)
+    assert margin_of(errors) == pytest.approx(0.2)
+    assert inside_left_out(errors, margin_of(errors)) == 1.0
+
+
+def test_the_bands_in_use_hold_rows_of_sources_left_out() -> None:
+    for spread in memory_spreads().values():
+        assert spread.low <= 0.0 <= spread.high
+        assert len(spread.sources) >= 3
+        assert spread.inside[1] >= 0.8
+
+
+@pytest.mark.parametrize(("framework", "of"), [("pytorch", "PyTorch"), ("megatron", "Megatron")])
+def test_the_mark_appears_exactly_between_the_prediction_and_the_high_end(framework: str, of: str) -> None:
+    result = step(framework=framework)
+    total, spread = result.tightest.need.total_bytes, memory_spreads()[of]
+    high = total * exp(spread.high)
+    assert memory_band(result, result.tightest.need) == (total * exp(spread.low), high)
+    for available, fits, by_band in (
+        (0.999 * total, False, False),
+        (total, True, False),
+        (0.999 * high, True, False),
+        (high, True, True),
+    ):
+        found = with_available(result, available)
+        entry = steps_document([found], {})["results"][0]["memory"][0]
+        assert (entry["fits"], entry["fits_by_band"], all_fit_by_band(found)) == (fits, by_band, by_band)
+        assert entry["band_bytes"] == [total * exp(spread.low), high]
+        assert (UNSURE in memory_band_words(found, found.tightest.need)) == (fits and not by_band)
+        assert (UNSURE in found._repr_html_()) == (fits and not by_band)
+
+
+def test_all_devices_must_fit_by_their_band() -> None:
+    tight, roomy = (with_available(step(), share * step().tightest.need.total_bytes).memory[0] for share in (1.0, 2.0))
+    assert all_fit_by_band(replace(step(), memory=(roomy, roomy))) is True
+    assert all_fit_by_band(replace(step(), memory=(roomy, tight))) is False
+
+
+@pytest.mark.parametrize(
+    ("workload", "options", "words"),
+    [
+        ("resnet50", {}, "80 % band not measured"),
+        ("gpt2", {"framework": "tensorflow"}, "80 % band not measured"),
+        ("gpt2", {"mode": "inference"}, ""),
+    ],
+)
+def test_what_nobody_measured_has_no_band(workload: str, options: dict[str, str], words: str) -> None:
+    result = step(workload, **options)
+    need = result.tightest.need
+    entry = steps_document([result], {})["memory"]
+    assert entry["band_bytes"] is None
+    assert entry["fits_by_band"] is None
+    assert memory_band_words(result, need) == words
+
+
+@pytest.mark.parametrize(("by_band", "mark"), [(False, " *"), (True, ""), (None, "")])
+def test_the_ranking_marks_layouts_that_fit_only_inside_their_band(by_band: bool | None, mark: str) -> None:
+    question = StepQuestion(where=Where("dgx-a100-80gb"), workload="gpt2", batch=1)
+    space = Space(question, 8, 8, 8)
+    way = Candidate(parse_layout("fsdp").on(8), 1, 1, "none")
+    best = Ranking((RankedLayout(way, 1.0, 70e9, (), None, (), by_band),), 1, {}, 1)
+    lines = best_lines(space, "dgx-a100-80gb", SESSION.network(question), best, Style())
+    (row,) = [line for line in lines if "70 GB" in line]
+    assert ("70 GB *" in row) == bool(mark)
+    assert (f"* {UNSURE}" in lines) == bool(mark)
+    assert best_document(space, "dgx-a100-80gb", best)["ranking"][0]["fits_by_band"] is by_band
