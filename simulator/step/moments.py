@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from simulator.questions.options import StepOptions
@@ -24,7 +25,7 @@ from simulator.step.precision import autocasts, casts, storage_of
 from simulator.step.recompute import Rerun, reruns_of
 from simulator.workload.activations import SavedTensors, fed_bytes, saved_tensors
 from simulator.workload.backward import BackwardStep, backward_steps, needs_gradient, read_elements, storages
-from simulator.workload.network import Layer, Network, once
+from simulator.workload.network import Layer, Network
 from simulator.workload.precision import ELEMENT_BYTES
 
 Use = Literal["saved", "casts", "working", "graded"]
@@ -66,7 +67,7 @@ class Tape:
     layers: tuple[Moment, ...] = ()
 
 
-@once
+@lru_cache(maxsize=2)
 def tape_of(network: Network, options: StepOptions, graded_element: int) -> Tape:
     """Return the tensors of a forward and backward pass of *network* in a step with *options*.
 

@@ -29,7 +29,7 @@ from simulator.training.worker import HOST, RankRoles, Worker
 from simulator.workload.network import Network
 
 PROGRAM = "program"
-_MOST_DRAFTS = 4
+_DRAFTS = Kept(4)  # of the last questions alone: a plan of many layers takes tens of megabytes
 _OF_ALL_STRATEGIES = tuple(each.name for each in fields(StepQuestion) if each.name != "strategy")
 
 
@@ -94,6 +94,7 @@ def plan_step(shared: SharedStep, roles: Sequence[Role], batches: Batches) -> Pl
     if question.one_process:
         return _plan_process(shared, roles)
     key = (
+        id(shared.group),
         id(shared.network),
         *[getattr(question, name) for name in _OF_ALL_STRATEGIES],
         shared.layer_strategy if question.layout.divides_network else None,
@@ -102,8 +103,7 @@ def plan_step(shared: SharedStep, roles: Sequence[Role], batches: Batches) -> Pl
         batches.explicit,
         *batches.period_s.items(),
     )
-    drafts = shared.group.once("drafts", lambda: Kept(_MOST_DRAFTS))
-    draft = drafts.once(key, lambda: _Draft(shared, roles, batches))
+    draft = _DRAFTS.once(key, lambda: _Draft(shared, roles, batches))
     return draft.plan_by(shared.strategy)
 
 
