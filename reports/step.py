@@ -268,7 +268,7 @@ def _draw_memory(axes: Axes, result: TrainingResult) -> None:
     axes.set_title(
         f"memory{stage}: {format_size(need.total_bytes, 3)} needed{verdict}", fontsize=10, loc="left", pad=34
     )
-    axes.legend(fontsize=8, ncols=3, loc="lower left", bbox_to_anchor=(-0.01, 0.97), frameon=False, handlelength=1.0)
+    axes.legend(fontsize=8, ncols=4, loc="lower left", bbox_to_anchor=(-0.01, 0.97), frameon=False, handlelength=1.0)
     axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_size(value, 3)))
     _plain(axes)
