@@ -135,12 +135,13 @@ def _autocast(network: Network, half: int, compiled: bool) -> Formats:
             wide[tensor] = False
     stored = with_indices(network, [_WIDE_BYTES if each else half for each in wide])
     copies: dict[int, dict[int, int]] = {}
+    promoted: dict[int, dict[int, int]] = {}
     for index, layer in enumerate(network.layers):
-        own = (cast for cast in casts_of(layer, wide) if not cast.backward_alone)
-        made = {cast.tensor: half if cast.to_half else _WIDE_BYTES for cast in own}
-        if made:
-            copies[index] = made
-    return Formats(stored, tuple(_WIDE_BYTES if wide[layer.output] else half for layer in network.layers), copies)
+        for cast in casts_of(layer, wide):
+            made = promoted if cast.backward_alone else copies
+            made.setdefault(index, {})[cast.tensor] = half if cast.to_half else _WIDE_BYTES
+    computed = tuple(_WIDE_BYTES if wide[layer.output] else half for layer in network.layers)
+    return Formats(stored, computed, copies, promoted)
 
 
 _WRITE_PLANES = frozenset(("volta", "turing"))

