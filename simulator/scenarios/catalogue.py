@@ -84,4 +84,5 @@ def _beside(folder: Path, within: Path, word: str) -> Path | None:
     if os.path.isabs(word):
         return None
     path = Path(os.path.normpath(within / word))
-    return path if ".." not in path.parts and (folder / path).is_file() else None
+    is_inside = ".." not in path.parts
+    return path if is_inside and os.path.isfile(folder / path) else None  # no OSError for a name that no file can have
