@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from simulator.constants import constants
 from simulator.devices.gpu import Gpu
 from simulator.devices.predict import Device
@@ -252,8 +254,7 @@ def _parameters(held: NetworkMemory, options: StepOptions, shares: Shares) -> fl
     return whole + frozen + trained * element * shares.kept + master
 
 
-@dataclass(frozen=True, slots=True)
-class HeldMoment:
+class HeldMoment(NamedTuple):
     """Bytes in use at one moment of a device's backward pass or update, besides parameters and optimiser state."""
 
     place: int

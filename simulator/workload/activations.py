@@ -13,6 +13,8 @@ from simulator.workload.backward import needs_gradient, storages
 from simulator.workload.network import Layer, Network, once
 from simulator.workload.precision import INDEX_BYTES, NVFP4_BYTES
 
+_NONE: Mapping[int, int] = {}
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Formats:
@@ -31,7 +33,9 @@ class Formats:
 
     def of_gradients(self, index: int) -> Mapping[int, int]:
         """Return the bytes an element of the gradients that layer *index* computes, where they are not the tensors'."""
-        return {**self.copies.get(index, {}), **self.promoted.get(index, {})}
+        if index in self.promoted:
+            return {**self.copies.get(index, _NONE), **self.promoted[index]}
+        return self.copies.get(index, _NONE)
 
 
 @once
