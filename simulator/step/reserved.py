@@ -2,7 +2,7 @@
 
 Blocks of unlike sizes and lifetimes leave gaps.  Most come from the order of the first step: the optimiser's state
 does not exist until its end, and then fills gaps that the next step's activations were to use; likewise gathered
-units and gradients come and go between activations.  So three steps are replayed, tensor by tensor, through
+units and gradients come and go between activations.  So two steps are replayed, tensor by tensor, through
 :mod:`simulator.step.allocator`.
 """
 
