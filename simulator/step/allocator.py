@@ -1,8 +1,8 @@
 """PyTorch's caching allocator of device memory: what it holds, given the tensors that come and go.
 
 Reference: pytorch, c10/cuda/CUDACachingAllocator.cpp (``round_size``, ``get_allocation_size``, ``get_free_block``,
-``should_split``, ``try_merge_blocks``, ``find_expandable_block``), with its default settings.  Of one stream; what is
-held is never returned to the driver.
+``should_split``, ``try_merge_blocks``), with its default settings: segments do not expand.  Of one stream; what is held
+is not returned to the driver, as it is when memory runs out.
 """
 
 from __future__ import annotations
@@ -31,13 +31,12 @@ class MemoryBlock:
 
 
 class _Pool:
-    """The segments of small or large requests, or one that expands by pages; the free blocks, by size and place."""
+    """The segments of small or large requests; the free blocks, by size and place."""
 
-    def __init__(self, page_bytes: int, least_rest_bytes: int, expandable: bool) -> None:
-        self.page_bytes, self.least_rest_bytes, self.expandable = page_bytes, least_rest_bytes, expandable
+    def __init__(self, page_bytes: int, least_rest_bytes: int) -> None:
+        self.page_bytes, self.least_rest_bytes = page_bytes, least_rest_bytes
         self.free: list[tuple[int, int, MemoryBlock]] = []
         self.end = 0
-        self.last: MemoryBlock | None = None
 
     def put(self, block: MemoryBlock) -> None:
         """Make *block* a free one."""
@@ -50,34 +49,19 @@ class _Pool:
         del self.free[bisect_left(self.free, (block.size_bytes, block.start))]
 
     def fitting(self, size_bytes: int) -> MemoryBlock | None:
-        """Take the smallest free block that is large enough, of several the first; the last, which can grow, last."""
+        """Take the smallest free block that is large enough, of several the first."""
         free, place = self.free, bisect_left(self.free, (size_bytes,))
         if place == len(free):
             return None
-        if self.expandable and free[place][2] is self.last and place + 1 < len(free):
-            place += 1
         block = free.pop(place)[2]
         block.is_free = False
         return block
 
     def grown(self, size_bytes: int) -> tuple[MemoryBlock, int]:
-        """Return a block of new memory and the bytes by which the pool has grown."""
-        last = self.last
-        if not self.expandable:
-            more = self.page_bytes if size_bytes < _OWN_BYTES else _whole(size_bytes, _OWN_UNIT_BYTES)
-            block = MemoryBlock(self.end, more, None, None)
-        elif last is not None and last.is_free:
-            self.remove(last)
-            more = _whole(size_bytes - last.size_bytes, self.page_bytes)
-            last.size_bytes += more
-            block = last
-        else:
-            more = _whole(size_bytes, self.page_bytes)
-            block = MemoryBlock(self.end, more, last, None)
-            if last is not None:
-                last.after = block
+        """Return a block that is a new segment and the bytes by which the pool has grown."""
+        more = self.page_bytes if size_bytes < _OWN_BYTES else _whole(size_bytes, _OWN_UNIT_BYTES)
+        block = MemoryBlock(self.end, more, None, None)
         self.end += more
-        self.last = block
         return block, more
 
     def split(self, block: MemoryBlock, size_bytes: int) -> None:
@@ -87,8 +71,6 @@ class _Pool:
         other = MemoryBlock(block.start + size_bytes, rest, block, block.after)
         if block.after is not None:
             block.after.before = other
-        if block is self.last:
-            self.last = other
         block.size_bytes, block.after = size_bytes, other
         self.put(other)
 
@@ -109,8 +91,6 @@ class _Pool:
         block.after = after.after
         if after.after is not None:
             after.after.before = block
-        if after is self.last:
-            self.last = block
 
 
 class CachingAllocator:
@@ -118,13 +98,11 @@ class CachingAllocator:
 
     ``allocated_bytes`` are those of the blocks in use, ``reserved_bytes`` those of all segments, as
     ``torch.cuda.memory_allocated`` and ``memory_reserved`` count them; ``most_`` is the highest so far.
-    *expandable_segments*: the setting of ``PYTORCH_CUDA_ALLOC_CONF``.
     """
 
-    def __init__(self, expandable_segments: bool = False) -> None:
-        least = _UNIT_BYTES if expandable_segments else _SMALL_BYTES + _UNIT_BYTES
-        self._small = _Pool(2 * _MIB, _UNIT_BYTES, expandable_segments)
-        self._large = _Pool(20 * _MIB, least, expandable_segments)
+    def __init__(self) -> None:
+        self._small = _Pool(2 * _MIB, _UNIT_BYTES)
+        self._large = _Pool(20 * _MIB, _SMALL_BYTES + _UNIT_BYTES)
         self._pools: dict[MemoryBlock, _Pool] = {}
         self.allocated_bytes = self.reserved_bytes = self.most_allocated_bytes = self.most_reserved_bytes = 0
 

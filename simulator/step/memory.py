@@ -168,17 +168,13 @@ def cached_bytes(
         return 0.0
     element, kept = _element_bytes(options)
     n, gradient = network.trained_count, parameter_gradient_bytes(options)
-    twice, buffered = has_master(options.precision), has_gradient_buffer(options)
-    buffer = n * buffer_element_bytes(options) * shares.kept_gradients if buffered else 0.0
-    sums = n * ELEMENT_BYTES["fp32"] if options.accumulation == "fp32" else 0
-    copy = kept if options.optimizer == "adam" and not options.fused_optimizer else 0
-    in_fp32 = sums or (buffered and buffer_element_bytes(options) == kept)
+    master = (kept * shares.updated,) if has_master(options.precision) else ()
     held = Held(
-        weight_bytes=(gradient * shares.kept, *((kept * shares.updated,) if twice else ())),
+        weight_bytes=(gradient * shares.kept, *master),
         frozen_bytes=weight_bytes(options.precision) * shares.kept,
         state_bytes=(kept * shares.updated,) * OPTIMIZER_COPIES[options.optimizer],
-        update_bytes=(copy + (kept if twice and not in_fp32 else 0)) * shares.updated,
-        buffer_bytes=round(buffer + sums + bucket_bytes),
+        update_bytes=sum(_update_bytes(options)) * shares.updated,
+        buffer_bytes=round(_buffer_bytes(n, options, shares) + _sums_bytes(n, options) + bucket_bytes),
         gathered_bytes=element if shares.gathered else 0.0,
         kept_gradients=shares.kept_gradients if shares.gathered else shares.gradients,
         in_flight=shares.in_flight,
@@ -279,13 +275,10 @@ def moments_of(held: NetworkMemory, options: StepOptions, shares: Shares = ALL) 
     Sums of gradients in a copy in fp32 stay from step to step, whole even where ranks divide the optimiser's state,
     which reads them in place (DeepSpeed, ``BF16_Optimizer``).
     """
-    n = held.trained_count
-    sums = n * ELEMENT_BYTES["fp32"] if options.accumulation == "fp32" else 0
-    _, kept = _element_bytes(options)
-    element = parameter_gradient_bytes(options)
-    buffer = 0.0
-    if has_gradient_buffer(options):
-        buffer = n * buffer_element_bytes(options) * shares.kept_gradients + held.unread * element
+    n, element = held.trained_count, parameter_gradient_bytes(options)
+    sums = _sums_bytes(n, options)
+    buffer = _buffer_bytes(n, options, shares)
+    buffer += held.unread * element if buffer else 0.0
     waiting = held.moments[0].saved_bytes * (shares.in_flight - 1.0)  # activations of later micro-batches
     held_casts = 0.0 if shares.gathered else 1.0  # gathered weights are in the format of products already
     earlier = n * element * shares.kept_gradients if shares.accumulates else 0.0
@@ -302,10 +295,26 @@ def moments_of(held: NetworkMemory, options: StepOptions, shares: Shares = ALL) 
     if options.mode != "train":
         return moments
     # In the update, activations and casts are freed; a pass over all parameters writes one more copy.
-    copy = n * kept * shares.updated if options.optimizer == "adam" and not options.fused_optimizer else 0.0
-    gradients = buffer or n * element * shares.kept_gradients + sums
-    in_fp32 = sums or (buffer and buffer_element_bytes(options) == kept)
-    if has_master(options.precision) and not in_fp32:  # gradients exist in both formats
-        gradients += n * kept * shares.updated
+    copy, widened = (n * each * shares.updated for each in _update_bytes(options))
+    gradients = (buffer or n * element * shares.kept_gradients + sums) + widened
     moments.append(HeldMoment(UPDATE, 0.0, 0.0, gradients, copy))
     return moments
+
+
+def _sums_bytes(trained: int, options: StepOptions) -> int:
+    """Return the bytes of the sums of *trained* gradients in an fp32 copy of their own."""
+    return trained * ELEMENT_BYTES["fp32"] if options.accumulation == "fp32" else 0
+
+
+def _buffer_bytes(trained: int, options: StepOptions, shares: Shares) -> float:
+    """Return the bytes of the buffer in which *trained* gradients are summed; 0 without one."""
+    return trained * buffer_element_bytes(options) * shares.kept_gradients if has_gradient_buffer(options) else 0.0
+
+
+def _update_bytes(options: StepOptions) -> tuple[int, int]:
+    """Return the bytes an element that only updates take: of a pass's copy, and of gradients cast to fp32."""
+    _, kept = _element_bytes(options)
+    copied = options.optimizer == "adam" and not options.fused_optimizer
+    is_wide = has_gradient_buffer(options) and buffer_element_bytes(options) == kept
+    widens = has_master(options.precision) and options.accumulation != "fp32" and not is_wide
+    return kept if copied else 0, kept if widens else 0

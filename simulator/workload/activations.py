@@ -5,7 +5,6 @@ Each operator says what it keeps.  Parameters and constants (masks, sine tables)
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from simulator.records import dataclass, field
@@ -73,14 +72,6 @@ class SavedTensors:
     def total_bytes(self) -> int:
         """Bytes of all saved data."""
         return sum(self.by_tensor.values()) + sum(self.by_layer) + sum(self.copies)
-
-    @property
-    def goes_with(self) -> Counter[int]:
-        """Bytes freed after the backward pass of each layer, by the layer's index."""
-        found = Counter(dict(enumerate(map(sum, zip(self.by_layer, self.copies, strict=True)))))
-        for tensor, index in self.first_keeper.items():
-            found[index] += self.by_tensor[tensor]
-        return found
 
     def part(
         self,

@@ -25,8 +25,7 @@ _EVENTS = st.lists(st.one_of(_SIZES, st.integers(-50, -1)), max_size=80)  # a si
 class _Slow:
     """The segments, each a sorted list of the spans in use: what is free is what lies between them."""
 
-    def __init__(self, expandable: bool) -> None:
-        self.expandable = expandable
+    def __init__(self) -> None:
         self.segments: dict[bool, list[tuple[int, list[Span]]]] = {True: [], False: []}  # of the small, of the large
 
     def take(self, n_bytes: int) -> tuple[bool, int, Span]:
@@ -40,7 +39,7 @@ class _Slow:
         assert found is not None
         place, (start, end) = found
         rest = end - start - size
-        if rest >= 512 if small or self.expandable else rest > MIB:
+        if rest >= 512 if small else rest > MIB:
             end = start + size
         segments[place][1].append((start, end))
         segments[place][1].sort()
@@ -58,26 +57,20 @@ class _Slow:
             edges = [0, *(edge for span in used for edge in span), length]
             for start, end in zip(edges[::2], edges[1::2], strict=True):
                 if end - start >= size:
-                    grows = self.expandable and end == length
-                    fit.append((float("inf") if grows else end - start, place, (start, end)))
+                    fit.append((end - start, place, (start, end)))
         return min(fit)[1:] if fit else None
 
     def _grow(self, segments: list[tuple[int, list[Span]]], size: int, small: bool) -> None:
         page = 2 * MIB if small else 20 * MIB
-        if not self.expandable:
-            segments.append((page if size < 10 * MIB else (size + 2 * MIB - 1) // (2 * MIB) * 2 * MIB, []))
-            return
-        length, used = segments.pop() if segments else (0, [])
-        free = length - (used[-1][1] if used else 0)
-        segments.append((length + (size - free + page - 1) // page * page, used))
+        segments.append((page if size < 10 * MIB else (size + 2 * MIB - 1) // (2 * MIB) * 2 * MIB, []))
 
 
 Held = list[tuple[MemoryBlock, tuple[bool, int, Span]]]
 
 
-def _follow(events: list[int], expandable: bool) -> tuple[CachingAllocator, _Slow, Held]:
+def _follow(events: list[int]) -> tuple[CachingAllocator, _Slow, Held]:
     """Let both allocators follow *events*, and return them with the blocks and spans that are in use at the end."""
-    fast, slow, held, most = CachingAllocator(expandable), _Slow(expandable), Held(), 0
+    fast, slow, held, most = CachingAllocator(), _Slow(), Held(), 0
     for event in events:
         if event > 0:
             held.append((fast.take(event), slow.take(event)))
@@ -92,9 +85,9 @@ def _follow(events: list[int], expandable: bool) -> tuple[CachingAllocator, _Slo
     return fast, slow, held
 
 
-@given(_EVENTS, st.booleans())
-def test_it_gives_the_bytes_that_the_slow_one_gives_and_none_twice(events: list[int], expandable: bool) -> None:
-    _, slow, held = _follow(events, expandable)
+@given(_EVENTS)
+def test_it_gives_the_bytes_that_the_slow_one_gives_and_none_twice(events: list[int]) -> None:
+    _, slow, held = _follow(events)
     for block, (small, place, (start, end)) in held:
         before = sum(length for length, _ in slow.segments[small][:place])
         assert (block.start, block.size_bytes) == (before + start, end - start)
@@ -103,9 +96,9 @@ def test_it_gives_the_bytes_that_the_slow_one_gives_and_none_twice(events: list[
         assert all(end <= start for (_, end), (start, _) in pairwise(spans))
 
 
-@given(_EVENTS, st.booleans(), st.randoms(use_true_random=False))
-def test_what_is_given_back_merges_to_whole_segments(events: list[int], expandable: bool, random: Random) -> None:
-    allocator, slow, held = _follow(events, expandable)
+@given(_EVENTS, st.randoms(use_true_random=False))
+def test_what_is_given_back_merges_to_whole_segments(events: list[int], random: Random) -> None:
+    allocator, slow, held = _follow(events)
     random.shuffle(held)
     for block, _ in held:
         allocator.give(block)

@@ -32,16 +32,6 @@ def test_one_request(n_bytes: int, allocated: int, reserved: int) -> None:
     assert (allocator.most_allocated_bytes, allocator.most_reserved_bytes) == (allocated, reserved)
 
 
-@pytest.mark.parametrize(
-    ("n_bytes", "reserved"),
-    [(1, 2 * MIB), (MIB + 1, 20 * MIB), (11 * MIB, 20 * MIB), (20 * MIB + 1, 40 * MIB), (41 * MIB, 60 * MIB)],
-)
-def test_one_request_of_an_expandable_segment(n_bytes: int, reserved: int) -> None:
-    allocator = CachingAllocator(expandable_segments=True)
-    allocator.take(n_bytes)
-    assert (allocator.allocated_bytes, allocator.reserved_bytes) == (-(-n_bytes // 512) * 512, reserved)
-
-
 def test_small_requests_share_a_segment_and_large_ones_another() -> None:
     allocator = CachingAllocator()
     for _ in range(4096):  # 512 B each, 2 MiB
@@ -54,16 +44,13 @@ def test_small_requests_share_a_segment_and_large_ones_another() -> None:
     assert allocator.reserved_bytes == 24 * MIB
 
 
-@pytest.mark.parametrize(("expandable", "reserved"), [(False, 200), (True, 120)])
-def test_freed_neighbours_are_no_use_to_a_larger_request_unless_segments_expand(
-    expandable: bool, reserved: int
-) -> None:
-    allocator = CachingAllocator(expandable)
+def test_freed_neighbours_are_no_use_to_a_larger_request() -> None:
+    allocator = CachingAllocator()
     first, second = allocator.take(40 * MIB), allocator.take(40 * MIB)
     allocator.give(first)
     allocator.give(second)
     allocator.take(120 * MIB)
-    assert allocator.reserved_bytes == reserved * MIB
+    assert allocator.reserved_bytes == 200 * MIB
 
 
 def test_the_smallest_block_that_fits_is_taken_and_the_rest_of_it_used() -> None:
@@ -75,16 +62,6 @@ def test_the_smallest_block_that_fits_is_taken_and_the_rest_of_it_used() -> None
     assert allocator.take(45 * MIB).size_bytes == 45 * MIB  # of the 50
     assert allocator.take(4 * MIB).size_bytes == 5 * MIB  # the rest of these
     assert allocator.reserved_bytes == 150 * MIB
-
-
-def test_the_growing_end_of_an_expandable_segment_serves_last() -> None:
-    allocator = CachingAllocator(expandable_segments=True)
-    first, _, last = allocator.take(100 * MIB), allocator.take(20 * MIB), allocator.take(40 * MIB)
-    allocator.give(first)
-    allocator.give(last)
-    assert allocator.take(40 * MIB).start == first.start
-    assert allocator.take(80 * MIB).start == last.start
-    assert allocator.reserved_bytes == 200 * MIB
 
 
 def test_what_is_not_in_use_is_not_returned() -> None:

@@ -27,50 +27,9 @@ from simulator.workload.zoo.registry import build_network
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[torch]'")
-nn, F = torch.nn, torch.nn.functional
+nn = torch.nn
 
-
-def vgg16(batch: int) -> Any:
-    layers: list[Any] = []
-    channels = 3
-    for block, width in ((2, 64), (2, 128), (3, 256), (3, 512), (3, 512)):
-        for _ in range(block):
-            layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU(True)]
-            channels = width
-        layers.append(nn.MaxPool2d(2))
-    layers += [nn.AdaptiveAvgPool2d(7), nn.Flatten(), nn.Linear(25088, 4096), nn.ReLU(True), nn.Dropout()]
-    layers += [nn.Linear(4096, 4096), nn.ReLU(True), nn.Dropout(), nn.Linear(4096, 1000)]
-    return nn.Sequential(*layers), torch.zeros(batch, 3, 224, 224)
-
-
-class Bottleneck(nn.Module):  # type: ignore[misc, name-defined]
-    def __init__(self, channels: int, planes: int, stride: int) -> None:
-        super().__init__()
-        sides = ((channels, planes, 1, 1), (planes, planes, 3, stride), (planes, 4 * planes, 1, 1))
-        layers = []
-        for c_in, c_out, kernel, step in sides:
-            layers += [nn.Conv2d(c_in, c_out, kernel, step, kernel // 2, bias=False), nn.BatchNorm2d(c_out)]
-            layers.append(nn.ReLU(True))
-        self.body = nn.Sequential(*layers[:-1])
-        shortcut = nn.Conv2d(channels, 4 * planes, 1, stride, bias=False), nn.BatchNorm2d(4 * planes)
-        self.shortcut = nn.Sequential(*shortcut) if channels != 4 * planes else nn.Identity()
-
-    def forward(self, x: Any) -> Any:
-        y = self.body(x)
-        y += self.shortcut(x)
-        return F.relu(y, inplace=True)
-
-
-def resnet50(batch: int) -> Any:
-    layers: list[Any] = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(True)]
-    layers.append(nn.MaxPool2d(3, 2, 1))
-    channels = 64
-    for stage, blocks in enumerate((3, 4, 6, 3)):
-        for i in range(blocks):
-            layers.append(Bottleneck(channels, 64 << stage, 2 if stage and not i else 1))
-            channels = 256 << stage
-    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000)]
-    return nn.Sequential(*layers), torch.zeros(batch, 3, 224, 224)
+from tests.oracles.torch_images import resnet50, vgg16  # noqa: E402, F401  traced by their names here
 
 
 def bert(batch: int) -> Any:
