@@ -18,7 +18,9 @@ Sharing (Graham 1969: a list schedule may become longer when its tasks become sh
     faster machine, where no capacity is lower and no latency longer; no slots limit it, and flows cross the same links.
 
     In a step, kernels and exchanges share multiprocessors and memory besides, and later kernels meet other exchanges.
-    *Condition*: without contention the step keeps the rule, and with it the difference is below 1 %.
+    *Condition*: without contention the step keeps the rule, and with it the difference is below 1 %.  Or, where the
+    step breaks it without contention too: both plans do the same work in the same order, none of which takes longer
+    alone on the faster machine, and transfers cross the same links or wait for the same slots.
 
 Ties
     Of equally good choices the first in the file is taken, so the order of its lines may lead to another ring.
@@ -43,9 +45,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from simulator.engine.executor import execute
+from simulator.engine.timeline import Timeline
 from simulator.errors import InputError
 from simulator.network.machine import Machine
-from simulator.plan.plan import Flow, Plan
+from simulator.plan.plan import Activity, Flow, Fragment, Part, Plan, Work
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import StepQuestion
 from simulator.results.training_run import DeviceMemory
@@ -106,8 +109,39 @@ def contended(asker: Asker, slow: Question, fast: Question) -> str:
     if slow.kind != "step" or not slow.get("contention", True):
         return ""
     times = [asker.time(each.having(contention=how)) for how in (None, False) for each in (slow, fast)]
-    slightly = times[1] <= times[0] * (1 + _SLIGHTLY)
-    return f"{ANOMALY}contention" if slightly and times[3] <= times[2] * (1 + _REL) else ""
+    if times[1] > times[0] * (1 + _SLIGHTLY):
+        return ""
+    if times[3] <= times[2] * (1 + _REL):
+        return f"{ANOMALY}contention"
+    slower, faster = (asker.answer(each.having(contention=False)).timeline for each in (slow, fast))
+    meets = bool(slower.plan.queues) or _shares(slower.plan)
+    return f"{ANOMALY}sharing in a step" if meets and none_is_longer(slower, faster) else ""
+
+
+def none_is_longer(slower: Timeline, faster: Timeline) -> bool:
+    """Return whether *faster* does what *slower* does, in the same order, and nothing of it takes longer alone."""
+    if slower.plan.perturbations or faster.plan.perturbations or slower.plan.queues != faster.plan.queues:
+        return False
+    if len(slower.plan.tasks) != len(faster.plan.tasks):
+        return False
+    pairs = list(zip(slower.plan.tasks, faster.plan.tasks, strict=True))
+    alike = all(
+        (one.stream, one.after, one.repeat, one.takes, one.gives, len(one.parts))
+        == (other.stream, other.after, other.repeat, other.takes, other.gives, len(other.parts))
+        for one, other in pairs
+    )
+    parts = (both for one, other in pairs for both in zip(one.parts, other.parts, strict=True)) if alike else ()
+    return alike and all(
+        _alone_s(faster.machine, other) <= _alone_s(slower.machine, one) * (1 + _REL) for one, other in parts
+    )
+
+
+def _alone_s(machine: Machine, part: Part) -> float:
+    """Return the seconds that *part* takes with nothing beside it."""
+    if isinstance(part, Work):
+        return part.duration_s
+    plan = part.plan if isinstance(part, Fragment) else Plan((Activity(0, "", "", (), (part,)),))
+    return execute(machine, plan).end_s
 
 
 def in_flight_rise(asker: Asker, larger: Question, smaller: Question) -> str:

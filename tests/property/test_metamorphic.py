@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.property.anomalies import none_is_longer
 from tests.property.asking import Asker
 from tests.property.questions import Question, drawn
 from tests.property.rules import RULES
@@ -28,6 +29,18 @@ def test_no_rule_is_violated(part: int) -> None:
 
 def test_the_same_number_asks_the_same() -> None:
     assert [drawn(n)[0] for n in range(50)] == [drawn(n)[0] for n in range(50)]
+
+
+def test_a_step_with_longer_work_or_slower_links_is_no_anomaly(tmp_path: Path) -> None:
+    """Sharing explains a later end only where nothing takes longer alone and all is done in the same order."""
+    asker = Asker(tmp_path)
+    asked = Question("p3.16xlarge", (("workload", "alexnet"), ("strategy", "parameter-server"), ("batch", "8")))
+    changes = ({}, {"slow_link": "gpu0-plx0:0.1x"}, {"batch": "800"})
+    small, slow, large = (asker.answer(asked.having(**each)) for each in changes)
+    assert none_is_longer(small.timeline, small.timeline)
+    assert none_is_longer(large.timeline, small.timeline)
+    assert not none_is_longer(small.timeline, large.timeline)
+    assert not none_is_longer(small.timeline, slow.timeline)
 
 
 def test_a_broken_rule_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
