@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -12,8 +12,9 @@ from simulator.devices.predict import Device
 from simulator.errors import InputError
 from simulator.questions.checks import changed
 from simulator.questions.layout import FSDP, REPLICAS, Layout
-from simulator.questions.options import StepOptions
+from simulator.questions.options import SamplesOption, StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
+from simulator.questions.where import Where
 from simulator.results.alternatives import NOT_TRIED
 from simulator.results.training import TrainingResult
 from simulator.spelling import word_of
@@ -25,13 +26,16 @@ from simulator.workload.network import Network
 
 _DEGREES = (1, 2, 4, 8)  # degrees of tensor parallelism to try
 _MOST_DOUBLINGS = 13
+_MOST_PARTS = 100_000  # samples of a micro-batch that are tried
 _OF_THE_UPDATE = {"optimizer", "fused_optimizer"}  # irrelevant with servers, which run the update at memory rate
 # A step with more simulation events is simulated once, without trying changes; an event of servers costs more.
 _MOST_EVENTS, _MOST_EVENTS_OF_SERVERS = 50_000, 20_000
 
 
-def advised(context: Context, question: StepQuestion) -> TrainingResult:
+def advised(context: Context, question: StepQuestion, samples: SamplesOption = "batch") -> TrainingResult:
     """Return the result of *question* with faster ``alternatives``, and ``remedies`` if it does not fit in memory.
+
+    Changes cut the samples by the option *samples*: those of a device, or of a micro-batch of a step of fixed size.
 
     Raises
     ------
@@ -45,7 +49,7 @@ def advised(context: Context, question: StepQuestion) -> TrainingResult:
         result = with_input_cures(context, question, result)
     count = result.device_count
     device = context.device(question.where, result.step.device, question.threads, question.software)
-    changes = _ways(context, question, device, several=count > 1)
+    changes = _ways(context, question, device, samples, several=count > 1)
     ways = ((words, context, asked) for words, asked in changes)
     is_fed = result.input is None or not result.input.is_slower  # otherwise only a faster input makes the step faster
     most_events = _MOST_EVENTS_OF_SERVERS if question.has_servers else _MOST_EVENTS
@@ -55,17 +59,23 @@ def advised(context: Context, question: StepQuestion) -> TrainingResult:
     if not result.fits:
         from simulator.step.fitting import larger_device
 
-        needed_bytes = result.tightest.need.total_bytes
-        remedies = tuple(_remedies(context, question, device, count))
+        remedies = tuple(_remedies(context, question, device, count, samples))
         if not remedies and question.options.mode == "train" and question.layout.pp == 1:
             remedies = tuple(_more_devices(context, question, device, count))
-        remedies = (*remedies, larger_device(needed_bytes, device))
+        holds = partial(_holds, context, question, device, count)
+        remedies = (*remedies, larger_device(result.tightest.need.total_bytes, device, holds))
     notes = result.notes if is_small or not is_fed else (*result.notes, NOT_TRIED)
     return replace(result, alternatives=alternatives, remedies=remedies, notes=notes)
 
 
+def _holds(context: Context, question: StepQuestion, device: Device, count: int, memory_bytes: float) -> bool:
+    """Return whether *count* devices like *device* would hold the step of *question* if they had *memory_bytes*."""
+    large = replace(device, memory_bytes=memory_bytes)
+    return question.divided or need_on(large, count, context.network(question), question).fits
+
+
 def _ways(
-    context: Context, question: StepQuestion, device: Device, *, several: bool
+    context: Context, question: StepQuestion, device: Device, samples: SamplesOption, *, several: bool
 ) -> Iterator[tuple[str, StepQuestion]]:
     if question.layout.pp > 1:  # each would simulate all stages
         return
@@ -76,7 +86,35 @@ def _ways(
             yield change.words, replace(question, options=change.applied(question.options))
     if several and question.layout.zero < 3 and not question.bucket_bytes:
         yield f"{word_of('overlap')} bucket:25MiB", replace(question, bucket_bytes=BUCKET_BYTES)
-    yield f"{word_of('batch')} {2 * question.batch}", replace(question, batch=2 * question.batch)
+    twice = replace(question, batch=2 * question.batch)
+    if samples == "batch":
+        yield _samples_words(samples, twice), twice
+    elif question.micro_batches % 2 == 0:
+        whole = replace(twice, micro_batches=question.micro_batches // 2)
+        yield _samples_words(samples, whole), whole
+
+
+def _smaller(question: StepQuestion, samples: SamplesOption) -> Sequence[int]:
+    """Return the smaller batches, or micro-batches that share out the samples, of which *question* may be made."""
+    if samples == "batch":
+        return range(1, question.batch)
+    whole = question.batch * question.micro_batches
+    found = [size for size in range(1, min(question.batch, _MOST_PARTS)) if whole % size == 0]
+    try:
+        _cut(question, samples, 1)
+    except InputError:  # it takes no micro-batches
+        return ()
+    return found
+
+
+def _cut(question: StepQuestion, samples: SamplesOption, size: int) -> StepQuestion:
+    if samples == "batch":
+        return replace(question, batch=size)
+    return replace(question, batch=size, micro_batches=question.batch * question.micro_batches // size)
+
+
+def _samples_words(samples: SamplesOption, question: StepQuestion) -> str:
+    return f"{word_of(samples)} {question.micro_batches if samples == 'micro_batches' else question.batch}"
 
 
 def _variants(context: Context, question: StepQuestion) -> Iterator[tuple[str, tuple[tuple[str, int | str], ...]]]:
@@ -89,9 +127,9 @@ def _more_devices(context: Context, question: StepQuestion, device: Device, coun
     """Yield the smallest number of such devices (*count* times a power of two) on which the step fits, with its layout.
 
     All parameters are sharded.  For each number, layers are split among 1, 2, 4 or 8 ranks, each without and with
-    recomputation; the first that fits is yielded.  If all GPUs of the machine take part, the number is given in nodes.
+    recomputation; the first that fits is yielded.  If all GPUs of a node take part, the number is given in nodes.
     """
-    all_take_part = 1 < count == len(context.machine(question.where).gpus)
+    in_nodes = 1 < count == len(context.machine(question.where).gpus) and _takes_nodes(context, question.where)
     network = context.network(question)
     ways = [("", question.options)]
     if question.options.trains:
@@ -107,8 +145,17 @@ def _more_devices(context: Context, question: StepQuestion, device: Device, coun
                 if device_memory(own, replace(question, options=options), device, layout).fits:
                     how = f"{word_of('parallel')} {replace(layout, dp=None, shards=None).words}{words}"
                     nodes = number // count * (question.where.nodes or 1)
-                    yield f"{word_of('nodes')} {nodes} {how}" if all_take_part else f"{number} such devices with {how}"
+                    yield f"{word_of('nodes')} {nodes} {how}" if in_nodes else f"{number} such devices with {how}"
                     return
+
+
+def _takes_nodes(context: Context, where: Where) -> bool:
+    """Return whether there may be more nodes: their machine has a network, and is not a cluster itself."""
+    try:
+        context.machine(replace(where, nodes=2 * (where.nodes or 1)))
+    except InputError:
+        return False
+    return True
 
 
 def _tighter(layout: Layout, n_ranks: int) -> Iterator[Layout]:
@@ -133,9 +180,11 @@ def _tighter(layout: Layout, n_ranks: int) -> Iterator[Layout]:
         yield replace(split or layout, zero=3)
 
 
-def _remedies(context: Context, question: StepQuestion, device: Device, count: int) -> Iterator[str]:
+def _remedies(
+    context: Context, question: StepQuestion, device: Device, count: int, samples: SamplesOption
+) -> Iterator[str]:
     """Yield changes, each of which alone makes the step fit on each of *count* devices."""
-    from simulator.step.fitting import what_would_fit
+    from simulator.step.fitting import SmallerParts, what_would_fit
 
     def builder(of: StepQuestion) -> Callable[[int], Network]:
         return lambda batch: context.network(replace(of, batch=batch))
@@ -143,9 +192,15 @@ def _remedies(context: Context, question: StepQuestion, device: Device, count: i
     def need(of: StepQuestion, ranks: int, network: Network, options: StepOptions) -> MemoryNeed:
         return need_on(device, ranks, network, replace(of, options=options))
 
+    def size_words(size: int) -> str:
+        return _samples_words(samples, _cut(question, samples, size))
+
     def fitting(of: StepQuestion) -> list[str]:
         variants = [(words, builder(replace(of, sizes=sizes))) for words, sizes in _variants(context, of)]
-        return what_would_fit(builder(of), of.batch, of.options, device, variants, partial(need, of, count))
+        smaller = SmallerParts(
+            _smaller(of, samples), size_words, lambda size: partial(need, _cut(of, samples, size), count)
+        )
+        return what_would_fit(builder(of), of.batch, of.options, device, variants, partial(need, of, count), smaller)
 
     found = fitting(question)
     if count == 1 or not question.options.trains or question.has_servers or question.one_process:

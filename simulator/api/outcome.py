@@ -35,17 +35,22 @@ def faster(
     """
     found: list[Alternative] = []
     for words, context, asked in ways:
-        batch = asked.programs * asked.batch
-        share = batch / (question.programs * question.batch)
+        samples = _samples(asked)
+        share = samples / _samples(question)
         try:
             if least_step_s(context, asked) > step_time_s / least_gain * share:
                 continue
             time_s = context.time_s(asked) / share
             if time_s * least_gain < step_time_s:
-                found.append(Alternative(words, time_s, step_fits(context, asked), batch))
+                found.append(Alternative(words, time_s, step_fits(context, asked), samples))
         except (InputError, Unsuitable):
             continue
     return tuple(sorted(found, key=lambda other: round(other.step_time_s, 12)))
+
+
+def _samples(question: StepQuestion) -> int:
+    """Return the samples of a device in a step."""
+    return question.programs * question.batch * question.micro_batches
 
 
 def step_fits(context: Context, question: StepQuestion) -> bool:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # device models are imported on first use
     from simulator.host.answer import HostTime
     from simulator.questions.calibration import Calibration, Shape
     from simulator.questions.collective import CollectiveQuestion
+    from simulator.questions.options import SamplesOption
     from simulator.questions.program import ProgramQuestion
     from simulator.questions.question import Question
     from simulator.questions.step import StepQuestion
@@ -283,11 +284,14 @@ class Session(Context):
         refuse_passing(question.where.slow_links, "a program")
         return run_program(self, question)
 
-    def advised(self, question: StepQuestion) -> TrainingResult:
-        """Return :meth:`step` with faster alternatives and changes that make it fit; raises as it does."""
+    def advised(self, question: StepQuestion, samples: SamplesOption = "batch") -> TrainingResult:
+        """Return :meth:`step` with faster alternatives and changes that make it fit; raises as it does.
+
+        *samples*: the option by which these cut the samples: of a device, or of a micro-batch of a step of fixed size.
+        """
         from simulator.api.advice import advised
 
-        return advised(self, question)
+        return advised(self, question, samples)
 
     def account(self, question: Question) -> Account:
         """Return how the model computes the time of an operator or of a step on one device; raises InputError.

@@ -10,6 +10,7 @@ from simulator.cli.output import Answers, Asked, warn
 from simulator.cli.written import CommandOptions, check_read, shell_command
 
 if TYPE_CHECKING:
+    from simulator.questions.options import SamplesOption
     from simulator.questions.step import StepQuestion
     from simulator.results.training import TrainingResult
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 class _Brief(Session):
     """Answers steps without advice, which takes longer than they do themselves."""
 
-    def advised(self, question: StepQuestion) -> TrainingResult:
+    def advised(self, question: StepQuestion, samples: SamplesOption = "batch") -> TrainingResult:
+        del samples
         return self.step(question)
 
 

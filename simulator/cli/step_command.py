@@ -16,6 +16,7 @@ from simulator.cli.written import CommandOptions
 from simulator.collectives.request import Unsuitable
 from simulator.console.style import Progress, Style
 from simulator.errors import Fault, InputError, SimulationError
+from simulator.questions.options import SamplesOption
 from simulator.results.order import best_of
 from simulator.results.step_document import steps_document
 from simulator.results.training import TrainingResult
@@ -37,11 +38,12 @@ def answer_steps(written: CommandOptions, session: Session) -> Answers:
     found: list[TrainingResult] = []
     unfit: dict[str, str] = {}
     several = len({question.where for question in questions}) > 1
+    samples = _samples_option(written)
     with Progress(len(questions), "simulating", quiet=written.quiet) as progress:
         for question in questions:
             try:
                 # Advice takes longer than the step itself, so only a single question gets it.
-                result = session.advised(question) if len(questions) == 1 else session.step(question)
+                result = session.advised(question, samples) if len(questions) == 1 else session.step(question)
                 changed = session.changed(question, result.step_time_s)
                 if changed is not None and result.servers is not None:
                     changed = replace(changed, delay_s=result.servers.lost_s, then_s=result.servers.then_s)
@@ -77,6 +79,12 @@ def answer_steps(written: CommandOptions, session: Session) -> Answers:
         draw=later("reports.step:draw_steps", found),
         check=partial(check_fits, {_name(result, found): result for result in found}),
     )
+
+
+def _samples_option(written: CommandOptions) -> SamplesOption:
+    if written.global_batch is None:
+        return "batch"
+    return "micro_batch" if written.micro_batches == "1" else "micro_batches"
 
 
 def _lines(found: Sequence[TrainingResult], unfit: Mapping[str, str], style: Style) -> list[str]:

@@ -36,6 +36,8 @@ RecomputedPart = Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe", 
 RECOMPUTES: tuple[Recompute, ...] = get_args(Recompute)
 RECOMPUTED_PARTS: tuple[RecomputedPart, ...] = get_args(RecomputedPart)
 Accumulation = Literal["product", "add", "fp32"]
+SamplesOption = Literal["batch", "micro_batch", "micro_batches"]
+"""The option that cuts the samples: those of a device, or those of micro-batches of a step whose samples are given."""
 ACCUMULATIONS: tuple[Accumulation, ...] = get_args(Accumulation)
 MODES: tuple[Mode, ...] = get_args(Mode)
 OPTIMIZERS: tuple[Optimizer, ...] = get_args(Optimizer)

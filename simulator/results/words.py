@@ -73,7 +73,7 @@ def precision_words(result: StepResult) -> str:
 
 def change_words(other: Alternative, result: StepResult) -> str:
     """Return the change; with another batch, also the number of samples that its time is for."""
-    if other.batch * result.micro_batches == result.samples:
+    if other.samples == result.samples:
         return other.change
     return f"{other.change}, for {result.samples} {result.sample if result.samples != 1 else result.sample[:-1]}"
 

@@ -1,13 +1,14 @@
 """PyTorch's caching allocator of device memory: what it holds, given the tensors that come and go.
 
 Reference: pytorch, c10/cuda/CUDACachingAllocator.cpp (``round_size``, ``get_allocation_size``, ``get_free_block``,
-``should_split``, ``try_merge_blocks``), with its default settings: segments do not expand.  Of one stream; what is held
-is not returned to the driver, as it is when memory runs out.
+``should_split``, ``try_merge_blocks``, ``release_cached_blocks``), with its default settings: segments do not expand.
+Of one stream.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from math import inf
 
 _MIB = 2**20
 _UNIT_BYTES = 512  # all sizes are multiples
@@ -36,7 +37,7 @@ class _Pool:
     def __init__(self, page_bytes: int, least_rest_bytes: int) -> None:
         self.page_bytes, self.least_rest_bytes = page_bytes, least_rest_bytes
         self.free: list[tuple[int, int, MemoryBlock]] = []
-        self.end = 0
+        self.end = 0  # places are not used again
 
     def put(self, block: MemoryBlock) -> None:
         """Make *block* a free one."""
@@ -63,6 +64,13 @@ class _Pool:
         block = MemoryBlock(self.end, more, None, None)
         self.end += more
         return block, more
+
+    def released(self) -> int:
+        """Return the segments that are wholly free to the driver, and their bytes."""
+        kept = [each for each in self.free if each[2].before is not None or each[2].after is not None]
+        n_bytes = sum(size for size, _, _ in self.free) - sum(size for size, _, _ in kept)
+        self.free = kept
+        return n_bytes
 
     def split(self, block: MemoryBlock, size_bytes: int) -> None:
         """Free what *block* has beyond *size_bytes*, unless that is too little."""
@@ -93,32 +101,51 @@ class _Pool:
             after.after.before = block
 
 
+class OutOfMemoryError(Exception):
+    """A request does not fit.  ``needed_bytes`` would be reserved if it did."""
+
+    def __init__(self, needed_bytes: int) -> None:
+        super().__init__(needed_bytes)
+        self.needed_bytes = needed_bytes
+
+
 class CachingAllocator:
     """Gives out blocks of device memory and keeps what comes back for later requests.
+
+    When it holds *most_bytes* it returns segments that are wholly free to the driver, and goes on.
 
     ``allocated_bytes`` are those of the blocks in use, ``reserved_bytes`` those of all segments, as
     ``torch.cuda.memory_allocated`` and ``memory_reserved`` count them; ``most_`` is the highest so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: float = inf) -> None:
+        self._most_bytes = most_bytes
         self._small = _Pool(2 * _MIB, _UNIT_BYTES)
         self._large = _Pool(20 * _MIB, _SMALL_BYTES + _UNIT_BYTES)
         self._pools: dict[MemoryBlock, _Pool] = {}
         self.allocated_bytes = self.reserved_bytes = self.most_allocated_bytes = self.most_reserved_bytes = 0
 
     def take(self, n_bytes: int) -> MemoryBlock:
-        """Return a block of at least *n_bytes* (more than 0)."""
+        """Return a block of at least *n_bytes* (more than 0); raises OutOfMemoryError."""
         size = _whole(n_bytes, _UNIT_BYTES)
         pool = self._small if size <= _SMALL_BYTES else self._large
         block = pool.fitting(size)
         if block is None:
             block, more = pool.grown(size)
-            self.reserved_bytes = self.most_reserved_bytes = self.reserved_bytes + more
+            self._reserve(more)
         pool.split(block, size)
         self._pools[block] = pool
         self.allocated_bytes += block.size_bytes
         self.most_allocated_bytes = max(self.most_allocated_bytes, self.allocated_bytes)
         return block
+
+    def _reserve(self, n_bytes: int) -> None:
+        if self.reserved_bytes + n_bytes > self._most_bytes:
+            self.reserved_bytes -= self._small.released() + self._large.released()
+        self.reserved_bytes += n_bytes
+        if self.reserved_bytes > self._most_bytes:
+            raise OutOfMemoryError(self.reserved_bytes)
+        self.most_reserved_bytes = max(self.most_reserved_bytes, self.reserved_bytes)
 
     def give(self, block: MemoryBlock) -> None:
         """Return *block*, which is in use, to the allocator.  A KeyError says that it is not in use."""

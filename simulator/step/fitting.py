@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import combinations
 
@@ -11,7 +12,7 @@ from simulator.questions.options import StepOptions
 from simulator.records import dataclass, replace
 from simulator.spelling import word_of
 from simulator.step.changes import possible_changes
-from simulator.step.memory import MemoryNeed, memory_need
+from simulator.step.memory import MemoryNeed
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import GpuPart
 from simulator.units import format_size
@@ -30,33 +31,46 @@ class Saving:
     build: Build | None = None
 
 
-def largest_batch(build: Build, batch: int, options: StepOptions, need: Need) -> int:
-    """Return the largest batch below *batch* whose step fits, or 0.
+@dataclass(frozen=True, slots=True)
+class SmallerParts:
+    """The smaller batches that a step may have: ``sizes``, ascending; the words that say one, and what it needs."""
 
-    *need* returns the memory need of a step.  It is nearly linear in the batch, so the search interpolates.
+    sizes: Sequence[int]
+    words: Callable[[int], str]
+    need: Callable[[int], Need]
+
+
+def largest_batch(build: Build, options: StepOptions, smaller: SmallerParts) -> int:
+    """Return the largest of the *smaller* batches whose step fits, or 0.
+
+    Its need is nearly linear in the batch, so the search interpolates.
     """
 
-    def excess(size: int) -> float:
-        found = need(build(size), options)
+    def excess(place: int) -> float:
+        size = smaller.sizes[place]
+        found = smaller.need(size)(build(size), options)
         return found.total_bytes - found.available_bytes
 
-    low, high = 1, batch
-    if batch < 2 or excess(low) > 0:
+    sizes = smaller.sizes
+    low, high = 0, len(sizes) - 1
+    if high < 0 or (below := excess(low)) > 0:
         return 0
-    below, above = excess(low), excess(high)
+    if (above := excess(high)) <= 0:
+        return sizes[high]
     trials = 0
     while high - low > 1:
         trials += 1
         guess = (low + high) // 2  # every third trial bisects, in case the need is not linear
         if trials % 3 and above > below:
-            guess = low + int((high - low) * below / (below - above))
+            wanted = sizes[low] + int((sizes[high] - sizes[low]) * below / (below - above))
+            guess = bisect_left(sizes, wanted, low, high)
         middle = min(max(guess, low + 1), high - 1)
         found = excess(middle)
         if found <= 0:
             low, below = middle, found
         else:
             high, above = middle, found
-    return low
+    return sizes[low]
 
 
 def what_would_fit(
@@ -64,16 +78,16 @@ def what_would_fit(
     batch: int,
     options: StepOptions,
     device: Device,
-    variants: Sequence[tuple[str, Build]] = (),
-    need: Need | None = None,
+    variants: Sequence[tuple[str, Build]],
+    need: Need,
+    smaller: SmallerParts,
 ) -> list[str]:
     """Return changes, as command-line words, each of which makes the step fit.
 
-    *variants* are alternative ways to build the network that save memory.  *need* returns the memory need of a step,
-    by default of one on *device* alone.  The result has all combinations with the fewest changes, then the largest
-    batch that fits without changes; if there are none, all changes together with a smaller batch.
+    *variants* are alternative ways to build the network that save memory.  *need* returns the memory need of a step.
+    The result has all combinations with the fewest changes, then the largest of the *smaller* batches that fits without
+    changes; if there are none, all changes together with a smaller batch.
     """
-    need = need or (lambda network, changed: memory_need(network, changed, device))
     of_options = [Saving(each.words, each.applied) for each in possible_changes(options, device) if each.memory]
     savings = [*(Saving(words, build=other) for words, other in variants), *of_options]
     found: list[str] = []
@@ -84,19 +98,19 @@ def what_would_fit(
                 found.append(" ".join(saving.words for saving in chosen))
         if found:
             break
-    again, smaller = word_of("recompute"), word_of("batch")
+    again = word_of("recompute")
     alone = next((words for words in found if words.split(" instead")[0] == again), "")
     fewest = _fewest_blocks(build(batch), options, need) if alone else None
     if fewest is not None:
         some = alone.replace(again, f"{again} {word_of('recompute_blocks')} {fewest}", 1)
         found.insert(found.index(alone) + 1, some)
-    size = largest_batch(build, batch, options, need)
+    size = largest_batch(build, options, smaller)
     if size:
-        found.append(f"{smaller} {size}")
+        found.append(smaller.words(size))
     if not found:
         changed_build, changed = _applied(savings, build, options)
-        size = largest_batch(changed_build, batch, changed, need)
-        found += [" ".join([*(saving.words for saving in savings), f"{smaller} {size}"])] if size else []
+        size = largest_batch(changed_build, changed, smaller)
+        found += [" ".join([*(saving.words for saving in savings), smaller.words(size)])] if size else []
     return found
 
 
@@ -116,8 +130,8 @@ def _fewest_blocks(network: Network, options: StepOptions, need: Need) -> int | 
     return high
 
 
-def larger_device(needed_bytes: float, device: Device) -> str:
-    """Return the description of a device with *needed_bytes* of memory, with the smallest GPU that has it.
+def larger_device(needed_bytes: float, device: Device, holds: Callable[[float], bool]) -> str:
+    """Return the description of a device with *needed_bytes* of memory, with the smallest GPU that *holds* the step.
 
     A GPU of the vendor of *device* comes first: its software runs there too.
     """
@@ -131,10 +145,10 @@ def larger_device(needed_bytes: float, device: Device) -> str:
         and part.memory_size >= needed_bytes
         and (part.memory_bandwidth or 0.0) >= least_Bps
     ]
-    if not large:
-        return f"{text}, which no GPU of the catalogue has"
-    _, size, name = min(large)
-    return f"{text}, such as {name} ({format_size(size, 3)})"
+    for _, size, name in sorted(large):
+        if holds(size):
+            return f"{text}, such as {name} ({format_size(size, 3)})"
+    return f"{text}, which no GPU of the catalogue has"
 
 
 def _applied(chosen: Sequence[Saving], build: Build, options: StepOptions) -> tuple[Build, StepOptions]:

@@ -37,8 +37,8 @@ class MemoryNeed:
     """Bytes by use, at the moment of the highest total; ``available_bytes`` is the device's memory.
 
     ``cached_bytes`` are what the framework's allocator holds besides, in gaps between tensors.  ``gradients_bytes`` are
-    gradients of parameters.  ``working_bytes`` are short-lived tensors: gradients of
-    activations or, in inference, the activations that are live at once.
+    gradients of parameters.  ``working_bytes`` are short-lived tensors: gradients of activations or, in inference, the
+    activations that are live at once.
     """
 
     parameters_bytes: float
@@ -153,19 +153,27 @@ def memory_need(network: Network, options: StepOptions, device: Device, shares: 
 
     On a GPU this includes the driver's context.  *shares*: the device's shares, where several devices divide the state.
     """
-    need = need_of(held_in(network, options), options, device, shares)
-    return replace(need, cached_bytes=cached_bytes(network, options, device, shares))
+    return with_gaps(need_of(held_in(network, options), options, device, shares), network, options, device, shares)
 
 
-def cached_bytes(
-    network: Network, options: StepOptions, device: Device, shares: Shares = ALL, bucket_bytes: float = 0.0
-) -> float:
-    """Return what the allocator of *device* holds beyond the tensors of a step of *network* at its peak, in bytes.
+def with_gaps(
+    need: MemoryNeed,
+    network: Network,
+    options: StepOptions,
+    device: Device,
+    shares: Shares = ALL,
+    bucket_bytes: float = 0.0,
+) -> MemoryNeed:
+    """Return *need*, of a step of *network*, with what the allocator of *device* holds beyond tensors.
 
-    *bucket_bytes* are the buffers of gradients that are exchanged.  0 on CPUs, and for frameworks other than PyTorch.
+    That is nothing on CPUs, and for frameworks other than PyTorch.  Where memory is scarce the allocator returns to
+    the driver what it can.  If the step fits even so, *need* does; if not, it is what the first refused request would
+    lead to, or the tensors alone where these are too much.  *bucket_bytes* are the buffers of gradients that are
+    exchanged.
     """
-    if not isinstance(device, Gpu) or not options.trains or options.framework in ("tensorflow", "caffe"):
-        return 0.0
+    is_of_pytorch = isinstance(device, Gpu) and options.trains and options.framework not in ("tensorflow", "caffe")
+    if not is_of_pytorch or need.missing_bytes:
+        return need
     element, kept = _element_bytes(options)
     n, gradient = network.trained_count, parameter_gradient_bytes(options)
     master = (kept * shares.updated,) if has_master(options.precision) else ()
@@ -181,7 +189,10 @@ def cached_bytes(
         accumulates=shares.accumulates,
     )
     reserved, allocated = reserved_and_allocated(network, options, gradient, held)
-    return float(reserved - allocated)
+    most_bytes = allocated + int(need.available_bytes - need.total_bytes)
+    if reserved > most_bytes:
+        reserved, _ = reserved_and_allocated(network, options, gradient, held, most_bytes)
+    return replace(need, cached_bytes=float(max(0, reserved - allocated)))
 
 
 def held_in(network: Network, options: StepOptions) -> NetworkMemory:

@@ -9,11 +9,11 @@ units and gradients come and go between activations.  So two steps are replayed,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, inf
 
 from simulator.questions.options import StepOptions
 from simulator.records import dataclass
-from simulator.step.allocator import CachingAllocator, MemoryBlock
+from simulator.step.allocator import CachingAllocator, MemoryBlock, OutOfMemoryError
 from simulator.step.moments import Taken, Tape, tape_of
 from simulator.workload.network import Network, block_name, once, unit_elements
 
@@ -42,19 +42,30 @@ class Held:
 
 
 @once
-def reserved_and_allocated(network: Network, options: StepOptions, graded_element: int, held: Held) -> tuple[int, int]:
-    """Return the most bytes that the allocator holds in the first steps of *network*, and the most in use."""
-    replay = _Replay(network, options, tape_of(network, options, graded_element), held)
-    for _ in range(_STEPS):
-        replay.step()
-    return replay.allocator.most_reserved_bytes, replay.allocator.most_allocated_bytes
+def reserved_and_allocated(
+    network: Network, options: StepOptions, graded_element: int, held: Held, most_bytes: float = inf
+) -> tuple[int, int]:
+    """Return the most bytes that the allocator holds in the first steps of *network*, and the most in use.
+
+    It may hold *most_bytes*.  If that is too little, the bytes are those that the first refused request would lead to.
+    """
+    allocator = CachingAllocator(most_bytes)
+    try:
+        replay = _Replay(network, options, tape_of(network, options, graded_element), held, allocator)
+        for _ in range(_STEPS):
+            replay.step()
+    except OutOfMemoryError as error:
+        return error.needed_bytes, allocator.most_allocated_bytes
+    return allocator.most_reserved_bytes, allocator.most_allocated_bytes
 
 
 class _Replay:
     """A device's allocations."""
 
-    def __init__(self, network: Network, options: StepOptions, tape: Tape, held: Held) -> None:
-        self.allocator = CachingAllocator()
+    def __init__(
+        self, network: Network, options: StepOptions, tape: Tape, held: Held, allocator: CachingAllocator
+    ) -> None:
+        self.allocator = allocator
         self._tape, self._held, self._options = tape, held, options
         self._trained = [p.elements for p in network.parameters if p.trained]
         self._units = unit_elements(network) if held.gathered_bytes else {}

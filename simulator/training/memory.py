@@ -8,7 +8,7 @@ from simulator.devices.predict import Device
 from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
 from simulator.step.megatron import has_gradient_buffer
-from simulator.step.memory import ALL, MemoryNeed, NetworkMemory, Shares, cached_bytes, held_in, need_of
+from simulator.step.memory import ALL, MemoryNeed, NetworkMemory, Shares, held_in, need_of, with_gaps
 from simulator.step.precision import has_master
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.micro_batches import in_flight
@@ -37,7 +37,7 @@ def device_memory(
     need = held_memory(held, gathered, question, device, layout, in_flight)
     shares = ALL if question.has_servers else rank_shares(held, gathered, question, layout, in_flight)
     buckets = 0.0 if question.has_servers else bucket_bytes_of(held, question, layout)
-    return replace(need, cached_bytes=cached_bytes(network, options, device, shares, buckets))
+    return with_gaps(need, network, options, device, shares, buckets)
 
 
 _held = once(held_in)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from itertools import pairwise
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.step.allocator import CachingAllocator, MemoryBlock
+from simulator.step.allocator import CachingAllocator, MemoryBlock, OutOfMemoryError
 from tests.calls import at_most_calls
 
 MIB = 2**20
@@ -108,6 +109,45 @@ def test_what_is_given_back_merges_to_whole_segments(events: list[int], random: 
     for n_bytes in whole + [MIB] * sum(length // MIB for length, _ in slow.segments[True]):
         allocator.take(n_bytes)
     assert allocator.allocated_bytes == allocator.reserved_bytes == reserved
+
+
+@given(_EVENTS, st.integers(1, 200 * MIB))
+def test_where_memory_is_scarce_free_segments_go_back(events: list[int], most_bytes: int) -> None:
+    """It holds no more than it may, and refuses only what would not fit beside the segments that are in use."""
+    fast, plenty, held = CachingAllocator(most_bytes), CachingAllocator(), list[tuple[MemoryBlock, MemoryBlock]]()
+    refused = None
+    for event in events:
+        if event > 0:
+            try:
+                held.append((fast.take(event), plenty.take(event)))
+            except OutOfMemoryError as error:
+                refused = error
+                break
+        elif held:
+            for allocator, block in zip((fast, plenty), held.pop(event % len(held)), strict=True):
+                allocator.give(block)
+        assert fast.allocated_bytes <= fast.reserved_bytes <= fast.most_reserved_bytes <= most_bytes
+    if plenty.most_reserved_bytes <= most_bytes:
+        assert fast.most_reserved_bytes == plenty.most_reserved_bytes
+    if refused is not None:
+        assert refused.needed_bytes > most_bytes
+        assert refused.needed_bytes - fast.allocated_bytes >= event
+
+
+def test_segments_that_are_wholly_free_make_room_for_one_of_another_size() -> None:
+    def run(most_bytes: int) -> CachingAllocator:
+        allocator = CachingAllocator(most_bytes)
+        first = allocator.take(30 * MIB)
+        allocator.take(4 * MIB)  # of a segment of 20 MiB, which stays
+        allocator.give(first)
+        allocator.take(40 * MIB)
+        return allocator
+
+    assert run(90 * MIB).most_reserved_bytes == 90 * MIB
+    assert run(89 * MIB).most_reserved_bytes == run(60 * MIB).most_reserved_bytes == 60 * MIB
+    with pytest.raises(OutOfMemoryError) as refused:
+        run(60 * MIB - 1)
+    assert refused.value.needed_bytes == 60 * MIB
 
 
 def test_a_long_run_is_quick() -> None:

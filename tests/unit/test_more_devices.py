@@ -55,3 +55,11 @@ def test_where_a_change_helps_no_devices_are_added() -> None:
 def test_more_of_one_device_are_no_machines() -> None:
     asked = replace(question("llama3-8b"), where=Where("a100-pcie-40gb"))
     assert re.fullmatch(r"4 such devices with --parallel \S*fsdp", SESSION.advised(asked).remedies[0])
+
+
+@pytest.mark.parametrize(("topology", "nodes"), [("p3.16xlarge", True), ("4x-v100-pcie", False)])
+def test_nodes_are_offered_where_machines_have_a_network(topology: str, nodes: bool) -> None:
+    asked = replace(question("llama2-13b"), where=Where(topology), options=replace(OPTIONS, precision="master-fp16"))
+    remedies = SESSION.advised(asked).remedies
+    assert remedies[0].startswith("--nodes") == nodes
+    assert ("such devices with" in remedies[0]) != nodes

@@ -50,7 +50,7 @@ def test_shards_with_what_they_need_besides():
 @pytest.mark.parametrize(
     ("layout", "layers", "nodes", "remedy"),
     [
-        ("tp=8,pp=8", 72, 16, "--parallel tp=8,pp=8,sp"),
+        ("tp=8,pp=8", 80, 16, "--parallel tp=8,pp=8,sp"),
         ("tp=8,pp=2,sp", 30, 4, "--parallel tp=8,pp=2,sp,zero=1"),
     ],
 )
@@ -85,3 +85,35 @@ def test_a_layout_is_said_that_shares_more_of_the_fullest_stage(layout: str, lay
 )
 def test_layouts_that_share_more_come_with_those_first_that_change_least(layout: str, tighter: list[str]):
     assert [each.words for each in _tighter(parse_layout(layout), 32)] == tighter
+
+
+@pytest.mark.parametrize(
+    ("asked", "option"),
+    [
+        ({"batch": "512"}, "--batch"),
+        ({"global_batch": "512"}, "--micro-batch"),
+        ({"global_batch": "4096", "micro_batches": "4"}, "--micro-batches"),
+        ({"global_batch": "4096", "micro_batch": "1024"}, "--micro-batch"),
+    ],
+)
+def test_samples_are_cut_by_the_option_that_the_user_has(asked: dict[str, str], option: str):
+    """A step of given samples keeps them: its micro-batches get smaller, and are as many as that needs."""
+
+    def result(**samples: str):
+        return simulate("p3.2xlarge", workload="resnet50", **(asked | samples))
+
+    first, size = result(), 0
+    for words in first.remedies:
+        if words.startswith(f"{option} "):
+            size = int(words.split()[1])
+    assert size
+    assert not first.fits
+    said = {option[2:].replace("-", "_"): str(size)}
+    assert result(**said).fits
+    assert option == "--batch" or result(**said).samples == first.samples
+
+
+def test_larger_micro_batches_are_tried_where_the_samples_are_given():
+    found = simulate("p3.2xlarge", workload="resnet50", global_batch="64", micro_batch="16")
+    assert [each.samples for each in found.alternatives if each.change == "--micro-batch 32"] == [64]
+    assert all(each.step_time_s < found.step_time_s for each in found.alternatives)

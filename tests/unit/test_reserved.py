@@ -12,7 +12,7 @@ from simulator.questions.layout import Layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.step.memory import Shares, cached_bytes, held_in, memory_need
+from simulator.step.memory import Shares, held_in, memory_need
 from simulator.step.moments import tape_of
 from simulator.step.reserved import Held, reserved_and_allocated
 from simulator.workload.network import Network
@@ -81,21 +81,45 @@ def test_a_chain_by_hand() -> None:
     assert reserved == 80 * MIB
 
 
-def test_gaps_count_towards_what_fits(device: Device) -> None:
+def of_memory(device: Device, n_bytes: float) -> Device:
+    """Return *device* with a memory of *n_bytes*."""
+    return replace(device, memory_bytes=n_bytes)  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize(("workload", "batch"), [("vgg16", 32), ("resnet50", 256)])
+def test_where_memory_is_scarce_gaps_go_back_to_the_driver(workload: str, batch: int, device: Device) -> None:
+    """The same step fits into less than it would hold, down to a least memory below which a request is refused."""
+    network = build_network(workload, batch=batch, loss=True)
+    plenty = memory_need(network, PLAIN, device)
+    assert plenty.total_bytes == plenty.allocated_bytes + plenty.cached_bytes + plenty.context_bytes
+    least, most = plenty.allocated_bytes + plenty.context_bytes, plenty.total_bytes
+    assert memory_need(network, PLAIN, of_memory(device, most)) == replace(plenty, available_bytes=most)
+    tight = memory_need(network, PLAIN, of_memory(device, most - plenty.cached_bytes / 3))
+    assert tight.fits
+    assert tight.cached_bytes < plenty.cached_bytes
+    sizes = [least + plenty.cached_bytes * part / 20 for part in range(20)]
+    needs = [memory_need(network, PLAIN, of_memory(device, size)) for size in sizes]
+    assert not needs[0].fits
+    assert [need.fits for need in needs] == sorted(need.fits for need in needs)
+    assert all(need.allocated_bytes == plenty.allocated_bytes for need in needs)
+    assert all(need.total_bytes > size for need, size in zip(needs, sizes, strict=True) if not need.fits)
+
+
+def test_tensors_that_are_too_much_have_no_gaps(device: Device) -> None:
     network = build_network("gpt2", batch=4, loss=True)
-    need = memory_need(network, PLAIN, device)
-    assert need.cached_bytes == cached_bytes(network, PLAIN, device) > 0
-    assert need.total_bytes == need.allocated_bytes + need.cached_bytes + need.context_bytes
-    between = replace(need, available_bytes=need.total_bytes - need.cached_bytes / 2)
-    assert not between.fits
-    assert replace(between, cached_bytes=0.0).fits
+    plenty = memory_need(network, PLAIN, device)
+    small = memory_need(network, PLAIN, of_memory(device, plenty.allocated_bytes))
+    assert not small.fits
+    assert small.total_bytes == plenty.total_bytes - plenty.cached_bytes
 
 
 def test_cpus_and_inference_have_none(device: Device) -> None:
     network = build_network("gpt2", batch=1, loss=True)
-    assert cached_bytes(network, PLAIN, Session().device(Where("xeon-gold-6148"))) == 0.0
-    assert cached_bytes(network, replace(PLAIN, mode="inference", fused_optimizer=False), device) == 0.0
-    assert cached_bytes(network, replace(PLAIN, framework="tensorflow"), device) == 0.0
+    inference = replace(PLAIN, mode="inference", fused_optimizer=False)
+    assert memory_need(network, PLAIN, device).cached_bytes
+    assert memory_need(network, PLAIN, Session().device(Where("xeon-gold-6148"))).cached_bytes == 0.0
+    assert memory_need(network, inference, device).cached_bytes == 0.0
+    assert memory_need(network, replace(PLAIN, framework="tensorflow"), device).cached_bytes == 0.0
 
 
 def test_micro_batches_in_flight_hold_their_activations(device: Device) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -20,7 +21,7 @@ from simulator.places import Places
 from simulator.questions.options import Optimizer, StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.step.fitting import largest_batch
+from simulator.step.fitting import SmallerParts, largest_batch
 from simulator.step.fusion import fused_groups
 from simulator.step.issue import DeviceWork, Launch, launches_of
 from simulator.step.memory import MemoryNeed, memory_need
@@ -306,8 +307,8 @@ def test_a_precision_without_a_figure() -> None:
         alone_on(MACHINE, perceptron(), StepOptions(precision="bf16"))
 
 
-@given(st.floats(1e9, 60e9))
-def test_the_largest_batch_that_fits(available_bytes: float) -> None:
+@given(st.floats(1e9, 60e9), st.sampled_from([range(1, 10**7), [2**n for n in range(22)]]))
+def test_the_largest_batch_that_fits(available_bytes: float, sizes: Sequence[int]) -> None:
     device = replace(PLACES.find().device, memory_bytes=available_bytes)
     options = StepOptions()
 
@@ -317,9 +318,10 @@ def test_the_largest_batch_that_fits(available_bytes: float) -> None:
     def need(network: Network, options: StepOptions) -> MemoryNeed:
         return memory_need(network, options, device)
 
-    found = largest_batch(build, 10**7, options, need)
+    found = largest_batch(build, options, SmallerParts(sizes, str, lambda _: need))
     assert found == 0 or need(build(found), options).fits
-    assert not need(build(found + 1), options).fits
+    larger = next((size for size in sizes if size > found), None)
+    assert larger is None or not need(build(larger), options).fits
 
 
 def test_the_host_keeps_gradients_and_gathers_parameters_for_the_update() -> None:
