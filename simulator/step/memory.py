@@ -190,8 +190,8 @@ def with_gaps(
     )
     reserved, allocated = reserved_and_allocated(network, options, gradient, held)
     most_bytes = allocated + int(need.available_bytes - need.total_bytes)
-    if reserved > most_bytes:
-        reserved, _ = reserved_and_allocated(network, options, gradient, held, most_bytes)
+    if reserved > most_bytes:  # in more pieces, the first refused request may lead to more than where none is
+        reserved = min(reserved, reserved_and_allocated(network, options, gradient, held, most_bytes)[0])
     return replace(need, cached_bytes=float(max(0, reserved - allocated)))
 
 
