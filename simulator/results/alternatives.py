@@ -11,9 +11,13 @@ WORTH_SAYING = 1.03  # least speed-up worth mentioning
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A change, after which a step has ``samples`` on a device; the time is for as many as the original step has."""
+    """A change; the time is for as many samples as the original step has.
+
+    With it, a micro-batch has ``batch`` samples, and a step ``samples`` on a device.
+    """
 
     change: str
     step_time_s: float
     fits: bool
+    batch: int
     samples: int

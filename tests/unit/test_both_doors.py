@@ -13,6 +13,7 @@ import pytest
 from simulator import Session, TopocastError, compare, simulate
 from simulator.cli import run
 from simulator.console.run import error_lines
+from tests.without_advice import without_advice
 
 pytestmark = pytest.mark.usefixtures("answered_once")
 
@@ -74,7 +75,7 @@ _OF_SEVERAL = ("parallel", "sizes")
 @pytest.fixture(autouse=True)
 def no_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip the search for faster alternatives, which takes longer than the answer."""
-    monkeypatch.setattr(Session, "advised", Session.step)
+    monkeypatch.setattr(Session, "advised", without_advice)
 
 
 def as_arguments(words: list[str]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from simulator.questions.where import SlowLink, Where
 from simulator.results.changed import ChangeEffect, changed_entry
 from simulator.topology.load import load_topology
 from simulator.units import format_duration
+from tests.without_advice import without_advice
 
 PCIE = ["--topology", "4gpu-pcie", "--workload"]
 RING = [*PCIE, "bytes:160MB", "--strategy", "ring"]
@@ -116,7 +117,7 @@ def test_the_picture_of_several_runs_says_what_each_changes(tmp_path) -> None:
 
 
 def test_a_loss_delays_the_next_step_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Session, "advised", Session.step)  # advice takes most of the time
+    monkeypatch.setattr(Session, "advised", without_advice)  # advice takes most of the time
     words = {"topology": "p3.16xlarge", "nodes": 2, "workload": "alexnet", "batch": 8}
     lost = simulate(**words, strategy="parameter-server-sharded", lose="node1.cpu0@10ms")
     assert lost.servers.lost_s > 1e-3
@@ -139,7 +140,7 @@ def test_a_loss_delays_the_next_step_alone(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_what_later_steps_gain_is_not_in_the_delay_by_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two servers in place of three have fewer bytes to send, so later steps make good what the loss cost."""
-    monkeypatch.setattr(Session, "advised", Session.step)
+    monkeypatch.setattr(Session, "advised", without_advice)
     words = {"topology": "p3.2xlarge", "nodes": 3, "workload": "mlp", "batch": 256}
     lost = simulate(**words, strategy="parameter-server-sharded", lose="node1.cpu0@300us")
     assert lost.servers.lost_s > 300e-6  # what had been sent until then, at least

@@ -25,6 +25,7 @@ from simulator.topology.schema import TopologyFile
 from simulator.topology.yaml_source import parse_yaml
 from tests.asked import exchange_on
 from tests.remembered import AGAIN, tables
+from tests.without_advice import without_advice
 from validate.cli.app import app as validate_app
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("answered_once")]
@@ -104,7 +105,7 @@ def test_every_longer_command_is_there() -> None:
 @pytest.mark.parametrize(("document", "command"), commands())
 def test_a_command_runs(document: str, command: str, here, capsys, monkeypatch) -> None:
     """Advice on steps is left out: it takes most of the time, and is in the examples below."""
-    monkeypatch.setattr(Session, "advised", Session.step)
+    monkeypatch.setattr(Session, "advised", without_advice)
     for longer, shorter in SHORTER:
         command = command.replace(longer, shorter)
     words = shlex.split(command)

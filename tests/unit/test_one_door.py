@@ -20,6 +20,7 @@ from simulator.questions.step import StepQuestion
 from simulator.questions.where import Software, Where
 from tests import measured_folders
 from tests.command_of import command_of
+from tests.without_advice import without_advice
 from validate.kinds import COLLECTIVES, COPIES, KINDS, LAUNCH, MEMORY, OPERATORS, STEPS, STORAGE, Kind
 from validate.tables.cells import NotScored
 from validate.tables.names import DeviceNames, MachineNames, RowNames
@@ -42,7 +43,7 @@ Row = Mapping[str, str]
 @pytest.fixture(autouse=True)
 def no_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip the search for faster alternatives, which takes longer than the answer."""
-    monkeypatch.setattr(Session, "advised", Session.step)
+    monkeypatch.setattr(Session, "advised", without_advice)
 
 
 def answered_s(question: Question, capsys: pytest.CaptureFixture[str]) -> float:

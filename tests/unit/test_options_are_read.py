@@ -19,6 +19,7 @@ from simulator.console.run import run_app
 from tests.nccl_logs import as_log
 from tests.unit.test_dumps import NV12
 from tests.unit.test_trace import document, two_steps
+from tests.without_advice import without_advice
 from validate.cli.app import app as validate
 
 pytestmark = pytest.mark.usefixtures("answered_once")
@@ -323,7 +324,7 @@ CONTRADICTED = ("check --nodes", "check --gpus", "check --collective")  # by the
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*SIMULATE, *VALIDATE])
 def test_an_option_changes_the_answer(name: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Session, "advised", Session.step)  # the answer itself is to change, not advice on it
+    monkeypatch.setattr(Session, "advised", without_advice)  # the answer itself is to change, not advice on it
     program = "validate" if name in VALIDATE else "simulate"
     question, value = {**SIMULATE, **VALIDATE}[name]
     words, other = asked(question, name, value, here)

@@ -24,6 +24,7 @@ from simulator.results.servers import COMPUTE, cycle_of
 from simulator.results.shares import time_shares
 from simulator.training.servers import INSIDE, PULL, PUSH, READ, SPREAD, TO_CPU, TO_GPUS, UPDATE, ServerLabel
 from simulator.training.worker import LaunchLabel
+from tests.without_advice import without_advice
 
 P3 = Where("p3.16xlarge", 4)
 VGG = StepQuestion(where=P3, workload="vgg16", batch=32, strategy="parameter-server-sharded")
@@ -88,7 +89,7 @@ def asked(where: Where, **more: object) -> StepQuestion:
 
 
 def test_b4_all_steps_are_seen_in_the_trace_and_the_bottleneck_is_named(tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(Session, "advised", Session.step)  # advice takes most of the time
+    monkeypatch.setattr(Session, "advised", without_advice)  # advice takes most of the time
     trace = tmp_path / "trace.json"
     words = ["--topology", "p3.16xlarge", "--nodes", "4", "--workload", "vgg16", "--batch", "32", "--quiet"]
     words += ["--strategy", "parameter-server-sharded", "--json", "--trace", str(trace)]

@@ -13,12 +13,13 @@ from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.results.training import TrainingResult
 from tests.machines import UNLIKE
+from tests.without_advice import without_advice
 
 
 @pytest.fixture(autouse=True)
 def _no_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Changes that would make a step faster are not looked for: each would divide the batch anew."""
-    monkeypatch.setattr(Session, "advised", Session.step)
+    monkeypatch.setattr(Session, "advised", without_advice)
 
 
 @pytest.fixture(name="unlike")

@@ -49,8 +49,8 @@ def test_long_times_have_no_exponent(seconds: float, words: str) -> None:
 
 def test_samples_are_named_where_another_batch_has_others() -> None:
     step = SimpleNamespace(samples=16, sample="sequences")
-    assert change_words(Alternative("--compile", 1.0, True, 16), step) == "--compile"
-    assert change_words(Alternative("--batch 4", 1.0, True, 32), step) == "--batch 4, for 16 sequences"
+    assert change_words(Alternative("--compile", 1.0, True, 2, 16), step) == "--compile"
+    assert change_words(Alternative("--batch 4", 1.0, True, 4, 32), step) == "--batch 4, for 16 sequences"
 
 
 @pytest.mark.parametrize(
