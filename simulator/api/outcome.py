@@ -42,7 +42,8 @@ def faster(
                 continue
             time_s = context.time_s(asked) / share
             if time_s * least_gain < step_time_s:
-                found.append(Alternative(words, time_s, step_fits(context, asked), samples // asked.micro_batches, samples))
+                batch = samples // asked.micro_batches
+                found.append(Alternative(words, time_s, step_fits(context, asked), batch, samples))
         except (InputError, Unsuitable):
             continue
     return tuple(sorted(found, key=lambda other: round(other.step_time_s, 12)))

@@ -18,7 +18,8 @@ from simulator.training.worker import ChunkRun, LaunchLabel, SkippedMicroBatches
 def step_trace(timeline: Timeline, name: str, n_ranks: int = 1) -> str:
     """Return *timeline* as the JSON text of a trace called *name*; equal timelines give equal text.
 
-    Of equal ranks, only the simulated one is drawn.
+    Of equal ranks, only the simulated one is drawn.  Latencies of transfers to and from servers overlap the next ones
+    and are not drawn, but for the last, with which the timeline ends.
     """
     sheet = Sheet(timeline.machine)
     at = _places(timeline, timeline.machine)
@@ -26,7 +27,7 @@ def step_trace(timeline: Timeline, name: str, n_ranks: int = 1) -> str:
         track, node = task.stream.rpartition("/")[2], at.get(task.stream, -1)
         if isinstance(task.about, LaunchLabel):
             _issue(sheet, node, track, task, span, task.about)
-        elif span.end_s > span.start_s and task.about != ARRIVES:
+        elif span.end_s > span.start_s and (task.about != ARRIVES or span.end_s == timeline.end_s):
             on_device = isinstance(task.about, CollectiveLabel | ChunkRun)
             category = "kernel" if on_device else "cpu_op"
             number = f" {task.about.micro_batch}" if isinstance(task.about, ChunkRun) else ""

@@ -292,7 +292,7 @@ def test_what_is_too_much_memory_is_told_within_the_width(monkeypatch: pytest.Mo
     out, err = capsys.readouterr()
     assert all(len(line) <= 80 for line in out.splitlines())
     assert "--batch 186 it would" in " ".join(out.split())
-    assert "a device with 251 GB, such as b300 " in err  # of the same vendor
+    assert "a device with 223 GB, such as b300 " in err  # of the same vendor
 
 
 def test_a_scaling_curve_says_what_time_is_lost_to_within_the_width(monkeypatch: pytest.MonkeyPatch, capsys) -> None:

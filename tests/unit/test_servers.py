@@ -22,7 +22,8 @@ from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import Where
 from simulator.results.servers import COMPUTE, cycle_of
 from simulator.results.shares import time_shares
-from simulator.training.servers import INSIDE, PULL, PUSH, READ, SPREAD, TO_CPU, TO_GPUS, UPDATE, ServerLabel
+from simulator.results.step_trace import step_trace
+from simulator.training.servers import ARRIVES, INSIDE, PULL, PUSH, READ, SPREAD, TO_CPU, TO_GPUS, UPDATE, ServerLabel
 from simulator.training.worker import LaunchLabel
 from tests.without_advice import without_advice
 
@@ -103,6 +104,16 @@ def test_b4_all_steps_are_seen_in_the_trace_and_the_bottleneck_is_named(tmp_path
         assert any(name.startswith(f"{stage} ") for name in names), stage
     assert READ in names
     assert any(name.endswith(", backward") for name in names)
+
+
+def test_a_trace_is_as_long_as_the_steps_also_where_a_latency_comes_last(session: Session) -> None:
+    asked = StepQuestion(where=Where("p3.2xlarge", 2), workload="lenet", batch=1, strategy="parameter-server")
+    timeline = session.step(asked).timeline
+    last = max(timeline.ran(), key=lambda each: each[1].end_s)[0]
+    assert last.about == ARRIVES
+    events = json.loads(step_trace(timeline, "step"))["traceEvents"]
+    end_s = max(event.get("ts", 0.0) + event.get("dur", 0.0) for event in events) * 1e-6
+    assert end_s == pytest.approx(timeline.end_s, abs=2e-9)
 
 
 def test_b4_a_step_cannot_be_faster_than_its_network(session: Session) -> None:
