@@ -10,7 +10,7 @@ from simulator.questions.single import DiskQuestion
 from simulator.results.checkpoints import Checkpoints, best_interval_s
 from simulator.results.training import TrainingResult
 from simulator.spelling import mention
-from simulator.step.memory import memory_need
+from simulator.step.memory import memory_need, state_bytes
 
 
 def with_checkpoints(context: Context, result: TrainingResult) -> TrainingResult:
@@ -25,8 +25,9 @@ def with_checkpoints(context: Context, result: TrainingResult) -> TrainingResult
     if write_s is None:
         question = result.question
         device = context.device(question.where, question.device, question.threads)
-        need = memory_need(context.network(question), question.options, device)  # the state of one undivided replica
-        n_bytes = need.parameters_bytes + need.optimizer_bytes
+        network, options = context.network(question), question.options
+        need = memory_need(network, options, device)  # the state of one undivided replica
+        n_bytes = need.parameters_bytes + state_bytes(network, options, paged=True)
         disk = DiskQuestion(where=result.question.where, kind="write_sequential", block_bytes=n_bytes)
         try:
             write_s = context.time_s(disk)

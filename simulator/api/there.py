@@ -12,7 +12,7 @@ from simulator.api.context import Context
 from simulator.devices.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.questions.checks import refuse_all
-from simulator.questions.options import USUAL, StepOptions
+from simulator.questions.options import BITSANDBYTES, USUAL, StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import TODAY, Month, month_words
 from simulator.spelling import mention
@@ -80,7 +80,8 @@ def _faults(context: Context, question: StepQuestion) -> _Faults:
         why = f"gradients of {mention('precision', options.precision)} are of fp32 already"
         yield f"{mention('sums_in_fp32')}: {why}", {"sums_in_fp32": False}
     of_devices = options.channels_last, options.framework, options.precision == "tf32", question.software
-    if of_devices != (False, USUAL.framework, False, replace(TODAY, nccl=question.software.nccl)):
+    usual = False, USUAL.framework, False, replace(TODAY, nccl=question.software.nccl)
+    if of_devices != usual or options.optimizer in BITSANDBYTES:
         yield from _of_devices(context, question)
 
 
@@ -98,9 +99,10 @@ def _of_devices(context: Context, question: StepQuestion) -> _Faults:
             ("channels_last", options.channels_last, False),
             ("framework", options.framework, USUAL.framework),
             ("libraries", software.libraries, None),
+            ("optimizer", options.optimizer if options.optimizer in BITSANDBYTES else "adam", "adam"),
         ):
             if said != usual:
-                what = mention(name, options.framework if name == "framework" else "")
+                what = mention(name, said if name in ("framework", "optimizer") else "")
                 yield f"{what}: applies to GPUs, but a CPU computes", {name: usual}
     if options.precision == "tf32" and not any("tf32" in gpu.peak_flops_per_s for gpu in gpus):
         names = " and ".join(dict.fromkeys(device.name for device in devices))

@@ -160,7 +160,8 @@ class StepOptionsGroup:
     )
     optimizer: str | None = option(
         "NAME",
-        "momentum, adam, lamb, adam-loop, bert-adam, sgd, none. Default: adam for sequences, otherwise momentum.",
+        "momentum, adam, lamb, adam-loop, bert-adam, sgd, none; bitsandbytes' adam-8bit, paged-adam, "
+        "paged-adam-8bit. Default: adam for sequences, otherwise momentum.",
         complete="optimizers",
     )
     seq_len: str | None = option("COUNT", "Tokens per sequence.")

@@ -9,16 +9,18 @@ value.
 parameters and of their steps, and two kernels over all tensors (``multi_tensor_lamb.cu``).  ``adam-loop`` is PyTorch's
 Adam with ``foreach=False``, its default before 2.0 (``_single_tensor_adam``).  ``bert-adam`` is the Adam of Google's
 BERT as ported to PyTorch (``BertAdam`` of pytorch-pretrained-bert, which NVIDIA's ``run_squad.py`` still uses without
-fp16): it loops over tensors and clips each gradient by its own norm, which the host reads.
+fp16): it loops over tensors and clips each gradient by its own norm, which the host reads.  bitsandbytes' Adam
+(:mod:`simulator.devices.optimizer_state`) has one kernel for each tensor, which reads and writes the moments as they
+are kept; the host waits for each (``sync_gpu`` in ``Optimizer8bit.step``).
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
+from simulator.questions.options import BITSANDBYTES, Optimizer
 from simulator.workload.kernels import Streaming
 
-Optimizer = Literal["sgd", "momentum", "adam", "lamb", "adam-loop", "bert-adam"]
 # Tensors that each pass reads, writes, and reads for the first time, in the order of the kernels.
 _Passes = tuple[tuple[int, int, int], ...]
 # Norm; moments and step; norms of parameters and of steps; apply.
@@ -49,16 +51,18 @@ class TensorPass(NamedTuple):
     """One call of an update that loops over tensors: how often it reads and writes the tensor (0, 0: scalars only).
 
     ``first``: the reads that no earlier call has made.  ``looked_at``: the host reads the result, and waits for it.
+    ``with_state``: the call also reads and writes what the optimiser keeps, which may be in fewer bits.
     """
 
     reads: int
     writes: int
     first: int = 0
     looked_at: bool = False
+    with_state: bool = False
 
 
 _NUMBER = TensorPass(0, 0)
-_BY_TENSOR = {
+_BY_TENSOR: dict[Optimizer, tuple[TensorPass, ...]] = {
     "adam-loop": (
         TensorPass(1, 1, first=1),  # mean: scaled,
         TensorPass(2, 1, first=1),  # plus the gradient
@@ -89,6 +93,7 @@ _BY_TENSOR = {
         TensorPass(2, 1),  # added to the parameter
         TensorPass(0, 1),  # gradient zeroed for the next step
     ),
+    **dict.fromkeys(BITSANDBYTES, (TensorPass(2, 1, first=2, looked_at=True, with_state=True),)),
 }
 
 
@@ -115,6 +120,6 @@ def optimizer_kernels(
     return tuple(Streaming(name, elements, reads * size, writes * size) for reads, writes, _ in passes)
 
 
-def tensor_passes(optimizer: str) -> tuple[TensorPass, ...]:
+def tensor_passes(optimizer: Optimizer) -> tuple[TensorPass, ...]:
     """Return the calls that update one tensor where *optimizer* loops over tensors; empty for other optimisers."""
     return _BY_TENSOR.get(optimizer, ())

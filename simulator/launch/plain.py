@@ -14,6 +14,7 @@ from simulator.launch.command import Command
 from simulator.launch.ranks import LaunchRanks
 from simulator.launch.unread import OFFLOADS
 from simulator.launch.visible import VisibleGpus
+from simulator.questions.options import Optimizer
 
 BATCHES = ("b", "batch-size-training", "train-batch-size")  # of one process
 _DEVICES = ("devices", "num-gpus", "gpus", "n-gpus", "ngpus", "ngpu")
@@ -105,11 +106,26 @@ def read_sharding(args: Arguments) -> int | None:
     return 3 if kind["fsdp"] else int(kind["stage"]) if kind["stage"] else 0
 
 
+def of_bitsandbytes(name: str) -> Optimizer | None:
+    """Return the optimiser of bitsandbytes that *name* is, as transformers and other trainers spell it; None if none.
+
+    ``AdamW8bit`` and ``adamw_bnb_8bit`` are one; ``paged_adamw`` has its state in fp32 (transformers' OptimizerNames).
+    """
+    kind = re.fullmatch(r"(paged_?)?adamw?_?(?:bnb_?)?(8_?bit)?(?:32_?bit)?", name.lower())
+    if kind is None or not any(kind.groups()):
+        return None
+    if kind[2] is None:
+        return "paged-adam"
+    return "paged-adam-8bit" if kind[1] else "adam-8bit"
+
+
 def read_update(args: Arguments, notes: list[str]) -> dict[str, str | bool]:
     """Return the options for the update that ``--optimizer`` or ``--opt`` name."""
     said = (args.text("optimizer", "opt") or "").lower()
     if not said:
         return {}
+    if rule := of_bitsandbytes(said):
+        return {"optimizer": rule}
     fused = said.startswith("fused") or said.endswith("_fused")
     kind = said.removeprefix("fused").removesuffix("_fused")
     known = {**dict.fromkeys(("adam", "adamw"), "adam"), "lamb": "lamb"}

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from simulator.errors import InputError, one_line
 from simulator.launch.arguments import Arguments, divides, is_off
+from simulator.launch.plain import of_bitsandbytes
 from simulator.launch.unread import OFFLOADS
 from simulator.records import dataclass, field
 from simulator.topology.yaml_source import YamlSource
@@ -92,6 +93,8 @@ def _update(args: Arguments, notes: list[str]) -> dict[str, str | bool]:
     name = (args.text("optim") or "").lower()
     if name == "sgd":
         return {"optimizer": "sgd"}
+    if rule := of_bitsandbytes(name):
+        return {"optimizer": rule}
     if name and not re.fullmatch(r"adamw?(_torch|_hf|_apex|_torch_xla|_torch_npu)?(_fused)?|fused_adam", name):
         notes.append(f"--optim {one_line(name, 40)}: is not modelled; simulated as Adam with its state in fp32")
     fused: dict[str, str | bool] = {"fused_optimizer": True} if "fused" in name else {}

@@ -12,7 +12,18 @@ from simulator.spelling import mention, spelt
 Mode = Literal["train", "inference", "forward", "backward"]
 Framework = Literal["pytorch", "megatron", "deepspeed-zero3", "tensorflow", "caffe"]
 FRAMEWORKS: tuple[Framework, ...] = get_args(Framework)
-Optimizer = Literal["none", "sgd", "momentum", "adam", "lamb", "adam-loop", "bert-adam"]
+Optimizer = Literal[
+    "none",
+    "sgd",
+    "momentum",
+    "adam",
+    "lamb",
+    "adam-loop",
+    "bert-adam",
+    "adam-8bit",
+    "paged-adam",
+    "paged-adam-8bit",
+]
 Policy = Literal[
     "fp32",
     "tf32",
@@ -42,12 +53,14 @@ ACCUMULATIONS: tuple[Accumulation, ...] = get_args(Accumulation)
 MODES: tuple[Mode, ...] = get_args(Mode)
 OPTIMIZERS: tuple[Optimizer, ...] = get_args(Optimizer)
 POLICIES: tuple[Policy, ...] = get_args(Policy)
+BITSANDBYTES: tuple[Optimizer, ...] = ("adam-8bit", "paged-adam", "paged-adam-8bit")
+NOT_IN_TORCH: tuple[Optimizer, ...] = ("lamb", "bert-adam", *BITSANDBYTES)
 QUANTISED: tuple[Policy, ...] = ("int8", "int4")  # for inference only
 _PARTS: tuple[RecomputedPart, ...] = ("core_attn",)
 _HOLDS: Mapping[RecomputedPart, tuple[RecomputedPart, ...]] = {"moe": ("moe_act", "shared_experts")}
 _ALONE: Mapping[Optimizer, str] = {  # those of which no library has one kernel for all parameters
     "lamb": "updates all parameters at once already",
-    **dict.fromkeys(("adam-loop", "bert-adam"), "goes from tensor to tensor"),
+    **dict.fromkeys(("adam-loop", "bert-adam", *BITSANDBYTES), "goes from tensor to tensor"),
 }
 
 
@@ -126,6 +139,14 @@ class StepOptions:
         elif self.fused_optimizer and self.optimizer in _ALONE:
             how = f"{mention('optimizer', self.optimizer)} {_ALONE[self.optimizer]}"
             yield f"{mention('fused_optimizer')}: {how}; it is for adam, momentum, sgd"
+        if self.optimizer in BITSANDBYTES:
+            said = mention("optimizer", self.optimizer)
+            if self.framework not in ("pytorch", "deepspeed-zero3"):
+                yield f"{said}: is of bitsandbytes, for PyTorch; {mention('framework', self.framework)} has none"
+            if self.precision == "fp64":
+                yield f"{said}: updates parameters of 32 and 16 bits, and {mention('precision', 'fp64')} has none"
+            if self.cuda_graph:
+                yield f"{said}: waits for each tensor, and {mention('cuda_graph')} launches all at once"
         if self.precision in QUANTISED and self.mode != "inference":
             whole = f"is for {mention('mode', 'inference')}; gradients are no whole numbers"
             yield f"{mention('precision', self.precision)}: {whole}"

@@ -20,7 +20,7 @@ from simulator.questions.checks import (
 from simulator.questions.collective import OF_NCCL, Algorithm, Protocol
 from simulator.questions.input import InputQuestion
 from simulator.questions.layout import REPLICAS, Layout
-from simulator.questions.options import USUAL, Accumulation, StepOptions
+from simulator.questions.options import BITSANDBYTES, USUAL, Accumulation, StepOptions
 from simulator.questions.where import TODAY, Software, Where
 from simulator.records import dataclass, replace
 from simulator.spelling import mention
@@ -177,6 +177,8 @@ class StepQuestion:
             several = mention("micro_batches", 4)
             why = f"is about gradients of several micro-batches ({several}), which zero=2 and fsdp scatter"
             yield f"{mention('accumulation')}: {why}"
+        if self.has_servers and self.options.optimizer in BITSANDBYTES:
+            yield f"{mention('optimizer', self.options.optimizer)}: updates on GPUs, and parameter servers are CPUs"
         yield from server_faults(self.servers, self.strategy)
         yield from gpu_faults(self.gpus)
         if self.gpus is not None:

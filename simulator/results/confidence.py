@@ -190,7 +190,7 @@ def _of_step(question: StepQuestion, device: str, *, calibrated: bool) -> str:
 
 def _torch_runs(question: StepQuestion) -> bool:
     """Return whether ``validate run`` can measure this step: replicas or full shards, with features that torch has."""
-    from simulator.questions.options import USUAL
+    from simulator.questions.options import NOT_IN_TORCH, USUAL
 
     layout, options = question.layout, question.options
     plain = not (question.servers or question.input or question.stragglers or question.programs > 1 or question.divided)
@@ -210,7 +210,7 @@ def _torch_runs(question: StepQuestion) -> bool:
         and options.recompute_parts == USUAL.recompute_parts
         and options.recompute_blocks is None
         and not options.precision.startswith(_OF_OTHERS)
-        and options.optimizer not in ("lamb", "bert-adam")
+        and options.optimizer not in NOT_IN_TORCH
     )
 
 

@@ -213,6 +213,7 @@ class RankWork:
             parameter_count=held.parameter_count + more * (three.parameter_count - two.parameter_count),
             trained_count=held.trained_count + more * (three.trained_count - two.trained_count),
             moments=(*early, *late),
+            state_bytes=held.state_bytes + more * (three.state_bytes - two.state_bytes),
             quantised=held.quantised + more * (three.quantised - two.quantised),
             of_experts=held.of_experts + more * (three.of_experts - two.of_experts),
             trained_of_experts=held.trained_of_experts + more * (three.trained_of_experts - two.trained_of_experts),

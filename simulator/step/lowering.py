@@ -15,6 +15,7 @@ from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import resident_share
 from simulator.devices.gpu.tensor_product import is_pipelined
 from simulator.devices.optimizer import TensorPass, first_reads, optimizer_kernels, tensor_passes
+from simulator.devices.optimizer_state import state_tensors
 from simulator.devices.predict import Device, kernel_cost
 from simulator.questions.options import QUANTISED, StepOptions
 from simulator.records import dataclass, replace
@@ -29,7 +30,7 @@ from simulator.step.conversions import (
 )
 from simulator.step.fusion import FusedLayers
 from simulator.step.memory import held_in, need_of
-from simulator.step.precision import autocasts, casts, has_master, precision_of, scales, storage_of
+from simulator.step.precision import autocasts, casts, has_master, precision_of, scales, storage_of, updated_bytes
 from simulator.workload.backward import needs_gradient
 from simulator.workload.kernels import Gemm, Kernel, Rowwise, Streaming
 from simulator.workload.network import Layer, Network, block_name
@@ -303,7 +304,7 @@ class Lowering:
             yield name, self._run(Streaming("mul_scalar", n, half * n, FP32_BYTES * n), float(half * n))
         elif scales(options.precision):
             yield UNSCALE, self._run(Streaming("mul_scalar", n, FP32_BYTES * n, FP32_BYTES * n), float(FP32_BYTES * n))
-        size, fused = self._updated_bytes(), options.fused_optimizer
+        size, fused = updated_bytes(options.precision), options.fused_optimizer
         if not tensor_passes(options.optimizer):
             graph = options.framework == "tensorflow" and not options.compiled
             kernels = optimizer_kernels(options.optimizer, n, size, fused=fused, graph=graph)
@@ -318,17 +319,14 @@ class Lowering:
 
     def tensor_update(self, elements: int) -> Iterator[tuple[TensorPass, KernelRun]]:
         """Yield the calls that update a tensor of *elements* elements, if the optimiser updates tensors singly."""
-        size = elements * self._updated_bytes()
-        for each in tensor_passes(self._options.optimizer):
+        rule, element = self._options.optimizer, updated_bytes(self._options.precision)
+        size = elements * element
+        for each in tensor_passes(rule):
+            kept = sum(state_tensors(rule, elements, element, paged=True)) if each.with_state else 0
             moves = each.reads + each.writes > 0
-            read, written = (each.reads * size, each.writes * size) if moves else (FP32_BYTES, FP32_BYTES)
-            kernel = Streaming(f"{self._options.optimizer}_step", elements if moves else 1, read, written)
-            yield each, self._run(kernel, float(each.first * size))
-
-    def _updated_bytes(self) -> int:
-        """Return the bytes of an element of the parameters that the optimiser updates."""
-        options = self._options
-        return FP32_BYTES if has_master(options.precision) or casts(options.precision) else self._element_bytes
+            read, written = (each.reads * size + kept, each.writes * size + kept) if moves else (FP32_BYTES, FP32_BYTES)
+            kernel = Streaming(f"{rule}_step", elements if moves else 1, read, written)
+            yield each, self._run(kernel, float(each.first * size + kept))
 
     def _is_pointwise(self, operator: Operator) -> bool:
         """Return whether *operator* normalises by known statistics, in one pass."""

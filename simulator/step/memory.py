@@ -6,22 +6,19 @@ from typing import NamedTuple
 
 from simulator.constants import constants
 from simulator.devices.gpu import Gpu
+from simulator.devices.optimizer_state import state_tensors
 from simulator.devices.predict import Device
-from simulator.questions.options import Optimizer, StepOptions
+from simulator.questions.options import StepOptions
 from simulator.records import dataclass, fields, replace
 from simulator.step.conversions import formats_of, nvfp4_weights
 from simulator.step.megatron import buffer_element_bytes, has_gradient_buffer, shared_gradients
 from simulator.step.moments import Moment, tape_of
-from simulator.step.precision import casts, has_master, storage_of, weight_bytes
+from simulator.step.precision import casts, has_master, storage_of, updated_bytes, weight_bytes
 from simulator.step.reserved import Held, reserved_and_allocated
 from simulator.workload.activations import peak_forward_bytes
 from simulator.workload.network import Network, once
 from simulator.workload.precision import ELEMENT_BYTES, NVFP4_BYTES
 from simulator.workload.split.experts import expert_parameters
-
-# Tensors of the parameters' size in the optimiser state.
-OPTIMIZER_COPIES: dict[Optimizer, int] = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2, "lamb": 2}
-OPTIMIZER_COPIES |= {"adam-loop": 2, "bert-adam": 2}
 
 
 @constants("residents")
@@ -133,7 +130,7 @@ class NetworkMemory:
     ``of_experts`` and ``trained_of_experts`` are the parts of ``parameter_count`` and ``trained_count`` in experts;
     ``largest`` is the size of the largest trained parameter, ``quantised`` the weights that are kept in nvfp4 besides,
     by rows and transposed; ``unread`` are gradients that a framework allocates and nobody reads.  All counts are
-    elements.
+    elements.  ``state_bytes`` are those of the optimiser's state.
     """
 
     parameter_count: int
@@ -145,6 +142,7 @@ class NetworkMemory:
     largest: int = 0
     quantised: int = 0
     unread: int = 0
+    state_bytes: int = 0
 
 
 @once
@@ -180,7 +178,7 @@ def with_gaps(
     held = Held(
         weight_bytes=(gradient * shares.kept, *master),
         frozen_bytes=weight_bytes(options.precision) * shares.kept,
-        state_bytes=(kept * shares.updated,) * OPTIMIZER_COPIES[options.optimizer],
+        updated=shares.updated,
         update_bytes=sum(_update_bytes(options)) * shares.updated,
         buffer_bytes=round(_buffer_bytes(n, options, shares) + _sums_bytes(n, options) + bucket_bytes),
         gathered_bytes=element if shares.gathered else 0.0,
@@ -206,6 +204,7 @@ def held_in(network: Network, options: StepOptions) -> NetworkMemory:
         trained_of_experts=sum(p.elements for p in experts if p.trained),
         largest=max((p.elements for p in network.parameters if p.trained), default=0),
         quantised=nvfp4_weights(network, options.precision),
+        state_bytes=state_bytes(network, options),
     )
     formats = formats_of(network, options)
     if not options.trains:
@@ -214,11 +213,17 @@ def held_in(network: Network, options: StepOptions) -> NetworkMemory:
     return replace(held, moments=moments, unread=shared_gradients(network, options))
 
 
+def state_bytes(network: Network, options: StepOptions, *, paged: bool = False) -> int:
+    """Return the bytes of the optimiser's state of *network*; *paged*: with what is in managed memory, too."""
+    if options.mode != "train":
+        return 0
+    rule, element = options.optimizer, updated_bytes(options.precision)
+    return sum(sum(state_tensors(rule, p.elements, element, paged=paged)) for p in network.parameters if p.trained)
+
+
 def _element_bytes(options: StepOptions) -> tuple[int, int]:
     """Return the bytes of an element in computation, and of an element that the optimiser updates."""
-    element = ELEMENT_BYTES[storage_of(options.precision)]
-    twice = casts(options.precision) or has_master(options.precision)
-    return element, ELEMENT_BYTES["fp32"] if twice else element
+    return ELEMENT_BYTES[storage_of(options.precision)], updated_bytes(options.precision)
 
 
 def parameter_gradient_bytes(options: StepOptions) -> int:
@@ -229,13 +234,11 @@ def parameter_gradient_bytes(options: StepOptions) -> int:
 
 def need_of(held: NetworkMemory, options: StepOptions, device: Device, shares: Shares = ALL) -> MemoryNeed:
     """Return the memory need on *device* of a step that holds *held*; otherwise as :func:`memory_need`."""
-    _, kept = _element_bytes(options)
     parameters = _parameters(held, options, shares)
     context = device.constants(Residents).context_bytes if isinstance(device, Gpu) else 0.0
     if not options.trains:
         return MemoryNeed(parameters, 0, 0, 0, held.most_forward_bytes, context, device.memory_bytes)
-    copies = OPTIMIZER_COPIES[options.optimizer] if options.mode == "train" else 0
-    optimizer = held.trained_count * kept * copies * shares.updated
+    optimizer = held.state_bytes * shares.updated if options.optimizer != "none" else 0.0
     most = max(moments_of(held, options, shares), key=lambda moment: moment.total_bytes)
     return MemoryNeed(
         parameters + most.casts_bytes,

@@ -129,6 +129,11 @@ def parameter_bytes(policy: Policy) -> int:
     return ELEMENT_BYTES["fp32" if casts(policy) else storage_of(policy)]
 
 
+def updated_bytes(policy: Policy) -> int:
+    """Return the bytes of an element of the parameters that the optimiser updates."""
+    return ELEMENT_BYTES["fp32" if casts(policy) or has_master(policy) else storage_of(policy)]
+
+
 def scales(policy: Policy) -> bool:
     """Return whether the loss is scaled, because fp16 gradients have few exponent bits."""
     return policy in ("amp-fp16", "graph-fp16", "master-fp16")

@@ -9,12 +9,15 @@ units and gradients come and go between activations.  So two steps are replayed,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from math import ceil, inf
 
+from simulator.devices.optimizer_state import state_tensors
 from simulator.questions.options import StepOptions
 from simulator.records import dataclass
 from simulator.step.allocator import CachingAllocator, MemoryBlock, OutOfMemoryError
 from simulator.step.moments import Taken, Tape, tape_of
+from simulator.step.precision import updated_bytes
 from simulator.workload.network import Network, block_name, once, unit_elements
 
 _STEPS = 2
@@ -24,15 +27,16 @@ _STEPS = 2
 class Held:
     """What a device holds besides a pass's tensors, in bytes an element of each parameter, or in shares.
 
-    ``weight_bytes`` (each of several tensors) and ``frozen_bytes`` are kept from the start, ``state_bytes`` from the
-    first update, ``update_bytes`` only in updates.  ``buffer_bytes`` are one buffer from the start.  Units are
-    ``gathered_bytes`` an element while they run, if that is not 0.  ``kept_gradients`` is the share of the gradients
-    that stays until the update; ``in_flight`` micro-batches are saved at once, and more follow if it ``accumulates``.
+    ``weight_bytes`` (each of several tensors) and ``frozen_bytes`` are kept from the start, the share ``updated`` of
+    the optimiser's state from the first update, ``update_bytes`` only in updates.  ``buffer_bytes`` are one buffer from
+    the start.  Units are ``gathered_bytes`` an element while they run, if that is not 0.  ``kept_gradients`` is the
+    share of the gradients that stays until the update; ``in_flight`` micro-batches are saved at once, and more follow
+    if it ``accumulates``.
     """
 
     weight_bytes: tuple[float, ...]
     frozen_bytes: float
-    state_bytes: tuple[float, ...]
+    updated: float
     update_bytes: float
     buffer_bytes: int
     gathered_bytes: float
@@ -145,9 +149,11 @@ class _Replay:
         if self._options.mode == "train":
             if not self._updated:
                 self._updated = True
-                for size in self._held.state_bytes:
-                    for elements in self._trained:
-                        self._take(elements * size)
+                rule, element = self._options.optimizer, updated_bytes(self._options.precision)
+                states = (state_tensors(rule, elements, element) for elements in self._trained)
+                for sizes in zip_longest(*states, fillvalue=0):
+                    for n_bytes in sizes:
+                        self._take(n_bytes * self._held.updated)
             copies = [self._take(elements * self._held.update_bytes) for elements in self._trained]
             for block in filter(None, copies):
                 self.allocator.give(block)

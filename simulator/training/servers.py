@@ -24,12 +24,12 @@ from typing import Any, NamedTuple
 from simulator.collectives.bundle import ConcurrentGroups
 from simulator.collectives.request import Unsuitable
 from simulator.collectives.rings import RING
+from simulator.devices.optimizer_state import state_copies
 from simulator.kept import Kept
 from simulator.network.route import Route
 from simulator.plan.plan import Flow, Fragment, Perturbation, Plan, PlanBuilder
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
-from simulator.step.memory import OPTIMIZER_COPIES
 from simulator.topology.parts import CpuPart
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.keys import ActivityProgress, Key, Loss, keys_of
@@ -213,7 +213,7 @@ class _Writer:
         """Add the servers' updates with the pushes of the teams *going*: all at once, or each team's separately."""
         together = self.question.staleness == 0
         optimizer = self.question.options.optimizer
-        states = None if optimizer == "none" else OPTIMIZER_COPIES[optimizer]
+        states = None if optimizer == "none" else state_copies(optimizer)
         for number in [-1] if together else going:
             own = going if together else [number]
             workers = sum(len(self.teams[n].cpus) for n in own)

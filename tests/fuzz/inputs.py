@@ -131,7 +131,7 @@ _OPTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("--input", ("imagenet", "sample=4KB", "sample=4KB,workers=0", "sample=1PB,disk=ssd0", "imagenet,cache=memory")),
     ("--programs", ("2", "64", "65")),
     ("--mode", ("inference", "forward", "backward")),
-    ("--optimizer", ("adam", "sgd", "none", "lamb", "adam-loop", "bert-adam")),
+    ("--optimizer", ("adam", "sgd", "none", "lamb", "adam-loop", "bert-adam", "adam-8bit")),
     ("--seq-len", ("64", "1", "0", "9999999")),
     ("--image", ("64", "1", "9999999")),
     ("--set", ("layers=2", "layers=0", "attention=fused", "attention=x", "classes=9999999", "=", "heads=7")),

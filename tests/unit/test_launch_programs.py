@@ -138,6 +138,7 @@ PUBLIC: list[tuple[str, dict[str, object]]] = [
     ("nohup torchrun --nproc_per_node=8 train.py --model resnet50 --batch-size 32 > log 2>&1 &", {"micro_batch": "32"}),
     ("torchrun train.py --model resnet50 -b 8 --opt lamb", {"optimizer": "lamb"}),
     ("torchrun train.py --model resnet50 -b 8 --optimizer fusedadam", {"optimizer": "adam", "fused_optimizer": True}),
+    ("torchrun train.py --model gpt2 -b 8 --opt AdamW8bit", {"optimizer": "adam-8bit"}),
     (
         "tune run --nproc_per_node 4 full_finetune_distributed --model gpt2 --batch_size 2",
         {"gpus": "4", "parallel": "dp=4"},

@@ -21,7 +21,7 @@ from simulator.workload.zoo.registry import build_network
 
 PLAIN = StepOptions(precision="fp32", optimizer="adam", fused_optimizer=True)
 MIB = 2**20
-NOTHING = Held((4.0,), 4.0, (4.0, 4.0), 0.0, 0, 0.0, 1.0, 1.0, False)
+NOTHING = Held((4.0,), 4.0, 1.0, 0.0, 0, 0.0, 1.0, 1.0, False)
 
 
 @pytest.fixture(scope="module")

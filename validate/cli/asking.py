@@ -21,7 +21,7 @@ from simulator.cli.written import CommandOptions, check_read
 from simulator.console.files import OutputFile
 from simulator.errors import Fault, InputError, one_line
 from simulator.questions.collective import OF_NCCL, CollectiveQuestion
-from simulator.questions.options import StepOptions
+from simulator.questions.options import NOT_IN_TORCH, StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.records import dataclass, replace
 from simulator.results.document import plain
@@ -138,7 +138,7 @@ def _check_torch_has(question: StepQuestion) -> None:
     for prefix, why in _POLICIES.items():
         if question.options.precision.startswith(prefix):
             raise InputError(f"--precision {question.options.precision}: {why}")
-    if question.options.optimizer in ("lamb", "bert-adam"):
+    if question.options.optimizer in NOT_IN_TORCH:
         raise InputError(
             f"--optimizer {question.options.optimizer}: torch does not have it; "
             "take momentum, adam, adam-loop, sgd or none"

@@ -1,0 +1,145 @@
+"""bitsandbytes' Adam: moments of 8 bits, or in managed memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator import simulate
+from simulator.api import Session
+from simulator.devices.optimizer_state import state_tensors
+from simulator.devices.predict import Device
+from simulator.errors import InputError
+from simulator.launch.launch import read_launch
+from simulator.questions.options import Optimizer, StepOptions
+from simulator.questions.where import Where
+from simulator.step.changes import possible_changes
+from simulator.step.issue import launches_of
+from simulator.step.memory import memory_need, state_bytes
+from simulator.workload.network import Network
+from simulator.workload.zoo.builder import NetworkBuilder
+
+RULES: tuple[Optimizer, ...] = ("adam-8bit", "paged-adam", "paged-adam-8bit")
+OPTIONS = {name: StepOptions(precision="fp32", optimizer=name) for name in RULES}
+WIDE, LESS = 512 * 512, 512 * 8  # a matrix that is paged, and the smallest that is kept in 8 bits
+TRAINER = "torchrun --nproc-per-node 2 run_clm.py --model_name_or_path gpt2 --per_device_train_batch_size 2"
+
+
+@pytest.fixture(scope="module")
+def device() -> Device:
+    return Session().device(Where("dgx-h100"))
+
+
+def network() -> Network:
+    """Return a network with two matrices, and a vector of 512 elements."""
+    b = NetworkBuilder("two")
+    b.linear(b.linear(b.input(4, 512), "wide", 512), "less", 8, bias=False)
+    return b.build(4)
+
+
+@pytest.mark.parametrize(
+    ("name", "elements", "found"),
+    [
+        ("adam", WIDE, (4 * WIDE, 4 * WIDE)),
+        ("adam-8bit", WIDE, (WIDE, WIDE, WIDE // 64, WIDE // 64)),  # four bytes for each 256
+        ("adam-8bit", 4097, (4097, 4097, 68, 68)),
+        ("adam-8bit", 4095, (4 * 4095, 4 * 4095)),
+        ("paged-adam", WIDE, ()),
+        ("paged-adam", 99_999, (4 * 99_999, 4 * 99_999)),
+        ("paged-adam-8bit", WIDE, (WIDE // 64, WIDE // 64)),
+    ],
+)
+def test_moments_are_in_8_bits_from_4096_elements_on_and_paged_from_100000(
+    name: Optimizer, elements: int, found: tuple[int, ...]
+) -> None:
+    assert state_tensors(name, elements, 4) == found
+
+
+def test_moments_that_are_not_in_8_bits_are_in_fp32() -> None:
+    assert state_tensors("adam", 1000, 2) == (2000, 2000)
+    assert state_tensors("adam-8bit", 1000, 2) == state_tensors("paged-adam", 1000, 2) == (4000, 4000)
+
+
+def test_the_state_of_a_network_is_that_of_its_tensors(device: Device) -> None:
+    of_wide, of_less, of_bias = 2 * WIDE + WIDE // 32, 2 * LESS + LESS // 32, 2 * 4 * 512
+    need = memory_need(network(), OPTIONS["adam-8bit"], device)
+    assert need.optimizer_bytes == of_wide + of_less + of_bias
+    paged = memory_need(network(), OPTIONS["paged-adam-8bit"], device)
+    assert paged.optimizer_bytes == WIDE // 32 + of_less + of_bias
+    assert state_bytes(network(), OPTIONS["paged-adam-8bit"], paged=True) == need.optimizer_bytes  # of a checkpoint
+    assert need.allocated_bytes - paged.allocated_bytes == 2 * WIDE
+
+
+def test_the_allocator_holds_no_managed_memory(device: Device) -> None:
+    b = NetworkBuilder("large")
+    b.linear(b.linear(b.input(1, 4096), "one", 4096, bias=False), "two", 4096, bias=False)
+    large = b.build(1)
+    needs = [memory_need(large, options, device) for options in OPTIONS.values()]
+    in_8_bits, paged, both = (need.reserved_bytes for need in needs)
+    assert in_8_bits - both == pytest.approx(2 * 2 * 4096**2, rel=0.01)
+    assert paged <= both  # the largest of each 256 are in the device
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("name", "moments", "largest"), [("adam-8bit", 1, 4 / 256), ("paged-adam-8bit", 1, 4 / 256), ("paged-adam", 4, 0)]
+)
+def test_an_update_reads_and_writes_moments_as_they_are_kept(
+    name: Optimizer, moments: int, largest: float, precision: str, device: Device
+) -> None:
+    options = StepOptions(precision=precision, optimizer=name)  # type: ignore[arg-type]
+    updates = [each for each in launches_of(device, network(), options) if each.part == "update"]
+    size = 4 if precision == "fp32" else 2
+    moved = {each.name: sum(cost.bytes for cost in each.work.costs) for each in updates if each.work}
+    assert moved[f"{name} step of wide.weight"] == WIDE * (3 * size + 2 * 2 * (moments + largest))
+    assert all(each.waits for each in updates)  # for each tensor
+    assert len(updates) == 3
+
+
+def test_an_update_in_8_bits_is_sooner_than_in_32(device: Device) -> None:
+    b = NetworkBuilder("large")
+    b.linear(b.input(1, 16384), "one", 16384, bias=False)
+    large = b.build(1)
+    updates = {
+        name: sum(each.device_s for each in launches_of(device, large, OPTIONS[name]) if each.part == "update")
+        for name in ("adam-8bit", "paged-adam")
+    }
+    assert updates["adam-8bit"] / updates["paged-adam"] == pytest.approx((12 + 4 * (1 + 4 / 256)) / 28, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"framework": "megatron"}, "is of bitsandbytes, for PyTorch"),
+        ({"precision": "fp64"}, "updates parameters of 32 and 16 bits"),
+        ({"cuda_graph": True}, "waits for each tensor"),
+        ({"fused_optimizer": True}, "goes from tensor to tensor"),
+        ({"device": "cpu0"}, "applies to GPUs, but a CPU computes"),
+        ({"strategy": "parameter-server"}, "updates on GPUs, and parameter servers are CPUs"),
+    ],
+)
+def test_what_bitsandbytes_does_not_update_is_refused(asked: dict[str, object], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        simulate("dgx-h100", workload="mlp", batch=2, optimizer="adam-8bit", **asked)  # type: ignore[arg-type]
+
+
+def test_no_graph_is_advised(device: Device) -> None:
+    changes = {name for change in possible_changes(OPTIONS["adam-8bit"], device) for name in change.options}
+    assert "cuda_graph" not in changes
+    assert "fused_optimizer" not in changes
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("adamw_8bit", "adam-8bit"),
+        ("adamw_bnb_8bit", "adam-8bit"),
+        ("paged_adamw_8bit", "paged-adam-8bit"),
+        ("paged_adamw_32bit", "paged-adam"),
+        ("paged_adamw", "paged-adam"),
+        ("adamw_torch", "adam"),
+    ],
+)
+def test_names_of_transformers(said: str, name: str) -> None:
+    found = read_launch(f"{TRAINER} --optim {said}")
+    assert found.options["optimizer"] == name
+    assert not any("--optim" in note for note in found.notes)
