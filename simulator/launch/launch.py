@@ -171,6 +171,8 @@ def _read(
     _recompute(args, options, found.notes)
     if trainer.lora:
         found.sizes["lora"] = trainer.lora
+    if trainer.nf4:
+        found.sizes["lora_weights"] = trainer.nf4
     said = {"recompute": trainer.recomputes, "compiled": trainer.compiles}
     options |= {name: True for name, is_said in said.items() if is_said}
 

@@ -21,6 +21,9 @@ _NUMBERED = {"1": "full_shard", "2": "shard_grad_op", "3": "no_shard", "4": "hyb
 _KEPT = {"full_shard": "shard_grad_op", "hybrid_shard": "hybrid_shard_zero2"}  # after the forward pass
 _ADAPTS = ("use-peft", "use-lora")
 _BATCH = "per-device-train-batch-size", "per-gpu-train-batch-size"
+_RANK = "the rank of its adapters is missing; add --lora-r, for example --lora-r 16"
+_IN_4_BITS = ("load-in-4bit", "use-qlora", "quantization-bit")
+_NESTED = ("use-bnb-nested-quant", "bnb-4bit-use-double-quant", "double-quantization")  # TRL, others, LLaMA-Factory
 _OWN = (*_BATCH, "gradient-accumulation-steps", "gradient-checkpointing", "fsdp", "per-device-eval-batch-size")
 _SPLITS = "is not read; ranks that split a {} are --parallel {}=2"
 
@@ -29,7 +32,8 @@ _SPLITS = "is not read; ranks that split a {} are --parallel {}=2"
 class Trainer:
     """Settings of the Trainer; None if not given.  ``is_there``: whether the line is for the Trainer at all.
 
-    ``lora`` is the rank of adapters; ``update`` are the options for the optimiser.
+    ``lora`` is the rank of adapters; ``nf4`` how frozen weights are kept in 4 bits; ``update`` are the options for the
+    optimiser.
     """
 
     is_there: bool = False
@@ -44,6 +48,7 @@ class Trainer:
     update: dict[str, str | bool] = field(default_factory=dict)
     of_deepspeed: bool = False
     lora: int | None = None
+    nf4: str | None = None
 
 
 def read_trainer(args: Arguments, launcher: Arguments, notes: list[str]) -> Trainer:
@@ -84,8 +89,24 @@ def read_trainer(args: Arguments, launcher: Arguments, notes: list[str]) -> Trai
     args.has(*_ADAPTS, "lora-alpha", "lora-dropout", "lora-target", "lora-target-modules")
     if not found.lora and (any(args.flag(name) for name in _ADAPTS) or args.value("finetuning-type") == "lora"):
         name = next(name for name in (*_ADAPTS, "finetuning-type") if name in args)
-        args.fault(name, "the rank of its adapters is missing; add --lora-r, for example --lora-r 16")
+        args.fault(name, _RANK)
+    found.nf4 = _four_bits(args)
+    if found.nf4 and not found.lora:
+        args.fault(next(name for name in _IN_4_BITS if name in args), _RANK)
     return found
+
+
+def _four_bits(args: Arguments) -> str | None:
+    """Return how frozen weights are kept in 4 bits (nf4, and fp4 alike), as ``lora_weights`` has it; None if not so."""
+    bits = args.text("quantization-bit")
+    if bits not in (None, "4"):
+        args.fault("quantization-bit", f"{one_line(bits or '', 40)} bits are not modelled; 4 are")
+    asked = [args.flag("load-in-4bit"), args.flag("use-qlora"), bits == "4"]
+    args.has("bnb-4bit-quant-type", "bnb-4bit-compute-dtype", "quantization-type", "quantization-method")
+    if not any(asked):
+        return None
+    nested = args.flag(*_NESTED) if any(name in args for name in _NESTED) else bits == "4"  # LLaMA-Factory's default
+    return "nf4-nested" if nested else "nf4"
 
 
 def _update(args: Arguments, notes: list[str]) -> dict[str, str | bool]:

@@ -182,7 +182,7 @@ def refuse_arguments(args: Arguments, launcher: Arguments) -> None:
     """Record a fault for each argument without which a step is another one, and why it has no answer."""
     for each in (args, launcher) if launcher is not args else (args,):
         for name in each.names:
-            if name in REFUSED and not is_off(each.value(name) or "true"):
+            if name in REFUSED and name not in each.read and not is_off(each.value(name) or "true"):
                 each.fault(name, REFUSED[name])
             device = (each.value(name) or "").lower().partition(":")[0] if name in DEVICES else ""
             if device == "cpu":

@@ -20,7 +20,7 @@ from simulator.questions.checks import (
 from simulator.questions.collective import OF_NCCL, Algorithm, Protocol
 from simulator.questions.input import InputQuestion
 from simulator.questions.layout import REPLICAS, Layout
-from simulator.questions.options import BITSANDBYTES, USUAL, Accumulation, StepOptions
+from simulator.questions.options import BITSANDBYTES, QUANTISED, USUAL, Accumulation, StepOptions
 from simulator.questions.where import TODAY, Software, Where
 from simulator.records import dataclass, replace
 from simulator.spelling import mention
@@ -179,6 +179,7 @@ class StepQuestion:
             yield f"{mention('accumulation')}: {why}"
         if self.has_servers and self.options.optimizer in BITSANDBYTES:
             yield f"{mention('optimizer', self.options.optimizer)}: updates on GPUs, and parameter servers are CPUs"
+        yield from self._faults_of_nf4()
         yield from server_faults(self.servers, self.strategy)
         yield from gpu_faults(self.gpus)
         if self.gpus is not None:
@@ -242,6 +243,19 @@ class StepQuestion:
     def rank_options(self) -> StepOptions:
         """The options of a rank's work: to gradients that are scattered after every micro-batch it adds at no cost."""
         return replace(self.options, accumulation="product") if self.layout.zero > 1 else self.options
+
+    def _faults_of_nf4(self) -> Iterator[str]:
+        """Yield what frozen weights in nf4 cannot be combined with."""
+        weights = dict(self.sizes).get("lora_weights", "plain")
+        if weights == "plain":
+            return
+        said, options, layout = mention("sizes", f"lora_weights={weights}"), self.options, self.layout
+        if options.framework not in ("pytorch", "deepspeed-zero3"):
+            yield f"{said}: is of bitsandbytes, for PyTorch; {mention('framework', options.framework)} has none"
+        if options.precision in (*QUANTISED, "master-fp8", "nvfp4", "fp64"):
+            yield f"{said}: is multiplied in 16 or 32 bits, and {mention('precision', options.precision)} in others"
+        if layout.zero == 3 or layout.divides_network or self.one_process:
+            yield f"{said}: is modelled where each device holds the network, {mention('layout', 'dp')}, zero=1 or 2"
 
     @property
     def one_process(self) -> bool:

@@ -215,6 +215,8 @@ class RankWork:
             moments=(*early, *late),
             state_bytes=held.state_bytes + more * (three.state_bytes - two.state_bytes),
             quantised=held.quantised + more * (three.quantised - two.quantised),
+            packed=held.packed + more * (three.packed - two.packed),
+            packed_bytes=held.packed_bytes + more * (three.packed_bytes - two.packed_bytes),
             of_experts=held.of_experts + more * (three.of_experts - two.of_experts),
             trained_of_experts=held.trained_of_experts + more * (three.trained_of_experts - two.trained_of_experts),
         )

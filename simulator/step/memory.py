@@ -16,6 +16,7 @@ from simulator.step.moments import Moment, tape_of
 from simulator.step.precision import casts, has_master, storage_of, updated_bytes, weight_bytes
 from simulator.step.reserved import Held, reserved_and_allocated
 from simulator.workload.activations import peak_forward_bytes
+from simulator.workload.lora import nf4_weights
 from simulator.workload.network import Network, once
 from simulator.workload.precision import ELEMENT_BYTES, NVFP4_BYTES
 from simulator.workload.split.experts import expert_parameters
@@ -130,7 +131,8 @@ class NetworkMemory:
     ``of_experts`` and ``trained_of_experts`` are the parts of ``parameter_count`` and ``trained_count`` in experts;
     ``largest`` is the size of the largest trained parameter, ``quantised`` the weights that are kept in nvfp4 besides,
     by rows and transposed; ``unread`` are gradients that a framework allocates and nobody reads.  All counts are
-    elements.  ``state_bytes`` are those of the optimiser's state.
+    elements.  ``state_bytes`` are those of the optimiser's state.  ``packed`` frozen weights are kept in nf4, in
+    ``packed_bytes``.
     """
 
     parameter_count: int
@@ -143,6 +145,8 @@ class NetworkMemory:
     quantised: int = 0
     unread: int = 0
     state_bytes: int = 0
+    packed: int = 0
+    packed_bytes: int = 0
 
 
 @once
@@ -197,6 +201,7 @@ def held_in(network: Network, options: StepOptions) -> NetworkMemory:
     """Return the memory that a step of *network* takes, before it is divided into shares."""
     names = expert_parameters(network)
     experts = [p for p in network.parameters if p.name in names]
+    packed = nf4_weights(network)
     held = NetworkMemory(
         network.parameter_count,
         network.trained_count,
@@ -205,6 +210,8 @@ def held_in(network: Network, options: StepOptions) -> NetworkMemory:
         largest=max((p.elements for p in network.parameters if p.trained), default=0),
         quantised=nvfp4_weights(network, options.precision),
         state_bytes=state_bytes(network, options),
+        packed=sum(p.elements for p in network.parameters if p.name in packed),
+        packed_bytes=sum(packed.values()),
     )
     formats = formats_of(network, options)
     if not options.trains:
@@ -256,7 +263,7 @@ def _parameters(held: NetworkMemory, options: StepOptions, shares: Shares) -> fl
     trained, policy = held.trained_count, options.precision
     element, kept = weight_bytes(policy), ELEMENT_BYTES["fp32"]
     whole = held.parameter_count * element * shares.gathered + held.quantised * 2 * NVFP4_BYTES * shares.kept
-    frozen = (held.parameter_count - trained) * element * shares.kept
+    frozen = ((held.parameter_count - trained - held.packed) * element + held.packed_bytes) * shares.kept
     if casts(policy):
         copies = 0.0 if options.trains else trained * element
         return whole + frozen + trained * kept * shares.kept + copies

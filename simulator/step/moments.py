@@ -199,7 +199,8 @@ class _Activations:
                 if number is not None:
                     leaving.setdefault(last.get(self._places[layer.output], place), []).append(number)
                 self._keep_besides(place, again=again)
-            yield self._memory.now(rerun.before if rerun else place)
+            temporary = layer.operator.temporary_bytes(self._formats.computed[place])
+            yield self._memory.now(rerun.before if rerun else place, temporary)
             for number in (*passing, *leaving.pop(place, ())):
                 self._memory.give(number)
 

@@ -18,6 +18,7 @@ from simulator.records import dataclass
 from simulator.step.allocator import CachingAllocator, MemoryBlock, OutOfMemoryError
 from simulator.step.moments import Taken, Tape, tape_of
 from simulator.step.precision import updated_bytes
+from simulator.workload.lora import nf4_weights
 from simulator.workload.network import Network, block_name, once, unit_elements
 
 _STEPS = 2
@@ -77,9 +78,10 @@ class _Replay:
         self._gathered: dict[str, MemoryBlock] = {}
         self._gradients: dict[int, MemoryBlock] = {}
         self._updated = False
+        packed = nf4_weights(network)
         for parameter in network.parameters:
             for each in held.weight_bytes if parameter.trained else (held.frozen_bytes,):
-                self._take(parameter.elements * each)
+                self._take(packed.get(parameter.name, parameter.elements * each))
         self._take(held.buffer_bytes)
 
     def _take(self, n_bytes: float) -> MemoryBlock | None:

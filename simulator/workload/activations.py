@@ -168,6 +168,7 @@ def peak_forward_bytes(network: Network, formats: Formats) -> int:
         if not layer.in_place:
             alive += sizes[layer.output]
         copies = sum(network.elements[tensor] * size for tensor, size in formats.copies.get(i, {}).items())
+        copies += layer.operator.temporary_bytes(formats.computed[i])
         most = max(most, alive + copies)
         alive -= sum(sizes[place] for place in leaving.get(i, ()) if place in written)
     return most

@@ -2,34 +2,52 @@
 
 Hu et al., "LoRA", arXiv 2106.09685, section 4.1, as Hugging Face's PEFT runs it: ``W x + s B (A x)``, one kernel per
 operation.  Only A and B are trained; frozen weights have no gradients, no optimiser state and no fp32 copy.
+
+QLoRA (Dettmers et al., arXiv 2305.14314) keeps the frozen weights of linear layers in nf4
+(:class:`simulator.workload.operators.nf4.Nf4Linear`), but that of the output layer, as transformers does
+(``get_keys_to_not_convert`` in transformers/integrations/bitsandbytes.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Literal, get_args
 
-from simulator.workload.network import Layer, Network, Parameter, Part
-from simulator.workload.operators import Elementwise, Linear
+from simulator.workload.network import Layer, Network, Parameter, Part, block_name, once
+from simulator.workload.operators import Elementwise, Linear, Nf4Linear
 
 LoraLayers = Literal["attention", "all"]
 LORA_LAYERS: tuple[LoraLayers, ...] = get_args(LoraLayers)
+LoraWeights = Literal["plain", "nf4", "nf4-nested"]
+LORA_WEIGHTS: tuple[LoraWeights, ...] = get_args(LoraWeights)
 _PARTS: dict[LoraLayers, tuple[Part, ...]] = {"attention": ("attention",), "all": ("attention", "feed-forward")}
 
 
-def with_lora(network: Network, rank: int, layers: LoraLayers = "attention") -> Network:
+def with_lora(network: Network, rank: int, layers: LoraLayers = "attention", weights: LoraWeights = "plain") -> Network:
     """Return *network* with adapters of *rank* beside the linear layers of its blocks.
 
     *layers*: ``attention`` adapts the linear layers of attention (MLPerf's fine-tuning of Llama 2 70B); ``all`` also
         those of feed-forward layers (Dettmers et al., arXiv 2305.14314, section 4), but not of experts.
+    *weights*: how the frozen weights of linear layers in blocks are kept: in the format of products, or in nf4, with
+        scales in fp32 or ``nested`` in 8 bits.
     """
     elements = list(network.elements)
     found: list[Layer] = []
     for layer in network.layers:
         frozen = replace(layer, parameters=tuple(replace(p, trained=False) for p in layer.parameters))
         adapted = isinstance(layer.operator, Linear) and layer.split is not None and layer.part in _PARTS[layers]
+        if weights != "plain" and isinstance(layer.operator, Linear) and block_name(layer.name):
+            sizes = {field.name: getattr(layer.operator, field.name) for field in fields(layer.operator)}
+            frozen = replace(frozen, operator=Nf4Linear(**sizes, nested=weights == "nf4-nested"))
         found += _adapted(frozen, rank, elements) if adapted else [frozen]
     return replace(network, layers=tuple(found), elements=tuple(elements))
+
+
+@once
+def nf4_weights(network: Network) -> dict[str, int]:
+    """Return the bytes in which each weight of *network* that is in nf4 is kept, by its name."""
+    layers = ((layer, layer.operator) for layer in network.layers)
+    return {layer.parameters[0].name: kept.kept_bytes for layer, kept in layers if isinstance(kept, Nf4Linear)}
 
 
 def _adapted(layer: Layer, rank: int, elements: list[int]) -> list[Layer]:

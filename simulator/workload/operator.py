@@ -201,6 +201,10 @@ class Operator(ABC):
         """Whether the gradient of its result, or views of that, are those of its inputs, where sizes allow."""
         return False
 
+    def temporary_bytes(self, element_bytes: int) -> int:
+        """Return the bytes of the tensors that come and go in its forward pass."""
+        return 0
+
     def scratch_bytes(self, element_bytes: int) -> int:
         """Return the bytes of the tensors that its backward pass writes besides gradients, at the worst moment."""
         return 0

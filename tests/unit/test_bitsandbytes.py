@@ -9,7 +9,6 @@ from simulator.api import Session
 from simulator.devices.optimizer_state import state_tensors
 from simulator.devices.predict import Device
 from simulator.errors import InputError
-from simulator.launch.launch import read_launch
 from simulator.questions.options import Optimizer, StepOptions
 from simulator.questions.where import Where
 from simulator.step.changes import possible_changes
@@ -21,7 +20,6 @@ from simulator.workload.zoo.builder import NetworkBuilder
 RULES: tuple[Optimizer, ...] = ("adam-8bit", "paged-adam", "paged-adam-8bit")
 OPTIONS = {name: StepOptions(precision="fp32", optimizer=name) for name in RULES}
 WIDE, LESS = 512 * 512, 512 * 8  # a matrix that is paged, and the smallest that is kept in 8 bits
-TRAINER = "torchrun --nproc-per-node 2 run_clm.py --model_name_or_path gpt2 --per_device_train_batch_size 2"
 
 
 @pytest.fixture(scope="module")
@@ -126,20 +124,3 @@ def test_no_graph_is_advised(device: Device) -> None:
     changes = {name for change in possible_changes(OPTIONS["adam-8bit"], device) for name in change.options}
     assert "cuda_graph" not in changes
     assert "fused_optimizer" not in changes
-
-
-@pytest.mark.parametrize(
-    ("said", "name"),
-    [
-        ("adamw_8bit", "adam-8bit"),
-        ("adamw_bnb_8bit", "adam-8bit"),
-        ("paged_adamw_8bit", "paged-adam-8bit"),
-        ("paged_adamw_32bit", "paged-adam"),
-        ("paged_adamw", "paged-adam"),
-        ("adamw_torch", "adam"),
-    ],
-)
-def test_names_of_transformers(said: str, name: str) -> None:
-    found = read_launch(f"{TRAINER} --optim {said}")
-    assert found.options["optimizer"] == name
-    assert not any("--optim" in note for note in found.notes)

@@ -53,6 +53,7 @@ from validate.importing.kernel_classes import class_of_prediction
 
 OPERATORS: tuple[Operator, ...] = (
     ops.Linear(64, 32, 32),
+    ops.Nf4Linear(64, 32, 32, nested=True),
     ops.MatMul(16, 16, 16, 8),
     ops.Conv2d(4, 8, 8, 8, 8, 3, 3, pad_h=1, pad_w=1),
     ops.Elementwise("relu", 2048),
@@ -164,7 +165,7 @@ def test_every_operator_is_measured() -> None:
     from validate.machine.measure.built.operators import BY_NEIGHBOURS, MAKERS
 
     missing = {named(operator) for operator in OPERATORS} - {*MAKERS, *BY_NEIGHBOURS}
-    assert missing == {"ChunkScan"}  # plain torch has no scan
+    assert missing == {"ChunkScan", "Nf4Linear"}  # plain torch has no scan, and no such format
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=named)

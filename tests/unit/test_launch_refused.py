@@ -83,7 +83,10 @@ def test_deepspeeds_configuration(
         (f"{GPT} --yaml-cfg x.yaml", "yaml-cfg", "write its settings as arguments"),
         (f"{GPT} --hybrid-override-pattern M-M*", "hybrid-override-pattern", "layers other than attention"),
         (f"{TRAINER} --fsdp 'full_shard offload auto_wrap'", "fsdp", FAR_OFF),
-        (f"{TRAINER} --load_in_4bit True", "load-in-4bit", "fewer bits"),
+        (f"{TRAINER} --load_in_8bit True", "load-in-8bit", "fewer bits"),
+        (f"{TRAINER} --load_in_4bit True", "load-in-4bit", "add --lora-r"),
+        (f"{TRAINER} --lora_r 8 --quantization_bit 8", "quantization-bit", "8 bits are not modelled; 4 are"),
+        (f"{GPT} --load-in-4bit", "load-in-4bit", "fewer bits"),
         (f"{TRAINER} --use_peft", "use-peft", "add --lora-r"),
         (ACCELERATE.format("--use_deepspeed --zero_stage 3 --offload_param_device cpu"), "offload-param", FAR_OFF),
         (ACCELERATE.format("--use_fsdp --fsdp_offload_params true"), "fsdp-offload-params", FAR_OFF),
@@ -197,6 +200,24 @@ def test_mics_shards_within_groups(tmp_path: Path) -> None:
 
 def test_adapters_are_a_size_of_the_network() -> None:
     assert read_launch(f"{TRAINER} --use_peft --lora_r 16").sizes == {"lora": 16}
+
+
+@pytest.mark.parametrize(
+    ("said", "weights"),
+    [
+        ("--load_in_4bit", "nf4"),
+        ("--use_qlora True --bnb_4bit_quant_type nf4", "nf4"),
+        ("--load_in_4bit --use_bnb_nested_quant", "nf4-nested"),
+        ("--load_in_4bit true --bnb_4bit_use_double_quant True", "nf4-nested"),
+        ("--quantization_bit 4", "nf4-nested"),
+        ("--quantization_bit 4 --double_quantization false", "nf4"),
+        ("--load_in_4bit False", None),
+    ],
+)
+def test_adapters_beside_weights_in_four_bits(said: str, weights: str | None) -> None:
+    found = read_launch(f"{TRAINER} --lora_r 16 {said}")
+    assert found.sizes == {"lora": 16, **({"lora_weights": weights} if weights else {})}
+    assert not any("4bit" in note or "quant" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(

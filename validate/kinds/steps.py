@@ -34,7 +34,7 @@ from simulator.questions.where import Month, Software, month_of
 from simulator.topology.parts import CpuPart
 from simulator.units import parse_quantity
 from simulator.workload.find import is_described
-from simulator.workload.lora import LORA_LAYERS
+from simulator.workload.lora import LORA_LAYERS, LORA_WEIGHTS
 from simulator.workload.network import family_of
 from simulator.workload.zoo.registry import ZooEntry, build_network, find_entry
 from validate.kinds.collectives import forced_algorithm
@@ -53,7 +53,7 @@ _COLUMNS_ASKED = (
     *("recompute", "optimizer", "fused_optimizer", "loss", "attention", "predicted", "channels_last", "compiled"),
     *("issue", "era", "unclear", "fsdp_prefetch", "overlap", "modules", "network", "lora", "dropout", "mtp_layers"),
     *("gelu", "launch_blocking", "accumulate", "recompute_parts", "recompute_blocks", "inner", "kv_heads", "tied"),
-    *("lora_layers", "first_steps", "libraries", "algorithm_forced"),
+    *("lora_layers", "lora_weights", "first_steps", "libraries", "algorithm_forced"),
     *(column for column in COLUMNS if column not in ("n_gpus", "n_nodes")),
 )
 _MAX_SIZE = 1e8
@@ -212,9 +212,10 @@ def _sizes(cell: Cell, entry: ZooEntry, options: StepOptions) -> tuple[tuple[str
         value = _whole(cell, column)
         if value is not None and (name != "predicted" or "predicted" in entry.defaults):
             sizes[name] = value
-    if cell("lora_layers"):
-        refusal = f"lora_layers '{one_line(cell('lora_layers'), 20)}' is not modelled; {', '.join(LORA_LAYERS)}"
-        sizes["lora_layers"] = one_of(cell("lora_layers"), LORA_LAYERS, refusal)
+    for column, allowed in (("lora_layers", LORA_LAYERS), ("lora_weights", LORA_WEIGHTS)):
+        if cell(column):
+            refusal = f"{column} '{one_line(cell(column), 20)}' is not modelled; {', '.join(allowed)}"
+            sizes[column] = one_of(cell(column), tuple(allowed), refusal)
     attention = cell("attention")
     if (attention or entry.defaults.get("attention")) == "fused" and attention_library(cell("software")) == "native":
         attention = "fused-native"

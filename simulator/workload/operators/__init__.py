@@ -16,6 +16,7 @@ from simulator.workload.operators.convolution import Conv2d, Convolution
 from simulator.workload.operators.copy import Copy, Exchange
 from simulator.workload.operators.elementwise import Elementwise
 from simulator.workload.operators.embedding import Embedding, Gather
+from simulator.workload.operators.nf4 import Nf4Linear
 from simulator.workload.operators.norms import BatchNorm, LayerNorm
 from simulator.workload.operators.pool import Pool, Pooling
 from simulator.workload.operators.products import Linear, MatMul
@@ -42,6 +43,7 @@ __all__ = [
     "LayerNorm",
     "Linear",
     "MatMul",
+    "Nf4Linear",
     "Operator",
     "Phase",
     "Pool",

@@ -35,7 +35,7 @@ def tokens_entry(model: Callable[..., Outputs], length: int, sizes: Decoder | En
     defaults = {"sequence_length": length, **own}
     decodes = isinstance(sizes, Decoder)
     if not isinstance(sizes, Encoder):
-        defaults |= {"lora": 0, "lora_layers": "attention"}
+        defaults |= {"lora": 0, "lora_layers": "attention", "lora_weights": "plain"}
 
     def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
         chosen = replace(sizes, **{key: options[key] for key in own})
