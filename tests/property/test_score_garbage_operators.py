@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from simulator.errors import InputError
 from validate.kinds import COPIES, LAUNCH, MEMORY, OPERATORS, STEPS, STORAGE
-from validate.score.document import ScoredTable, scores_document, scores_for
 from validate.score.predictions import Predictions
-from validate.score.report import scores_report
+from validate.score.report import ScoredTable, scores_document, scores_for, scores_report
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.table import read_table
 

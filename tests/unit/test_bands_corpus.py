@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from validate.bands.judge import Coverage, coverage, held_by, summary
-from validate.bands.make import make_evidence
+from validate.bands.make import Coverage, coverage, held_by, make_evidence, summary
 from validate.bands.material import BandRow, measured, thinned
 from validate.kinds import COLLECTIVES, OPERATORS
 from validate.score.scoring import Scoring, ScoringOptions

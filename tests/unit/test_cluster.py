@@ -35,11 +35,10 @@ from validate.machine.cluster.commands import (
     shape_commands,
     steer_commands,
 )
-from validate.machine.cluster.document import cluster_document
 from validate.machine.cluster.files import COLUMNS, ClusterFiles, csv_table
 from validate.machine.cluster.network import HostNetwork
 from validate.machine.cluster.outcome import CaseOutcome, Predictor, orders
-from validate.machine.cluster.report import cluster_report, limited, limited_words
+from validate.machine.cluster.report import cluster_document, cluster_report, limited, limited_words
 from validate.machine.cluster.run import ClusterResults, message_costs
 from validate.machine.cluster.topology import EFFICIENCY, MessageCosts, machine_name, topology_text
 from validate.machine.measure.statistics import median_interval
@@ -221,9 +220,9 @@ def test_only_what_crashed_runs_left_is_removed(monkeypatch) -> None:
     )
     there = ["blue", mine, dead, recycled, "topocast-cluster-notes"]
     commands: list[tuple[str, ...]] = []
-    monkeypatch.setattr(left, "list_namespaces", lambda: there)
-    monkeypatch.setattr(left, "processes_in", lambda name: [])
-    monkeypatch.setattr(left, "run_shell", commands.append)
+    monkeypatch.setattr(left.commands, "list_namespaces", lambda: there)
+    monkeypatch.setattr(left.commands, "processes_in", lambda name: [])
+    monkeypatch.setattr(left.commands, "run_shell", commands.append)
     assert left.remove_leftovers() == [dead, recycled]
     assert commands == [("ip", "netns", "delete", dead), ("ip", "netns", "delete", recycled)]
 
@@ -234,7 +233,7 @@ def test_a_user_who_may_not_steer_packets_has_a_network_all_the_same(monkeypatch
             raise CommandFailed("Operation not permitted")
         return ""
 
-    monkeypatch.setattr("validate.machine.cluster.network.run_shell", refuse_steering)
+    monkeypatch.setattr("validate.machine.cluster.commands.run_shell", refuse_steering)
     with HostNetwork(NAMES, 2) as network:
         assert not network.is_steered
 
@@ -248,7 +247,7 @@ def test_a_network_that_fails_half_way_is_removed(monkeypatch) -> None:
             raise CommandFailed("no room")
         return ""
 
-    monkeypatch.setattr("validate.machine.cluster.network.run_shell", fail_at_the_second_host)
+    monkeypatch.setattr("validate.machine.cluster.commands.run_shell", fail_at_the_second_host)
     with pytest.raises(CommandFailed), HostNetwork(NAMES, 2):
         raise AssertionError("it was entered")
     assert set(remove_commands(NAMES, 2)) <= set(commands)
@@ -297,7 +296,7 @@ def test_what_is_not_allowed_or_there_is_said_and_the_trial_removed(monkeypatch,
             raise CommandFailed(f"{line}: Operation not permitted")
         return ""
 
-    monkeypatch.setattr(rights, "run_shell", answer)
+    monkeypatch.setattr(rights.commands, "run_shell", answer)
     with pytest.raises(rights.NotPossible, match=words):
         rights.check_rights(NAMES, delay=True)
     assert commands[-1] == f"ip netns delete {NAMES.probe}"

@@ -31,10 +31,9 @@ from simulator.workload.zoo.registry import build_network
 from tests.asked import alone_on
 from tests.measured_folders import DEVICE, PART, TOPOLOGY, constant, operators, scattered, steps, timed, write
 from validate.cli.app import app
-from validate.compare.calibrating import FolderDevice, host_seconds, scale_of_steps
+from validate.compare.calibrating import FolderDevice, host_seconds, judge_by, judge_within, question, scale_of_steps
 from validate.compare.comparison import ComparisonOptions, compared
 from validate.compare.folder import read_folder
-from validate.compare.judge import judge_by, judge_within, question
 from validate.score.scoring import Scoring, ScoringOptions
 
 pytestmark = pytest.mark.slow
@@ -216,7 +215,7 @@ def test_what_is_judged_has_no_say_in_what_is_fitted(measured, monkeypatch):
         return fitted
 
     monkeypatch.setattr(FolderDevice, "fit", spy)
-    monkeypatch.setattr("validate.compare.judge._other_operators", lambda *_: [])  # the first fit is looked at
+    monkeypatch.setattr("validate.compare.calibrating._other_operators", lambda *_: [])  # the first fit is looked at
     folder = read_folder(str(measured))
     judge_within(bench(), folder, rows, 0.3)
     chosen, before = seen[0]

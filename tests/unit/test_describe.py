@@ -15,7 +15,7 @@ from simulator.workload.zoo.registry import build_network
 from tests.asked import alone_on
 from validate.cli import main
 from validate.cli.describe import draft_of
-from validate.machine.describe.estimates import architecture, flop_per_cycle, nearest_cpu, vector_bits
+from validate.machine.describe.cpu_part import architecture, flop_per_cycle, nearest_cpu, vector_bits
 from validate.machine.describe.graphics import Card, ask_driver, driver_part, parse_cards, pcie_part
 from validate.machine.describe.processor import CacheFacts, Processor
 from validate.machine.describe.topo import parse_topo, place_gpus

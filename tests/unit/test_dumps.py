@@ -16,8 +16,8 @@ from simulator.topology.load import load_topology, topology_from_text
 from tests.asked import exchange_on
 from validate.cli import main
 from validate.machine.describe.dumps.combine import combined
-from validate.machine.describe.dumps.pci import model_in
 from validate.machine.describe.dumps.read import read_dump
+from validate.machine.describe.dumps.tree import model_in
 
 DUMPS = Path(os.environ.get("TOPOCAST_DUMPS", Path(__file__).parents[3] / "shared" / "topo_dumps"))
 

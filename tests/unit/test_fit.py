@@ -17,8 +17,7 @@ from simulator.console.run import run_app
 from simulator.constants import DEFAULT, Constants, constants_file, constants_path
 from validate.cli import fit as command
 from validate.cli.app import app
-from validate.constants.families import FAMILIES
-from validate.constants.family import Family, FitStage, Term
+from validate.constants.families import FAMILIES, Family, FitStage, Term
 from validate.constants.fit import counts, fit_errors, fit_family, rows_of
 from validate.constants.least import Prior
 from validate.constants.rows import read_rows

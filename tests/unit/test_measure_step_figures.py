@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 
-from validate.kinds.memory_figures import ALL_COLUMNS  # noqa: E402
+from validate.kinds.kind import ALL_COLUMNS  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
 from validate.machine.measure.cases import stepping  # noqa: E402  they import torch
 from validate.machine.measure.cases.steady import CpuClock, Patience, steady_interval  # noqa: E402

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import validate.score.score
 import validate.score.scores
+import validate.score.scoring
 from simulator.api.session import Session
 from simulator.errors import InputError
 from validate.cli.score import score_command
@@ -87,7 +87,7 @@ def test_reasons_beyond_those_that_are_told_apart_are_counted_together(monkeypat
 def test_configurations_that_frameworks_are_ranked_by_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(validate.score.score, "MOST_DIFFERENT", 3)
+    monkeypatch.setattr(validate.score.scoring, "MOST_DIFFERENT", 3)
     path = tmp_path / "t.csv"
     rows = "".join(f"p3.2xlarge,alexnet,{batch},0.1\n" for batch in range(1, 6))
     path.write_text("machine,model,batch_per_gpu,step_time_s\n" + rows)

@@ -14,7 +14,7 @@ from simulator.errors import InputError
 from simulator.step.memory import MemoryNeed
 from tests.calls import hang_limit
 from validate.cli.score import score_command
-from validate.kinds.memory_figures import MemoryFigure, memory_figures
+from validate.kinds.kind import MemoryFigure, memory_figures
 
 ROW = {"machine": "dgx-a100-80gb", "model": "alexnet", "batch_per_gpu": "8", "dtype": "fp32"}
 COLUMNS = (*ROW, "step_time_s", "max_allocated_bytes", "max_reserved_bytes", "smi_bytes", "trust")

@@ -11,8 +11,7 @@ from simulator.constants import Constants
 from simulator.devices.gpu.product import tiles_for
 from simulator.topology.parts import GpuPart
 from tests.devices import find_gpu
-from validate.constants.families import FAMILIES
-from validate.constants.family import TERMS, Term
+from validate.constants.families import FAMILIES, TERMS, Term
 from validate.constants.rows import read_rows
 from validate.kinds.row import MeasuredRow
 from validate.tables.cells import NotScored

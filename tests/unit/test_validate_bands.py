@@ -16,8 +16,7 @@ from simulator.bands import evidence, evidence_from
 from simulator.console.run import run_app
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
-from validate.bands.judge import LEFT_OUT, coverage
-from validate.bands.make import bands_document, bands_text, make_evidence
+from validate.bands.make import LEFT_OUT, bands_document, bands_text, coverage, make_evidence
 from validate.bands.material import BandRow, thinned
 from validate.cli.app import app
 

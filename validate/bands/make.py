@@ -1,4 +1,4 @@
-"""Make the classes of ``bands.json`` from measured rows: :func:`make_evidence`.
+"""Make the classes of ``bands.json`` from measured rows (:func:`make_evidence`), and judge them (:func:`coverage`).
 
 The width of a class follows from its rows and those of the wider classes behind it (:mod:`validate.bands.mixture`).
 Places are left out in turn to find the factor by which bands of the others must be widened to hold 80 % of the rows of
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any
 from simulator.api import Session
 from simulator.api.session import Question
 from simulator.bands import Chain, Evidence, MeasuredCoverage, Spread
-from simulator.bands.composition import LEVEL, Composition, of_parts
+from simulator.bands.composition import LEVEL, Composition, estimate, of_parts
 from simulator.console.files import OutputFile
 from simulator.errors import InputError
 from simulator.questions.step import StepQuestion
@@ -29,7 +29,7 @@ from simulator.records import asdict, dataclass, replace
 from simulator.results.step_confidence import step_composition
 from validate.bands.material import BandRow
 from validate.bands.mixture import LEAST_PLACES, NARROWEST, Quantiles, RowMixture, reached, unit_of, weights_of
-from validate.tables.statistics import weighted_quantile
+from validate.tables.statistics import percentile, weighted_quantile
 
 LEAST_ROWS = 30
 _MOST_STEPS = 5  # steps simulated per class, to find the width that their kernels explain
@@ -280,3 +280,64 @@ def write_bands(text: str) -> str:
     with OutputFile("--write", str(path)) as output:
         output.write(text.encode())
     return str(path)
+
+
+By = Callable[[BandRow], Hashable]
+LEFT_OUT: Mapping[str, By] = {
+    "place": lambda row: row.place,
+    "source": lambda row: row.source,
+    "generation": lambda row: row.generation,
+}
+"""What is left out in turn: the key of a row's part.  Widths are made for places."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """The share ``held`` of a group's ``rows`` on ``places`` that lie in their bands.
+
+    ``half_width`` is the bands' median half-width, as a fraction of the predicted time.
+    """
+
+    group: str
+    rows: int
+    places: int
+    held: float
+    half_width: float
+
+
+def coverage(rows: Sequence[BandRow], by: By = LEFT_OUT["place"]) -> list[Coverage]:
+    """Return by group the coverage of bands: *rows* are divided by the key *by*, each judged by bands of the rest."""
+    held: list[tuple[BandRow, bool, float]] = []
+    for part in sorted({by(row) for row in rows}, key=str):
+        mine = [row for row in rows if by(row) == part]
+        classes = {name for row in mine for name in row.chain}
+        others = [row for row in rows if by(row) != part and classes.intersection(row.chain)]
+        chains = {part.chain for row in mine for part in row.composition.parts} | {row.chain for row in mine}
+        held += held_by(make_evidence(others, wanted=chains), mine)
+    return summary(held)
+
+
+def held_by(evidence: Evidence, rows: Sequence[BandRow]) -> Iterator[tuple[BandRow, bool, float]]:
+    """Yield each of *rows* that has a band, whether its error lies within, and the half-width as a fraction."""
+    for row in rows:
+        found = estimate(replace(row.composition, parts=()) if row.composition.chain else row.composition, evidence)
+        if found is not None:
+            inside = found.low <= row.error <= found.high
+            yield row, inside, (math.exp(found.high) - math.exp(found.low)) / 2
+
+
+def summary(held: Sequence[tuple[BandRow, bool, float]]) -> list[Coverage]:
+    """Return the coverage of each group, from the results of :func:`held_by`."""
+    groups: dict[str, list[tuple[BandRow, bool, float]]] = defaultdict(list)
+    for each in held:
+        groups[each[0].group].append(each)
+    return [
+        Coverage(
+            group,
+            len(mine),
+            len({row.place for row, _, _ in mine}),
+            sum(inside for _, inside, _ in mine) / len(mine),
+            percentile(sorted(half for _, _, half in mine), 0.5),
+        )
+        for group, mine in sorted(groups.items())
+    ]

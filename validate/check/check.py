@@ -22,16 +22,18 @@ from simulator.workload import bus_factor
 from validate.check.causes import causes_of
 from validate.check.pace import (
     FEW,
+    Cliff,
     Pace,
     SizeComparison,
     SizeGroup,
+    cliff_in,
+    dips_in,
     healthy_range,
     is_slow,
     large_from,
     log_pace,
     size_groups,
 )
-from validate.check.shape import Cliff, cliff_in, dips_in
 from validate.importing.nccl_tests import NcclLog, Point
 from validate.kinds.collectives import MAX_RANKS
 from validate.machine.describe.graphics import Card, driver_part

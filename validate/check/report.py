@@ -12,8 +12,7 @@ from simulator.errors import few
 from simulator.results.document import taken
 from simulator.units import format_duration
 from validate.check.check import CheckedLog, in_binary
-from validate.check.pace import SizeComparison, SizeGroup, outside, slow_groups
-from validate.check.shape import Cliff
+from validate.check.pace import Cliff, SizeComparison, SizeGroup, outside, slow_groups
 
 SCHEMA_VERSION = 1
 _WIDTH = 80

@@ -13,19 +13,25 @@ from simulator.api.session import Question
 from simulator.cli.table import table_of
 from simulator.console.style import Progress, choose_style
 from simulator.errors import InputError, one_line
-from validate.bands.judge import LEFT_OUT, Coverage, coverage
-from validate.bands.make import CalibratedRow, bands_document, bands_text, make_evidence, write_bands
+from validate.bands.make import (
+    LEFT_OUT,
+    CalibratedRow,
+    Coverage,
+    bands_document,
+    bands_text,
+    coverage,
+    make_evidence,
+    write_bands,
+)
 from validate.bands.material import BandRow, measured, thinned
 from validate.cli.command import Jobs, Json, Quiet, Texts, Trust, command_named, flag, positional
-from validate.cli.output import print_result
-from validate.cli.words import grades_in, jobs_in
+from validate.cli.words import grades_in, jobs_in, print_result
 from validate.constants.rows import calibrate_devices
 from validate.kinds import OPERATORS
 from validate.kinds.kind import Kind, read_measurements
 from validate.score.predictions import ADDED
 from validate.score.scoring import Scoring, ScoringOptions
-from validate.tables.files import STDIN
-from validate.tables.table import Table
+from validate.tables.table import STDIN, Table
 
 _CALIBRATED_ON = 50  # rows per device
 

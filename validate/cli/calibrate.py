@@ -15,8 +15,7 @@ from simulator.errors import Fault, InputError, one_line
 from simulator.topology.catalogue import load_part
 from simulator.user_files import read_user_file
 from validate.cli.command import Quiet, Text, command_named, positional, value
-from validate.cli.output import give, opened, print_remarks
-from validate.cli.words import TRUSTED, grades_in
+from validate.cli.words import TRUSTED, give, grades_in, opened, print_remarks
 from validate.compare.calibrating import FittedCalibration, FolderDevice
 from validate.compare.comparison import ComparisonOptions, fit_folder
 from validate.compare.folder import RECORD, read_folder
@@ -28,11 +27,10 @@ from validate.kinds.row import MeasuredRow
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.cells import NotScored
 from validate.tables.csv_text import MAX_BYTES
-from validate.tables.files import STDIN, read_bytes, same_file, shown_as
 from validate.tables.lines import by_frequency, line_ranges, skipped_table
 from validate.tables.names import DeviceNames, RowNames, device_names, near_device
 from validate.tables.statistics import summarise
-from validate.tables.table import read_table
+from validate.tables.table import STDIN, read_bytes, read_table, same_file, shown_as
 
 
 def is_folder(name: str | None) -> bool:

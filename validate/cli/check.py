@@ -16,7 +16,7 @@ from validate.check.causes import MOST_CAUSES
 from validate.check.check import check_log, judged
 from validate.check.report import as_document, as_text, headline
 from validate.cli.command import CHECK_EPILOG, Json, Quiet, Text, Texts, command_named, positional, value
-from validate.cli.output import print_answer, print_remarks
+from validate.cli.words import print_answer, print_remarks
 from validate.importing.nccl_tests import read_nccl_tests
 from validate.kinds.collectives import MAX_RANKS
 from validate.machine.describe.dumps.read import read_text

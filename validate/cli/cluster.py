@@ -14,7 +14,7 @@ from simulator.console.style import Progress
 from simulator.errors import InputError, one_line
 from simulator.units import format_duration
 from validate.cli.command import Json, Quiet, Text, Texts, command_named, flag, value
-from validate.cli.output import print_answer, print_remarks, print_result
+from validate.cli.words import print_answer, print_remarks, print_result
 from validate.machine.cluster.cases import ClusterCase, make_cases, read_duration
 from validate.machine.cluster.commands import (
     LinkShape,
@@ -25,7 +25,6 @@ from validate.machine.cluster.commands import (
     shape_commands,
     steer_commands,
 )
-from validate.machine.cluster.document import cluster_document, cluster_environment
 from validate.machine.cluster.files import ClusterFiles
 from validate.machine.cluster.network import (
     check_rights,
@@ -36,7 +35,13 @@ from validate.machine.cluster.network import (
     removed_on_signals,
 )
 from validate.machine.cluster.outcome import CaseOutcome, Predictor
-from validate.machine.cluster.report import cluster_report, limited, limited_words
+from validate.machine.cluster.report import (
+    cluster_document,
+    cluster_environment,
+    cluster_report,
+    limited,
+    limited_words,
+)
 from validate.machine.cluster.run import ClusterResults, least_run_s, run_cases
 
 

@@ -7,8 +7,7 @@ from typing import Annotated
 
 from simulator.errors import InputError, one_line
 from validate.cli.command import Calibration, Json, Quiet, Text, Texts, Trust, command_named, positional, value
-from validate.cli.output import opened, print_answer, print_remarks
-from validate.cli.words import grades_in
+from validate.cli.words import grades_in, opened, print_answer, print_remarks
 from validate.compare.comparison import ComparisonOptions, compared
 from validate.compare.document import comparison_document
 from validate.compare.folder import read_folder

@@ -10,7 +10,7 @@ from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.load import topology_from_text
 from simulator.topology.parts import NicPart
 from validate.cli.command import Quiet, Text, Texts, command_named, value
-from validate.cli.output import give, opened, print_remarks
+from validate.cli.words import give, opened, print_remarks
 from validate.machine.describe.draft import draft
 from validate.machine.describe.dumps.combine import combined
 from validate.machine.describe.dumps.read import read_dump

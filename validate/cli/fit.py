@@ -13,29 +13,15 @@ from simulator.console.style import Progress, Style
 from simulator.errors import InputError, nearest, one_line
 from simulator.records import asdict, dataclass, replace
 from validate.cli.command import Json, Quiet, Text, Texts, command_named, flag, positional, value
-from validate.cli.output import print_answer, print_remarks
-from validate.cli.words import jobs_in, share_in
-from validate.constants.families import FAMILIES
-from validate.constants.family import TERMS, Family, Term
-from validate.constants.fit import (
-    FittedFamily,
-    Group,
-    counts,
-    fit_errors,
-    fit_family,
-    fit_to_lines,
-    group_of,
-    is_held_out,
-    linearised_rows,
-    rows_of,
-    write_constants,
-)
+from validate.cli.words import jobs_in, print_answer, print_remarks, share_in
+from validate.constants import fit as fitting
+from validate.constants.families import FAMILIES, TERMS, Family, Term
 from validate.constants.least import Lines
 from validate.constants.rows import read_rows
 from validate.kinds.row import MeasuredRow
-from validate.tables.files import STDIN
 from validate.tables.names import RowNames
 from validate.tables.statistics import Errors, summarise
+from validate.tables.table import STDIN
 
 _SCHEMA_VERSION = 2
 _BY_NAME = {family.name: family for family in FAMILIES}
@@ -53,8 +39,8 @@ class _Task:
 
     family: str
     files: tuple[str, ...]
-    without: tuple[Group, ...]
-    judged: Group | None = None
+    without: tuple[fitting.Group, ...]
+    judged: fitting.Group | None = None
     term: Term | None = None  # the term that is turned off
     share: float = 1.0
 
@@ -67,7 +53,7 @@ class _Task:
 @dataclass(frozen=True, slots=True)
 class _Done:
     task: _Task
-    fitted: FittedFamily
+    fitted: fitting.FittedFamily
     errors: tuple[tuple[str, str, str, float], ...]  # the row's role in the fit, operator and place; its error
 
 
@@ -120,7 +106,7 @@ def fit_tables(
     _read.cache_clear()
     _lines.cache_clear()
     _, rows = _read(tuple(files))
-    families = [family for family in families if rows_of(family, rows)]
+    families = [family for family in families if fitting.rows_of(family, rows)]
     if not families:
         raise InputError("no row is left to fit to")
     held = [("place", name) for name in _checked(held_out, rows)]
@@ -140,7 +126,7 @@ def fit_tables(
     print_answer(_document(done, held_out), partial(_report, done), as_json=as_json)
     for item in done if write else ():
         if item.task.is_whole:
-            written = write_constants(_BY_NAME[item.task.family], item.fitted)
+            written = fitting.write_constants(_BY_NAME[item.task.family], item.fitted)
             print_remarks([f"wrote {one_line(path)}" for path in written], quiet=quiet)
 
 
@@ -182,10 +168,14 @@ def _checked(hold_out: Sequence[str], rows: Sequence[MeasuredRow]) -> Sequence[s
 
 
 def _tasks(
-    family: Family, rows: Sequence[MeasuredRow], files: tuple[str, ...], held: tuple[Group, ...], leave: str | None
+    family: Family,
+    rows: Sequence[MeasuredRow],
+    files: tuple[str, ...],
+    held: tuple[fitting.Group, ...],
+    leave: str | None,
 ) -> Iterator[_Task]:
     yield _Task(family.name, files, held)
-    for name in sorted({group_of(row, leave) for row in rows_of(family, rows)}) if leave else ():
+    for name in sorted({fitting.group_of(row, leave) for row in fitting.rows_of(family, rows)}) if leave else ():
         yield _Task(family.name, files, (*held, (leave or "", name)), (leave or "", name))
 
 
@@ -200,12 +190,12 @@ def _run(tasks: Sequence[_Task], jobs: int) -> Iterator[_Done]:
 def _fit(task: _Task) -> _Done:
     family = _BY_NAME[task.family]
     names, read = _read(task.files)
-    rows = rows_of(family, read)
+    rows = fitting.rows_of(family, read)
     is_short = not task.is_whole
     if family.straight:
         fitted = _fit_along(family, rows, task)
     else:
-        fitted = fit_family(
+        fitted = fitting.fit_family(
             family,
             rows,
             names.session,
@@ -214,39 +204,43 @@ def _fit(task: _Task) -> _Done:
             share=task.share * (_SHORT if is_short else 1.0),
             max_evaluations=round(_EVALUATIONS * (_SHORT if is_short else 1.0)),
         )
-    judged = rows if task.judged is None else [row for row in rows if group_of(row, task.judged[0]) == task.judged[1]]
+    judged = (
+        rows
+        if task.judged is None
+        else [row for row in rows if fitting.group_of(row, task.judged[0]) == task.judged[1]]
+    )
     found = []
-    for row, error in zip(judged, fit_errors(judged, names.session, fitted.constants), strict=True):
+    for row, error in zip(judged, fitting.fit_errors(judged, names.session, fitted.constants), strict=True):
         if error is not None:
             found.append((_what(family, row, task), row.op, row.place, error))
     return _Done(task, fitted, tuple(found))
 
 
-def _fit_along(family: Family, rows: Sequence[MeasuredRow], task: _Task) -> FittedFamily:
+def _fit_along(family: Family, rows: Sequence[MeasuredRow], task: _Task) -> fitting.FittedFamily:
     """Return a fit linearised at the constants in use; the main fit is repeated, linearised at its own result."""
-    fitted = fit_to_lines(family, _lines(task.files, task.family, task.share), task.without)
+    fitted = fitting.fit_to_lines(family, _lines(task.files, task.family, task.share), task.without)
     if task.is_whole:
         session = _read(task.files)[0].session
-        again = linearised_rows(family, rows, session, share=task.share, at=fitted.values)
-        fitted = fit_to_lines(family, again, task.without)
+        again = fitting.linearised_rows(family, rows, session, share=task.share, at=fitted.values)
+        fitted = fitting.fit_to_lines(family, again, task.without)
     return fitted
 
 
 @lru_cache(maxsize=1)
 def _lines(files: tuple[str, ...], family: str, share: float) -> Lines:
     names, read = _read(files)
-    return linearised_rows(_BY_NAME[family], read, names.session, share=share)
+    return fitting.linearised_rows(_BY_NAME[family], read, names.session, share=share)
 
 
 def _what(family: Family, row: MeasuredRow, task: _Task) -> str:
     """Return the role of *row* in the fit of *task*, in words: fitted, held out, ..."""
     if task.judged is not None:
         return f"{task.judged[0]} left out"
-    if any(group_of(row, what) == name for what, name in task.without):
+    if any(fitting.group_of(row, what) == name for what, name in task.without):
         return "held out"
-    if is_held_out(family, row):
+    if fitting.is_held_out(family, row):
         return "shapes held out"
-    return "fitted" if counts(family, row) else "not fitted to"
+    return "fitted" if fitting.counts(family, row) else "not fitted to"
 
 
 @dataclass(frozen=True, slots=True)

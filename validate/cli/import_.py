@@ -11,7 +11,7 @@ from typing import Annotated
 from simulator.console.files import OutputFile
 from simulator.errors import InputError, nearest, one_line
 from validate.cli.command import Quiet, Text, command_named, positional, value
-from validate.cli.output import print_remarks
+from validate.cli.words import print_remarks
 from validate.importing.aiconfigurator import Source, SourceTable
 from validate.importing.formats import (
     COLLECTIVES,

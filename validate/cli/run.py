@@ -28,7 +28,7 @@ from validate.cli.asking import (
     write_exchanges,
 )
 from validate.cli.command import Text, command_named, flag, value
-from validate.cli.output import print_remarks
+from validate.cli.words import print_remarks
 from validate.compare.folder import RECORD, TOPOLOGY
 from validate.machine.measure.duration import duration_s, fraction
 from validate.machine.run.checks import has_rows, load_warning, reported, rows_machine_name

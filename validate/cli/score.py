@@ -24,19 +24,16 @@ from validate.cli.command import (
     positional,
     value,
 )
-from validate.cli.output import opened, print_answer, print_remarks
-from validate.cli.words import TRUSTED, grades_in, jobs_in, words_in
+from validate.cli.words import TRUSTED, grades_in, jobs_in, opened, print_answer, print_remarks, words_in
 from validate.constants.rows import calibrate_devices
 from validate.kinds import OPERATORS
 from validate.kinds.kind import Kind, read_measurements
 from validate.kinds.row import MeasuredRow
-from validate.score.document import ScoredTable, scores_document, scores_for
 from validate.score.predictions import Predictions
-from validate.score.report import scores_report
+from validate.score.report import ScoredTable, scores_document, scores_for, scores_report
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.csv_text import MAX_HELD, MAX_ROWS
-from validate.tables.files import STDIN, same_file
-from validate.tables.table import Table
+from validate.tables.table import STDIN, Table, same_file
 
 
 @command_named("score")

@@ -13,7 +13,7 @@ from simulator.cli.options import parse_count
 from simulator.cli.output import captured
 from simulator.errors import InputError, one_line
 from validate.cli.command import Json, Quiet, Text, command_named, positional, value
-from validate.cli.output import print_answer, print_remarks
+from validate.cli.words import print_answer, print_remarks
 from validate.compare.trace import compare_traces, trace_document, trace_text
 from validate.importing.kineto import read_trace
 

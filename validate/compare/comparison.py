@@ -9,13 +9,12 @@ from statistics import median
 from simulator.api.calibrations import read_calibration
 from simulator.errors import InputError, one_line
 from simulator.records import dataclass, field, replace
-from validate.compare.calibrating import FittedCalibration
+from validate.compare.calibrating import CalibrationErrors, FittedCalibration, judge_by, judge_within, question
 from validate.compare.calibrating import FolderDevice as CalibratingBench
 from validate.compare.classes import ClassErrors, Outlier, classes_of, find_outliers, worst_rows
 from validate.compare.drift import Drift, compare_runs
 from validate.compare.explain import ErrorCause, explain, row_facts
 from validate.compare.folder import Folder
-from validate.compare.judge import CalibrationErrors, judge_by, judge_within, question
 from validate.compare.places import SEVERAL, ScoringPlaces, find_places
 from validate.compare.rows import ComparedRow, compare_folder
 from validate.machine.measure.duration import duration_s

@@ -10,7 +10,7 @@ from typing import Any
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.records import dataclass, field
 from simulator.user_files import read_user_file
-from validate.kinds.memory_figures import ALL_COLUMNS
+from validate.kinds.kind import ALL_COLUMNS
 from validate.machine.measure.table import asked_note
 from validate.tables.cells import figure
 from validate.tables.csv_text import MAX_BYTES, CsvRecord, read_records

@@ -8,13 +8,13 @@ from simulator.cli.table import table_of
 from simulator.console.style import PLAIN, Style
 from simulator.errors import one_line
 from simulator.units import format_duration, format_size
+from validate.compare.calibrating import CalibrationErrors
 from validate.compare.classes import FAR, ClassErrors
 from validate.compare.comparison import Comparison, median_error
 from validate.compare.document import own_code_words, skipped_of
 from validate.compare.drift import BOUND, Drift
 from validate.compare.explain import in_words
 from validate.compare.folder import own_words
-from validate.compare.judge import CalibrationErrors
 
 WIDTH = 80
 _MOST_OUTLIERS = 12

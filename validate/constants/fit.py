@@ -15,7 +15,7 @@ from simulator.constants import Constants, constants_file, constants_path
 from simulator.errors import InputError
 from simulator.records import dataclass, replace
 from simulator.topology.parts import CpuPart
-from validate.constants.family import Family, FitStage, Term, in_use
+from validate.constants.families import Family, FitStage, Term, in_use
 from validate.constants.least import LeastSquares, Lines, draw_lines, fit_along, least_errors
 from validate.kinds.row import MeasuredRow
 from validate.tables.cells import NotScored

@@ -13,10 +13,9 @@ from validate.kinds.row import MeasuredRow, Skip, ignore, measured_rows
 from validate.kinds.serving import replays
 from validate.tables.cells import NotScored
 from validate.tables.csv_text import read_records
-from validate.tables.files import read_bytes, shown_as
 from validate.tables.names import RowNames
 from validate.tables.share import sampled_digests
-from validate.tables.table import Table, tabulate
+from validate.tables.table import Table, read_bytes, shown_as, tabulate
 
 
 def read_rows(files: Sequence[str], names: RowNames, kinds: Collection[str]) -> list[MeasuredRow]:

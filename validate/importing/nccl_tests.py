@@ -13,25 +13,7 @@ from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.questions.collective import Dtype, Reduction
 from simulator.records import dataclass
 from simulator.workload import COLLECTIVES, Collective, bus_factor
-from validate.importing.nccl_table import (
-    MOST_BYTES,
-    MOST_ROWS,
-    NOT_MEASURED,
-    PROGRAM,
-    PrintedHalf,
-    Rank,
-    Row,
-    TestRun,
-    UnreadRow,
-    dtype_named,
-    number_of,
-    reduction_named,
-    row_contradiction,
-    row_times,
-    runs_in,
-    settings_in,
-    unknown_types,
-)
+from validate.importing import nccl_table as printed
 
 _PROGRAMS: dict[str, Collective] = {
     "all_reduce": "all-reduce",
@@ -81,7 +63,7 @@ class NcclLog:
     nccl: tuple[int, int] | None = None
     settings: tuple[tuple[str, str], ...] = ()
     out_of_bounds: int | None = None
-    unread: tuple[UnreadRow, ...] = ()
+    unread: tuple[printed.UnreadRow, ...] = ()
     failure: str = ""
     remarks: tuple[str, ...] = ()
 
@@ -107,11 +89,11 @@ def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_r
     if stripped.startswith("{"):
         run, facts = _of_json(stripped, shown)
     else:
-        run = _chosen(runs_in(text, shown), collective, shown)
+        run = _chosen(printed.runs_in(text, shown), collective, shown)
         found = _LIBRARY.search(text)
         if found is not None:
             facts["nccl"] = _version(int(found[1])) if found[1] else (int(found[2]), int(found[3]))
-        facts["settings"] = settings_in([text])
+        facts["settings"] = printed.settings_in([text])
     if not run.rows and run.unread:
         raise InputError(Fault(_unread_words(run.unread), shown))
     if not run.rows:
@@ -138,8 +120,8 @@ def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_r
         shown=shown,
         collective=which,
         points=points,
-        dtype=dtype_named(rows[0].dtype) or "fp32",
-        reduction=reduction_named(rows[0].redop) or "sum",
+        dtype=printed.dtype_named(rows[0].dtype) or "fp32",
+        reduction=printed.reduction_named(rows[0].redop) or "sum",
         n_ranks=ranks,
         gpus_per_thread=run.gpus_per_thread,
         out_of_bounds=run.out_of_bounds,
@@ -151,9 +133,9 @@ def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_r
     )
 
 
-def _chosen(runs: Sequence[TestRun], collective: str | None, shown: str) -> TestRun:
+def _chosen(runs: Sequence[printed.TestRun], collective: str | None, shown: str) -> printed.TestRun:
     """Return the run of *collective*, or the only one; equal runs are joined.  Raises InputError for unlike ones."""
-    groups: dict[tuple[object, ...], list[TestRun]] = {}
+    groups: dict[tuple[object, ...], list[printed.TestRun]] = {}
     for run in runs:
         last = run.rows[-1] if run.rows else None
         unnamed = None if run.program or last is None else (last.redop in ("", "none"), last.root < 0)
@@ -177,17 +159,17 @@ def _chosen(runs: Sequence[TestRun], collective: str | None, shown: str) -> Test
     rows = [row for run in alike for row in run.rows]
     unread = [each for run in alike for each in run.unread]
     wrong, failure = max(bounds, default=None), next(filter(None, (run.failure for run in alike)), "")
-    return TestRun(first.line, first.program, first.ranks, first.gpus_per_thread, rows, unread, wrong, failure)
+    return printed.TestRun(first.line, first.program, first.ranks, first.gpus_per_thread, rows, unread, wrong, failure)
 
 
-def _remarks(run: TestRun, left: int, kept: str, *, is_text: bool) -> Iterator[str]:
+def _remarks(run: printed.TestRun, left: int, kept: str, *, is_text: bool) -> Iterator[str]:
     if left:
         yield f"{_counted(left, 'row')} of other types or reductions than {kept} left out"
     if is_text and run.ranks and run.out_of_bounds is None and not run.failure:
         yield "the log has no line 'Out of bounds values', which ends a run: is it cut off?"
 
 
-def _unread_words(unread: Sequence[UnreadRow]) -> str:
+def _unread_words(unread: Sequence[printed.UnreadRow]) -> str:
     if not unread:
         return ""
     told = ", ".join(f"{each.where} ({each.why})" for each in unread[:_MOST_TOLD])
@@ -195,21 +177,21 @@ def _unread_words(unread: Sequence[UnreadRow]) -> str:
     return f"{_counted(len(unread), 'row')} not read: {told}{more}"
 
 
-def _contradicting(rows: Sequence[Row], factor: float) -> Iterator[UnreadRow]:
+def _contradicting(rows: Sequence[printed.Row], factor: float) -> Iterator[printed.UnreadRow]:
     """Yield the rows whose times and bandwidths contradict each other: which is right is not known."""
     for row in rows:
-        why = row_contradiction(row.size_bytes, row.halves, factor)
+        why = printed.row_contradiction(row.size_bytes, row.halves, factor)
         if why:
-            yield UnreadRow(row.where, why)
+            yield printed.UnreadRow(row.where, why)
 
 
 def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
-def _points(rows: Sequence[Row]) -> tuple[Point, ...]:
+def _points(rows: Sequence[printed.Row]) -> tuple[Point, ...]:
     """Return the sizes above zero in order; of a size measured several times, the median."""
-    by_size: dict[int, list[Row]] = {}
+    by_size: dict[int, list[printed.Row]] = {}
     for row in rows:
         by_size.setdefault(row.size_bytes, []).append(row)
     by_size.pop(0, None)
@@ -224,7 +206,7 @@ def _median(times_s: Iterable[float]) -> float:
     return median(known) if known else math.nan
 
 
-def _devices(ranks: Mapping[int, Rank], settings: Mapping[str, str], shown: str) -> dict[str, Any]:
+def _devices(ranks: Mapping[int, printed.Rank], settings: Mapping[str, str], shown: str) -> dict[str, Any]:
     """Return the number of ranks, in all and of each host, the GPUs of each host, and their name.
 
     Indices are those of the machine: what CUDA_VISIBLE_DEVICES shows to a process is looked up in it.  They are unknown
@@ -254,7 +236,7 @@ def _devices(ranks: Mapping[int, Rank], settings: Mapping[str, str], shown: str)
     }
 
 
-def _of_json(text: str, shown: str) -> tuple[TestRun, dict[str, Any]]:
+def _of_json(text: str, shown: str) -> tuple[printed.TestRun, dict[str, Any]]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -264,15 +246,17 @@ def _of_json(text: str, shown: str) -> tuple[TestRun, dict[str, Any]]:
     results = document.get("results")
     if not isinstance(results, list):
         raise InputError(Fault("is not JSON of nccl-tests: it has no list 'results'", shown, 1, 1))
-    if len(results) > MOST_ROWS:
-        raise InputError(Fault(f"holds more than {MOST_ROWS} rows", shown))
+    if len(results) > printed.MOST_ROWS:
+        raise InputError(Fault(f"holds more than {printed.MOST_ROWS} rows", shown))
     found = [_json_row(each, f"results[{number}]") for number, each in enumerate(results)]
-    rows = [each for each in found if isinstance(each, Row)]
-    unread = [UnreadRow(f"results[{number}]", each) for number, each in enumerate(found) if isinstance(each, str)]
+    rows = [each for each in found if isinstance(each, printed.Row)]
+    unread = [
+        printed.UnreadRow(f"results[{number}]", each) for number, each in enumerate(found) if isinstance(each, str)
+    ]
     config = document.get("config")
     config = config if isinstance(config, dict) else {}
     ranks = {
-        number: Rank(
+        number: printed.Rank(
             str(each.get("hostname", "")),
             _whole(each.get("device")),
             _whole(each.get("group")),
@@ -282,9 +266,9 @@ def _of_json(text: str, shown: str) -> tuple[TestRun, dict[str, Any]]:
         if isinstance(each, dict)
     }
     arguments = " ".join(each for each in _list(document.get("args")) if isinstance(each, str))
-    program = PROGRAM.search(arguments)
+    program = printed.PROGRAM.search(arguments)
     threads, gpus = _whole(config.get("nthreads")), _whole(config.get("ngpus"))
-    settings = settings_in([each for each in _list(document.get("env")) if isinstance(each, str)])
+    settings = printed.settings_in([each for each in _list(document.get("env")) if isinstance(each, str)])
     facts: dict[str, Any] = {"settings": settings}
     if len(ranks) < threads * gpus:  # without MPI the file lists only the first device
         facts["devices"] = {"n_ranks": threads * gpus, "per_host": (threads * gpus,) if ranks else (), "devices": ()}
@@ -294,14 +278,14 @@ def _of_json(text: str, shown: str) -> tuple[TestRun, dict[str, Any]]:
     bounds = document.get("out_of_bounds")
     count = bounds.get("count") if isinstance(bounds, dict) else None
     wrong = _whole(count) if count is not None else None
-    return TestRun(1, program[1] if program else None, ranks, gpus, rows, unread, wrong), facts
+    return printed.TestRun(1, program[1] if program else None, ranks, gpus, rows, unread, wrong), facts
 
 
 def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def _json_row(entry: object, where: str) -> Row | str:
+def _json_row(entry: object, where: str) -> printed.Row | str:
     """Return the row in *entry*, or why it cannot be read."""
     if not isinstance(entry, dict):
         return "no object"
@@ -313,30 +297,32 @@ def _json_row(entry: object, where: str) -> Row | str:
             return "cpu_time, which says nothing of the exchange"
         values = [side.get(name) for name in ("time", "alg_bw", "bus_bw", "nwrong")]
         texts = (value if isinstance(value, str) else json.dumps(value) for value in values)
-        sides.append([NOT_MEASURED if text == "null" else text for text in texts])
+        sides.append([printed.NOT_MEASURED if text == "null" else text for text in texts])
     size = entry.get("size")
-    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MOST_BYTES:
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= printed.MOST_BYTES:
         return f"size {one_line(json.dumps(size), 30)}"
     dtype, redop = (str(entry.get(key, ""))[:12] for key in ("type", "redop"))
-    times = row_times(sides[0][0], sides[1][0])
-    unknown = unknown_types(dtype, redop)
+    times = printed.row_times(sides[0][0], sides[1][0])
+    unknown = printed.unknown_types(dtype, redop)
     if unknown or isinstance(times, str):
         return unknown or str(times)
     root = str(entry.get("root", "-1")).strip()
-    return Row(
+    return printed.Row(
         size_bytes=size,
         dtype=dtype,
         redop=redop,
         root=int(root) if re.fullmatch(r"-?\d{1,6}", root, re.ASCII) else -1,
         out_s=times[0],
         in_s=times[1],
-        wrong=any(number_of(side[3]) > 0 for side in sides),
-        halves=tuple(PrintedHalf(*side[:3]) for side in sides),
+        wrong=any(printed.number_of(side[3]) > 0 for side in sides),
+        halves=tuple(printed.PrintedHalf(*side[:3]) for side in sides),
         where=where,
     )
 
 
-def _collective(rows: Sequence[Row], program: str | None, said: str | None, n_ranks: int, shown: str) -> Collective:
+def _collective(
+    rows: Sequence[printed.Row], program: str | None, said: str | None, n_ranks: int, shown: str
+) -> Collective:
     """Return the collective: from the program's name, from the user, or from the columns if they are unambiguous.
 
     Raises InputError if it is unknown or contradictory.
@@ -364,7 +350,7 @@ def _collective(rows: Sequence[Row], program: str | None, said: str | None, n_ra
     raise InputError(Fault("does not say what was exchanged; say it, for example --collective all-gather", shown))
 
 
-def _ranks(rows: Sequence[Row], collective: Collective, shown: str) -> int:
+def _ranks(rows: Sequence[printed.Row], collective: Collective, shown: str) -> int:
     """Return the number of ranks, from the ratio of bus to algorithm bandwidth at the largest sizes.
 
     Raises InputError if the ratio does not tell.

@@ -1,4 +1,4 @@
-"""A kind of tables: its columns, how a row becomes a question, and how it was timed.
+"""A kind of tables: its columns, how a row becomes a question, how it was timed, and its figures of memory.
 
 Nothing here predicts: the question goes to :class:`~simulator.api.Session`, and its answer is compared with the
 measurement.
@@ -6,6 +6,7 @@ measurement.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -16,12 +17,54 @@ from simulator.errors import InputError, nearest, one_line
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
 from simulator.results.confidence import confidence_of
-from validate.kinds.memory_figures import ALL_COLUMNS, MEMORY_COLUMNS
-from validate.tables.cells import NotScored
+from validate.tables.cells import NotScored, size_bytes
 from validate.tables.csv_text import MAX_HELD, read_records
-from validate.tables.files import read_bytes, shown_as
 from validate.tables.names import RowNames
-from validate.tables.table import Table, tabulate
+from validate.tables.statistics import relative_error
+from validate.tables.table import Table, read_bytes, shown_as, tabulate
+
+MEMORY_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "allocated": ("max_allocated_bytes", "peak_bytes"),
+    "reserved": ("max_reserved_bytes",),
+    "process": ("smi_bytes",),
+}
+"""Columns by figure; of several the first with a value counts."""
+
+ALL_COLUMNS = tuple(column for columns in MEMORY_COLUMNS.values() for column in columns)
+
+
+@dataclass(slots=True)
+class MemoryFigure:
+    """The bytes that a row holds of one figure, by the ``name`` in ``MEMORY_COLUMNS``, and their prediction.
+
+    ``skipped``: why it does not count.  ``measured_bytes`` is NaN where the cell is at fault.
+    """
+
+    name: str
+    measured_bytes: float
+    skipped: str = ""
+    predicted_bytes: float | None = None
+
+    @property
+    def error(self) -> float | None:
+        """(predicted - measured) / measured; None without a prediction or a valid measurement."""
+        if self.predicted_bytes is None or math.isnan(self.measured_bytes):
+            return None
+        return relative_error(self.predicted_bytes, self.measured_bytes)
+
+
+def memory_figures(cell: Callable[[str], str]) -> tuple[MemoryFigure, ...]:
+    """Return the figures that a row holds."""
+    found = []
+    for name, columns in MEMORY_COLUMNS.items():
+        column = next(filter(cell, columns), None)
+        if column is not None:
+            try:
+                found.append(MemoryFigure(name, size_bytes(cell, column)))
+            except NotScored as reason:
+                found.append(MemoryFigure(name, math.nan, str(reason)))
+    return tuple(found)
+
 
 Cell = Callable[[str], str]
 """Returns the text of a row's cell by column name; empty if the row has none."""

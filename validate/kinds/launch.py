@@ -14,26 +14,14 @@ from typing import Any, TypeVar
 from simulator.errors import one_line
 from simulator.questions.single import Call, Launched, LaunchQuestion
 from simulator.topology.parts import CpuPart
-from simulator.workload.operators import (
-    Attention,
-    BatchNorm,
-    Conv2d,
-    Elementwise,
-    LayerNorm,
-    Linear,
-    MatMul,
-    Operator,
-    Pool,
-    Recurrent,
-    Softmax,
-)
+from simulator.workload import operators as ops
 from validate.kinds.kind import Cell, Kind, RowQuestion
 from validate.kinds.timing import between_events
 from validate.tables.cells import NotScored, measured_s
 from validate.tables.names import RowNames
 
 _NUMBERS = 64  # elements of validate run's small operators
-_FLOOR = Elementwise("mul_scalar", (64 << 10) // 16)  # fp64, 64 KiB read and written
+_FLOOR = ops.Elementwise("mul_scalar", (64 << 10) // 16)  # fp64, 64 KiB read and written
 _PARAMETERS = 64
 # Calls that run no operator, as named by validate run and published tables.
 _CALLS: dict[str, tuple[Call, Launched]] = {
@@ -45,38 +33,39 @@ _CALLS: dict[str, tuple[Call, Launched]] = {
     "kernel-launch/event_overhead": ("empty", "stream"),
     "kernel-launch/wall_overhead": ("empty", "device"),
 }
-_CAPTURED = Elementwise("relu", _NUMBERS)
-_SMALL: dict[str, Operator] = {
-    "one relu in place": Elementwise("relu", _NUMBERS),
-    "one sum of two": Elementwise("add", _NUMBERS, 2),
-    "one fill": Elementwise("fill", _NUMBERS),
-    "one matrix product": MatMul(_NUMBERS, _NUMBERS, _NUMBERS),
+_CAPTURED = ops.Elementwise("relu", _NUMBERS)
+_SMALL: dict[str, ops.Operator] = {
+    "one relu in place": ops.Elementwise("relu", _NUMBERS),
+    "one sum of two": ops.Elementwise("add", _NUMBERS, 2),
+    "one fill": ops.Elementwise("fill", _NUMBERS),
+    "one matrix product": ops.MatMul(_NUMBERS, _NUMBERS, _NUMBERS),
 }
 # Layers of validate run, and their numbers of parameters.
-_LAYERS: dict[str, tuple[Operator, int]] = {
-    "linear": (Linear(4, 16, 16), 2),
-    "conv2d": (Conv2d(2, 4, 4, 8, 8, 3, 3, pad_h=1, pad_w=1), 1),
-    "relu": (Elementwise("relu", 64), 0),
-    "batch_norm": (BatchNorm(2, 4, 8, 8), 2),
-    "layer_norm": (LayerNorm(4, 16), 2),
-    "softmax": (Softmax(4, 16), 0),
-    "gelu": (Elementwise("gelu", 64), 0),
-    "dropout": (Elementwise("dropout", 64), 0),
-    "max_pool": (Pool("max", 2, 4, 8, 8, 8, 8, 3, 3), 0),
-    "sum of two": (Elementwise("add", 64, 2), 0),
-    "attention": (Attention(2, 2, 8, 8, 16), 0),
-    "lstm": (Recurrent("lstm", 2, 4, 16, 16), 4),
-    "linear under autocast to bf16": (Linear(4, 16, 16), 2),
+_LAYERS: dict[str, tuple[ops.Operator, int]] = {
+    "linear": (ops.Linear(4, 16, 16), 2),
+    "conv2d": (ops.Conv2d(2, 4, 4, 8, 8, 3, 3, pad_h=1, pad_w=1), 1),
+    "relu": (ops.Elementwise("relu", 64), 0),
+    "batch_norm": (ops.BatchNorm(2, 4, 8, 8), 2),
+    "layer_norm": (ops.LayerNorm(4, 16), 2),
+    "softmax": (ops.Softmax(4, 16), 0),
+    "gelu": (ops.Elementwise("gelu", 64), 0),
+    "dropout": (ops.Elementwise("dropout", 64), 0),
+    "max_pool": (ops.Pool("max", 2, 4, 8, 8, 8, 8, 3, 3), 0),
+    "sum of two": (ops.Elementwise("add", 64, 2), 0),
+    "attention": (ops.Attention(2, 2, 8, 8, 16), 0),
+    "lstm": (ops.Recurrent("lstm", 2, 4, 16, 16), 4),
+    "linear under autocast to bf16": (ops.Linear(4, 16, 16), 2),
 }
-_CASTS = {"linear under autocast to bf16": (Elementwise("cast", 16 * 16), Elementwise("cast", 16))}  # weight and bias
+# Of the weight and of the bias.
+_CASTS = {"linear under autocast to bf16": (ops.Elementwise("cast", 16 * 16), ops.Elementwise("cast", 16))}
 # The shortest PyTorch operators between two events, by their names in published tables.
-_ALONE: dict[str, Operator] = {
-    "bmm": MatMul(1, 1, 1),
-    "elementwise": Elementwise("add", 1, 2),
-    "linear": Linear(1, 1, 1),
-    "ln": LayerNorm(1, 1),
-    "softmax": Softmax(1, 1),
-    "conv": Conv2d(1, 1, 1, 1, 1, 1, 1),
+_ALONE: dict[str, ops.Operator] = {
+    "bmm": ops.MatMul(1, 1, 1),
+    "elementwise": ops.Elementwise("add", 1, 2),
+    "linear": ops.Linear(1, 1, 1),
+    "ln": ops.LayerNorm(1, 1),
+    "softmax": ops.Softmax(1, 1),
+    "conv": ops.Conv2d(1, 1, 1, 1, 1, 1, 1),
 }
 _LAYER = re.compile(r"host time of ([\w ]+), forward(, recorded| and backward)")
 _GRAPH = re.compile(r"(host time|time) of a graph of (\d{1,6}) kernels?", re.ASCII)

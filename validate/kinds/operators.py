@@ -14,21 +14,7 @@ from simulator.api.session import Question
 from simulator.errors import one_line
 from simulator.questions.single import Issued, OperatorQuestion
 from simulator.topology.parts import CpuPart, GpuPart
-from simulator.workload.operators import (
-    Attention,
-    BatchNorm,
-    Conv2d,
-    Copy,
-    Elementwise,
-    Embedding,
-    LayerNorm,
-    Linear,
-    MatMul,
-    Operator,
-    Phase,
-    Recurrent,
-    Softmax,
-)
+from simulator.workload import operators as ops
 from simulator.workload.precision import PRECISIONS, Precision
 from validate.kinds.kind import Cell, Kind, RowQuestion, Timing
 from validate.kinds.serving import attention_library, copied_besides, replays
@@ -84,7 +70,7 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
     question = OperatorQuestion(
         where=where,
         operator=operator,
-        phase=cast(Phase, phase),
+        phase=cast(ops.Phase, phase),
         precision=cast(Precision, precision),
         device=device,
         channels_last=op == "conv2d" and cell("variant") == "channels_last",
@@ -97,9 +83,9 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
         raise NotScored(f"compiled '{one_line(cell('compiled'), 20)}' is neither 0 nor 1")
     timing: Timing | None = None
     besides: tuple[Question, ...] = ()
-    if isinstance(operator, Attention):
+    if isinstance(operator, ops.Attention):
         elements = copied_besides(operator, cell("software"))
-        besides = (replace(question, operator=Copy(elements), phase="fwd"),) if elements else ()
+        besides = (replace(question, operator=ops.Copy(elements), phase="fwd"),) if elements else ()
         timing = WithOverhead("replay_s") if replays(cell("software")) else None
     if alone and not on_cpu and cell("clock") == "host":
         timing = by_host(where, device, operator, is_compiled=cell("compiled") == "1")
@@ -137,19 +123,19 @@ def _threads(cell: Callable[[str], str]) -> int | None:
 Size = Callable[..., int]
 
 
-def _matmul(size: Size, cell: Cell) -> Operator:
+def _matmul(size: Size, cell: Cell) -> ops.Operator:
     """Read ``batch`` products of (m, k) by (k, n); ``variant`` says whether either factor is stored transposed."""
     m, n, k, batch = size("m"), size("n"), size("k"), size("batch", 1)
     letters = cell("variant") or "NN"
     if cell("order") == "column":  # a BLAS call; by rows the same call computes C^T = B^T A^T
         m, n, letters = n, m, letters[::-1]
-    return MatMul(m, n, k, batch, letters)  # type: ignore[arg-type]
+    return ops.MatMul(m, n, k, batch, letters)  # type: ignore[arg-type]
 
 
-def _conv2d(size: Size, cell: Cell) -> Operator:
+def _conv2d(size: Size, cell: Cell) -> ops.Operator:
     del cell
     stride, pad = size("stride", 1), size("pad", 0)
-    found = Conv2d(
+    found = ops.Conv2d(
         batch=size("batch"),
         c_in=size("c_in"),
         c_out=size("c_out"),
@@ -170,22 +156,22 @@ def _conv2d(size: Size, cell: Cell) -> Operator:
     return found
 
 
-def _elementwise(size: Size, cell: Cell) -> Operator:
+def _elementwise(size: Size, cell: Cell) -> ops.Operator:
     function = cell("variant").lower()
-    return Elementwise(function, size("rows") * size("cols"), 2 if function in _TWO_INPUTS else 1)
+    return ops.Elementwise(function, size("rows") * size("cols"), 2 if function in _TWO_INPUTS else 1)
 
 
-def _recurrent(size: Size, cell: Cell) -> Operator:
+def _recurrent(size: Size, cell: Cell) -> ops.Operator:
     """Read a recurrent layer whose input is as wide as its state.
 
     DeepBench times layers that add their input to the state; torch's layers multiply it with weights first.
     """
     hidden = size("hidden")
     inputs = hidden if cell("software").startswith("torch") else 0
-    return Recurrent(cell("op"), size("batch"), size("timesteps"), inputs, hidden)  # type: ignore[arg-type]
+    return ops.Recurrent(cell("op"), size("batch"), size("timesteps"), inputs, hidden)  # type: ignore[arg-type]
 
 
-def _attention(size: Size, cell: Cell) -> Operator:
+def _attention(size: Size, cell: Cell) -> ops.Operator:
     """Read attention with ``m`` queries, ``n`` keys and head size ``k``.
 
     ``batch`` counts the heads of all sequences; each sequence has ``heads`` of them, which share ``kv_heads``
@@ -205,21 +191,21 @@ def _attention(size: Size, cell: Cell) -> Operator:
     queries, keys = size("m"), size("n")
     if queries == 1 < keys:
         raise NotScored("attention of one query (decode) is not modelled")
-    return Attention(batch // heads, heads, queries, keys, size("k"), shared, causal, library)
+    return ops.Attention(batch // heads, heads, queries, keys, size("k"), shared, causal, library)
 
 
-_READERS: dict[str, Callable[[Size, Cell], Operator]] = {
-    "linear": lambda size, cell: Linear(
+_READERS: dict[str, Callable[[Size, Cell], ops.Operator]] = {
+    "linear": lambda size, cell: ops.Linear(
         size("batch", 1) * size("m"), size("k"), size("n"), bias=cell("variant") != "lm_head"
     ),
     "matmul": _matmul,
     "bmm": _matmul,
     "conv2d": _conv2d,
     "elementwise": _elementwise,
-    "softmax": lambda size, _: Softmax(size("rows"), size("cols")),
-    "layer_norm": lambda size, _: LayerNorm(size("rows"), size("cols")),
-    "batch_norm": lambda size, _: BatchNorm(size("batch"), size("c_in"), size("h_in"), size("w_in")),
-    "embedding": lambda size, _: Embedding(size("rows"), size("cols")),
+    "softmax": lambda size, _: ops.Softmax(size("rows"), size("cols")),
+    "layer_norm": lambda size, _: ops.LayerNorm(size("rows"), size("cols")),
+    "batch_norm": lambda size, _: ops.BatchNorm(size("batch"), size("c_in"), size("h_in"), size("w_in")),
+    "embedding": lambda size, _: ops.Embedding(size("rows"), size("cols")),
     "rnn": _recurrent,
     "lstm": _recurrent,
     "gru": _recurrent,

@@ -9,8 +9,7 @@ from functools import lru_cache
 from simulator.bands.composition import Band
 from simulator.records import dataclass, field, replace
 from simulator.topology.parts import CpuPart, GpuPart
-from validate.kinds.kind import Kind, RowQuestion
-from validate.kinds.memory_figures import MemoryFigure, memory_figures
+from validate.kinds.kind import Kind, MemoryFigure, RowQuestion, memory_figures
 from validate.tables.cells import NotScored, measured_time
 from validate.tables.csv_text import CsvRecord
 from validate.tables.names import RowNames

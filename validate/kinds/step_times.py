@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from simulator.errors import one_line
-from validate.kinds.kind import Cell
-from validate.kinds.memory_figures import ALL_COLUMNS
+from validate.kinds.kind import ALL_COLUMNS, Cell
 from validate.tables.cells import NotScored, number
 
 _RATE = re.compile(r"([\w -]+)/s(/GPU)?")

@@ -12,22 +12,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from simulator.errors import InputError, nearest, one_line
-from simulator.questions.options import (
-    ACCUMULATIONS,
-    FRAMEWORKS,
-    MODES,
-    OPTIMIZERS,
-    POLICIES,
-    RECOMPUTED_PARTS,
-    RECOMPUTES,
-    Accumulation,
-    Mode,
-    Optimizer,
-    Policy,
-    Recompute,
-    RecomputedPart,
-    StepOptions,
-)
+from simulator.questions import options as known
 from simulator.questions.single import LaunchQuestion
 from simulator.questions.step import BUCKET_BYTES, StepQuestion, accumulating
 from simulator.questions.where import Month, Software, month_of
@@ -58,7 +43,7 @@ _COLUMNS_ASKED = (
 )
 _MAX_SIZE = 1e8
 _whole = partial(whole_or_none, most=_MAX_SIZE)
-_PHASES: Mapping[str, Mode] = {"": "train", "fwd": "forward", "bwd": "backward", **{m: m for m in MODES}}
+_PHASES: Mapping[str, known.Mode] = {"": "train", "fwd": "forward", "bwd": "backward", **{m: m for m in known.MODES}}
 _ISSUES = ("", "eager", "graph", "graph-blocks", "compile", "compile+graph")
 _OVERLAPS = {"": BUCKET_BYTES, "none": 0.0, "tensor": 1.0}  # bucket size in bytes
 _SIZES = {  # sizes of a network, by column
@@ -205,7 +190,7 @@ def _batch(cell: Cell, parts: int) -> int:
     return batch
 
 
-def _sizes(cell: Cell, entry: ZooEntry, options: StepOptions) -> tuple[tuple[str, int | str], ...]:
+def _sizes(cell: Cell, entry: ZooEntry, options: known.StepOptions) -> tuple[tuple[str, int | str], ...]:
     """Return the network's sizes from a row, its attention kernels, and whether it ends with a loss (1) or not (0)."""
     sizes: dict[str, int | str] = {}
     for column, name in _SIZES.items():
@@ -228,18 +213,20 @@ def _sizes(cell: Cell, entry: ZooEntry, options: StepOptions) -> tuple[tuple[str
     return tuple(sizes.items())
 
 
-def _options(cell: Cell) -> StepOptions:
+def _options(cell: Cell) -> known.StepOptions:
     mode = _PHASES.get(cell("phase"))
     if mode is None:
         raise NotScored(f"no such phase: {one_line(cell('phase'), 20)}")
-    policy: Policy | None = next((p for p in POLICIES if p == (cell("policy") or cell("dtype") or "fp32")), None)
+    policy: known.Policy | None = next(
+        (p for p in known.POLICIES if p == (cell("policy") or cell("dtype") or "fp32")), None
+    )
     if policy is None or (cell("dtype") in ("fp64", "torch") and not cell("policy")):
         raise NotScored(f"no such dtype: {one_line(cell('policy') or cell('dtype'), 20)}")
     recompute, parts, blocks = _recompute(cell)
     issue = cell("issue")
     if issue not in _ISSUES:
         raise NotScored(f"issue '{one_line(issue, 20)}' is not modelled; {', '.join(filter(None, _ISSUES))}")
-    return StepOptions(
+    return known.StepOptions(
         mode=mode,
         precision=policy,
         optimizer=_optimizer(cell),
@@ -252,39 +239,39 @@ def _options(cell: Cell) -> StepOptions:
         channels_last=cell("channels_last") == "1",
         fused_optimizer=cell("fused_optimizer") == "1",
         launch_blocking=cell("launch_blocking") == "1",
-        framework=next((name for name in FRAMEWORKS if name == cell("modules")), "pytorch"),
+        framework=next((name for name in known.FRAMEWORKS if name == cell("modules")), "pytorch"),
     )
 
 
-def _recompute(cell: Cell) -> tuple[Recompute, tuple[RecomputedPart, ...], int | None]:
+def _recompute(cell: Cell) -> tuple[known.Recompute, tuple[known.RecomputedPart, ...], int | None]:
     """Return what a row recomputes, which parts, and in how many blocks of a stage; raises NotScored."""
     said = cell("recompute").split(" ")[0] or "none"  # details follow the first word
-    refusal = f"recompute '{one_line(said, 20)}' is not modelled; {', '.join(RECOMPUTES)} are"
-    how: Recompute = one_of(said, RECOMPUTES, refusal)
+    refusal = f"recompute '{one_line(said, 20)}' is not modelled; {', '.join(known.RECOMPUTES)} are"
+    how: known.Recompute = one_of(said, known.RECOMPUTES, refusal)
     named = cell("recompute_parts").split()
-    parts = tuple(part for part in RECOMPUTED_PARTS if part in named)
+    parts = tuple(part for part in known.RECOMPUTED_PARTS if part in named)
     if len(parts) != len(set(named)) or (named and how != "selective"):
         raise NotScored(
-            f"recompute_parts '{one_line(' '.join(named), 40)}': with selective, of {', '.join(RECOMPUTED_PARTS)}"
+            f"recompute_parts '{one_line(' '.join(named), 40)}': with selective, of {', '.join(known.RECOMPUTED_PARTS)}"
         )
     blocks = cell("recompute_blocks")
     if blocks and how == "none":
         raise NotScored("recompute_blocks without recompute")
-    return how, parts or StepOptions().recompute_parts, whole_cell("recompute_blocks", blocks) if blocks else None
+    return how, parts or known.StepOptions().recompute_parts, whole_cell("recompute_blocks", blocks) if blocks else None
 
 
-def _accumulation(text: str) -> Accumulation | None:
+def _accumulation(text: str) -> known.Accumulation | None:
     """Return how gradients of micro-batches are accumulated, None if a row does not say; raises NotScored."""
-    refusal = f"accumulate '{one_line(text, 20)}' is not modelled; {', '.join(ACCUMULATIONS)}"
-    return one_of(text, ACCUMULATIONS, refusal) if text else None
+    refusal = f"accumulate '{one_line(text, 20)}' is not modelled; {', '.join(known.ACCUMULATIONS)}"
+    return one_of(text, known.ACCUMULATIONS, refusal) if text else None
 
 
-def _optimizer(cell: Cell) -> Optimizer:
+def _optimizer(cell: Cell) -> known.Optimizer:
     """Return the optimiser: as given, else Adam for sequences and momentum for the rest; raises NotScored."""
     text = cell("optimizer").lower()
     if not text:
         return "adam" if cell("seq_len") else "momentum"
-    return one_of(text, OPTIMIZERS, f"no optimizer '{one_line(text, 20)}'; {nearest(text, OPTIMIZERS)}")
+    return one_of(text, known.OPTIMIZERS, f"no optimizer '{one_line(text, 20)}'; {nearest(text, known.OPTIMIZERS)}")
 
 
 # -- labels ----------------------------------------------------------------------------

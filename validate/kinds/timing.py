@@ -10,17 +10,7 @@ from simulator.constants import constants
 from simulator.questions.single import Call, LaunchQuestion
 from simulator.questions.where import Where
 from simulator.records import dataclass, replace
-from simulator.workload.operators import (
-    BatchNorm,
-    Conv2d,
-    Elementwise,
-    LayerNorm,
-    Linear,
-    MatMul,
-    Operator,
-    Phase,
-    Softmax,
-)
+from simulator.workload import operators as ops
 
 
 @constants("timing")
@@ -51,13 +41,13 @@ class TimingCosts:
 
 
 _ISOLATED: dict[type, str] = {
-    Elementwise: "isolated_elementwise_s",
-    Softmax: "isolated_softmax_s",
-    LayerNorm: "isolated_norm_s",
-    BatchNorm: "isolated_norm_s",
-    Linear: "isolated_linear_s",
-    MatMul: "isolated_matmul_s",
-    Conv2d: "isolated_convolution_s",
+    ops.Elementwise: "isolated_elementwise_s",
+    ops.Softmax: "isolated_softmax_s",
+    ops.LayerNorm: "isolated_norm_s",
+    ops.BatchNorm: "isolated_norm_s",
+    ops.Linear: "isolated_linear_s",
+    ops.MatMul: "isolated_matmul_s",
+    ops.Conv2d: "isolated_convolution_s",
 }
 
 
@@ -87,7 +77,7 @@ def _costs_of(part: str, session: Session) -> tuple[TimingCosts, float]:
     return replace(costs, **own), known.dispatch
 
 
-def between_events(part: str, operator: Operator, phase: Phase) -> BetweenEvents:
+def between_events(part: str, operator: ops.Operator, phase: ops.Phase) -> BetweenEvents:
     """Return the timing of *operator* in *phase* between two events."""
     forward = _ISOLATED.get(type(operator), "isolated_other_s")
     return BetweenEvents(part, forward if phase == "fwd" else "isolated_backward_s")
@@ -121,17 +111,17 @@ class ByHost:
         return before_s + max(asked_s, after_s) + session.time_s(self.wait)
 
 
-def by_host(where: Where, device: str, operator: Operator, *, is_compiled: bool) -> ByHost:
+def by_host(where: Where, device: str, operator: ops.Operator, *, is_compiled: bool) -> ByHost:
     """Return the timing of *operator* on the host's clock; *where* and *device* as in its question."""
 
-    def timed(operator: Operator) -> LaunchQuestion:
+    def timed(operator: ops.Operator) -> LaunchQuestion:
         return LaunchQuestion(where=where, device=device, timed="host", operator=operator)
 
     def called(call: Call) -> LaunchQuestion:
         return LaunchQuestion(where=where, device=device, timed="host", call=call)
 
-    is_product = isinstance(operator, Linear | MatMul)
-    choosing = (timed(operator), timed(Elementwise("relu", 1))) if is_product else None
+    is_product = isinstance(operator, ops.Linear | ops.MatMul)
+    choosing = (timed(operator), timed(ops.Elementwise("relu", 1))) if is_product else None
     return ByHost(device, called("empty"), called("wait"), choosing, is_compiled)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 from simulator.cli.table import table_of
 from simulator.console.style import Style
 from simulator.records import asdict, dataclass, field
-from validate.kinds.memory_figures import MEMORY_COLUMNS
+from validate.kinds.kind import MEMORY_COLUMNS
 from validate.kinds.row import MeasuredRow
-from validate.score.score import MOST_DIFFERENT, OTHER_REASON
+from validate.score.scoring import MOST_DIFFERENT, OTHER_REASON
 from validate.tables.lines import by_frequency, percent_text, skipped_table
 from validate.tables.statistics import Errors, summarise
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Sequence
 
-from validate.kinds.memory_figures import ALL_COLUMNS, MEMORY_COLUMNS
+from validate.kinds.kind import ALL_COLUMNS, MEMORY_COLUMNS
 from validate.kinds.row import MeasuredRow
 from validate.tables.table import Table
 

@@ -17,7 +17,7 @@ from simulator.errors import InputError
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.records import asdict, dataclass, replace
 from validate.kinds.row import MeasuredRow
-from validate.score.score import MOST_DIFFERENT
+from validate.score.scoring import MOST_DIFFERENT
 from validate.tables.statistics import percentile
 
 _SAME = ("framework", "software", "model", "data")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from simulator.errors import Fault, InputError
 from simulator.records import dataclass
 from validate.kinds.row import MeasuredRow
-from validate.score.score import MOST_DIFFERENT, OTHER_REASON
+from validate.score.scoring import MOST_DIFFERENT, OTHER_REASON
 from validate.tables.statistics import Errors, percentile, relative_error, summarise
 
 RowErrors = tuple[Sequence[float], Sequence[float]]

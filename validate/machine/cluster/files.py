@@ -13,9 +13,8 @@ from simulator.console.files import OutputFile
 from simulator.errors import InputError, one_line
 from simulator.workload import bus_factor
 from validate.machine.cluster.commands import LinkShape
-from validate.machine.cluster.document import cluster_document
 from validate.machine.cluster.outcome import CaseOutcome
-from validate.machine.cluster.report import limited
+from validate.machine.cluster.report import cluster_document, limited
 from validate.machine.cluster.run import ClusterResults
 from validate.machine.cluster.topology import MessageCosts, machine_name, topology_text
 from validate.machine.measure.statistics import FEWEST

@@ -13,21 +13,7 @@ from types import FrameType
 from typing import Any
 
 from simulator.errors import MissingDependency, TopocastError
-from validate.machine.cluster.commands import (
-    CommandFailed,
-    LinkShape,
-    RunNames,
-    limit_commands,
-    list_namespaces,
-    make_commands,
-    owner_of,
-    process_start,
-    processes_in,
-    remove_commands,
-    run_shell,
-    shape_commands,
-    steer_commands,
-)
+from validate.machine.cluster import commands
 
 _TRY = "as root, or in namespaces of your own: unshare -rnm sh -c 'mount -t tmpfs none /run && validate cluster ...'"
 
@@ -51,15 +37,15 @@ def check_torch() -> None:
         raise MissingDependency("the collectives are torch's; install it, for example: pip install torch")
 
 
-def check_rights(names: RunNames, *, delay: bool) -> None:
+def check_rights(names: commands.RunNames, *, delay: bool) -> None:
     """Create a namespace with a rate limit (and a *delay*), then remove it.
 
     Raises NotPossible where the user lacks the right or the kernel a feature.
     """
     probe = names.probe
     try:
-        run_shell(("ip", "netns", "add", probe))
-    except CommandFailed as error:
+        commands.run_shell(("ip", "netns", "add", probe))
+    except commands.CommandFailed as error:
         _remove(probe)
         raise NotPossible(f"no right to make a network namespace ({_said(error)}); run it {_TRY}") from None
     try:
@@ -76,17 +62,17 @@ def check_rights(names: RunNames, *, delay: bool) -> None:
 
 def _step(command: tuple[str, ...], what: str, module: str) -> None:
     try:
-        run_shell(command)
-    except CommandFailed as error:
+        commands.run_shell(command)
+    except commands.CommandFailed as error:
         raise NotPossible(f"this kernel has no {what} ({_said(error)}); its module is {module}") from None
 
 
 def _remove(name: str) -> None:
-    with contextlib.suppress(CommandFailed):
-        run_shell(("ip", "netns", "delete", name))
+    with contextlib.suppress(commands.CommandFailed):
+        commands.run_shell(("ip", "netns", "delete", name))
 
 
-def _said(error: CommandFailed) -> str:
+def _said(error: commands.CommandFailed) -> str:
     return str(error).partition(": ")[2].removeprefix("Error: ").rstrip(".")
 
 
@@ -99,7 +85,7 @@ class HostNetwork:
     Leaving removes the namespaces, as does an entry that fails half way.  Raises CommandFailed on entry.
     """
 
-    def __init__(self, names: RunNames, n_hosts: int) -> None:
+    def __init__(self, names: commands.RunNames, n_hosts: int) -> None:
         self.names = names
         self.n_hosts = n_hosts
         self.is_steered = False  # whether each interface receives on one processor
@@ -108,8 +94,8 @@ class HostNetwork:
     def __enter__(self) -> HostNetwork:
         self._is_there = True
         try:
-            for command in make_commands(self.names, self.n_hosts):
-                run_shell(command)
+            for command in commands.make_commands(self.names, self.n_hosts):
+                commands.run_shell(command)
             self._steer()
         except BaseException:
             self.remove()
@@ -121,26 +107,26 @@ class HostNetwork:
 
     def _steer(self) -> None:
         try:
-            for command in steer_commands(self.names, self.n_hosts, sorted(os.sched_getaffinity(0))):
-                run_shell(command)
-        except CommandFailed:  # not permitted in a user namespace; packets may overtake each other
+            for command in commands.steer_commands(self.names, self.n_hosts, sorted(os.sched_getaffinity(0))):
+                commands.run_shell(command)
+        except commands.CommandFailed:  # not permitted in a user namespace; packets may overtake each other
             return
         self.is_steered = True
 
-    def shape(self, shape: LinkShape) -> None:
+    def shape(self, shape: commands.LinkShape) -> None:
         """Set the rate and the delay of all links to *shape*.  Raises CommandFailed where the kernel refuses."""
-        for command in shape_commands(self.names, self.n_hosts, shape):
-            run_shell(command)
-        with contextlib.suppress(CommandFailed):  # an old kernel has one limit for all namespaces
-            for command in limit_commands(self.names, self.n_hosts, shape):
-                run_shell(command)
+        for command in commands.shape_commands(self.names, self.n_hosts, shape):
+            commands.run_shell(command)
+        with contextlib.suppress(commands.CommandFailed):  # an old kernel has one limit for all namespaces
+            for command in commands.limit_commands(self.names, self.n_hosts, shape):
+                commands.run_shell(command)
 
     def remove(self) -> None:
         """Remove everything once; ignore what does not exist."""
         if self._is_there:
-            for command in remove_commands(self.names, self.n_hosts):
-                with contextlib.suppress(CommandFailed):
-                    run_shell(command)
+            for command in commands.remove_commands(self.names, self.n_hosts):
+                with contextlib.suppress(commands.CommandFailed):
+                    commands.run_shell(command)
             self._is_there = False
 
 
@@ -167,9 +153,9 @@ def removed_on_signals() -> Iterator[None]:
 def leftovers() -> list[str]:
     """Return the namespaces left behind by runs that have ended; those of live runs are excluded."""
     found = []
-    for name in list_namespaces():
-        owner = owner_of(name)
-        if owner is not None and process_start(owner[0]) != owner[1]:
+    for name in commands.list_namespaces():
+        owner = commands.owner_of(name)
+        if owner is not None and commands.process_start(owner[0]) != owner[1]:
             found.append(name)
     return found
 
@@ -181,10 +167,10 @@ def remove_leftovers() -> list[str]:
     """
     removed = []
     for name in leftovers():
-        with contextlib.suppress(CommandFailed):
-            for pid in processes_in(name):
+        with contextlib.suppress(commands.CommandFailed):
+            for pid in commands.processes_in(name):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        run_shell(("ip", "netns", "delete", name))
+        commands.run_shell(("ip", "netns", "delete", name))
         removed.append(name)
     return removed

@@ -1,17 +1,22 @@
-"""Measured and predicted times as text."""
+"""Measured and predicted times as text and, with the environment, as one JSON document, whose errors are fractions."""
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from simulator.cli.table import table_of
 from simulator.console.style import PLAIN, Style
 from simulator.results.columns import duration_column, percent
 from simulator.units import format_duration, format_size
-from validate.machine.cluster.commands import LinkShape
+from validate.machine.cluster.commands import CommandFailed, LinkShape, run_shell
 from validate.machine.cluster.outcome import CaseOutcome, by, orders
-from validate.machine.cluster.topology import EFFICIENCY, MessageCosts
+from validate.machine.cluster.topology import EFFICIENCY, MessageCosts, machine_name
+from validate.machine.measure.host import cpu_facts, usable_threads
 from validate.machine.measure.statistics import FEWEST
+from validate.tables.statistics import Errors, summarise
 
 _LEAST = 0.9  # probed fraction of a link's payload rate below which the machine, not the rate, is the bottleneck
 
@@ -50,7 +55,7 @@ def cluster_report(
         "error = (simulated - measured) / measured; median, p90 and mean of its absolute value; bias: its mean"
     )
     probed, ordered, explained = (_wrapped(text, style) for text in (_probes(probes, costs), _orders(outcomes), legend))
-    blocks = [probed, _cases(outcomes, style), ordered, _medians(outcomes, style), explained]
+    blocks = [probed, _case_lines(outcomes, style), ordered, _medians(outcomes, style), explained]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
@@ -74,7 +79,7 @@ def _probes(probes: Mapping[LinkShape, float], costs: Mapping[LinkShape, Message
     return "\n".join(lines)
 
 
-def _cases(outcomes: Sequence[CaseOutcome], style: Style) -> str:
+def _case_lines(outcomes: Sequence[CaseOutcome], style: Style) -> str:
     header = ["nodes", "rate", "strategy", "size", "measured", "+-", "times", "predicted", "error"]
     times = duration_column([t for o in outcomes for t in (o.measured.median, o.predicted_s)])
     rows = [
@@ -134,3 +139,106 @@ def _medians(outcomes: Sequence[CaseOutcome], style: Style) -> str:
 
 def _signed(error: float) -> str:
     return f"{error * 100:+.1f} %"
+
+
+def cluster_document(
+    outcomes: Sequence[CaseOutcome],
+    probes: Mapping[LinkShape, float],
+    costs: Mapping[LinkShape, MessageCosts],
+    facts: Mapping[str, Any],
+    *,
+    calibrated: bool,
+) -> dict[str, Any]:
+    """Return the environment, links with their probes, cases, orders of strategies and error statistics.
+
+    *probes* are rates in B/s; *facts* describe the environment.
+    """
+    return {
+        "format": 1,
+        "environment": dict(facts),
+        "calibrated": calibrated,
+        "links": [
+            {
+                "machine": machine_name(shape),
+                "rate_Bps": shape.rate_Bps,
+                "delay_s": shape.delay_s,
+                "payload_Bps": shape.rate_Bps * EFFICIENCY,
+                "probe_Bps": probe_Bps,
+                "messages": {
+                    "message_s": costs[shape].message_s,
+                    "round_s": costs[shape].round_s,
+                    "processors": costs[shape].processors,
+                },
+            }
+            for shape, probe_Bps in probes.items()
+        ],
+        "cases": [_case(outcome) for outcome in outcomes],
+        "orders": [
+            {
+                "machine": machine_name(order.case.shape),
+                "nodes": order.case.n_nodes,
+                "bytes": order.case.size_bytes,
+                "measured": order.measured,
+                "predicted": order.predicted,
+                "wrong_pairs": order.wrong,
+            }
+            for order in orders(outcomes)
+        ],
+        "errors": {
+            "all": _errors(summarise([o.error for o in outcomes])),
+            "nodes": _groups(by(outcomes, lambda o: str(o.case.n_nodes))),
+            "machine": _groups(by(outcomes, lambda o: machine_name(o.case.shape))),
+            "strategy": _groups(by(outcomes, lambda o: o.case.strategy.name)),
+            "bytes": _groups(by(outcomes, lambda o: str(o.case.size_bytes))),
+        },
+    }
+
+
+def _case(outcome: CaseOutcome) -> dict[str, Any]:
+    case, measured = outcome.case, outcome.measured
+    return {
+        "machine": machine_name(case.shape),
+        "nodes": case.n_nodes,
+        "strategy": case.strategy.name,
+        "collective": case.strategy.collective,
+        "bytes": case.size_bytes,
+        "measured_s": measured.median,
+        "interval_s": [measured.low, measured.high] if measured.samples >= FEWEST else None,
+        "times": measured.samples,
+        "predicted_s": outcome.predicted_s,
+        "error": outcome.error,
+    }
+
+
+def _groups(groups: Mapping[str, Errors]) -> dict[str, Any]:
+    return {name: _errors(errors) for name, errors in groups.items()}
+
+
+def _errors(errors: Errors) -> dict[str, float | int | None]:
+    return {
+        "n": errors.n,
+        "median": errors.median_ape,
+        "p90": errors.p90_ape,
+        "mean": errors.mean_ape,
+        "bias": errors.bias,
+    }
+
+
+def cluster_environment() -> dict[str, str | int | float]:
+    """Return facts about this machine that a reader of the results needs."""
+    return {
+        "kernel": f"{platform.system()} {platform.release()}",
+        "architecture": platform.machine(),
+        "cpu": cpu_facts().get("model name", ""),
+        "cpu_count": usable_threads(),
+        "load_average": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
+        "iproute2": _iproute2(),
+    }
+
+
+def _iproute2() -> str:
+    try:
+        return run_shell(("ip", "-V")).strip().removeprefix("ip utility, ")
+    except CommandFailed:
+        return ""

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from simulator.topology.catalogue import builtin_topologies, load_part
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.topology.resolver import MOST_NVLINKS
-from validate.machine.describe.cpu_part import own_cpu, quoted, size_words
+from validate.machine.describe.cpu_part import nearest_cpu, own_cpu, quoted, size_words
 from validate.machine.describe.dumps.like import sockets_like
-from validate.machine.describe.estimates import nearest_cpu
 from validate.machine.describe.graphics import Card, adapter_part, driver_part, pcie_part, port_part, slot_for
 from validate.machine.describe.processor import Processor
 from validate.machine.describe.topo import Attachments, Matrix, nvlink_parts, place_gpus

@@ -10,8 +10,16 @@ import re
 from collections.abc import Iterable, Iterator
 
 from simulator.errors import one_line
-from validate.machine.describe.dumps.pci import adapter_of, gpu_model, model_in, pci_kind, port_near
-from validate.machine.describe.dumps.tree import Bus, BusTree, Numa
+from validate.machine.describe.dumps.tree import (
+    Bus,
+    BusTree,
+    Numa,
+    adapter_of,
+    gpu_model,
+    model_in,
+    pci_kind,
+    port_near,
+)
 from validate.machine.describe.dumps.xml_text import Element
 from validate.machine.describe.graphics import Card, driver_part
 from validate.machine.describe.processor import VENDORS

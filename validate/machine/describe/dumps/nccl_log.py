@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from validate.machine.describe.dumps.pci import port_near
-from validate.machine.describe.dumps.tree import DEEPEST, TOO_DEEP, Bus, BusTree, Numa
+from validate.machine.describe.dumps.tree import DEEPEST, TOO_DEEP, Bus, BusTree, Numa, port_near
 from validate.machine.describe.graphics import Adapter
 
 _INFO = re.compile(r"^(?P<who>.*?\[\d+\]) NCCL (?:INFO|WARN) ?(?P<said>.*)$", re.ASCII)

@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterable
 
 from simulator.errors import Fault, InputError, one_line
-from validate.machine.describe.dumps.pci import adapter_of, gpu_model, pci_kind, speed_of
-from validate.machine.describe.dumps.tree import Bus, BusTree, Numa
+from validate.machine.describe.dumps.tree import Bus, BusTree, Numa, adapter_of, gpu_model, pci_kind, speed_of
 from validate.machine.describe.dumps.xml_text import Element
 from validate.machine.describe.processor import VENDORS
 
