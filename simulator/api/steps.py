@@ -164,7 +164,7 @@ def _run_stages(shared: SharedStep) -> TrainingResult:
     rate = alone_rate(roles, shared.network, question)
     sent = [issue.sent for chunk in stage.chunks for issue in chunk.issues if issue.sent is not None]
     seen = StageTotals(busiest, run.within[busiest], sent, run.exchanged[busiest])
-    return pipeline_result(shared, roles, _of_whole(step, shared), memory, rate, run.timeline, seen, run.largest)
+    return pipeline_result(shared, run.stages, _of_whole(step, shared), memory, rate, run.timeline, seen, run.largest)
 
 
 def check_place(place: Place, question: StepQuestion) -> None:

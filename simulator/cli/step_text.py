@@ -211,7 +211,8 @@ def _memory(device: DeviceMemory, of_part: Sequence[DeviceMemory], named: bool, 
         least = min(other.need.total_bytes for other in of_part)
         of += f" of stage {device.stage} (others from {format_size(least, 3)})"
     has = f" of {format_size(need.available_bytes, 3)}" if isfinite(need.available_bytes) else ""
-    title = f"memory{of}: {format_size(need.total_bytes, 3)}{has}{verdict}"
+    peak = f", most {need.peak}" if need.peak else ""
+    title = f"memory{of}: {format_size(need.total_bytes, 3)}{has}{verdict}{peak}"
     columns = [
         Column("", [f"  {name}" for name in need.by_use], right=False),
         Column("", [format_size(n_bytes, 3) for n_bytes in need.by_use.values()]),

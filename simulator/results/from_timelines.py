@@ -27,6 +27,7 @@ from simulator.training.worker import ChunkRun
 
 if TYPE_CHECKING:
     from simulator.results.servers import ServerRun
+    from simulator.training.pipeline import StageWork
 
 
 def alone_result(question: StepQuestion, step: StepResult) -> TrainingResult:
@@ -202,7 +203,7 @@ class StageTotals(NamedTuple):
 
 def pipeline_result(
     shared: SharedStep,
-    roles: Sequence[Role],
+    stages: Sequence[StageWork],
     step: StepResult,
     memory: Sequence[MemoryNeed],
     alone_rate: float,
@@ -210,7 +211,7 @@ def pipeline_result(
     seen: StageTotals,
     largest: Fragment | None,
 ) -> TrainingResult:
-    """Return the result of *timeline*, in which stages had *roles*; *step* is the view of the busiest stage.
+    """Return the result of *timeline*, of *stages*; *step* is the view of the busiest one.
 
     *memory* is by stage; *largest* is the reduction of gradients that takes longest.
     """
@@ -253,8 +254,8 @@ def pipeline_result(
         exchanging_s=exchanging_s,
         bottleneck=bottleneck_of(timeline.machine, exchanges, timeline.end_s),
         memory=tuple(
-            DeviceMemory(role.place.part, role.count, need, stage)
-            for stage, (role, need) in enumerate(zip(roles, memory, strict=True))
+            DeviceMemory(stage.role.place.part, stage.role.count, need, number, stage.network)
+            for number, (stage, need) in enumerate(zip(stages, memory, strict=True))
         ),
         streams=uses,
         counts_software=largest is None or counts_software(largest.plan.facts),
@@ -263,7 +264,7 @@ def pipeline_result(
         timeline=timeline,
         bubble_s=bubble_s,
         tied_s=min(summing_s, _tied_s(timeline)),
-        pace=_pace(question, roles, seen.stage),
+        pace=_pace(question, [stage.role for stage in stages], seen.stage),
         exchanges=sum(count for count, _ in exchanged),
         exchanged_bytes=sum(n_bytes for _, n_bytes in exchanged),
     )

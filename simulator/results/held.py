@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from simulator.records import dataclass, replace
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
-from simulator.step.memory import HeldMoment, held_in, moments_of, parameter_gradient_bytes
+from simulator.step.memory import HeldMoment, MemoryNeed, held_in, moments_of, parameter_gradient_bytes
 from simulator.step.moments import tape_of
-from simulator.training.memory import bucket_bytes_of, gathered_elements, rank_shares
-from simulator.training.worker import LaunchLabel
+from simulator.training.memory import bucket_bytes_of, gathered_elements, rank_shares, stage_options
+from simulator.training.worker import ChunkRun, LaunchLabel
 from simulator.workload.network import Network
+
+_ROUNDED = 1e-9  # shares of a pass that add up
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +35,8 @@ class HeldAt:
 
 def not_followed(result: TrainingResult) -> str:
     """Return why the memory of *result* cannot be followed over the step; empty if it can."""
-    options, layout = result.step.options, result.question.layout
-    if not options.trains:
+    if not result.step.options.trains:
         return "memory over time is drawn for training steps"
-    if layout.pp > 1:
-        return "memory over time is drawn without pipeline stages"
     if result.shares or result.question.has_servers or result.question.programs > 1:
         return "memory over time is drawn where all devices run the same step, one program each"
     return ""
@@ -45,18 +45,20 @@ def not_followed(result: TrainingResult) -> str:
 def held_over(result: TrainingResult) -> list[HeldAt]:
     """Return the memory use of one rank of *result* after each layer, forward and backward, in each micro-batch.
 
-    Its maximum is the memory that the step needs.  Empty if :func:`not_followed` gives a reason.
+    In a pipeline it is that of the fullest stage, after each of its passes.  The maximum is the memory that the step
+    needs.  Empty if :func:`not_followed` gives a reason.
     """
     step, need = result.step, result.tightest.need
     if not_followed(result):
         return []
     layout = result.question.layout.on(result.device_count)
+    if result.tightest.network is not None:
+        return _held_in_stage(result, result.tightest.network)
     held = held_in(step.network, step.options)
     shares = rank_shares(held, gathered_elements(step.network, layout), result.question, layout)
     buckets = bucket_bytes_of(held, result.question, layout)
     first, later = (moments_of(held, step.options, replace(shares, accumulates=adds)) for adds in (False, True))
-    casts = max(first, key=lambda moment: moment.total_bytes).casts_bytes
-    lasting = need.parameters_bytes - casts + need.optimizer_bytes + need.context_bytes + need.cached_bytes + buckets
+    lasting = _lasting_bytes(need, first) + buckets
     found = [HeldAt(0.0, lasting, 0.0, 0.0, 0.0)]
     backward = [_by_layer(step.network, moments) for moments in (first, later)]
     tape = tape_of(step.network, step.options, parameter_gradient_bytes(step.options))
@@ -72,6 +74,52 @@ def held_over(result: TrainingResult) -> list[HeldAt]:
     if step.options.mode == "train" and step.step_time_s > found[-1].at_s:
         found.append(_held_at(step.step_time_s, lasting, first[-1]))
     return found
+
+
+def _held_in_stage(result: TrainingResult, network: Network) -> list[HeldAt]:
+    """Return the memory use of a pipeline stage whose layers are *network*.
+
+    A forward pass adds what is saved of its micro-batch, or of the part of it in a chunk; a backward pass, which holds
+    most in its middle, frees that.
+    """
+    question = result.question
+    layout, stage = question.layout.on(result.device_count), result.tightest.stage
+    options = stage_options(question.rank_options, layout)
+    held = held_in(network, options)
+    shares = rank_shares(held, gathered_elements(network, layout), question, layout)
+    lasting = _lasting_bytes(result.tightest.need, moments_of(held, options, shares))
+    lasting += bucket_bytes_of(held, question, layout)
+    found, in_flight, done = [HeldAt(0.0, lasting, 0.0, 0.0, 0.0)], 0, 0
+    computed = Counter[tuple[str, int, int]]()
+
+    def moments() -> list[HeldMoment]:
+        left = min(1.0, done / layout.vp)
+        return moments_of(held, options, replace(shares, in_flight=in_flight / layout.vp, accumulates=left))
+
+    for task, span in result.timeline.ran(ChunkRun):
+        if task.stream != f"stage {stage}/compute":
+            continue
+        part, about = task.about.part, task.about
+        if part == "update":
+            found.append(_held_at(span.end_s, lasting, moments()[-1]))
+            continue
+        key = (part, about.micro_batch, id(about.issues))
+        computed[key] += about.share
+        is_done = computed[key] > 1.0 - _ROUNDED
+        if part == "forward":
+            in_flight += is_done
+        else:
+            most = max(moments()[: len(held.moments)], key=lambda moment: moment.total_bytes)
+            found.append(_held_at((span.start_s + span.end_s) / 2, lasting, most))
+            in_flight, done = in_flight - is_done, done + is_done
+        found.append(_held_at(span.end_s, lasting, moments()[0]._replace(working_bytes=0.0, casts_bytes=0.0)))
+    return found
+
+
+def _lasting_bytes(need: MemoryNeed, moments: Sequence[HeldMoment]) -> float:
+    """Return the bytes of *need* that last the whole step, given its *moments*."""
+    casts = max(moments, key=lambda moment: moment.total_bytes).casts_bytes
+    return need.parameters_bytes - casts + need.optimizer_bytes + need.context_bytes + need.cached_bytes
 
 
 def _by_layer(network: Network, moments: Sequence[HeldMoment]) -> dict[str, HeldMoment]:

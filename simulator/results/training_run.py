@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from simulator.engine.timeline import Timeline
 from simulator.questions.step import StepQuestion
-from simulator.records import dataclass
+from simulator.records import dataclass, field
 from simulator.results.alternatives import Alternative
 from simulator.results.bottleneck import LinkUse
 from simulator.results.changed import ChangeEffect
@@ -21,16 +21,21 @@ if TYPE_CHECKING:
     from simulator.results.checkpoints import Checkpoints
     from simulator.results.input import InputRun
     from simulator.results.servers import ServerRun
+    from simulator.workload.network import Network
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """The memory that each of ``count`` devices of a part needs, all of one pipeline ``stage`` if there are several."""
+    """The memory that each of ``count`` devices of a part needs, all of one pipeline ``stage`` if there are several.
+
+    ``network`` is then that of the stage.
+    """
 
     part: str
     count: int
     need: MemoryNeed
     stage: int | None = None
+    network: Network | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

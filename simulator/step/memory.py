@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from simulator.constants import constants
@@ -9,7 +10,7 @@ from simulator.devices.gpu import Gpu
 from simulator.devices.optimizer_state import state_tensors
 from simulator.devices.predict import Device
 from simulator.questions.options import StepOptions
-from simulator.records import dataclass, fields, replace
+from simulator.records import dataclass, field, fields, replace
 from simulator.step.conversions import formats_of, nvfp4_weights
 from simulator.step.megatron import buffer_element_bytes, has_gradient_buffer, shared_gradients
 from simulator.step.moments import Moment, tape_of
@@ -36,7 +37,7 @@ class MemoryNeed:
 
     ``cached_bytes`` are what the framework's allocator holds besides, in gaps between tensors.  ``gradients_bytes`` are
     gradients of parameters.  ``working_bytes`` are short-lived tensors: gradients of activations or, in inference, the
-    activations that are live at once.
+    activations that are live at once.  ``peak`` says in words when the tensors take most; it is empty in inference.
     """
 
     parameters_bytes: float
@@ -47,10 +48,11 @@ class MemoryNeed:
     context_bytes: float
     available_bytes: float
     cached_bytes: float = 0.0
+    peak: str = field(default="", compare=False)
 
     def times(self, count: int) -> MemoryNeed:
         """Return the need of *count* processes, together."""
-        names = [field.name for field in fields(self) if field.name != "available_bytes"]
+        names = [each.name for each in fields(self) if each.name not in ("available_bytes", "peak")]
         return replace(self, **{name: count * getattr(self, name) for name in names}) if count > 1 else self
 
     @property
@@ -107,8 +109,8 @@ class Shares:
     share that it holds besides in the format of computation, where others keep them.  ``gradients`` is the share of the
     gradients held while computing, ``kept_gradients`` the share held until the update, and ``updated`` the share of the
     optimiser state and of the fp32 copy of the parameters that a ``master-`` policy updates.  ``in_flight`` is the
-    number of micro-batches whose activations are saved at once.  ``accumulates``: micro-batches add to earlier
-    gradients, which stay in memory throughout.
+    number of micro-batches whose activations are saved at once.  ``accumulates`` is the share of the gradients that
+    earlier micro-batches left, to which later ones add.
     """
 
     kept: float = 1.0
@@ -117,7 +119,7 @@ class Shares:
     kept_gradients: float = 1.0
     updated: float = 1.0
     in_flight: float = 1.0
-    accumulates: bool = False
+    accumulates: float = 0.0
 
 
 ALL = Shares()
@@ -132,7 +134,7 @@ class NetworkMemory:
     ``largest`` is the size of the largest trained parameter, ``quantised`` the weights that are kept in nvfp4 besides,
     by rows and transposed; ``unread`` are gradients that a framework allocates and nobody reads.  All counts are
     elements.  ``state_bytes`` are those of the optimiser's state.  ``packed`` frozen weights are kept in nf4, in
-    ``packed_bytes``.
+    ``packed_bytes``.  ``layers`` are the names of the places of ``moments``.
     """
 
     parameter_count: int
@@ -147,6 +149,7 @@ class NetworkMemory:
     state_bytes: int = 0
     packed: int = 0
     packed_bytes: int = 0
+    layers: tuple[str, ...] = ()
 
 
 @once
@@ -188,7 +191,7 @@ def with_gaps(
         gathered_bytes=element if shares.gathered else 0.0,
         kept_gradients=shares.kept_gradients if shares.gathered else shares.gradients,
         in_flight=shares.in_flight,
-        accumulates=shares.accumulates,
+        accumulates=bool(shares.accumulates),
     )
     reserved, allocated = reserved_and_allocated(network, options, gradient, held)
     most_bytes = allocated + int(need.available_bytes - need.total_bytes)
@@ -217,7 +220,8 @@ def held_in(network: Network, options: StepOptions) -> NetworkMemory:
     if not options.trains:
         return replace(held, most_forward_bytes=peak_forward_bytes(network, formats))
     moments = tape_of(network, options, parameter_gradient_bytes(options)).moments
-    return replace(held, moments=moments, unread=shared_gradients(network, options))
+    layers = tuple([layer.name for layer in network.layers])
+    return replace(held, moments=moments, unread=shared_gradients(network, options), layers=layers)
 
 
 def state_bytes(network: Network, options: StepOptions, *, paged: bool = False) -> int:
@@ -246,7 +250,10 @@ def need_of(held: NetworkMemory, options: StepOptions, device: Device, shares: S
     if not options.trains:
         return MemoryNeed(parameters, 0, 0, 0, held.most_forward_bytes, context, device.memory_bytes)
     optimizer = held.state_bytes * shares.updated if options.optimizer != "none" else 0.0
-    most = max(moments_of(held, options, shares), key=lambda moment: moment.total_bytes)
+    moments = moments_of(held, options, shares)
+    if shares.in_flight > 1.0 and not shares.accumulates:  # all in flight; the second goes back beside all gradients
+        moments += moments_of(held, options, replace(shares, in_flight=shares.in_flight - 1.0, accumulates=1.0))
+    most = max(moments, key=lambda moment: moment.total_bytes)
     return MemoryNeed(
         parameters + most.casts_bytes,
         most.gradients_bytes,
@@ -255,7 +262,14 @@ def need_of(held: NetworkMemory, options: StepOptions, device: Device, shares: S
         most.working_bytes,
         context,
         device.memory_bytes,
+        peak=_peak(most.place, held.layers),
     )
+
+
+def _peak(place: int, layers: Sequence[str]) -> str:
+    if place == UPDATE:
+        return "in the update"
+    return f"in the backward pass of {layers[place]}" if place >= 0 else "at the end of the forward pass"
 
 
 def _parameters(held: NetworkMemory, options: StepOptions, shares: Shares) -> float:
@@ -302,7 +316,7 @@ def moments_of(held: NetworkMemory, options: StepOptions, shares: Shares = ALL) 
     buffer += held.unread * element if buffer else 0.0
     waiting = held.moments[0].saved_bytes * (shares.in_flight - 1.0)  # activations of later micro-batches
     held_casts = 0.0 if shares.gathered else 1.0  # gathered weights are in the format of products already
-    earlier = n * element * shares.kept_gradients if shares.accumulates else 0.0
+    earlier = n * element * shares.kept_gradients * shares.accumulates
     moments = [
         HeldMoment(
             each.place,

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from simulator.devices.predict import Device
 from simulator.questions.layout import Layout
+from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.step.megatron import has_gradient_buffer
 from simulator.step.memory import ALL, MemoryNeed, NetworkMemory, Shares, held_in, need_of, with_gaps
@@ -30,9 +31,7 @@ def device_memory(
     are cast for each step are not (torch's ``ZeroRedundancyOptimizer`` leaves them whole).  Experts are sharded over
     fewer ranks (:attr:`Layout.expert_shards`).
     """
-    options = question.rank_options
-    if layout.vp > 1 and options.recompute_blocks is not None:  # of each chunk; *network* holds all of a stage
-        options = replace(options, recompute_blocks=options.recompute_blocks * layout.vp)
+    options = stage_options(question.rank_options, layout)
     held, gathered = _held(network, options), gathered_elements(network, layout)
     need = held_memory(held, gathered, question, device, layout, in_flight)
     shares = ALL if question.has_servers else rank_shares(held, gathered, question, layout, in_flight)
@@ -41,6 +40,13 @@ def device_memory(
 
 
 _held = once(held_in)
+
+
+def stage_options(options: StepOptions, layout: Layout) -> StepOptions:
+    """Return *options*, which are of each chunk, for a whole stage of *layout*."""
+    if layout.vp > 1 and options.recompute_blocks is not None:
+        return replace(options, recompute_blocks=options.recompute_blocks * layout.vp)
+    return options
 
 
 def most_needed(network: Network, question: StepQuestion, device: Device, layout: Layout) -> MemoryNeed:
@@ -92,7 +98,7 @@ def rank_shares(
 ) -> Shares:
     """Return the shares of *held* that one rank has."""
     shard = layout.kept_share(held.trained_count, held.trained_of_experts)
-    accumulates = question.micro_batches > in_flight
+    accumulates = float(question.micro_batches > in_flight)
     if layout.zero == 3:
         kept = layout.kept_share(held.parameter_count, held.of_experts)
         there = min(1.0, gathered / max(1, held.parameter_count) + kept)

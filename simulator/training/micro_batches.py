@@ -147,5 +147,9 @@ def _in_turn(
 
 
 def in_flight(layout: Layout, stage: int, count: int) -> float:
-    """Return the micro-batches whose activations *stage* holds at once; a single chunk counts as ``1 / vp``."""
-    return min(count * layout.vp, _filled(layout, stage, count) + 1) / layout.vp
+    """Return the micro-batches whose activations *stage* holds at once; a single chunk counts as ``1 / vp``.
+
+    Without bubbles, as many more wait for the gradients of parameters as there are stages before this one.
+    """
+    waiting = stage if layout.schedule == "zero-bubble" else 0
+    return min(count * layout.vp, _filled(layout, stage, count) + 1 + waiting) / layout.vp

@@ -272,6 +272,33 @@ def test_memory_over_a_step_is_highest_as_the_step_needs(where: str, asked: dict
         assert 0.15 < middle.at_s / result.step_time_s < 0.6
 
 
+@pytest.mark.parametrize(
+    ("layout", "count"),
+    [
+        (Layout(pp=4), 8),
+        (Layout(pp=4), 4),
+        (Layout(pp=4), 2),
+        (Layout(pp=4, schedule="gpipe"), 8),
+        (Layout(pp=4, schedule="zero-bubble"), 8),
+        (Layout(pp=4, schedule="zero-bubble"), 2),
+        (Layout(pp=4, vp=3), 4),
+        (Layout(pp=4, vp=3), 8),
+        (Layout(pp=2, zero=1), 8),
+        (Layout(pp=2, zero=2), 4),
+        (Layout(pp=2, tp=2, sp=True), 4),
+    ],
+)
+@pytest.mark.parametrize("batch", [1, 8])
+def test_memory_of_the_fullest_stage_is_highest_as_it_needs(layout: Layout, count: int, batch: int):
+    result = Session().step(
+        StepQuestion(where=Where("p3.16xlarge"), workload="bert-base", batch=batch, layout=layout, micro_batches=count)
+    )
+    held = held_over(result)
+    assert max(each.total_bytes for each in held) == pytest.approx(result.tightest.need.total_bytes)
+    assert [each.at_s for each in held] == sorted(each.at_s for each in held)
+    assert held[0].activations_bytes == 0.0
+
+
 def test_later_micro_batches_run_beside_the_gradients_of_the_first():
     """PyTorch adds to ``grad``: the activations of the second micro-batch coexist with all gradients."""
     once, twice = (
@@ -287,7 +314,6 @@ def test_later_micro_batches_run_beside_the_gradients_of_the_first():
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"layout": Layout(pp=2), "micro_batches": 4}, "without pipeline stages"),
         ({"options": StepOptions(mode="inference")}, "for training steps"),
     ],
 )

@@ -134,3 +134,16 @@ def test_a_rank_that_gathers_units_holds_gaps_too() -> None:
     question = StepQuestion(where=Where("dgx-h100"), workload="llama2-7b", batch=1, layout=Layout(zero=3))
     need = Session().step(replace(question, options=replace(question.options, recompute="full"))).tightest.need
     assert 0 < need.cached_bytes < need.allocated_bytes
+
+
+def test_the_peak_is_where_most_is_held(device: Device) -> None:
+    """After a wide layer at the end in its backward pass; with one layer and much state in the update; else named."""
+    said = [
+        memory_need(chain(*widths), options, device).peak
+        for widths, options in (
+            ((64, 64, 8192), PLAIN),
+            ((8192,) * 2, replace(PLAIN, fused_optimizer=False)),
+        )
+    ]
+    assert said == ["in the backward pass of 2", "in the update"]
+    assert memory_need(chain(64), replace(PLAIN, mode="inference", fused_optimizer=False), device).peak == ""
