@@ -12,7 +12,7 @@ from typing import Any
 
 from simulator.workload.described import network_document
 from simulator.workload.zoo.registry import build_network, find_entry
-from validate.machine.measure.built.builtin import FILE, Sizes
+from validate.machine.measure.built.description import FILE, Sizes
 from validate.machine.measure.cases.step_shapes import CPU_STEPS, NETWORKS
 
 _USED = [*((name, sizes) for name, _, sizes in NETWORKS), *((shape.model, shape.sizes) for shape in CPU_STEPS)]

@@ -41,7 +41,7 @@ from validate.machine.cluster.outcome import CaseOutcome, Predictor, orders
 from validate.machine.cluster.report import cluster_document, cluster_report, limited, limited_words
 from validate.machine.cluster.run import ClusterResults, message_costs
 from validate.machine.cluster.topology import EFFICIENCY, MessageCosts, machine_name, topology_text
-from validate.machine.measure.statistics import median_interval
+from validate.machine.measure.timing import median_interval
 
 FAST = LinkShape(12.5e6)  # 100 Mbit/s
 PAYLOAD = 12.5e6 * 1448 / 1514
@@ -319,7 +319,7 @@ def test_hosts_do_what_the_simulator_plans() -> None:
 def test_a_host_checks_what_it_has(monkeypatch, strategy) -> None:
     pytest.importorskip("torch", reason="torch is not installed: pip install torch")
     from validate.machine.cluster import operations
-    from validate.machine.measure import over_ranks
+    from validate.machine.measure import over
 
     class Alone:
         """A group without communication."""
@@ -342,7 +342,7 @@ def test_a_host_checks_what_it_has(monkeypatch, strategy) -> None:
 
     monkeypatch.setattr(operations.socket, "create_server", lambda address: None)
     monkeypatch.setattr(operations, "dist", Alone)
-    monkeypatch.setattr(over_ranks, "dist", Alone)
+    monkeypatch.setattr(over, "dist", Alone)
     host = operations.Operations(1, ["127.0.0.1", "127.0.0.1", "127.0.0.1"], [2])
     host.prepare(strategy, 2, 4000, Predictor().exchange(case(strategy, 2, 4000)))
     host.run()
@@ -354,7 +354,7 @@ def test_a_host_checks_what_it_has(monkeypatch, strategy) -> None:
 
 def test_a_host_sends_first_to_the_next_one(monkeypatch) -> None:
     pytest.importorskip("torch", reason="torch is not installed: pip install torch")
-    from validate.machine.measure import over_ranks
+    from validate.machine.measure import over
     from validate.machine.measure.exchange import read_exchange
 
     posted: list[tuple[str, int]] = []
@@ -372,11 +372,11 @@ def test_a_host_sends_first_to_the_next_one(monkeypatch) -> None:
 
         return posting
 
-    monkeypatch.setattr(over_ranks.dist, "isend", post("to"))
-    monkeypatch.setattr(over_ranks.dist, "irecv", post("from"))
+    monkeypatch.setattr(over.dist, "isend", post("to"))
+    monkeypatch.setattr(over.dist, "irecv", post("from"))
     exchange = Predictor().exchange(case("sharded", 4, 4000))
     assert exchange is not None
-    host = over_ranks.OverRanks(read_exchange(exchange), 1)
+    host = over.OverRanks(read_exchange(exchange), 1)
     host.run()
     assert posted == [("from", 0), ("from", 3), ("from", 2), ("to", 2), ("to", 3), ("to", 0)] * 2
 

@@ -26,7 +26,7 @@ from validate.compare.comparison import ComparisonOptions, compared
 from validate.compare.folder import VALUES, key_of, read_folder, row_name
 from validate.compare.places import part_by_facts, topology_with
 from validate.kinds import OPERATORS, STEPS
-from validate.machine.measure.statistics import median_interval
+from validate.machine.measure.timing import median_interval
 from validate.score import scoring
 from validate.tables.table import read_table
 

@@ -21,9 +21,9 @@ from simulator.questions.where import Where
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 
-from validate.machine.measure import over_ranks  # noqa: E402  it imports torch
+from validate.machine.measure import over  # noqa: E402  it imports torch
 from validate.machine.measure.exchange import processes_of, read_exchange, stand_parts  # noqa: E402  it imports torch
-from validate.machine.measure.over_ranks import OverRanks  # noqa: E402  it imports torch
+from validate.machine.measure.over import OverRanks  # noqa: E402  it imports torch
 
 SESSION = Session()
 STRATEGIES = [*[n for n in strategy_names() if n != "nccl"], "gpu2", "gloo", "parameter-server-2"]
@@ -104,7 +104,7 @@ def run(
     *grouped*: post a round as one group, as with NCCL.
     """
     post = Post()
-    monkeypatch.setattr(over_ranks, "dist", post)
+    monkeypatch.setattr(over, "dist", post)
     read = read_exchange(json.loads(json.dumps(found.data())))
     ranks = [OverRanks(read, process, dtype) for process in range(len(processes_of(read)))]
     for rank in ranks:

@@ -10,10 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 from tests.clocked_cuda import Clock, clocked_gpus  # noqa: E402
 from validate.machine.measure import together  # noqa: E402
-from validate.machine.measure.bench import Bench, CudaStopwatch, GraphStopwatch  # noqa: E402
+from validate.machine.measure.bench import Bench, CudaStopwatch, GraphStopwatch, HostStopwatch, QueuedStopwatch  # noqa: E402  # noqa: E402
 from validate.machine.measure.cases.steady import CudaClock, Patience, TimedRun, agreed_samples, steady_interval  # noqa: E402
 from validate.machine.measure.timing import Effort, time_call  # noqa: E402
-from validate.machine.measure.watches import HostStopwatch, QueuedStopwatch  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

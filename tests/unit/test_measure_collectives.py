@@ -15,8 +15,7 @@ from validate.machine.measure.bench import Bench  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
 from validate.machine.measure.cases import collectives  # noqa: E402
 from validate.machine.measure.ranks import RankProcesses, RanksFailed  # noqa: E402
-from validate.machine.measure.statistics import median_interval  # noqa: E402
-from validate.machine.measure.timing import Effort  # noqa: E402
+from validate.machine.measure.timing import Effort, median_interval  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 QUICK = Effort(interval=0.5, warmup_s=0.0, longest_s=0.02)

@@ -18,7 +18,7 @@ from validate.machine.measure.cases.sizes import (  # noqa: E402
     spread,
 )
 from validate.machine.measure.host import host_bytes  # noqa: E402
-from validate.machine.measure.statistics import median_interval  # noqa: E402
+from validate.machine.measure.timing import median_interval  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -15,13 +15,12 @@ pytestmark = pytest.mark.torch
 from validate.machine.measure import bench as benches  # noqa: E402  needs torch
 from validate.machine.measure import recording  # noqa: E402
 from validate.machine.measure import run as runs  # noqa: E402
+from validate.machine.measure.bench import QueuedStopwatch  # noqa: E402
 from validate.machine.measure.case import Case, TimedWork  # noqa: E402
 from validate.machine.measure.host import slug  # noqa: E402
 from validate.machine.measure.recording import recorded  # noqa: E402
 from validate.machine.measure.sensors import Readings  # noqa: E402
-from validate.machine.measure.statistics import Interval  # noqa: E402
-from validate.machine.measure.timing import Effort, time_call  # noqa: E402
-from validate.machine.measure.watches import QueuedStopwatch  # noqa: E402
+from validate.machine.measure.timing import Effort, Interval, time_call  # noqa: E402
 from validate.tables.software import nccl_of  # noqa: E402
 
 

@@ -13,11 +13,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from tests.clocked_cuda import ClockedBench, clocked_bench, clocked_gpus  # noqa: E402
-from validate.machine.measure import watches  # noqa: E402
+from validate.machine.measure import bench as benches  # noqa: E402
 from validate.machine.measure.bench import Bench, GraphStopwatch  # noqa: E402
 from validate.machine.measure.cases import launch  # noqa: E402
 from validate.machine.measure.sensors import Sensors  # noqa: E402
-from validate.machine.measure.statistics import median_interval  # noqa: E402
+from validate.machine.measure.timing import median_interval  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -83,7 +83,7 @@ def test_the_host_s_time_leaves_out_waiting_for_the_device() -> None:
             time.sleep(0.05)
             log.append("settled")
 
-    seconds = watches.HostStopwatch(Slow()).sample(lambda i: log.append(f"call {i}"), 3)  # type: ignore[arg-type]
+    seconds = benches.HostStopwatch(Slow()).sample(lambda i: log.append(f"call {i}"), 3)  # type: ignore[arg-type]
     assert seconds < 0.04
     assert log == ["settled", "call 0", "call 1", "call 2"]  # idle before, not waited for after
 
@@ -104,7 +104,7 @@ def test_the_device_s_time_is_taken_again_where_the_host_was_late(
     held: list[int] = []
     sleep = torch.cuda._sleep
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: (held.append(cycles), sleep(cycles)))
-    watch = watches.QueuedStopwatch(bench)
+    watch = benches.QueuedStopwatch(bench)
     calls: list[int] = []
 
     def call(i: int) -> None:
@@ -123,7 +123,7 @@ def test_without_a_way_to_hold_the_stream_a_sample_is_taken_once(
 ) -> None:
     bench = clocked_bench(monkeypatch, tmp_path)
     monkeypatch.setattr(
-        watches,
+        benches,
         "torch",
         SimpleNamespace(
             cuda=SimpleNamespace(Event=torch.cuda.Event, device=torch.cuda.device, synchronize=torch.cuda.synchronize),
@@ -131,5 +131,5 @@ def test_without_a_way_to_hold_the_stream_a_sample_is_taken_once(
         ),
     )
     calls: list[int] = []
-    assert watches.QueuedStopwatch(bench).sample(calls.append, 2) >= 0
+    assert benches.QueuedStopwatch(bench).sample(calls.append, 2) >= 0
     assert calls == [0, 1]

@@ -12,11 +12,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from tests.clocked_cuda import clocked_bench  # noqa: E402
-from validate.machine.measure import watches  # noqa: E402
+from validate.machine.measure import bench as benches  # noqa: E402
 from validate.machine.measure.bench import Bench  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
-from validate.machine.measure.cases import chase, memory, nvrtc  # noqa: E402
-from validate.machine.measure.statistics import median_interval  # noqa: E402
+from validate.machine.measure.cases import chase, memory  # noqa: E402
+from validate.machine.measure.timing import median_interval  # noqa: E402
 
 pytestmark = pytest.mark.torch
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -75,14 +75,14 @@ def test_a_gather_counts_rows_read_and_written(bench: Bench) -> None:
 def test_threads_are_as_before_even_where_a_call_fails() -> None:
     before = torch.get_num_threads()
     seen: list[int] = []
-    watches.ThreadsStopwatch(before + 1).sample(lambda _: seen.append(torch.get_num_threads()), 1)
+    benches.ThreadsStopwatch(before + 1).sample(lambda _: seen.append(torch.get_num_threads()), 1)
     assert seen == [before + 1]
 
     def fails(_: int) -> None:
         raise ValueError
 
     with pytest.raises(ValueError):  # noqa: PT011  the message does not matter
-        watches.ThreadsStopwatch(before + 1).sample(fails, 1)
+        benches.ThreadsStopwatch(before + 1).sample(fails, 1)
     assert torch.get_num_threads() == before
 
 
@@ -198,10 +198,10 @@ class _FakeNvrtc:
 
 def test_a_kernel_is_compiled_for_the_gpu_at_hand_or_its_log_is_told() -> None:
     good, bad = _FakeNvrtc(0), _FakeNvrtc(6)
-    assert nvrtc.compile_binary(good, "source", "sm_90") == b"\x7fELF"
+    assert chase.compile_binary(good, "source", "sm_90") == b"\x7fELF"
     assert good.options == [b"--gpu-architecture=sm_90"]
     with pytest.raises(Unavailable, match="does not compile for sm_90: error: no"):
-        nvrtc.compile_binary(bad, "source", "sm_90")
+        chase.compile_binary(bad, "source", "sm_90")
     assert good.destroyed == bad.destroyed == 1
 
 
@@ -214,7 +214,7 @@ def test_nvrtc_is_found_in_wheels_of_both_layouts(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     for major, (library, _) in names.items():
-        assert nvrtc._packaged(major, [tmp_path, tmp_path / "absent"]) == [str(tmp_path / library)]
+        assert chase._packaged(major, [tmp_path, tmp_path / "absent"]) == [str(tmp_path / library)]
 
 
 def test_torch_s_own_nvrtc_comes_before_some_toolkit_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,11 +229,11 @@ def test_torch_s_own_nvrtc_comes_before_some_toolkit_s(tmp_path: Path, monkeypat
             raise OSError(name)
         return name
 
-    monkeypatch.setattr(nvrtc.ctypes, "CDLL", load)
-    monkeypatch.setattr(nvrtc.sys, "path", [str(tmp_path)])
+    monkeypatch.setattr(chase.ctypes, "CDLL", load)
+    monkeypatch.setattr(chase.sys, "path", [str(tmp_path)])
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    assert nvrtc.find_nvrtc() == str(bundled)
+    assert chase.find_nvrtc() == str(bundled)
     known.add("libnvrtc.so.13")
-    assert nvrtc.find_nvrtc() == "libnvrtc.so.13"
+    assert chase.find_nvrtc() == "libnvrtc.so.13"
     known -= {str(bundled), "libnvrtc.so.13"}
-    assert nvrtc.find_nvrtc() == "libnvrtc.so"
+    assert chase.find_nvrtc() == "libnvrtc.so"

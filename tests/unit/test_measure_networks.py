@@ -15,10 +15,16 @@ from simulator.workload.find import find_network  # noqa: E402
 from simulator.workload.network import unit_elements  # noqa: E402
 from simulator.workload.zoo.registry import build_network as build_zoo  # noqa: E402
 from tests.written_networks import NAMES, SIZED, network, options_of, written  # noqa: E402
-from validate.machine.measure.built.builtin import FILE, Sizes, builtin_facts, builtin_network, names  # noqa: E402
-from validate.machine.measure.built.description import description_of  # noqa: E402
+from validate.machine.measure.built.description import (  # noqa: E402
+    FILE,
+    Sizes,
+    builtin_facts,
+    builtin_network,
+    description_of,
+    names,
+)
 from validate.machine.measure.built.module import build_module  # noqa: E402
-from validate.machine.measure.cases.across import _blocks  # noqa: E402
+from validate.machine.measure.cases.stepping import _blocks  # noqa: E402
 
 META = torch.device("meta")
 EACH = [*((name, Sizes()) for name in NAMES), *SIZED]

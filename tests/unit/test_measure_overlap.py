@@ -16,7 +16,7 @@ from tests.clocked_cuda import clocked_bench  # noqa: E402
 from validate.machine.measure.bench import Bench  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
 from validate.machine.measure.cases import overlap  # noqa: E402
-from validate.machine.measure.statistics import median_interval  # noqa: E402
+from validate.machine.measure.timing import median_interval  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

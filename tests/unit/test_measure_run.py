@@ -17,8 +17,7 @@ from typing import Any
 
 import pytest
 
-from validate.machine.measure.statistics import FEWEST
-from validate.machine.measure.timing import Effort
+from validate.machine.measure.timing import FEWEST, Effort
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.slow]

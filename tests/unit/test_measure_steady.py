@@ -27,7 +27,7 @@ from validate.machine.measure.cases.steady import (  # noqa: E402
     steady_interval,
 )
 from validate.machine.measure.cases.step_shapes import MeasuredStep, parallel_steps  # noqa: E402
-from validate.machine.measure.statistics import FEWEST  # noqa: E402
+from validate.machine.measure.timing import FEWEST  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

@@ -17,8 +17,8 @@ from validate.machine.measure.cases import stepping  # noqa: E402  they import t
 from validate.machine.measure.cases.steady import CpuClock, Patience, steady_interval  # noqa: E402
 from validate.machine.measure.cases.step_shapes import MeasuredStep  # noqa: E402
 from validate.machine.measure.cases.stepping import Stepper, make_step  # noqa: E402
-from validate.machine.measure.statistics import median_interval  # noqa: E402
 from validate.machine.measure.table import COLUMNS  # noqa: E402
+from validate.machine.measure.timing import median_interval  # noqa: E402
 
 CPU = torch.device("cpu")
 LENET = MeasuredStep("lenet", 2)

@@ -19,7 +19,7 @@ from simulator.questions.options import StepOptions  # noqa: E402
 from simulator.questions.step import StepQuestion  # noqa: E402
 from validate.kinds import STEPS  # noqa: E402
 from validate.machine.measure.bench import Bench, open_bench  # noqa: E402
-from validate.machine.measure.built.builtin import Sizes, builtin_facts, names  # noqa: E402
+from validate.machine.measure.built.description import Sizes, builtin_facts, names  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
 from validate.machine.measure.cases import stepping, steps  # noqa: E402  they import torch
 from validate.machine.measure.cases.steady import Patience, TimedRun  # noqa: E402
@@ -336,6 +336,6 @@ def test_the_group_writes_rows_and_names_what_was_left(tmp_path: Path, monkeypat
 
 
 def median_of(seconds: float) -> Any:
-    from validate.machine.measure.statistics import median_interval
+    from validate.machine.measure.timing import median_interval
 
     return median_interval([seconds])

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validate.machine.measure.statistics import FEWEST, median_interval
-from validate.machine.measure.timing import Effort, time_call
+from validate.machine.measure.timing import FEWEST, Effort, median_interval, time_call
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 
 from tests.clocked_cuda import Clock, clocked_gpus  # noqa: E402  it imports torch
 from validate.machine.measure.exchange import BufferExchange, read_exchange  # noqa: E402  it imports torch
-from validate.machine.measure.over_devices import OverDevices  # noqa: E402  it imports torch
+from validate.machine.measure.over import OverDevices  # noqa: E402  it imports torch
 
 SESSION = Session()
 STRATEGIES = [*[name for name in strategy_names() if name not in ("nccl", "hierarchical")], "gpu1"]

@@ -30,8 +30,8 @@ from validate.cli.asking import (
 from validate.cli.command import Text, command_named, flag, value
 from validate.cli.words import print_remarks
 from validate.compare.folder import RECORD, TOPOLOGY
+from validate.machine.checks import has_rows, load_warning, reported, rows_machine_name
 from validate.machine.measure.duration import duration_s, fraction
-from validate.machine.run.checks import has_rows, load_warning, reported, rows_machine_name
 
 
 @command_named("run")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from simulator.records import dataclass
 from validate.compare.rows import ComparedRow
 from validate.kinds import KINDS
-from validate.machine.measure.statistics import FEWEST, median_interval
+from validate.machine.measure.timing import FEWEST, median_interval
 from validate.tables.statistics import percentile, summarise
 
 _AXES: dict[str, tuple[tuple[str, ...], ...]] = {

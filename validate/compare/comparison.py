@@ -17,8 +17,8 @@ from validate.compare.explain import ErrorCause, explain, row_facts
 from validate.compare.folder import Folder
 from validate.compare.places import SEVERAL, ScoringPlaces, find_places
 from validate.compare.rows import ComparedRow, compare_folder
+from validate.machine.checks import load_notes
 from validate.machine.measure.duration import duration_s
-from validate.machine.run.checks import load_notes
 from validate.score.scoring import CALIBRATED_ON, Scoring, ScoringOptions
 
 

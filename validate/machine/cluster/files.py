@@ -17,7 +17,7 @@ from validate.machine.cluster.outcome import CaseOutcome
 from validate.machine.cluster.report import cluster_document, limited
 from validate.machine.cluster.run import ClusterResults
 from validate.machine.cluster.topology import MessageCosts, machine_name, topology_text
-from validate.machine.measure.statistics import FEWEST
+from validate.machine.measure.timing import FEWEST
 
 
 class ClusterFiles:

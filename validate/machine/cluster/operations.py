@@ -24,7 +24,7 @@ import torch.distributed as dist
 
 from validate.machine.cluster.commands import HOST_INTERFACE, RunNames
 from validate.machine.measure.exchange import read_exchange
-from validate.machine.measure.over_ranks import OverRanks
+from validate.machine.measure.over import OverRanks
 
 _PROBE_PORT = 29602
 _ELEMENT_BYTES = 4  # fp32, as gradients are

@@ -15,7 +15,7 @@ from simulator.topology.load import topology_from_text
 from validate.machine.cluster.cases import ClusterCase
 from validate.machine.cluster.commands import LinkShape
 from validate.machine.cluster.topology import MessageCosts, machine_name, topology_text
-from validate.machine.measure.statistics import Interval
+from validate.machine.measure.timing import Interval
 from validate.tables.statistics import Errors, relative_error, summarise
 
 _LEVEL = 0.05  # strategies whose predicted times differ by less count as equal: no order is claimed

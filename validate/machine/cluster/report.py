@@ -15,7 +15,7 @@ from validate.machine.cluster.commands import CommandFailed, LinkShape, run_shel
 from validate.machine.cluster.outcome import CaseOutcome, by, orders
 from validate.machine.cluster.topology import EFFICIENCY, MessageCosts, machine_name
 from validate.machine.measure.host import cpu_facts, usable_threads
-from validate.machine.measure.statistics import FEWEST
+from validate.machine.measure.timing import FEWEST
 from validate.tables.statistics import Errors, summarise
 
 _LEAST = 0.9  # probed fraction of a link's payload rate below which the machine, not the rate, is the bottleneck

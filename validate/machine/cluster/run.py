@@ -15,7 +15,7 @@ from validate.machine.cluster.commands import LinkShape, RunNames
 from validate.machine.cluster.network import HostNetwork
 from validate.machine.cluster.topology import MessageCosts
 from validate.machine.measure.host import usable_threads
-from validate.machine.measure.statistics import Interval, median_interval
+from validate.machine.measure.timing import Interval, median_interval
 
 _START_S = 180.0
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from validate.machine.measure.bench import Bench
-from validate.machine.measure.statistics import Interval
-from validate.machine.measure.timing import Call, Stopwatch
+from validate.machine.measure.timing import Call, Interval, Stopwatch
 
 Mode = Literal["stream", "single", "graph"]
 """How calls are issued: back to back; one at a time, host time included; or replayed from a captured graph."""

@@ -12,8 +12,7 @@ import torch
 import torch.distributed as dist
 
 from validate.machine.measure.recording import hold_up
-from validate.machine.measure.statistics import Interval
-from validate.machine.measure.timing import Effort, repeated
+from validate.machine.measure.timing import Effort, Interval, repeated
 
 MOST_CALLS = 64  # most calls per sample: what a GPU's queue takes without blocking the host
 _ISSUE_S = 100e-6  # more than the host needs to issue one call

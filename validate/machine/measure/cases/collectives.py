@@ -22,8 +22,7 @@ from validate.machine.measure.case import Case, Columns, TimedWork, Unavailable
 from validate.machine.measure.cases.sizes import ladder, spread
 from validate.machine.measure.launched import KeptRanks, launch, nodes_of
 from validate.machine.measure.ranks import RanksFailed
-from validate.machine.measure.statistics import Interval
-from validate.machine.measure.timing import Effort
+from validate.machine.measure.timing import Effort, Interval
 from validate.machine.measure.together import MOST_CALLS, time_together
 
 _LEAST, _MOST, _FACTOR = 8, 1 << 30, 4

@@ -15,13 +15,11 @@ from typing import Any
 
 import torch
 
-from validate.machine.measure.bench import Bench
+from validate.machine.measure.bench import Bench, QueuedStopwatch, ThreadsStopwatch, WallStopwatch
 from validate.machine.measure.case import Case, Columns, TimedWork
 from validate.machine.measure.cases.sizes import ladder, random_bytes, spread
 from validate.machine.measure.host import host_bytes, usable_threads
-from validate.machine.measure.statistics import Interval
-from validate.machine.measure.timing import Stopwatch
-from validate.machine.measure.watches import QueuedStopwatch, ThreadsStopwatch, WallStopwatch
+from validate.machine.measure.timing import Interval, Stopwatch
 
 _LEAST, _MOST, _CPU_MOST = 4 << 10, 1 << 30, 256 << 20
 _PAIRS_MOST = 256 << 20

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from validate.machine.measure.bench import Bench, capture
+from validate.machine.measure.bench import Bench, HostStopwatch, ThreadsStopwatch, capture
 from validate.machine.measure.case import Case, Mode, TimedWork
 from validate.machine.measure.timing import Call, Stopwatch
-from validate.machine.measure.watches import HostStopwatch, ThreadsStopwatch
 
 _ELEMENTS = 64  # few enough that the kernel's own time is negligible
 _CHAIN = 16  # operators in sequence, so that the fixed cost of a call hardly counts

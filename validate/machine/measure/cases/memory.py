@@ -15,14 +15,12 @@ from typing import Any
 
 import torch
 
-from validate.machine.measure.bench import Bench
+from validate.machine.measure.bench import Bench, ThreadsStopwatch
 from validate.machine.measure.case import Case, Columns, TimedWork
 from validate.machine.measure.cases.chase import chase_cases
 from validate.machine.measure.cases.sizes import ladder, spread
 from validate.machine.measure.host import usable_threads
-from validate.machine.measure.statistics import Interval
-from validate.machine.measure.timing import Call, Stopwatch
-from validate.machine.measure.watches import ThreadsStopwatch
+from validate.machine.measure.timing import Call, Interval, Stopwatch
 
 _LEAST, _ROW_LEAST, _ROW_MOST = 16 << 10, 64, 4096
 _BEYOND = 8  # working set in multiples of the last-level cache, at which streams hardly hit it

@@ -11,13 +11,12 @@ from typing import Any
 import torch
 from torch.nn import functional as F  # noqa: N812  torch's own short name
 
-from validate.machine.measure.bench import Bench
+from validate.machine.measure.bench import Bench, QueuedStopwatch
 from validate.machine.measure.built.parts import operator_parts
 from validate.machine.measure.case import Case, Mode, TimedWork, Unavailable
 from validate.machine.measure.cases.shapes import CallLimits, OperatorCase, shapes
 from validate.machine.measure.cases.step_shapes import MeasuredStep
 from validate.machine.measure.cases.stepping import set_precision
-from validate.machine.measure.watches import QueuedStopwatch
 
 _COUNT = 700
 _COUNT_CPU = 160

@@ -16,12 +16,10 @@ from typing import Any, Literal
 
 import torch
 
-from validate.machine.measure.bench import Bench
+from validate.machine.measure.bench import Bench, QueuedStopwatch
 from validate.machine.measure.case import Case, Columns, TimedWork, Unavailable
 from validate.machine.measure.cases.sizes import random_bytes
-from validate.machine.measure.statistics import Interval
-from validate.machine.measure.timing import Call
-from validate.machine.measure.watches import QueuedStopwatch
+from validate.machine.measure.timing import Call, Interval
 
 Part = Literal["work", "copy", "both"]
 

@@ -15,7 +15,7 @@ from typing import get_args
 import torch
 
 from validate.machine.measure.bench import Bench
-from validate.machine.measure.built.builtin import names
+from validate.machine.measure.built.description import names
 from validate.machine.measure.case import SCALING, Case, Unavailable
 from validate.machine.measure.cases.step_shapes import MeasuredStep, Policy
 from validate.machine.measure.cases.steps import on_one_device, parallel_cases

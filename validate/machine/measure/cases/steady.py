@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-from validate.machine.measure.statistics import FEWEST, Interval, median_interval
-from validate.machine.measure.timing import Effort
+from validate.machine.measure.timing import FEWEST, Effort, Interval, median_interval
 
 _WARMUP = 3  # fewest warm-up steps
 _PAUSE_S = 1e-3

@@ -8,8 +8,13 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Literal
 
-from validate.machine.measure.built.builtin import Sizes, builtin_facts, builtin_network
-from validate.machine.measure.built.description import Description, DescriptionFile
+from validate.machine.measure.built.description import (
+    Description,
+    DescriptionFile,
+    Sizes,
+    builtin_facts,
+    builtin_network,
+)
 from validate.machine.measure.built.spans import Recompute
 
 Phase = Literal["train", "inference", "fwd", "bwd"]

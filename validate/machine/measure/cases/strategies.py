@@ -18,17 +18,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from validate.machine.measure.bench import Bench
+from validate.machine.measure.bench import Bench, QueuedStopwatch
 from validate.machine.measure.case import EXCHANGES, Case, Columns, TimedWork, Unavailable
 from validate.machine.measure.cases.collectives import Groups, figures_of
 from validate.machine.measure.exchange import BufferExchange, processes_of, read_exchange, staging_count, stand_parts
 from validate.machine.measure.launched import launch
-from validate.machine.measure.over_devices import OverDevices
-from validate.machine.measure.over_ranks import OverRanks
-from validate.machine.measure.statistics import Interval
-from validate.machine.measure.timing import Call, Effort
+from validate.machine.measure.over import OverDevices, OverRanks
+from validate.machine.measure.timing import Call, Effort, Interval
 from validate.machine.measure.together import time_together
-from validate.machine.measure.watches import QueuedStopwatch
 
 _FLOAT_BYTES = 4
 _MOST_ISSUE_S = 30e-3  # largest allowance for the host to issue a whole exchange

@@ -1,1 +1,0 @@
-"""``validate run``: :mod:`validate.machine.measure` guided by the machine's topology."""
