@@ -10,6 +10,9 @@ Choices
     faster, which a slow network belies.  *Condition*: the two sizes differ in algorithm or protocol, the estimate of
     the smaller is the lower, and with the choice of the larger the smaller is not slower than the larger.
 
+    In a step, it is exchanges that are chosen so.  *Condition*: where one takes longer alone on the faster machine, its
+    plan for the slower machine would not; all else is the same, and takes no longer.
+
 Sharing (Graham 1969: a list schedule may become longer when its tasks become shorter)
     In a graph of flows without a limit of slots, ends are longest paths: if no flow lasted longer, no end would be
     later.  A flow alone lasts as long as its links say, which are not slower.  So a later end needs a flow that lasts
@@ -104,22 +107,27 @@ def choice_of_size(asker: Asker, more: Question, fewer: Question) -> str:
     return f"{ANOMALY}choice at another size" if is_found else ""
 
 
-def contended(asker: Asker, slow: Question, fast: Question) -> str:
+def anomaly_of_step(asker: Asker, slow: Question, fast: Question) -> str:
     """Return the class of the anomaly in which a step is slower than *slow*; empty if none."""
-    if slow.kind != "step" or not slow.get("contention", True):
+    if slow.kind != "step":
         return ""
+    slower, faster = (asker.answer(each.having(contention=False)).timeline for each in (slow, fast))
+    if none_is_longer(slower, faster, by_choice=True) and not none_is_longer(slower, faster):
+        return f"{ANOMALY}choice of {slow.get('strategy', 'nccl')} in a step"
     times = [asker.time(each.having(contention=how)) for how in (None, False) for each in (slow, fast)]
     if times[1] > times[0] * (1 + _SLIGHTLY):
         return ""
     if times[3] <= times[2] * (1 + _REL):
         return f"{ANOMALY}contention"
-    slower, faster = (asker.answer(each.having(contention=False)).timeline for each in (slow, fast))
     meets = bool(slower.plan.queues) or _shares(slower.plan)
     return f"{ANOMALY}sharing in a step" if meets and none_is_longer(slower, faster) else ""
 
 
-def none_is_longer(slower: Timeline, faster: Timeline) -> bool:
-    """Return whether *faster* does what *slower* does, in the same order, and nothing of it takes longer alone."""
+def none_is_longer(slower: Timeline, faster: Timeline, *, by_choice: bool = False) -> bool:
+    """Return whether *faster* does what *slower* does, in the same order, and nothing of it takes longer alone.
+
+    *by_choice*: an exchange may take longer if another plan was chosen for it, and the one of *slower* would not.
+    """
     if slower.plan.perturbations or faster.plan.perturbations or slower.plan.queues != faster.plan.queues:
         return False
     if len(slower.plan.tasks) != len(faster.plan.tasks):
@@ -132,8 +140,14 @@ def none_is_longer(slower: Timeline, faster: Timeline) -> bool:
     )
     parts = (both for one, other in pairs for both in zip(one.parts, other.parts, strict=True)) if alike else ()
     return alike and all(
-        _alone_s(faster.machine, other) <= _alone_s(slower.machine, one) * (1 + _REL) for one, other in parts
+        _alone_s(faster.machine, other) <= (was_s := _alone_s(slower.machine, one) * (1 + _REL))
+        or (by_choice and _is_other_plan(one, other) and _alone_s(faster.machine, one) <= was_s)
+        for one, other in parts
     )
+
+
+def _is_other_plan(one: Part, other: Part) -> bool:
+    return isinstance(one, Fragment) and isinstance(other, Fragment) and _shape(one.plan) != _shape(other.plan)
 
 
 def _alone_s(machine: Machine, part: Part) -> float:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from tests.property.anomalies import anomaly, contended
+from tests.property.anomalies import anomaly, anomaly_of_step
 from tests.property.asking import Asker, RefusedError, time_s
 from tests.property.questions import Question
 
@@ -40,7 +40,7 @@ def not_slower(asker: Asker, slow: Question, fast: Question) -> str:
     slower, faster = (time_s(found) for found in both(asker, slow, fast))
     if faster <= slower * (1 + NEVER_SLOWER):
         return ""
-    found = anomaly(asker, slow, fast) if slow.kind == "exchange" else contended(asker, slow, fast)
+    found = anomaly(asker, slow, fast) if slow.kind == "exchange" else anomaly_of_step(asker, slow, fast)
     return found or f"slower, not faster:\n{told(asker, (slow, slower), (fast, faster))}"
 
 
