@@ -55,7 +55,7 @@ def test_what_was_asked_is_predicted_from_the_file_that_was_measured(found: Comp
     assert len(found.own) == len(BATCHES)
     for row in found.own:
         assert row.error == pytest.approx(1 / 1.1 - 1, rel=1e-6)
-    errors = {each.figure: each.error for each in found.held}
+    errors = {each.name: each.error for _, each in found.held}
     assert errors == pytest.approx({"allocated": 1 / 1.25 - 1, "reserved": -0.5, "process": 0.25}, rel=1e-6)
     assert len(found.held) == 3 * len(BATCHES)
 

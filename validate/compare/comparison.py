@@ -4,55 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from statistics import median
 
 from simulator.api.calibrations import read_calibration
 from simulator.errors import InputError, one_line
 from simulator.records import dataclass, field, replace
-from validate.compare.calibrating import CalibrationErrors, FittedCalibration, judge_by, judge_within, question
-from validate.compare.calibrating import FolderDevice as CalibratingBench
+from validate.compare.calibrating import (
+    CalibrationErrors,
+    FittedCalibration,
+    FolderDevice,
+    judge_by,
+    judge_within,
+    question,
+)
 from validate.compare.classes import ClassErrors, Outlier, classes_of, find_outliers, worst_rows
 from validate.compare.drift import Drift, compare_runs
 from validate.compare.explain import ErrorCause, explain, row_facts
 from validate.compare.folder import Folder
 from validate.compare.places import SEVERAL, ScoringPlaces, find_places
 from validate.compare.rows import ComparedRow, compare_folder
+from validate.kinds.kind import MemoryFigure
 from validate.machine.checks import load_notes
 from validate.machine.measure.duration import duration_s
 from validate.score.scoring import CALIBRATED_ON, Scoring, ScoringOptions
-
-
-@dataclass(frozen=True, slots=True)
-class HeldRow:
-    """A step with a measured and predicted ``figure`` of its memory: allocated, reserved or process."""
-
-    row: ComparedRow
-    figure: str
-    predicted_bytes: float
-    measured_bytes: float
-
-    @property
-    def error(self) -> float:
-        """(predicted - measured) / measured."""
-        return self.predicted_bytes / self.measured_bytes - 1
-
-
-def held_rows(rows: Sequence[ComparedRow]) -> list[HeldRow]:
-    """Return the figures of memory of *rows* that were both measured and predicted."""
-    return [
-        HeldRow(row, each.name, each.predicted_bytes, each.measured_bytes)
-        for row in rows
-        for each in row.memory
-        if each.predicted_bytes is not None and each.error is not None
-    ]
-
-
-def median_error(held: Sequence[HeldRow]) -> float:
-    """Return the median absolute error of *held*, which must not be empty."""
-    return median(abs(each.error) for each in held)
-
-
-__all__ = ["CALIBRATED_ON", "Comparison", "ComparisonOptions", "Worst", "compared", "fit_folder"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +40,8 @@ class ComparisonOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Worst:
-    """One of the rows with the largest errors, and its likely causes."""
-
-    row: ComparedRow
-    explanations: tuple[ErrorCause, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Comparison:
-    """A folder compared with its predictions."""
+    """A folder compared with its predictions; ``worst`` are the rows with the largest errors, and likely causes."""
 
     folder: Folder
     places: ScoringPlaces
@@ -85,12 +50,16 @@ class Comparison:
     rows: tuple[ComparedRow, ...]
     classes: tuple[ClassErrors, ...]
     outliers: tuple[Outlier, ...]
-    worst: tuple[Worst, ...]
+    worst: tuple[tuple[ComparedRow, list[ErrorCause]], ...]
     judged: tuple[CalibrationErrors, ...] = ()
     judged_notes: tuple[str, ...] = ()
     drift: Drift | None = None
     notes: tuple[str, ...] = field(default=())
-    held: tuple[HeldRow, ...] = ()
+
+    @property
+    def held(self) -> list[tuple[ComparedRow, MemoryFigure]]:
+        """The figures of memory that were both measured and predicted, each with its row."""
+        return [(row, each) for row in self.rows for each in row.memory if each.error is not None]
 
     @property
     def own(self) -> tuple[ComparedRow, ...]:
@@ -135,7 +104,7 @@ def compared(
     judged: list[CalibrationErrors] = []
     judged_notes: list[str] = []
     if short is not None or asked.calibrate is not None:
-        bench = CalibratingBench(places.part, scoring.names)
+        bench = FolderDevice(places.part, scoring.names)
         if short is not None:
             judged, judged_notes = _by_another(bench, folder, short, rows, asked)
         else:
@@ -144,7 +113,7 @@ def compared(
             if not judged:
                 count = sum(row.counts and row.kind == "operators" for row in rows)
                 judged_notes.append(f"too few operators ({count}) to calibrate on some and judge on the others")
-    worst = tuple(Worst(row, tuple(explain(row_facts(row, scoring.names.session)))) for row in worst_rows(rows))
+    worst = tuple((row, explain(row_facts(row, scoring.names.session))) for row in worst_rows(rows))
     return Comparison(
         folder,
         places,
@@ -158,12 +127,11 @@ def compared(
         tuple(judged_notes),
         compare_runs(folder, again) if again is not None else None,
         tuple(_notes(folder, places)),
-        tuple(held_rows(rows)),
     )
 
 
 def _by_another(
-    bench: CalibratingBench, folder: Folder, short: Folder, rows: Sequence[ComparedRow], asked: ComparisonOptions
+    bench: FolderDevice, folder: Folder, short: Folder, rows: Sequence[ComparedRow], asked: ComparisonOptions
 ) -> tuple[list[CalibrationErrors], list[str]]:
     fitted, fitted_rows = fit_folder(bench, short, asked)
     notes = []
@@ -179,7 +147,7 @@ def _by_another(
 
 
 def fit_folder(
-    bench: CalibratingBench, folder: Folder, asked: ComparisonOptions
+    bench: FolderDevice, folder: Folder, asked: ComparisonOptions
 ) -> tuple[FittedCalibration, list[ComparedRow]]:
     """Return a fit to all rows of *folder*, and these rows; raises as :func:`find_places` and :meth:`Bench.fit` do."""
     places = find_places(folder, asked.topology, asked.devices)

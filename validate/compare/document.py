@@ -42,20 +42,21 @@ def comparison_document(found: Comparison) -> dict[str, Any]:
         "outlier_bound_deviations": FAR,
         "worst": [
             {
-                **_place(item.row),
-                **taken(item.row, "error predicted_s measured_s"),
-                **_band(item.row),
-                "rules": [e.rule for e in item.explanations],
-                "explanation": in_words(item.explanations, item.row.log_ratio),
+                **_place(row),
+                **taken(row, "error predicted_s measured_s"),
+                **_band(row),
+                "rules": [cause.rule for cause in causes],
+                "explanation": in_words(causes, row.log_ratio),
             }
-            for item in found.worst
+            for row, causes in found.worst
         ],
-        "asked": [_own(row, found) for row in found.own],
+        "asked": [_own(row) for row in found.own],
         "own_code": [
             {**_place(row), "times": times, "words": own_code_words(row.name, times)} for row, times in found.own_code
         ],
         "held": [
-            {**_place(each.row), **taken(each, "figure predicted_bytes measured_bytes error")} for each in found.held
+            {**_place(row), **taken(each, "figure=name predicted_bytes measured_bytes error")}
+            for row, each in found.held
         ],
         **taken(found, "calibration=judged calibration_notes=judged_notes"),
         "drift": _drift(found.drift),
@@ -91,9 +92,9 @@ def own_code_words(name: str, times: float) -> str:
     return f"{name}: takes {times:.3g} times as long as the module that is built of its operators"
 
 
-def _own(row: ComparedRow, found: Comparison) -> dict[str, Any]:
+def _own(row: ComparedRow) -> dict[str, Any]:
     """Return a step that the user asked to measure: its name, and its predicted and measured time and memory."""
-    held = next((each for each in found.held if each.row is row and each.figure == "allocated"), None)
+    held = next((each for each in row.memory if each.name == "allocated" and each.error is not None), None)
     told = {**_place(row), **taken(row, "predicted_s measured_s"), **_band(row)}
     told["error"] = row.error if row.predicted_s is not None and row.measured_s is not None else None
     return told | taken(held, "predicted_bytes measured_bytes") | {"skipped": row.skipped}

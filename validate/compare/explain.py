@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from simulator.api import Session
@@ -121,154 +121,84 @@ class ErrorCause:
     factor: float | None = None
 
 
-Rule = Callable[[RowFacts], ErrorCause | None]
-
-
-def noise(facts: RowFacts) -> ErrorCause | None:
-    """The measurement's uncertainty is at least half of the error."""
+def _of_the_run(facts: RowFacts) -> Iterator[ErrorCause]:
+    """Yield what the measurement itself shows: noise, full memory, another clock than the model assumes."""
     if facts.interval and math.log1p(facts.interval) >= 0.5 * abs(facts.log_ratio):
-        return ErrorCause("noise", f"measured only to within {_percent(facts.interval)}", 1 + facts.interval)
-    return None
-
-
-def disturbed(facts: RowFacts) -> ErrorCause | None:
-    """Repeated timings differ: something else used the machine."""
-    if facts.is_slower and facts.interval >= _BUSY:
-        return ErrorCause(
-            "disturbed", f"repeated timings differ by {_percent(facts.interval)}: something else used the machine"
-        )
-    return None
-
-
-def memory_full(facts: RowFacts) -> ErrorCause | None:
-    """The working set does not fit in memory."""
+        yield ErrorCause("noise", f"measured only to within {_percent(facts.interval)}", 1 + facts.interval)
     if facts.is_slower and facts.memory_bytes and facts.working_set_bytes > 0.9 * facts.memory_bytes:
-        return ErrorCause("memory full", "touches more than the memory holds: pages are swapped")
-    return None
+        yield ErrorCause("memory full", "touches more than the memory holds: pages are swapped")
+    ran_Hz, assumed_Hz, throttled = facts.clock_Hz, facts.assumed_clock_Hz, facts.cells.get("throttled", "")
+    clocks = f"{ran_Hz / 1e6:.0f} MHz instead of the assumed {assumed_Hz / 1e6:.0f} MHz"
+    are_known = bool(ran_Hz and assumed_Hz)
+    if throttled and facts.is_slower and not are_known:
+        yield ErrorCause("throttled", f"throttled ({throttled})")
+    elif throttled and facts.is_slower and ran_Hz < assumed_Hz:
+        yield ErrorCause("throttled", f"throttled ({throttled}): {clocks}", assumed_Hz / ran_Hz)
+    counts = are_known and facts.bound != "memory"  # what memory bounds does not follow the clock
+    if counts and facts.is_slower and not throttled and ran_Hz <= 0.97 * assumed_Hz:
+        yield ErrorCause("low clock", f"ran at a lower clock: {clocks}", assumed_Hz / ran_Hz)
+    if counts and not facts.is_slower and ran_Hz >= 1.03 * assumed_Hz:
+        yield ErrorCause("high clock", f"ran at a higher clock: {clocks}", ran_Hz / assumed_Hz)
+    if facts.is_slower and facts.interval >= _BUSY:
+        differ = f"repeated timings differ by {_percent(facts.interval)}"
+        yield ErrorCause("disturbed", f"{differ}: something else used the machine")
 
 
-def throttled(facts: RowFacts) -> ErrorCause | None:
-    """The device throttled its clock."""
-    reasons = facts.cells.get("throttled", "")
-    if not (reasons and facts.is_slower):
-        return None
-    if facts.clock_Hz and facts.assumed_clock_Hz and facts.clock_Hz < facts.assumed_clock_Hz:
-        return ErrorCause("throttled", f"throttled ({reasons}): {_clocks(facts)}", _clock_factor(facts))
-    if facts.clock_Hz and facts.assumed_clock_Hz:
-        return None  # throttled, but no slower than the assumed clock
-    return ErrorCause("throttled", f"throttled ({reasons})")
-
-
-def low_clock(facts: RowFacts) -> ErrorCause | None:
-    """The clock was lower than the model assumes, and the time is not bound by memory."""
-    if not (facts.clock_Hz and facts.assumed_clock_Hz and facts.is_slower) or facts.bound == "memory":
-        return None
-    if facts.cells.get("throttled") or facts.clock_Hz > 0.97 * facts.assumed_clock_Hz:
-        return None
-    return ErrorCause("low clock", f"ran at a lower clock: {_clocks(facts)}", _clock_factor(facts))
-
-
-def high_clock(facts: RowFacts) -> ErrorCause | None:
-    """The clock was higher than the model assumes, and the time is not bound by memory."""
-    if not (facts.clock_Hz and facts.assumed_clock_Hz) or facts.is_slower or facts.bound == "memory":
-        return None
-    if facts.clock_Hz < 1.03 * facts.assumed_clock_Hz:
-        return None
-    return ErrorCause("high clock", f"ran at a higher clock: {_clocks(facts)}", facts.clock_Hz / facts.assumed_clock_Hz)
-
-
-def host_bound(facts: RowFacts) -> ErrorCause | None:
-    """The device waits for the host, whose launch rate no data sheet gives."""
+def _of_the_host(facts: RowFacts) -> str:
+    """Return how the time depends on the host, whose launch rate no data sheet gives; empty if it does not."""
     if facts.waiting_share > 0.3:
-        return ErrorCause(
-            "host bound",
-            f"the device waits for the host {_percent(facts.waiting_share)} of the step;"
-            " no data sheet gives this host's speed",
-        )
+        share = _percent(facts.waiting_share)
+        return f"the device waits for the host {share} of the step; no data sheet gives this host's speed"
     if facts.kind == "launch":
-        return ErrorCause("host bound", "this host's speed, which no data sheet gives")
+        return "this host's speed, which no data sheet gives"
     is_graph = facts.cells.get("issue") in ("graph", "queued") or "captured graph" in facts.cells.get("note", "")
     with_host = facts.cells.get("includes_dispatch") == "1"
     if not facts.host_s or is_graph or facts.cells.get("step_time_s"):
-        return None
+        return ""
     if with_host and facts.host_s > 0.5 * min(facts.measured_s, facts.kernels_s + facts.host_s):
-        return ErrorCause(
-            "host bound",
-            f"the time includes the host: about {_time(facts.host_s)} of {_time(facts.measured_s)}, as on other hosts",
+        return (
+            f"the time includes the host: about {_time(facts.host_s)} of {_time(facts.measured_s)}, as on other hosts"
         )
     at_its_pace = 0.3 * facts.host_s < facts.measured_s < 2 * facts.host_s
     if not with_host and facts.is_slower and facts.kernels_s < facts.host_s and at_its_pace:
-        return ErrorCause(
-            "host bound",
-            f"shorter ({_time(facts.kernels_s)}) than its launch, so measured at the host's pace",
-        )
-    return None
+        return f"shorter ({_time(facts.kernels_s)}) than its launch, so measured at the host's pace"
+    return ""
 
 
-def near_cache(facts: RowFacts) -> ErrorCause | None:
-    """The working set is about as large as the last-level cache, so how much of it stays cached is uncertain."""
-    if not facts.cache_bytes or facts.bound == "compute":
-        return None
-    share = facts.working_set_bytes / facts.cache_bytes
-    if 0.5 <= share <= 2.0:
-        return ErrorCause(
-            "near the cache's size",
-            f"touches {format_size(facts.working_set_bytes, digits=3)}, {share:.2g} times the last-level cache:"
-            " how much of it stays cached is not modelled well",
-        )
-    return None
-
-
-def odd_alignment(facts: RowFacts) -> ErrorCause | None:
-    """Row lengths are not multiples of 16 bytes, so kernels cannot use full vector loads."""
+def _odd_rows(facts: RowFacts) -> list[str]:
+    """Return the row lengths that are no multiples of 16 bytes, so that kernels cannot use full vector loads."""
     element_bytes = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}.get(facts.cells.get("dtype", ""))
     if not (facts.is_slower and facts.is_gpu and element_bytes):
-        return None
+        return []
     op = facts.cells.get("op", "")
     names = _ROW_LENGTHS.get(op, ())
     if op == "conv2d" and "channels_last" in facts.cells.get("variant", ""):
         names = ("c_in", "c_out")
-    odd = [f"{name}={facts.sizes[name]}" for name in names if facts.sizes.get(name, 0) * element_bytes % 16]
-    if not odd:
-        return None
-    return ErrorCause("odd alignment", f"rows not aligned to 16-byte vectors ({', '.join(odd)})")
+    return [f"{name}={facts.sizes[name]}" for name in names if facts.sizes.get(name, 0) * element_bytes % 16]
 
 
-def few_waves(facts: RowFacts) -> ErrorCause | None:
-    """The work takes less than two waves, so the time depends on the library's choice of tile."""
+def _of_the_work(facts: RowFacts) -> Iterator[ErrorCause]:
+    """Yield what the model leaves out of such work: caches, vector loads, the library's choices, short kernels."""
+    if host := _of_the_host(facts):
+        yield ErrorCause("host bound", host)
+    share = facts.working_set_bytes / facts.cache_bytes if facts.cache_bytes else 0.0
+    if 0.5 <= share <= 2.0 and facts.bound != "compute":
+        touched = f"touches {format_size(facts.working_set_bytes, digits=3)}, {share:.2g} times the last-level cache"
+        yield ErrorCause("near the cache's size", f"{touched}: how much of it stays cached is not modelled well")
+    if odd := _odd_rows(facts):
+        yield ErrorCause("odd alignment", f"rows not aligned to 16-byte vectors ({', '.join(odd)})")
     if facts.bound == "compute" and 0 < facts.waves < 2:
-        return ErrorCause(
-            "few waves",
-            f"fills the device {facts.waves:.2g} times: the library's tile decides ({facts.detail or 'one'})",
-        )
-    return None
-
-
-def algorithm(facts: RowFacts) -> ErrorCause | None:
-    """The library may have chosen another convolution algorithm than the model assumes."""
-    if facts.cells.get("op") != "conv2d" or not facts.detail:
-        return None
-    if abs(facts.log_ratio) < math.log(1.15):
-        return None
-    return ErrorCause("algorithm", f"the library may have chosen another algorithm than '{facts.detail}'")
-
-
-def short_kernel(facts: RowFacts) -> ErrorCause | None:
-    """The kernel is so short that its start and end dominate."""
+        tile = f"the library's tile decides ({facts.detail or 'one'})"
+        yield ErrorCause("few waves", f"fills the device {facts.waves:.2g} times: {tile}")
+    if facts.cells.get("op") == "conv2d" and facts.detail and abs(facts.log_ratio) >= math.log(1.15):
+        yield ErrorCause("algorithm", f"the library may have chosen another algorithm than '{facts.detail}'")
     if facts.bound == "latency" and facts.kernels_s:
-        return ErrorCause("short kernel", f"of {_time(facts.kernels_s)}, mostly start and end, a shared constant")
-    return None
-
-
-RULES: Sequence[Rule] = (
-    *(noise, memory_full, throttled, low_clock, high_clock, disturbed, host_bound, near_cache),
-    *(odd_alignment, few_waves, algorithm, short_kernel),
-)
+        yield ErrorCause("short kernel", f"of {_time(facts.kernels_s)}, mostly start and end, a shared constant")
 
 
 def explain(facts: RowFacts) -> list[ErrorCause]:
-    """Return the likely causes of a row's error, at most two, in the order of ``RULES``; empty if none is known."""
-    found = [explanation for rule in RULES if (explanation := rule(facts)) is not None]
+    """Return the likely causes of a row's error, at most two, the surest first; empty if none is known."""
+    found = [*_of_the_run(facts), *_of_the_work(facts)]
     far = math.exp(abs(facts.log_ratio))
     return [explanation for explanation in found if far <= _LIMIT.get(explanation.rule, math.inf)][:_MOST]
 
@@ -287,14 +217,6 @@ def in_words(explanations: Sequence[ErrorCause], log_ratio: float) -> str:
         if share < 0.75:
             text += f" (accounts for {_percent(max(share, 0.0))} of the error)"
     return text
-
-
-def _clock_factor(facts: RowFacts) -> float:
-    return facts.assumed_clock_Hz / facts.clock_Hz
-
-
-def _clocks(facts: RowFacts) -> str:
-    return f"{facts.clock_Hz / 1e6:.0f} MHz instead of the assumed {facts.assumed_clock_Hz / 1e6:.0f} MHz"
 
 
 def _percent(share: float) -> str:

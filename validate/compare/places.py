@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,9 @@ from simulator.records import dataclass
 from simulator.topology.catalogue import builtin_topologies, load_part, part_names
 from simulator.topology.parts import CpuPart, GpuPart
 from validate.compare.folder import TOPOLOGY, Folder
-from validate.tables.names import MAKERS, DeviceNames, builtin_names, gpu_names
+from validate.machine.describe.graphics import BRANDS, Card, driver_part
+from validate.machine.measure.host import slug
+from validate.tables.names import MAKERS, DeviceNames, builtin_names
 
 SEVERAL = "several devices"
 
@@ -128,7 +129,6 @@ def topology_with(part: str, count: int) -> str | None:
     return min(found)[2] if found else None
 
 
-_MAKERS = ("nvidia-", "amd-", "tesla-", "quadro-", "geforce-", "instinct-")
 _MEMORY_TOLERANCE = 0.12  # covers memory reserved by the driver, and GB against GiB
 
 
@@ -138,11 +138,12 @@ def part_by_facts(name: str, environment: Mapping[str, Any]) -> str:
     A part fits if its model is a word of the name, and its number of streaming multiprocessors and memory size are
     those that the device reports: an H100 with 132 multiprocessors is the SXM5, one with 114 the PCIe card.
     """
-    plain = _slug(name)
-    for maker in _MAKERS:
-        plain = plain.removeprefix(maker)
-    if plain in _parts_by_slug():
-        return _parts_by_slug()[plain]
+    plain = slug(name)
+    for brand in BRANDS:
+        plain = plain.removeprefix(brand)
+    known = driver_part(Card(plain))
+    if known is not None:
+        return known
     words = set(plain.split("-"))
     facts = _gpu(environment)
     count, memory = facts.get("sm_count"), facts.get("memory_bytes")
@@ -189,7 +190,7 @@ def _unlike(name: str, part: GpuPart, measured: str, environment: Mapping[str, A
     if name not in builtin:
         return ""  # the user's own part may have any name
     must_be = part_by_facts(measured, environment)
-    models = {_model(known) for known in builtin} & set(_slug(measured).split("-"))
+    models = {_model(known) for known in builtin} & set(slug(measured).split("-"))
     if (must_be and must_be != name) or (not must_be and models and _model(name) not in models):
         return f"{name} is another GPU than the {measured} that is measured{f', {must_be}' if must_be else ''}"
     return ""
@@ -202,12 +203,3 @@ def _gpu(environment: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _model(part: str) -> str:
     return part.split("-", maxsplit=1)[0]
-
-
-@cache
-def _parts_by_slug() -> dict[str, str]:
-    return {_slug(known): part for known, part in gpu_names().items()}
-
-
-def _slug(name: str) -> str:
-    return "-".join(re.findall(r"[a-z0-9.]+", name.lower()))

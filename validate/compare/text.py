@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from statistics import median
 
 from simulator.cli.table import table_of
 from simulator.console.style import PLAIN, Style
@@ -10,7 +11,7 @@ from simulator.errors import one_line
 from simulator.units import format_duration, format_size
 from validate.compare.calibrating import CalibrationErrors
 from validate.compare.classes import FAR, ClassErrors
-from validate.compare.comparison import Comparison, median_error
+from validate.compare.comparison import Comparison
 from validate.compare.document import own_code_words, skipped_of
 from validate.compare.drift import BOUND, Drift
 from validate.compare.explain import in_words
@@ -71,7 +72,7 @@ def _own(found: Comparison, style: Style) -> str:
     """Return a table of the steps measured with ``--workload``: predicted and measured times and memory."""
     if not found.own:
         return ""
-    held = {id(each.row): each for each in found.held if each.figure == "allocated"}
+    held = {id(row): each for row, each in found.held if each.name == "allocated"}
     head = ["asked for", "predicted", "measured", "error", "memory", "measured"]
     body = [head]
     for row in found.own[:_MOST_OWN]:
@@ -80,7 +81,7 @@ def _own(found: Comparison, style: Style) -> str:
             cells[1:4] = [format_duration(row.predicted_s), format_duration(row.measured_s), _percent(row.error, "+")]
         memory = held.get(id(row))
         if memory is not None:
-            cells[4:] = [format_size(memory.predicted_bytes), format_size(memory.measured_bytes)]
+            cells[4:] = [format_size(memory.predicted_bytes or 0.0), format_size(memory.measured_bytes)]
         body.append(cells)
     if not held:
         body = [row[:4] for row in body]
@@ -98,16 +99,16 @@ def _own(found: Comparison, style: Style) -> str:
 def _held(found: Comparison, style: Style) -> str:
     lines: list[str] = []
     for figure, what in _MEMORY.items():
-        held = [each for each in found.held if each.figure == figure]
+        held = [(abs(each.error or 0.0), row, each) for row, each in found.held if each.name == figure]
         if not held:
             continue
-        worst = max(held, key=lambda each: abs(each.error))
+        _, row, worst = max(held, key=lambda each: each[0])
         words = f"of {len(held)} steps" if len(held) > 1 else "of one step"
         lines.append(style.mark(f"memory: {what}", "bold"))
         lines += _wrapped(
-            f"{words}: median error {_percent(median_error(held))}, the largest"
-            f" {_percent(worst.error, '+')} ({worst.row.table}:{worst.row.line}, predicted"
-            f" {format_size(worst.predicted_bytes)}, measured {format_size(worst.measured_bytes)})",
+            f"{words}: median error {_percent(median(error for error, *_ in held))}, the largest"
+            f" {_percent(worst.error, '+')} ({row.table}:{row.line}, predicted"
+            f" {format_size(worst.predicted_bytes or 0.0)}, measured {format_size(worst.measured_bytes)})",
             style,
         )
     return "\n".join(lines)
@@ -174,10 +175,9 @@ def _worst(found: Comparison, style: Style) -> str:
     if not found.worst:
         return ""
     lines = [style.mark(f"the worst {len(found.worst)} rows", "bold")]
-    for item in found.worst:
-        row = item.row
+    for row, causes in found.worst:
         lines += _hanging(f"{_percent(row.error, '+'):>9}  ", f"{row.table}:{row.line} {row.name}", style)
-        lines += _hanging(" " * 11, in_words(item.explanations, row.log_ratio), style)
+        lines += _hanging(" " * 11, in_words(causes, row.log_ratio), style)
     return "\n".join(lines)
 
 

@@ -16,7 +16,7 @@ _FIGURES = 3  # besides the name
 _BESIDE_CPU = frozenset(("gh200-480gb", "gb200", "gb300"))  # attached to their CPU by NVLink-C2C
 # PCIe generation of data-centre GPUs by architecture; 4 is assumed for others.
 _PCIE_OF = {"Kepler": 3, "Maxwell": 3, "Pascal": 3, "Volta": 3, "Turing": 3, "Hopper": 5, "Blackwell": 5, "CDNA3": 5}
-_MAKERS = ("nvidia-", "amd-", "tesla-", "quadro-", "geforce-", "instinct-")
+BRANDS = ("nvidia-", "amd-", "tesla-", "quadro-", "geforce-", "instinct-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,10 @@ def driver_part(card: Card) -> str | None:
     """Return the built-in part that the driver's name stands for; None where there is none."""
     known, plain = _parts_by_slug(), slug(card.name)
     while plain not in known:
-        maker = next((maker for maker in _MAKERS if plain.startswith(maker)), None)
-        if maker is None:
+        brand = next((brand for brand in BRANDS if plain.startswith(brand)), None)
+        if brand is None:
             return None
-        plain = plain.removeprefix(maker)
+        plain = plain.removeprefix(brand)
     return known[plain]
 
 
