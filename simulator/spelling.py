@@ -26,6 +26,7 @@ _OPTIONS: Mapping[str, str] = {  # options whose name is not that of their field
     "neighbours": "neighbour",
     "prefetches": "prefetch",
     "remainder": "global_batch",
+    "round_robin": "round_robin_gradients",
     "reduction": "redop",
     "restart_s": "restart_time",
     "slow_links": "slow_link",

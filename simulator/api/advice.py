@@ -56,7 +56,7 @@ def advised(context: Context, question: StepQuestion, samples: SamplesOption = "
     is_small = result.step.simulation_events <= most_events
     alternatives = faster(result.step_time_s, question, ways) if is_fed and is_small else ()
     remedies: tuple[str, ...] = ()
-    if not result.fits:
+    if not result.tightest.need.fits:
         from simulator.step.fitting import larger_device
 
         remedies = tuple(_remedies(context, question, device, count, samples))
@@ -86,6 +86,10 @@ def _ways(
             yield change.words, replace(question, options=change.applied(question.options))
     if several and question.layout.zero < 3 and not question.bucket_bytes:
         yield f"{word_of('overlap')} bucket:25MiB", replace(question, bucket_bytes=BUCKET_BYTES)
+    if question.offload != "none":
+        yield f"{word_of('offload')} none", changed(question, offload="none")
+        if question.layout.zero in (1, 2) and not question.round_robin:
+            yield word_of("round_robin_gradients"), changed(question, round_robin=True)
     twice = replace(question, batch=2 * question.batch)
     if samples == "batch":
         yield _samples_words(samples, twice), twice

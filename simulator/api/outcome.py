@@ -11,9 +11,9 @@ from simulator.errors import InputError
 from simulator.questions.step import StepQuestion
 from simulator.results.alternatives import WORTH_SAYING, Alternative
 from simulator.step.issue import launches_of
-from simulator.step.memory import MemoryNeed, Shares, memory_need
+from simulator.step.memory import MemoryNeed
 from simulator.training import divided
-from simulator.training.memory import most_needed
+from simulator.training.memory import alone_memory, most_needed
 from simulator.training.plan import contend
 from simulator.training.stragglers import slowest_of
 from simulator.workload.network import Network
@@ -74,8 +74,7 @@ def need_on(device: Device, n_ranks: int, network: Network, question: StepQuesti
     Raises InputError if the network cannot be divided.
     """
     if n_ranks == 1:
-        shares = Shares(accumulates=question.micro_batches > 1)
-        return memory_need(network, question.options, device, shares).times(question.programs)
+        return alone_memory(network, question, device).times(question.programs)
     layout = question.layout.on(n_ranks)
     return most_needed(divided(network, layout), question, device, layout)
 

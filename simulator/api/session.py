@@ -264,18 +264,22 @@ class Session(Context):
         return with_checkpoints(self, result)
 
     def _step(self, question: StepQuestion, *, fold: bool = True) -> TrainingResult:
-        from simulator.api.steps import run_alone, run_divided, run_together
+        from simulator.api.steps import run_alone, run_divided, run_together, with_offload
         from simulator.results.from_timelines import alone_result
 
         place = self.single(question)
         if place is not None:
             refuse_passing(question.where.slow_links, "a step on one device")
-            step = run_alone(self.machine(question.where), place, self.network(question), question)
-            return alone_result(question, step)
+            step = run_alone(self.places(question.where, question.software), place, self.network(question), question)
+            result = alone_result(question, step)
+            if question.offload == "none":
+                return result
+            return with_offload(result, [self.machine(question.where).node(place.name).index])
         shared = self._shared(question, fold=fold)
         if question.divided:
             return run_divided(shared, self.source(question).build)
-        return run_together(shared)
+        result = run_together(shared)
+        return result if question.offload == "none" else with_offload(result, shared.group.ranks)
 
     def program(self, question: ProgramQuestion) -> ProgramResult:
         """Return the result of a program; raises InputError with every fault of its file."""
@@ -325,8 +329,8 @@ class Session(Context):
         place = self.single(question)
         if place is None:
             raise InputError("the hosts of several devices are not slowed one by one")
-        machine, network = self.machine(question.where), self.network(question)
-        return alone_timeline(machine, place, network, question, host_scale=scale).end_s
+        places, network = self.places(question.where, question.software), self.network(question)
+        return alone_timeline(places, place, network, question, host_scale=scale).end_s
 
     def step_timeline(self, question: StepQuestion) -> Timeline:
         """Return the timeline of a step, without the analysis of :meth:`step`; raises as it does."""
@@ -335,7 +339,8 @@ class Session(Context):
         place = self.single(question)
         if place is not None:
             refuse_passing(question.where.slow_links, "a step on one device")
-            return alone_timeline(self.machine(question.where), place, self.network(question), question)
+            places = self.places(question.where, question.software)
+            return alone_timeline(places, place, self.network(question), question)
         if question.has_servers or question.divided:
             return self._step(question).timeline
         return together_timeline(self._shared(question))[1]

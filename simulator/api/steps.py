@@ -5,7 +5,7 @@ Periodic micro-batches are executed at once.  Device models are imported on firs
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 
@@ -17,8 +17,9 @@ from simulator.engine.executor import execute
 from simulator.engine.timeline import Timeline
 from simulator.errors import InputError, refused
 from simulator.network.machine import Machine
-from simulator.places import Place
+from simulator.places import Place, Places
 from simulator.plan.plan import Perturbation, Plan
+from simulator.questions.checks import changed
 from simulator.questions.layout import REPLICAS
 from simulator.questions.step import StepQuestion
 from simulator.results.from_timelines import StageTotals, pipeline_result, together_result
@@ -26,11 +27,11 @@ from simulator.results.step import StepResult, make_step_result, model_flop_of, 
 from simulator.results.training import TrainingResult
 from simulator.spelling import mention
 from simulator.step.issue import launches_of
-from simulator.step.memory import MemoryNeed, Shares, memory_need
+from simulator.step.memory import MemoryNeed
 from simulator.training.division import divide
-from simulator.training.memory import device_memory
+from simulator.training.memory import alone_memory, device_memory
 from simulator.training.micro_batches import Batches, in_flight, periods_s
-from simulator.training.plan import PROGRAM, SharedStep, contend, plan_alone, plan_step
+from simulator.training.plan import PROGRAM, SharedStep, contend, plan_alone, plan_offloaded_alone, plan_step
 from simulator.training.roles import Role, alike_roles, alone_rate, alone_s_of, roles_of
 from simulator.training.stragglers import check_stragglers, straggler_pace
 from simulator.workload.network import Network
@@ -38,15 +39,15 @@ from simulator.workload.network import Network
 _EXPLICIT = (3, 6, 12)  # micro-batches simulated one by one, tried in turn until their times are periodic
 
 
-def run_alone(machine: Machine, place: Place, network: Network, question: StepQuestion) -> StepResult:
+def run_alone(places: Places, place: Place, network: Network, question: StepQuestion) -> StepResult:
     """Return the result of a step of *network* on *place* alone; raises InputError."""
     step = make_step_result(
-        machine=machine.name,
+        machine=places.machine.name,
         place=place,
         network=network,
         options=question.options,
-        memory=memory_need(network, question.options, place.device, Shares(accumulates=question.micro_batches > 1)),
-        timeline=alone_timeline(machine, place, network, question),
+        memory=alone_memory(network, question, place.device),
+        timeline=alone_timeline(places, place, network, question),
         prefix=f"{PROGRAM} 0/" if question.programs > 1 else "",
         micro_batches=question.micro_batches,
     )
@@ -112,9 +113,20 @@ def run_together(shared: SharedStep, roles: list[Role] | None = None) -> Trainin
         step = _view(shared, role.place, networks[number], memory[number], timeline, prefix)
         return step if role.network else _of_whole(step, shared)
 
-    alone_s = [alone_s_of(role.place.device, role.network or network, question, role.pace) for role in roles]
-    rate = alone_rate(roles, network, question)
+    if question.offload == "none":
+        alone_s = [alone_s_of(role.place.device, role.network or network, question, role.pace) for role in roles]
+        rate = alone_rate(roles, network, question)
+    else:
+        alone_s = [role.pace * _offloaded_alone_s(shared, role.place) for role in roles]
+        samples = network.samples * question.micro_batches
+        rate = sum(role.count * samples * role.pace / each for role, each in zip(roles, alone_s, strict=True))
     return together_result(shared, roles, step_of, memory, alone_s, rate, timeline)
+
+
+def _offloaded_alone_s(shared: SharedStep, place: Place) -> float:
+    """Return the seconds of a step on *place* alone, at its usual pace, whose host updates all parameters."""
+    question = changed(shared.question, layout=REPLICAS, gpus=(0,), stragglers=())
+    return alone_timeline(shared.places, place, shared.network, question).end_s
 
 
 def _view(
@@ -167,6 +179,17 @@ def _run_stages(shared: SharedStep) -> TrainingResult:
     return pipeline_result(shared, run.stages, _of_whole(step, shared), memory, rate, run.timeline, seen, run.largest)
 
 
+def with_offload(result: TrainingResult, ranks: Sequence[int]) -> TrainingResult:
+    """Return *result*, of a step of the GPU nodes *ranks* whose host updates, with what that costs."""
+    from simulator.results.offload import offload_run
+
+    step = result.step
+    several = f"{step.device}/compute" in result.streams
+    prefix = f"{step.device}/" if several else ""
+    run = offload_run(result.question, step.network, step.timeline, prefix, ranks)
+    return replace(result, offload=run, exposed_s=min(result.exposed_s, run.exposed_exchange_s))
+
+
 def check_place(place: Place, question: StepQuestion) -> None:
     """Raise InputError if *place* is a CPU and *question* has options for GPUs."""
     if place.name != place.host:
@@ -175,24 +198,30 @@ def check_place(place: Place, question: StepQuestion) -> None:
         raise InputError(f"{place.name} is a CPU; a CUDA graph is for GPUs")
     if question.programs > 1:
         raise refused("programs", f"{place.name} is a CPU; programs share a GPU here", question.programs)
+    if question.offload != "none":
+        raise refused("offload", f"{place.name} is a CPU; the host's memory is its own", question.offload)
 
 
 def alone_timeline(
-    machine: Machine, place: Place, network: Network, question: StepQuestion, *, host_scale: float = 1.0
+    places: Places, place: Place, network: Network, question: StepQuestion, *, host_scale: float = 1.0
 ) -> Timeline:
     """Return the timeline of a step of *network* on *place* alone; raises InputError.
 
     *host_scale* multiplies the host's launch times.
     """
     check_place(place, question)
-    issues = launches_of(place.device, network, question.options)
+    machine, offloads = places.machine, question.offload != "none"
+    issues = launches_of(place.device, network, question.rank_options if offloads else question.options)
     node = machine.find(place.name)
     check_stragglers(machine, () if node is None else (node.index,), question.stragglers)
     pace = 1.0 if node is None else straggler_pace(machine, node.index, question.stragglers)
     if host_scale != 1.0:
         issues = tuple(replace(issue, host_s=host_scale * issue.host_s) for issue in issues)
     role = Role(place, -1, 1, issues, pace)
-    return executed(partial(plan_alone, machine, role, question), machine, question.micro_batches)
+    write = partial(plan_alone, machine, role, question)
+    if offloads:
+        write = partial(plan_offloaded_alone, places, role, network, question)
+    return executed(write, machine, question.micro_batches)
 
 
 def executed(

@@ -209,6 +209,15 @@ class StepOptionsGroup:
         "Source of the samples: a data set (imagenet), a YAML file, or sample=4KB; then disk=ebs0, workers=8, "
         "prefetch=2, block=1MB, cache=memory, epochs=3, pinned=no, batch_time=2ms, evaluate=10000, ...",
     )
+    offload: str = option(
+        "WHAT",
+        "Keep in the host's memory and update on its CPUs: optimizer (DeepSpeed's ZeRO-Offload; with zero=1, zero=2 or "
+        "fsdp, or on one GPU), optimizer+parameters (with fsdp, or on one GPU), none.",
+        default="none",
+    )
+    round_robin_gradients: bool = switch(
+        "With --offload and zero=1 or 2: parameters go round the ranks, which copy gradients to the host together."
+    )
     epoch: str | None = option("COUNT", "Also show the time of an epoch of this many samples.")
     programs: str = option("COUNT", "Processes that share one GPU, which runs one of them at a time.", default="1")
     what_if: bool = switch("For a step: the gain from faster links, devices and hosts, and from other settings.")

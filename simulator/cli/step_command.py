@@ -119,13 +119,18 @@ def _name(result: TrainingResult, among: Sequence[TrainingResult]) -> str:
 
 
 def _lacks(result: TrainingResult) -> str:
-    need = result.tightest.need
+    need, run = result.tightest.need, result.offload
+    if run is not None and need.fits:
+        return f"{format_size(run.host_missing_bytes, 3)} of {format_size(run.host_bytes, 3)} on the host"
     return f"{format_size(need.missing_bytes, 3)} of {format_size(need.total_bytes, 3)}"
 
 
 def _out_of_memory(result: TrainingResult) -> str:
-    each, part = result.tightest.need, result.tightest.part
+    each, part, run = result.tightest.need, result.tightest.part, result.offload
     text = f"out of memory: {result.step.workload} at batch {result.question.batch} needs"
+    if run is not None and each.fits:
+        text += f" {format_size(run.host_bytes, 3)} on the host, which has {format_size(run.host_available_bytes, 3)},"
+        return f"{text} {format_size(run.host_missing_bytes, 3)} too little"
     text += f" {format_size(each.total_bytes, 3)}, {part} has {format_size(each.available_bytes, 3)},"
     text += f" {format_size(each.missing_bytes, 3)} too little"
     return f"{text}; what would fit: {' or '.join(result.remedies)}" if result.remedies else text

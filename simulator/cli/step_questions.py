@@ -29,7 +29,14 @@ from simulator.network.machine import Machine
 from simulator.questions.checks import MOST, WITHOUT_NCCL, From, changed, in_ways, refuse_all
 from simulator.questions.layout import REPLICAS, Layout, parse_layout
 from simulator.questions.options import ACCUMULATIONS, RECOMPUTED_PARTS, StepOptions
-from simulator.questions.step import BUCKET_BYTES, EXCHANGING, CheckpointQuestion, StepQuestion, accumulating
+from simulator.questions.step import (
+    BUCKET_BYTES,
+    EXCHANGING,
+    CheckpointQuestion,
+    StepQuestion,
+    accumulating,
+    asked_by_host,
+)
 from simulator.questions.where import Software, Where
 from simulator.spelling import mention, option_of
 from simulator.step.precision import half_policy
@@ -212,7 +219,8 @@ def _in_vain(written: CommandOptions, questions: Sequence[StepQuestion]) -> Iter
     if infers or any(each.gpus and len(each.gpus) + len(each.helpers) > 1 for each in questions):
         unread = [dict(each.unread(each)) for each in questions]
     else:
-        unread = [dict.fromkeys(EXCHANGING, "is about an exchange, and one device steps alone")]
+        left = [name for name in EXCHANGING if name not in asked_by_host(questions[0])]
+        unread = [dict.fromkeys(left, "is about an exchange, and one device steps alone")]
     for name in (*EXCHANGING, "nccl"):
         value = getattr(written, option_of(name))
         field = "strategy" if name == "nccl" else name

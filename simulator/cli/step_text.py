@@ -105,6 +105,8 @@ def how_words(result: TrainingResult, precision: str) -> list[str]:
     how += [word for word, on in (("compiled", options.compiled), *graphs) if on]
     how += [words.removeprefix("--") for words in options.recompute_words]
     how += ["channels last"] if options.channels_last else []
+    if result.device_count == 1 and result.question.offload != "none":
+        how.append(f"{result.question.offload.replace('+', ' and ')} on the host")
     libraries = result.question.software.libraries
     how += [f"libraries of {month_words(libraries)}"] if libraries else []
     return how + (["calibrated"] if step.calibrated else [])

@@ -20,7 +20,7 @@ from simulator.questions.checks import (
 from simulator.questions.collective import OF_NCCL, Algorithm, Protocol
 from simulator.questions.input import InputQuestion
 from simulator.questions.layout import REPLICAS, Layout
-from simulator.questions.options import BITSANDBYTES, QUANTISED, USUAL, Accumulation, StepOptions
+from simulator.questions.options import BITSANDBYTES, NOT_IN_TORCH, QUANTISED, USUAL, Accumulation, StepOptions
 from simulator.questions.where import TODAY, Software, Where
 from simulator.records import dataclass, replace
 from simulator.spelling import mention
@@ -32,6 +32,8 @@ _OF_SERVERS = {
     "lost": f"others go on from a checkpoint ({mention('mtbf_s')})",
 }
 _OF_LOOP = ("strategy", *OF_NCCL)
+Offload = Literal["none", "optimizer", "optimizer+parameters"]
+_HAS_NO_HOST_UPDATE = ("none", *NOT_IN_TORCH)  # optimisers that no library runs on the host for a GPU
 EXCHANGING = ("strategy", "layout", "bucket_bytes", "sums_in_fp32", "divided", "contention", *OF_NCCL)
 """Fields of a step that are about its exchanges."""
 
@@ -113,6 +115,12 @@ class StepQuestion:
         Failures and checkpoints of a run of such steps.
     input : InputQuestion, optional
         The input pipeline; by default each step finds its samples on the devices.
+    offload : str
+        What the host's memory holds, and its CPUs update: the state of the ``optimizer`` (DeepSpeed's ZeRO-Offload), or
+        the parameters too (ZeRO-3 offload, FSDP's CPUOffload).
+    round_robin : bool
+        Parameters go round the ranks, which then copy gradients to the host at the same time (DeepSpeed's
+        ``round_robin_gradients``); with ``zero=1`` or 2 and ``offload``.
     programs : int
         Processes that each run such a step on the same GPU, which runs kernels of one process at a time.
 
@@ -149,6 +157,8 @@ class StepQuestion:
     lost: tuple[str, float] | None = None
     checkpoints: CheckpointQuestion | None = None
     input: InputQuestion | None = None
+    offload: Offload = "none"
+    round_robin: bool = False
     programs: Annotated[int, From(1, 64)] = 1
     software: Software = TODAY
 
@@ -172,6 +182,8 @@ class StepQuestion:
             yield f"{mention('remainder', self.remainder)}: is a part of what is divided best"
         if self.programs > 1 and self.input is not None:
             yield f"{mention('input')}: applies to one program; leave out {mention('programs')}"
+        if self.offload != "none":
+            yield from self._offload_faults()
         adds = self.micro_batches > 1 and self.layout.zero < 2 and self.options.mode in ("train", "backward")
         if self.options.accumulation == "fp32" and not adds:
             several = mention("micro_batches", 4)
@@ -186,8 +198,25 @@ class StepQuestion:
             yield from self.device_faults(len(self.gpus))
         yield from unread_faults(self)
 
+    def _offload_faults(self) -> Iterator[str]:
+        said, options, layout = mention("offload", self.offload), self.options, self.layout
+        if options.mode == "train" and options.optimizer in _HAS_NO_HOST_UPDATE:
+            yield f"{said}: {mention('optimizer', options.optimizer)} does not run on the host; adam does"
+        if options.framework in ("tensorflow", "caffe"):
+            yield f"{said}: is DeepSpeed's and PyTorch's, not {mention('framework', options.framework)}"
+        if layout.pp > 1 or layout.process != "each":
+            yield f"{said}: is not modelled with {mention('layout', layout.words)}"
+        if self.programs > 1 or self.divided:
+            other = mention("programs", self.programs) if self.programs > 1 else mention("divided")
+            yield f"{said}: is not modelled with {other}"
+
     def device_faults(self, count: int) -> Iterator[str]:
         """Yield what does not go with *count* GPUs that take part."""
+        if count > 1 and self.offload != "none" and not self.layout.zero:
+            shards = f"{mention('layout', 'zero=2')} or {mention('layout', 'fsdp')}"
+            yield f"{mention('offload', self.offload)}: takes {shards}; each rank has a shard on its host"
+        elif count > 1 and self.offload == "optimizer+parameters" and self.layout.zero < 3:
+            yield f"{mention('offload', self.offload)}: takes {mention('layout', 'fsdp')}, which shards parameters"
         if count > 1 and self.programs > 1:
             yield f"{mention('programs')}: applies to one GPU, but {count} take part; take {mention('gpus', 1)}"
         if count > 1 and self.threads is not None and not self.helpers:
@@ -207,13 +236,15 @@ class StepQuestion:
                     "layout",
                     f"{mention('mode', mode)} is that of one device; {forward} divides a network over several",
                 )
-            yield from ((name, f"is about an exchange, and {none}") for name in (*EXCHANGING, "remainder"))
+            of_exchanges = [name for name in (*EXCHANGING, "remainder") if name not in asked_by_host(asked)]
+            yield from ((name, f"is about an exchange, and {none}") for name in of_exchanges)
         elif mode == "forward" and layout.has_replicas:
             none = f"is about an exchange, and {mention('mode', mode)} of replicas has none"
             yield from ((name, none) for name in ("strategy", "bucket_bytes", "sums_in_fp32", *OF_NCCL))
         if mode != "train":
             yield from (
-                (name, f"is about training, and {mention('mode', mode)} updates nothing") for name in _OF_SERVERS
+                (name, f"is about training, and {mention('mode', mode)} updates nothing")
+                for name in (*_OF_SERVERS, "offload")
             )
         if not layout.has_replicas:
             whole = f"{of_replicas}; servers keep the parameters of whole replicas"
@@ -236,13 +267,17 @@ class StepQuestion:
         if layout.process != "each":
             yield "sums_in_fp32", f"{of_replicas} or fsdp; one process sums as it stores"
             yield "contention", "applies to one process for each GPU"
+        if asked.offload == "none" or layout.zero not in (1, 2):
+            two = f"{mention('layout', 'zero=2')} and {mention('offload', 'optimizer')}"
+            yield "round_robin", f"is about copies to the host, with {two}"
         if not layout.zero:
             yield "prefetches", f"is for {mention('layout', 'fsdp')}, or zero=1 or 2"
 
     @property
     def rank_options(self) -> StepOptions:
-        """The options of a rank's work: to gradients that are scattered after every micro-batch it adds at no cost."""
-        return replace(self.options, accumulation="product") if self.layout.zero > 1 else self.options
+        """The options of a rank's work: to gradients that leave it after every micro-batch it adds at no cost."""
+        leave = self.layout.zero > 1 or (self.offload != "none" and self.layout.zero != 1)
+        return replace(self.options, accumulation="product") if leave else self.options
 
     def _faults_of_nf4(self) -> Iterator[str]:
         """Yield what frozen weights in nf4 cannot be combined with."""
@@ -254,7 +289,8 @@ class StepQuestion:
             yield f"{said}: is of bitsandbytes, for PyTorch; {mention('framework', options.framework)} has none"
         if options.precision in (*QUANTISED, "master-fp8", "nvfp4", "fp64"):
             yield f"{said}: is multiplied in 16 or 32 bits, and {mention('precision', options.precision)} in others"
-        if layout.zero == 3 or layout.divides_network or self.one_process:
+        apart = layout.zero == 3 or self.offload == "optimizer+parameters"
+        if apart or layout.divides_network or self.one_process:
             yield f"{said}: is modelled where each device holds the network, {mention('layout', 'dp')}, zero=1 or 2"
 
     @property
@@ -290,7 +326,8 @@ class StepQuestion:
     @property
     def way(self) -> str:
         """How several devices exchange, in a few words."""
-        return self._way + self.forced
+        host = "" if self.offload == "none" else f", {self.offload.replace('+', ' and ')} on the host"
+        return self._way + host + self.forced
 
     @property
     def _way(self) -> str:
@@ -312,6 +349,11 @@ class StepQuestion:
             if self.bucket_bytes
             else f"{way} without overlap"
         )
+
+
+def asked_by_host(asked: Any) -> tuple[str, ...]:
+    """Return the fields about exchanges that *asked* reads on one device, too: buckets in which gradients leave it."""
+    return ("bucket_bytes",) if asked.offload == "optimizer" else ()
 
 
 def _parts(layout: Layout) -> list[str]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from simulator.engine.timeline import Timeline
 from simulator.plan.plan import Activity
 from simulator.step.issue import Launch
-from simulator.training.exchange import STREAM
+from simulator.training.exchange import ON_CPU, STREAM, HostLabel
 from simulator.training.worker import ChunkRun, LaunchLabel, SkippedMicroBatches
 
 _DIGITS = 12  # decimal places of seconds: ends that agree so far are simultaneous
@@ -72,7 +72,8 @@ def critical_seconds(timeline: Timeline, seen: str = "") -> dict[str, float]:
     """Return the seconds of a step's critical path by what they are spent on, the most first.
 
     ``host`` launches; ``compute``, ``memory`` and ``latency`` limit kernels; ``copies`` and ``exchange`` move data;
-    ``fill`` is pipeline fill: time in the passes of stages beyond that of the stage whose streams start with *seen*.
+    ``update`` and ``host_copies`` are those of a host that updates; ``fill`` is pipeline fill: time in the passes of
+    stages beyond that of the stage whose streams start with *seen*.
     """
     found: dict[str, float] = {}
     in_passes: dict[str, float] = {}
@@ -114,6 +115,8 @@ def _shares(task: Activity) -> dict[str, float]:
         return {**kernels, "host": 1.0 - on_device}
     if isinstance(about, ChunkRun):
         return _of_pass(about, task.duration_s)
+    if isinstance(about, HostLabel):
+        return {"update" if about.stage == ON_CPU else "host_copies": 1.0}
     if about is None and not task.moves:
         return {"host": 1.0}
     return {"exchange" if task.stream.endswith(STREAM) or about is not None else "copies": 1.0}

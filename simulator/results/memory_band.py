@@ -16,10 +16,16 @@ def memory_band(result: TrainingRun, need: MemoryNeed) -> tuple[float, float] | 
     """Return the bytes between which ``total_bytes`` of *need*, in *result*, lie with a probability of 80 %.
 
     None where nobody measured it: other than in the training of transformers on GPUs, with parameter servers, for
-    several programs on a device, and for frameworks without measured memory.
+    several programs on a device, with an optimiser on the host, and for frameworks without measured memory.
     """
     step, question = result.step, result.question
-    if not _trains_on_gpus(result) or step.family != "transformer" or question.programs > 1 or result.servers:
+    if (
+        not _trains_on_gpus(result)
+        or step.family != "transformer"
+        or question.programs > 1
+        or result.servers
+        or result.offload
+    ):
         return None
     spread = memory_spreads().get(class_of(step.options.framework) or "")
     return None if spread is None else (need.total_bytes * exp(spread.low), need.total_bytes * exp(spread.high))

@@ -14,6 +14,8 @@ SHARE_WORDS = {
     "computing": "computing",
     "slowest": "slowest rank",
     "update": "update",
+    "cpu_update": "update on the host",
+    "cpu_copies": "exposed copies to and from the host",
     "host": "waiting for the host",
     "input": "waiting for the input",
     **{name: f"exposed {name}-parallel exchange" for name in (*_AXES.values(), "data")},
@@ -26,9 +28,9 @@ class TimeShare(NamedTuple):
     """A part of the step's time.
 
     Its name is ``computing``, ``slowest`` (extra time of the slowest rank), ``update``, ``host`` (the device waits for
-    the host), ``input`` (all devices wait for input), ``fill`` (a pipeline stage waits for others), or the axis of
-    exposed communication: ``tensor``, ``context``, ``expert``, ``data``; or ``tied``, if two pipeline stages hold a
-    parameter and sum its gradients.
+    the host), ``input`` (all devices wait for input), ``cpu_update`` and ``cpu_copies`` (the device waits for its host,
+    which updates), ``fill`` (a pipeline stage waits for others), or the axis of exposed communication: ``tensor``,
+    ``context``, ``expert``, ``data``; or ``tied``, if two pipeline stages hold a parameter and sum its gradients.
     """
 
     name: str
@@ -58,6 +60,10 @@ def time_shares(result: TrainingRun) -> tuple[TimeShare, ...]:
         found["fill"] = min(waits_s, result.bubble_s)
         found["tied"] = min(waits_s - found["fill"], result.tied_s)
         found["data"] = waits_s - found["fill"] - found["tied"]
+    if result.offload is not None:
+        run = result.offload
+        found["data"] = max(0.0, found.get("data", 0.0) - run.exposed_update_s - run.exposed_copies_s)
+        found |= {"cpu_update": run.exposed_update_s, "cpu_copies": run.exposed_copies_s}
     found["update"] = _update_s(result)
     if result.input is not None:
         found["input"] = max(0.0, result.step_time_s - result.input.step_s)

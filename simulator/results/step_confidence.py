@@ -108,6 +108,7 @@ def _unmeasured(result: TrainingRun) -> str:
         (question.one_process, "of one process for all GPUs"),
         (len(result.parts) > 1, "over unlike devices"),
         (bool(result.shares), "whose devices share the samples unevenly"),
+        (question.offload != "none", "with an optimiser on the host"),
         (question.programs > 1, "of several programs that share their device"),
     ):
         if found:

@@ -71,6 +71,7 @@ def _entry(result: TrainingRun) -> dict[str, Any]:
             for device in result.memory
         ],
         **({} if result.servers is None else {"servers": _servers(result.servers)}),
+        **({} if result.offload is None else {"offload": {**plain(result.offload), "fits": result.offload.fits}}),
         **({} if run is None else {"input": _input(run, result.samples)}),
         **({"epoch_s": result.epoch_s} if result.epoch_steps else {}),
         **({"shares": [{"device": d, "part": p, "samples": n} for d, p, n in result.shares]} if result.shares else {}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import isfinite
+from typing import TYPE_CHECKING
 
 from simulator.collectives.nccl.strategy import KEPT
 from simulator.questions.nccl import VersionNote
@@ -18,6 +19,9 @@ from simulator.results.step_confidence import step_confidence, step_trust
 from simulator.results.training_run import TrainingRun
 from simulator.results.words import FORMAT_WORDS, bound_words
 from simulator.units import format_duration, format_size
+
+if TYPE_CHECKING:
+    from simulator.results.offload import OffloadRun
 
 _OVER = {False: "over several devices", True: "whose network is divided among devices"}
 
@@ -51,10 +55,25 @@ def step_view(result: TrainingRun) -> Iterator[Fact]:
         yield Fact("bubble", "for other pipeline stages", format_duration(result.bubble_s))
     if len(step.parts_s) > 1:
         yield from (Fact(part, "", format_duration(seconds)) for part, seconds in step.parts_s.items())
+    yield from _offload(result.offload)
     yield Fact("framework" if step.on_host else "host issues", "", format_duration(step.host_s))
     if not step.on_host:
         yield Fact("device waits", "", format_duration(step.waiting_s))
     yield from (Fact(label, text) for label, text in _explained(result))
+
+
+def _offload(run: OffloadRun | None) -> Iterator[Fact]:
+    """Yield the times of the host that updates, and what it needs."""
+    if run is None:
+        return
+    yield Fact("update", "on the host", format_duration(run.update_s))
+    down, up = (format_size(n_bytes, 3) for n_bytes in (run.to_host_bytes, run.to_device_bytes))
+    yield Fact("copies", f"to the host, {down} of a device", format_duration(run.to_host_s))
+    both = f"of both, {format_duration(run.exposed_copies_s)} are exposed"
+    yield Fact("copies back", f"to the device, {up}; {both}", format_duration(run.to_device_s))
+    has = f"of {format_size(run.host_available_bytes, 3)}" if isfinite(run.host_available_bytes) else ""
+    has += "" if run.fits else f": {format_size(run.host_missing_bytes, 3)} too much, it does not fit"
+    yield Fact("host memory", has, format_size(run.host_bytes, 3), () if run.fits else ("bold", "red"))
 
 
 def _explained(result: TrainingRun) -> Iterator[tuple[str, str]]:

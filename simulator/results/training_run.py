@@ -20,6 +20,7 @@ from simulator.topology.schema import Price
 if TYPE_CHECKING:
     from simulator.results.checkpoints import Checkpoints
     from simulator.results.input import InputRun
+    from simulator.results.offload import OffloadRun
     from simulator.results.servers import ServerRun
     from simulator.workload.network import Network
 
@@ -70,6 +71,7 @@ class TrainingRun:
     pace: float = 1.0  # time of the slowest rank relative to the mean
     is_bound: bool = False
     servers: ServerRun | None = None
+    offload: OffloadRun | None = None
     checkpoints: Checkpoints | None = None
     shares: tuple[tuple[str, str, int], ...] = ()
     alternatives: tuple[Alternative, ...] = ()
@@ -177,8 +179,8 @@ class TrainingRun:
 
     @property
     def fits(self) -> bool:
-        """Whether the step fits in the memory of each device."""
-        return all(device.need.fits for device in self.memory)
+        """Whether the step fits in the memory of each device, and of each host if that holds a part."""
+        return all(device.need.fits for device in self.memory) and (self.offload is None or self.offload.fits)
 
     @property
     def tightest(self) -> DeviceMemory:
@@ -189,6 +191,7 @@ class TrainingRun:
     def bound(self) -> str:
         """What bounds the step: ``input``, or what most of its critical path is spent on.
 
-        That is ``host``, ``compute``, ``memory``, ``latency``, ``copies``, ``exchange`` or a pipeline's ``fill``.
+        That is ``host``, ``compute``, ``memory``, ``latency``, ``copies``, ``exchange``, a pipeline's ``fill``
+        or, if the host updates, ``update`` or ``host_copies``.
         """
         return "input" if self.input is not None and self.input.is_slower else self.step.bound

@@ -26,6 +26,8 @@ BOUND_WORDS = {
     "host": "the host: it launches work more slowly than the device runs it",
     "copies": "copies to the devices",
     "exchange": "the exchange: devices wait for it",
+    "update": "the update on the host",
+    "host_copies": "copies to and from the host",
     "fill": "pipeline fill: stages wait for each other",
     "input": "its input",
 }

@@ -144,7 +144,9 @@ class _Replay:
             if self._held.kept_gradients == 1.0:
                 self._gradients[number] = block
                 return
-            self._gradients[number] = self.allocator.take(ceil(n_bytes * self._held.kept_gradients))
+            kept = self._take(n_bytes * self._held.kept_gradients)
+            if kept is not None:  # else the host has them
+                self._gradients[number] = kept
         self.allocator.give(block)
 
     def _update(self) -> None:

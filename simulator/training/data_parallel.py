@@ -34,7 +34,7 @@ def gradient_bytes(options: StepOptions, *, sums_in_fp32: bool = False) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bucket:
+class GradientBucket:
     """Gradients that are exchanged together, by their elements; the bucket is full after issue ``full_after``."""
 
     gradients: tuple[int, ...]
@@ -42,6 +42,7 @@ class _Bucket:
 
     @property
     def elements(self) -> int:
+        """The sum of their elements."""
         return sum(self.gradients)
 
 
@@ -69,6 +70,11 @@ class Sums(NamedTuple):
         if self.replicas is None or not ends:
             return [number]
         return [self.replicas("all-reduce", size_bytes / self.shards.n_ranks, [number], micro_batch)]
+
+    @property
+    def shard_count(self) -> int:
+        """The ranks that hold one full set of shards, 1 without shards."""
+        return 1 if self.shards is None else self.shards.n_ranks
 
     def gather(self, size_bytes: float, after: Sequence[int], micro_batch: int) -> list[int]:
         """Add the all-gather of *size_bytes* of parameters; return its activity, or [] if they are not sharded."""
@@ -103,13 +109,13 @@ def write_data_parallel(
     bucket_bytes = bucket_size(question, layout, element_bytes)
     ahead = {}
     if bucket_bytes and question.prefetches and question.options.mode == "train" and layout.zero:
-        ahead = _gather_ahead(network, question.options, both, apart, bucket_bytes)
+        ahead = gather_ahead(network, question.options, both, apart, bucket_bytes)
     most = bucket_bytes / element_bytes or float("inf")
     any_sums = any(among.whole is not None for among in both)
     complete = ready_after([same[0] for same in passes], network) if any_sums else [()] * len(passes)
     ready = [tuple(p.elements for p in parameters if p.name not in apart) for parameters in complete]
     ready_experts = [tuple(p.elements for p in parameters if p.name in apart) for parameters in complete]
-    buckets, expert_buckets = _buckets(ready, most), _buckets(ready_experts, most)
+    buckets, expert_buckets = buckets_of(ready, most), buckets_of(ready_experts, most)
 
     def summed(number: int, ends: Sequence[Sequence[int]]) -> list[int]:
         """Add the sums of micro-batch *number*, whose issues end with *ends*; return their last activities."""
@@ -127,14 +133,14 @@ def write_data_parallel(
             crew.go_on(batches.skip(builder, number))
             continue
         over = [
-            crew.issue(same, after=_awaited(same[0], ahead if number == 0 else {}), micro_batch=number)
+            crew.issue(same, after=awaited(same[0], ahead if number == 0 else {}), micro_batch=number)
             for same in passes
         ]
         if layout.zero == 2:
             summed(number, over)
     ends: list[list[int]] = []  # of each issue, on all workers
     for same, gradients in zip(passes, ready, strict=True):
-        ends.append(crew.issue(same, after=_awaited(same[0], ahead if last == 0 else {}), micro_batch=last))
+        ends.append(crew.issue(same, after=awaited(same[0], ahead if last == 0 else {}), micro_batch=last))
         if gradients and copies:
             filling = [copy_in(role.place.device, same[0].layer, gradients, element_bytes) for role in crew.roles]
             ends[-1] = crew.issue(filling, micro_batch=last)
@@ -153,7 +159,7 @@ def write_data_parallel(
             among.gather(elements * parameter_bytes(question.options.precision), updated, last)
 
 
-def _gather_ahead(
+def gather_ahead(
     network: Network, options: StepOptions, both: Sequence[Sums], apart: frozenset[str], bucket_bytes: float
 ) -> dict[str, tuple[int, ...]]:
     """Add the all-gathers of parameters, in buckets in order of use; return the activities each layer waits for."""
@@ -175,7 +181,7 @@ def _gather_ahead(
     return found
 
 
-def _awaited(issue: Launch, ahead: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+def awaited(issue: Launch, ahead: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
     """Return the prefetching all-gathers that *issue* waits for, if it is in the forward pass."""
     return ahead.get(issue.layer, ()) if issue.part == "forward" else ()
 
@@ -197,15 +203,15 @@ def ready_after(passes: Sequence[Launch], network: Network) -> list[tuple[Parame
     return found
 
 
-def _buckets(ready: Sequence[tuple[int, ...]], most: float) -> list[_Bucket]:
+def buckets_of(ready: Sequence[tuple[int, ...]], most: float) -> list[GradientBucket]:
     """Return the buckets; the issue with which a bucket reaches *most* elements closes it."""
     found = []
     filled: list[int] = []
     for number, gradients in enumerate(ready):
         filled += gradients
         if sum(filled) >= most:
-            found.append(_Bucket(tuple(filled), number))
+            found.append(GradientBucket(tuple(filled), number))
             filled = []
     if filled:
-        found.append(_Bucket(tuple(filled), len(ready) - 1))
+        found.append(GradientBucket(tuple(filled), len(ready) - 1))
     return found

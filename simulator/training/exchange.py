@@ -24,6 +24,8 @@ from simulator.workload import Collective
 from simulator.workload.kernels import Streaming
 
 STREAM = "communication"
+TO_CPU, ON_CPU, TO_GPU = "copies to the CPU", "update on the CPU", "copies to the GPU"
+"""Streams between GPUs and the CPUs of hosts that update (:mod:`simulator.training.offload`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,14 @@ class CollectiveLabel:
     size_bytes: float
     micro_batch: int
     of_tied: bool = False
+
+
+class HostLabel(NamedTuple):
+    """Label of an activity between GPUs and CPUs: its stage, which is its stream, and bytes, of a rank."""
+
+    stage: str
+    size_bytes: float
+    micro_batch: int
 
 
 class OpenExchange(NamedTuple):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.devices.predict import Device
-from simulator.questions.layout import Layout
+from simulator.questions.layout import REPLICAS, Layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.step.megatron import has_gradient_buffer
-from simulator.step.memory import ALL, MemoryNeed, NetworkMemory, Shares, held_in, need_of, with_gaps
+from simulator.step.memory import ALL, MemoryNeed, NetworkMemory, Shares, held_in, memory_need, need_of, with_gaps
 from simulator.step.precision import has_master
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.micro_batches import in_flight
@@ -40,6 +40,14 @@ def device_memory(
 
 
 _held = once(held_in)
+
+
+def alone_memory(network: Network, question: StepQuestion, device: Device) -> MemoryNeed:
+    """Return the memory that one program needs on *device* if it steps alone."""
+    if question.offload != "none":
+        return device_memory(network, question, device, REPLICAS)
+    shares = Shares(accumulates=float(question.micro_batches > 1))
+    return memory_need(network, question.options, device, shares)
 
 
 def stage_options(options: StepOptions, layout: Layout) -> StepOptions:
@@ -99,27 +107,40 @@ def rank_shares(
     """Return the shares of *held* that one rank has."""
     shard = layout.kept_share(held.trained_count, held.trained_of_experts)
     accumulates = float(question.micro_batches > in_flight)
-    if layout.zero == 3:
+    offloads, parameters = question.offload != "none", question.offload == "optimizer+parameters"
+    updated, waiting = (0.0, 0.0) if offloads else (shard, shard)  # the host has the state, and gradients
+    if layout.zero == 3 or parameters:
         kept = layout.kept_share(held.parameter_count, held.of_experts)
+        kept = 0.0 if parameters else kept
         there = min(1.0, gathered / max(1, held.parameter_count) + kept)
-        return Shares(kept, there - kept, there, shard, shard, in_flight, accumulates)
-    kept = shard if layout.zero == 2 else 1.0
+        return Shares(kept, there - kept, there, waiting, updated, in_flight, accumulates)
+    kept = waiting if _leave(question, layout) else 1.0
     during = kept if _has_buckets(question, layout) else 1.0  # else all wait for the end of the backward pass
-    return Shares(1.0, 0.0, during, kept, shard, in_flight, accumulates)
+    return Shares(1.0, 0.0, during, kept, updated, in_flight, accumulates)
 
 
 def bucket_bytes_of(held: NetworkMemory, question: StepQuestion, layout: Layout) -> float:
     """Return the bytes of the buckets into which a replica copies its gradients."""
     if has_gradient_buffer(question.options):
         return 0.0  # buckets are parts of it
-    if layout.zero == 3 or not _has_buckets(question, layout) or question.options.mode not in ("train", "backward"):
+    if layout.zero == 3 or question.offload == "optimizer+parameters":
+        return 0.0
+    if not _has_buckets(question, layout) or question.options.mode not in ("train", "backward"):
         return 0.0
     element = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
     buckets = float(held.trained_count * element)
-    if layout.zero == 2 or (layout.zero and has_master(question.options.precision)):  # freed once it is scattered
+    if _leave(question, layout) or (
+        layout.zero and has_master(question.options.precision)
+    ):  # freed once it is scattered
         buckets = min(buckets, question.bucket_bytes + held.largest * element)
     return buckets
 
 
 def _has_buckets(question: StepQuestion, layout: Layout) -> bool:
-    return bool(question.bucket_bytes and layout.cp * (layout.dp or 1) > 1 and not question.one_process)
+    several = layout.cp * (layout.dp or 1) > 1 or question.offload != "none"
+    return bool(question.bucket_bytes and several and not question.one_process)
+
+
+def _leave(question: StepQuestion, layout: Layout) -> bool:
+    """Return whether gradients leave the replica as their bucket is full, for other ranks or for the host."""
+    return layout.zero == 2 or (question.offload != "none" and layout.zero == 0)

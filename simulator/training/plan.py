@@ -12,9 +12,10 @@ from simulator.collectives.request import Strategy, Unsuitable
 from simulator.devices.predict import Device
 from simulator.kept import Kept
 from simulator.network.machine import Machine
+from simulator.network.routing import Router
 from simulator.places import Places
 from simulator.plan.plan import Plan, PlanBuilder
-from simulator.questions.layout import Layout
+from simulator.questions.layout import REPLICAS, Layout
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, fields
 from simulator.spelling import mention
@@ -85,6 +86,25 @@ def plan_alone(machine: Machine, role: Role, question: StepQuestion, batches: Ba
     return builder.build()
 
 
+def plan_offloaded_alone(
+    places: Places, role: Role, network: Network, question: StepQuestion, batches: Batches
+) -> Plan:
+    """Return the plan of a step on the only device, which has *role*, where the host updates; raises InputError."""
+    from simulator.training.offload import OffloadWriter, write_offloaded
+
+    machine, builder = places.machine, PlanBuilder()
+    crew = crew_of(builder, machine, [role], question, contends=False)
+    offload = OffloadWriter(builder, places, Router(machine), [machine.node(role.place.name).index], question)
+    if offload.scheme.has_parameters:
+        from simulator.training.sharded import write_sharded
+
+        write_sharded(builder, crew, network, question, REPLICAS, [Sums()], batches, offload)
+    else:
+        copies = question.bucket_bytes > 0
+        write_offloaded(builder, crew, network, question, REPLICAS, [Sums()], batches, offload, copies=copies)
+    return builder.build()
+
+
 def plan_step(shared: SharedStep, roles: Sequence[Role], batches: Batches) -> Plan:
     """Return the plan of *shared* with *roles*, of the micro-batches *batches*.
 
@@ -137,12 +157,20 @@ class _Draft:
             return Sums(exchange(placement.data_groups(0, experts=experts)), *in_shards)
 
         both = [sums_of(experts=experts) for experts in ((False, True) if layout.has_experts_apart else (False,))]
+        copies = contends and question.bucket_bytes > 0
+        offload = None
+        if question.offload != "none":
+            from simulator.training.offload import OffloadWriter, write_offloaded
+
+            group = shared.group
+            offload = OffloadWriter(self._builder, shared.places, group.router, group.ranks, question)
         if both[0].shards is not None and layout.zero == 3:
             from simulator.training.sharded import write_sharded
 
-            write_sharded(self._builder, crew, network, question, layout, both, batches)
+            write_sharded(self._builder, crew, network, question, layout, both, batches, offload)
+        elif offload is not None:
+            write_offloaded(self._builder, crew, network, question, layout, both, batches, offload, copies=copies)
         else:
-            copies = contends and question.bucket_bytes > 0
             write_data_parallel(self._builder, crew, network, question, layout, both, batches, copies=copies)
 
 

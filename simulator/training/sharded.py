@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from simulator.devices.dispatch import unit_time
 from simulator.plan.plan import PlanBuilder
@@ -24,6 +25,9 @@ from simulator.training.worker import RankRoles
 from simulator.workload.network import Network, block_name, unit_elements, unit_parameters
 from simulator.workload.precision import ELEMENT_BYTES
 from simulator.workload.split.experts import expert_parameters
+
+if TYPE_CHECKING:  # loaded where a step offloads
+    from simulator.training.offload import OffloadWriter
 
 _Elements = tuple[int, int]
 
@@ -49,8 +53,9 @@ def write_sharded(
     layout: Layout,
     both: Sequence[Sums],
     batches: Batches,
+    offload: OffloadWriter | None = None,
 ) -> None:
-    """Add a step of all workers of *crew* to *builder*.
+    """Add a step of all workers of *crew* to *builder*; with *offload*, their hosts update.
 
     *both* are the sums over the ranks with the same parameters and, if experts are divided, those over the ranks with
     the same experts.  If the shards do not span all ranks, ranks with the same shard sum its gradients (HSDP).  A unit
@@ -64,38 +69,58 @@ def write_sharded(
     if question.options.framework != "deepspeed-zero3":  # whose hooks are those of its layers
         units = _hooked(units, network, apart, crew)
     exchanged: list[int] = []
+    waited: list[int] = []  # by the host before it issues on
     for number in batches:
-        crew.go_on(batches.skip(builder, number))
+        skipped = batches.skip(builder, number)
+        crew.go_on(skipped)
+        waited = [] if offload is None else offload.after_skipped(waited, skipped)
         end = crew.last  # of the previous unit
-        gathered = _gather(units[:1], both, element, end, number)
+        gathered = _gather(units[:1], both, element, [*end, *waited], number, offload)
         for place, unit in enumerate(units):
             following = units[place + 1 : place + 2]
             is_ahead = question.prefetches or unit.part == "forward"
             if is_ahead:  # during this unit: at most two are in memory at once
-                ahead = _gather(following, both, element, end, number)
+                ahead = _gather(following, both, element, end, number, offload)
             for same in unit.issues:
-                crew.issue(same, after=gathered, micro_batch=number)
-            end = crew.last
+                crew.issue(same, after=[*gathered, *waited], micro_batch=number)
+            end, waited = crew.last, []
             if not is_ahead:
-                ahead = _gather(following, both, element, end, number)
+                ahead = _gather(following, both, element, end, number, offload)
             for among, elements in zip(both, unit.scattered, strict=False):
                 if elements:
-                    exchanged = among.reduce(elements * summed, end, number, ends=number == batches.last) or exchanged
+                    ends = number == batches.last
+                    reduced = among.reduce(elements * summed, end, number, ends=ends)
+                    if offload is not None:
+                        shards = among.shard_count
+                        reduced = offload.gradients(elements, elements, shards, reduced or end, number, ends=ends)
+                        waited += reduced if offload.waits(number) else ()
+                    exchanged = reduced or exchanged
             gathered = ahead
     trained = sum(p.elements for p in network.parameters if p.trained)
     experts = sum(p.elements for p in network.parameters if p.trained and p.name in apart)
-    crew.update(exchanged, batches.last, layout.kept_share(trained, experts))
+    kept = layout.kept_share(trained, experts)
+    if offload is None:
+        crew.update(exchanged, batches.last, kept)
+    else:
+        offload.update(trained * kept, [*crew.last, *exchanged], batches.last)
 
 
-def _gather(units: Sequence[_Unit], both: Sequence[Sums], element: int, after: Sequence[int], number: int) -> list[int]:
-    """Add the all-gathers of *units*; return their activities."""
-    return [
-        gathers
-        for unit in units
-        for among, elements in zip(both, unit.gathered, strict=False)
-        if elements
-        for gathers in among.gather(elements * element, after, number)
-    ]
+def _gather(
+    units: Sequence[_Unit],
+    both: Sequence[Sums],
+    element: int,
+    after: Sequence[int],
+    number: int,
+    offload: OffloadWriter | None,
+) -> list[int]:
+    """Add the all-gathers of *units*, whose shards may come from the host; return their activities."""
+    found = []
+    for unit in units:
+        for among, elements in zip(both, unit.gathered, strict=False):
+            if elements:
+                copied = [] if offload is None else offload.parameters(elements / among.shard_count, after, number)
+                found += among.gather(elements * element, copied or after, number) or copied
+    return found
 
 
 def _units(network: Network, passes: Sequence[tuple[Launch, ...]], apart: frozenset[str]) -> list[_Unit]:

@@ -63,6 +63,8 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "--global-batch": (f"{_P3} resnet18 --gpus 2 --global-batch 8", "16"),
     "--epoch": (_STEP, "100000"),
     "--input": (_STEP, "sample=4MB"),
+    "--offload": (_STEP, "optimizer"),
+    "--round-robin-gradients": (f"{_DP} --parallel zero=2 --offload optimizer", ""),
     "--programs": (_STEP, "2"),
     "--micro-batches": (_STEP, "2"),
     "--micro-batch": (f"{_P3} resnet18 --gpus 2 --global-batch 8", "2"),

@@ -44,14 +44,25 @@ def test_every_key_of_a_step_is_explained() -> None:
     session = Session()
     fed = parse_input("imagenet,workers=1")
     several = session.step(StepQuestion(where=Where("p3.16xlarge"), workload="alexnet", batch=32, input=fed))
-    document = steps_document([advised(session, "alexnet", 32), several], {"tree with FSDP": "no way"})
+    held = session.step(StepQuestion(where=P3, workload="alexnet", batch=32, gpus=(0,), offload="optimizer"))
+    document = steps_document([advised(session, "alexnet", 32), several, held], {"tree with FSDP": "no way"})
     section = (ROOT / "docs" / "results.md").read_text(encoding="utf-8").split("## A step", 1)[1].split("\n## ", 1)[0]
     explained = set(re.findall(r"`(\w+)`", section))
     assert keys_of(document) <= explained
     table = section.split("A step that", 1)[0]
     named = set(re.findall(r"`(\w+)`", "".join(line for line in table.splitlines() if line.startswith("| `"))))
     words = {"forward", "backward", "update", "compute", "memory", "latency", "host", "exchange", "fill", "copies"}
-    words |= {"computing", "slowest", "tensor", "context", "expert", "data", "tied", "gain"}  # of some steps
+    words |= {
+        "computing",
+        "slowest",
+        "host_copies",
+        "tensor",
+        "context",
+        "expert",
+        "data",
+        "tied",
+        "gain",
+    }  # of some steps
     words |= {"disk_operations", "disk_bandwidth", "disk_link", "readers", "decoders", "loaders"}  # of some inputs
     words |= {"cores", "pinning", "loop", "step", "libraries", "algorithm", "protocol", "nvls"}
     assert named - words <= keys_of(document)

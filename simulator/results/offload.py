@@ -1,0 +1,146 @@
+"""What offload costs a step: the update on the host, the copies, and the host's memory (:class:`OffloadRun`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+from simulator.engine.timeline import Timeline
+from simulator.questions.layout import REPLICAS
+from simulator.questions.step import StepQuestion
+from simulator.records import dataclass
+from simulator.results.streams import run_counts
+from simulator.step.memory import held_in
+from simulator.topology.parts import CpuPart
+from simulator.training.exchange import ON_CPU, STREAM, TO_CPU, TO_GPU, HostLabel
+from simulator.training.offload import scheme_of
+from simulator.training.worker import SkippedMicroBatches
+from simulator.workload.network import Network
+
+_Spans = list[tuple[float, float]]  # in order, apart
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadRun:
+    """Seconds and bytes of a step whose host updates; bytes moved are those of one rank.
+
+    ``exposed_`` are seconds in which the device waits for the update, for copies alone, and for exchanges alone.
+    ``host_bytes`` are those of the host that lacks most or has least left, ``host_available_bytes`` its memory,
+    infinite if the machine's file does not say.
+    """
+
+    what: str
+    update_s: float
+    to_host_s: float
+    to_device_s: float
+    exposed_update_s: float
+    exposed_copies_s: float
+    exposed_exchange_s: float
+    to_host_bytes: float
+    to_device_bytes: float
+    host_bytes: float
+    host_available_bytes: float
+
+    @property
+    def host_missing_bytes(self) -> float:
+        """Bytes by which the need exceeds the host's memory; 0 if it fits."""
+        return max(0.0, self.host_bytes - self.host_available_bytes)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the need fits into the host's memory."""
+        return self.host_missing_bytes == 0.0
+
+
+def offload_run(
+    question: StepQuestion, network: Network, timeline: Timeline, prefix: str, ranks: Sequence[int]
+) -> OffloadRun:
+    """Return what offload costs *question* in *timeline*, for the device whose streams start with *prefix*.
+
+    *network* is the part of each of the GPU nodes *ranks*.
+    """
+    busy_s, n_bytes = dict.fromkeys((TO_CPU, ON_CPU, TO_GPU), 0.0), dict.fromkeys((TO_CPU, ON_CPU, TO_GPU), 0.0)
+    for task, span, times in zip(timeline.plan.tasks, timeline.spans, run_counts(timeline), strict=True):
+        if isinstance(task.about, HostLabel):
+            busy_s[task.stream] += times * span.length_s
+            n_bytes[task.stream] += times * task.about.size_bytes
+    exposed = _exposed(timeline, f"{prefix}compute")
+    host_bytes, available = _host_memory(question, network, timeline, ranks)
+    return OffloadRun(
+        question.offload,
+        busy_s[ON_CPU],
+        busy_s[TO_CPU],
+        busy_s[TO_GPU],
+        *exposed,
+        n_bytes[TO_CPU],
+        n_bytes[TO_GPU],
+        host_bytes,
+        available,
+    )
+
+
+def _exposed(timeline: Timeline, compute: str) -> tuple[float, float, float]:
+    """Return the seconds in which the stream *compute* waits for updates, for copies alone, for exchanges alone."""
+    spans: dict[str, _Spans] = {"update": [], "copies": [], "exchange": []}
+    for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
+        if isinstance(task.about, SkippedMicroBatches):
+            continue
+        if isinstance(task.about, HostLabel):
+            spans["update" if task.stream == ON_CPU else "copies"].append((span.start_s, span.end_s))
+        elif task.stream.endswith(STREAM):
+            spans["exchange"].append((span.start_s, span.end_s))
+    covered: _Spans = []
+    found = []
+    for own in spans.values():
+        before_s = _waited_s(timeline, compute, covered)
+        covered = _merged([*covered, *own])
+        found.append(_waited_s(timeline, compute, covered) - before_s)
+    return found[0], found[1], found[2]
+
+
+def _waited_s(timeline: Timeline, compute: str, spans: _Spans) -> float:
+    """Return the seconds of *spans* in which the stream *compute* waits; skipped micro-batches wait like others."""
+    waited_s = last_s = 0.0
+    for task, span, times in zip(timeline.plan.tasks, timeline.spans, run_counts(timeline), strict=True):
+        if task.stream == compute:
+            if not isinstance(task.about, SkippedMicroBatches) and span.start_s > last_s:
+                waited_s += times * _common_s(spans, last_s, span.start_s)
+            last_s = span.end_s
+    return waited_s + _common_s(spans, last_s, timeline.end_s)
+
+
+def _common_s(spans: _Spans, start_s: float, end_s: float) -> float:
+    return sum(max(0.0, min(end_s, end) - max(start_s, start)) for start, end in spans)
+
+
+def _merged(spans: _Spans) -> _Spans:
+    found: _Spans = []
+    for start_s, end_s in sorted(spans):
+        if found and start_s <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end_s)
+        else:
+            found.append((start_s, end_s))
+    return found
+
+
+def _host_memory(
+    question: StepQuestion, network: Network, timeline: Timeline, ranks: Sequence[int]
+) -> tuple[float, float]:
+    """Return the bytes that are needed and available on the host with the least left."""
+    machine, held = timeline.machine, held_in(network, question.rank_options)
+    layout = question.layout.on(len(ranks)) if len(ranks) > 1 else REPLICAS
+    updated = held.trained_count * layout.kept_share(held.trained_count, held.trained_of_experts)
+    kept = held.parameter_count * layout.kept_share(held.parameter_count, held.of_experts)
+    each = scheme_of(question).host_bytes(question, updated, kept)
+    counts: dict[int, int] = {}
+    for rank in ranks:
+        host = machine.locate(rank)[1]
+        counts[host] = counts.get(host, 0) + 1
+    most: dict[int, int] = {}  # by the first of equal hosts
+    for host, count in counts.items():
+        most[machine.like(host)] = max(count, most.get(machine.like(host), 0))
+    found = []
+    for host, count in most.items():
+        sizes = [node.part.memory_size or inf for node in machine.nodes_of(host) if isinstance(node.part, CpuPart)]
+        found.append((count * each, sum(sizes)))
+    return max(found, key=lambda need: (need[0] - need[1], need[0]))

@@ -1,0 +1,299 @@
+"""Offload: the host's memory holds the optimiser's state, and its CPUs update (ZeRO-Offload; FSDP's CPUOffload).
+
+Gradients are copied to the host as they are reduced, and its CPUs run the update.  What is copied, in bytes an element
+of a rank's shard, and what the CPU does, is that of the sources, where fp32 is always fp32, and *g* and *p* are the
+bytes of a gradient and of a parameter in computing:
+
+``zero-2``
+    DeepSpeed's stages 1 and 2, and one GPU alone (deepspeed/runtime/zero/stage_1_and_2.py).  The GPU casts a gradient
+    and sends it in fp32 (``async_inplace_copy_grad_to_fp32_buffer_from_gpu``); of several micro-batches, the sums so
+    far are fetched, added to on the GPU, and sent back in *g* bytes (``async_accumulate_grad_in_cpu_via_gpu``).  The
+    CPU scales the gradients, updates, and casts to a pinned buffer, which is copied to the GPU in *p* bytes; then the
+    parameters are all-gathered (``step``).
+``zero-3``
+    Stage 3 (stage3.py).  A gradient goes to the host in *g* bytes, is fetched again, and goes there in fp32
+    (``partition_grads``).  Without parameters on the host, the updated ones are copied from pageable memory, which one
+    thread stages (``_reassign_or_swap_out_partitioned_parameters``; torch casts them on the CPU first).  With them, a
+    unit's shard is copied to the GPU in *p* bytes before it is gathered.
+``fsdp``
+    FSDP2's CPUOffloadPolicy (torch/distributed/fsdp/_fully_shard, ``foreach_reduce`` and ``all_gather_inputs``).
+    Shards of parameters are copied to the GPU in the format in which they are updated, gradients to the host likewise;
+    those of later micro-batches are added there.  The update is torch's own on the CPU, tensor by tensor unless it is
+    fused.
+
+In both of DeepSpeed's, the host waits for the copies of a bucket before it issues on, as it reads whether each gradient
+is finite (``update_offload_overflow_tracker_for_param_grad``), and as stage 3 does not copy asynchronously.  FSDP's
+copies overlap with the backward pass, but for the host's additions.  In stages 1 and 2 a rank's shard is a contiguous
+part of all parameters, so few ranks copy a bucket while the others wait for them, unless parameters go round the ranks
+(``round_robin_gradients``, whose documentation says so); stage 3 and FSDP divide each parameter among all ranks.
+Copies are from and to pinned memory of the nearest CPU.  DeepSpeedCPUAdam is one pass (csrc/adam/cpu_adam_impl.cpp);
+ranks share the cores and the memory bandwidth of their socket.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import Literal
+
+from simulator.devices.cpu.memory import bandwidth
+from simulator.devices.optimizer import optimizer_kernels, tensor_passes
+from simulator.devices.optimizer_state import state_copies
+from simulator.devices.predict import kernel_cost
+from simulator.errors import InputError, refused
+from simulator.network.route import Route
+from simulator.network.routing import Router
+from simulator.places import Places
+from simulator.plan.plan import Flow, Part, PlanBuilder, Resource, Work
+from simulator.questions.layout import Layout
+from simulator.questions.step import StepQuestion
+from simulator.records import dataclass
+from simulator.step.precision import casts, has_master, storage_of
+from simulator.training.data_parallel import Sums, awaited, buckets_of, gather_ahead, gradient_bytes, ready_after
+from simulator.training.exchange import ON_CPU, TO_CPU, TO_GPU, HostLabel, bucket_size, copy_in
+from simulator.training.micro_batches import Batches
+from simulator.training.worker import RankRoles
+from simulator.workload.kernels import Streaming
+from simulator.workload.network import Network
+from simulator.workload.precision import ELEMENT_BYTES
+from simulator.workload.split.experts import expert_parameters
+
+_FP32 = ELEMENT_BYTES["fp32"]
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadScheme:
+    """What a way to offload moves and keeps, in bytes an element.
+
+    ``kept_bytes`` are those of a parameter as it is updated, ``stored_bytes`` as it is computed with.
+    """
+
+    way: Literal["zero-2", "zero-3", "fsdp"]
+    has_parameters: bool
+    kept_bytes: int
+    stored_bytes: int
+    gradient_bytes: int
+
+    def gradient_moves(self, number: int, *, ends: bool) -> tuple[tuple[str, int], ...]:
+        """Return the stage and bytes an element of the copies of micro-batch *number*, in order; *ends*: the last."""
+        if self.way == "fsdp":
+            return ((TO_CPU, self.kept_bytes),)
+        added = (TO_GPU, self.gradient_bytes), (TO_CPU, self.gradient_bytes)
+        if self.way == "zero-3":
+            return (*(added if number else added[::-1]), *([(TO_CPU, _FP32)] if ends else []))
+        return (*added[: 1 if number else 0], (TO_CPU, _FP32 if ends else self.gradient_bytes))
+
+    def update_kernels(self, question: StepQuestion, elements: int) -> list[Streaming]:
+        """Return the passes of the update of *elements* on a CPU."""
+        optimizer, fused = question.options.optimizer, question.options.fused_optimizer
+        size = elements * self.kept_bytes
+        if optimizer == "adam" and (fused or self.way != "fsdp"):
+            passes = list(optimizer_kernels("adam", elements, self.kept_bytes, fused=True))
+        elif optimizer in ("adam", "adam-loop"):
+            loop = [each for each in tensor_passes("adam-loop") if each.reads]
+            passes = [Streaming("adam_step", elements, each.reads * size, each.writes * size) for each in loop]
+        else:
+            passes = list(optimizer_kernels(optimizer, elements, self.kept_bytes, fused=fused))  # type: ignore[arg-type]
+        if self.way == "fsdp":
+            return passes
+        scaled = Streaming("mul_scalar", elements, elements * _FP32, elements * _FP32)
+        return [scaled, *passes, Streaming("copy", elements, elements * _FP32, elements * self.stored_bytes)]
+
+    def host_bytes(self, question: StepQuestion, updated: float, kept: float) -> float:
+        """Return the bytes that a rank keeps on the host: of *updated* elements, and of *kept* parameters in all."""
+        state = updated * self.kept_bytes * state_copies(question.options.optimizer)
+        if self.way == "fsdp":
+            return state + kept * self.kept_bytes + updated * self.kept_bytes  # parameters and gradients
+        held = state + 2 * updated * _FP32  # the fp32 copies of parameters and gradients
+        if self.way == "zero-3":
+            return held + updated * self.gradient_bytes + (kept * self.stored_bytes if self.has_parameters else 0.0)
+        sums = updated * self.gradient_bytes if question.micro_batches > 1 and question.layout.zero != 1 else 0.0
+        return held + sums + updated * self.stored_bytes  # with the pinned buffer
+
+
+def scheme_of(question: StepQuestion) -> OffloadScheme:
+    """Return how *question*, which offloads, does so."""
+    options, has_parameters = question.options, question.offload == "optimizer+parameters"
+    is_fsdp = has_parameters and options.framework != "deepspeed-zero3"
+    stored = ELEMENT_BYTES[storage_of(options.precision)]
+    is_wide = not is_fsdp or casts(options.precision) or has_master(options.precision)
+    of_units = has_parameters or question.layout.zero == 3
+    return OffloadScheme(
+        "fsdp" if is_fsdp else "zero-3" if of_units else "zero-2",
+        has_parameters,
+        _FP32 if is_wide else stored,
+        ELEMENT_BYTES["fp32"] if casts(options.precision) and not of_units else stored,
+        stored
+        if of_units and not question.sums_in_fp32
+        else gradient_bytes(options, sums_in_fp32=question.sums_in_fp32),
+    )
+
+
+class OffloadWriter:
+    """Adds to *builder* what passes between the GPUs *ranks* and the CPUs nearest to them; raises InputError.
+
+    One of equal machines stands for all: its ranks share links and sockets.
+    """
+
+    def __init__(
+        self, builder: PlanBuilder, places: Places, router: Router, ranks: Sequence[int], question: StepQuestion
+    ) -> None:
+        if question.options.cuda_graph:
+            raise refused("offload", "the host updates, and no CUDA graph holds that", question.offload)
+        self.scheme = scheme_of(question)
+        self._builder, self._places, self._machine, self._question = builder, places, router.machine, question
+        ends = [(nodes[0], _cpu_of(router, nodes[0])) for nodes in self._machine.sorts(ranks).values()]
+        self._routes: dict[str, list[Route]] = {
+            TO_CPU: [router.route(gpu, cpu) for gpu, cpu in ends],
+            TO_GPU: [router.route(cpu, gpu) for gpu, cpu in ends],
+        }
+        self._cpus = Counter(cpu for _, cpu in ends)
+        self._flows: dict[tuple[str, float, int], tuple[Flow, ...]] = {}  # blocks repeat
+
+    def gradients(
+        self, elements: int, of: int, shards: int, after: Sequence[int], number: int, *, ends: bool
+    ) -> list[int]:
+        """Add the copies of a bucket of *elements* gradients in micro-batch *number*; return the last activities.
+
+        Each of *shards* ranks has one part of *of* elements in all.
+        """
+        last, each, most, copying = list(after), elements / shards, elements / shards, shards
+        if self.scheme.way == "zero-2" and not self._question.round_robin:
+            most, copying = min(float(elements), of / shards), ceil(elements * shards / of)
+        for stage, element_bytes in self.scheme.gradient_moves(number, ends=ends):
+            flows = self._flows_of(stage, most * element_bytes, copying)
+            last = [self._moved(stage, flows, each * element_bytes, last, number)]
+        if self.scheme.way == "fsdp" and number:
+            size = round(each) * self.scheme.kept_bytes
+            last = [self._on_cpus([Streaming("add", round(each), 2 * size, size)], last, number)]
+        return last
+
+    def waits(self, number: int) -> bool:
+        """Return whether the host waits for the copies of micro-batch *number* before it issues on."""
+        return self.scheme.way != "fsdp" or number > 0
+
+    def after_skipped(self, ends: Sequence[int], skipped: Mapping[str, int]) -> list[int]:
+        """Return what stands for *ends* after micro-batches that activities, by stream, stand for."""
+        return [skipped.get(self._builder.tasks[number].stream, number) for number in ends]
+
+    def parameters(self, elements: float, after: Sequence[int], number: int) -> list[int]:
+        """Add the copy of *elements* parameters of each rank to its GPU, if the host keeps them; return its end."""
+        if not self.scheme.has_parameters:
+            return []
+        size = self.scheme.kept_bytes if self.scheme.way == "fsdp" else self.scheme.stored_bytes
+        return [self._moved(TO_GPU, self._flows_of(TO_GPU, elements * size), elements * size, after, number)]
+
+    def update(self, elements: float, after: Sequence[int], number: int) -> list[int]:
+        """Add the update of *elements* parameters of each rank, and their way back; return the last activities."""
+        if round(elements) < 1:
+            return list(after)
+        ends = [self._on_cpus(self.scheme.update_kernels(self._question, round(elements)), after, number)]
+        if self.scheme.has_parameters:
+            return ends
+        size = elements * self.scheme.stored_bytes
+        flows = self._flows_of(TO_GPU, size, staged=self.scheme.way == "zero-3")
+        return [self._moved(TO_GPU, flows, size, ends, number)]
+
+    def _flows_of(
+        self, stage: str, n_bytes: float, copying: int | None = None, *, staged: bool = False
+    ) -> tuple[Flow, ...]:
+        """Return flows of *n_bytes* each, of the first *copying* ranks or of all.
+
+        *staged*: a thread of the host copies through the driver's buffer.
+        """
+        routes = self._routes[stage][:copying]
+        key = stage, n_bytes, len(routes)
+        if key not in self._flows:
+            self._flows[key] = tuple(
+                Flow(route, n_bytes, cap_Bps=self._thread_Bps(route) if staged else float("inf")) for route in routes
+            )
+        return self._flows[key]
+
+    def _moved(self, stage: str, flows: tuple[Flow, ...], each_bytes: float, after: Sequence[int], number: int) -> int:
+        """Add *flows*, which move *each_bytes* of a rank on average."""
+        about = HostLabel(stage, each_bytes, number)
+        return self._builder.add(stage, flows, stream=stage, after=after, about=about)
+
+    def _thread_Bps(self, route: Route) -> float:  # noqa: N802  units keep their case
+        """Return the rate at which one thread copies within the memory of the CPU where *route* starts."""
+        return bandwidth(self._places.host_of(route.src, 1), float("inf"), 1) / 2.0
+
+    def _on_cpus(self, kernels: Sequence[Streaming], after: Sequence[int], number: int) -> int:
+        """Add *kernels* of each rank on its CPU, which all cores of the socket run; its ranks share them."""
+        n_bytes = float(sum(kernel.bytes for kernel in kernels))
+        works: list[Part] = []
+        for cpu, count in self._cpus.items():
+            node = self._machine.nodes[cpu]
+            time_s = sum(kernel_cost(self._places.host_of(cpu), kernel, cold=1.0).time_s for kernel in kernels)
+            loads: list[tuple[Resource, float]] = [(f"{node.name}:cores", float(count))]
+            bus = self._machine.memory_bus.get(cpu)
+            if bus is not None:
+                loads.append((bus, count * min(1.0, n_bytes / time_s / self._machine.capacity_Bps[bus])))
+            works.append(Work(time_s, tuple(loads)))
+        place = self._machine.nodes[next(iter(self._cpus))].name
+        about = HostLabel(ON_CPU, n_bytes, number)
+        return self._builder.add(ON_CPU, works, stream=ON_CPU, after=after, about=about, place=place)
+
+
+def _cpu_of(router: Router, gpu: int) -> int:
+    cpu = router.nearest_cpu(gpu)
+    if cpu is None:
+        raise InputError(f"no CPU is linked to {router.machine.nodes[gpu].name}, and the host is to update")
+    return cpu
+
+
+def write_offloaded(
+    builder: PlanBuilder,
+    crew: RankRoles,
+    network: Network,
+    question: StepQuestion,
+    layout: Layout,
+    both: Sequence[Sums],
+    batches: Batches,
+    offload: OffloadWriter,
+    *,
+    copies: bool,
+) -> None:
+    """Add a step of *crew*, whose parameters are whole on each GPU, to *builder*.
+
+    *both* and *copies* are as in :func:`~simulator.training.data_parallel.write_data_parallel`.  Gradients leave the
+    GPU as each bucket is full, in every micro-batch unless only the optimiser's state is sharded.
+    """
+    passes, last = crew.passes(), batches.last
+    apart = expert_parameters(network) if len(both) > 1 else frozenset()
+    element_bytes = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
+    bucket_bytes = bucket_size(question, layout, element_bytes)
+    ahead = {}
+    if bucket_bytes and question.prefetches and layout.zero:
+        ahead = gather_ahead(network, question.options, both, apart, bucket_bytes)
+    complete = ready_after([same[0] for same in passes], network)
+    full: dict[int, list[tuple[Sums, int]]] = {}  # by issue: the buckets that it fills
+    for among, of_experts in zip(both, (False, True), strict=False):
+        ready = [tuple(p.elements for p in found if (p.name in apart) is of_experts) for found in complete]
+        for bucket in buckets_of(ready, bucket_bytes / element_bytes or float("inf")):
+            full.setdefault(bucket.full_after, []).append((among, bucket.elements))
+    trained = sum(p.elements for p in network.parameters if p.trained)
+    experts = sum(p.elements for p in network.parameters if p.trained and p.name in apart)
+    ends: list[int] = []
+    for number in batches:
+        skipped = batches.skip(builder, number)
+        crew.go_on(skipped)
+        ends = offload.after_skipped(ends, skipped)
+        for place, same in enumerate(passes):
+            end = crew.issue(same, after=(*awaited(same[0], ahead if not number else {}), *ends), micro_batch=number)
+            ends = []
+            gradients = tuple(parameter.elements for parameter in complete[place])
+            if gradients and copies and number == last:
+                filling = [copy_in(role.place.device, same[0].layer, gradients, element_bytes) for role in crew.roles]
+                end = crew.issue(filling, micro_batch=number)
+            for among, elements in full.get(place, ()) if number == last or layout.zero != 1 else ():
+                summed = among.reduce(elements * element_bytes, end, number, ends=number == last) or end
+                of = experts if among is not both[0] else trained - experts
+                ends += offload.gradients(elements, of, among.shard_count, summed, number, ends=number == last)
+    updated = offload.update(trained * layout.kept_share(trained, experts), [*crew.last, *ends], last)
+    if ahead or not layout.zero:
+        return
+    for among, count in zip(both, (trained - experts, experts), strict=False):
+        if count:
+            among.gather(count * offload.scheme.stored_bytes, updated, last)

@@ -1,0 +1,290 @@
+"""Offload: the host holds the optimiser's state, or the parameters too, and its CPUs update."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from simulator.api import Session
+from simulator.cli import run
+from simulator.devices.predict import kernel_cost
+from simulator.errors import InputError
+from simulator.questions.layout import Layout
+from simulator.questions.options import StepOptions
+from simulator.questions.step import Offload, StepQuestion
+from simulator.questions.where import Where
+from simulator.results.offload import OffloadRun
+from simulator.results.training import TrainingResult
+from simulator.training.exchange import ON_CPU, TO_CPU, TO_GPU
+from simulator.training.offload import scheme_of
+from simulator.workload.kernels import Streaming
+from simulator.workload.network import unit_elements
+
+SESSION = Session()
+OPTIONS = StepOptions(precision="master-fp16", optimizer="adam", fused_optimizer=True)
+SIZES = (("layers", 4), ("hidden", 512), ("heads", 8), ("vocabulary", 1024), ("loss", 0))
+ZERO2, ZERO3 = Layout(zero=2), Layout(zero=3)
+
+
+def asked(offload: Offload = "optimizer", machine: str = "dgx-1-v100-32gb", **more: Any) -> StepQuestion:
+    """Return a step of a small GPT on *machine*; on one GPU, if *more* names no layout."""
+    alone: dict[str, Any] = {} if "layout" in more or "gpus" in more else {"gpus": (0,)}
+    fields = {"options": OPTIONS, "sizes": SIZES, **alone, **more}
+    return StepQuestion(where=Where(machine), workload="gpt2", batch=1, offload=offload, **fields)
+
+
+def ran(question: StepQuestion) -> OffloadRun:
+    found = SESSION.step(question).offload
+    assert found is not None
+    return found
+
+
+def elements(question: StepQuestion) -> int:
+    return SESSION.network(question).trained_count
+
+
+def activities(question: StepQuestion, stage: str) -> list[tuple[float, float]]:
+    timeline = SESSION.step(question).timeline
+    return [(s.start_s, s.end_s) for t, s in zip(timeline.plan.tasks, timeline.spans, strict=True) if t.stream == stage]
+
+
+# -- what is moved ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("offload", "framework", "count", "down", "up"),
+    [
+        ("optimizer", "pytorch", 1, 4, 2),  # fp32 gradients; half-precision parameters
+        ("optimizer", "pytorch", 3, 2 + 2 + 4, 2 + 2 + 2),  # sums are fetched and sent back
+        ("optimizer+parameters", "deepspeed-zero3", 1, 2 + 4, 2),  # and each unit's parameters
+        ("optimizer+parameters", "deepspeed-zero3", 2, 2 + 2 + 4, 2 + 2),
+        ("optimizer+parameters", "pytorch", 1, 4, 0),  # FSDP: fp32
+        ("optimizer+parameters", "pytorch", 2, 8, 0),
+    ],
+)
+def test_bytes_are_those_of_the_sources(offload: Offload, framework: Any, count: int, down: int, up: int) -> None:
+    question = asked(offload, options=replace(OPTIONS, framework=framework), micro_batches=count)
+    n, found = elements(question), ran(question)
+    gathered = 0.0
+    if offload == "optimizer+parameters":  # blocks forward and backward; what is outside once
+        units = unit_elements(SESSION.network(question))
+        gathered = count * (2 * sum(units.values()) - units[""]) * (4 if framework == "pytorch" else 2)
+    assert found.to_host_bytes == pytest.approx(down * n)
+    assert found.to_device_bytes == pytest.approx(up * n + gathered)
+
+
+def test_ranks_move_their_shards() -> None:
+    question = asked(layout=ZERO2, round_robin=True)
+    found = ran(question)
+    assert found.to_host_bytes == pytest.approx(4 * elements(question) / 8)
+    assert found.to_device_bytes == pytest.approx(2 * elements(question) / 8)
+
+
+def test_a_copy_takes_the_time_of_its_link() -> None:
+    question = asked(bucket_bytes=0.0)
+    ((start_s, end_s),) = activities(question, TO_CPU)
+    router = SESSION.router(question.where)
+    gpu = SESSION.machine(question.where).gpus[0]
+    route = router.route(gpu, router.nearest_cpu(gpu) or 0)
+    assert end_s - start_s == pytest.approx(4 * elements(question) / route.bandwidth_Bps + route.latency_s)
+
+
+def test_gpus_below_one_switch_share_its_link() -> None:
+    """gpu0 and gpu1 of a DGX-1 are below one PCIe switch, gpu0 and gpu2 are not."""
+    near, far = (ran(asked(layout=ZERO2, gpus=gpus, round_robin=True)) for gpus in ((0, 1), (0, 2)))
+    assert near.to_host_s == pytest.approx(2 * far.to_host_s, rel=0.05)
+
+
+def test_a_shard_that_is_contiguous_is_copied_by_one_rank_after_the_other() -> None:
+    small = 1e5  # of many buckets in a shard
+    one = asked(layout=ZERO2, gpus=(0, 2), bucket_bytes=small)
+    all_together, in_turn = ran(replace(one, round_robin=True)), ran(one)
+    assert in_turn.to_host_s == pytest.approx(2 * all_together.to_host_s, rel=0.05)
+    assert in_turn.to_host_bytes == pytest.approx(all_together.to_host_bytes)
+    whole = replace(one, bucket_bytes=0.0)  # one bucket holds all shards
+    assert ran(whole).to_host_s == pytest.approx(ran(replace(whole, round_robin=True)).to_host_s)
+
+
+# -- the update ------------------------------------------------------------------------
+
+
+def test_the_update_is_three_passes_over_the_memory_of_a_socket() -> None:
+    question = asked()
+    n = elements(question)
+    cpu = SESSION.places(question.where).host_of(SESSION.machine(question.where).node("cpu0").index)
+    passes = [
+        Streaming("mul_scalar", n, 4 * n, 4 * n),
+        Streaming("adam_step", n, 16 * n, 12 * n),
+        Streaming("copy", n, 4 * n, 2 * n),
+    ]
+    assert ran(question).update_s == pytest.approx(sum(kernel_cost(cpu, each, cold=1.0).time_s for each in passes))
+    assert 42 * n / cpu.memory_bandwidth_Bps < ran(question).update_s
+
+
+def test_ranks_of_a_socket_share_its_memory() -> None:
+    """A quarter each takes four ranks of one socket as long as one rank all of it; two sockets halve it."""
+    alone, one, two = (
+        ran(asked(**more)).update_s
+        for more in ({}, {"layout": ZERO2, "gpus": (0, 1, 2, 3)}, {"layout": ZERO2, "gpus": (0, 1, 4, 5)})
+    )
+    assert one == pytest.approx(alone, rel=0.02)
+    assert two == pytest.approx(alone / 2, rel=0.02)
+
+
+def test_torch_updates_tensor_by_tensor_unless_fused() -> None:
+    fused = asked("optimizer+parameters", layout=ZERO3)
+    plain = replace(fused, options=replace(OPTIONS, fused_optimizer=False))
+    kernels = scheme_of(plain).update_kernels(plain, 1000), scheme_of(fused).update_kernels(fused, 1000)
+    assert [sum(each.bytes for each in passes) for passes in kernels] == [80_000, 28_000]
+
+
+def test_stages_follow_each_other() -> None:
+    question = asked(layout=ZERO2, prefetches=False)
+    ((start_s, end_s),) = activities(question, ON_CPU)
+    assert max(end for _, end in activities(question, TO_CPU)) <= start_s
+    assert activities(question, TO_GPU)[-1][0] >= end_s
+    assert SESSION.step(question).step_time_s > activities(question, TO_GPU)[-1][1]  # parameters are gathered last
+
+
+def test_the_host_of_deepspeed_waits_for_copies_and_that_of_fsdp_does_not() -> None:
+    def exposed(framework: Any) -> float:
+        options = replace(OPTIONS, framework=framework)
+        run = ran(replace(asked("optimizer+parameters", "dgx-h100", layout=ZERO3, options=options), batch=32))
+        return run.exposed_copies_s / run.to_host_s
+
+    assert exposed("deepspeed-zero3") > 1.0 > exposed("pytorch")
+
+
+@pytest.mark.parametrize("layout", [ZERO2, ZERO3, Layout(zero=1)])
+def test_equal_ranks_are_simulated_once(layout: Layout) -> None:
+    question = asked(layout=layout, micro_batches=2)
+    folded, apart = (SESSION.step(question, fold=fold) for fold in (True, False))
+    assert folded.step_time_s == pytest.approx(apart.step_time_s)
+    assert folded.offload is not None
+    assert apart.offload is not None
+    assert folded.offload.host_bytes == apart.offload.host_bytes
+
+
+@pytest.mark.parametrize(("offload", "layout"), [("optimizer", ZERO2), ("optimizer+parameters", ZERO3)])
+def test_micro_batches_that_repeat_pass_at_once(offload: Offload, layout: Layout) -> None:
+    question = asked(offload, layout=layout, micro_batches=40)
+    folded, apart = (SESSION.step(question, fold=fold) for fold in (True, False))
+    assert folded.step_time_s == pytest.approx(apart.step_time_s, rel=1e-6)
+    assert folded.offload is not None
+    assert apart.offload is not None
+    assert folded.offload.to_host_s == pytest.approx(apart.offload.to_host_s, rel=1e-6)
+    assert folded.offload.exposed_copies_s == pytest.approx(apart.offload.exposed_copies_s, rel=0.01)
+
+
+def test_the_account_of_a_step_names_the_host() -> None:
+    from simulator.results.shares import time_shares
+
+    result = SESSION.step(asked(layout=ZERO2))
+    shares = {share.name: share.seconds for share in time_shares(result)}
+    assert result.offload is not None
+    assert shares["cpu_update"] == pytest.approx(result.offload.update_s)
+    assert shares["cpu_copies"] == pytest.approx(result.offload.exposed_copies_s)
+    assert sum(shares.values()) == pytest.approx(result.step_time_s)
+    assert result.band is None
+    assert result.trust is None
+    assert "no measured step with an optimiser on the host" in result.confidence.outside
+
+
+# -- memory ----------------------------------------------------------------------------
+
+
+def need(question: StepQuestion) -> Any:
+    return SESSION.step(question).tightest.need
+
+
+def test_the_device_holds_no_state_of_the_optimiser() -> None:
+    for layout in (None, ZERO2, ZERO3):
+        question = asked() if layout is None else asked(layout=layout)
+        with_host, without = need(question), need(replace(question, offload="none", bucket_bytes=25 * 2**20))
+        assert with_host.optimizer_bytes == 0.0 < without.optimizer_bytes
+        assert with_host.total_bytes < without.total_bytes
+
+
+def test_with_parameters_the_device_holds_gathered_units_alone() -> None:
+    question = asked("optimizer+parameters")
+    units = unit_elements(SESSION.network(question))
+    outside = units.pop("")
+    assert need(question).parameters_bytes == pytest.approx(2 * (outside + 2 * max(units.values())))
+
+
+@pytest.mark.parametrize(
+    ("offload", "framework", "count", "bytes_each"),
+    [
+        ("optimizer", "pytorch", 1, 16 + 2),  # fp32 parameters, gradients, two moments; the pinned buffer
+        ("optimizer", "pytorch", 2, 16 + 2 + 2),  # and the sums of gradients
+        ("optimizer+parameters", "deepspeed-zero3", 1, 16 + 2 + 2),
+        ("optimizer+parameters", "pytorch", 1, 16),
+    ],
+)
+def test_the_memory_of_the_host(offload: Offload, framework: Any, count: int, bytes_each: int) -> None:
+    question = asked(offload, options=replace(OPTIONS, framework=framework), micro_batches=count)
+    assert ran(question).host_bytes == pytest.approx(bytes_each * elements(question))
+
+
+def test_all_ranks_of_a_host_count() -> None:
+    one, all_ranks = ran(asked()), ran(asked(layout=ZERO2))
+    assert all_ranks.host_bytes == pytest.approx(one.host_bytes)  # shards of all are one whole
+    replicas = ran(asked(layout=Layout(zero=2, shards=4)))
+    assert replicas.host_bytes == pytest.approx(2 * one.host_bytes)
+    assert one.host_available_bytes == 512e9
+
+
+def test_a_host_with_too_little_memory_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--topology", "4x-v100-sxm2-16gb-4xopa", "--gpus", "1", "--workload", "gpt2", "--batch", "1"]
+    words += ["--seq-len", "64", "--offload", "optimizer+parameters", "--json"]
+    for name, value in (("layers", 100), ("hidden", 4096), ("heads", 32)):
+        words += ["--set", f"{name}={value}"]
+    assert run(words) == 1
+    assert "on the host, which has 192 GB" in " ".join(capsys.readouterr().err.split())
+
+
+# -- published, refused, advised -------------------------------------------------------
+
+
+def test_ten_billion_parameters_on_one_v100() -> None:
+    """Ren et al., "ZeRO-Offload", USENIX ATC 2021, abstract: 40 TFlops on one V100 for 10 billion parameters.
+
+    FLOPs count recomputation there, a third more.  The batch is not named; here it is the largest power of two that
+    fits.
+    """
+    sizes = (("layers", 50), ("hidden", 4096), ("heads", 32))
+    options = replace(OPTIONS, recompute="full")
+    step = SESSION.step(replace(asked(machine="dgx-2", sizes=sizes, options=options), batch=8))
+    assert step.fits
+    assert 4 / 3 * step.step.model_flop / step.step_time_s == pytest.approx(40e12, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"layout": Layout()}, "takes layout='zero=2' or layout='fsdp'"),
+        ({"layout": ZERO2, "offload": "optimizer+parameters"}, "which shards parameters"),
+        ({"layout": Layout(pp=2)}, "is not modelled with layout='pp=2'"),
+        ({"options": replace(OPTIONS, optimizer="lamb", fused_optimizer=False)}, "does not run on the host"),
+        ({"options": replace(OPTIONS, mode="backward", fused_optimizer=False)}, "updates nothing"),
+        ({"options": replace(OPTIONS, framework="caffe")}, "is DeepSpeed's and PyTorch's"),
+        ({"options": replace(OPTIONS, cuda_graph=True)}, "no CUDA graph holds that"),
+        ({"programs": 2}, "is not modelled with programs=2"),
+        ({"round_robin": True}, "is about copies to the host"),
+        ({"device": "cpu0", "gpus": None}, "the host's memory is its own"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as refused:
+        SESSION.step(asked(**changes))
+    assert words in str(refused.value).replace("parallel", "layout") or words in str(refused.value)
+
+
+def test_advice_names_the_step_without_it() -> None:
+    result: TrainingResult = SESSION.advised(asked(layout=ZERO2, bucket_bytes=1e5))
+    told = {other.change for other in result.alternatives}
+    assert "--offload none" in told
+    assert "--round-robin-gradients" in told
+    assert not any("cuda-graph" in change for change in told)
