@@ -38,7 +38,7 @@ import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from hashlib import sha256
 from multiprocessing import get_context
@@ -445,8 +445,19 @@ def _steps_in(file: Path, session: Session, baselines: str | None = None) -> lis
 
 
 def question_digest(question: Question) -> str:
-    """Return the key of *question* in the file of answers behind the tables (:data:`PREDICTED`)."""
-    return sha256(repr(question).encode()).hexdigest()[:12]
+    """Return the key of *question* in the file of answers behind the tables (:data:`PREDICTED`).
+
+    It is that of what the question says beyond the usual, so a new field changes no key.
+    """
+    return sha256(repr(_said(question)).encode()).hexdigest()[:12]
+
+
+def _said(value: object) -> object:
+    """Return the fields of *value*, and of what it holds, that differ from their defaults; other values as they are."""
+    if not is_dataclass(value):
+        return value
+    own = {field.name: getattr(value, field.name) for field in fields(value)}
+    return {f.name: _said(own[f.name]) for f in fields(value) if own[f.name] != f.default}
 
 
 class _Listed(Session):

@@ -94,7 +94,7 @@ class OffloadScheme:
             loop = [each for each in tensor_passes("adam-loop") if each.reads]
             passes = [Streaming("adam_step", elements, each.reads * size, each.writes * size) for each in loop]
         else:
-            passes = list(optimizer_kernels(optimizer, elements, self.kept_bytes, fused=fused))  # type: ignore[arg-type]
+            passes = list(optimizer_kernels(optimizer, elements, self.kept_bytes, fused=fused))
         if self.way == "fsdp":
             return passes
         scaled = Streaming("mul_scalar", elements, elements * _FP32, elements * _FP32)
