@@ -345,11 +345,9 @@ def test_a_host_checks_what_it_has(monkeypatch, strategy) -> None:
     monkeypatch.setattr(over, "dist", Alone)
     host = operations.Operations(1, ["127.0.0.1", "127.0.0.1", "127.0.0.1"], [2])
     host.prepare(strategy, 2, 4000, Predictor().exchange(case(strategy, 2, 4000)))
-    host.run()
-    assert not host.is_right()
+    assert not host.run()[1]
     host.prepare(strategy, 1, 4000, None)  # takes no part
-    host.run()
-    assert host.is_right()
+    assert host.run()[1]
 
 
 def test_a_host_sends_first_to_the_next_one(monkeypatch) -> None:

@@ -19,21 +19,8 @@ from simulator.records import dataclass, replace
 from simulator.topology import Topology
 from simulator.topology.load import load_topology
 from simulator.workload import bus_factor
+from validate.check import pace as healthy
 from validate.check.causes import causes_of
-from validate.check.pace import (
-    FEW,
-    Cliff,
-    Pace,
-    SizeComparison,
-    SizeGroup,
-    cliff_in,
-    dips_in,
-    healthy_range,
-    is_slow,
-    large_from,
-    log_pace,
-    size_groups,
-)
 from validate.importing.nccl_tests import NcclLog, Point
 from validate.kinds.collectives import MAX_RANKS
 from validate.machine.describe.graphics import Card, driver_part
@@ -74,16 +61,16 @@ class CheckedLog:
     log: NcclLog
     machine: str
     question: CollectiveQuestion
-    rows: tuple[SizeComparison, ...]
-    groups: tuple[SizeGroup, ...]
-    pace: Pace
+    rows: tuple[healthy.SizeComparison, ...]
+    groups: tuple[healthy.SizeGroup, ...]
+    pace: healthy.Pace
     wrong: str
     verdict: Verdict
     explanations: tuple[FaultExplanation, ...]
     tried: int
     remarks: tuple[str, ...]
     mismatch: str = ""
-    cliff: Cliff | None = None
+    cliff: healthy.Cliff | None = None
     ignored: tuple[str, ...] = ()
 
     def busbw_bps(self, size_bytes: float, time_s: float) -> float:
@@ -114,18 +101,20 @@ def check_log(
     question = asked.question
     rows, ranges = [], []
     points = judged(log.points)
-    from_bytes = large_from([point.size_bytes for point in points])
+    from_bytes = healthy.large_from([point.size_bytes for point in points])
     for point in points:
         step_done("expected")
         of_size = replace(question, size_bytes=float(point.size_bytes))
         expected_s, large = session.time_s(of_size), point.size_bytes >= from_bytes
-        band = healthy_range(session.composed(of_size))
+        band = healthy.healthy_range(session.composed(of_size))
         ranges.append(band)
         fastest_s, slowest_s = expected_s * band.fastest, expected_s * band.slowest
         in_place = math.isnan(point.out_s)
         measured_s = point.in_s if in_place else point.out_s
-        rows.append(SizeComparison(point.size_bytes, measured_s, expected_s, fastest_s, slowest_s, large, in_place))
-    pace = log_pace(rows)
+        rows.append(
+            healthy.SizeComparison(point.size_bytes, measured_s, expected_s, fastest_s, slowest_s, large, in_place)
+        )
+    pace = healthy.log_pace(rows)
     found: tuple[FaultExplanation, ...] = ()
     tried = 0
     if explains and pace != "faster":
@@ -144,7 +133,7 @@ def check_log(
         machine=machine.name,
         question=question,
         rows=tuple(rows),
-        groups=size_groups(rows, ranges),
+        groups=healthy.size_groups(rows, ranges),
         pace=pace,
         wrong=wrong,
         verdict="wrong" if wrong else pace,
@@ -152,7 +141,7 @@ def check_log(
         tried=tried,
         remarks=(*_remarks(log, asked, rows, told=gpus is not None), *notes),
         mismatch=_mismatch(log, {node.part_name for node in machine.nodes if node.kind == "gpu"}),
-        cliff=cliff_in(rows),
+        cliff=healthy.cliff_in(rows),
         ignored=asked.ignored,
     )
 
@@ -241,7 +230,7 @@ def _explained(
     session: Session,
     topology: Topology,
     question: CollectiveQuestion,
-    rows: Sequence[SizeComparison],
+    rows: Sequence[healthy.SizeComparison],
     fixed: Collection[str],
     step_done: Callable[[str], None],
 ) -> tuple[tuple[FaultExplanation, ...], int]:
@@ -252,11 +241,11 @@ def _explained(
     slow.
     """
     measured = [row.ratio for row in rows]
-    if _error(measured) < _UNLIKE and not is_slow(rows, rows, measured):
+    if _error(measured) < _UNLIKE and not healthy.is_slow(rows, rows, measured):
         return (), 0
     step = max(1, -(-len(rows) // _MOST_SIZES))
     some = rows[::-1][::step][::-1]
-    error, slow = _error([row.ratio for row in some]), is_slow(rows, some, [row.ratio for row in some])
+    error, slow = _error([row.ratio for row in some]), healthy.is_slow(rows, some, [row.ratio for row in some])
     within = _error([row.slowest_s / row.expected_s for row in some])
     found = []
     tried = 0
@@ -272,7 +261,7 @@ def _explained(
         if all(abs(time_s / row.expected_s - 1.0) < _SAME for row, time_s in zip(some, times, strict=True)):
             continue
         left = _error(ratios)
-        cures = left <= _LOWERED * error and slow and not is_slow(rows, some, ratios)
+        cures = left <= _LOWERED * error and slow and not healthy.is_slow(rows, some, ratios)
         if left <= within and (left <= _HALVED * error or cures):
             pairs = tuple((row.size_bytes, time_s) for row, time_s in zip(some, times, strict=True))
             found.append(FaultExplanation(words, math.expm1(left), pairs))
@@ -290,9 +279,9 @@ def _mismatch(log: NcclLog, parts: set[str]) -> str:
     return f"the log ran on {log.gpu}, where the topology has {', '.join(sorted(parts))}"
 
 
-def _remarks(log: NcclLog, asked: LogQuestion, rows: Sequence[SizeComparison], *, told: bool) -> Iterator[str]:
+def _remarks(log: NcclLog, asked: LogQuestion, rows: Sequence[healthy.SizeComparison], *, told: bool) -> Iterator[str]:
     yield from log.remarks
-    if len(rows) < FEW:
+    if len(rows) < healthy.FEW:
         yield "fewer than three sizes are little to judge by; -b 8 -e 8G -f 2 of nccl-tests measures a range"
     inside = [in_binary(row.size_bytes) for row in rows if row.in_place]
     if inside:
@@ -300,7 +289,7 @@ def _remarks(log: NcclLog, asked: LogQuestion, rows: Sequence[SizeComparison], *
         yield f"times in place are judged{where}: those out of place were not measured (N/A)"
     if len(rows) < len(log.points):
         yield f"{len(rows)} of {len(log.points):,} sizes are compared"
-    uneven = list(dips_in(rows))
+    uneven = list(healthy.dips_in(rows))
     if uneven:
         sizes = ", ".join(in_binary(size) for size in uneven[:6])
         yield f"dips at {sizes}: other jobs, or a network that drops packets; measure again with more iterations (-n)"

@@ -13,16 +13,7 @@ from simulator.api.session import Question
 from simulator.cli.table import table_of
 from simulator.console.style import Progress, choose_style
 from simulator.errors import InputError, one_line
-from validate.bands.make import (
-    LEFT_OUT,
-    CalibratedRow,
-    Coverage,
-    bands_document,
-    bands_text,
-    coverage,
-    make_evidence,
-    write_bands,
-)
+from validate.bands import make
 from validate.bands.material import BandRow, measured, thinned
 from validate.cli.command import Jobs, Json, Quiet, Texts, Trust, command_named, flag, positional
 from validate.cli.words import grades_in, jobs_in, print_result
@@ -64,7 +55,7 @@ def bands_command(
     tables = [read_measurements(file, scoring.kinds) for file in files]
     session = scoring.names.session
     rows: list[BandRow] = []
-    after: dict[Question, CalibratedRow] = {}
+    after: dict[Question, make.CalibratedRow] = {}
     with Progress(sum(len(table.rows) for table, _ in tables), "scoring", quiet=quiet) as progress:
         for table, kind in tables:
             is_scored = all(name in table.position for name in ADDED)  # the table comes from validate score --out
@@ -78,25 +69,27 @@ def bands_command(
         raise InputError("no row can be predicted")
     rows = thinned(rows)
     if judge:
-        ways = {what: coverage(rows, by) for what, by in LEFT_OUT.items()}
+        ways = {what: make.coverage(rows, by) for what, by in make.LEFT_OUT.items()}
         _show_coverage(ways, as_json=as_json)
         return
-    found = make_evidence(rows, calibrated=after, session=session)
-    document = bands_document(found, [Path(file).name for file in files])
+    found = make.make_evidence(rows, calibrated=after, session=session)
+    document = make.bands_document(found, [Path(file).name for file in files])
     print_result(json.dumps(document, indent=2) + "\n" if as_json else _classes(document))
     if write:
-        path = write_bands(bands_text(document))
+        path = make.write_bands(make.bands_text(document))
         if not quiet and sys.stderr is not None:
             sys.stderr.write(f"wrote {one_line(path)}\n")
 
 
-def _calibrated(scoring: Scoring, table: Table, kind: Kind, grades: Sequence[str]) -> dict[Question, CalibratedRow]:
+def _calibrated(
+    scoring: Scoring, table: Table, kind: Kind, grades: Sequence[str]
+) -> dict[Question, make.CalibratedRow]:
     """Return the errors that remain after calibrating each device, by question."""
     calibrations, seen = calibrate_devices(table, scoring.names, grades, _CALIBRATED_ON)
     names = scoring.calibrated(calibrations)
     rows = scoring.score(table, kind, grades, names=names, seen=seen)
     return {
-        row.question: CalibratedRow(row.error, max(row.composition.parts, key=lambda part: part.share).known)
+        row.question: make.CalibratedRow(row.error, max(row.composition.parts, key=lambda part: part.share).known)
         for row in measured(rows, names.session)
         if row.composition.parts
     }
@@ -112,7 +105,7 @@ def _classes(document: dict[str, object]) -> str:
     return _table(rows)
 
 
-def _show_coverage(ways: Mapping[str, Sequence[Coverage]], *, as_json: bool) -> None:
+def _show_coverage(ways: Mapping[str, Sequence[make.Coverage]], *, as_json: bool) -> None:
     """Print the coverage of each group with its places left out, and with the sources and generations of its rows."""
     first, *others = ways
     held = {what: {each.group: each.held for each in ways[what]} for what in others}

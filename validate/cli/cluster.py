@@ -15,33 +15,10 @@ from simulator.errors import InputError, one_line
 from simulator.units import format_duration
 from validate.cli.command import Json, Quiet, Text, Texts, command_named, flag, value
 from validate.cli.words import print_answer, print_remarks, print_result
+from validate.machine.cluster import commands, network, report
 from validate.machine.cluster.cases import ClusterCase, make_cases, read_duration
-from validate.machine.cluster.commands import (
-    LinkShape,
-    RunNames,
-    limit_commands,
-    make_commands,
-    remove_commands,
-    shape_commands,
-    steer_commands,
-)
 from validate.machine.cluster.files import ClusterFiles
-from validate.machine.cluster.network import (
-    check_rights,
-    check_system,
-    check_torch,
-    leftovers,
-    remove_leftovers,
-    removed_on_signals,
-)
 from validate.machine.cluster.outcome import CaseOutcome, Predictor
-from validate.machine.cluster.report import (
-    cluster_document,
-    cluster_environment,
-    cluster_report,
-    limited,
-    limited_words,
-)
 from validate.machine.cluster.run import ClusterResults, least_run_s, run_cases
 
 
@@ -80,8 +57,8 @@ def cluster_command(
         others |= {"--topology": clean and topology is not None}
         refuse(others, f"is not read with {'--clean' if clean else '--dry-run'}, which measures nothing")
     if clean:
-        check_system()
-        removed = remove_leftovers()
+        network.check_system()
+        removed = network.remove_leftovers()
         print_result("".join(f"removed {name}\n" for name in removed) or "nothing was left behind\n")
         return
     cases = make_cases(nodes, rates or ["100Mbit/s"], sizes, strategies, delay)
@@ -91,7 +68,7 @@ def cluster_command(
     most = max(case.n_nodes for case in cases)
     if topology is not None and len(shapes) > 1:
         raise InputError("--topology: a file describes one rate; name one with --rate, or take --out DIR")
-    names = RunNames.of_this_process()
+    names = commands.RunNames.of_this_process()
     with ExitStack() as stack:
         if dry_run:
             ClusterFiles(stack, None, topology, shapes, most).write_topologies()
@@ -106,17 +83,17 @@ def cluster_command(
                 " allow more, or name fewer --nodes, smaller --sizes or a higher --rate"
             )
         files = ClusterFiles(stack, out, topology, shapes, most)
-        check_system()
-        check_torch()
-        with removed_on_signals():
-            check_rights(names, delay=any(shape.delay_s for shape in shapes))
-        facts, measured = cluster_environment(), ClusterResults()
-        if left := leftovers():
+        network.check_system()
+        network.check_torch()
+        with network.removed_on_signals():
+            network.check_rights(names, delay=any(shape.delay_s for shape in shapes))
+        facts, measured = report.cluster_environment(), ClusterResults()
+        if left := network.leftovers():
             said = f"an earlier run has left {len(left)} namespaces behind; validate cluster --clean removes them"
             print_remarks([said], quiet=quiet)
         progress = stack.enter_context(Progress(len(cases), "measuring", quiet=quiet))
         try:
-            with removed_on_signals():
+            with network.removed_on_signals():
                 run_cases(
                     *(names, cases, about_s, planner.exchange),
                     repeats=repeats,
@@ -130,11 +107,12 @@ def cluster_command(
             if outcomes:
                 files.write(outcomes, measured, facts, calibrated=calibrate)
                 print_remarks(
-                    (limited_words(shape, measured.probes[shape]) for shape in limited(measured.probes)), quiet=quiet
+                    (report.limited_words(shape, measured.probes[shape]) for shape in report.limited(measured.probes)),
+                    quiet=quiet,
                 )
                 print_remarks((f"wrote {one_line(path)}" for path in files.written), quiet=quiet)
-    found = cluster_document(outcomes, measured.probes, measured.costs, facts, calibrated=calibrate)
-    print_answer(found, partial(cluster_report, outcomes, measured.probes, measured.costs), as_json=as_json)
+    found = report.cluster_document(outcomes, measured.probes, measured.costs, facts, calibrated=calibrate)
+    print_answer(found, partial(report.cluster_report, outcomes, measured.probes, measured.costs), as_json=as_json)
 
 
 def _outcomes(cases: Sequence[ClusterCase], measured: ClusterResults, *, calibrate: bool) -> list[CaseOutcome]:
@@ -144,12 +122,12 @@ def _outcomes(cases: Sequence[ClusterCase], measured: ClusterResults, *, calibra
     ]
 
 
-def _commands(names: RunNames, shapes: Sequence[LinkShape], most: int) -> str:
+def _commands(names: commands.RunNames, shapes: Sequence[commands.LinkShape], most: int) -> str:
     """Return all commands that a run would execute, one per line."""
-    lines = [*make_commands(names, most), *steer_commands(names, most, (0,))]
+    lines = [*commands.make_commands(names, most), *commands.steer_commands(names, most, (0,))]
     for shape in shapes:
-        lines += [*shape_commands(names, most, shape), *limit_commands(names, most, shape)]
-    lines += remove_commands(names, most)
+        lines += [*commands.shape_commands(names, most, shape), *commands.limit_commands(names, most, shape)]
+    lines += commands.remove_commands(names, most)
     return "".join(f"{shlex.join(line)}\n" for line in lines)
 
 

@@ -12,6 +12,7 @@ from simulator.cli.table import table_of
 from simulator.console.style import Progress, Style
 from simulator.errors import InputError, nearest, one_line
 from simulator.records import asdict, dataclass, replace
+from simulator.results.document import taken
 from validate.cli.command import Json, Quiet, Text, Texts, command_named, flag, positional, value
 from validate.cli.words import jobs_in, print_answer, print_remarks, share_in
 from validate.constants import fit as fitting
@@ -351,28 +352,18 @@ def _document(done: Sequence[_Done], hold_out: Sequence[str]) -> dict[str, Any]:
         "schema_version": _SCHEMA_VERSION,
         "families": {
             item.task.family: {
-                "constants": item.fitted.values,
-                "spread": item.fitted.spread,
-                "at_bound": list(item.fitted.at_bound),
+                **taken(item.fitted, "constants=values spread at_bound"),
                 "rows": len(item.fitted.rows),
             }
             for item in done
             if item.task.is_whole
         },
         "held_out": list(hold_out),
-        "errors": [
-            {"rows": group.rows, "op": group.op, "place": group.place, **asdict(group.errors)}
-            for group in _groups(done)
-        ],
+        "errors": [{**taken(group, "rows op place"), **asdict(group.errors)} for group in _groups(done)],
         "terms": [
-            {
-                "family": worth.term.family,
-                "term": worth.term.name,
-                "left_out": worth.left_out,
-                "n": worth.n,
-                "mean_ape": worth.mean_with,
-                "mean_ape_without": worth.mean_without,
-            }
+            taken(
+                worth, "family=term.family term=term.name left_out n mean_ape=mean_with mean_ape_without=mean_without"
+            )
             for worth in _worths(done)
         ],
     }

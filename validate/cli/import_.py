@@ -12,17 +12,8 @@ from simulator.console.files import OutputFile
 from simulator.errors import InputError, nearest, one_line
 from validate.cli.command import Quiet, Text, command_named, positional, value
 from validate.cli.words import print_remarks
+from validate.importing import formats
 from validate.importing.aiconfigurator import Source, SourceTable
-from validate.importing.formats import (
-    COLLECTIVES,
-    OPERATORS,
-    LeftOut,
-    attention_rows,
-    collective_rows,
-    csv_of,
-    product_rows,
-    read_products,
-)
 from validate.tables.share import SampledShapes
 
 FORMATS = ("aiconfigurator",)
@@ -53,21 +44,21 @@ def import_command(
     )
     package = Source(source)
     devices = package.chosen(device)
-    products = read_products(package)
-    left_out: LeftOut = Counter()
+    products = formats.read_products(package)
+    left_out: formats.LeftOut = Counter()
     if device is None:
         for folder, count in package.unknown.items():
             left_out[f"table of {one_line(folder, 40)}: no part of it"] += count
     files: dict[Path, bytes] = {}
     said = []
     for name in devices:
-        product, of_products = product_rows(products, name, share, left_out)
-        attention, attending = attention_rows(package, name, of_attention, left_out)
-        collectives, exchanging = collective_rows(package, name, left_out)
+        product, of_products = formats.product_rows(products, name, share, left_out)
+        attention, attending = formats.attention_rows(package, name, of_attention, left_out)
+        collectives, exchanging = formats.collective_rows(package, name, left_out)
         if product or attention:
-            files[Path(out) / name / "ops.csv"] = csv_of(OPERATORS, [*product, *attention])
+            files[Path(out) / name / "ops.csv"] = formats.csv_of(formats.OPERATORS, [*product, *attention])
         if collectives:
-            files[Path(out) / name / "collectives.csv"] = csv_of(COLLECTIVES, collectives)
+            files[Path(out) / name / "collectives.csv"] = formats.csv_of(formats.COLLECTIVES, collectives)
         counts = (
             ("products", product, of_products),
             ("of attention", attention, attending),

@@ -18,15 +18,7 @@ from simulator.console.files import OutputFile
 from simulator.errors import InputError, MissingDependency, TopocastError, nearest, one_line
 from simulator.topology.catalogue import find_topology
 from simulator.topology.load import load_topology
-from validate.cli.asking import (
-    StepToMeasure,
-    ask_exchanges,
-    asked_steps,
-    check_twin,
-    is_exchange,
-    keep,
-    write_exchanges,
-)
+from validate.cli import asking
 from validate.cli.command import Text, command_named, flag, value
 from validate.cli.words import print_remarks
 from validate.compare.folder import RECORD, TOPOLOGY
@@ -98,9 +90,9 @@ def run_command(
         from validate.compare.places import check_contradiction
 
         check_contradiction("--topology", topology, reported(device or ""))
-    asked: list[StepToMeasure] = []
+    asked: list[asking.StepToMeasure] = []
     exchanges: list[dict[str, Any]] = []
-    if written is not None and is_exchange(written):
+    if written is not None and asking.is_exchange(written):
         exchanges = _exchanges(written, device or "", quiet=quiet, prepare=prepare)
     elif written is not None:
         asked = _ask(written, device or "", prepare=prepare)
@@ -109,10 +101,10 @@ def run_command(
     status = 0
     with _refused(out), _kept(kept, source[1] if source else None):
         for each in asked:
-            keep(each, folder, parts=parts)
+            asking.keep(each, folder, parts=parts)
         if exchanges:
             folder.mkdir(parents=True, exist_ok=True)
-            write_exchanges(folder, exchanges)
+            asking.write_exchanges(folder, exchanges)
         if not prepare:
             from validate.machine.measure.run import Settings, measure
             from validate.machine.measure.timing import Effort
@@ -157,7 +149,7 @@ def _check_own(written: CommandOptions | None, only: str | None, *, parts: bool)
     if parts and written is None:
         raise InputError("--parts: applies to your own step; name its network with --workload")
     if written is not None:
-        check_twin(written)
+        asking.check_twin(written)
     if written is not None and only is not None:
         raise InputError("--only: names groups of cases, and --workload is the one case that is measured")
 
@@ -178,9 +170,9 @@ def _groups(written: CommandOptions | None, only: str, *, parts: bool, prepare: 
     if prepare and written is None:
         raise InputError("--prepare: writes down a step or an exchange of your own; name it with --workload")
     if written is not None:
-        if parts and is_exchange(written):
+        if parts and asking.is_exchange(written):
             raise InputError("--parts: applies to a step, but --workload is an exchange; --batch makes it a step")
-        return ("strategies" if is_exchange(written) else "asked",)
+        return ("strategies" if asking.is_exchange(written) else "asked",)
     groups = tuple(name.strip() for name in only.split(",") if name.strip())
     for name in groups:
         if name not in GROUPS:
@@ -201,7 +193,9 @@ def _refused(out: str) -> Iterator[None]:
         raise InputError(f"--out {one_line(out)}: {error.strerror}") from None
 
 
-def _prepared(out: str, machine: str, group: str, asked: list[StepToMeasure], exchanges: list[dict[str, Any]]) -> str:
+def _prepared(
+    out: str, machine: str, group: str, asked: list[asking.StepToMeasure], exchanges: list[dict[str, Any]]
+) -> str:
     """Return the message with the command that measures the plan in the folder *out*."""
     ranks = [len(each.question.gpus or (0,)) for each in asked] + [int(each["n_ranks"]) for each in exchanges]
     command = f"-m validate.measure --out {one_line(out)} --only {group} --machine {one_line(machine)}"
@@ -209,7 +203,7 @@ def _prepared(out: str, machine: str, group: str, asked: list[StepToMeasure], ex
     return f"wrote {one_line(out)}; to measure it, where torch is all there is too: {launcher} {command}"
 
 
-def _ask(written: CommandOptions, device: str, *, prepare: bool) -> list[StepToMeasure]:
+def _ask(written: CommandOptions, device: str, *, prepare: bool) -> list[asking.StepToMeasure]:
     """Return the steps that *written* asks for; unless *prepare*, checked against this machine's devices.
 
     Raises InputError if an option is invalid.
@@ -217,13 +211,13 @@ def _ask(written: CommandOptions, device: str, *, prepare: bool) -> list[StepToM
     if written.topology is None:
         raise InputError("--workload needs --topology, the machine to predict (validate describe drafts one)")
     if prepare:
-        return asked_steps(written, None)
+        return asking.asked_steps(written, None)
     import torch
 
     gpus = 1 if device.startswith("cuda:") else torch.cuda.device_count()
     if device.startswith("cuda:") and written.gpus is None:
         written = replace(written, gpus="1" if load_machine(written.topology).gpus else None)
-    return asked_steps(written, max(1, 0 if device == "cpu" else gpus))
+    return asking.asked_steps(written, max(1, 0 if device == "cpu" else gpus))
 
 
 def _exchanges(written: CommandOptions, device: str, *, quiet: bool, prepare: bool) -> list[dict[str, Any]]:
@@ -238,7 +232,7 @@ def _exchanges(written: CommandOptions, device: str, *, quiet: bool, prepare: bo
     import torch
 
     on_gpus = prepare or torch.cuda.device_count() > 0
-    found, left = ask_exchanges(written, on_gpus=device != "cpu" and on_gpus)
+    found, left = asking.ask_exchanges(written, on_gpus=device != "cpu" and on_gpus)
     print_remarks((f"not measured: {why}" for why in left), quiet=quiet)
     return found
 

@@ -10,6 +10,7 @@ from simulator.cli.table import table_of
 from simulator.console.style import PLAIN, Style
 from simulator.errors import one_line
 from simulator.records import asdict, dataclass, field
+from simulator.results.document import taken
 from validate.kinds.kind import Kind
 from validate.score.memory import MemoryErrors, memory_document, memory_lines
 from validate.score.scaling import Efficiencies, scaling_document, scaling_lines
@@ -75,9 +76,7 @@ def _table_document(table: ScoredTable, by: tuple[str, ...]) -> dict[str, Any]:
         "file": one_line(table.file, 1000),
         "kind": kind.name,
         "method": table.method,
-        "rows": everything.rows,
-        "scored": everything.errors.n,
-        "coverage": everything.coverage,
+        **taken(everything, "rows scored=errors.n coverage"),
         "context": table.rows.context,
         "skipped": {reason: len(numbers) for reason, numbers in lines.items()},
         "skipped_lines": {reason: list(numbers) for reason, numbers in lines.items()},
@@ -100,8 +99,7 @@ def _group_document(group: ScoreGroup, baseline: str) -> dict[str, Any]:
     return {
         "by": group.by,
         **asdict(group.errors),
-        "rows": group.rows,
-        "coverage": group.coverage,
+        **taken(group, "rows coverage"),
         "baselines": {baseline: asdict(group.baseline)},
     }
 

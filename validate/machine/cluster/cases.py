@@ -14,7 +14,6 @@ from simulator.workload import Collective
 from validate.machine.cluster.commands import LinkShape
 from validate.machine.measure.duration import duration_s
 
-DEFAULT = "ring,halving-doubling,sharded,parameter-server,gloo,broadcast"
 _SERVERS = re.compile(r"parameter-server-([1-9]\d{0,2})", re.ASCII)
 
 

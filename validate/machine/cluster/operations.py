@@ -77,21 +77,18 @@ class Operations:
             self._operation = _ByTorch(strategy, self.rank, n, self._groups[n], size_bytes)
         else:
             self._operation = OverRanks(read_exchange(exchange), self.rank)
-        self.fill()
-
-    def fill(self) -> None:
-        """Fill the buffers with this host's contribution."""
         if self._operation is not None:
             self._operation.fill()
 
-    def run(self) -> None:
-        """Run the prepared operation once."""
+    def run(self) -> tuple[float, bool]:
+        """Run the prepared operation once, then refill its buffers; return when it ended, and whether the result is right."""
         if self._operation is not None:
             self._operation.run()
-
-    def is_right(self) -> bool:
-        """Return whether the buffers hold the expected result."""
-        return self._operation is None or self._operation.is_right()
+        ended_s, right = time.monotonic(), True
+        if self._operation is not None:
+            right = self._operation.is_right()
+            self._operation.fill()
+        return ended_s, right
 
     def stream(self, n: int, size_bytes: int) -> None:
         """Send *size_bytes* to the next of *n* hosts over plain TCP while receiving as many from the previous one.
@@ -181,8 +178,4 @@ def go(rank: int, count: int, case: tuple[str, int, int], at_s: float) -> tuple[
     if strategy == "probe":
         host.stream(n, size_bytes)
         return began_s, time.monotonic(), True
-    host.run()
-    ended_s = time.monotonic()
-    right = host.is_right()
-    host.fill()
-    return began_s, ended_s, right
+    return began_s, *host.run()

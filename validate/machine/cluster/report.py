@@ -10,6 +10,7 @@ from typing import Any
 from simulator.cli.table import table_of
 from simulator.console.style import PLAIN, Style
 from simulator.results.columns import duration_column, percent
+from simulator.results.document import taken
 from simulator.units import format_duration, format_size
 from validate.machine.cluster.commands import CommandFailed, LinkShape, run_shell
 from validate.machine.cluster.outcome import CaseOutcome, by, orders
@@ -160,15 +161,10 @@ def cluster_document(
         "links": [
             {
                 "machine": machine_name(shape),
-                "rate_Bps": shape.rate_Bps,
-                "delay_s": shape.delay_s,
+                **taken(shape, "rate_Bps delay_s"),
                 "payload_Bps": shape.rate_Bps * EFFICIENCY,
                 "probe_Bps": probe_Bps,
-                "messages": {
-                    "message_s": costs[shape].message_s,
-                    "round_s": costs[shape].round_s,
-                    "processors": costs[shape].processors,
-                },
+                "messages": taken(costs[shape], "message_s round_s processors"),
             }
             for shape, probe_Bps in probes.items()
         ],
@@ -176,11 +172,7 @@ def cluster_document(
         "orders": [
             {
                 "machine": machine_name(order.case.shape),
-                "nodes": order.case.n_nodes,
-                "bytes": order.case.size_bytes,
-                "measured": order.measured,
-                "predicted": order.predicted,
-                "wrong_pairs": order.wrong,
+                **taken(order, "nodes=case.n_nodes bytes=case.size_bytes measured predicted wrong_pairs=wrong"),
             }
             for order in orders(outcomes)
         ],
@@ -198,15 +190,10 @@ def _case(outcome: CaseOutcome) -> dict[str, Any]:
     case, measured = outcome.case, outcome.measured
     return {
         "machine": machine_name(case.shape),
-        "nodes": case.n_nodes,
-        "strategy": case.strategy.name,
-        "collective": case.strategy.collective,
-        "bytes": case.size_bytes,
+        **taken(case, "nodes=n_nodes strategy=strategy.name collective=strategy.collective bytes=size_bytes"),
         "measured_s": measured.median,
         "interval_s": [measured.low, measured.high] if measured.samples >= FEWEST else None,
-        "times": measured.samples,
-        "predicted_s": outcome.predicted_s,
-        "error": outcome.error,
+        **taken(outcome, "times=measured.samples predicted_s error"),
     }
 
 
@@ -214,14 +201,8 @@ def _groups(groups: Mapping[str, Errors]) -> dict[str, Any]:
     return {name: _errors(errors) for name, errors in groups.items()}
 
 
-def _errors(errors: Errors) -> dict[str, float | int | None]:
-    return {
-        "n": errors.n,
-        "median": errors.median_ape,
-        "p90": errors.p90_ape,
-        "mean": errors.mean_ape,
-        "bias": errors.bias,
-    }
+def _errors(errors: Errors) -> dict[str, Any]:
+    return taken(errors, "n median=median_ape p90=p90_ape mean=mean_ape bias")
 
 
 def cluster_environment() -> dict[str, str | int | float]:

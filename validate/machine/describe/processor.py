@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from simulator.records import dataclass
+from simulator.records import dataclass, field
 from validate.machine.measure.host import text_of
 
 VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
@@ -36,16 +36,16 @@ class Processor:
 
     model: str
     vendor: str
-    family: int
-    flags: frozenset[str]
-    sockets: int
-    cores: int
-    threads: int
-    clock_Hz: float | None
-    turbo_Hz: float | None
-    caches: tuple[CacheFacts, ...]
-    memory_bytes: int | None
-    socket_of: Mapping[int, int]
+    family: int = 0
+    flags: frozenset[str] = frozenset()
+    sockets: int = 1
+    cores: int = 1
+    threads: int = 1
+    clock_Hz: float | None = None
+    turbo_Hz: float | None = None
+    caches: tuple[CacheFacts, ...] = ()
+    memory_bytes: int | None = None
+    socket_of: Mapping[int, int] = field(default_factory=dict)
     model_number: int = -1
     stepping: int = -1
     is_guest: bool = False
@@ -179,7 +179,7 @@ def disk_part(root: Path = Path("/")) -> tuple[str, str] | None:
     """
     for folder in sorted((root / "sys/block").glob("*")):
         name = folder.name
-        if not name.startswith(("nvme", "sd", "vd", "xvd", "mmcblk", "hd")) or _number(folder / "size") == 0:
+        if not name.startswith(("nvme", "sd", "vd", "xvd", "mmcblk", "hd")) or not text_of(folder / "size").strip("0"):
             continue
         model = text_of(folder / "device/model").lower()
         if any(words in model for words in _OVER_A_NETWORK):
@@ -188,10 +188,5 @@ def disk_part(root: Path = Path("/")) -> tuple[str, str] | None:
             return "nvme-gen3", "pcie3-x4"
         if name.startswith(("vd", "xvd")):
             return "virtio-disk", "pcie3-x4"  # a virtual disk, nowadays usually backed by flash
-        return ("hdd-7200" if _number(folder / "queue/rotational") else "sata-ssd"), "sata-600"
+        return ("hdd-7200" if text_of(folder / "queue/rotational").strip("0") else "sata-ssd"), "sata-600"
     return None
-
-
-def _number(file: Path) -> int:
-    text = text_of(file)
-    return int(text) if text.isascii() and text.isdigit() else 0

@@ -205,26 +205,11 @@ def _processor(trees: Sequence[BusTree], placement: Attachments, matrix: Matrix,
     vendor = first.vendor if first else ""
     if first is not None and first.name:
         cores = sum(numa.cores for numa in numas) // sockets or threads
-        return _host(first.name, vendor, first.family, sockets, cores, threads, "")
+        return Processor(
+            first.name, vendor, first.family, sockets=sockets, cores=max(1, cores), threads=max(1, threads)
+        )
     name, why = cpu_like(vendor, first.family if first else 0, first.model if first else 0, threads, gpu, count)
     part = load_part(name)
     assert isinstance(part, CpuPart)
-    return _host(name, part.vendor, 0, sockets, part.core_count or 1, part.thread_count or 1, why)
-
-
-def _host(model: str, vendor: str, family: int, sockets: int, cores: int, threads: int, guess: str) -> Processor:
-    return Processor(
-        model,
-        vendor,
-        family,
-        frozenset(),
-        sockets,
-        max(1, cores),
-        max(1, threads),
-        None,
-        None,
-        (),
-        None,
-        {},
-        guess=guess,
-    )
+    cores, threads = part.core_count or 1, part.thread_count or 1
+    return Processor(name, part.vendor, sockets=sockets, cores=cores, threads=threads, guess=why)

@@ -10,16 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from simulator.errors import one_line
-from validate.machine.describe.dumps.tree import (
-    Bus,
-    BusTree,
-    Numa,
-    adapter_of,
-    gpu_model,
-    model_in,
-    pci_kind,
-    port_near,
-)
+from validate.machine.describe.dumps import tree as pcie
 from validate.machine.describe.dumps.xml_text import Element
 from validate.machine.describe.graphics import Card, driver_part
 from validate.machine.describe.processor import VENDORS
@@ -30,16 +21,16 @@ _NUMBERS = re.compile(r"\[([0-9a-f]{4}):([0-9a-f]{4})\]", re.IGNORECASE | re.ASC
 _LANE_GBPS = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 
 
-def hwloc_tree(root: Element) -> BusTree:
+def hwloc_tree(root: Element) -> pcie.BusTree:
     """Return the machine in hwloc's ``topology`` element *root*."""
-    numas: list[Numa] = []
+    numas: list[pcie.Numa] = []
     machine = next((each for each in root.inside if each.tag == "object"), root)
     for holder in _holders(machine):
         infos = {
             each.given.get("name", ""): each.given.get("value", "") for each in holder.inside if each.tag == "info"
         }
         objects = list(holder.all("object"))
-        numa = Numa(
+        numa = pcie.Numa(
             number=len(numas),
             vendor=VENDORS.get(infos.get("CPUVendor", ""), ""),
             family=_number(infos.get("CPUFamilyNumber", "")),
@@ -52,7 +43,7 @@ def hwloc_tree(root: Element) -> BusTree:
         numa.below = [bus for each in _children(holder) for bus in _buses(each)]
         numas.append(numa)
     links, to_switch = _nvlinks(root)
-    tree = BusTree(numas, links, to_switch, rates="nominal")
+    tree = pcie.BusTree(numas, links, to_switch, rates="nominal")
     beside = [bus for each in _children(machine) for bus in _buses(each)]
     if beside and _holders(machine) != [machine]:  # devices outside any package: which package is unknown
         numas[0].below += beside
@@ -74,7 +65,7 @@ def _nvlinks(root: Element) -> tuple[dict[tuple[str, str], float] | None, dict[s
         bus = device.given.get("pci_busid", "").lower()
         for each in (device, *device.all("object")):
             bus_of[each.given.get("gp_index", "")] = bus
-        if pci_kind(device.given.get("pci_type", "")) == "nvswitch":
+        if pcie.pci_kind(device.given.get("pci_type", "")) == "nvswitch":
             switches.add(bus)
     names = [word.rpartition(":")[2] for each in matrix.inside if each.tag == "indexes" for word in each.text.split()]
     values = [_number(word) for each in matrix.inside if each.tag == "u64values" for word in each.text.split()]
@@ -109,14 +100,14 @@ def _children(element: Element) -> Iterator[Element]:
             yield from _children(each)
 
 
-def _buses(element: Element) -> Iterable[Bus]:
+def _buses(element: Element) -> Iterable[pcie.Bus]:
     kind = element.given.get("type", "")
     if kind == "Bridge":
         below = [bus for each in _children(element) for bus in _buses(each)]
         if element.given.get("bridge_type", "").startswith("0"):  # a host bridge belongs to the CPU
             yield from below
         elif below:
-            yield Bus("bridge", element.given.get("pci_busid", "").lower(), *_port(element), below=below)
+            yield pcie.Bus("bridge", element.given.get("pci_busid", "").lower(), *_port(element), below=below)
         return
     if kind != "PCIDev":
         return
@@ -131,24 +122,24 @@ def _buses(element: Element) -> Iterable[Bus]:
         for info in each.inside
         if info.tag == "info"
     }
-    what = pci_kind(code)
+    what = pcie.pci_kind(code)
     if what == "gpu" and vendor.lower() in ("10de", "1002"):
         named = infos.get("GPUModel", "")
-        by_number = gpu_model(vendor, device)
-        known = driver_part(Card(named)) or model_in(infos.get("PCIDevice", "")) or driver_part(Card(by_number))
+        by_number = pcie.gpu_model(vendor, device)
+        known = driver_part(Card(named)) or pcie.model_in(infos.get("PCIDevice", "")) or driver_part(Card(by_number))
         model = known or named or by_number
         memory = _number(infos.get("CUDAGlobalMemorySize", "")) << 10
-        yield Bus("gpu", name, *_port(element), model=one_line(model, 100), memory_bytes=memory)
+        yield pcie.Bus("gpu", name, *_port(element), model=one_line(model, 100), memory_bytes=memory)
     elif what == "nic" and vendor.lower() in ("15b3", "1d0f", "8086", "14e4"):
         titles = [each.given.get("name", "") for each in systems]
         title = next((each for each in titles if each.startswith(("mlx", "bnxt", "rdmap"))), (titles or [name])[0])
-        yield Bus("nic", name, *_port(element), adapter=adapter_of(one_line(title, 40), code, vendor, device))
+        yield pcie.Bus("nic", name, *_port(element), adapter=pcie.adapter_of(one_line(title, 40), code, vendor, device))
 
 
 def _port(element: Element) -> tuple[int, int]:
     """Return PCIe generation and lanes of a link by its rate in GB/s; zeros where it gives none or it fits nothing."""
     try:
-        return port_near(float(element.given.get("pci_link_speed", "")), _LANE_GBPS, 0.03)
+        return pcie.port_near(float(element.given.get("pci_link_speed", "")), _LANE_GBPS, 0.03)
     except ValueError:
         return 0, 0
 

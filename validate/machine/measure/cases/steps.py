@@ -13,15 +13,7 @@ import torch
 
 from validate.machine.measure.bench import Bench
 from validate.machine.measure.case import Case, TimedWork, Unavailable
-from validate.machine.measure.cases.steady import (
-    Clock,
-    CpuClock,
-    CudaClock,
-    Patience,
-    TimedRun,
-    agreed_samples,
-    steady_interval,
-)
+from validate.machine.measure.cases import steady
 from validate.machine.measure.cases.step_shapes import CPU_STEPS, MeasuredStep, Policy, gpu_steps, parallel_steps
 from validate.machine.measure.cases.stepping import across, gpu_memory, make_step, most_memory, step_figures
 from validate.machine.measure.faults import failure_words
@@ -31,7 +23,7 @@ from validate.machine.measure.together import greatest
 
 _FIRST = 10  # steps on one GPU before those on all GPUs
 _LENGTH = 160
-_ON_CPU = Patience(interval=0.02, longest_s=0.4, warmup_s=0.0)
+_ON_CPU = steady.Patience(interval=0.02, longest_s=0.4, warmup_s=0.0)
 
 
 def policies_of(bench: Bench) -> tuple[Policy, ...]:
@@ -95,9 +87,9 @@ def _build(shape: MeasuredStep, bench: Bench) -> TimedWork:
     return TimedWork(lambda _: step.run(), figures=partial(_figures, shape, bench), own=partial(_time, bench, step))
 
 
-def _time(bench: Bench, step: TimedRun) -> Interval:
-    clock: Clock = CudaClock(bench.sensors.look) if bench.is_cuda else CpuClock()
-    return steady_interval(clock, step, Patience() if bench.is_cuda else _ON_CPU)
+def _time(bench: Bench, step: steady.TimedRun) -> Interval:
+    clock: steady.Clock = steady.CudaClock(bench.sensors.look) if bench.is_cuda else steady.CpuClock()
+    return steady.steady_interval(clock, step, steady.Patience() if bench.is_cuda else _ON_CPU)
 
 
 def _figures(shape: MeasuredStep, bench: Bench, interval: Interval) -> Mapping[str, Any]:
@@ -133,11 +125,11 @@ def rank_step(rank: int, count: int, shape: MeasuredStep, cuda: bool) -> tuple[l
     device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
     _give_back(cuda)
 
-    clock = CudaClock(lambda: None) if cuda else CpuClock()
-    step: TimedRun | None = None
+    clock = steady.CudaClock(lambda: None) if cuda else steady.CpuClock()
+    step: steady.TimedRun | None = None
     try:
         step = make_step(shape, device, partial(across, shape=shape, device=device))
-        samples = agreed_samples(clock, step, Patience(), partial(greatest, device=device))
+        samples = steady.agreed_samples(clock, step, steady.Patience(), partial(greatest, device=device))
         return samples, gpu_memory(device)
     finally:
         step = None
