@@ -81,7 +81,7 @@ class Operations:
             self._operation.fill()
 
     def run(self) -> tuple[float, bool]:
-        """Run the prepared operation once, then refill its buffers; return when it ended, and whether the result is right."""
+        """Run the prepared operation once, then refill its buffers; return its end and whether the result is right."""
         if self._operation is not None:
             self._operation.run()
         ended_s, right = time.monotonic(), True
