@@ -8,7 +8,9 @@ from typing import Any
 from simulator.errors import Fault, InputError, few, one_line
 from simulator.launch.arguments import divides, is_off, is_on
 from simulator.launch.files import Files
+from simulator.launch.offload import offload_notes, offload_of_file
 from simulator.launch.unread import OFFLOADS, Names
+from simulator.questions.step import Offload
 from simulator.records import dataclass, field
 from simulator.topology.yaml_source import YamlSource
 
@@ -23,7 +25,8 @@ _TIMELESS: dict[str, str] = {
     "ignore_unused_parameters legacy_stage1 load_from_fp32_weights log_trace_cache_warnings memory_efficient_linear "
     "override_module_apply reduce_scatter round_robin_gradients stage3_gather_16bit_weights_on_model_save "
     "stage3_gather_fp16_weights_on_model_save stage3_max_live_parameters stage3_max_reuse_distance sub_group_size "
-    "mics_hierarchical_params_gather mics_shard_size offload_optimizer offload_param overlap_comm reduce_bucket_size",
+    "mics_hierarchical_params_gather mics_shard_size offload_optimizer offload_param cpu_offload cpu_offload_params "
+    "cpu_offload_use_pin_memory overlap_comm reduce_bucket_size",
     "fp16": "enabled loss_scale* initial_scale_power hysteresis min_loss_scale consecutive_hysteresis",
     "bf16": "enabled check_grad_overflow immediate_grad_update",
     "activation_checkpointing": "contiguous_memory_optimization cpu_checkpointing number_checkpoints profile "
@@ -60,10 +63,6 @@ _OTHER_TOKENS = "layers that leave out tokens or are left out are not modelled; 
 
 # Settings without which a step is another one, and why there is no answer with them.
 _REFUSED: dict[tuple[str, ...], str] = {
-    ("zero_optimization", "offload_optimizer", "device"): OFFLOADS,
-    ("zero_optimization", "offload_param", "device"): OFFLOADS,
-    ("zero_optimization", "cpu_offload"): OFFLOADS,
-    ("zero_optimization", "cpu_offload_params"): OFFLOADS,
     ("activation_checkpointing", "cpu_checkpointing"): OFFLOADS,
     ("zero_optimization", "zero_quantized_weights"): _FEWER_BITS,
     ("zero_optimization", "zero_quantized_gradients"): _FEWER_BITS,
@@ -89,7 +88,8 @@ class DeepSpeed:
 
     ``is_there``: DeepSpeed trains.  ``shards``: ranks that hold a full set (MiCS).  ``otherwise`` is the precision
     unless arguments of the program name one.  ``overlap``: gradients go during the backward pass, in buckets of
-    ``bucket`` elements.  ``options`` are further options of ``simulate``.
+    ``bucket`` elements.  ``offload`` is on the host; parameters go ``round_robin`` over the ranks.  ``options`` are
+    further options of ``simulate``; with ``torch_adam``, a host updates by torch's Adam.
     """
 
     is_there: bool = False
@@ -102,6 +102,9 @@ class DeepSpeed:
     shards: int | None = None
     overlap: bool = False
     bucket: int = _BUCKET
+    offload: Offload = "none"
+    round_robin: bool = False
+    torch_adam: bool = False
     options: dict[str, str | bool] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -154,6 +157,7 @@ def read_deepspeed(path: str, files: Files) -> DeepSpeed:
         told = f"reduce_bucket_size: must be a number of elements; got {one_line(bucket, 40)}"
         faults.append(source.fault(("zero_optimization", "reduce_bucket_size"), told))
     _read_optimizer(mapping("optimizer"), path, found)
+    faults += _read_offload(source, zero, path, found)
     for place in _SWITCHES:
         value = mapping(place[0]).get(place[1])
         if value != "auto" and not (is_on(value) or is_off(value)):
@@ -165,13 +169,28 @@ def read_deepspeed(path: str, files: Files) -> DeepSpeed:
     return found
 
 
+def _read_offload(source: YamlSource, zero: Mapping[str, Any], path: str, found: DeepSpeed) -> list[Fault]:
+    """Read what the section *zero* of *source* keeps on the host; return the faults."""
+    faults: list[Fault] = []
+
+    def refuse(name: str, why: str) -> None:
+        place = ("zero_optimization", *name.split("."))
+        faults.append(source.fault(place, f"{'.'.join(place)}: {why}"))
+
+    found.round_robin = is_on(zero.get("round_robin_gradients"))
+    found.offload = offload_of_file(zero, refuse)
+    found.notes += offload_notes(zero, path)
+    return faults
+
+
 def _read_optimizer(optimizer: Mapping[str, Any], path: str, found: DeepSpeed) -> None:
     """Read the update: DeepSpeed's Adam is one fused kernel unless torch's is asked for."""
     kind = str(optimizer.get("type", "")).lower()
     params = optimizer.get("params")
     if kind in ("adam", "adamw"):
         found.options["optimizer"] = "adam"
-        if not (isinstance(params, dict) and is_on(params.get("torch_adam"))):
+        found.torch_adam = isinstance(params, dict) and is_on(params.get("torch_adam"))
+        if not found.torch_adam:
             found.options["fused_optimizer"] = True
     elif kind == "sgd":
         moves = isinstance(params, dict) and not is_off(params.get("momentum", 0))

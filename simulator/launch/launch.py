@@ -9,7 +9,7 @@ from simulator.launch.arguments import Arguments, is_off
 from simulator.launch.command import find_command
 from simulator.launch.deepspeed import DeepSpeed, read_deepspeed
 from simulator.launch.files import Files
-from simulator.launch.layout import read_layout, read_overlap
+from simulator.launch.layout import LaunchDegrees, read_layout, read_overlap
 from simulator.launch.llm_c import PROGRAMS, read_llm_c
 from simulator.launch.model import named_network, read_model
 from simulator.launch.nanogpt import is_nanogpt, read_nanogpt
@@ -28,12 +28,14 @@ from simulator.launch.shell import Script, commands_of
 from simulator.launch.trainer import Trainer, add_config, read_trainer
 from simulator.launch.unread import refuse_arguments, unread
 from simulator.questions.options import RECOMPUTED_PARTS
+from simulator.questions.step import Offload
 from simulator.spelling import mention
 from simulator.user_files import read_user_file
 
 __all__ = ["LaunchLine", "read_launch"]
 
 _MOST_BYTES = 1_000_000
+_NOTHING: Offload = "none"
 _LISTED = 12
 _OTHER_MODELS = re.compile("bert|t5|mamba|vision|vlm|retro|ict|multimodal|biencoder")
 _EIGHT = ("fp8-format", "fp8-hybrid", "fp8-e4m3")
@@ -134,7 +136,7 @@ def _read(
     layout = read_layout(args, ranks, deepspeed)
     if trainer.of_deepspeed or trainer.zero == 2:  # parameters in half precision, and an fp32 copy in shards
         precision = precision and precision.replace("amp-", "master-")
-    plain = read_sharding(args) if "num-layers" not in args else None
+    plain, of_plain = read_sharding(args) if "num-layers" not in args else (None, _NOTHING)
     if plain is not None and not layout.zero:
         layout.zero = plain
     if trainer.zero is not None and deepspeed.zero is None:
@@ -163,7 +165,13 @@ def _read(
     if precision is not None or model.workload:
         options["precision"] = precision or "fp32"
     found.place(ranks)
+    held = next((each for each in (deepspeed.offload, trainer.offload, of_plain) if each != "none"), _NOTHING)
+    if held != "none":
+        deepspeed.offload = held
+        _offload(args, layout, deepspeed, of_plain, ranks, found)
     exchange = read_overlap(args, layout, precision, deepspeed, found.notes)
+    if ranks.whole == 1 and held == "optimizer" and "overlap" in exchange:
+        options["overlap"] = exchange["overlap"]
     if ranks.whole != 1:
         options |= {"parallel": layout.words, **exchange}
     model_ranks = layout.tp * layout.pp * layout.cp
@@ -175,6 +183,31 @@ def _read(
         found.sizes["lora_weights"] = trainer.nf4
     said = {"recompute": trainer.recomputes, "compiled": trainer.compiles}
     options |= {name: True for name, is_said in said.items() if is_said}
+
+
+def _offload(
+    args: Arguments,
+    layout: LaunchDegrees,
+    deepspeed: DeepSpeed,
+    of_plain: Offload,
+    ranks: LaunchRanks,
+    found: LaunchLine,
+) -> None:
+    """Read what the host holds into *found*, with the software that copies it."""
+    options = found.options
+    if not layout.zero:
+        found.notes.append("offload: is for shards (stages 1 to 3), and without effect")
+        deepspeed.offload = "none"
+        return
+    options["offload"] = deepspeed.offload
+    args.has("cpu-optimizer", "cpu-torch-adam")
+    if of_plain != "none" and layout.zero == 3 and args.value("strategy"):
+        options["framework"] = "deepspeed-zero3"
+    if deepspeed.torch_adam or args.has("cpu-torch-adam"):
+        options["optimizer"] = "adam-loop"
+        options.pop("fused_optimizer", None)
+    if deepspeed.round_robin and layout.zero < 3 and ranks.whole != 1:
+        options["round_robin_gradients"] = True
 
 
 def _format(args: Arguments, deepspeed: DeepSpeed, trainer: Trainer, notes: list[str]) -> str | None:

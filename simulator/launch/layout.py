@@ -112,7 +112,7 @@ def read_overlap(
         options["reduce_fp32"] = True
     element_bytes = 4 if wide or precision in (None, "fp32") else 2
     if deepspeed.is_there and layout.zero < 3:
-        if not deepspeed.overlap or layout.pp > 1:
+        if layout.pp > 1 or not (deepspeed.overlap or deepspeed.offload != "none"):  # each bucket's copy is waited for
             return options | {"overlap": "none"}
         return options | {"overlap": _bucket(deepspeed.bucket * element_bytes), "prefetch": False}
     if not of_megatron or layout.zero == 3 or layout.dp == layout.cp == 1:

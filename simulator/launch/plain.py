@@ -12,9 +12,9 @@ from simulator.errors import InputError, one_line
 from simulator.launch.arguments import Arguments, spelt_flag
 from simulator.launch.command import Command
 from simulator.launch.ranks import LaunchRanks
-from simulator.launch.unread import OFFLOADS
 from simulator.launch.visible import VisibleGpus
 from simulator.questions.options import Optimizer
+from simulator.questions.step import Offload
 
 BATCHES = ("b", "batch-size-training", "train-batch-size")  # of one process
 _DEVICES = ("devices", "num-gpus", "gpus", "n-gpus", "ngpus", "ngpu")
@@ -92,18 +92,20 @@ def read_format(args: Arguments, notes: list[str]) -> str | None:
     return "bf16" if args.flag("pure-bf16") else None
 
 
-def read_sharding(args: Arguments) -> int | None:
-    """Return the stage of ZeRO that ``--strategy`` of Lightning or ``--enable_fsdp`` ask for; None if they do not."""
+def read_sharding(args: Arguments) -> tuple[int | None, Offload]:
+    """Return the stage of ZeRO that ``--strategy`` of Lightning or ``--enable_fsdp`` ask for, and what the host holds.
+
+    The stage is None if they do not.
+    """
     if args.flag("enable-fsdp"):
-        return 3
+        return 3, "optimizer+parameters" if args.flag("fsdp-cpu-offload") else "none"
     said = args.value("strategy")
     kind = _STRATEGY.fullmatch((said or "").lower())
     if kind is None:
-        return None
+        return None, "none"
     args.has("strategy")
-    if kind["offload"]:
-        args.fault("strategy", f"{said}: {OFFLOADS}")
-    return 3 if kind["fsdp"] else int(kind["stage"]) if kind["stage"] else 0
+    stage = 3 if kind["fsdp"] else int(kind["stage"]) if kind["stage"] else 0
+    return stage, "none" if not kind["offload"] else "optimizer+parameters" if stage == 3 else "optimizer"
 
 
 def of_bitsandbytes(name: str) -> Optimizer | None:

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 from simulator.errors import InputError, one_line
 from simulator.launch.arguments import Arguments, divides, is_off
+from simulator.launch.offload import offload_of_arguments
 from simulator.launch.plain import of_bitsandbytes
-from simulator.launch.unread import OFFLOADS
+from simulator.questions.step import Offload
 from simulator.records import dataclass, field
 from simulator.topology.yaml_source import YamlSource
 
@@ -32,8 +33,8 @@ _SPLITS = "is not read; ranks that split a {} are --parallel {}=2"
 class Trainer:
     """Settings of the Trainer; None if not given.  ``is_there``: whether the line is for the Trainer at all.
 
-    ``lora`` is the rank of adapters; ``nf4`` how frozen weights are kept in 4 bits; ``update`` are the options for the
-    optimiser.
+    ``offload`` is on the host; ``lora`` is the rank of adapters; ``nf4`` how frozen weights are kept in 4 bits;
+    ``update`` are the options for the optimiser.
     """
 
     is_there: bool = False
@@ -47,6 +48,7 @@ class Trainer:
     compiles: bool = False
     update: dict[str, str | bool] = field(default_factory=dict)
     of_deepspeed: bool = False
+    offload: Offload = "none"
     lora: int | None = None
     nf4: str | None = None
 
@@ -85,6 +87,7 @@ def read_trainer(args: Arguments, launcher: Arguments, notes: list[str]) -> Trai
     if launcher.flag("use-deepspeed"):
         found.of_deepspeed = True
         found.zero = launcher.number("zero-stage", least=0) if "zero-stage" in launcher else 2  # Accelerate's default
+        found.offload = offload_of_arguments(launcher)
     found.lora = args.number("lora-r", "lora-rank", "lora-dim", least=0)
     args.has(*_ADAPTS, "lora-alpha", "lora-dropout", "lora-target", "lora-target-modules")
     if not found.lora and (any(args.flag(name) for name in _ADAPTS) or args.value("finetuning-type") == "lora"):
@@ -125,8 +128,6 @@ def _update(args: Arguments, notes: list[str]) -> dict[str, str | bool]:
 def _read_sharding(args: Arguments, launcher: Arguments, found: Trainer) -> None:
     """Read what FSDP shards, and among which ranks, into *found*."""
     how = (args.text("fsdp") or "").lower().split()
-    if "offload" in how:
-        args.fault("fsdp", f"offload {OFFLOADS}")
     known = [word for word in how if word in _SHARDED]
     is_on = launcher.flag("use-fsdp")
     if how and not known and not is_off(how[0]):  # FSDP2 has one strategy
@@ -139,6 +140,12 @@ def _read_sharding(args: Arguments, launcher: Arguments, found: Trainer) -> None
         known = [said if said in _SHARDED else _KEPT.get(known[0], known[0]) if is_off(said) else known[0]]
         found.zero = _SHARDED[known[0]]
         found.in_nodes = known[0].startswith("hybrid")
+        offloads = launcher.flag("fsdp-offload-params")
+        if "offload" in how or offloads:
+            found.offload = "optimizer+parameters"
+            if found.zero != 3:
+                of, name = (args, "fsdp") if "offload" in how else (launcher, "fsdp-offload-params")
+                of.fault(name, f"{known[0]} with offload is not modelled; full_shard is")
     for name, part, degree in (("tp", "layer", "tp"), ("cp", "sequence", "cp"), ("sp", "sequence", "cp")):
         if divides(launcher.text(f"parallelism-config-{name}-size") or "1"):
             launcher.fault(f"parallelism-config-{name}-size", _SPLITS.format(part, degree))

@@ -145,6 +145,7 @@ USUAL: dict[str, tuple[str, ...]] = {
 }
 
 OFFLOADS = "moves data between GPU and host in every step, which is not modelled; the time would be far off"
+_HELD = "does not say what the host holds; leave it out, and add --offload optimizer or optimizer+parameters"
 _NARROW = "keeps weights in fewer bits, which is not modelled; time and memory would be far off"
 ON_CPU = "trains on the CPU; leave it out, and name a CPU with --device"
 
@@ -153,9 +154,9 @@ REFUSED: dict[str, str] = {
     **dict.fromkeys(
         ("optimizer-cpu-offload", "offload-optimizer-states", "fine-grained-activation-offloading"), OFFLOADS
     ),
-    **dict.fromkeys(("cpu-offloading", "cpu-offloading-num-layers", "cpu-optimizer", "remote-device"), OFFLOADS),
-    **dict.fromkeys(("checkpoint-in-cpu", "offload-optimizer-device", "offload-param-device"), OFFLOADS),
-    **dict.fromkeys(("fsdp-offload-params", "fsdp-cpu-offload", "fsdp-offload", "offload", "cpu-offload"), OFFLOADS),
+    **dict.fromkeys(("cpu-offloading", "cpu-offloading-num-layers", "checkpoint-in-cpu", "remote-device"), OFFLOADS),
+    **dict.fromkeys(("cpu-optimizer", "offload-optimizer-device", "offload-param-device"), _HELD),
+    **dict.fromkeys(("fsdp-offload-params", "fsdp-cpu-offload", "fsdp-offload", "offload", "cpu-offload"), _HELD),
     **dict.fromkeys(("load-in-4bit", "load-in-8bit", "quantization-bit", "use-qlora"), _NARROW),
     **dict.fromkeys(("use-cpu", "no-cuda", "cpu"), ON_CPU),
     "hybrid-override-pattern": "layers other than attention and feed-forward layers are not modelled here",

@@ -115,7 +115,7 @@ class OffloadScheme:
 def scheme_of(question: StepQuestion) -> OffloadScheme:
     """Return how *question*, which offloads, does so."""
     options, has_parameters = question.options, question.offload == "optimizer+parameters"
-    is_fsdp = has_parameters and options.framework != "deepspeed-zero3"
+    is_fsdp = has_parameters and options.framework not in ("deepspeed-zero3", "megatron")  # which DeepSpeed divides
     stored = ELEMENT_BYTES[storage_of(options.precision)]
     is_wide = not is_fsdp or casts(options.precision) or has_master(options.precision)
     of_units = has_parameters or question.layout.zero == 3

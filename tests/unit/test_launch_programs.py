@@ -281,8 +281,8 @@ def test_what_such_lines_leave_open_is_told(line: str, told: str) -> None:
             "--model resnet-50v; did you mean 'resnet",
         ),
         (
-            "python train.py --model gpt2 --strategy deepspeed_stage_3_offload --batch_size 1",
-            "moves data between GPU and",
+            "python train.py --model gpt2 --strategy deepspeed_stage_2 --cpu_offload --batch_size 1",
+            "does not say what the host holds",
         ),
     ],
 )
