@@ -40,6 +40,7 @@ HELD = {
     "activations": "#e0b1cb",
     "working": "#8fb8ad",
     "gaps": "#dfe7e4",
+    "communication": "#9db4c0",
     "driver": "#ced4da",
 }
 """Contents of device memory."""

@@ -76,6 +76,7 @@ def draw_held(axes: Axes, held: Sequence[HeldAt], need: MemoryNeed) -> None:
         "parameters": need.parameters_bytes,
         "optimiser": need.optimizer_bytes,
         "gaps": need.cached_bytes,
+        "communication": need.communication_bytes,
         "driver": need.context_bytes,
     }
     buckets = held[0].lasting_bytes - sum(lasting.values())  # buckets with copies of gradients

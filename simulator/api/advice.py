@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from simulator.api.context import Context
-from simulator.api.outcome import faster, need_on
+from simulator.api.outcome import faster, group_taking_part, need_on
 from simulator.devices.predict import Device
 from simulator.errors import InputError
 from simulator.questions.checks import changed
@@ -22,6 +22,7 @@ from simulator.step.changes import possible_changes
 from simulator.step.memory import MemoryNeed
 from simulator.training import divided
 from simulator.training.memory import device_memory
+from simulator.training.placement import Placement
 from simulator.workload.network import Network
 
 _DEGREES = (1, 2, 4, 8)  # degrees of tensor parallelism to try
@@ -71,7 +72,8 @@ def advised(context: Context, question: StepQuestion, samples: SamplesOption = "
 def _holds(context: Context, question: StepQuestion, device: Device, count: int, memory_bytes: float) -> bool:
     """Return whether *count* devices like *device* would hold the step of *question* if they had *memory_bytes*."""
     large = replace(device, memory_bytes=memory_bytes)
-    return question.divided or need_on(large, count, context.network(question), question).fits
+    group = group_taking_part(context, question, count)
+    return question.divided or need_on(large, count, context.network(question), question, group).fits
 
 
 def _ways(
@@ -146,9 +148,14 @@ def _more_devices(context: Context, question: StepQuestion, device: Device, coun
                     own = divided(network, layout)
                 except InputError:  # heads or columns cannot be divided evenly
                     continue
-                if device_memory(own, replace(question, options=options), device, layout).fits:
+                nodes = number // count * (question.where.nodes or 1)
+                asked = replace(question, options=options)
+                if not device_memory(own, asked, device, layout).fits:
+                    continue
+                where = replace(question.where, nodes=nodes)
+                placement = Placement(context.group(where, None), layout) if in_nodes else None
+                if device_memory(own, asked, device, layout, placement=placement).fits:
                     how = f"{word_of('parallel')} {replace(layout, dp=None, shards=None).words}{words}"
-                    nodes = number // count * (question.where.nodes or 1)
                     yield f"{word_of('nodes')} {nodes} {how}" if in_nodes else f"{number} such devices with {how}"
                     return
 
@@ -193,8 +200,10 @@ def _remedies(
     def builder(of: StepQuestion) -> Callable[[int], Network]:
         return lambda batch: context.network(replace(of, batch=batch))
 
+    group = group_taking_part(context, question, count)
+
     def need(of: StepQuestion, ranks: int, network: Network, options: StepOptions) -> MemoryNeed:
-        return need_on(device, ranks, network, replace(of, options=options))
+        return need_on(device, ranks, network, replace(of, options=options), group)
 
     def size_words(size: int) -> str:
         return _samples_words(samples, _cut(question, samples, size))

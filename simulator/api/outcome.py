@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from simulator.api.context import Context
+from simulator.collectives.communicator import Communicator
 from simulator.collectives.request import Unsuitable
 from simulator.devices.predict import Device
 from simulator.errors import InputError
@@ -14,6 +15,7 @@ from simulator.step.issue import launches_of
 from simulator.step.memory import MemoryNeed
 from simulator.training import divided
 from simulator.training.memory import alone_memory, most_needed
+from simulator.training.placement import Placement
 from simulator.training.plan import contend
 from simulator.training.stragglers import slowest_of
 from simulator.workload.network import Network
@@ -64,19 +66,28 @@ def needs(context: Context, question: StepQuestion) -> list[MemoryNeed]:
     devices, count = _devices(context, question)
     if question.divided or (question.layout.pp > 1 and len(devices) > 1):  # who computes what must be found first
         return [device.need for device in context.step(question).memory]
-    network = context.network(question)
-    return [need_on(device, count, network, question) for device in devices]
+    network, group = context.network(question), group_taking_part(context, question, count)
+    return [need_on(device, count, network, question, group) for device in devices]
 
 
-def need_on(device: Device, n_ranks: int, network: Network, question: StepQuestion) -> MemoryNeed:
+def group_taking_part(context: Context, question: StepQuestion, count: int) -> Communicator | None:
+    """Return the communicator of the *count* GPUs of *question*; None for one device, or where CPUs help them."""
+    group = context.group(question.where, question.gpus) if count > 1 else None
+    return group if group is not None and group.n_ranks == count else None
+
+
+def need_on(
+    device: Device, n_ranks: int, network: Network, question: StepQuestion, group: Communicator | None = None
+) -> MemoryNeed:
     """Return what a step of the undivided *network* needs on *device*, the one of *n_ranks* that holds most.
 
-    Raises InputError if the network cannot be divided.
+    Without their *group*, what communicators hold does not count.  Raises InputError if the network cannot be divided.
     """
     if n_ranks == 1:
         return alone_memory(network, question, device).times(question.programs)
     layout = question.layout.on(n_ranks)
-    return most_needed(divided(network, layout), question, device, layout)
+    placement = Placement(group, layout) if group is not None else None
+    return most_needed(divided(network, layout), question, device, layout, placement)
 
 
 def least_step_s(context: Context, question: StepQuestion) -> float:

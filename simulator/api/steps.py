@@ -104,7 +104,8 @@ def run_together(shared: SharedStep, roles: list[Role] | None = None) -> Trainin
     roles, timeline = together_timeline(shared, roles)
     networks = [role.network or shared.part for role in roles]
     memory = [
-        device_memory(own, question, role.place.device, layout) for role, own in zip(roles, networks, strict=True)
+        device_memory(own, question, role.place.device, layout, placement=shared.placement)
+        for role, own in zip(roles, networks, strict=True)
     ]
 
     def step_of(number: int) -> StepResult:
@@ -165,9 +166,10 @@ def _run_stages(shared: SharedStep) -> TrainingResult:
     from simulator.api.pipeline import run_pipeline
 
     run = run_pipeline(shared)
+    placement = shared.placement
     memory = [
-        device_memory(stage.network, question, stage.role.place.device, layout, in_flight(layout, number, count))
-        for number, stage in enumerate(run.stages)
+        device_memory(s.network, question, s.role.place.device, layout, in_flight(layout, number, count), placement)
+        for number, s in enumerate(run.stages)
     ]
     busiest = max(range(layout.pp), key=lambda number: (round(run.stages[number].busy_s(count), 12), -number))
     stage = run.stages[busiest]

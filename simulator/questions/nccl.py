@@ -22,6 +22,8 @@ Feature = Literal[
     "send-recv",
     "pxn",
     "strict",
+    "cumem",
+    "lazy",
 ]
 OLDEST_RULES: Version = (2, 6)  # the oldest version whose planning tables are known
 
@@ -55,6 +57,8 @@ FEATURES: Mapping[Feature, FirstVersion] = {
     "strict": FirstVersion(
         (2, 24), "2.24.3: strict enforcement of NCCL_ALGO; before it rings stayed for all but all-reduce (issue 1304)"
     ),
+    "cumem": FirstVersion((2, 19), "user guide, NCCL_CUMEM_ENABLE: since 2.19 used where the system supports it"),
+    "lazy": FirstVersion((2, 22), "NCCL_RUNTIME_CONNECT (src/init.cc): in 178b6b75, not in 2.20.3; UNVERIFIED: 2.22"),
     "pat": FirstVersion((2, 23), "not in the tables of 2.20.3; in those of 2.24; UNVERIFIED: 2.23"),
 }
 # By the least compute capability of a generation: the first version made for it.

@@ -22,6 +22,7 @@ from simulator.search.parts import CollectiveTimes, RankWork, UnitCost, units_ap
 from simulator.search.space import Candidate, Division, Space
 from simulator.spelling import spelt
 from simulator.step.precision import parameter_bytes, storage_of
+from simulator.training.communicators import communication_bytes
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.exchange import bucket_size
 from simulator.training.memory import held_memory
@@ -145,7 +146,8 @@ class Pricer:
             held = part.held(units)
             need = held_memory(held, part.gathered(layout), asked, self.device, layout, flying)
             most = max(most, need.total_bytes)
-        return most
+        communication = communication_bytes(self._placement(replace(layout, vp=1)), part.question, part.network)
+        return most + communication
 
     def _chunks(self, layout: Layout) -> tuple[range, ...]:
         count = layout.pp * layout.vp

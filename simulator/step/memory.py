@@ -37,7 +37,8 @@ class MemoryNeed:
 
     ``cached_bytes`` are what the framework's allocator holds besides, in gaps between tensors.  ``gradients_bytes`` are
     gradients of parameters.  ``working_bytes`` are short-lived tensors: gradients of activations or, in inference, the
-    activations that are live at once.  ``peak`` says in words when the tensors take most; it is empty in inference.
+    activations that are live at once.  ``communication_bytes`` are what the communicators of the process hold.
+    ``peak`` says in words when the tensors take most; it is empty in inference.
     """
 
     parameters_bytes: float
@@ -48,6 +49,7 @@ class MemoryNeed:
     context_bytes: float
     available_bytes: float
     cached_bytes: float = 0.0
+    communication_bytes: float = 0.0
     peak: str = field(default="", compare=False)
 
     def times(self, count: int) -> MemoryNeed:
@@ -65,6 +67,7 @@ class MemoryNeed:
             "activations": self.activations_bytes,
             "working": self.working_bytes,
             "gaps": self.cached_bytes,
+            "communication": self.communication_bytes,
             "driver": self.context_bytes,
         }
         return {word: n_bytes for word, n_bytes in found.items() if n_bytes}
@@ -72,7 +75,7 @@ class MemoryNeed:
     @property
     def total_bytes(self) -> float:
         """Bytes of all uses, as ``nvidia-smi`` counts those of a process."""
-        return self.reserved_bytes + self.context_bytes
+        return self.reserved_bytes + self.communication_bytes + self.context_bytes
 
     @property
     def missing_bytes(self) -> float:

@@ -11,18 +11,26 @@ from simulator.questions.step import StepQuestion
 from simulator.step.megatron import has_gradient_buffer
 from simulator.step.memory import ALL, MemoryNeed, NetworkMemory, Shares, held_in, memory_need, need_of, with_gaps
 from simulator.step.precision import has_master
+from simulator.training.communicators import communication_bytes
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.micro_batches import in_flight
+from simulator.training.placement import Placement
 from simulator.workload.network import Network, network_key, once, unit_elements
 from simulator.workload.split.experts import expert_parameters
 
 
 def device_memory(
-    network: Network, question: StepQuestion, device: Device, layout: Layout, in_flight: float = 1.0
+    network: Network,
+    question: StepQuestion,
+    device: Device,
+    layout: Layout,
+    in_flight: float = 1.0,
+    placement: Placement | None = None,
 ) -> MemoryNeed:
     """Return the memory that a device needs for its part of a step, *network*, in a *layout* with known degrees.
 
-    *in_flight*: the number of micro-batches whose activations are saved at once.
+    *in_flight*: the number of micro-batches whose activations are saved at once.  *placement*: that of the layout's
+    ranks; without one, what their communicators hold does not count.
 
     A replica also holds its buckets, a second copy of all gradients (PyTorch's ``gradient_as_bucket_view`` avoids it,
     but is off by default).  With sharded parameters, two full units are in memory at once.  Ranks that shard the
@@ -34,6 +42,8 @@ def device_memory(
     options = stage_options(question.rank_options, layout)
     held, gathered = _held(network, options), gathered_elements(network, layout)
     need = held_memory(held, gathered, question, device, layout, in_flight)
+    if placement is not None:
+        need = replace(need, communication_bytes=communication_bytes(placement, question, network))
     shares = ALL if question.has_servers else rank_shares(held, gathered, question, layout, in_flight)
     buckets = 0.0 if question.has_servers else bucket_bytes_of(held, question, layout)
     return with_gaps(need, network, options, device, shares, buckets)
@@ -57,10 +67,15 @@ def stage_options(options: StepOptions, layout: Layout) -> StepOptions:
     return options
 
 
-def most_needed(network: Network, question: StepQuestion, device: Device, layout: Layout) -> MemoryNeed:
-    """Return the need of the device with the highest total, among those that divide *network* into stages."""
+def most_needed(
+    network: Network, question: StepQuestion, device: Device, layout: Layout, placement: Placement | None = None
+) -> MemoryNeed:
+    """Return the need of the device with the highest total, among those that divide *network* into stages.
+
+    The arguments are those of :func:`device_memory`.
+    """
     if layout.pp == 1:
-        return device_memory(network, question, device, layout)
+        return device_memory(network, question, device, layout, placement=placement)
     from simulator.workload.split.stages import joined_stages, stages_of
 
     parts = stages_of(network, layout.pp * layout.vp)
@@ -69,7 +84,7 @@ def most_needed(network: Network, question: StepQuestion, device: Device, layout
         whole = joined_stages(parts[stage :: layout.pp])
         unlike.setdefault(network_key(whole), (stage, whole))
     needs = [
-        device_memory(whole, question, device, layout, in_flight(layout, stage, question.micro_batches))
+        device_memory(whole, question, device, layout, in_flight(layout, stage, question.micro_batches), placement)
         for stage, whole in unlike.values()
     ]
     return max(needs, key=lambda need: need.total_bytes)

@@ -20,6 +20,7 @@ from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, fields
 from simulator.spelling import mention
 from simulator.training import divided
+from simulator.training.communicators import groups_within_layers
 from simulator.training.data_parallel import Sums, write_data_parallel
 from simulator.training.exchange import GroupExchange, OpenExchange, parts_of
 from simulator.training.micro_batches import Batches
@@ -256,12 +257,6 @@ def layer_exchanges(
     builder: PlanBuilder, shared: SharedStep, loads_on: Mapping[int, float]
 ) -> dict[str, GroupExchange]:
     """Return the exchanges within layers, by axis, each on its own stream."""
-    layout, placement = shared.layout, shared.placement
-    bundles = {axis: placement.layer_groups(axis) for axis in ("tp", "cp") if getattr(layout, axis) > 1}
-    if layout.ep > 1:
-        bundles["ep"] = placement.expert_groups()
-    if layout.expert_tp > 1:
-        bundles["etp"] = placement.split_expert_groups()
     return {
         axis: GroupExchange(
             builder,
@@ -269,7 +264,7 @@ def layer_exchanges(
             shared.layer_strategy,
             loads_on,
             stream=f"{axis} communication",
-            once=layout.flex and axis == "ep",
+            once=shared.layout.flex and axis == "ep",
         )
-        for axis, found in bundles.items()
+        for axis, found in groups_within_layers(shared.placement).items()
     }

@@ -19,11 +19,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.nccl import tables as t
-from simulator.collectives.nccl.paths import Sight, capability, cpu_kind
+from simulator.collectives.nccl.paths import SeenMachine, Sight, capability, cpu_kind
 from simulator.collectives.nccl.search import ChannelSolution, solution
 from simulator.collectives.nccl.tables import CpuKind
 from simulator.collectives.nccl.tuning import CommGraph
@@ -113,13 +113,28 @@ def _found(
     group: Communicator, nodes: Sequence[Node], gpus: tuple[int, ...], lowest: int, *, several: bool
 ) -> ChannelSolution:
     """Return the search's result for the participating *gpus* of the host with *nodes*; cached for all groups."""
-    once, host = group.router.once, nodes[0].host
+    host = nodes[0].host
 
     def search() -> ChannelSolution:
-        sight = once(("sight", host, several), lambda: Sight(group.machine, nodes, network=several))
-        return solution(sight.of(gpus), lowest, several=several)
+        return solution(_seen(group, nodes, gpus, several=several), lowest, several=several)
 
-    return once(("nccl search", host, gpus, lowest, several), search)
+    return group.router.once(("nccl search", host, gpus, lowest, several), search)
+
+
+def _seen(group: Communicator, nodes: Sequence[Node], gpus: tuple[int, ...], *, several: bool) -> SeenMachine:
+    key = "sight", nodes[0].host, several
+    return group.router.once(key, lambda: Sight(group.machine, nodes, network=several)).of(gpus)
+
+
+def fewest_nvlinks(group: Communicator) -> int:
+    """Return the fewest NVLinks, as NCCL counts them, between two GPUs of *group* on one machine; 0 for other paths."""
+    host, gpus, _ = max(_picked(group), key=lambda picked: len(picked[1]))
+    each = t.planned_nvlink(capability(group.machine.nodes[gpus[0]]))
+    seen = _seen(group, group.machine.nodes_of(host), gpus, several=len(group.by_host()) > 1)
+    paths = [seen.paths.get(pair) for pair in permutations(gpus, 2)]
+    return min(
+        (max(1, int(p.bandwidth / 1000 / each)) if p and t.PATH_TYPES[p.kind] == "nvl" else 0 for p in paths), default=0
+    )
 
 
 def _agreed(found: Sequence[ChannelSolution]) -> ChannelSolution:

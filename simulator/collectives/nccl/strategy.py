@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from simulator.collectives.communicator import Communicator
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.cost import NcclCosts, costs_of
 from simulator.collectives.nccl.graph import channel_rings, comm_graph
@@ -25,6 +26,7 @@ from simulator.questions.where import NCCL_TODAY
 from simulator.records import dataclass, replace
 from simulator.topology.parts import GpuPart
 from simulator.units import format_bandwidth
+from simulator.workload import Collective
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,11 @@ class KernelResources:
     n_filled: float
 
 
+def nvls_channels(graph: CommGraph) -> int:
+    """Return the number of channels that NVLS uses."""
+    return 16 if graph.compute_capability_min < 100 else 24 if graph.n_nodes == 1 else 32
+
+
 def channels_used(graph: CommGraph, choice: NcclChoice, size_bytes: float) -> KernelResources:
     """Return the number of channels and threads that NCCL launches for *choice* at a size.
 
@@ -47,7 +54,7 @@ def channels_used(graph: CommGraph, choice: NcclChoice, size_bytes: float) -> Ke
     """
     algorithm, protocol = choice.algorithm, choice.protocol
     if algorithm in ("nvls", "nvls_tree"):
-        fixed = 16 if graph.compute_capability_min < 100 else 24 if graph.n_nodes == 1 else 32
+        fixed = nvls_channels(graph)
         return KernelResources(fixed, t.NVLS_THREADS, fixed)
     channels, threads = graph.comm_channels, t.THREADS[protocol]
     threshold = t.BYTES_PER_THREAD[protocol]
@@ -123,7 +130,7 @@ class Nccl:
             raise Unsuitable("NCCL does not run on this hardware")
         builder = PlanBuilder()
         builder.facts["software"] = "nccl"
-        graph = replace(comm_graph(request.group), version=self.version)
+        graph = self.graph(request.group)
         builder.notes += version_notes(self.version, graph.compute_capability_max)
         kernels = KernelPlanner(builder, request, self.costs, present)
         if request.collective in SENDING:
@@ -132,17 +139,7 @@ class Nccl:
                 raise Unsuitable(f"NCCL {own} has no send and receive, which came with {came}")
             kernels.point_to_point()
             return builder.build()
-        wanted: tuple[Algorithm, ...] | None = (cast(Algorithm, self.algorithm),) if self.algorithm else None
-        adds = request.collective in ("all-reduce", "reduce-scatter")
-        if wanted and request.collective != "all-reduce" and not has(self.version, "strict"):
-            wanted = (*wanted, "ring")
-        if not self.nvls or (adds and not self.in_switch):
-            wanted = tuple(a for a in wanted or ALGORITHMS if not a.startswith("nvls"))
-            if not wanted:
-                why = "no switch reduces this type so" if self.nvls else "NVLS is off"
-                raise Unsuitable(f"{why}, which {self.algorithm} needs; ring and tree do without")
-        protocol = cast(Protocol, self.protocol) if self.protocol else None
-        choice = fastest_choice(graph, request.collective, request.size_bytes, algorithms=wanted, protocol=protocol)
+        choice = self.choice(graph, request.collective, request.size_bytes)
         launch = channels_used(graph, choice, request.size_bytes)
         kernels.n_channels, kernels.n_filled = launch.n_channels, launch.n_filled
         builder.facts |= {
@@ -165,6 +162,24 @@ class Nccl:
         n_channels = f"{kernels.n_channels} {'channel' if kernels.n_channels == 1 else 'channels'}"
         builder.notes.insert(0, f"chosen: {algorithm}, {choice.protocol}, {n_channels}")
         return builder.build()
+
+    def graph(self, group: Communicator) -> CommGraph:
+        """Return the graph with which this version plans for *group*."""
+        return replace(comm_graph(group), version=self.version)
+
+    def choice(self, graph: CommGraph, collective: Collective, size_bytes: float) -> NcclChoice:
+        """Return the algorithm and protocol for *collective* over *graph*; raises Unsuitable if none is left."""
+        wanted: tuple[Algorithm, ...] | None = (cast(Algorithm, self.algorithm),) if self.algorithm else None
+        adds = collective in ("all-reduce", "reduce-scatter")
+        if wanted and collective != "all-reduce" and not has(self.version, "strict"):
+            wanted = (*wanted, "ring")
+        if not self.nvls or (adds and not self.in_switch):
+            wanted = tuple(a for a in wanted or ALGORITHMS if not a.startswith("nvls"))
+            if not wanted:
+                why = "no switch reduces this type so" if self.nvls else "NVLS is off"
+                raise Unsuitable(f"{why}, which {self.algorithm} needs; ring and tree do without")
+        protocol = cast(Protocol, self.protocol) if self.protocol else None
+        return fastest_choice(graph, collective, size_bytes, algorithms=wanted, protocol=protocol)
 
 
 def _way(plan: Plan) -> object:

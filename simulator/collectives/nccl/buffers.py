@@ -1,0 +1,139 @@
+"""The memory of a GPU that NCCL takes for a communicator, which no framework's allocator counts.
+
+After ``src/init.cc`` (computeBuffSizes), ``src/transport/{p2p,net,nvls,shm}.cc``, ``src/channel.cc`` and
+``src/graph/paths.cc`` of NVIDIA/nccl@e11238b3 (2.10.3), 5d3ab08b (2.17.1), b6475625 (2.20.3) and 022c022a (2.30).
+
+* Each connection of a channel to a neighbour has buffers of all three protocols: LL 8 lines x 512 threads x 8 steps x
+  16 B, LL128 120 elements x 640 threads x 8 steps x 8 B, Simple 4 MiB (NCCL_BUFFSIZE).  A pair, one to send and one to
+  receive, takes 12 MiB between GPUs that reach each other: 2 + 10 in pages of 2 MiB, or 6 + 6 where the receiver reads
+  the Simple buffer.  Over a network it takes 20 MiB; there the sender's LL buffer is in host memory.  Where data pass
+  host memory (no peer access, or no GPUDirect), all buffers are there.
+* A ring connects each rank to the next; a tree also connects the chain of a machine backward, and machines to their
+  parents and children in two trees; PAT connects ranks at all distances of a power of two.
+* Until 2.20 all algorithms are connected from the start.  "lazy" versions connect one before its first collective.
+* NVLS has two buffers for each channel and head: 8 steps of its chunk if "lazy", before that 4 MiB and a page; from
+  2.18 (2.20.3) until "lazy" for all channels, not its own alone.
+* Sends and receives have connections of their own to ranks of the same machine, over all channels that NVLink between
+  them fills.  To others they share 16 chunks a channel for sending, and as many for receiving.  From 2.12 (PXN) until
+  "lazy", every communicator takes those for sending.
+* With cuMem, each small array of a channel (three, and one of NVLS) takes a page.
+
+Interpretations: the ranks of a machine take turns at the network, so they hold equal parts of its connections; buffers
+that a neighbour near the adapter holds for others (PXN) are counted where they are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from math import ceil
+
+from simulator.collectives.communicator import Communicator
+from simulator.collectives.nccl import tables as t
+from simulator.collectives.nccl.graph import fewest_nvlinks
+from simulator.collectives.nccl.strategy import Nccl, nvls_channels
+from simulator.collectives.nccl.tuning import CommGraph
+from simulator.collectives.request import Unsuitable
+from simulator.questions.collective import ALGORITHMS, SENDING
+from simulator.questions.nccl import has
+from simulator.topology.parts import GpuPart
+from simulator.workload import Collective
+
+_PAGE = 2 * 2**20  # CUDA_IPC_MIN, and the granularity of cuMem
+_STEPS = 8
+_LL, _LL128, _SIMPLE = 8 * 512 * _STEPS * 16, 120 * 640 * _STEPS * 8, 4 * 2**20
+_HEAD = 4096  # heads and tails, before the buffers of a connection between GPUs
+_SHARED_STEPS = 16
+_NET_CHUNK, _NVLINK_CHUNK = 128 * 1024, 512 * 1024  # of sends and receives; over PCIe as over a network
+
+
+def _pages(n_bytes: float) -> int:
+    return ceil(n_bytes / _PAGE) * _PAGE
+
+
+PEER_BYTES = _pages(_HEAD) + _pages(_HEAD + _LL + _LL128 + _SIMPLE)
+"""Bytes of a pair of connections with a GPU of the same machine."""
+NETWORK_BYTES = _pages(_LL128 + _SIMPLE) + _pages(_LL + _LL128 + _SIMPLE)
+"""Bytes of a pair of connections over a network."""
+
+
+def communicator_bytes(
+    nccl: Nccl, group: Communicator, carried: Iterable[tuple[Collective, float]], n_peers: int = 0
+) -> float:
+    """Return the bytes that *nccl* takes on each GPU of *group*.
+
+    *carried* are its collectives with nccl-tests' sizes in bytes; *n_peers* is the number of ranks that a rank sends to
+    and receives from.  0 for one rank, and on GPUs of other vendors than NVIDIA.
+    """
+    parts = [node.part for node in group.unlike()]
+    if group.n_ranks < 2 or not all(isinstance(part, GpuPart) and part.vendor == "nvidia" for part in parts):
+        return 0.0
+    graph, taken = nccl.graph(group), _Taken(nccl, group)
+    if has(nccl.version, "lazy"):
+        used = set()
+        for collective, size_bytes in carried:
+            with suppress(Unsuitable):
+                used |= set() if collective in SENDING else {nccl.choice(graph, collective, size_bytes).algorithm}
+    else:
+        used = {name for name in ALGORITHMS if has(nccl.version, name)}
+    return taken.channels_bytes() + taken.collectives_bytes(used) + taken.sending_bytes(n_peers)
+
+
+class _Taken:
+    """What *nccl* takes on a GPU of *group*, by its use."""
+
+    def __init__(self, nccl: Nccl, group: Communicator) -> None:
+        self._version, self._group = nccl.version, group
+        self._graph: CommGraph = nccl.graph(group)
+        hosts = list(group.by_host().values())
+        self._several = len(hosts) > 1
+        self._on_host = max(map(len, hosts))
+        near = next((ranks for ranks in hosts if len(ranks) > 1), None)
+        self._peer = PEER_BYTES if near and self._direct(near[0], near[1], "host-staged") else 0
+        self._network = NETWORK_BYTES if self._several and self._direct(hosts[0][0], hosts[1][0], "staged") else 0
+        self._nvlinks = fewest_nvlinks(group) if self._on_host > 1 else 0
+        self._sending = 1 << (self._graph.comm_channels - 1).bit_length()
+        self._is_eager = not has(nccl.version, "lazy")
+        of_all = self._is_eager and has(nccl.version, "nvls_tree")
+        has_nvls = self._graph.nvls_channels and has(nccl.version, "nvls") and nccl.nvls
+        self._nvls = (self._graph.comm_channels if of_all else nvls_channels(self._graph)) if has_nvls else 0
+
+    def _direct(self, a: int, b: int, staged: str) -> bool:
+        ranks = self._group.ranks
+        return not self._group.router.route(ranks[a], ranks[b]).transport.endswith(staged)
+
+    def channels_bytes(self) -> float:
+        """Bytes of the small arrays of channels."""
+        if not has(self._version, "cumem"):
+            return 0.0
+        return _PAGE * (3 * max(self._sending, self._graph.comm_channels, self._nvls) + self._nvls)
+
+    def collectives_bytes(self, algorithms: Collection[str]) -> float:
+        """Bytes of the connections that *algorithms* use."""
+        n, hosts, channels = self._group.n_ranks, self._graph.n_nodes, self._graph.comm_channels
+        turn = 1 / self._on_host  # of each channel's connections to other machines
+        inside = self._peer * ((1 - turn) if self._several else 1)
+        edges = 2 * (hosts - 1) / hosts  # of a machine, on average over the nodes of two trees
+        found = 0.0
+        if "ring" in algorithms:
+            found += channels * (inside + turn * self._network)
+        if "tree" in algorithms and (n > 2 or "ring" not in algorithms):  # two ranks are joined both ways by a ring
+            found += channels * (inside + turn * edges * self._network)
+        if "pat" in algorithms:
+            found += channels * 2 * (n - 1).bit_length() * (self._network or self._peer)
+        if "nvls" in algorithms or "nvls_tree" in algorithms:
+            each = _SIMPLE + _PAGE if self._is_eager else _STEPS * t.NVLS_CHUNK
+            found += _pages(2 * self._nvls * each * self._graph.nvls_channels)
+        if "nvls_tree" in algorithms and self._several:
+            found += self._nvls * edges * self._network
+        return found
+
+    def sending_bytes(self, n_peers: int) -> float:
+        """Bytes of the connections to *n_peers* ranks, those of the same machine first."""
+        chunk = _NVLINK_CHUNK if self._nvlinks and not self._several else _NET_CHUNK
+        at_once = 2 if n_peers and self._network else int(has(self._version, "pxn") and self._is_eager)
+        each = min(self._sending, 1 << (max(2, 2 * self._nvlinks) - 1).bit_length())
+        if self._several:
+            each = min(each, 2 if 2 * self._group.n_ranks <= 4 * self._sending else 1)
+        near = min(n_peers, self._on_host - 1) * each * self._peer
+        return float(near + at_once * self._sending * _SHARED_STEPS * chunk)

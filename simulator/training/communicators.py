@@ -1,0 +1,122 @@
+"""The communicators of a step's ranks, and the memory that NCCL takes for them on each GPU.
+
+Each group that exchanges has one, even if another has the same ranks: the axes that divide layers, the ranks with the
+same parameters or shards (those of experts apart), and the stages of a pipeline.  Frameworks have more, for barriers
+and single numbers, which do not count; nor do the buffers of an experts' dispatcher of its own (``flex``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+from simulator.collectives.bundle import ConcurrentGroups
+from simulator.collectives.communicator import Communicator
+from simulator.collectives.nccl.buffers import communicator_bytes
+from simulator.collectives.nccl.strategy import Nccl
+from simulator.collectives.registry import strategy_of
+from simulator.questions.layout import Layout
+from simulator.questions.step import StepQuestion
+from simulator.step.precision import storage_of
+from simulator.training.data_parallel import gradient_bytes
+from simulator.training.placement import Placement
+from simulator.workload import Collective
+from simulator.workload.network import Network, unit_elements
+from simulator.workload.operators import Exchange
+from simulator.workload.precision import ELEMENT_BYTES
+
+_Carried = set[tuple[Collective, float]]
+"""Collectives with nccl-tests' sizes in bytes."""
+
+
+def groups_within_layers(placement: Placement) -> dict[str, list[ConcurrentGroups]]:
+    """Return the groups that exchange within layers, by axis."""
+    layout = placement.layout
+    found = {axis: placement.layer_groups(axis) for axis in ("tp", "cp") if getattr(layout, axis) > 1}
+    if layout.ep > 1:
+        found["ep"] = placement.expert_groups()
+    if layout.expert_tp > 1:
+        found["etp"] = placement.split_expert_groups()
+    return found
+
+
+def communication_bytes(placement: Placement, question: StepQuestion, network: Network) -> float:
+    """Return the bytes that NCCL takes on each GPU for the exchanges of *question*, whose ranks compute *network*.
+
+    Where groups lie differently on their machines, those that take most count.  0 where one process launches for all
+    GPUs, and for gradients that go through other strategies or servers.
+    """
+    if question.one_process:
+        return 0.0
+    nccl = cast(
+        Nccl,
+        strategy_of(
+            "nccl",
+            question.software,
+            algorithm=question.algorithm,
+            protocol=question.protocol,
+            nvls=question.nvls,
+        ),
+    )
+    return sum(
+        max(communicator_bytes(nccl, group, carried, n_peers) for group in groups)
+        for groups, carried, n_peers in _communicators(placement, question, network)
+    )
+
+
+def _communicators(
+    placement: Placement, question: StepQuestion, network: Network
+) -> Iterator[tuple[Sequence[Communicator], _Carried, int]]:
+    """Yield the unlike groups of each kind, what they carry, and the number of ranks with which each rank has sends."""
+    layout, carried = placement.layout, _carried_within(network, question)
+    for axis, bundles in groups_within_layers(placement).items():
+        if axis == "ep" and layout.flex:
+            continue
+        n_peers = {"ep": layout.ep - 1, "cp": 1}.get(axis, 0)
+        yield _unlike(bundles), carried.get(axis, set()), n_peers
+    yield from _of_parameters(placement, question, network)
+    if layout.pp > 1:
+        stages = placement.group.part([placement.rank(pp=stage) for stage in range(layout.pp)])
+        yield [stages], set(), min(2, layout.pp - 1)
+
+
+def _of_parameters(
+    placement: Placement, question: StepQuestion, network: Network
+) -> Iterator[tuple[Sequence[Communicator], _Carried, int]]:
+    """Yield the groups that exchange gradients and shards, as :func:`_communicators` does."""
+    layout, mode = placement.layout, question.options.mode
+    if question.strategy != "nccl" or (layout.zero < 3 and mode not in ("train", "backward")):
+        return
+    n_bytes = _exchanged_bytes(network, question, layout)
+    gathers: _Carried = {("all-gather", n_bytes), ("reduce-scatter", n_bytes)}
+    sums: _Carried = {("all-reduce", n_bytes)}
+    for experts in (False, True) if layout.has_experts_apart else (False,):
+        if layout.zero:
+            yield _unlike(placement.shard_groups(0, experts=experts)), gathers, 0
+            yield _unlike(placement.replica_groups(0, experts=experts)), sums, 0
+        else:
+            yield _unlike(placement.data_groups(0, experts=experts)), sums, 0
+
+
+def _unlike(bundles: Sequence[ConcurrentGroups]) -> list[Communicator]:
+    return [bundle.groups[0] for bundle in bundles]
+
+
+def _carried_within(network: Network, question: StepQuestion) -> dict[str, _Carried]:
+    """Return the collectives of the layers of *network*, by axis."""
+    element, found = ELEMENT_BYTES[storage_of(question.options.precision)], dict[str, _Carried]()
+    for layer in network.layers:
+        if isinstance(exchange := layer.operator, Exchange):
+            for op in (exchange.forward, exchange.backward if question.options.trains else None):
+                if op is not None:
+                    found.setdefault(exchange.axis, set()).add((op, float(exchange.elements * element)))
+    return found
+
+
+def _exchanged_bytes(network: Network, question: StepQuestion, layout: Layout) -> float:
+    """Return the bytes of an exchange of gradients: those of a bucket, or of the largest unit of shards."""
+    element = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
+    if layout.zero == 3:
+        return float(max(unit_elements(network).values(), default=0) * element)
+    whole = float(network.trained_count * element)
+    return min(whole, question.bucket_bytes) if question.bucket_bytes else whole
