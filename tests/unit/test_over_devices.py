@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 
 from tests.clocked_cuda import Clock, clocked_gpus  # noqa: E402  it imports torch
 from validate.machine.measure.exchange import BufferExchange, read_exchange  # noqa: E402  it imports torch
-from validate.machine.measure.over import OverDevices  # noqa: E402  it imports torch
+from validate.machine.measure.over import OverDevices, _Stands  # noqa: E402  it imports torch
 
 SESSION = Session()
 STRATEGIES = [*[name for name in strategy_names() if name not in ("nccl", "hierarchical")], "gpu1"]
@@ -53,8 +53,7 @@ def is_right(
         clock.ignored = set()
         clock.wait(torch.cuda.current_stream(0).free_s)  # work after this must find everything done
         clock.happen()
-        pairs = zip(running._contributions, running.buffers, strict=True)
-        return all(contribution.is_right(buffer) for contribution, buffer in pairs)
+        return _Stands.is_right(running)
 
 
 @pytest.mark.slow

@@ -95,8 +95,7 @@ def _named(folder: Folder, column: str) -> set[str]:
 
 
 def _gpu_count(environment: Mapping[str, Any]) -> int:
-    facts = environment.get("gpu")
-    count = facts.get("count") if isinstance(facts, dict) else None
+    count = _gpu(environment).get("count")
     return count if isinstance(count, int) and count > 0 else 1
 
 

@@ -16,7 +16,7 @@ from simulator.errors import InputError
 from simulator.records import dataclass, replace
 from simulator.topology.parts import CpuPart
 from validate.constants.families import Family, FitStage, Term, in_use
-from validate.constants.least import LeastSquares, Lines, draw_lines, fit_along, least_errors
+from validate.constants.least import Lines, draw_lines, fit_along, least_errors
 from validate.kinds.row import MeasuredRow
 from validate.tables.cells import NotScored
 from validate.tables.share import HELD_OUT
@@ -106,7 +106,9 @@ def fit_family(
         chosen = _chosen(stage, mine, session, values, share)
         if not chosen:
             continue
-        found = _fit_stage(family, stage, chosen, session, values, max_evaluations)
+        log_errors, kinds = _log_errors(stage, chosen, session, values), [row.op for row in chosen]
+        weights = _weights(family, chosen)
+        found = least_errors(stage.free, log_errors, kinds, weights, max_evaluations=max_evaluations)
         values |= _tied(stage, {name: float(f"{value:.3g}") for name, value in found.values.items()})
         spread |= found.spread
         bounds += found.at_bound
@@ -186,19 +188,6 @@ def _chosen(
         groups.setdefault(tuple(row.cells.get(column, "") for column in stage.alike), []).append(row)
     most = max(1, round(share * stage.most))
     return [of[int(i * max(1.0, len(of) / most))] for of in groups.values() for i in range(min(most, len(of)))]
-
-
-def _fit_stage(
-    family: Family,
-    stage: FitStage,
-    rows: Sequence[MeasuredRow],
-    session: Session,
-    known: Mapping[str, float],
-    max_evaluations: int | None,
-) -> LeastSquares:
-    log_errors = _log_errors(stage, rows, session, known)
-    weights = _weights(family, rows)
-    return least_errors(stage.free, log_errors, [row.op for row in rows], weights, max_evaluations=max_evaluations)
 
 
 def _weights(family: Family, rows: Sequence[MeasuredRow]) -> list[float]:

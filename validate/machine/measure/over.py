@@ -11,7 +11,7 @@ Rank by rank, each process holds the buffers of one or more stands.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -21,6 +21,7 @@ import torch.distributed as dist
 from validate.machine.measure.exchange import (
     BufferExchange,
     Contribution,
+    Move,
     Receive,
     StandPart,
     processes_of,
@@ -29,21 +30,51 @@ from validate.machine.measure.exchange import (
 )
 
 
-class OverDevices:
+class _Stands:
+    """The buffers of *stands* in *exchange*, and their parts of its rounds; *memory* allocates elements for a stand."""
+
+    def __init__(
+        self, exchange: BufferExchange, stands: Iterable[int], dtype: Any, memory: Callable[[int, int], Any]
+    ) -> None:
+        parts = {stand: stand_parts(exchange, stand) for stand in stands}
+        self._rounds: list[dict[int, StandPart]] = [{} for _ in exchange.rounds]
+        for stand, own in parts.items():
+            for part in own:
+                self._rounds[part.number][stand] = part
+        self._contributions = {stand: Contribution(exchange, stand, dtype) for stand in parts}
+        self.buffers = {stand: memory(exchange.n_elements, stand) for stand in parts}
+        self._staging = {stand: memory(staging_count(own), stand) for stand, own in parts.items()}
+
+    def fill(self) -> None:
+        """Write each stand's input into its buffer; needed before an exchange that is checked."""
+        for stand, contribution in self._contributions.items():
+            contribution.fill(self.buffers[stand])
+
+    def is_right(self) -> bool:
+        """Return whether all buffers hold the exact expected result."""
+        return all(contribution.is_right(self.buffers[stand]) for stand, contribution in self._contributions.items())
+
+    def _sent(self, stand: int, move: Move) -> Any:
+        """Return the range of *move* in the buffer of *stand*."""
+        return self.buffers[stand][move.first : move.first + move.count]
+
+    def _arrived(self, receive: Receive) -> Any:
+        """Return the memory in which *receive* arrives."""
+        move = receive.move
+        if receive.staged is None:
+            return self._sent(move.dst, move)
+        return self._staging[move.dst][receive.staged : receive.staged + move.count]
+
+
+class OverDevices(_Stands):
     """*exchange* with stand i on GPU ``devices[i]``; None is the host's memory."""
 
     def __init__(self, exchange: BufferExchange, devices: Sequence[int | None], dtype: Any = torch.float32) -> None:
-        stands = range(len(exchange.stands))
+        super().__init__(
+            exchange, range(len(exchange.stands)), dtype, lambda count, stand: _memory(count, dtype, devices[stand])
+        )
         self.needs_host = any(device is None for device in devices)
         self._devices = devices
-        self._contributions = [Contribution(exchange, stand, dtype) for stand in stands]
-        parts = [stand_parts(exchange, stand) for stand in stands]
-        self._rounds: list[dict[int, StandPart]] = [{} for _ in exchange.rounds]
-        for stand, own in enumerate(parts):
-            for part in own:
-                self._rounds[part.number][stand] = part
-        self.buffers = [_memory(exchange.n_elements, dtype, device) for device in devices]
-        self._staging = [_memory(staging_count(parts[stand]), dtype, devices[stand]) for stand in stands]
         on_gpus = [device for device in devices if device is not None]
         self._first = on_gpus[0]
         self._adding = [torch.cuda.Stream(self._first if d is None else d) for d in devices]
@@ -56,16 +87,14 @@ class OverDevices:
                 self._copying[ends] = tuple(torch.cuda.Stream(device) for device in used)
 
     def fill(self) -> None:
-        """Write each stand's input into its buffer; needed before an exchange that is checked."""
-        for contribution, buffer in zip(self._contributions, self.buffers, strict=True):
-            contribution.fill(buffer)
+        """Write each stand's input into its buffer, and wait for it."""
+        super().fill()
         self._settle()
 
     def is_right(self) -> bool:
-        """Return whether all buffers hold the exact expected result."""
+        """Return whether all buffers hold the exact expected result, once they are complete."""
         self._settle()
-        pairs = zip(self._contributions, self.buffers, strict=True)
-        return all(contribution.is_right(buffer) for contribution, buffer in pairs)
+        return super().is_right()
 
     def run(self) -> None:
         """Issue all rounds; the first device's current stream continues when all stands have finished."""
@@ -92,24 +121,19 @@ class OverDevices:
         """Issue the copy of a received move; return the event of its end."""
         move = receive.move
         streams = self._copying[move.src, move.dst]
-        sent = self.buffers[move.src][move.first : move.first + move.count]
+        sent = self._sent(move.src, move)
         if not streams:  # both ends are in host memory, so the host copies
             done[move.src].synchronize()
             done[move.dst].synchronize()
-            self._target(receive).copy_(sent)
+            self._arrived(receive).copy_(sent)
             return _recorded(self._adding[move.src])
         streams[0].wait_event(done[move.src])
         streams[0].wait_event(done[move.dst])
         with ExitStack() as stack:
             for stream in reversed(streams):  # the first stream, the source's, carries the copy
                 stack.enter_context(torch.cuda.stream(stream))
-            self._target(receive).copy_(sent, non_blocking=True)
+            self._arrived(receive).copy_(sent, non_blocking=True)
         return _recorded(streams[0])
-
-    def _target(self, receive: Receive) -> Any:
-        stand, count = receive.move.dst, receive.move.count
-        first = receive.move.first if receive.staged is None else receive.staged
-        return (self.buffers if receive.staged is None else self._staging)[stand][first : first + count]
 
     def _add(self, stand: int, part: StandPart) -> None:
         """Issue the adds of *stand* in the order of the moves, so that floating-point sums are reproducible."""
@@ -122,12 +146,11 @@ class OverDevices:
             else:
                 stack.enter_context(torch.cuda.stream(self._adding[stand]))
             for receive in staged:
-                first, last = receive.move.first, receive.move.first + receive.move.count
-                target = self.buffers[stand][first:last]
+                target = self._sent(stand, receive.move)
                 if receive.move.reduce:
-                    target.add_(self._target(receive))
+                    target.add_(self._arrived(receive))
                 else:
-                    target.copy_(self._target(receive), non_blocking=True)
+                    target.copy_(self._arrived(receive), non_blocking=True)
 
     def _settle(self) -> None:
         for device in {device for device in self._devices if device is not None}:
@@ -147,7 +170,7 @@ def _recorded(stream: Any) -> Any:
     return event
 
 
-class OverRanks:
+class OverRanks(_Stands):
     """The part of process *process* in *exchange*, with the division of stands by :func:`processes_of`.
 
     All sends and receives of a round are posted at once.  What arrives is added in the order of the moves, so that
@@ -162,39 +185,20 @@ class OverRanks:
         self._process, self._n = process, len(processes)
         self._grouped = torch.device(device).type == "cuda"
         stands = processes[process] if process < len(processes) else ()
-        parts = {stand: stand_parts(exchange, stand) for stand in stands}
-        self._rounds: dict[int, dict[int, StandPart]] = {}
-        for stand, own in parts.items():
-            for part in own:
-                self._rounds.setdefault(part.number, {})[stand] = part
-        self._contributions = {stand: Contribution(exchange, stand, dtype) for stand in stands}
-        self.buffers = {stand: torch.empty(exchange.n_elements, dtype=dtype, device=device) for stand in stands}
-        self._staging = {
-            stand: torch.empty(staging_count(parts[stand]), dtype=dtype, device=device) for stand in stands
-        }
-
-    def fill(self) -> None:
-        """Write the stands' inputs into their buffers; needed before an exchange that is checked."""
-        for stand, contribution in self._contributions.items():
-            contribution.fill(self.buffers[stand])
-
-    def is_right(self) -> bool:
-        """Return whether the buffers hold the exact expected result."""
-        return all(contribution.is_right(self.buffers[stand]) for stand, contribution in self._contributions.items())
+        super().__init__(exchange, stands, dtype, lambda count, _: torch.empty(count, dtype=dtype, device=device))
 
     def run(self) -> None:
         """Run this process's part of all rounds."""
-        for number in sorted(self._rounds):
-            self._round(self._rounds[number])
+        for step in filter(None, self._rounds):
+            self._round(step)
 
     def _round(self, step: dict[int, StandPart]) -> None:
-        receives = [(stand, receive) for stand, part in step.items() for receive in part.receives]
+        receives = [receive for part in step.values() for receive in part.receives]
         receiving = [
-            (receive.tag, dist.irecv, self._here(stand, receive), self._at[receive.move.src])
-            for stand, receive in receives
+            (receive.tag, dist.irecv, self._arrived(receive), self._at[receive.move.src]) for receive in receives
         ]
         sending = [
-            (tag, dist.isend, self._sent(stand, move.first, move.count), self._at[move.dst])
+            (tag, dist.isend, self._sent(stand, move), self._at[move.dst])
             for stand, part in step.items()
             for move, tag in part.sends
         ]
@@ -208,24 +212,14 @@ class OverRanks:
             works = dist.batch_isend_irecv([dist.P2POp(act, x, peer) for _, act, x, peer in ways]) if ways else []
         else:
             works = [act(x, peer, tag=tag) for tag, act, x, peer in ways]
-        for stand, receive in receives:
-            move = receive.move
-            if self._at[move.src] == self._process:
-                self._here(stand, receive).copy_(self._sent(move.src, move.first, move.count))
+        for receive in receives:
+            if self._at[receive.move.src] == self._process:
+                self._arrived(receive).copy_(self._sent(receive.move.src, receive.move))
         for work in works:  # a buffer must not change before its send is complete
             work.wait()
-        for stand, receive in receives:
-            target = self._sent(stand, receive.move.first, receive.move.count)
+        for receive in receives:
+            target = self._sent(receive.move.dst, receive.move)
             if receive.move.reduce:
-                target.add_(self._here(stand, receive))
+                target.add_(self._arrived(receive))
             elif receive.staged is not None:
-                target.copy_(self._here(stand, receive))
-
-    def _sent(self, stand: int, first: int, count: int) -> torch.Tensor:
-        return self.buffers[stand][first : first + count]
-
-    def _here(self, stand: int, receive: Receive) -> torch.Tensor:
-        """Return the memory in which *receive* arrives at *stand*."""
-        if receive.staged is None:
-            return self._sent(stand, receive.move.first, receive.move.count)
-        return self._staging[stand][receive.staged : receive.staged + receive.move.count]
+                target.copy_(self._arrived(receive))

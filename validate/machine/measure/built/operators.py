@@ -13,7 +13,7 @@ from torch.nn import functional as F  # noqa: N812  torch's own short name
 from validate.machine.measure.built.description import DescribedLayer
 from validate.machine.measure.built.elementwise import elementwise
 from validate.machine.measure.built.rare import grouped_experts, of_each_image, weighed_sum
-from validate.machine.measure.built.shapes import Neighbours, Shape, TorchLayer, as_heads, itself, named, seen
+from validate.machine.measure.built.shapes import Neighbours, Shape, TorchLayer, as_heads, named, seen
 from validate.machine.measure.case import Unavailable
 
 
@@ -67,8 +67,8 @@ def _linear(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
 def _matmul(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     m, n, k, batch = (layer.size(name, 1) for name in ("m", "n", "k", "batch"))
     layout = layer.sizes.get("layout", "NN")
-    first = as_heads(shapes[0], batch, *((m, k) if layout[0] == "N" else (k, m))) or itself
-    second = as_heads(shapes[-1], batch, *((k, n) if layout[1] == "N" else (n, k))) or itself
+    first = as_heads(shapes[0], batch, *((m, k) if layout[0] == "N" else (k, m)))
+    second = as_heads(shapes[-1], batch, *((k, n) if layout[1] == "N" else (n, k)))
     turn_a, turn_b = layout[0] == "T", layout[1] == "T"
 
     def call(a: Any, b: Any) -> Any:

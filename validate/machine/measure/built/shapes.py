@@ -19,18 +19,6 @@ Shape = tuple[int, ...]
 View = Callable[[Any], Any]
 
 
-def seen_as(have: Shape, want: Shape) -> View | None:
-    """Return the view of a tensor of shape *have* as *want*; None where they are equal.
-
-    Raises ValueError where the numbers of elements differ.
-    """
-    if have == want:
-        return None
-    if prod(have) != prod(want):
-        raise ValueError(f"{'x'.join(map(str, have))} cannot be seen as {'x'.join(map(str, want))}")
-    return lambda x: x.reshape(want)
-
-
 def reshaped_part(have: Shape, need: int, offset: int, width: int = 0) -> tuple[View, Shape, int]:
     """Return a view of *need* elements of a tensor of shape *have*, the view's shape, and the next free column.
 
@@ -56,14 +44,14 @@ def reshaped_part(have: Shape, need: int, offset: int, width: int = 0) -> tuple[
     return lambda x: x.reshape(-1)[:need], (need,), offset
 
 
-def as_heads(have: Shape, batch: int, rows: int, cols: int) -> View | None:
-    """Return the view of a tensor as ``batch`` matrices of ``rows`` by ``cols``; None where it has that shape.
+def as_heads(have: Shape, batch: int, rows: int, cols: int) -> View:
+    """Return the view of a tensor as ``batch`` matrices of ``rows`` by ``cols``.
 
     Rows that hold several matrices side by side, such as attention heads, are transposed without a copy where the
     strides allow it.
     """
     if have == (batch, rows, cols):
-        return None
+        return itself
     if have[-1] != cols and have[-1] % cols == 0 and batch % (have[-1] // cols) == 0:
         if have[0] * (have[-1] // cols) == batch and have[0] > 1 and len(have) == 3:
             heads = have[-1] // cols
@@ -111,13 +99,13 @@ def named(layer: DescribedLayer, sizes: dict[str, int]) -> dict[str, str]:
     return found
 
 
-def seen(have: Shape, want: Shape, layer: DescribedLayer) -> Callable[[Any], Any]:
+def seen(have: Shape, want: Shape, layer: DescribedLayer) -> View:
     """Return the view of a tensor of shape *have* as *want*; raises Unavailable where there is none."""
-    try:
-        view = seen_as(have, want)
-    except ValueError as error:
-        raise Unavailable(f"{layer.name}: {error}") from None
-    return view or itself
+    if have == want:
+        return itself
+    if prod(have) != prod(want):
+        raise Unavailable(f"{layer.name}: {'x'.join(map(str, have))} cannot be seen as {'x'.join(map(str, want))}")
+    return lambda x: x.reshape(want)
 
 
 def itself(x: Any) -> Any:
