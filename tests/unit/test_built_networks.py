@@ -24,9 +24,8 @@ from simulator.workload.zoo.registry import find_entry  # noqa: E402
 from tests.cover import one_of_each_code  # noqa: E402
 from tests.kept import kept_bytes, masks_of_bytes  # noqa: E402
 from validate.kinds.operators import read_operator  # noqa: E402
-from validate.machine.measure.built.description import Description, read_description  # noqa: E402
+from validate.machine.measure.built.description import Description, operator_parts, read_description  # noqa: E402
 from validate.machine.measure.built.module import BuiltModule, build_module  # noqa: E402
-from validate.machine.measure.built.parts import operator_parts  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
 from validate.tables.names import DeviceNames, RowNames  # noqa: E402
 

@@ -21,7 +21,19 @@ from simulator.topology.load import topology_from_text
 from validate.cli.app import app
 from validate.machine.cluster import network as left
 from validate.machine.cluster import network as rights
-from validate.machine.cluster.cases import ClusterCase, find_cluster_strategy, make_cases, read_duration
+from validate.machine.cluster.cases import (
+    EFFICIENCY,
+    CaseOutcome,
+    ClusterCase,
+    MessageCosts,
+    Predictor,
+    find_cluster_strategy,
+    machine_name,
+    make_cases,
+    orders,
+    read_duration,
+    topology_text,
+)
 from validate.machine.cluster.commands import (
     PREFIX,
     CommandFailed,
@@ -35,12 +47,17 @@ from validate.machine.cluster.commands import (
     shape_commands,
     steer_commands,
 )
-from validate.machine.cluster.files import COLUMNS, ClusterFiles, csv_table
 from validate.machine.cluster.network import HostNetwork
-from validate.machine.cluster.outcome import CaseOutcome, Predictor, orders
-from validate.machine.cluster.report import cluster_document, cluster_report, limited, limited_words
+from validate.machine.cluster.report import (
+    COLUMNS,
+    ClusterFiles,
+    cluster_document,
+    cluster_report,
+    csv_table,
+    limited,
+    limited_words,
+)
 from validate.machine.cluster.run import ClusterResults, message_costs
-from validate.machine.cluster.topology import EFFICIENCY, MessageCosts, machine_name, topology_text
 from validate.machine.measure.timing import median_interval
 
 FAST = LinkShape(12.5e6)  # 100 Mbit/s

@@ -27,7 +27,7 @@ from tests.unit.test_dumps import LISTED, LSPCI, NV12
 from validate.compare.folder import read_folder
 from validate.importing.aiconfigurator import Package, Source, release
 from validate.importing.formats import latency_s
-from validate.machine.measure.lock import alone_in
+from validate.machine.measure.table import alone_in
 from validate.tables.csv_text import read_records
 
 _CALLS = 3_000_000  # function calls, about a second
@@ -276,7 +276,7 @@ def test_what_a_killed_process_left_beside_a_file_is_removed(tmp_path: Path) -> 
 
 def test_a_folder_is_measured_into_by_one_run_at_a_time(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from validate.machine.measure.lock import alone_in\n"
+        "import sys, time; from pathlib import Path; from validate.machine.measure.table import alone_in\n"
         f"with alone_in(Path({str(tmp_path)!r})):\n    print('held', flush=True); time.sleep(100)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as other:

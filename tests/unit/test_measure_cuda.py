@@ -13,12 +13,10 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from validate.machine.measure import bench as benches  # noqa: E402  needs torch
-from validate.machine.measure import recording  # noqa: E402
 from validate.machine.measure import run as runs  # noqa: E402
-from validate.machine.measure.bench import QueuedStopwatch  # noqa: E402
+from validate.machine.measure.bench import QueuedStopwatch, recorded  # noqa: E402
 from validate.machine.measure.case import Case, TimedWork  # noqa: E402
 from validate.machine.measure.host import slug  # noqa: E402
-from validate.machine.measure.recording import recorded  # noqa: E402
 from validate.machine.measure.sensors import Readings  # noqa: E402
 from validate.machine.measure.timing import Effort, Interval, time_call  # noqa: E402
 from validate.tables.software import nccl_of  # noqa: E402
@@ -225,7 +223,7 @@ def test_a_device_that_is_lost_in_a_capture_tells_its_own_fault(monkeypatch: pyt
 
 def test_a_capture_goes_through_what_undoes_its_faults(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen: list[object] = []
-    monkeypatch.setattr(recording, "_recover", chosen.append)
+    monkeypatch.setattr(benches, "_recover", chosen.append)
 
     def fail(i: int) -> None:
         if device.capturing is not None:

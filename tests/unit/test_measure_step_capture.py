@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 pytestmark = pytest.mark.torch
 
-from validate.machine.measure import recording  # noqa: E402  it imports torch
+from validate.machine.measure import bench as benches  # noqa: E402  it imports torch
 from validate.machine.measure.cases.step_shapes import MeasuredStep  # noqa: E402
 from validate.machine.measure.cases.stepping import Stepper  # noqa: E402
 
@@ -95,7 +95,7 @@ def test_a_step_whose_capture_fails_leaves_nothing_of_it(monkeypatch: pytest.Mon
     stepper = Stepper(MeasuredStep("lenet", 2, issue="graph"), CPU)
     recorder.stand_in(monkeypatch)
     recovered: list[object] = []
-    monkeypatch.setattr(recording, "_recover", recovered.append)
+    monkeypatch.setattr(benches, "_recover", recovered.append)
 
     def step() -> None:
         if recorder.told[-1] == "begin capture":

@@ -14,10 +14,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from validate.machine.measure.bench import Bench  # noqa: E402
-from validate.machine.measure.case import Unavailable  # noqa: E402
+from validate.machine.measure.case import Unavailable, failure_words  # noqa: E402
 from validate.machine.measure.cases import storage  # noqa: E402
 from validate.machine.measure.cases.storage import BLOCK, ScratchFile  # noqa: E402
-from validate.machine.measure.faults import failure_words  # noqa: E402
 from validate.machine.measure.timing import median_interval  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -11,8 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from validate.machine.measure.case import Unavailable  # noqa: E402
-from validate.machine.measure.faults import Fatal, failure_words  # noqa: E402
+from validate.machine.measure.case import Fatal, Unavailable, failure_words  # noqa: E402
 from validate.machine.measure.table import CAPTURED, COLUMNS, RAN_DRY, RowFile, cell_text  # noqa: E402
 
 

@@ -9,8 +9,7 @@ from simulator.errors import SimulationError
 from validate.kinds import STEPS
 from validate.kinds.kind import RowQuestion
 from validate.score import scoring as module
-from validate.score.predict import in_processes
-from validate.score.scoring import Scoring, ScoringOptions
+from validate.score.scoring import Scoring, ScoringOptions, in_processes
 from validate.tables.names import RowNames
 from validate.tables.table import read_table
 

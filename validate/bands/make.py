@@ -1,6 +1,6 @@
 """Make the classes of ``bands.json`` from measured rows (:func:`make_evidence`), and judge them (:func:`coverage`).
 
-The width of a class follows from its rows and those of the wider classes behind it (:mod:`validate.bands.mixture`).
+The width of a class follows from its rows and those of the wider classes behind it (:mod:`validate.bands.material`).
 Places are left out in turn to find the factor by which bands of the others must be widened to hold 80 % of the rows of
 an unseen place.  Leaving out sources gives the factor for a place that others measured, as the user is a new source;
 leaving out generations gives the factor for devices outside all of them.
@@ -27,8 +27,16 @@ from simulator.errors import InputError
 from simulator.questions.step import StepQuestion
 from simulator.records import asdict, dataclass, replace
 from simulator.results.step_confidence import step_composition
-from validate.bands.material import BandRow
-from validate.bands.mixture import LEAST_PLACES, NARROWEST, Quantiles, RowMixture, reached, unit_of, weights_of
+from validate.bands.material import (
+    LEAST_PLACES,
+    NARROWEST,
+    BandRow,
+    Quantiles,
+    RowMixture,
+    reached,
+    unit_of,
+    weights_of,
+)
 from validate.tables.statistics import percentile, weighted_quantile
 
 LEAST_ROWS = 30

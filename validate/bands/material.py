@@ -1,22 +1,32 @@
-"""Measured rows as errors of classes: :class:`BandRow`."""
+"""Measured rows as errors of classes (:class:`BandRow`), and as they would be for a new source (:class:`RowMixture`).
+
+Rows of one source on one place form a unit, which weighs the square root of its number of rows; the units of a source
+together weigh the square root of their number, as four machines that one publisher timed with one program are not four
+independent witnesses.  A class measured by K sources (Kish's effective number of their weights) gets 1 / (K + 1) of its
+weight from the wider class behind it, as the next source may differ from all K.  Hierarchical conformal prediction
+places this mass at infinity (Lee, Barber, Willett: Distribution-free inference with hierarchical data, 2023); here it
+is placed on the wider class.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
+from typing import NamedTuple
 
 from simulator.api import Session
 from simulator.api.session import Question
 from simulator.bands import FORMATS, Chain
-from simulator.bands.composition import Composition
+from simulator.bands.composition import LEVEL, Composition
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass
 from validate.kinds.row import MeasuredRow
+from validate.tables.statistics import weighted_quantile
 
 _MOST = 100  # rows of a class per place and source: more add time, but no information on the class
 
@@ -114,3 +124,121 @@ def _group(row: MeasuredRow, chain: Chain) -> str:
         op = "products"
     form = FORMATS.get(row.labels.get("dtype", ""), "") if chain[-1] == "kernel" else ""
     return " ".join(filter(None, (op or chain[0], form)))
+
+
+LEAST_PLACES = 2  # so that one can be left out at a time
+NARROWEST = 1e-3  # least width of a band's side, in logarithms, as a divisor
+_TAIL = (1.0 - LEVEL) / 2
+_WIDEST = 4.0  # largest widening: a wider band would say nothing
+
+
+class Quantiles(NamedTuple):
+    """The 10 % and 90 % quantiles of the errors, and the median."""
+
+    low: float
+    middle: float
+    high: float
+
+    def beyond(self, error: float) -> float:
+        """Return the distance of *error* from the middle, in half-widths of its side."""
+        side = self.high - self.middle if error > self.middle else self.middle - self.low
+        return abs(error - self.middle) / max(side, NARROWEST)
+
+
+Unit = tuple[str, str]
+"""A source and a place that it measured."""
+_Key = tuple[int, Unit]  # the index of a class in the family, and a unit
+
+
+def unit_of(row: BandRow) -> Unit:
+    """Return the unit of a row; rows of one unit have correlated errors."""
+    return row.source, row.place
+
+
+def weights_of(counts: Mapping[Unit, int]) -> dict[Unit, float]:
+    """Return the weight of one row of each unit; *counts* are the units' numbers of rows."""
+    places = Counter(source for source, _ in counts)
+    return {unit: (n * places[unit[0]]) ** -0.5 for unit, n in counts.items()}
+
+
+def reached(values: Iterable[tuple[float, float]], level: float) -> float:
+    """Return the quantile *level* of *values*, pairs of a value and its weight."""
+    return weighted_quantile(sorted(values), level)
+
+
+def _order(item: tuple[float, int, BandRow]) -> tuple[float, int, str]:
+    return item[0], item[1], item[2].source
+
+
+class RowMixture:
+    """The rows of a class, mixed with those of the wider classes behind it.
+
+    *family* holds the rows of the class, then those of each wider class.
+    """
+
+    def __init__(self, family: Sequence[Sequence[BandRow]]) -> None:
+        self._rows = family[0]
+        pooled = sorted(((row.error, level, row) for level, rows in enumerate(family) for row in rows), key=_order)
+        self._pooled = [(error, (level, unit_of(row)), row) for error, level, row in pooled]
+
+    def quantiles(self) -> Quantiles:
+        """Return the quantiles of all rows."""
+        return self._quantiles(Counter(key for _, key, _ in self._pooled), lambda _: False)
+
+    def widening(self, by: Callable[[BandRow], Hashable]) -> float | None:
+        """Return the factor, from 1 to 4, by which bands made without a group must be widened to hold 80 % of its rows.
+
+        Groups are rows with the same key *by*; None if there is only one.
+        """
+        weights = weights_of(Counter(map(unit_of, self._rows)))
+        groups: dict[Hashable, list[BandRow]] = defaultdict(list)
+        counts: dict[Hashable, Counter[_Key]] = defaultdict(Counter)
+        for row in self._rows:
+            groups[by(row)].append(row)
+        if len(groups) < LEAST_PLACES:
+            return None
+        for _, key, row in self._pooled:
+            counts[by(row)][key] += 1
+        whole = Counter(key for _, key, _ in self._pooled)
+        found = []
+        for group, rows in groups.items():
+            band = self._quantiles(whole - counts[group], lambda row, group=group: by(row) == group)  # type: ignore[misc]
+            found += [(band.beyond(row.error), weights[unit_of(row)]) for row in rows]
+        return min(_WIDEST, max(1.0, reached(found, LEVEL)))
+
+    def _quantiles(self, counts: Counter[_Key], without: Callable[[BandRow], bool]) -> Quantiles:
+        share = self._shares(counts)
+        passed, ends = 0.0, iter((_TAIL, 0.5, 1.0 - _TAIL))
+        found: list[float] = []
+        end = next(ends)
+        error = 0.0
+        for error, key, row in self._pooled:
+            if without(row):
+                continue
+            passed += share[key]
+            while passed >= end - 1e-9:
+                found.append(error)
+                following = next(ends, None)
+                if following is None:
+                    return Quantiles(*found)
+                end = following
+        return Quantiles(*found, *[error] * (3 - len(found)))
+
+    def _shares(self, counts: Counter[_Key]) -> dict[_Key, float]:
+        """Return the weight of one row of each class and unit, normalised to 1 over all *counts* rows."""
+        found: dict[int, dict[Unit, int]] = defaultdict(dict)
+        for (level, unit), n in sorted(counts.items()):
+            if n > 0:
+                found[level][unit] = n
+        left, shares = 1.0, dict[_Key, float]()
+        for level, units in found.items():
+            weights = weights_of(units)
+            by_source: dict[str, float] = defaultdict(float)
+            for (source, place), n in units.items():
+                by_source[source] += n * weights[source, place]
+            whole = math.fsum(by_source.values())
+            sources = whole**2 / math.fsum(each**2 for each in by_source.values())
+            share = left if level == max(found) else left * sources / (sources + 1.0)
+            shares |= {(level, unit): share * weight / whole for unit, weight in weights.items()}
+            left -= share
+        return shares

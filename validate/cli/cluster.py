@@ -16,9 +16,8 @@ from simulator.units import format_duration
 from validate.cli.command import Json, Quiet, Text, Texts, command_named, flag, value
 from validate.cli.words import print_answer, print_remarks, print_result
 from validate.machine.cluster import commands, network, report
-from validate.machine.cluster.cases import ClusterCase, make_cases, read_duration
-from validate.machine.cluster.files import ClusterFiles
-from validate.machine.cluster.outcome import CaseOutcome, Predictor
+from validate.machine.cluster.cases import CaseOutcome, ClusterCase, Predictor, make_cases, read_duration
+from validate.machine.cluster.report import ClusterFiles
 from validate.machine.cluster.run import ClusterResults, least_run_s, run_cases
 
 

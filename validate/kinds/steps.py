@@ -1,7 +1,7 @@
 """Tables of measured steps, on one device or several: the question of a row, read without its time.
 
 The columns are those of ``training.csv`` (docs/scoring.md).  What published tables leave out is filled in when they
-are read (:mod:`validate.tables.conventions`); here only columns count.
+are read (:mod:`validate.tables.table`); here only columns count.
 """
 
 from __future__ import annotations

@@ -12,8 +12,14 @@ from simulator.errors import one_line
 from simulator.records import asdict, dataclass, field
 from simulator.results.document import taken
 from validate.kinds.kind import Kind
-from validate.score.memory import MemoryErrors, memory_document, memory_lines
-from validate.score.scaling import Efficiencies, scaling_document, scaling_lines
+from validate.score.besides import (
+    Efficiencies,
+    MemoryErrors,
+    memory_document,
+    memory_lines,
+    scaling_document,
+    scaling_lines,
+)
 from validate.score.scores import ScoreGroup, Scores, beside_published, group_rows, median_of, one_group, without
 from validate.tables.lines import by_frequency, percent_text, skipped_table
 

@@ -1,18 +1,100 @@
-"""The strategies that can be measured, and the command's options as the list of cases to measure."""
+"""A case: the options that ask for it, the topology that predicts it, and its outcome, measured and predicted.
+
+Outcomes have errors, and tell whether the order of strategies is right.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from itertools import product
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations, product
+from typing import Any
 
+from simulator.api import Session
 from simulator.api.collectives import is_strategy, strategy_names
+from simulator.api.exchanges import exchange_of
 from simulator.errors import InputError, nearest, one_line
+from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.where import Where
 from simulator.records import dataclass
+from simulator.topology.load import topology_from_text
 from simulator.units import parse_quantity
 from simulator.workload import Collective
 from validate.machine.cluster.commands import LinkShape
 from validate.machine.measure.duration import duration_s
+from validate.machine.measure.timing import Interval
+from validate.tables.statistics import Errors, relative_error, summarise
+
+# A frame carries 1500 B: 20 of IP, 20 of TCP, 12 of TCP timestamps and 1448 of payload.  tc counts each frame with its
+# 14 B header, also within a longer packet (Linux, net/core/dev.c, qdisc_pkt_len_init).  The 24 B of preamble, checksum
+# and gap that a real wire adds do not exist here.
+EFFICIENCY = 1448 / (1500 + 14)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageCosts:
+    """Processor time of one message and of one round, in seconds, on ``processors`` that all hosts share.
+
+    The defaults were measured on a virtual machine with two cores: PyTorch 2.13, gloo, Linux 6.18.
+    """
+
+    message_s: float = 35e-6
+    round_s: float = 100e-6
+    processors: int | None = None  # None: each host has its own
+    is_measured: bool = False
+
+
+def machine_name(shape: LinkShape) -> str:
+    """Return the network's name in tables: ``netns-100mbit``, or ``netns-100mbit-1000us`` with a delay."""
+    name = f"netns-{shape.rate_Bps * 8 / 1e6:g}mbit"
+    return f"{name}-{shape.delay_s * 1e6:g}us" if shape.delay_s else name
+
+
+def topology_text(
+    shape: LinkShape, n_nodes: int, payload_Bps: float | None = None, costs: MessageCosts | None = None
+) -> str:
+    """Return the topology of *n_nodes* hosts as YAML, with message costs *costs*.
+
+    *payload_Bps* is the TCP payload rate that a probe measured; None derives it from the link rate and the overheads.
+    """
+    costs = costs or MessageCosts()
+    shared = f"    processors: {costs.processors}\n" if costs.processors is not None else ""
+    by = "rounds of short messages on this machine" if costs.is_measured else "a virtual machine with two cores"
+    efficiency = EFFICIENCY if payload_Bps is None else min(1.0, payload_Bps / shape.rate_Bps)
+    source = (
+        "TCP with an MTU of 1500: 1448 B of payload in the 1514 B that tc counts for a frame"
+        if payload_Bps is None
+        else "a plain TCP stream on this machine (validate cluster --calibrate)"
+    )
+    return f"""\
+# yaml-language-server: $schema=PATH/TO/topocast/topologies/topology.schema.json
+schema_version: 1
+name: {machine_name(shape)}
+description: Network namespaces on one Linux machine, {shape.rate_Bps * 8 / 1e6:g} Mbit/s each way (tc tbf)
+source: "validate cluster"
+
+parts:
+  shaped-veth:
+    kind: link
+    of: ethernet
+    bandwidth: {shape.rate_Bps * 8:.0f} bit/s
+    efficiency: {efficiency:.6g}
+    latency: {shape.delay_s / 2 * 1e6:g} us
+    source: "the rate given to tc tbf at both ends of each wire"
+    sources:
+      efficiency: "{source}"
+      latency: "half of --delay on each of the two wires between hosts; the adapters add 10 us each"
+
+cluster:
+  node: linux-host
+  nodes: {n_nodes}
+  fabric: shaped-veth
+  messages:
+    message: {costs.message_s * 1e6:.4g} us
+    round: {costs.round_s * 1e6:.4g} us
+{shared}    source: "{by} (validate cluster)"
+"""
+
 
 _SERVERS = re.compile(r"parameter-server-([1-9]\d{0,2})", re.ASCII)
 
@@ -158,3 +240,107 @@ def _within(option: str, value: float, least: float, most: float, text: str) -> 
         limits = "1 Mbit/s to 100 Gbit/s" if option == "--rate" else _SIZES
         raise InputError(f"{option}: {one_line(text, 40)} is outside {limits}")
     return value
+
+
+_LEVEL = 0.05  # strategies whose predicted times differ by less count as equal: no order is claimed
+
+
+class Predictor:
+    """Predicts the times of cases from their topologies.
+
+    *payload_Bps* holds the measured payload rate of each link (``--calibrate``), *costs* its measured message costs.
+    Links without an entry use the defaults.
+    """
+
+    def __init__(
+        self,
+        payload_Bps: Mapping[LinkShape, float] | None = None,
+        costs: Mapping[LinkShape, MessageCosts] | None = None,
+    ) -> None:
+        self._payload_Bps = dict(payload_Bps or {})
+        self._costs = dict(costs or {})
+        self._session = Session()
+        self._known: set[Where] = set()
+
+    def predict_s(self, case: ClusterCase) -> float:
+        """Return the simulated time of *case*, in seconds; raises InputError where its strategy does not fit."""
+        return self._session.time_s(self._question(case))
+
+    def exchange(self, case: ClusterCase) -> dict[str, Any] | None:
+        """Return what the hosts send and add, as plain data; None where torch's own collective is measured."""
+        return None if case.strategy.by_torch else exchange_of(self._session, self._question(case)).data()
+
+    def _question(self, case: ClusterCase) -> CollectiveQuestion:
+        where = Where(machine_name(case.shape), nodes=case.n_nodes)
+        if where not in self._known:
+            text = topology_text(
+                *(case.shape, case.n_nodes, self._payload_Bps.get(case.shape), self._costs.get(case.shape))
+            )
+            self._session.know(where, topology_from_text(text))
+            self._known.add(where)
+        strategy = case.strategy
+        return CollectiveQuestion(
+            where=where, size_bytes=case.size_bytes, collective=strategy.collective, strategy=strategy.predictor
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CaseOutcome:
+    """One case: the measured median with its interval, and the prediction."""
+
+    case: ClusterCase
+    measured: Interval
+    predicted_s: float
+
+    @property
+    def error(self) -> float:
+        """Return the relative error, (predicted - measured) / measured."""
+        return relative_error(self.predicted_s, self.measured.median)
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyOrder:
+    """The strategies of one all-reduce, fastest first, as measured and as predicted.
+
+    ``wrong`` lists pairs (predicted faster, predicted slower) that were measured the other way round.  Pairs predicted
+    within 5 % of each other count as equal and are never wrong.
+    """
+
+    case: ClusterCase
+    measured: tuple[str, ...]
+    predicted: tuple[str, ...]
+    wrong: tuple[tuple[str, str], ...]
+
+
+def by(outcomes: Sequence[CaseOutcome], key: Callable[[CaseOutcome], str]) -> dict[str, Errors]:
+    """Return the error statistics of *outcomes* grouped by *key*, in order of first appearance."""
+    groups: dict[str, list[float]] = {}
+    for outcome in outcomes:
+        groups.setdefault(key(outcome), []).append(outcome.error)
+    return {name: summarise(errors) for name, errors in groups.items()}
+
+
+def orders(outcomes: Sequence[CaseOutcome]) -> list[StrategyOrder]:
+    """Return the order of strategies for each combination of link, node count and size with two or more all-reduces."""
+    groups: dict[tuple[object, ...], list[CaseOutcome]] = {}
+    for outcome in outcomes:
+        case = outcome.case
+        if case.strategy.collective == "all-reduce":
+            groups.setdefault((case.shape, case.n_nodes, case.size_bytes), []).append(outcome)
+    return [_order(group) for group in groups.values() if len(group) > 1]
+
+
+def _order(group: Sequence[CaseOutcome]) -> StrategyOrder:
+    measured = sorted(group, key=lambda o: o.measured.median)
+    predicted = sorted(group, key=lambda o: o.predicted_s)
+    wrong = [
+        (a.case.strategy.name, b.case.strategy.name)
+        for a, b in combinations(predicted, 2)
+        if b.predicted_s > a.predicted_s * (1 + _LEVEL) and b.measured.median < a.measured.median
+    ]
+    return StrategyOrder(
+        group[0].case,
+        tuple(o.case.strategy.name for o in measured),
+        tuple(o.case.strategy.name for o in predicted),
+        tuple(wrong),
+    )

@@ -41,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"Python 3.11 or later is needed; this is {sys.version.split()[0]}\n")
         return 2
     try:
+        from validate.machine.measure.case import short_line
         from validate.machine.measure.cases.scaling import write_scaling
-        from validate.machine.measure.faults import short_line
         from validate.machine.measure.launched import launch
         from validate.machine.measure.run import Settings, measure
         from validate.machine.measure.timing import Effort

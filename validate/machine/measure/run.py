@@ -17,12 +17,22 @@ from typing import Any
 import torch
 
 from validate.machine.measure.bench import Bench, GraphStopwatch, QueuedStopwatch, open_bench
-from validate.machine.measure.case import GROUPS, Case, TimedWork, Unavailable, cases_of, usual_groups
+from validate.machine.measure.case import (
+    GROUPS,
+    Case,
+    Fatal,
+    RunStopped,
+    TimedWork,
+    Unavailable,
+    cases_of,
+    failure_words,
+    short_line,
+    stop_on_signals,
+    usual_groups,
+)
 from validate.machine.measure.environment import SAME, environment, nccl_version
-from validate.machine.measure.faults import Fatal, RunStopped, failure_words, short_line, stop_on_signals
-from validate.machine.measure.lock import alone_in
 from validate.machine.measure.sensors import Readings
-from validate.machine.measure.table import CAPTURED, COLUMNS, RAN_DRY, RowFile
+from validate.machine.measure.table import CAPTURED, COLUMNS, RAN_DRY, RowFile, alone_in
 from validate.machine.measure.timing import Effort, Interval, Stopwatch, time_call
 
 RECORD = "run.json"

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from validate.machine.measure.recording import hold_up
+from validate.machine.measure.bench import hold_up
 from validate.machine.measure.timing import Effort, Interval, repeated
 
 MOST_CALLS = 64  # most calls per sample: what a GPU's queue takes without blocking the host

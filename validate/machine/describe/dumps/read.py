@@ -9,12 +9,10 @@ from simulator.errors import Fault, InputError, one_line
 from simulator.records import dataclass, field
 from simulator.topology.foreign import foreign_kind
 from simulator.user_files import read_user_file
-from validate.machine.describe.dumps.hwloc import hwloc_tree
 from validate.machine.describe.dumps.lspci import lspci_tree
 from validate.machine.describe.dumps.nccl_log import log_tree
-from validate.machine.describe.dumps.nccl_xml import nccl_tree
 from validate.machine.describe.dumps.tree import BusTree
-from validate.machine.describe.dumps.xml_text import parse_xml
+from validate.machine.describe.dumps.xml_dumps import hwloc_tree, nccl_tree, parse_xml
 from validate.machine.describe.topo import MOST_DEVICES, Matrix, parse_topo
 
 MAX_BYTES = 20_000_000

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812  torch's own short name
 
 from validate.machine.measure.bench import Bench, QueuedStopwatch
-from validate.machine.measure.built.parts import operator_parts
+from validate.machine.measure.built.description import operator_parts
 from validate.machine.measure.case import Case, Mode, TimedWork, Unavailable
 from validate.machine.measure.cases.shapes import CallLimits, OperatorCase, shapes
 from validate.machine.measure.cases.step_shapes import MeasuredStep

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from validate.machine.measure.bench import recorded
 from validate.machine.measure.built.module import BuiltModule, build_module, build_own
 from validate.machine.measure.case import Unavailable
 from validate.machine.measure.cases.steady import TimedRun
 from validate.machine.measure.cases.step_shapes import MeasuredStep
-from validate.machine.measure.recording import recorded
 from validate.machine.measure.timing import Interval
 
 _BLOCK = re.compile(r"(?:[^.]+\.)*?\d+")  # the name of a repeated block, such as layers.3

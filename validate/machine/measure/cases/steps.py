@@ -12,11 +12,10 @@ from typing import Any
 import torch
 
 from validate.machine.measure.bench import Bench
-from validate.machine.measure.case import Case, TimedWork, Unavailable
+from validate.machine.measure.case import Case, TimedWork, Unavailable, failure_words
 from validate.machine.measure.cases import steady
 from validate.machine.measure.cases.step_shapes import CPU_STEPS, MeasuredStep, Policy, gpu_steps, parallel_steps
 from validate.machine.measure.cases.stepping import across, gpu_memory, make_step, most_memory, step_figures
-from validate.machine.measure.faults import failure_words
 from validate.machine.measure.launched import KeptRanks
 from validate.machine.measure.timing import Interval, median_interval
 from validate.machine.measure.together import greatest

@@ -1,0 +1,330 @@
+"""XML of a machine: NCCL's topology and hwloc's (``lstopo machine.xml``), parsed safely: bounded, without entities.
+
+NCCL writes to NCCL_TOPO_DUMP_FILE, and clouds publish files for NCCL_TOPO_FILE.  The schema is that of NVIDIA/nccl
+``src/graph/xml.cc``; RCCL writes ``xgmi`` for ``nvlink``.  Published files are sparse: ``gpu``, ``net`` and NVLink
+elements and bridges may be missing, classes and speeds empty.
+
+hwloc writes packages, NUMA nodes, bridges and devices.  ``pci_link_speed`` is the current link rate in GB/s (hwloc's
+``hwloc_pcidev_attr_s``).  The PCI class tells the kind of a device.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from xml.parsers import expat
+
+from simulator.errors import Fault, InputError, one_line
+from simulator.records import dataclass, field
+from validate.machine.describe.dumps import tree as pcie
+from validate.machine.describe.dumps.tree import Bus, BusTree, Numa, adapter_of, gpu_model, pci_kind, speed_of
+from validate.machine.describe.graphics import Card, driver_part
+from validate.machine.describe.processor import VENDORS
+
+_DEEPEST = 200
+_MOST_ELEMENTS = 200_000
+
+
+@dataclass(slots=True)
+class Element:
+    """An element with its attributes, text, children and line number."""
+
+    tag: str
+    given: dict[str, str]
+    line: int
+    inside: list[Element] = field(default_factory=list)
+    text: str = ""
+
+    def all(self, tag: str) -> Iterator[Element]:
+        """Yield the descendants with tag *tag*, in document order."""
+        for each in self.inside:
+            if each.tag == tag:
+                yield each
+            yield from each.all(tag)
+
+
+def parse_xml(text: str, shown: str) -> Element:
+    """Return the root element of *text*; error messages call the file *shown*.
+
+    A document type without declarations, as hwloc writes, is ignored.  Entity declarations are refused, so that nothing
+    expands.
+
+    Raises InputError with line and column where *text* is not valid XML.
+    """
+    parser = expat.ParserCreate("utf-8")  # the text is already decoded, whatever encoding it declares
+    stack: list[Element] = []
+    roots: list[Element] = []
+    count = 0
+
+    def refuse(message: str) -> None:
+        raise InputError(Fault(message, shown, parser.CurrentLineNumber, parser.CurrentColumnNumber + 1))
+
+    def start(tag: str, given: dict[str, str]) -> None:
+        nonlocal count
+        count += 1
+        if count > _MOST_ELEMENTS or len(stack) >= _DEEPEST:
+            refuse(f"has more than {_MOST_ELEMENTS} elements or is nested deeper than {_DEEPEST}")
+        element = Element(tag, given, parser.CurrentLineNumber)
+        (stack[-1].inside if stack else roots).append(element)
+        stack.append(element)
+
+    def content(text: str) -> None:
+        if stack and text.strip():
+            stack[-1].text += text
+
+    def entity(*_: object) -> None:
+        refuse("declares an entity; a dump has none")
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = lambda _tag: stack.pop() and None
+    parser.CharacterDataHandler = content
+    parser.EntityDeclHandler = entity
+    parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)
+    try:
+        parser.Parse(text.encode("utf-8", "replace"), True)
+    except expat.ExpatError as error:
+        words = one_line(expat.ErrorString(error.code) or error)
+        raise InputError(Fault(f"is not valid XML: {words}", shown, error.lineno, error.offset + 1)) from None
+    return roots[0]
+
+
+_MEGABIT_BPS = 1e6 / 8
+
+
+_MOST_PORTS = 64
+_HEX = re.compile(r"[0-9a-fA-F]{1,4096}", re.ASCII)
+
+
+def nccl_tree(root: Element, shown: str) -> BusTree:
+    """Return the machine in the ``system`` element *root*; raises InputError on a bad number or several hosts."""
+    numas: list[Numa] = []
+    links: dict[tuple[str, str], int] = {}
+    to_switch: dict[str, int] = {}
+    spoken = False
+    hosts = {cpu.given.get("host_hash", "") for cpu in root.all("cpu")}
+    if len(hosts) > 1:
+        raise InputError(Fault(f"holds {len(hosts)} machines; cut it to one", shown, root.line, 1))
+    for cpu in root.all("cpu"):
+        numa = Numa(
+            number=_whole(cpu, "numaid", shown, len(numas)),
+            vendor=VENDORS.get(cpu.given.get("vendor", ""), ""),
+            family=_whole(cpu, "familyid", shown),
+            model=_whole(cpu, "modelid", shown),
+            threads=_bits(cpu.given.get("affinity", "")),
+        )
+        numa.below = [bus for each in cpu.inside for bus in _bus(each, shown)]
+        numas.append(numa)
+    for pci in root.all("pci"):
+        for gpu in (each for each in pci.inside if each.tag == "gpu"):
+            name = pci.given.get("busid", "").lower()
+            for link in (each for each in gpu.inside if each.tag in ("nvlink", "xgmi")):
+                spoken = True
+                target, count = link.given.get("target", "").lower(), _whole(link, "count", shown)
+                kind = pci_kind(link.given.get("tclass", ""))
+                if kind == "nvswitch" or target.startswith("fffffff"):
+                    to_switch[name] = to_switch.get(name, 0) + count
+                elif kind == "gpu" and target != name:
+                    links[name, target] = links.get((name, target), 0) + count
+    tree = BusTree(numas, links if spoken else None, to_switch)
+    known = {gpu.name for gpu in tree.gpus()}
+    tree.links = {pair: n for pair, n in links.items() if known.issuperset(pair)} if spoken else None
+    if not tree.gpus() and numas:
+        tree.remarks.append("its devices have no class, so nothing says which of them are GPUs")
+    return tree
+
+
+def _bus(element: Element, shown: str) -> Iterable[Bus]:
+    """Yield the devices and bridges that *element* stands for."""
+    if element.tag == "nic":
+        yield from _nets(element, shown, Bus("nic", ""))
+        return
+    if element.tag != "pci":
+        return
+    given = element.given
+    name = given.get("busid", "").lower()
+    port = speed_of(given.get("link_speed", "")), _whole(element, "link_width", shown)
+    kind = pci_kind(given.get("class", ""))
+    gpu = next((each for each in element.inside if each.tag == "gpu"), None)
+    nic = next((each for each in element.inside if each.tag == "nic"), None)
+    if gpu is not None or (kind == "gpu" and nic is None):
+        order = _whole(gpu, "dev", shown, -1) if gpu is not None else -1
+        model = gpu_model(given.get("vendor", ""), given.get("device", ""))
+        if not model and gpu is not None and gpu.given.get("gcn"):
+            model = f"gfx{gpu.given['gcn'].removeprefix('gfx')}"
+        yield Bus("gpu", name, *port, model=one_line(model, 40), order=order if order >= 0 else None)
+    elif nic is not None or kind == "nic":
+        bare = Bus("nic", name, *port)
+        bare.adapter = adapter_of(name, given.get("class", ""), given.get("vendor", ""), given.get("device", ""))
+        yield from _nets(nic, shown, bare, given) if nic is not None else (bare,)
+    else:
+        below = [bus for each in element.inside for bus in _bus(each, shown)]
+        if below or kind == "bridge":
+            yield Bus("bridge", name, *port, below=below)
+
+
+def _nets(nic: Element, shown: str, bus: Bus, pci: dict[str, str] | None = None) -> Iterable[Bus]:
+    """Yield the adapter *bus* with the total rate of its ports; nothing where it has no port."""
+    nets = [each for each in nic.inside if each.tag == "net"][:_MOST_PORTS]
+    if not nets:
+        return
+    name = one_line(nets[0].given.get("name", ""), 40)
+    rate_Bps = sum(_whole(net, "speed", shown) for net in nets) * _MEGABIT_BPS
+    given = pci or {}
+    bus.adapter = adapter_of(name, given.get("class", ""), given.get("vendor", ""), given.get("device", ""), rate_Bps)
+    if pci is None:
+        bus.name = f"net {name}"
+        bus.adapter = adapter_of(name, "0200", rate_Bps=rate_Bps)
+    yield bus
+
+
+def _whole(element: Element, key: str, shown: str, default: int = 0) -> int:
+    """Return an attribute as a whole number, *default* where it is absent or empty; raises InputError on others."""
+    text = element.given.get(key, "").strip()
+    if not text:
+        return default
+    try:
+        number = int(text, 0) if text.lower().startswith("0x") else int(float(text))
+    except (ValueError, OverflowError):
+        number = -(1 << 40)
+    if abs(number) > 1 << 31:
+        raise InputError(Fault(f"{element.tag} {key}: '{one_line(text, 40)}' is not a number", shown, element.line, 1))
+    return number
+
+
+def _bits(mask: str) -> int:
+    """Return the number of processors in a mask such as ``0000ffff,ffffffff``; 0 where *mask* is not one."""
+    digits = mask.replace(",", "")
+    return int(digits, 16).bit_count() if _HEX.fullmatch(digits) else 0
+
+
+_NUMBERS = re.compile(r"\[([0-9a-f]{4}):([0-9a-f]{4})\]", re.IGNORECASE | re.ASCII)
+
+
+_LANE_GBPS = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
+
+
+def hwloc_tree(root: Element) -> pcie.BusTree:
+    """Return the machine in hwloc's ``topology`` element *root*."""
+    numas: list[pcie.Numa] = []
+    machine = next((each for each in root.inside if each.tag == "object"), root)
+    for holder in _holders(machine):
+        infos = {
+            each.given.get("name", ""): each.given.get("value", "") for each in holder.inside if each.tag == "info"
+        }
+        objects = list(holder.all("object"))
+        numa = pcie.Numa(
+            number=len(numas),
+            vendor=VENDORS.get(infos.get("CPUVendor", ""), ""),
+            family=_number(infos.get("CPUFamilyNumber", "")),
+            model=_number(infos.get("CPUModelNumber", "")),
+            name=one_line(infos.get("CPUModel", ""), 100),
+            threads=sum(each.given.get("type") == "PU" for each in objects),
+            cores=sum(each.given.get("type") == "Core" for each in objects),
+            socket=len(numas),
+        )
+        numa.below = [bus for each in _children(holder) for bus in _buses(each)]
+        numas.append(numa)
+    links, to_switch = _nvlinks(root)
+    tree = pcie.BusTree(numas, links, to_switch, rates="nominal")
+    beside = [bus for each in _children(machine) for bus in _buses(each)]
+    if beside and _holders(machine) != [machine]:  # devices outside any package: which package is unknown
+        numas[0].below += beside
+        tree.sockets_said = len(numas) == 1
+    return tree
+
+
+def _nvlinks(root: Element) -> tuple[dict[tuple[str, str], float] | None, dict[str, float]]:
+    """Return the rates in GB/s between GPUs, by bus ID, and from GPUs to switches, from the matrix NVLinkBandwidth.
+
+    The matrix is in MB/s, row by row, with a value for each direction.  The first result is None where there is none.
+    """
+    matrix = next((each for each in root.inside if each.given.get("name") == "NVLinkBandwidth"), None)
+    if matrix is None:
+        return None, {}
+    bus_of: dict[str, str] = {}
+    switches: set[str] = set()
+    for device in (each for each in root.all("object") if each.given.get("type") == "PCIDev"):
+        bus = device.given.get("pci_busid", "").lower()
+        for each in (device, *device.all("object")):
+            bus_of[each.given.get("gp_index", "")] = bus
+        if pcie.pci_kind(device.given.get("pci_type", "")) == "nvswitch":
+            switches.add(bus)
+    names = [word.rpartition(":")[2] for each in matrix.inside if each.tag == "indexes" for word in each.text.split()]
+    values = [_number(word) for each in matrix.inside if each.tag == "u64values" for word in each.text.split()]
+    if len(values) != len(names) ** 2:
+        return None, {}
+    links: dict[tuple[str, str], float] = {}
+    to_switch: dict[str, float] = {}
+    for place, value in enumerate(values):
+        a, b = (bus_of.get(names[i], "") for i in divmod(place, len(names)))
+        if value and a and b and a not in switches and a != b:
+            if b in switches:
+                to_switch[a] = to_switch.get(a, 0.0) + value / 1e3
+            else:
+                links[a, b] = value / 1e3
+    return links, to_switch
+
+
+def _holders(machine: Element) -> list[Element]:
+    """Return the packages of *machine*, or the machine itself where it has none."""
+    packages = [each for each in machine.all("object") if each.given.get("type") in ("Package", "Socket")]
+    return packages or [machine]
+
+
+def _children(element: Element) -> Iterator[Element]:
+    """Yield the PCI objects directly in *element* or inside its groups, NUMA nodes and caches."""
+    for each in element.inside:
+        if each.tag != "object":
+            continue
+        if each.given.get("type") in ("Bridge", "PCIDev"):
+            yield each
+        elif each.given.get("type") not in ("Package", "Socket", "PU"):
+            yield from _children(each)
+
+
+def _buses(element: Element) -> Iterable[pcie.Bus]:
+    kind = element.given.get("type", "")
+    if kind == "Bridge":
+        below = [bus for each in _children(element) for bus in _buses(each)]
+        if element.given.get("bridge_type", "").startswith("0"):  # a host bridge belongs to the CPU
+            yield from below
+        elif below:
+            yield pcie.Bus("bridge", element.given.get("pci_busid", "").lower(), *_port(element), below=below)
+        return
+    if kind != "PCIDev":
+        return
+    code = element.given.get("pci_type", "")
+    numbers = _NUMBERS.search(code)
+    vendor, device = (numbers[1], numbers[2]) if numbers else ("", "")
+    name = element.given.get("pci_busid", "").lower()
+    systems = [each for each in element.all("object") if each.given.get("type") == "OSDev"]
+    infos = {
+        info.given.get("name", ""): info.given.get("value", "")
+        for each in (element, *systems)
+        for info in each.inside
+        if info.tag == "info"
+    }
+    what = pcie.pci_kind(code)
+    if what == "gpu" and vendor.lower() in ("10de", "1002"):
+        named = infos.get("GPUModel", "")
+        by_number = pcie.gpu_model(vendor, device)
+        known = driver_part(Card(named)) or pcie.model_in(infos.get("PCIDevice", "")) or driver_part(Card(by_number))
+        model = known or named or by_number
+        memory = _number(infos.get("CUDAGlobalMemorySize", "")) << 10
+        yield pcie.Bus("gpu", name, *_port(element), model=one_line(model, 100), memory_bytes=memory)
+    elif what == "nic" and vendor.lower() in ("15b3", "1d0f", "8086", "14e4"):
+        titles = [each.given.get("name", "") for each in systems]
+        title = next((each for each in titles if each.startswith(("mlx", "bnxt", "rdmap"))), (titles or [name])[0])
+        yield pcie.Bus("nic", name, *_port(element), adapter=pcie.adapter_of(one_line(title, 40), code, vendor, device))
+
+
+def _port(element: Element) -> tuple[int, int]:
+    """Return PCIe generation and lanes of a link by its rate in GB/s; zeros where it gives none or it fits nothing."""
+    try:
+        return pcie.port_near(float(element.given.get("pci_link_speed", "")), _LANE_GBPS, 0.03)
+    except ValueError:
+        return 0, 0
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 13 else 0
