@@ -22,13 +22,14 @@ def _whole(n_bytes: int, unit_bytes: int) -> int:
 
 
 class MemoryBlock:
-    """A part of a segment: in use, or free and in its pool's list.  Neighbours of free blocks are in use."""
+    """A part of a segment: in use, of a ``pool``, or free and in its list.  Neighbours of free blocks are in use."""
 
-    __slots__ = ("after", "before", "is_free", "size_bytes", "start")
+    __slots__ = ("after", "before", "is_free", "pool", "size_bytes", "start")
 
     def __init__(self, start: int, size_bytes: int, before: MemoryBlock | None, after: MemoryBlock | None) -> None:
         self.start, self.size_bytes, self.before, self.after = start, size_bytes, before, after
         self.is_free = False
+        self.pool: _Pool | None = None
 
 
 class _Pool:
@@ -73,10 +74,8 @@ class _Pool:
         return n_bytes
 
     def split(self, block: MemoryBlock, size_bytes: int) -> None:
-        """Free what *block* has beyond *size_bytes*, unless that is too little."""
-        if (rest := block.size_bytes - size_bytes) < self.least_rest_bytes:
-            return
-        other = MemoryBlock(block.start + size_bytes, rest, block, block.after)
+        """Free what *block* has beyond *size_bytes*."""
+        other = MemoryBlock(block.start + size_bytes, block.size_bytes - size_bytes, block, block.after)
         if block.after is not None:
             block.after.before = other
         block.size_bytes, block.after = size_bytes, other
@@ -122,19 +121,19 @@ class CachingAllocator:
         self._most_bytes = most_bytes
         self._small = _Pool(2 * _MIB, _UNIT_BYTES)
         self._large = _Pool(20 * _MIB, _SMALL_BYTES + _UNIT_BYTES)
-        self._pools: dict[MemoryBlock, _Pool] = {}
         self.allocated_bytes = self.reserved_bytes = self.most_allocated_bytes = self.most_reserved_bytes = 0
 
     def take(self, n_bytes: int) -> MemoryBlock:
         """Return a block of at least *n_bytes* (more than 0); raises OutOfMemoryError."""
-        size = _whole(n_bytes, _UNIT_BYTES)
+        size = -(-n_bytes // _UNIT_BYTES) * _UNIT_BYTES
         pool = self._small if size <= _SMALL_BYTES else self._large
         block = pool.fitting(size)
         if block is None:
             block, more = pool.grown(size)
             self._reserve(more)
-        pool.split(block, size)
-        self._pools[block] = pool
+        if block.size_bytes - size >= pool.least_rest_bytes:
+            pool.split(block, size)
+        block.pool = pool
         self.allocated_bytes += block.size_bytes
         self.most_allocated_bytes = max(self.most_allocated_bytes, self.allocated_bytes)
         return block
@@ -148,7 +147,9 @@ class CachingAllocator:
         self.most_reserved_bytes = max(self.most_reserved_bytes, self.reserved_bytes)
 
     def give(self, block: MemoryBlock) -> None:
-        """Return *block*, which is in use, to the allocator.  A KeyError says that it is not in use."""
-        pool = self._pools.pop(block)
+        """Return *block* to the allocator; raises ValueError if it is not in use."""
+        pool, block.pool = block.pool, None
+        if pool is None:
+            raise ValueError("the block is not in use")
         self.allocated_bytes -= block.size_bytes
         pool.give(block)

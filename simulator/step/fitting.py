@@ -41,17 +41,20 @@ class SmallerParts:
 
 
 def largest_batch(build: Build, options: StepOptions, smaller: SmallerParts) -> int:
-    """Return the largest of the *smaller* batches whose step fits, or 0.
+    """Return the largest of the *smaller* batches whose step fits, or 0."""
+    return _largest(smaller.sizes, lambda size: smaller.need(size)(build(size), options))
 
-    Its need is nearly linear in the batch, so the search interpolates.
+
+def _largest(sizes: Sequence[int], need: Callable[[int], MemoryNeed]) -> int:
+    """Return the largest of *sizes*, ascending, whose *need* fits, or 0.
+
+    The need is nearly linear in the size, so the search interpolates.
     """
 
     def excess(place: int) -> float:
-        size = smaller.sizes[place]
-        found = smaller.need(size)(build(size), options)
+        found = need(sizes[place])
         return found.total_bytes - found.available_bytes
 
-    sizes = smaller.sizes
     low, high = 0, len(sizes) - 1
     if high < 0 or (below := excess(low)) > 0:
         return 0
@@ -116,18 +119,13 @@ def what_would_fit(
 
 def _fewest_blocks(network: Network, options: StepOptions, need: Need) -> int | None:
     """Return the fewest blocks of a stage that must be recomputed, where that is not all of them, which fits."""
+    count = len({block_name(layer.name) for layer in network.layers} - {""})
 
-    def fits(count: int) -> bool:
-        return need(network, replace(options, recompute="full", recompute_blocks=count)).fits
+    def without(saved: int) -> MemoryNeed:
+        return need(network, replace(options, recompute="full", recompute_blocks=count - saved))
 
-    low, high = 0, len({block_name(layer.name) for layer in network.layers} - {""})
-    if high < 2 or not fits(high - 1):
-        return None
-    high -= 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
+    saved = _largest(range(1, count), without)
+    return count - saved if saved else None
 
 
 def larger_device(needed_bytes: float, device: Device, holds: Callable[[float], bool]) -> str:

@@ -67,7 +67,7 @@ class Tape:
     layers: tuple[Moment, ...] = ()
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=8)  # the stages of a pipeline
 def tape_of(network: Network, options: StepOptions, graded_element: int) -> Tape:
     """Return the tensors of a forward and backward pass of *network* in a step with *options*.
 

@@ -39,17 +39,38 @@ def device_memory(
     are cast for each step are not (torch's ``ZeroRedundancyOptimizer`` leaves them whole).  Experts are sharded over
     fewer ranks (:attr:`Layout.expert_shards`).
     """
-    options = stage_options(question.rank_options, layout)
-    held, gathered = _held(network, options), gathered_elements(network, layout)
-    need = held_memory(held, gathered, question, device, layout, in_flight)
-    if placement is not None:
-        need = replace(need, communication_bytes=communication_bytes(placement, question, network))
-    shares = ALL if question.has_servers else rank_shares(held, gathered, question, layout, in_flight)
-    buckets = 0.0 if question.has_servers else bucket_bytes_of(held, question, layout)
-    return with_gaps(need, network, options, device, shares, buckets)
+    need = _without_gaps(network, question, device, layout, in_flight, placement)
+    return _with_gaps(need, network, question, device, layout, in_flight)
 
 
 _held = once(held_in)
+
+
+def _without_gaps(
+    network: Network,
+    question: StepQuestion,
+    device: Device,
+    layout: Layout,
+    in_flight: float,
+    placement: Placement | None,
+) -> MemoryNeed:
+    held = _held(network, stage_options(question.rank_options, layout))
+    need = held_memory(held, gathered_elements(network, layout), question, device, layout, in_flight)
+    if placement is None:
+        return need
+    return replace(need, communication_bytes=communication_bytes(placement, question, network))
+
+
+def _with_gaps(
+    need: MemoryNeed, network: Network, question: StepQuestion, device: Device, layout: Layout, in_flight: float
+) -> MemoryNeed:
+    """Return *need* with what the allocator holds besides."""
+    options, shares, buckets = stage_options(question.rank_options, layout), ALL, 0.0
+    if not question.has_servers:
+        held = _held(network, options)
+        shares = rank_shares(held, gathered_elements(network, layout), question, layout, in_flight)
+        buckets = bucket_bytes_of(held, question, layout)
+    return with_gaps(need, network, options, device, shares, buckets)
 
 
 def alone_memory(network: Network, question: StepQuestion, device: Device) -> MemoryNeed:
@@ -83,10 +104,17 @@ def most_needed(
     for stage in range(layout.pp):
         whole = joined_stages(parts[stage :: layout.pp])
         unlike.setdefault(network_key(whole), (stage, whole))
+    counts = [in_flight(layout, stage, question.micro_batches) for stage, _ in unlike.values()]
+    stages = [whole for _, whole in unlike.values()]
     needs = [
-        device_memory(whole, question, device, layout, in_flight(layout, stage, question.micro_batches), placement)
-        for stage, whole in unlike.values()
+        _without_gaps(whole, question, device, layout, count, placement)
+        for whole, count in zip(stages, counts, strict=True)
     ]
+    if all(need.fits for need in needs):
+        needs = [
+            _with_gaps(need, whole, question, device, layout, count)
+            for need, whole, count in zip(needs, stages, counts, strict=True)
+        ]
     return max(needs, key=lambda need: need.total_bytes)
 
 
