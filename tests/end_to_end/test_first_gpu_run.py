@@ -25,8 +25,8 @@ from tests.measured_folders import FACTS  # noqa: E402
 from validate.cli.app import app  # noqa: E402
 from validate.machine.measure import __main__ as measuring  # noqa: E402
 from validate.machine.measure import case, run, timing  # noqa: E402
+from validate.machine.measure.case import TimedRun  # noqa: E402
 from validate.machine.measure.cases import copies, memory, overlap, steps  # noqa: E402
-from validate.machine.measure.cases.steady import TimedRun  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -66,10 +66,10 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int) -> Path
         assert device in ("", "cuda:0")
         return ClockedBench(bench.device, "nvidia-h200", 1 << 20, 64 << 10, scratch)
 
-    def few(name: str, bench: Any, machine: str) -> Any:
+    def few(name: str, bench: Any) -> Any:
         if name == "storage":  # disks do not use the GPU's clock
             return iter(())
-        return islice(case.cases_of(name, bench, machine), _FEW)
+        return islice(case.cases_of(name, bench), _FEW)
 
     real = timing.Effort
 

@@ -11,7 +11,8 @@ torch = pytest.importorskip("torch")
 from tests.clocked_cuda import Clock, clocked_gpus  # noqa: E402
 from validate.machine.measure import together  # noqa: E402
 from validate.machine.measure.bench import Bench, CudaStopwatch, GraphStopwatch, HostStopwatch, QueuedStopwatch  # noqa: E402  # noqa: E402
-from validate.machine.measure.cases.steady import CudaClock, Patience, TimedRun, agreed_samples, steady_interval  # noqa: E402
+from validate.machine.measure.case import TimedRun  # noqa: E402
+from validate.machine.measure.cases.steps import CudaClock, Patience, agreed_samples, steady_interval  # noqa: E402
 from validate.machine.measure.timing import Effort, time_call  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -28,13 +28,13 @@ def bench(tmp_path: Path) -> Bench:
 
 def test_without_two_gpus_there_are_none(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Unavailable, match="here is none"):
-        collectives.cases(bench, "m")
+        collectives.cases(bench)
     with pytest.raises(Unavailable, match="there is one GPU"):
-        collectives.cases(clocked_bench(monkeypatch, tmp_path), "m")
+        collectives.cases(clocked_bench(monkeypatch, tmp_path))
 
 
 def test_all_gpus_come_first_and_sizes_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = [case.columns for case in collectives.cases(clocked_bench(monkeypatch, tmp_path, count=6), "m")]
+    cases = [case.columns for case in collectives.cases(clocked_bench(monkeypatch, tmp_path, count=6))]
     assert len({tuple(columns.items()) for columns in cases}) == len(cases)
     groups = [int(columns["group_size"]) for columns in cases]
     assert list(dict.fromkeys(groups)) == [6, 2, 4]
@@ -49,7 +49,7 @@ def test_all_gpus_come_first_and_sizes_are_whole(tmp_path: Path, monkeypatch: py
 
 def test_a_gpu_that_was_named_is_measured_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Unavailable, match="--device names one GPU"):
-        collectives.cases(replace(clocked_bench(monkeypatch, tmp_path, count=8), alone=True), "m")
+        collectives.cases(replace(clocked_bench(monkeypatch, tmp_path, count=8), alone=True))
 
 
 def _kept(rank: int, count: int) -> list[tuple[bool, int]]:

@@ -29,7 +29,7 @@ def _keys(cases: list[Any]) -> list[tuple[Any, ...]]:
 
 def test_a_cpu_copies_within_the_host(tmp_path: Path) -> None:
     bench = Bench(torch.device("cpu"), "cpu", 64 << 20, 1 << 20, tmp_path)
-    cases = list(copies.cases(bench, "m"))
+    cases = list(copies.cases(bench))
     assert len(set(_keys(cases))) == len(cases)
     assert {case.columns["kind"] for case in cases} == {"h2h"}
     assert max(int(case.columns["bytes"]) for case in cases) <= 8 << 20
@@ -42,7 +42,7 @@ def test_every_kind_of_copy_runs_and_pairs_are_complete(tmp_path: Path, monkeypa
     bench = clocked_bench(monkeypatch, tmp_path, count=3)
     monkeypatch.setattr(copies, "_MOST", 64 << 10)
     monkeypatch.setattr(copies, "_PAIRS_MOST", 64 << 10)
-    cases = list(copies.cases(bench, "m"))
+    cases = list(copies.cases(bench))
     assert len(set(_keys(cases))) == len(cases)
     for case in cases:
         work = case.build(bench)
@@ -58,13 +58,13 @@ def test_every_kind_of_copy_runs_and_pairs_are_complete(tmp_path: Path, monkeypa
 
 def test_a_gpu_that_was_named_is_measured_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = replace(clocked_bench(monkeypatch, tmp_path, count=3), alone=True)
-    kinds = {case.columns["kind"] for case in copies.cases(bench, "m")}
+    kinds = {case.columns["kind"] for case in copies.cases(bench)}
     assert kinds == {"h2d", "d2h", "d2d", "bidir", "h2h"}
 
 
 def test_buffers_fit_the_host_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copies, "host_bytes", lambda: 64 << 20)
-    cases = list(copies.cases(clocked_bench(monkeypatch, tmp_path, count=2), "m"))
+    cases = list(copies.cases(clocked_bench(monkeypatch, tmp_path, count=2)))
     most = {str(case.columns["kind"]): int(case.columns["bytes"]) for case in cases[::-1]}
     assert max(size for kind, size in most.items() if "p2p" not in kind) == 4 << 20
     assert most["p2p"] == 256 << 20

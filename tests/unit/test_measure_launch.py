@@ -32,7 +32,7 @@ def _key(case: Any) -> tuple[Any, ...]:
 
 def test_every_kind_of_call_runs_and_no_two_rows_are_the_same(tmp_path: Path) -> None:
     bench = _cpu(tmp_path)
-    cases = list(launch.cases(bench, "m"))
+    cases = list(launch.cases(bench))
     assert len({_key(case) for case in cases}) == len(cases)
     for case in cases:
         work = case.build(bench)
@@ -42,7 +42,7 @@ def test_every_kind_of_call_runs_and_no_two_rows_are_the_same(tmp_path: Path) ->
 
 def test_a_gpu_has_graphs_and_events_besides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = clocked_bench(monkeypatch, tmp_path)
-    cases = list(launch.cases(bench, "m"))
+    cases = list(launch.cases(bench))
     assert len({_key(case) for case in cases}) == len(cases)
     metrics = [str(case.columns["metric"]) for case in cases]
     for words in ("graph of 1 kernel", "graph of 10 kernels", "graph of 100 kernels", "recording an event"):
@@ -90,7 +90,7 @@ def test_the_host_s_time_leaves_out_waiting_for_the_device() -> None:
 
 def test_a_layer_s_share_of_a_chain_is_a_sixteenth(tmp_path: Path) -> None:
     bench = _cpu(tmp_path)
-    (case,) = [c for c in launch.cases(bench, "m") if c.columns["metric"] == "host time of relu, forward, recorded"]
+    (case,) = [c for c in launch.cases(bench) if c.columns["metric"] == "host time of relu, forward, recorded"]
     figures = case.build(bench).figures
     assert figures is not None
     assert figures(median_interval([16e-6] * 6)) == {"time_s": pytest.approx(1e-6)}

@@ -37,7 +37,7 @@ def test_cases_differ_begin_with_large_streams_and_stay_within_memory(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for device in (bench, clocked_bench(monkeypatch, tmp_path)):
-        cases = list(memory.cases(device, "m"))
+        cases = list(memory.cases(device))
         assert len({tuple(case.columns.items()) for case in cases}) == len(cases)
         assert cases[0].columns["kernel"] == "read"
         assert cases[0].columns["bytes"] == max(int(case.columns["bytes"]) for case in cases)

@@ -36,7 +36,7 @@ def cpu_bench(tmp_path: Path) -> benches.Bench:
 def test_every_class_of_operator_runs(cpu_bench: benches.Bench) -> None:
     """Run one case of each operator, phase and mode, with warm and cold caches."""
     seen: set[tuple[str, ...]] = set()
-    for case in operator_cases(cpu_bench, "m"):
+    for case in operator_cases(cpu_bench):
         kind = tuple(str(case.columns.get(name)) for name in ("op", "phase", "cache"))
         if kind in seen or case.needs_bytes > 2e8:
             continue
@@ -69,7 +69,7 @@ def test_a_gpu_is_measured_from_graphs_alone_and_with_cold_caches(monkeypatch: p
     properties = SimpleNamespace(major=9, minor=0, multi_processor_count=132)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
     gpu = benches.Bench(SimpleNamespace(type="cuda"), "gpu", 70 << 30, 50 << 20, Path())
-    found = list(operator_cases(gpu, "m"))
+    found = list(operator_cases(gpu))
     assert {c.columns["dtype"] for c in found} == {"fp32", "tf32", "fp16", "bf16", "fp8"}
     ways = [(c.columns["includes_dispatch"], c.columns["cache"]) for c in found]
     assert min(ways.count(way) for way in ((0, "warm"), (1, "warm"), (0, "cold"))) > 20
@@ -82,7 +82,7 @@ def test_all_groups_have_a_module(cpu_bench: benches.Bench) -> None:
     for name, group in GROUPS.items():
         assert isinstance(group, CaseGroup)
         try:
-            cases = list(itertools.islice(runs.cases_of(name, cpu_bench, "m"), 3))
+            cases = list(itertools.islice(runs.cases_of(name, cpu_bench), 3))
         except Unavailable:  # a single device has no collectives, for example
             continue
         for case in cases:

@@ -14,7 +14,7 @@ from simulator.questions.where import Where  # noqa: E402
 from simulator.questions.words import parse_question  # noqa: E402
 from tests.clocked_cuda import clocked_bench  # noqa: E402
 from validate.machine.measure.bench import Bench  # noqa: E402
-from validate.machine.measure.case import Unavailable  # noqa: E402
+from validate.machine.measure.case import Unavailable, cases_of  # noqa: E402
 from validate.machine.measure.cases import overlap  # noqa: E402
 from validate.machine.measure.timing import median_interval  # noqa: E402
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.torch
 
 def test_a_cpu_says_at_once_that_it_has_none(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="cores that compute"):
-        overlap.cases(Bench(torch.device("cpu"), "cpu", 1 << 30, 1 << 20, tmp_path), "m")
+        cases_of("overlap", Bench(torch.device("cpu"), "cpu", 1 << 30, 1 << 20, tmp_path))
 
 
 def test_the_work_is_repeated_to_last_as_long_as_the_copy() -> None:
@@ -37,7 +37,7 @@ def test_each_case_has_the_work_the_copy_and_both(tmp_path: Path, monkeypatch: p
     for name, value in (("_SIDE", 32), ("_SMALL_SIDE", 16), ("_VECTOR", 1024), ("_SMALL_VECTOR", 256)):
         monkeypatch.setattr(overlap, name, value)
     bench = clocked_bench(monkeypatch, tmp_path)
-    cases = list(overlap.cases(bench, "m"))
+    cases = list(overlap.cases(bench))
     keys = [tuple(case.columns.items()) for case in cases]
     assert len(set(keys)) == len(keys)
     notes = [str(case.columns["note"]) for case in cases if case.columns["bytes"] == 1 << 20]
@@ -77,7 +77,7 @@ def test_what_runs_beside_a_copy_is_in_its_row_and_taken_over(tmp_path: Path, mo
     monkeypatch.setattr(overlap, "_SIZES", (1 << 16, 1 << 12))
     bench = clocked_bench(monkeypatch, tmp_path)
     monkeypatch.setattr(overlap, "_repeats", lambda copy_s, work_s: 7)
-    alone, copy, both = itertools.islice(overlap.cases(bench, "m"), 3)
+    alone, copy, both = itertools.islice(overlap.cases(bench), 3)
     alone.known({"repeats": "5"})
     for case in (both, copy):
         figures = case.build(bench).figures

@@ -18,7 +18,8 @@ import torch.distributed as dist  # noqa: E402  torch is there
 from validate.machine.measure import launched  # noqa: E402  they import torch
 from validate.machine.measure.bench import Bench, open_bench  # noqa: E402
 from validate.machine.measure.cases import steps  # noqa: E402  they import torch
-from validate.machine.measure.cases.steady import (  # noqa: E402
+from validate.machine.measure.cases.step_shapes import MeasuredStep, parallel_steps  # noqa: E402
+from validate.machine.measure.cases.steps import (  # noqa: E402
     CpuClock,
     CudaClock,
     Patience,
@@ -26,7 +27,6 @@ from validate.machine.measure.cases.steady import (  # noqa: E402
     agreed_samples,
     steady_interval,
 )
-from validate.machine.measure.cases.step_shapes import MeasuredStep, parallel_steps  # noqa: E402
 from validate.machine.measure.timing import FEWEST  # noqa: E402
 
 
@@ -81,7 +81,7 @@ def test_a_steady_step_takes_the_longer_of_host_and_device(host_s: float, device
 
 
 def test_a_gpus_sensors_are_read_while_it_works_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("validate.machine.measure.cases.steady.time.sleep", lambda _: None)
+    monkeypatch.setattr("validate.machine.measure.cases.steps.time.sleep", lambda _: None)
     looks: list[int] = []
     CudaClock(lambda: looks.append(1)).watch(SimpleNamespace(query=lambda: len(looks) >= 4))
     assert len(looks) == 4
@@ -116,7 +116,7 @@ def test_what_is_prepared_is_not_timed() -> None:
 
 def test_a_step_of_many_seconds_is_run_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     device = _Device(0.0, 60.0)
-    monkeypatch.setattr("validate.machine.measure.cases.steady.time.perf_counter", lambda: device.free_s)
+    monkeypatch.setattr("validate.machine.measure.cases.steps.time.perf_counter", lambda: device.free_s)
     found = steady_interval(device, TimedRun(device.run), Patience())
     assert found.median == 60.0
     assert device.runs <= 2 + 3 + device.transient
@@ -212,7 +212,7 @@ def test_ranks_are_started_when_asked_and_ended_with_the_last_case(monkeypatch: 
 
     monkeypatch.setattr(launched, "RankProcesses", Fake)
     shapes = tuple(parallel_steps(2, ("fp32", "tf32")))[:2]
-    cases = steps.parallel_cases(shapes, "m")
+    cases = steps.parallel_cases(shapes, gpus(monkeypatch, 2, 9))
     first = next(cases)
     assert not told
     work = first.build(open_bench("cpu", Path()))
@@ -237,7 +237,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch, count: int, major: int, *, alone: bool
 
 @pytest.mark.parametrize("count", [1, 8])
 def test_steps_on_all_gpus_come_before_long_and_once(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    numbers = [case.columns["n_gpus"] for case in steps.cases(gpus(monkeypatch, count, 9), "m")]
+    numbers = [case.columns["n_gpus"] for case in steps.cases(gpus(monkeypatch, count, 9))]
     if count == 1:
         assert set(numbers) == {1}
         return
@@ -248,7 +248,7 @@ def test_steps_on_all_gpus_come_before_long_and_once(monkeypatch: pytest.MonkeyP
 
 
 def test_a_gpu_that_was_named_is_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {case.columns["n_gpus"] for case in steps.cases(gpus(monkeypatch, 8, 9, alone=True), "m")} == {1}
+    assert {case.columns["n_gpus"] for case in steps.cases(gpus(monkeypatch, 8, 9, alone=True))} == {1}
 
 
 @pytest.mark.parametrize(
@@ -257,4 +257,4 @@ def test_a_gpu_that_was_named_is_measured_alone(monkeypatch: pytest.MonkeyPatch)
 def test_a_gpu_is_asked_for_formats_that_it_has(
     monkeypatch: pytest.MonkeyPatch, major: int, expected: set[str]
 ) -> None:
-    assert {case.columns["dtype"] for case in steps.cases(gpus(monkeypatch, 1, major), "m")} == expected
+    assert {case.columns["dtype"] for case in steps.cases(gpus(monkeypatch, 1, major))} == expected

@@ -14,9 +14,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 from validate.kinds.kind import ALL_COLUMNS  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
 from validate.machine.measure.cases import stepping  # noqa: E402  they import torch
-from validate.machine.measure.cases.steady import CpuClock, Patience, steady_interval  # noqa: E402
 from validate.machine.measure.cases.step_shapes import MeasuredStep  # noqa: E402
 from validate.machine.measure.cases.stepping import Stepper, make_step  # noqa: E402
+from validate.machine.measure.cases.steps import CpuClock, Patience, steady_interval  # noqa: E402
 from validate.machine.measure.table import COLUMNS  # noqa: E402
 from validate.machine.measure.timing import median_interval  # noqa: E402
 

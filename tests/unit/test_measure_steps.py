@@ -20,11 +20,11 @@ from simulator.questions.step import StepQuestion  # noqa: E402
 from validate.kinds import STEPS  # noqa: E402
 from validate.machine.measure.bench import Bench, open_bench  # noqa: E402
 from validate.machine.measure.built.description import Sizes, builtin_facts, names  # noqa: E402
-from validate.machine.measure.case import Fatal, Unavailable  # noqa: E402
+from validate.machine.measure.case import Fatal, TimedRun, Unavailable  # noqa: E402
 from validate.machine.measure.cases import stepping, steps  # noqa: E402  they import torch
-from validate.machine.measure.cases.steady import Patience, TimedRun  # noqa: E402
 from validate.machine.measure.cases.step_shapes import CPU_STEPS, MeasuredStep, gpu_steps, parallel_steps  # noqa: E402
 from validate.machine.measure.cases.stepping import Stepper, make_step  # noqa: E402
+from validate.machine.measure.cases.steps import Patience  # noqa: E402
 from validate.machine.measure.run import DONE, Settings, measure  # noqa: E402
 from validate.machine.measure.table import COLUMNS, RowFile, cell_text  # noqa: E402
 from validate.tables.csv_text import CsvRecord  # noqa: E402
@@ -312,7 +312,7 @@ def test_a_failed_capture_is_one_cases_fault_and_a_lost_device_is_not(
 
     monkeypatch.setattr(steps, "make_step", fail)
     here = bench(tmp_path)
-    case = next(steps.on_one_device(iter([MeasuredStep("lenet", 2, issue="graph")]), "m", 0))
+    case = next(steps.on_one_device(iter([MeasuredStep("lenet", 2, issue="graph")]), here))
     with pytest.raises(expected):
         case.build(here)
 

@@ -54,7 +54,7 @@ def test_a_file_takes_a_tenth_of_what_is_free_in_whole_blocks(monkeypatch: pytes
 def test_every_access_is_measured_and_nothing_is_left(bench: Bench, tmp_path: Path) -> None:
     before = _descriptors()
     measured = {}
-    for case in storage.cases(bench, "m"):
+    for case in storage.cases(bench):
         try:
             work = case.build(bench)
         except Unavailable:
@@ -78,7 +78,7 @@ def test_every_access_is_measured_and_nothing_is_left(bench: Bench, tmp_path: Pa
 @needs_linux
 def test_the_file_is_given_back_where_the_rest_is_not_measured(bench: Bench) -> None:
     before = _descriptors()
-    cases = iter(storage.cases(bench, "m"))
+    cases = iter(storage.cases(bench))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ScratchFile, "descriptor", lambda self, cache: self._plain)
         next(cases).build(bench)
@@ -90,7 +90,7 @@ def test_the_file_is_given_back_where_the_rest_is_not_measured(bench: Bench) -> 
 def test_without_room_there_is_nothing_to_measure(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=1 << 20))
     with pytest.raises(Unavailable, match="less than 80 MiB are free"):
-        storage.cases(bench, "m")
+        next(storage.cases(bench))
 
 
 def test_a_disk_that_is_full_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,7 @@ def _full(*_: Any, **__: Any) -> int:
 def test_a_quota_ends_no_run_and_is_run_into_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[int] = []
     monkeypatch.setattr(os, "pwritev", lambda *_: tries.append(1) or _full())
-    cases = list(storage.cases(bench, "m"))
+    cases = list(storage.cases(bench))
     for case in cases:
         with pytest.raises(Unavailable) as reason:
             case.build(bench)

@@ -39,7 +39,7 @@ def question(strategy: str, collective: Any = "all-reduce", nodes: int | None = 
 
 def asked(folder: Path, *questions: CollectiveQuestion) -> list[Case]:
     write_exchanges(folder, exchanges_of(SESSION, questions))
-    return list(cases(Bench(torch.device("cuda", 0), "clocked", 1 << 30, 1 << 20, folder), "m"))
+    return list(cases(Bench(torch.device("cuda", 0), "clocked", 1 << 30, 1 << 20, folder)))
 
 
 # -- cases -----------------------------------------------------------------------------
@@ -88,10 +88,10 @@ def test_what_this_machine_cannot_do_is_said(monkeypatch, tmp_path):
         with pytest.raises(Unavailable, match=words):
             case.build(bench)
     with pytest.raises(Unavailable, match="names one GPU"):
-        cases(replace(bench, alone=True), "m")
+        next(cases(replace(bench, alone=True)))
     (tmp_path / EXCHANGES).write_text("{}")
     with pytest.raises(Unavailable, match="holds no exchanges"):
-        cases(bench, "m")
+        next(cases(bench))
 
 
 def test_what_gathers_needs_room_for_all_that_arrives(monkeypatch, tmp_path):

@@ -97,6 +97,7 @@ class Bench:
     scratch: Path  # folder for temporary files
     sensors: Sensors = field(default_factory=Sensors)  # read while the device works
     alone: bool = False  # whether the user named this device, so that other devices must not be used
+    machine: str = ""  # its name in rows
 
     @property
     def is_cuda(self) -> bool:

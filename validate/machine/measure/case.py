@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,6 +40,20 @@ class TimedWork:
     watch: Stopwatch | None = None
     at_least: int = 1  # fewest calls per sample, so that all buffers are used in turn
     hard: bool = False  # whether the work is compute-bound, so that the device's clock must settle first
+
+
+@dataclass(frozen=True, slots=True)
+class TimedRun:
+    """What is timed: ``run``, after an untimed ``prepare``.
+
+    Without ``prepare``, the time of a step starts at the end of the previous one.  ``begin`` is called once after
+    warm-up, ``end`` after the last sample; it may reject the samples (Unavailable).
+    """
+
+    run: Callable[[], object]
+    prepare: Callable[[], object] | None = None
+    begin: Callable[[], object] = lambda: None
+    end: Callable[[], object] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +90,7 @@ SCALING = "scaling.json"
 class CaseGroup:
     """Cases of one kind.
 
-    ``module``, in ``cases``, has a function ``cases(bench, machine)`` that yields the cases, ordered so that any first
+    ``module``, in ``cases``, has a function ``cases(bench)`` that yields the cases, ordered so that any first
     part is a representative sample.  It raises Unavailable where the machine has nothing to measure.  ``share`` is the
     group's weight in a time budget.
     """
@@ -106,11 +121,12 @@ def usual_groups(folder: Path) -> tuple[str, ...]:
     return tuple(name for name, group in GROUPS.items() if not group.file or (folder / group.file).is_file())
 
 
-def cases_of(name: str, bench: Bench, machine: str) -> Iterator[Case]:
+def cases_of(name: str, bench: Bench) -> Iterator[Case]:
     """Return the cases of group *name*, not yet built; raises Unavailable where the machine has nothing to measure."""
     module = importlib.import_module(f"validate.machine.measure.cases.{GROUPS[name].module}")
-    found: Iterator[Case] = module.cases(bench, machine)
-    return found
+    found: Iterator[Case] = module.cases(bench)
+    first = list(islice(found, 1))  # made now, so that a group with nothing to measure says so at once
+    return chain(first, found)
 
 
 _LENGTH = 200

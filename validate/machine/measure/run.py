@@ -124,12 +124,12 @@ def _run(
     tables = _tables(settings.out)
     if settings.machine and before and settings.machine != before and any(map(len, tables.values())):
         raise ValueError(f"{settings.out}: holds rows of machine {before}; name another folder with --out")
-    settings = replace(settings, machine=settings.machine or before or bench.name)
+    bench = replace(bench, machine=settings.machine or before or bench.name)
     record: dict[str, Any] = {
         "schema_version": 1,
         "finished": False,
         "date": datetime.now(UTC).date().isoformat(),
-        "machine": settings.machine,
+        "machine": bench.machine,
         "environment": facts,
         "load_at_start": _load(),
     }
@@ -185,7 +185,7 @@ def _open(this: _Run) -> list[_Queue]:
     queues = []
     for name in this.settings.groups or usual_groups(this.settings.out):
         try:
-            queues.append(_Queue(name, GROUPS[name].share, iter(cases_of(name, this.bench, this.settings.machine))))
+            queues.append(_Queue(name, GROUPS[name].share, cases_of(name, this.bench)))
         except Unavailable as reason:
             this.leave(name, "", str(reason))
             if this.settings.groups:
@@ -281,7 +281,7 @@ def _time(this: _Run, work: TimedWork) -> tuple[Interval, str]:
 def _asked(this: _Run, case: Case) -> dict[str, Any]:
     """Return the cells that identify a case: its own, and the machine, device and data set."""
     columns = COLUMNS[case.table]
-    where = {"machine": this.settings.machine, "device": this.bench.name, "dataset": DATASET}
+    where = {"machine": this.bench.machine, "device": this.bench.name, "dataset": DATASET}
     return {name: value for name, value in where.items() if name in columns} | dict(case.columns)
 
 

@@ -1,1 +1,1 @@
-"""The measurements: for each group a file with ``cases(bench, machine)``, and shared building blocks."""
+"""The measurements: for each group a file with ``cases(bench)``, and shared building blocks."""

@@ -13,8 +13,6 @@ from dataclasses import asdict, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-import torch
-
 from validate.machine.measure.bench import Bench
 from validate.machine.measure.built.description import DescriptionFile
 from validate.machine.measure.case import ASKED, Case, Unavailable
@@ -30,25 +28,20 @@ _MAY_BE_ZERO = ("threads", "bucket", "shards")
 _KINDS = {name: kind for name, kind in get_type_hints(MeasuredStep).items() if name not in _NOT_ASKED}
 
 
-def cases(bench: Bench, machine: str) -> Iterator[Case]:
+def cases(bench: Bench) -> Iterator[Case]:
     """Yield the steps in the folder's ``asked.json``; raises Unavailable where it is missing or invalid."""
     try:
         shapes = read_asked(bench.scratch)
     except (OSError, ValueError) as error:
         raise Unavailable(f"{ASKED}: {error}") from None
-    return _cases(shapes, bench, machine)
-
-
-def _cases(shapes: Sequence[MeasuredStep], bench: Bench, machine: str) -> Iterator[Case]:
-    threads = 0 if bench.is_cuda else torch.get_num_threads()
     for shape in shapes:
         if shape.parts:
             yield from single_operators(shape, bench)
     shapes = [shape for shape in shapes if not shape.parts]
-    yield from on_one_device((shape for shape in shapes if shape.n_gpus == 1), machine, threads)
+    yield from on_one_device((shape for shape in shapes if shape.n_gpus == 1), bench)
     for count in sorted({shape.n_gpus for shape in shapes} - {1}):
         of_count = [replace(shape, n_nodes=nodes_of(count)) for shape in shapes if shape.n_gpus == count]
-        yield from parallel_cases(of_count, machine, threads)
+        yield from parallel_cases(of_count, bench)
 
 
 def read_asked(folder: Path) -> list[MeasuredStep]:

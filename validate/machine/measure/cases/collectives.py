@@ -35,9 +35,8 @@ _IN_PLACE = ("all_reduce", "broadcast", "reduce")
 _SUMMED = ("all_reduce", "reduce")  # in place: each call sums the results of the previous one
 
 
-def cases(bench: Bench, machine: str) -> Iterator[Case]:
+def cases(bench: Bench) -> Iterator[Case]:
     """Return collectives of all GPUs, then of fewer; raises Unavailable where there are fewer than two."""
-    del machine
     if not bench.is_cuda:
         raise Unavailable("collectives are measured between GPUs, and here is none")
     here = launch()

@@ -25,12 +25,11 @@ _LEAST, _MOST, _CPU_MOST = 4 << 10, 1 << 30, 256 << 20
 _PAIRS_MOST = 256 << 20
 
 
-def cases(bench: Bench, machine: str) -> Iterator[Case]:
+def cases(bench: Bench) -> Iterator[Case]:
     """Yield all kinds of copies at the largest size, then the smallest, then sizes between; pairs of devices last.
 
     If the user named a GPU, only that one is measured, since others may be in use.
     """
-    del machine
     if not bench.is_cuda:
         threads = sorted({usable_threads(), 1}, reverse=True)
         for size in spread(ladder(_LEAST, min(_CPU_MOST, _part(bench)))):

@@ -26,9 +26,8 @@ _HOST = "host time"
 _AUTOCAST = "linear under autocast to bf16"
 
 
-def cases(bench: Bench, machine: str) -> Iterator[Case]:
+def cases(bench: Bench) -> Iterator[Case]:
     """Yield small operators under each mode of issue, then the host time by kind of call."""
-    del machine
     for metric, build in _ON_DEVICE.items():
         for mode, words in _MODES.items():
             if bench.is_cuda or mode != "graph":  # graphs exist only on GPUs

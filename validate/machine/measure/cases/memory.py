@@ -31,9 +31,8 @@ _FLOAT_BYTES = 4
 _STEP = 256  # elements: 1 KiB
 
 
-def cases(bench: Bench, machine: str) -> Iterator[Case]:
+def cases(bench: Bench) -> Iterator[Case]:
     """Yield streams, pointer chases and gathers over all sizes, interleaved so that any prefix is representative."""
-    del machine
     largest = _largest(bench)
     sizes = spread(ladder(_LEAST if bench.is_cuda else 4 * _LEAST, largest))
     threads = ("",) if bench.is_cuda else tuple(sorted({usable_threads(), 1}, reverse=True))

@@ -45,9 +45,8 @@ def call_limits(bench: Bench) -> CallLimits:
     return CallLimits(per_s * 0.05, min(4e9, bench.memory_bytes / 8), tuple(precisions))
 
 
-def cases(bench: Bench, machine: str) -> Iterator[Case]:
+def cases(bench: Bench) -> Iterator[Case]:
     """Yield operators; some are repeated with host time, and some with cold caches."""
-    del machine
     count = _COUNT if bench.is_cuda else _COUNT_CPU
     for i, shape in enumerate(shapes(call_limits(bench), count)):
         for mode, cache in _ways(bench, shape, i):

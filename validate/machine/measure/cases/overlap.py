@@ -30,15 +30,11 @@ _MOST_REPEATS = 2000
 _PARTS: dict[Part, str] = {"work": "{work} alone", "copy": "copy alone", "both": "copy and {work}"}
 
 
-def cases(bench: Bench, machine: str) -> Iterator[Case]:
-    """Return the three rows of each case; raises Unavailable on a CPU, whose cores do both copies and computation."""
-    del machine
+def cases(bench: Bench) -> Iterator[Case]:
+    """Yield the three rows of each case; raises Unavailable on a CPU, whose cores do both copies and computation."""
     if not bench.is_cuda:
         raise Unavailable("a CPU copies with the cores that compute")
-    return _cases(str(bench.device))
-
-
-def _cases(here: str) -> Iterator[Case]:
+    here = str(bench.device)
     for size in _SIZES:
         for work in _WORK:
             for to_device in (True, False):

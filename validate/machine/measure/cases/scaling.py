@@ -52,7 +52,7 @@ def write_scaling(
     (folder / SCALING).write_text(json.dumps({"schema_version": 1, **steps}) + "\n", encoding="utf-8")
 
 
-def cases(bench: Bench, machine: str) -> Iterator[Case]:
+def cases(bench: Bench) -> Iterator[Case]:
     """Yield the step over each number of ranks; raises Unavailable where there are fewer ranks, or no step is given."""
     try:
         asked = json.loads((bench.scratch / SCALING).read_text(encoding="utf-8"))
@@ -67,12 +67,11 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
     most = here.world if here is not None else torch.cuda.device_count() if bench.is_cuda else _MOST_CPU_RANKS
     if max(counts) > most:
         raise Unavailable(f"--gpus {max(counts)}: there are {most} ranks at most here")
-    threads = 0 if bench.is_cuda else torch.get_num_threads()
     for count in sorted(set(counts)):
         if count == 1:
-            yield from on_one_device([shape], machine, threads)
+            yield from on_one_device([shape], bench)
         else:
             spread = [
                 replace(shape, n_gpus=count, n_nodes=nodes_of(count), shards=count * (way == "fsdp")) for way in ways
             ]
-            yield from parallel_cases(spread, machine, threads)
+            yield from parallel_cases(spread, bench)

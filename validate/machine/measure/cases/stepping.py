@@ -18,8 +18,7 @@ import torch.distributed as dist
 
 from validate.machine.measure.bench import recorded
 from validate.machine.measure.built.module import BuiltModule, build_module, build_own
-from validate.machine.measure.case import Unavailable
-from validate.machine.measure.cases.steady import TimedRun
+from validate.machine.measure.case import TimedRun, Unavailable
 from validate.machine.measure.cases.step_shapes import MeasuredStep
 from validate.machine.measure.timing import Interval
 

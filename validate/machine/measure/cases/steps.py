@@ -1,8 +1,13 @@
-"""Whole training steps (forward, loss, backward, update), on one device and data-parallel on all."""
+"""Whole training steps (forward, loss, backward, update), on one device and data-parallel on all.
+
+The time is that of one step among many issued back to back, with the host as far ahead as it gets.
+"""
 
 from __future__ import annotations
 
 import gc
+import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -12,17 +17,145 @@ from typing import Any
 import torch
 
 from validate.machine.measure.bench import Bench
-from validate.machine.measure.case import Case, TimedWork, Unavailable, failure_words
-from validate.machine.measure.cases import steady
+from validate.machine.measure.case import Case, TimedRun, TimedWork, Unavailable, failure_words
 from validate.machine.measure.cases.step_shapes import CPU_STEPS, MeasuredStep, Policy, gpu_steps, parallel_steps
 from validate.machine.measure.cases.stepping import across, gpu_memory, make_step, most_memory, step_figures
 from validate.machine.measure.launched import KeptRanks
-from validate.machine.measure.timing import Interval, median_interval
+from validate.machine.measure.timing import FEWEST, Effort, Interval, median_interval
 from validate.machine.measure.together import greatest
+
+_WARMUP = 3  # fewest warm-up steps
+_PAUSE_S = 1e-3
+
+
+Patience = partial(Effort, longest_s=1.2, warmup_s=0.1, most_samples=150)
+"""How long to measure a step, by default."""
+
+
+class CpuClock:
+    """Marks by the monotonic clock; issued work is complete on return."""
+
+    transient = 0
+
+    def mark(self) -> float:
+        """Return the current time."""
+        return time.perf_counter()
+
+    def between_s(self, earlier: float, later: float) -> float:
+        """Return the seconds between."""
+        return later - earlier
+
+    def settle(self) -> None:
+        """Do nothing: no work is pending."""
+
+    def watch(self, until: float) -> None:
+        """Do nothing: there are no sensors."""
+
+
+class CudaClock:
+    """Marks as CUDA events in the current stream."""
+
+    transient = 2
+
+    def __init__(self, look: Callable[[], None]) -> None:
+        self._look = look
+
+    def mark(self) -> Any:
+        """Record and return an event in the stream."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def between_s(self, earlier: Any, later: Any) -> float:
+        """Return the device time between the events, in seconds."""
+        return float(earlier.elapsed_time(later)) / 1000
+
+    def settle(self) -> None:
+        """Wait for the device."""
+        torch.cuda.synchronize()
+
+    def watch(self, until: Any) -> None:
+        """Read sensors until the event has completed."""
+        self._look()
+        while not until.query():
+            time.sleep(_PAUSE_S)
+            self._look()
+
+
+Clock = CpuClock | CudaClock
+"""Marks moments in the work of a device; ``transient`` is the number of steps until the host is ahead."""
+
+
+def steady_interval(clock: Clock, step: TimedRun, patience: Effort) -> Interval:
+    """Return the median time of one step on one device, in seconds, with its interval."""
+    return median_interval(agreed_samples(clock, step, patience))
+
+
+def agreed_samples(
+    clock: Clock, step: TimedRun, patience: Effort, greatest: Callable[[float], float] | None = None
+) -> list[float]:
+    """Return the seconds of each timed step on this rank; all ranks of a group call this together.
+
+    A burst of steps is issued without waiting.  Its first ``clock.transient`` steps do not count, as the device still
+    waits for the host.  All decisions depend on *greatest*, the maximum over ranks, so that all run equally many steps;
+    None for one device, whose sensors are read meanwhile.
+    """
+    agreed = greatest or (lambda seconds: seconds)
+
+    def burst(count: int, *, watched: bool = False) -> tuple[list[float], float]:
+        began_s = time.perf_counter()
+        found = _burst(clock, step, count, watched=watched)
+        return found, agreed(time.perf_counter() - began_s)
+
+    one_s, spent_s = math.inf, 0.0
+    for count in range(1, 1000):  # warm-up: libraries choose kernels, memory is allocated, clocks rise
+        _, took_s = burst(1)
+        spent_s += took_s
+        one_s = min(one_s, took_s)
+        if (count >= _WARMUP and spent_s >= patience.warmup_s) or (count > 1 and one_s > patience.longest_s):
+            break
+    fewest = FEWEST if one_s * FEWEST <= 4 * patience.longest_s else 3  # for very long steps three must do
+    n = max(fewest, min(40, math.ceil(patience.longest_s / 2 / max(one_s, 1e-6))))
+    samples: list[float] = []
+    spent_s = 0.0
+    step.begin()
+    while True:
+        found, took_s = burst(n + clock.transient, watched=greatest is None)
+        samples += found[clock.transient :]
+        spent_s += took_s
+        known = agreed(median_interval(samples).relative) <= patience.interval
+        if known or len(samples) >= patience.most_samples or spent_s + n * one_s > 2 * patience.longest_s:
+            break
+    step.end()
+    return samples
+
+
+def _burst(clock: Clock, step: TimedRun, count: int, *, watched: bool = False) -> list[float]:
+    """Return the seconds of each of *count* steps.
+
+    Sensors are read after all steps are issued, while the device still works: reading within a step would delay the
+    host.
+    """
+    clock.settle()
+    ends: list[Any] = [clock.mark()]
+    starts: list[Any] = []
+    for _ in range(count):
+        if step.prepare is not None:
+            step.prepare()
+            starts.append(clock.mark())
+        step.run()
+        ends.append(clock.mark())
+    if watched:
+        clock.watch(ends[-1])
+    clock.settle()
+    if step.prepare is None:
+        starts = ends[:-1]
+    return [clock.between_s(start, end) for start, end in zip(starts, ends[1:], strict=True)]
+
 
 _FIRST = 10  # steps on one GPU before those on all GPUs
 _LENGTH = 160
-_ON_CPU = steady.Patience(interval=0.02, longest_s=0.4, warmup_s=0.0)
+_ON_CPU = Patience(interval=0.02, longest_s=0.4, warmup_s=0.0)
 
 
 def policies_of(bench: Bench) -> tuple[Policy, ...]:
@@ -39,33 +172,33 @@ def policies_of(bench: Bench) -> tuple[Policy, ...]:
     return tuple(found)
 
 
-def cases(bench: Bench, machine: str) -> Iterator[Case]:
+def cases(bench: Bench) -> Iterator[Case]:
     """Yield steps on *bench*, networks in turn and each time run in another way; steps on all GPUs come early."""
-    threads = 0 if bench.is_cuda else torch.get_num_threads()
     policies = policies_of(bench)
     shapes = gpu_steps(policies) if bench.is_cuda else iter(CPU_STEPS)
     count = torch.cuda.device_count() if bench.is_cuda and not bench.alone else 1
-    yield from on_one_device(islice(shapes, _FIRST), machine, threads)
+    yield from on_one_device(islice(shapes, _FIRST), bench)
     if count > 1:
-        yield from parallel_cases(tuple(parallel_steps(count, policies)), machine)
-    yield from on_one_device(shapes, machine, threads)
+        yield from parallel_cases(tuple(parallel_steps(count, policies)), bench)
+    yield from on_one_device(shapes, bench)
 
 
-def on_one_device(shapes: Iterable[MeasuredStep], machine: str, threads: int) -> Iterator[Case]:
+def on_one_device(shapes: Iterable[MeasuredStep], bench: Bench) -> Iterator[Case]:
     """Yield *shapes*, each on one device."""
     for shape in shapes:
-        yield _case(shape, machine, threads, partial(_build, shape))
+        yield _case(shape, bench, partial(_build, shape))
 
 
-def parallel_cases(shapes: Sequence[MeasuredStep], machine: str, threads: int = 0) -> Iterator[Case]:
+def parallel_cases(shapes: Sequence[MeasuredStep], bench: Bench) -> Iterator[Case]:
     """Yield *shapes*, all for the same number of ranks, which run until the last case is done."""
-    with KeptRanks(cuda=not threads) as ranks:
+    with KeptRanks(cuda=bench.is_cuda) as ranks:
         for shape in shapes:
-            yield _case(shape, machine, threads, partial(_build_over_ranks, shape, ranks))
+            yield _case(shape, bench, partial(_build_over_ranks, shape, ranks))
 
 
-def _case(shape: MeasuredStep, machine: str, threads: int, build: Callable[[Bench], TimedWork]) -> Case:
-    columns = {"row_id": shape.row_id(machine, threads), **shape.cells(threads)}
+def _case(shape: MeasuredStep, bench: Bench, build: Callable[[Bench], TimedWork]) -> Case:
+    threads = 0 if bench.is_cuda else torch.get_num_threads()
+    columns = {"row_id": shape.row_id(bench.machine, threads), **shape.cells(threads)}
     return Case("asked" if shape.network else "steps", "training.csv", columns, build)
 
 
@@ -86,9 +219,9 @@ def _build(shape: MeasuredStep, bench: Bench) -> TimedWork:
     return TimedWork(lambda _: step.run(), figures=partial(_figures, shape, bench), own=partial(_time, bench, step))
 
 
-def _time(bench: Bench, step: steady.TimedRun) -> Interval:
-    clock: steady.Clock = steady.CudaClock(bench.sensors.look) if bench.is_cuda else steady.CpuClock()
-    return steady.steady_interval(clock, step, steady.Patience() if bench.is_cuda else _ON_CPU)
+def _time(bench: Bench, step: TimedRun) -> Interval:
+    clock: Clock = CudaClock(bench.sensors.look) if bench.is_cuda else CpuClock()
+    return steady_interval(clock, step, Patience() if bench.is_cuda else _ON_CPU)
 
 
 def _figures(shape: MeasuredStep, bench: Bench, interval: Interval) -> Mapping[str, Any]:
@@ -124,11 +257,11 @@ def rank_step(rank: int, count: int, shape: MeasuredStep, cuda: bool) -> tuple[l
     device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
     _give_back(cuda)
 
-    clock = steady.CudaClock(lambda: None) if cuda else steady.CpuClock()
-    step: steady.TimedRun | None = None
+    clock = CudaClock(lambda: None) if cuda else CpuClock()
+    step: TimedRun | None = None
     try:
         step = make_step(shape, device, partial(across, shape=shape, device=device))
-        samples = steady.agreed_samples(clock, step, steady.Patience(), partial(greatest, device=device))
+        samples = agreed_samples(clock, step, Patience(), partial(greatest, device=device))
         return samples, gpu_memory(device)
     finally:
         step = None

@@ -155,22 +155,17 @@ _ACCESSES = (
 )
 
 
-def cases(bench: Bench, machine: str) -> Iterator[Case]:
-    """Return sequential and random accesses; raises Unavailable where there is no room for the file."""
-    del machine
-    size = file_bytes(shutil.disk_usage(bench.scratch).free)
-    if not size:
-        raise Unavailable(f"less than {_SHARE * _LEAST_BYTES >> 20} MiB are free where the results are written")
-    return _cases(bench.scratch, size)
-
-
 def file_bytes(free_bytes: int) -> int:
     """Return the file size for this much free space, in whole blocks; 0 where it would be too small."""
     size = min(_MOST_BYTES, free_bytes // _SHARE) // BLOCK * BLOCK
     return size if size >= _LEAST_BYTES else 0
 
 
-def _cases(folder: Path, size: int) -> Iterator[Case]:
+def cases(bench: Bench) -> Iterator[Case]:
+    """Yield sequential and random accesses; raises Unavailable where there is no room for the file."""
+    size = file_bytes(shutil.disk_usage(bench.scratch).free)
+    if not size:
+        raise Unavailable(f"less than {_SHARE * _LEAST_BYTES >> 20} MiB are free where the results are written")
     opened: list[ScratchFile] = []  # opened by the first case, shared by all
     refused: list[Unavailable] = []  # remembered, so that later cases do not try to fill the disk again
 
@@ -179,7 +174,7 @@ def _cases(folder: Path, size: int) -> Iterator[Case]:
             raise Unavailable(str(refused[0]))
         if not opened:
             try:
-                opened.append(ScratchFile(folder, size))
+                opened.append(ScratchFile(bench.scratch, size))
             except Unavailable as reason:
                 refused.append(reason)
                 raise

@@ -33,9 +33,8 @@ _ROUND_S = 200e-6  # allowance for a rank's host to post one round with its adds
 _EFFORT = Effort(longest_s=2.0, warmup_s=0.02)
 
 
-def cases(bench: Bench, machine: str) -> Iterator[Case]:
-    """Return a case for each exchange in the folder; raises Unavailable where there is none, or one GPU was named."""
-    del machine
+def cases(bench: Bench) -> Iterator[Case]:
+    """Yield a case for each exchange in the folder; raises Unavailable where there is none, or one GPU was named."""
     try:
         asked = json.loads((bench.scratch / EXCHANGES).read_text(encoding="utf-8"))["exchanges"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -44,10 +43,6 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
         ) from None
     if bench.alone:
         raise Unavailable("--device names one GPU; strategies take two")
-    return _cases(bench, asked)
-
-
-def _cases(bench: Bench, asked: list[Mapping[str, Any]]) -> Iterator[Case]:
     with Groups(bench) as groups:
         for each in asked:
             exchange = read_exchange(each) if "rounds" in each else None
