@@ -18,7 +18,7 @@ from simulator.questions.where import Where
 from simulator.results.alternatives import NOT_TRIED
 from simulator.results.training import TrainingResult
 from simulator.spelling import word_of
-from simulator.step.changes import possible_changes
+from simulator.step.changes import Change, possible_changes
 from simulator.step.memory import MemoryNeed
 from simulator.training import divided
 from simulator.training.memory import device_memory
@@ -61,7 +61,7 @@ def advised(context: Context, question: StepQuestion, samples: SamplesOption = "
         from simulator.step.fitting import larger_device
 
         remedies = tuple(_remedies(context, question, device, count, samples))
-        if not remedies and question.options.mode == "train" and question.layout.pp == 1:
+        if not remedies and question.options.mode == "train" and question.layout.pp == 1 and not question.keeps_nf4:
             remedies = tuple(_more_devices(context, question, device, count))
         holds = partial(_holds, context, question, device, count)
         remedies = (*remedies, larger_device(result.tightest.need.total_bytes, device, holds))
@@ -76,6 +76,17 @@ def _holds(context: Context, question: StepQuestion, device: Device, count: int,
     return question.divided or need_on(large, count, context.network(question), question, group).fits
 
 
+def faster_options(question: StepQuestion, device: Device) -> Iterator[tuple[Change, StepQuestion]]:
+    """Yield the changes of options that may make the step of *question* faster, each with the question."""
+    for change in possible_changes(question.options, device):
+        if change.time:
+            try:
+                asked = replace(question, options=change.applied(question.options))
+            except InputError:  # the optimiser or the loss waits for the device
+                continue
+            yield change, asked
+
+
 def _ways(
     context: Context, question: StepQuestion, device: Device, samples: SamplesOption, *, several: bool
 ) -> Iterator[tuple[str, StepQuestion]]:
@@ -83,9 +94,9 @@ def _ways(
         return
     for words, sizes in _variants(context, question):
         yield words, replace(question, sizes=sizes)
-    for change in possible_changes(question.options, device):
-        if change.time and not (question.has_servers and change.options.keys() <= _OF_THE_UPDATE):
-            yield change.words, replace(question, options=change.applied(question.options))
+    for change, asked in faster_options(question, device):
+        if not (question.has_servers and change.options.keys() <= _OF_THE_UPDATE):
+            yield change.words, asked
     if several and question.layout.zero < 3 and not question.bucket_bytes:
         yield f"{word_of('overlap')} bucket:25MiB", replace(question, bucket_bytes=BUCKET_BYTES)
     if question.offload != "none":
@@ -216,7 +227,8 @@ def _remedies(
         return what_would_fit(builder(of), of.batch, of.options, device, variants, partial(need, of, count), smaller)
 
     found = fitting(question)
-    if count == 1 or not question.options.trains or question.has_servers or question.one_process:
+    keeps_whole = question.has_servers or question.one_process or question.keeps_nf4
+    if count == 1 or not question.options.trains or keeps_whole:
         yield from found
         return
     if question.layout not in (REPLICAS, FSDP):

@@ -23,6 +23,7 @@ from simulator.workload.network import Network, block_name
 from simulator.workload.operators import Conv2d
 from simulator.workload.precision import ELEMENT_BYTES
 
+_ON_GPUS = ("in-place", "fused-linear")  # losses of which CPUs have no kernels
 _Faults = Iterator[tuple[str, dict[str, Any]]]  # each with the changes that leave out what is asked in vain
 
 
@@ -81,7 +82,7 @@ def _faults(context: Context, question: StepQuestion) -> _Faults:
         yield f"{mention('sums_in_fp32')}: {why}", {"sums_in_fp32": False}
     of_devices = options.channels_last, options.framework, options.precision == "tf32", question.software
     usual = False, USUAL.framework, False, replace(TODAY, nccl=question.software.nccl)
-    if of_devices != usual or options.optimizer in BITSANDBYTES:
+    if of_devices != usual or options.optimizer in BITSANDBYTES or question.loss_way in _ON_GPUS:
         yield from _of_devices(context, question)
 
 
@@ -104,6 +105,10 @@ def _of_devices(context: Context, question: StepQuestion) -> _Faults:
             if said != usual:
                 what = mention(name, said if name in ("framework", "optimizer") else "")
                 yield f"{what}: applies to GPUs, but a CPU computes", {name: usual}
+    if not gpus and question.loss_way in _ON_GPUS:
+        what = mention("sizes", f"cross_entropy={question.loss_way}")
+        others = tuple(size for size in question.sizes if size[0] != "cross_entropy")
+        yield f"{what}: applies to GPUs, but a CPU computes", {"sizes": others}
     if options.precision == "tf32" and not any("tf32" in gpu.peak_flops_per_s for gpu in gpus):
         names = " and ".join(dict.fromkeys(device.name for device in devices))
         verbs = ("have", "compute") if " and " in names else ("has", "computes")

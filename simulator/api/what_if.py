@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from simulator.api.advice import faster_options
 from simulator.api.faulty import scaled
 from simulator.api.outcome import faster
 from simulator.api.session import Session
@@ -16,7 +17,6 @@ from simulator.questions.checks import changed
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.results.alternatives import Alternative
 from simulator.spelling import word_of
-from simulator.step.changes import possible_changes
 from simulator.topology import Device, Topology, Wire
 from simulator.topology.load import load_topology
 from simulator.topology.parts import CpuPart, LinkPart, NicPart, SwitchPart
@@ -67,9 +67,7 @@ def _switches(session: Session, question: StepQuestion, *, several: bool) -> Ite
     """Yield other ways to run the step with the same software, in words of the command line."""
     options, layout = question.options, question.layout
     device = session.places(question.where, question.software).find(question.device, threads=question.threads).device
-    for change in possible_changes(options, device):
-        if change.time:
-            yield change.words, replace(question, options=change.applied(options))
+    yield from ((change.words, asked) for change, asked in faster_options(question, device))
     if options.recompute_words:
         words = f"no {options.recompute_words[0]}"
         yield words, replace(question, options=replace(options, recompute="none", recompute_blocks=None))

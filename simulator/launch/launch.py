@@ -153,6 +153,7 @@ def _read(
         options["framework"] = "megatron"
         found.sizes = model.sizes
         _update(args, options)
+        _read_loss(args, found)
     else:
         network, found.unknown = named_network(args)
         options |= read_sizes(args, found.notes)
@@ -179,6 +180,9 @@ def _read(
     _recompute(args, options, found.notes)
     if trainer.lora:
         found.sizes["lora"] = trainer.lora
+    if trainer.liger:
+        found.sizes["cross_entropy"] = "fused-linear"
+        found.notes.append("Liger's kernels: the loss is simulated as Liger's, other layers as PyTorch's")
     if trainer.nf4:
         found.sizes["lora_weights"] = trainer.nf4
     said = {"recompute": trainer.recomputes, "compiled": trainer.compiles}
@@ -278,6 +282,15 @@ def _update(args: Arguments, options: dict[str, str | bool]) -> None:
     optimizer = args.choice(("adam", "sgd"), "optimizer") or "adam"
     options["optimizer"] = "momentum" if optimizer == "sgd" else "adam"
     options["fused_optimizer"] = True
+
+
+def _read_loss(args: Arguments, found: LaunchLine) -> None:
+    """Read which kernels compute the loss; Megatron-LM's own fused ones take the memory of those that are not fused."""
+    way = args.choice(("native", "te", "linear"), "cross-entropy-fusion-impl")
+    if args.flag("cross-entropy-loss-fusion") and way == "te":
+        found.sizes["cross_entropy"] = "in-place"
+    elif way == "linear":
+        found.notes.append("--cross-entropy-fusion-impl linear: is not modelled; simulated as native")
 
 
 def _batch(

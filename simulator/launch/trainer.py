@@ -34,7 +34,7 @@ class Trainer:
     """Settings of the Trainer; None if not given.  ``is_there``: whether the line is for the Trainer at all.
 
     ``offload`` is on the host; ``lora`` is the rank of adapters; ``nf4`` how frozen weights are kept in 4 bits;
-    ``update`` are the options for the optimiser.
+    ``update`` are the options for the optimiser; ``liger``: layers are Liger's kernels.
     """
 
     is_there: bool = False
@@ -51,6 +51,7 @@ class Trainer:
     offload: Offload = "none"
     lora: int | None = None
     nf4: str | None = None
+    liger: bool = False
 
 
 def read_trainer(args: Arguments, launcher: Arguments, notes: list[str]) -> Trainer:
@@ -94,6 +95,7 @@ def read_trainer(args: Arguments, launcher: Arguments, notes: list[str]) -> Trai
         name = next(name for name in (*_ADAPTS, "finetuning-type") if name in args)
         args.fault(name, _RANK)
     found.nf4 = _four_bits(args)
+    found.liger = args.flag("use-liger-kernel", "use-liger", "enable-liger-kernel")
     if found.nf4 and not found.lora:
         args.fault(next(name for name in _IN_4_BITS if name in args), _RANK)
     return found

@@ -94,7 +94,6 @@ _INSTEAD = {
         "decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers pipeline-model-parallel-layout "
         "pipeline-model-parallel-split-rank"
     ),
-    "the loss is a kernel of its own": "cross-entropy-loss-fusion",
     "kernels are those of the usual mode": "deterministic-mode",
     "gradients of the embedding are computed with the others": "defer-embedding-wgrad-compute",
     "gradients of weights are computed with the others": "delay-wgrad-compute",

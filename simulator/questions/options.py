@@ -186,3 +186,46 @@ class StepOptions:
 
 
 USUAL = StepOptions()
+
+
+# -- whose kernels a network runs ------------------------------------------------------
+
+
+NetworkSizes = tuple[tuple[str, int | str], ...]
+"""The sizes of a network that a question says, and words for its kernels."""
+
+
+def said_of(sizes: NetworkSizes, name: str) -> int | str:
+    """Return what *sizes* say of *name*; ``plain`` if nothing."""
+    return dict(sizes).get(name, "plain")
+
+
+def loss_faults(sizes: NetworkSizes, options: StepOptions, *, one_process: bool) -> Iterator[str]:
+    """Yield what a cross-entropy that is not torch's own cannot be combined with."""
+    way = said_of(sizes, "cross_entropy")
+    if way == "plain":
+        return
+    said = mention("sizes", f"cross_entropy={way}")
+    allowed = ("pytorch", "deepspeed-zero3", *(("megatron",) if way == "in-place" else ()))
+    if options.framework not in allowed:
+        yield f"{said}: {mention('framework', options.framework)} has none; {', '.join(allowed)} have"
+    if not options.trains or said_of(sizes, "loss") == 0:
+        yield f"{said}: is about the loss, which this step does not compute"
+    if one_process:
+        yield f"{said}: is of each process, and one process drives all GPUs"
+    if options.cuda_graph and way != "chunked":
+        yield f"{said}: waits for the device, and {mention('cuda_graph')} launches all at once"
+
+
+def nf4_faults(sizes: NetworkSizes, options: StepOptions, *, is_whole: bool) -> Iterator[str]:
+    """Yield what frozen weights in nf4 cannot be combined with; *is_whole*: each device holds the network."""
+    weights = said_of(sizes, "lora_weights")
+    if weights == "plain":
+        return
+    said = mention("sizes", f"lora_weights={weights}")
+    if options.framework not in ("pytorch", "deepspeed-zero3"):
+        yield f"{said}: is of bitsandbytes, for PyTorch; {mention('framework', options.framework)} has none"
+    if options.precision in (*QUANTISED, "master-fp8", "nvfp4", "fp64"):
+        yield f"{said}: is multiplied in 16 or 32 bits, and {mention('precision', options.precision)} in others"
+    if not is_whole:
+        yield f"{said}: is modelled where each device holds the network, {mention('layout', 'dp')}, zero=1 or 2"

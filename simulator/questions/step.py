@@ -20,7 +20,17 @@ from simulator.questions.checks import (
 from simulator.questions.collective import OF_NCCL, Algorithm, Protocol
 from simulator.questions.input import InputQuestion
 from simulator.questions.layout import REPLICAS, Layout
-from simulator.questions.options import BITSANDBYTES, NOT_IN_TORCH, QUANTISED, USUAL, Accumulation, StepOptions
+from simulator.questions.options import (
+    BITSANDBYTES,
+    NOT_IN_TORCH,
+    USUAL,
+    Accumulation,
+    NetworkSizes,
+    StepOptions,
+    loss_faults,
+    nf4_faults,
+    said_of,
+)
 from simulator.questions.where import TODAY, Software, Where
 from simulator.records import dataclass, replace
 from simulator.spelling import mention
@@ -132,7 +142,7 @@ class StepQuestion:
     where: Where
     workload: str
     batch: Annotated[int, From(1, MOST)]
-    sizes: tuple[tuple[str, int | str], ...] = ()
+    sizes: NetworkSizes = ()
     options: StepOptions = USUAL
     micro_batches: Annotated[int, From(1, MOST)] = 1
     device: str | None = None
@@ -191,7 +201,9 @@ class StepQuestion:
             yield f"{mention('accumulation')}: {why}"
         if self.has_servers and self.options.optimizer in BITSANDBYTES:
             yield f"{mention('optimizer', self.options.optimizer)}: updates on GPUs, and parameter servers are CPUs"
-        yield from self._faults_of_nf4()
+        apart = self.layout.zero == 3 or self.layout.divides_network
+        yield from nf4_faults(self.sizes, self.options, is_whole=not apart and not self.one_process)
+        yield from loss_faults(self.sizes, self.options, one_process=self.one_process)
         yield from server_faults(self.servers, self.strategy)
         yield from gpu_faults(self.gpus)
         if self.gpus is not None:
@@ -279,19 +291,15 @@ class StepQuestion:
         leave = self.layout.zero > 1 or (self.offload != "none" and self.layout.zero != 1)
         return replace(self.options, accumulation="product") if leave else self.options
 
-    def _faults_of_nf4(self) -> Iterator[str]:
-        """Yield what frozen weights in nf4 cannot be combined with."""
-        weights = dict(self.sizes).get("lora_weights", "plain")
-        if weights == "plain":
-            return
-        said, options, layout = mention("sizes", f"lora_weights={weights}"), self.options, self.layout
-        if options.framework not in ("pytorch", "deepspeed-zero3"):
-            yield f"{said}: is of bitsandbytes, for PyTorch; {mention('framework', options.framework)} has none"
-        if options.precision in (*QUANTISED, "master-fp8", "nvfp4", "fp64"):
-            yield f"{said}: is multiplied in 16 or 32 bits, and {mention('precision', options.precision)} in others"
-        apart = layout.zero == 3 or self.offload == "optimizer+parameters"
-        if apart or layout.divides_network or self.one_process:
-            yield f"{said}: is modelled where each device holds the network, {mention('layout', 'dp')}, zero=1 or 2"
+    @property
+    def loss_way(self) -> int | str:
+        """How the cross-entropy is computed; ``plain`` is torch's own."""
+        return said_of(self.sizes, "cross_entropy")
+
+    @property
+    def keeps_nf4(self) -> bool:
+        """Whether frozen weights are kept in nf4."""
+        return said_of(self.sizes, "lora_weights") != "plain"
 
     @property
     def one_process(self) -> bool:

@@ -211,7 +211,8 @@ def _torch_runs(question: StepQuestion) -> bool:
         and options.recompute_blocks is None
         and not options.precision.startswith(_OF_OTHERS)
         and options.optimizer not in NOT_IN_TORCH
-        and dict(question.sizes).get("lora_weights", "plain") == "plain"
+        and not question.keeps_nf4
+        and question.loss_way == "plain"
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from simulator.devices.gpu import Gpu
 from simulator.devices.predict import Device
-from simulator.questions.options import BITSANDBYTES, Policy, StepOptions
+from simulator.questions.options import Policy, StepOptions
 from simulator.records import dataclass, replace
 from simulator.spelling import mention, spelt
 
@@ -66,8 +66,7 @@ def possible_changes(options: StepOptions, device: Device) -> Iterator[Change]:
         yield Change({"channels_last": True}, time=True, memory=False)
     if not options.compiled:
         yield Change({"compiled": True}, time=True, memory=False)
-    waits = options.launch_blocking or (updates and options.optimizer in BITSANDBYTES)
-    if not options.cuda_graph and not waits and on_gpu:
+    if not options.cuda_graph and not options.launch_blocking and on_gpu:
         yield Change({"cuda_graph": True}, time=True, memory=False)
     if options.mode == "train" and options.optimizer in ("adam", "lamb", "adam-loop", "bert-adam"):
         yield Change({"optimizer": "momentum"}, time=False, memory=True)

@@ -70,7 +70,7 @@ def wide_tensors(network: Network) -> tuple[bool, ...]:
     """Return for each tensor of *network* whether it is in fp32; the network's inputs are."""
     wide = [True] * len(network.elements)
     for layer in network.layers:
-        wide[layer.output] = _is_wide(layer.operator, [wide[tensor] for tensor in layer.inputs])
+        wide[layer.output] = _is_wide(layer.operator, [wide[tensor] for tensor in numbers_of(layer)])
     return tuple(wide)
 
 
@@ -82,6 +82,12 @@ def read_by_products(network: Network) -> tuple[int, ...]:
         for tensor in layer.inputs:
             readers.setdefault(tensor, []).append(layer.operator.is_product)
     return tuple(tensor for tensor, by_products in readers.items() if all(by_products))
+
+
+def numbers_of(layer: Layer) -> Sequence[int]:
+    """Return the tensors that *layer* reads and that are no indices."""
+    indices = layer.operator.indices
+    return [tensor for at, tensor in enumerate(layer.inputs) if at not in indices] if indices else layer.inputs
 
 
 def _is_wide(operator: Operator, inputs: Sequence[bool]) -> bool:
@@ -100,7 +106,7 @@ def casts_of(layer: Layer, wide: Sequence[bool]) -> Iterator[Cast]:
     """Yield the casts of *layer*'s inputs; *wide* says which tensors are in fp32."""
     does = layer.operator.autocast
     if does == "half":
-        yield from (Cast(tensor, to_half=True) for tensor in layer.inputs if wide[tensor])
+        yield from (Cast(tensor, to_half=True) for tensor in numbers_of(layer) if wide[tensor])
     elif does == "fp32 after a cast":
         yield from (Cast(tensor, to_half=False) for tensor in layer.inputs[:1] if not wide[tensor])
     elif does in ("promotes", "powers") and wide[layer.output]:

@@ -129,7 +129,9 @@ class _Issuer:
             if priced is not None and part == "backward":
                 host_s += host_time(self.device, "gradient_s", len(layer.trained))
             waits = priced is not None and (
-                (extra is not None and extra.waits) or (part == "forward" and layer.name in self.looks)
+                (extra is not None and extra.waits)
+                or (part == "forward" and layer.name in self.looks)
+                or layer.operator.host_reads(phase)
             )
             yield Launch(layer.name, part, host_s, work, waits, layer=layer.name, needs=needs)
         for run in self.lowering.casts(layer, forward=part == "forward"):

@@ -14,8 +14,7 @@ from simulator.devices.cpu import Cpu
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import resident_share
 from simulator.devices.gpu.tensor_product import is_pipelined
-from simulator.devices.optimizer import TensorPass, first_reads, optimizer_kernels, tensor_passes
-from simulator.devices.optimizer_state import state_tensors
+from simulator.devices.optimizer import TensorPass, first_reads, optimizer_kernels, state_tensors, tensor_passes
 from simulator.devices.predict import Device, kernel_cost
 from simulator.questions.options import QUANTISED, StepOptions
 from simulator.records import dataclass, replace
@@ -212,7 +211,8 @@ class Lowering:
             for n in sizes:
                 yield KernelRun(Streaming("copy", n, n * half, n * FP32_BYTES))
             return
-        if has_master(self._options.precision) or not layer.operator.is_product:
+        is_done = layer.operator.saves_gradients and not forward  # in the format of the parameters
+        if has_master(self._options.precision) or not layer.operator.is_product or is_done:
             return
         for n in (parameter.elements for parameter in layer.trained if parameter.elements > 0):
             yield self._run(Streaming("copy", n, n * half, n * FP32_BYTES), n * FP32_BYTES if forward else 0.0)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from simulator.constants import constants
 from simulator.devices.gpu import Gpu
-from simulator.devices.optimizer_state import state_tensors
+from simulator.devices.optimizer import state_tensors
 from simulator.devices.predict import Device
 from simulator.questions.options import StepOptions
 from simulator.records import dataclass, field, fields, replace
@@ -17,8 +17,7 @@ from simulator.step.moments import Moment, tape_of
 from simulator.step.precision import casts, has_master, storage_of, updated_bytes, weight_bytes
 from simulator.step.reserved import Held, reserved_and_allocated
 from simulator.workload.activations import peak_forward_bytes
-from simulator.workload.lora import nf4_weights
-from simulator.workload.network import Network, once
+from simulator.workload.network import Network, once, packed_weights
 from simulator.workload.precision import ELEMENT_BYTES, NVFP4_BYTES
 from simulator.workload.split.experts import expert_parameters
 
@@ -207,7 +206,7 @@ def held_in(network: Network, options: StepOptions) -> NetworkMemory:
     """Return the memory that a step of *network* takes, before it is divided into shares."""
     names = expert_parameters(network)
     experts = [p for p in network.parameters if p.name in names]
-    packed = nf4_weights(network)
+    packed = packed_weights(network)
     held = NetworkMemory(
         network.parameter_count,
         network.trained_count,

@@ -75,7 +75,7 @@ def tape_of(network: Network, options: StepOptions, graded_element: int) -> Tape
     pass, the second that pass's highest.
     """
     memory = _Memory()
-    activations = _Activations(network, options, memory)
+    activations = _Activations(network, options, graded_element, memory)
     memory.tape.layers = forward = tuple(activations.forward())
     highest = max(forward, key=lambda moment: moment.saved_bytes + moment.casts_bytes + moment.working_bytes)
     highest = highest._replace(place=-1)
@@ -128,8 +128,9 @@ class _Memory:
 class _Activations:
     """Activations and copies of weights, from the forward pass to the backward pass that frees them."""
 
-    def __init__(self, network: Network, options: StepOptions, memory: _Memory) -> None:
+    def __init__(self, network: Network, options: StepOptions, graded_element: int, memory: _Memory) -> None:
         self._network, self._memory = network, memory
+        self._graded_element = graded_element
         self._formats = formats = formats_of(network, options)
         saved = saved_tensors(network, formats, quantised_layers(network, options.precision))
         self._inside: Collection[int] = ()
@@ -229,6 +230,9 @@ class _Activations:
         """Take what layer *place* saves besides tensors that are whole: statistics, masks, and parts of tensors."""
         if again == (place in self._again_layers) and self._saved.by_layer[place]:
             self._keep(place, "saved", self._saved.by_layer[place])
+        layer = self._network.layers[place]
+        if layer.operator.saves_gradients and layer.trained and again == (place in self._again_layers):
+            self._keep(place, "saved", sum(p.elements for p in layer.trained) * self._graded_element)
         for tensor in dict.fromkeys(self._network.layers[place].inputs):
             number = self._places[tensor]
             size = self._saved.by_tensor.get(number)
@@ -311,8 +315,10 @@ class _Backward:
         for part in parts:
             self._give(part)
         given = self._of.pop(layer.output)
+        if layer.operator.saves_gradients:
+            self._activations.go(place)
         found = list(self._gradients(layer, place, given))
-        is_cast = bool(self._cast_bytes) and layer.operator.is_product
+        is_cast = bool(self._cast_bytes) and layer.operator.is_product and not layer.operator.saves_gradients
         halves = sum(p.elements for p in layer.trained) * self._cast_bytes if is_cast else self._graded_by(layer)
         in_place = self._has_buffer and layer.operator.fp32_always
         scratch = 0 if in_place else layer.operator.scratch_bytes(self._formats.computed[place])

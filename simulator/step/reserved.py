@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from math import ceil, inf
 
-from simulator.devices.optimizer_state import state_tensors
+from simulator.devices.optimizer import state_tensors
 from simulator.questions.options import StepOptions
 from simulator.records import dataclass
 from simulator.step.allocator import CachingAllocator, MemoryBlock, OutOfMemoryError
 from simulator.step.moments import Taken, Tape, tape_of
 from simulator.step.precision import updated_bytes
-from simulator.workload.lora import nf4_weights
-from simulator.workload.network import Network, block_name, once, unit_elements
+from simulator.workload.network import Network, block_name, once, packed_weights, unit_elements
 
 _STEPS = 2
 
@@ -78,7 +77,7 @@ class _Replay:
         self._gathered: dict[str, MemoryBlock] = {}
         self._gradients: dict[int, MemoryBlock] = {}
         self._updated = False
-        packed = nf4_weights(network)
+        packed = packed_weights(network)
         for parameter in network.parameters:
             for each in held.weight_bytes if parameter.trained else (held.frozen_bytes,):
                 self._take(packed.get(parameter.name, parameter.elements * each))

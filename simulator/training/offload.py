@@ -38,8 +38,7 @@ from math import ceil
 from typing import Literal
 
 from simulator.devices.cpu.memory import bandwidth
-from simulator.devices.optimizer import optimizer_kernels, tensor_passes
-from simulator.devices.optimizer_state import state_copies
+from simulator.devices.optimizer import optimizer_kernels, state_copies, tensor_passes
 from simulator.devices.predict import kernel_cost
 from simulator.errors import InputError, refused
 from simulator.network.route import Route

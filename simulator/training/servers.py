@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from simulator.collectives.bundle import ConcurrentGroups
 from simulator.collectives.request import Unsuitable
 from simulator.collectives.rings import RING
-from simulator.devices.optimizer_state import state_copies
+from simulator.devices.optimizer import state_copies
 from simulator.kept import Kept
 from simulator.network.route import Route
 from simulator.plan.plan import Flow, Fragment, Perturbation, Plan, PlanBuilder

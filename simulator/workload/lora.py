@@ -4,7 +4,7 @@ Hu et al., "LoRA", arXiv 2106.09685, section 4.1, as Hugging Face's PEFT runs it
 operation.  Only A and B are trained; frozen weights have no gradients, no optimiser state and no fp32 copy.
 
 QLoRA (Dettmers et al., arXiv 2305.14314) keeps the frozen weights of linear layers in nf4
-(:class:`simulator.workload.operators.nf4.Nf4Linear`), but that of the output layer, as transformers does
+(:class:`~simulator.workload.operators.Nf4Linear`), but that of the output layer, as transformers does
 (``get_keys_to_not_convert`` in transformers/integrations/bitsandbytes.py).
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Literal, get_args
 
-from simulator.workload.network import Layer, Network, Parameter, Part, block_name, once
+from simulator.workload.network import Layer, Network, Parameter, Part, block_name
 from simulator.workload.operators import Elementwise, Linear, Nf4Linear
 
 LoraLayers = Literal["attention", "all"]
@@ -41,13 +41,6 @@ def with_lora(network: Network, rank: int, layers: LoraLayers = "attention", wei
             frozen = replace(frozen, operator=Nf4Linear(**sizes, nested=weights == "nf4-nested"))
         found += _adapted(frozen, rank, elements) if adapted else [frozen]
     return replace(network, layers=tuple(found), elements=tuple(elements))
-
-
-@once
-def nf4_weights(network: Network) -> dict[str, int]:
-    """Return the bytes in which each weight of *network* that is in nf4 is kept, by its name."""
-    layers = ((layer, layer.operator) for layer in network.layers)
-    return {layer.parameters[0].name: kept.kept_bytes for layer, kept in layers if isinstance(kept, Nf4Linear)}
 
 
 def _adapted(layer: Layer, rank: int, elements: list[int]) -> list[Layer]:

@@ -125,6 +125,13 @@ def once(analysis: Callable[P, T]) -> Callable[P, T]:
 
 
 @once
+def packed_weights(network: Network) -> dict[str, int]:
+    """Return the bytes in which each weight of *network* that is packed into fewer bits is kept, by its name."""
+    kept = ((layer, layer.operator.packed_bytes) for layer in network.layers)
+    return {layer.parameters[0].name: n_bytes for layer, n_bytes in kept if n_bytes}
+
+
+@once
 def readers_of(network: Network) -> dict[int, list[Layer]]:
     """Return the layers that read each tensor, in order."""
     found: dict[int, list[Layer]] = {}

@@ -94,6 +94,9 @@ class Operator(ABC):
     too.  ``quantised``: what a network quantised after training multiplies in integers; ``narrow``: what recipes with
     8- and 4-bit floats multiply so.  ``torch_tf32``: torch computes it in TF32 unless told otherwise.
 
+    ``saves_gradients``: what it saves becomes its gradients, which take no memory of their own; those of its parameters
+    are there from the forward pass on.
+
     ``by_token``: each row or element of a sequence is computed by itself, with no sum over others.  ``by_channel``: the
     size in proportion to channels or heads that are computed each by themselves.
 
@@ -113,6 +116,7 @@ class Operator(ABC):
     fp32_always: ClassVar[bool] = False
     quantised: ClassVar[bool] = False
     narrow: ClassVar[bool] = False
+    saves_gradients: ClassVar[bool] = False
     torch_tf32: ClassVar[bool] = False
     by_token: ClassVar[bool] = False
     by_channel: ClassVar[str] = ""
@@ -128,6 +132,11 @@ class Operator(ABC):
     @property
     def flop(self) -> int:
         """FLOPs of the forward pass; 0 without matrix products."""
+        return 0
+
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes in which its weight, its first parameter, is kept, if not in the format of products; 0 otherwise."""
         return 0
 
     def check(self) -> None:
@@ -172,6 +181,10 @@ class Operator(ABC):
     def host_picks(self, phase: Phase) -> int:
         """Return how often a call in *phase* takes the time of ``host_constant``."""
         return 1
+
+    def host_reads(self, phase: Phase) -> bool:
+        """Return whether the host reads a number of the device in *phase*, and so waits for it."""
+        return False
 
     # -- the backward pass -----------------------------------------------------------
 

@@ -14,6 +14,7 @@ from tests.oracles import torch_memory
 from tests.oracles.torch_counting import BATCH, dense
 from tests.oracles.torch_dense import halves
 from tests.oracles.torch_images import resnet50, vgg11
+from tests.oracles.torch_losses import LOSSES
 from tests.oracles.torch_tracked import WAYS, Built, Way
 from tests.oracles.torch_transformers import Bert, Decoder, Sizes, Vision
 from tests.oracles.torch_written import first_inception, small_residual
@@ -38,6 +39,7 @@ class Step:
     again: bool = False
     ways: tuple[Way, ...] = WAYS
     wide: bool = False  # the loss takes logits in fp32
+    loss_way: str = "plain"
 
 
 def numbers(*shape: int) -> torch.Tensor:
@@ -86,6 +88,14 @@ USUAL = Sizes()
 _WORDS = replace(USUAL, layers=1, vocabulary=50257)
 _AGAIN = replace(USUAL, layers=3, again=True)
 _DROPS = {"dropout": 0.1}
+
+
+def _with_loss(step: Step, loss_way: str) -> Step:
+    """Return *step*, of many words, with another loss."""
+    options = {**step.options, "cross_entropy": loss_way}
+    return replace(step, options=options, loss_way=loss_way, ways=("fp32", "bf16"))
+
+
 gpt2_step = partial(_decoder, "gpt2", "gpt2", positions=USUAL.length)
 _llama = partial(_decoder, "llama2-7b", "llama", inner=USUAL.inner)
 STEPS: Mapping[str, Step] = {
@@ -109,6 +119,7 @@ STEPS: Mapping[str, Step] = {
     "llama": _llama(USUAL),
     "llama, grouped": _llama(replace(USUAL, kv_heads=2), kv_heads=2),
     "llama, all words": _llama(_WORDS),
+    **{f"llama, {way} loss": _with_loss(_llama(_WORDS), way) for way in LOSSES},
     "llama, again": _llama(_AGAIN),
     "mixtral": _decoder("mixtral-8x7b", "llama", replace(USUAL, experts=8), kv_heads=4, expert_inner=USUAL.inner),
     "bert": bert_step(replace(USUAL, **_DROPS)),

@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from tests.oracles.pretended_cuda import autocasting, pretend
+from tests.oracles.torch_losses import LOSSES
 
 Way = Literal["fp32", "bf16", "amp-bf16"]
 # A module, its inputs, and for each of its results the labels.
@@ -121,10 +122,11 @@ def fake_step(
     way: Way,
     *,
     wide: bool = False,
+    loss_way: str = "plain",
 ) -> Tracked:
     """Return what a step takes that computes cross-entropies of the module of *build*, and gradients, in *way*.
 
-    *build* runs with the device ``meta``; *wide* as of :func:`loss_of`.
+    *build* runs with the device ``meta``; *wide* as of :func:`loss_of`, *loss_way* one of its own or of ``LOSSES``.
     """
     pretend()
     with torch.device("meta"):
@@ -159,7 +161,11 @@ def fake_step(
         tracker.moment("start")
         tracker.phase = "forward"
         with autocasting() if way == "amp-bf16" else nullcontext():
-            loss = loss_of(module, given, right, wide=wide)
+            if loss_way == "plain":
+                loss = loss_of(module, given, right, wide=wide)
+            else:
+                head, module.head = module.head, nn.Identity()
+                loss = LOSSES[loss_way](module(*given).flatten(0, 1), head, *right)
         tracker.moment("after forward")
         tracker.phase = "backward"
         loss.backward()

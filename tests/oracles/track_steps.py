@@ -14,7 +14,7 @@ from tests.oracles.torch_tracked import fake_step
 
 if __name__ == "__main__":
     found = {
-        name: {way: asdict(fake_step(step.build, way, wide=step.wide)) for way in step.ways}
+        name: {way: asdict(fake_step(step.build, way, wide=step.wide, loss_way=step.loss_way)) for way in step.ways}
         for name, step in STEPS.items()
     }
     found |= {name: {"fp32": asdict(fake_step(step.build, "fp32", wide=step.wide))} for name, step in ON_CPUS.items()}

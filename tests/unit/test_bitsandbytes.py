@@ -6,12 +6,13 @@ import pytest
 
 from simulator import simulate
 from simulator.api import Session
-from simulator.devices.optimizer_state import state_tensors
+from simulator.api.advice import faster_options
+from simulator.devices.optimizer import state_tensors
 from simulator.devices.predict import Device
 from simulator.errors import InputError
 from simulator.questions.options import Optimizer, StepOptions
+from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.step.changes import possible_changes
 from simulator.step.issue import launches_of
 from simulator.step.memory import memory_need, state_bytes
 from simulator.workload.network import Network
@@ -120,7 +121,8 @@ def test_what_bitsandbytes_does_not_update_is_refused(asked: dict[str, object], 
         simulate("dgx-h100", workload="mlp", batch=2, optimizer="adam-8bit", **asked)  # type: ignore[arg-type]
 
 
-def test_no_graph_is_advised(device: Device) -> None:
-    changes = {name for change in possible_changes(OPTIONS["adam-8bit"], device) for name in change.options}
-    assert "cuda_graph" not in changes
-    assert "fused_optimizer" not in changes
+def test_neither_a_graph_nor_one_kernel_is_advised(device: Device) -> None:
+    asked = StepQuestion(where=Where("dgx-h100"), workload="mlp", batch=2, options=OPTIONS["adam-8bit"], gpus=(0,))
+    changes = {name for change, _ in faster_options(asked, device) for name in change.options}
+    assert "compiled" in changes
+    assert changes.isdisjoint({"cuda_graph", "fused_optimizer"})

@@ -67,6 +67,8 @@ OPERATORS: tuple[Operator, ...] = (
     ops.Attention(4, 4, 16, 16, 8),
     ops.ChunkScan(4, 16, 4, 8, 2, 4, 8),
     ops.CrossEntropy(64, 32),
+    ops.InPlaceCrossEntropy(64, 32),
+    ops.LinearCrossEntropy(64, 32, 32),
     ops.Copy(2048),
 )
 KERNELS: tuple[Kernel, ...] = (
@@ -88,7 +90,7 @@ def named(thing: object) -> str:
 
 def of_one(operator: Operator) -> Network:
     """Return a network of *operator* after a trained product, so that a gradient flows through it."""
-    n_inputs = {ops.MatMul: 2, ops.Attention: 3, ops.CrossEntropy: 2}.get(type(operator), 1)
+    n_inputs = {ops.MatMul: 2, ops.Attention: 3}.get(type(operator), operator.least_inputs)
     before = Layer("first", ops.Linear(64, 32, 32), (0,), 1, (Parameter("first.weight", 1024),))
     inputs = tuple(range(1, n_inputs + 1))
     layer = Layer("asked", operator, inputs, n_inputs + 1, (Parameter("asked.weight", 64),))
@@ -124,7 +126,11 @@ def test_every_operator_stands_in_the_tables_of_networks(operator: Operator) -> 
     assert network_of(json.loads(json.dumps(network_document(network)))).layers == network.layers
     assert [step.layer.name for step in backward_steps(network)][-1] == "first"
     assert fused_groups(network)
-    assert tensor_split(network, 2).layers
+    if isinstance(operator, ops.LinearCrossEntropy):
+        with pytest.raises(InputError, match="tp=2 divides the output layer"):
+            tensor_split(network, 2)
+    else:
+        assert tensor_split(network, 2).layers
     wide = wide_tensors(network)
     assert all(list(casts_of(layer, wide)) is not None for layer in network.layers)
     assert all(operator.kernels("fwd", "fp32", framework) for framework in get_args(Framework))
@@ -165,7 +171,8 @@ def test_every_operator_is_measured() -> None:
     from validate.machine.measure.built.operators import BY_NEIGHBOURS, MAKERS
 
     missing = {named(operator) for operator in OPERATORS} - {*MAKERS, *BY_NEIGHBOURS}
-    assert missing == {"ChunkScan", "Nf4Linear"}  # plain torch has no scan, and no such format
+    losses = {"InPlaceCrossEntropy", "LinearCrossEntropy"}
+    assert missing == {"ChunkScan", "Nf4Linear", *losses}  # plain torch has none of them
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=named)

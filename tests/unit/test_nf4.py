@@ -17,8 +17,8 @@ from simulator.step.issue import launches_of
 from simulator.step.memory import held_in, memory_need
 from simulator.step.moments import tape_of
 from simulator.step.reserved import Held, reserved_and_allocated
-from simulator.workload.lora import LoraWeights, nf4_weights, with_lora
-from simulator.workload.network import Network
+from simulator.workload.lora import LoraWeights, with_lora
+from simulator.workload.network import Network, packed_weights
 from simulator.workload.operators import Linear, Nf4Linear
 from simulator.workload.zoo.builder import NetworkBuilder
 from simulator.workload.zoo.registry import build_network
@@ -49,7 +49,7 @@ def network(weights: LoraWeights) -> Network:
 def test_weights_of_linear_layers_in_blocks_take_four_bits_and_scales(
     weights: LoraWeights, kept: int, device: Device
 ) -> None:
-    assert nf4_weights(network(weights)) == {"layers.0.q.weight": kept, "layers.0.out.weight": kept}
+    assert packed_weights(network(weights)) == {"layers.0.q.weight": kept, "layers.0.out.weight": kept}
     plain, packed = (memory_need(network(each), OPTIONS, device) for each in ("plain", weights))
     assert plain.parameters_bytes - packed.parameters_bytes == 2 * (2 * N - kept)
     assert plain.optimizer_bytes == packed.optimizer_bytes
@@ -61,9 +61,9 @@ def test_weights_of_linear_layers_in_blocks_take_four_bits_and_scales(
 
 def test_odd_sizes_are_rounded_up() -> None:
     odd = Nf4Linear(4, 9, 7)  # 63 weights: 32 bytes and one scale
-    assert odd.kept_bytes == 32 + 4
-    assert replace(odd, inputs=13, nested=True).kept_bytes == 46 + 2 + 4  # 91 weights, two scales
-    assert Nf4Linear(8, 64, 64, experts=4).kept_bytes == 4 * (2048 + 256)
+    assert odd.packed_bytes == 32 + 4
+    assert replace(odd, inputs=13, nested=True).packed_bytes == 46 + 2 + 4  # 91 weights, two scales
+    assert Nf4Linear(8, 64, 64, experts=4).packed_bytes == 4 * (2048 + 256)
 
 
 def test_a_weight_is_there_in_the_format_of_products_while_it_is_multiplied() -> None:
@@ -123,7 +123,7 @@ def test_a_step_takes_longer_by_what_writes_weights(recompute: str, device: Devi
         built = build_network("llama3-8b", **sizes, lora_weights=weights)  # type: ignore[arg-type]
         busy[weights] = sum(each.device_s for each in launches_of(device, built, options))
     passes = 3 if recompute == "full" else 2
-    n = sum(p.elements for p in built.parameters if p.name in nf4_weights(built))
+    n = sum(p.elements for p in built.parameters if p.name in packed_weights(built))
     least = passes * n * (2 + 0.5625) / 3.35e12
     assert 0.8 * least < busy["nf4"] - busy["plain"] < 1.5 * least
 

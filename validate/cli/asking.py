@@ -143,8 +143,10 @@ def _check_torch_has(question: StepQuestion) -> None:
             f"--optimizer {question.options.optimizer}: torch does not have it; "
             "take momentum, adam, adam-loop, sgd or none"
         )
-    if dict(question.sizes).get("lora_weights", "plain") != "plain":
+    if question.keeps_nf4:
         raise InputError("--set lora_weights: torch does not have nf4; lora alone is measured")
+    if question.loss_way != "plain":
+        raise InputError("--set cross_entropy: torch's own loss is measured, which is plain")
     if question.options.recompute_parts != StepOptions().recompute_parts or question.options.recompute_blocks:
         words = " ".join(question.options.recompute_words)
         raise InputError(f"{words}: is Megatron-LM's; --recompute, -attention and -operators are measured")

@@ -20,6 +20,7 @@ from simulator.topology.parts import CpuPart
 from simulator.units import parse_quantity
 from simulator.workload.find import is_described
 from simulator.workload.lora import LORA_LAYERS, LORA_WEIGHTS
+from simulator.workload.losses import LOSS_WAYS
 from simulator.workload.network import family_of
 from simulator.workload.zoo.registry import ZooEntry, build_network, find_entry
 from validate.kinds.collectives import forced_algorithm
@@ -38,7 +39,7 @@ _COLUMNS_ASKED = (
     *("recompute", "optimizer", "fused_optimizer", "loss", "attention", "predicted", "channels_last", "compiled"),
     *("issue", "era", "unclear", "fsdp_prefetch", "overlap", "modules", "network", "lora", "dropout", "mtp_layers"),
     *("gelu", "launch_blocking", "accumulate", "recompute_parts", "recompute_blocks", "inner", "kv_heads", "tied"),
-    *("lora_layers", "lora_weights", "first_steps", "libraries", "algorithm_forced"),
+    *("lora_layers", "lora_weights", "cross_entropy", "first_steps", "libraries", "algorithm_forced"),
     *(column for column in COLUMNS if column not in ("n_gpus", "n_nodes")),
 )
 _MAX_SIZE = 1e8
@@ -61,6 +62,7 @@ _SIZES = {  # sizes of a network, by column
     "kv_heads": "kv_heads",
     "tied": "tied",
 }
+_WORDS = {"lora_layers": LORA_LAYERS, "lora_weights": LORA_WEIGHTS, "cross_entropy": LOSS_WAYS}  # of a network
 _THREADS = re.compile(r"(?:^|; ?)cpu threads=([1-9][0-9]{0,3})(?:$| ?;)", re.IGNORECASE)
 _READ_EACH = "each step"  # the host reads back the loss of each step
 _CONFIGURATION = ("machine", "model", "phase", "dtype", "batch_per_gpu", "image", "seq_len", "schedule", "dataset")
@@ -197,10 +199,10 @@ def _sizes(cell: Cell, entry: ZooEntry, options: known.StepOptions) -> tuple[tup
         value = _whole(cell, column)
         if value is not None and (name != "predicted" or "predicted" in entry.defaults):
             sizes[name] = value
-    for column, allowed in (("lora_layers", LORA_LAYERS), ("lora_weights", LORA_WEIGHTS)):
+    for column, allowed in _WORDS.items():
         if cell(column):
             refusal = f"{column} '{one_line(cell(column), 20)}' is not modelled; {', '.join(allowed)}"
-            sizes[column] = one_of(cell(column), tuple(allowed), refusal)
+            sizes[column] = one_of(cell(column), allowed, refusal)
     attention = cell("attention")
     if (attention or entry.defaults.get("attention")) == "fused" and attention_library(cell("software")) == "native":
         attention = "fused-native"

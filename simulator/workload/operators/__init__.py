@@ -16,13 +16,12 @@ from simulator.workload.operators.convolution import Conv2d, Convolution
 from simulator.workload.operators.copy import Copy, Exchange
 from simulator.workload.operators.elementwise import Elementwise
 from simulator.workload.operators.embedding import Embedding, Gather
-from simulator.workload.operators.nf4 import Nf4Linear
 from simulator.workload.operators.norms import BatchNorm, LayerNorm
 from simulator.workload.operators.pool import Pool, Pooling
-from simulator.workload.operators.products import Linear, MatMul
+from simulator.workload.operators.products import Linear, MatMul, Nf4Linear
 from simulator.workload.operators.recurrent import ChunkScan, Recurrence, Recurrent
 from simulator.workload.operators.reduction import Reduction
-from simulator.workload.operators.softmax import CrossEntropy, Softmax
+from simulator.workload.operators.softmax import CrossEntropy, InPlaceCrossEntropy, LinearCrossEntropy, Softmax
 
 __all__ = [
     "CLASSES",
@@ -40,8 +39,10 @@ __all__ = [
     "Exchange",
     "FusedAttention",
     "Gather",
+    "InPlaceCrossEntropy",
     "LayerNorm",
     "Linear",
+    "LinearCrossEntropy",
     "MatMul",
     "Nf4Linear",
     "Operator",

@@ -1,13 +1,18 @@
-"""Softmax of rows, and the loss of classes."""
+"""Softmax of rows, and the loss of classes: from scores, in place of scores, or with the output layer in chunks."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Self
 
+from simulator.errors import InputError
 from simulator.records import dataclass, replace
-from simulator.workload.kernels import Rowwise, Streaming, as_formula
+from simulator.spelling import mention
+from simulator.workload.kernels import Gemm, Kernel, Rowwise, Streaming, as_formula
 from simulator.workload.operator import Divided, Kernels, Meeting, Operator, Phase, Rows
-from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES, Precision
+from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES, STATISTIC_BYTES, Precision
+
+_WIDE_BYTES = ELEMENT_BYTES["fp32"]
 
 # In TensorFlow: the maximum of a row, the sum of its exponentials, and the quotients; backward, (g - sum(g y)) y.
 _FORMULA = (("max", 1, 0), ("exp", 1, 0), ("exp", 1, 1))
@@ -136,3 +141,188 @@ class CrossEntropy(Rows):
         """Return its part on one rank: some classes."""
         part = replace(self, cols=meeting.padded(self.cols))
         return Divided("loss", part, 3 * self.rows) if meeting.is_split else None  # maximum, sum and label's entry
+
+
+@dataclass(frozen=True, slots=True)
+class InPlaceCrossEntropy(Rows):
+    """The loss from scores in their own format, whose gradient is written over the scores.
+
+    As Transformer Engine's ``parallel_cross_entropy`` (transformer_engine/pytorch/triton/cross_entropy.py): a kernel
+    reads each row for its maximum and its sum of exponentials, one writes the loss from these, and the backward pass
+    writes the gradient, before which the host reads whether the loss was scaled.
+    """
+
+    autocast = "widest"
+    saved = ("input", "labels")
+    saves_gradients = True
+    least_inputs = 2
+    indices = (1,)
+    by_token = False
+    from_torch: ClassVar = {}
+
+    @property
+    def output_elements(self) -> int:
+        """1: the loss is one number."""
+        return 1
+
+    def forward_kernels(self, precision: Precision) -> Kernels:
+        sums, n_bytes = Rowwise("sum", self.rows, self.cols, precision), 3 * self.rows * STATISTIC_BYTES
+        return sums, Streaming("nll_loss", self.rows, n_bytes, self.rows * _WIDE_BYTES)
+
+    def input_gradients(self, precision: Precision) -> Kernels:
+        n, size = self.rows * self.cols, ELEMENT_BYTES[precision]
+        return (Streaming("exp", n, n * size, n * size),)
+
+    def host_calls(self, phase: Phase) -> int:
+        """Return the number of kernels."""
+        return 2 if phase == "fwd" else 1
+
+    def host_reads(self, phase: Phase) -> bool:
+        return phase != "fwd"
+
+    def saved_bytes(self, element_bytes: int) -> int:
+        """Return the bytes of each row's maximum, sum and label's score."""
+        return 3 * self.rows * STATISTIC_BYTES
+
+    def meets(self, meeting: Meeting) -> Divided[InPlaceCrossEntropy] | None:
+        """Return its part on one rank: some classes."""
+        part = replace(self, cols=meeting.padded(self.cols))
+        return Divided("loss", part, 3 * self.rows) if meeting.is_split else None
+
+
+@dataclass(frozen=True, slots=True)
+class LinearCrossEntropy(Operator):
+    """The output layer and the loss of its scores, a chunk of rows at a time; the forward pass computes gradients, too.
+
+    With ``chunks`` equal chunks, each runs torch's own operators forward and backward (torchtitan's ``ChunkedCELoss``,
+    torchtitan/components/loss.py): scores, cast to fp32 for the loss, and gradients, that of the input in an fp32
+    buffer, that of the weight added to that of the chunks before.
+
+    With ``chunks`` 0 it is Liger's fused kernel (``fused_linear_cross_entropy_forward`` in
+    liger_kernel/ops/fused_linear_cross_entropy.py): chunks of so many rows that their scores take about as much memory
+    as the input; one kernel writes the scores' gradient over the scores; the products that make the weight's gradient
+    add to it.  The host reads the number of labels before, and in the backward pass whether the loss was scaled, as
+    trainers that count labels do, which multiplies the gradients.
+
+    ``trained``: the weight has a gradient.  Autocast's copy of the weight is made once here, not for each chunk.
+    """
+
+    autocast = "half"
+    saved = ()
+    saves_gradients = True
+    per_token = ("rows",)
+    least_inputs = 2
+    indices = (1,)
+    host_constant = "product_s"
+    from_torch: ClassVar = {}
+
+    rows: int
+    inputs: int
+    classes: int
+    chunks: int = 0
+    trained: bool = True
+
+    @property
+    def flop(self) -> int:
+        return 2 * self.rows * self.inputs * self.classes
+
+    @property
+    def output_elements(self) -> int:
+        """1: the loss is one number."""
+        return 1
+
+    @property
+    def chunk_rows(self) -> int:
+        """Rows of a chunk."""
+        if self.chunks:
+            return -(-self.rows // self.chunks)
+        rows = -(-self.rows // -(-self.classes // self.inputs))
+        return min(self.rows, 1 << (rows - 1).bit_length())
+
+    @property
+    def _weights(self) -> int:
+        return self.inputs * self.classes
+
+    def forward_kernels(self, precision: Precision) -> Kernels:
+        whole, rest = divmod(self.rows, self.chunk_rows)
+        found: list[Kernel] = []
+        for number, rows in enumerate([self.chunk_rows] * whole + [rest] * bool(rest)):
+            of_input = Gemm(rows, self.inputs, self.classes, precision, 1, "NN")
+            found.append(Gemm(rows, self.classes, self.inputs, precision, 1, "NT"))
+            found += [*self._loss(rows, precision), of_input, *self._added(rows, precision, again=number > 0)]
+        if self.chunks:
+            found += _cast(self.rows * self.inputs, _WIDE_BYTES, ELEMENT_BYTES[precision])
+        return tuple(found)
+
+    def _loss(self, rows: int, precision: Precision) -> Kernels:
+        """Return the kernels from scores to their gradients."""
+        if not self.chunks:
+            return (Rowwise("log_softmax", rows, self.classes, precision),)
+        loss, n, size = CrossEntropy(rows, self.classes), rows * self.classes, ELEMENT_BYTES[precision]
+        passes = *loss.forward_kernels("fp32"), *loss.input_gradients("fp32")
+        return *_cast(n, size, _WIDE_BYTES), *passes, *_cast(n, _WIDE_BYTES, size)
+
+    def _added(self, rows: int, precision: Precision, *, again: bool) -> Kernels:
+        """Return the kernels of the weight's gradient, and in chunks of their own the copy of the input's."""
+        n, size = self._weights, ELEMENT_BYTES[precision]
+        sizes = self.classes, self.inputs, rows
+        if not self.chunks:  # each element of the result is read and written
+            return (Gemm(*sizes, precision, 1, "TN", out_bytes=2 * size),) if self.trained else ()
+        product = Gemm(*sizes, precision, 1, "TN")
+        added = (Streaming("add", n, 2 * n * size, n * size),) if again else ()
+        copied = rows * self.inputs
+        kept = Streaming("copy", copied, copied * size, copied * _WIDE_BYTES)
+        return (product, *added, kept) if self.trained else (kept,)
+
+    def input_gradients(self, precision: Precision) -> Kernels:
+        """Return the kernels of the backward pass: the gradient is there, and is scaled."""
+        return () if self.chunks else _scaled(self.rows * self.inputs, precision)
+
+    def parameter_gradients(self, precision: Precision) -> Kernels:
+        """Return the same for the weight's gradient."""
+        return () if self.chunks else _scaled(self._weights, precision)
+
+    def host_calls(self, phase: Phase) -> int:
+        """Return the number of calls: of each chunk three products and those of the loss."""
+        if phase != "fwd":
+            return 2
+        each = 2 + self.trained + (7 if self.chunks else 1)
+        return each * -(-self.rows // self.chunk_rows)
+
+    def host_reads(self, phase: Phase) -> bool:
+        return not self.chunks
+
+    def saved_bytes(self, element_bytes: int) -> int:
+        """Return the bytes of the input's gradient."""
+        return self.rows * self.inputs * element_bytes
+
+    def temporary_bytes(self, element_bytes: int) -> int:
+        """Return the bytes of a chunk's scores, or of what else is there at once.
+
+        In chunks of torch's operators: scores, their log-softmax in fp32, its gradient and that of the fp32 scores; or
+        scores, their gradient and that of the weight; besides the fp32 buffer of the input's gradient.
+        """
+        scores = self.chunk_rows * self.classes
+        if not self.chunks:
+            return scores * element_bytes
+        added = self._weights * element_bytes if self.trained else 0
+        most = max(scores * (element_bytes + 3 * _WIDE_BYTES), 2 * scores * element_bytes + added)
+        return most + self.rows * self.inputs * _WIDE_BYTES
+
+    def meets(self, meeting: Meeting) -> Divided[LinearCrossEntropy] | None:
+        """Raise InputError: no such loss is of a part of the classes."""
+        way = "chunked" if self.chunks else "fused-linear"
+        told = f"{mention('layout')}: tp={meeting.ranks} divides the output layer"
+        raise InputError(f"{told}, and {mention('sizes', f'cross_entropy={way}')} computes it whole")
+
+
+def _cast(elements: int, read_bytes: int, written_bytes: int) -> Sequence[Kernel]:
+    """Return the pass that casts *elements* numbers of *read_bytes* each; none between equal formats."""
+    if read_bytes == written_bytes:
+        return ()
+    return (Streaming("copy", elements, elements * read_bytes, elements * written_bytes),)
+
+
+def _scaled(elements: int, precision: Precision) -> Kernels:
+    size = elements * ELEMENT_BYTES[precision]
+    return (Streaming("mul_scalar", elements, size, size),)

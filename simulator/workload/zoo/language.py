@@ -32,7 +32,7 @@ def tokens_entry(model: Callable[..., Outputs], length: int, sizes: Decoder | En
     """Return the entry of *model* with *sizes*; *length*: its default sequence length in tokens."""
     fields = type(sizes).__dataclass_fields__
     own = {key: getattr(sizes, key) for key in _OPTIONS if key in fields and getattr(sizes, key) != ""}
-    defaults = {"sequence_length": length, **own}
+    defaults = {"sequence_length": length, **own, "cross_entropy": "plain"}
     decodes = isinstance(sizes, Decoder)
     if not isinstance(sizes, Encoder):
         defaults |= {"lora": 0, "lora_layers": "attention", "lora_weights": "plain"}

@@ -143,7 +143,7 @@ _OTHER_ALIASES = {
     "unet-medical": "unet",
     "3d-unet": "unet3d",
 }
-_WORDED = ("attention", "gelu", "head", "lora_layers", "lora_weights")
+_WORDED = ("attention", "cross_entropy", "gelu", "head", "lora_layers", "lora_weights")
 _WIDTHS = re.compile(r"\s*\d{1,18}\s*(,\s*\d{1,18}\s*)*", re.ASCII)
 _MAX_SIZE = 10**9
 _MOST = {"layers": 1024, "frames": 1024, "tied": 1, "dropout": 1, "mtp_layers": 64}
@@ -173,12 +173,13 @@ def _aliases() -> Mapping[str, str]:
 def _choices() -> Mapping[str, tuple[str, ...]]:
     """Return the words that options of transformers may have."""
     from simulator.workload.lora import LORA_LAYERS, LORA_WEIGHTS
+    from simulator.workload.losses import LOSS_WAYS
     from simulator.workload.zoo.attention import ATTENTIONS
     from simulator.workload.zoo.bert import HEADS
     from simulator.workload.zoo.sizes import GELUS
 
     of_lora = {"lora_layers": LORA_LAYERS, "lora_weights": LORA_WEIGHTS}
-    return {"attention": ATTENTIONS, "gelu": GELUS, "head": HEADS, **of_lora}
+    return {"attention": ATTENTIONS, "cross_entropy": LOSS_WAYS, "gelu": GELUS, "head": HEADS, **of_lora}
 
 
 def network_names() -> list[str]:
@@ -242,6 +243,10 @@ def build_entry(
         network = with_lora(network, given["lora"], sizes["lora_layers"], sizes["lora_weights"])
     elif given.get("lora_weights", "plain") != "plain":
         raise InputError(f"{name}: lora_weights is about the frozen weights beside adapters; add lora=16")
+    if loss and given.get("cross_entropy", "plain") != "plain":
+        from simulator.workload.losses import with_losses
+
+        network = with_losses(network, given["cross_entropy"])
     return network
 
 
