@@ -9,8 +9,10 @@ import pytest
 
 from simulator.api import Session
 from simulator.cli import run
+from simulator.devices.cpu.memory import bandwidth
 from simulator.devices.predict import kernel_cost
 from simulator.errors import InputError
+from simulator.plan.plan import Work
 from simulator.questions.layout import Layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import Offload, StepQuestion
@@ -103,6 +105,8 @@ def test_a_shard_that_is_contiguous_is_copied_by_one_rank_after_the_other() -> N
     all_together, in_turn = ran(replace(one, round_robin=True)), ran(one)
     assert in_turn.to_host_s == pytest.approx(2 * all_together.to_host_s, rel=0.05)
     assert in_turn.to_host_bytes == pytest.approx(all_together.to_host_bytes)
+    below_one_switch = replace(one, gpus=(0, 1))  # where those that copy together share the link
+    assert ran(below_one_switch).to_host_s == pytest.approx(in_turn.to_host_s, rel=0.05)
     whole = replace(one, bucket_bytes=0.0)  # one bucket holds all shards
     assert ran(whole).to_host_s == pytest.approx(ran(replace(whole, round_robin=True)).to_host_s)
 
@@ -131,6 +135,32 @@ def test_ranks_of_a_socket_share_its_memory() -> None:
     )
     assert one == pytest.approx(alone, rel=0.02)
     assert two == pytest.approx(alone / 2, rel=0.02)
+
+
+def test_an_update_loads_the_cores_and_the_memory_of_its_sockets() -> None:
+    machine = SESSION.machine(Where("dgx-1-v100-32gb"))
+    tasks = SESSION.step(asked(layout=ZERO2, gpus=(0, 1, 2, 4))).timeline.plan.tasks
+    (works,) = [task.parts for task in tasks if task.stream == ON_CPU]
+    found = {resource: share for work in works if isinstance(work, Work) for resource, share in work.loads}
+    buses = [machine.memory_bus[machine.node(name).index] for name in ("cpu0", "cpu1")]
+    assert {resource: share for resource, share in found.items() if isinstance(resource, str)} == {
+        "cpu0:cores": 3.0,
+        "cpu1:cores": 1.0,
+    }
+    assert found[buses[0]] == pytest.approx(3 * found[buses[1]])
+    assert 0.9 < found[buses[1]] <= 1.0
+
+
+def test_stage_3_copies_updated_parameters_from_pageable_memory() -> None:
+    def up_s(layout: Layout) -> float:
+        start_s, end_s = activities(asked(layout=layout, gpus=(0, 2), prefetches=False), TO_GPU)[-1]
+        return end_s - start_s
+
+    question = asked()
+    cpu = SESSION.places(question.where).host_of(SESSION.machine(question.where).node("cpu0").index, 1)
+    thread_Bps = bandwidth(cpu, float("inf"), 1) / 2
+    assert up_s(ZERO3) == pytest.approx(2 * elements(question) / 2 / thread_Bps, rel=1e-3)
+    assert up_s(ZERO2) < up_s(ZERO3)
 
 
 def test_torch_updates_tensor_by_tensor_unless_fused() -> None:
