@@ -164,7 +164,7 @@ def rank_shares(
 
 def bucket_bytes_of(held: NetworkMemory, question: StepQuestion, layout: Layout) -> float:
     """Return the bytes of the buckets into which a replica copies its gradients."""
-    if has_gradient_buffer(question.options):
+    if has_gradient_buffer(question.options) and question.offload == "none":
         return 0.0  # buckets are parts of it
     if layout.zero == 3 or question.offload == "optimizer+parameters":
         return 0.0

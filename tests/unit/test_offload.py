@@ -281,12 +281,12 @@ def test_a_host_with_too_little_memory_is_told(capsys: pytest.CaptureFixture[str
 def test_ten_billion_parameters_on_one_v100() -> None:
     """Ren et al., "ZeRO-Offload", USENIX ATC 2021, abstract: 40 TFlops on one V100 for 10 billion parameters.
 
-    FLOPs count recomputation there, a third more.  The batch is not named; here it is the largest power of two that
-    fits.
+    FLOPs count recomputation there, a third more.  The batch is that of DeepSpeed's tutorial (docs/_tutorials/
+    zero-offload.md), which trains the same network in Megatron-LM on the same GPU.
     """
-    sizes = (("layers", 50), ("hidden", 4096), ("heads", 32))
-    options = replace(OPTIONS, recompute="full")
-    step = SESSION.step(replace(asked(machine="dgx-2", sizes=sizes, options=options), batch=8))
+    sizes = (("layers", 50), ("hidden", 4096), ("heads", 32), ("attention", "fused-softmax"))
+    options = replace(OPTIONS, recompute="full", framework="megatron")
+    step = SESSION.step(replace(asked(machine="dgx-2", sizes=sizes, options=options, bucket_bytes=1e9), batch=10))
     assert step.fits
     assert 4 / 3 * step.step.model_flop / step.step_time_s == pytest.approx(40e12, rel=0.2)
 
