@@ -9,7 +9,9 @@ from simulator.constants import constants
 from simulator.devices.gpu import Gpu
 from simulator.devices.optimizer import state_tensors
 from simulator.devices.predict import Device
+from simulator.questions.nccl import Version
 from simulator.questions.options import StepOptions
+from simulator.questions.where import TODAY, Month, Software
 from simulator.records import dataclass, field, fields, replace
 from simulator.step.conversions import formats_of, nvfp4_weights
 from simulator.step.megatron import buffer_element_bytes, has_gradient_buffer, shared_gradients
@@ -28,6 +30,22 @@ class Residents:
     """Constants of what stands in memory besides tensors."""
 
     context_bytes: float
+    eager_context_bytes: float
+    eager_ampere_context_bytes: float
+
+    def of(self, gpu: Gpu, options: StepOptions, software: Software) -> float:
+        """Return the bytes of the context of *gpu* with *software*."""
+        month = software.libraries
+        loads_all = _EAGER[0] <= software.nccl < _EAGER[1] or (month and _EAGER_MONTHS[0] <= month < _EAGER_MONTHS[1])
+        if not loads_all or gpu.vendor != "nvidia" or options.framework in ("tensorflow", "caffe"):
+            return self.context_bytes
+        return self.eager_ampere_context_bytes if gpu.traits.kernels == "ampere" else self.eager_context_bytes
+
+
+# PyTorch 1.0 (December 2018, with NCCL 2.3) to 1.12 load all kernels of a library at once; 1.13 with CUDA 11.7 (October
+# 2022, with NCCL 2.14) does not.
+_EAGER: tuple[Version, Version] = (2, 3), (2, 14)
+_EAGER_MONTHS: tuple[Month, Month] = (2018, 12), (2022, 10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +173,15 @@ class NetworkMemory:
 
 
 @once
-def memory_need(network: Network, options: StepOptions, device: Device, shares: Shares = ALL) -> MemoryNeed:
+def memory_need(
+    network: Network, options: StepOptions, device: Device, shares: Shares = ALL, software: Software = TODAY
+) -> MemoryNeed:
     """Return the memory that a step of *network* needs on *device*, at its peak.
 
     On a GPU this includes the driver's context.  *shares*: the device's shares, where several devices divide the state.
     """
-    return with_gaps(need_of(held_in(network, options), options, device, shares), network, options, device, shares)
+    need = need_of(held_in(network, options), options, device, shares, software)
+    return with_gaps(need, network, options, device, shares)
 
 
 def with_gaps(
@@ -245,10 +266,12 @@ def parameter_gradient_bytes(options: StepOptions) -> int:
     return element if has_master(options.precision) else kept
 
 
-def need_of(held: NetworkMemory, options: StepOptions, device: Device, shares: Shares = ALL) -> MemoryNeed:
+def need_of(
+    held: NetworkMemory, options: StepOptions, device: Device, shares: Shares = ALL, software: Software = TODAY
+) -> MemoryNeed:
     """Return the memory need on *device* of a step that holds *held*; otherwise as :func:`memory_need`."""
     parameters = _parameters(held, options, shares)
-    context = device.constants(Residents).context_bytes if isinstance(device, Gpu) else 0.0
+    context = device.constants(Residents).of(device, options, software) if isinstance(device, Gpu) else 0.0
     if not options.trains:
         return MemoryNeed(parameters, 0, 0, 0, held.most_forward_bytes, context, device.memory_bytes)
     optimizer = held.state_bytes * shares.updated if options.optimizer != "none" else 0.0

@@ -78,7 +78,7 @@ def alone_memory(network: Network, question: StepQuestion, device: Device) -> Me
     if question.offload != "none":
         return device_memory(network, question, device, REPLICAS)
     shares = Shares(accumulates=float(question.micro_batches > 1))
-    return memory_need(network, question.options, device, shares)
+    return memory_need(network, question.options, device, shares, question.software)
 
 
 def stage_options(options: StepOptions, layout: Layout) -> StepOptions:
@@ -139,8 +139,9 @@ def held_memory(
     *gathered*: its :func:`gathered_elements`.
     """
     if question.has_servers:  # the servers hold the optimiser state
-        return need_of(held, replace(question.options, optimizer="none"), device)
-    need = need_of(held, question.rank_options, device, rank_shares(held, gathered, question, layout, in_flight))
+        return need_of(held, replace(question.options, optimizer="none"), device, software=question.software)
+    shares = rank_shares(held, gathered, question, layout, in_flight)
+    need = need_of(held, question.rank_options, device, shares, question.software)
     return replace(need, working_bytes=need.working_bytes + bucket_bytes_of(held, question, layout))
 
 
