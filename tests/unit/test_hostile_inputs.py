@@ -25,7 +25,7 @@ from tests.fuzz.run import fault_of
 from tests.hostile import ESCAPES, MESHES, REFUSED
 from tests.unit.test_dumps import LISTED, LSPCI, NV12
 from validate.compare.folder import read_folder
-from validate.importing.aiconfigurator import Package, Source, release
+from validate.importing.aiconfigurator import Source, release
 from validate.importing.formats import latency_s
 from validate.machine.measure.table import alone_in
 from validate.tables.csv_text import read_records
@@ -203,7 +203,7 @@ def _wheel(path: Path, files: dict[str, str]) -> str:
 
 def test_a_wheel_with_a_folder_in_place_of_a_file_holds_none(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds no file"):
-        Package(_wheel(tmp_path / "a.whl", {f"{_FILE}/": ""}), ("aiconfigurator/systems/data",), "*/*/*/*_perf.txt")
+        Source(_wheel(tmp_path / "a.whl", {f"{_FILE}/": ""}))
 
 
 def test_a_wheel_of_another_format_is_one_line(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
 
 def test_a_device_without_an_end_is_no_package() -> None:
     with pytest.raises(InputError, match=r"^/dev/zero: is a device; a wheel or an unpacked folder is needed$"):
-        Package("/dev/zero", ("",), "*")
+        Source("/dev/zero")
 
 
 @pytest.mark.parametrize(

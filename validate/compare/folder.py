@@ -71,11 +71,6 @@ class Folder:
         found = self.record.get("left")
         return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
 
-    @property
-    def rows(self) -> int:
-        """Number of rows in all tables."""
-        return sum(len(table.rows) for table in self.tables.values())
-
 
 def read_folder(path: str, option: str = "") -> Folder:
     """Read the folder *path*; *option* is the option that named it, for error messages.
@@ -163,12 +158,7 @@ def row_name(table: Table, record: CsvRecord) -> str:
         return own_words(cells)
     words = []
     for name, text in cells.items():
-        if (
-            not text
-            or not _is_asked(table, name)
-            or name in _SAME_THROUGHOUT
-            or _goes_without_saying(name, text, cells)
-        ):
+        if not text or not _is_asked(table, name) or _goes_without_saying(name, text, cells):
             continue
         if name == "includes_dispatch":
             words.append("with the host's part")
@@ -185,11 +175,8 @@ def own_words(cells: Mapping[str, str]) -> str:
     said += ["its own code"] if cells.get("modules") == "own" else []
     said += [f"{gpus} GPUs"] if gpus not in ("", "0", "1") else []
     said += ["fsdp" if not cells.get("shards") else f"fsdp={cells['shards']}"] if cells.get("fsdp") else []
-    said += (
-        ["no overlap" if cells["overlap"] == "none" else f"buckets of {cells['overlap']}"]
-        if cells.get("overlap")
-        else []
-    )
+    buckets = cells.get("overlap", "")
+    said += ["no overlap" if buckets == "none" else f"buckets of {buckets}"] if buckets else []
     said += [f"batch {cells.get('batch_per_gpu', '')}"]
     said += [f"{cells['grad_accum']} micro-batches"] if cells.get("grad_accum") else []
     said += [cells.get("policy", "")]
@@ -202,6 +189,8 @@ def own_words(cells: Mapping[str, str]) -> str:
 
 
 def _goes_without_saying(name: str, text: str, cells: Mapping[str, str]) -> bool:
+    if name in _SAME_THROUGHOUT:
+        return True
     if name in ("stride_w", "pad_w"):
         return text == cells.get(name.removesuffix("_w"))
     if name == "global_batch":

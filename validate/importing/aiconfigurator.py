@@ -10,82 +10,13 @@ import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.records import dataclass
 from simulator.user_files import open_user_file, read_user_file
 from validate.tables.csv_text import MAX_BYTES, read_records
-
-
-class Package:
-    """The files in the wheel or folder *root* that match *pattern* (:meth:`pathlib.PurePath.match`).
-
-    They are taken from the first of *folders* with any match, at the depth of the pattern; ``names`` are their paths
-    relative to that folder.
-
-    Raises InputError if *root* cannot be read, is neither wheel nor folder, or holds no such file.
-    """
-
-    def __init__(self, root: str, folders: Iterable[str], pattern: str) -> None:
-        self.shown = one_line(root, 1000)
-        self._zip: zipfile.ZipFile | None = None
-        self._paths: dict[str, str] = {}
-        path = Path(root)
-        if path.is_dir():
-            names = None
-        else:
-            self._zip = self._opened(path)
-            names = [name for name in self._zip.namelist() if not name.endswith("/")]
-        depth = len(PurePosixPath(pattern).parts)
-        for folder in folders:
-            if names is None:
-                found = {str(file.relative_to(path / folder)): str(file) for file in (path / folder).glob(pattern)}
-            else:
-                inside = [PurePosixPath(name) for name in names if name.startswith(f"{folder}/" if folder else "")]
-                relative = {str(name.relative_to(folder)): str(name) for name in inside}
-                found = {
-                    short: name
-                    for short, name in relative.items()
-                    if len(PurePosixPath(short).parts) == depth and PurePosixPath(short).match(pattern)
-                }
-            if found:
-                self._paths = found
-                break
-        if not self._paths:
-            raise InputError(Fault(f"holds no file {pattern} of measurements", self.shown))
-        self.names = sorted(self._paths)
-
-    def _opened(self, path: Path) -> zipfile.ZipFile:
-        needed = "a wheel or an unpacked folder"
-        try:
-            open_user_file(path, self.shown, needed=needed).close()  # refuses what is no file
-            return zipfile.ZipFile(path)
-        except zipfile.BadZipFile:
-            raise InputError(Fault(f"is not a zip; {needed} is needed", self.shown)) from None
-        except (OSError, ValueError, NotImplementedError, OverflowError) as error:
-            words = getattr(error, "strerror", None) or one_line(error)
-            raise InputError(Fault(f"cannot be read: {words}", self.shown)) from None
-
-    def place(self, name: str) -> str:
-        """Return the path of the file *name* for messages."""
-        return f"{self.shown}/{one_line(name)}"
-
-    def read(self, name: str) -> bytes:
-        """Return the content of the file *name*; raises InputError if it cannot be read or is too large."""
-        if self._zip is None:
-            return read_user_file(self._paths[name], MAX_BYTES, self.place(name))
-        try:
-            with self._zip.open(self._paths[name]) as member:
-                raw = member.read(MAX_BYTES + 1)
-        except (OSError, KeyError, ValueError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
-            words = getattr(error, "strerror", None) or one_line(error)
-            raise InputError(Fault(f"cannot be read: {words}", self.place(name))) from None
-        if len(raw) > MAX_BYTES:
-            raise InputError(Fault(f"is larger than {MAX_BYTES // 1_000_000} MB", self.place(name)))
-        return raw
-
 
 # The package's device names with our parts, and the machines (8 GPUs; GB: 4 per node) on which its collectives ran.
 PARTS = {
@@ -105,6 +36,7 @@ MACHINES = {
     "h100-sxm5-80gb": "dgx-h100",
     "h200-sxm": "dgx-h200",
 }
+_PATTERN = "*/*/*/*_perf.txt"
 _FOLDERS = ("aiconfigurator/systems/data", "systems/data", "data", "")
 _MAX_ROWS = 500_000
 _STAGES = {"dev": -3, "a": -2, "b": -2, "rc": -1, "post": 1}
@@ -137,19 +69,63 @@ Cell = Callable[[str], str]
 
 
 class Source:
-    """The measurements in the wheel or folder *root*; raises InputError if it holds none."""
+    """The measurements in the wheel or folder *root*.
+
+    Raises InputError if it cannot be read, is neither wheel nor folder, or holds no measurements.
+    """
 
     def __init__(self, root: str) -> None:
-        self._package = Package(root, _FOLDERS, "*/*/*/*_perf.txt")
+        self.shown = one_line(root, 1000)
+        self._zip = None if Path(root).is_dir() else self._opened(Path(root))
+        self._paths = next(filter(None, (self._files_in(Path(root), folder) for folder in _FOLDERS)), {})
+        if not self._paths:
+            raise InputError(Fault(f"holds no file {_PATTERN} of measurements", self.shown))
         self.unknown: Counter[str] = Counter()  # number of tables by folder, for devices without a part
         self._tables: dict[str, list[SourceTable]] = {}
-        for name in self._package.names:
+        for name in sorted(self._paths):
             folder, framework, version, file = name.split("/")
             if folder in PARTS:
                 table = SourceTable(PARTS[folder], framework, version, name)
                 self._tables.setdefault(file.removesuffix("_perf.txt"), []).append(table)
             else:
                 self.unknown[folder] += 1
+
+    def _opened(self, path: Path) -> zipfile.ZipFile:
+        needed = "a wheel or an unpacked folder"
+        try:
+            open_user_file(path, self.shown, needed=needed).close()  # refuses what is no file
+            return zipfile.ZipFile(path)
+        except zipfile.BadZipFile:
+            raise InputError(Fault(f"is not a zip; {needed} is needed", self.shown)) from None
+        except (OSError, ValueError, NotImplementedError, OverflowError) as error:
+            words = getattr(error, "strerror", None) or one_line(error)
+            raise InputError(Fault(f"cannot be read: {words}", self.shown)) from None
+
+    def _files_in(self, root: Path, folder: str) -> dict[str, str]:
+        """Return the paths of the tables in *folder* of the wheel or of *root*, by their paths relative to it."""
+        if self._zip is None:
+            return {str(file.relative_to(root / folder)): str(file) for file in (root / folder).glob(_PATTERN)}
+        inside = [name for name in self._zip.namelist() if name.startswith(f"{folder}/" if folder else "")]
+        found = {str(PurePosixPath(name).relative_to(folder)): name for name in inside if not name.endswith("/")}
+        return {short: name for short, name in found.items() if short.count("/") == 3 and short.endswith("_perf.txt")}
+
+    def _place(self, name: str) -> str:
+        """Return the path of the file *name* for messages."""
+        return f"{self.shown}/{one_line(name)}"
+
+    def _read(self, name: str) -> bytes:
+        """Return the content of the file *name*; raises InputError if it cannot be read or is too large."""
+        if self._zip is None:
+            return read_user_file(self._paths[name], MAX_BYTES, self._place(name))
+        try:
+            with self._zip.open(self._paths[name]) as member:
+                raw = member.read(MAX_BYTES + 1)
+        except (OSError, KeyError, ValueError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+            words = getattr(error, "strerror", None) or one_line(error)
+            raise InputError(Fault(f"cannot be read: {words}", self._place(name))) from None
+        if len(raw) > MAX_BYTES:
+            raise InputError(Fault(f"is larger than {MAX_BYTES // 1_000_000} MB", self._place(name)))
+        return raw
 
     @property
     def devices(self) -> list[str]:
@@ -166,7 +142,7 @@ class Source:
         wanted = [name.strip() for name in text.split(",")]
         for name in wanted:
             if name not in self.devices:
-                found = f"'{one_line(name, 60)}' in {self._package.shown}"
+                found = f"'{one_line(name, 60)}' in {self.shown}"
                 raise InputError(f"--device: no measurements of {found}; {nearest(name, self.devices)}")
         return sorted(set(wanted))
 
@@ -185,15 +161,15 @@ class Source:
 
     def count(self, table: SourceTable) -> int:
         """Return the number of rows of *table*; raises InputError if it cannot be read."""
-        return max(0, sum(1 for line in self._package.read(table.name).splitlines() if line.strip()) - 1)
+        return max(0, sum(1 for line in self._read(table.name).splitlines() if line.strip()) - 1)
 
     def rows(self, table: SourceTable, needed: Sequence[str]) -> Iterator[tuple[Cell, Callable[[str], int]]]:
         """Yield each row as two functions of a column: for its text, empty for a missing column, and for its number.
 
         Raises InputError if the table cannot be read, a column of *needed* is missing, or a number is not whole.
         """
-        place = self._package.place(table.name)
-        head, *rows = read_records(self._package.read(table.name), place, _MAX_ROWS)
+        place = self._place(table.name)
+        head, *rows = read_records(self._read(table.name), place, _MAX_ROWS)
         position = {text.strip(): index for index, text in enumerate(head.fields)}
         if len(position) < len(head.fields):
             names = [text.strip() for text in head.fields]

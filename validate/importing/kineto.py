@@ -109,9 +109,7 @@ def read_trace(path: str) -> Trace:
     except (OSError, ValueError, EOFError, zlib.error) as error:
         if isinstance(error, InputError):
             raise
-        words = (
-            getattr(error, "strerror", None) or "is damaged" if not isinstance(error, ValueError) else "is not a path"
-        )
+        words = "is not a path" if isinstance(error, ValueError) else getattr(error, "strerror", None) or "is damaged"
         raise InputError(Fault(f"cannot be read: {words}", reader.shown)) from None
     return reader.trace()
 

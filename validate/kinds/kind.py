@@ -140,9 +140,7 @@ class Kind:
     shown: tuple[tuple[str, ...], ...]
     labels: tuple[str, ...]  # labels that ``labelled`` gives, for grouping
     legend: str  # explanation of the figures for readers
-    read: Callable[
-        [Cell, RowNames], RowQuestion
-    ]  # returns what a row asks, from the columns ``asked``; raises NotScored
+    read: Callable[[Cell, RowNames], RowQuestion]  # from the columns ``asked``; raises NotScored
     measured_s: Callable[[Cell, RowNames], float]  # returns the measured seconds, from all columns; raises NotScored
     baseline: str = "data sheet"  # its name in documents, and in column heads where there is no ``baseline_label``
     baseline_label: str = ""

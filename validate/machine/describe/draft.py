@@ -176,18 +176,12 @@ def _links(
     for n, below in enumerate(placement.upper):
         slot = _port(placement, cards, below[0])
         switches.append(f"plx{len(placement.switches) + n}: {{kind: pcie-switch}}")
-        lines.append(
-            f"- {{between: [plx{len(placement.switches) + n}, cpu{placement.socket_of(below[0])}], part: {slot}}}"
-        )
+        at = placement.socket_of(below[0])
+        lines.append(f"- {{between: [plx{len(placement.switches) + n}, cpu{at}], part: {slot}}}")
     name = sockets_like(find_cpu(slug(processor.model)) or "")
     if not name:
-        name = (
-            "xgmi-socket"
-            if processor.vendor == "amd"
-            else "qpi-9.6"
-            if (part.vector_bits or 0) < 512
-            else "upi-10.4-x3"
-        )
+        intel = "qpi-9.6" if (part.vector_bits or 0) < 512 else "upi-10.4-x3"
+        name = "xgmi-socket" if processor.vendor == "amd" else intel
     for a in range(processor.sockets):
         for b in range(a + 1, processor.sockets):
             source = '"UNVERIFIED: usual between sockets of such processors"'
@@ -247,16 +241,12 @@ def _nvlinks(cards: Sequence[Card], matrix: Matrix | None) -> tuple[list[str], l
     if _through_switches(cards, matrix):
         return [], [f"nvswitch0: {{part: {switch}}}" if switch else "nvswitch0: {kind: nvlink-switch}"]
     for a in range(matrix.gpus):
-        n_links, part = (
-            sum(matrix.nvlinks(a, b) for b in range(matrix.gpus) if b != a),
-            load_part(driver_part(cards[a]) or ""),
-        )
+        n_links = sum(matrix.nvlinks(a, b) for b in range(matrix.gpus) if b != a)
+        part = load_part(driver_part(cards[a]) or "")
         most = part.nvlink_count if isinstance(part, GpuPart) and part.nvlink_count is not None else MOST_NVLINKS
         if n_links > most:
-            return [
-                "",
-                f"# The matrix gives gpu{a} {n_links} NVLinks, where it has at most {most}: all are left out.",
-            ], []
+            said = f"# The matrix gives gpu{a} {n_links} NVLinks, where it has at most {most}: all are left out."
+            return ["", said], []
     form = f"part: {link}" if link else "kind: nvlink\n    bandwidth: 25 GB/s"
     lines = ["", "meshes:", f"  - {form}"]
     if not link:

@@ -64,9 +64,8 @@ class Case:
     table: str  # file of its row
     # cells that identify the case, unique within a table
     columns: Mapping[str, str | int | float]
-    build: Callable[
-        [Bench], TimedWork
-    ]  # allocates on a bench and returns the work; raises Unavailable, or torch's errors
+    # allocates on a bench and returns the work; raises Unavailable, or torch's errors
+    build: Callable[[Bench], TimedWork]
     # approximate memory use; a case too large for the device is skipped with that reason
     needs_bytes: int = field(default=0)
     # called with this case's row if it was measured before: later cases may have to match its repetitions

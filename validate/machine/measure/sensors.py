@@ -78,11 +78,6 @@ class Sensors:
             return
         self._library = library
 
-    @property
-    def there(self) -> bool:
-        """Return whether the sensors can be read."""
-        return self._library is not None
-
     def look(self) -> None:
         """Take a reading, at most every 20 ms; call it while the GPU works."""
         if self._library is None or time.perf_counter() - self._last_s < _PERIOD_S:

@@ -101,9 +101,8 @@ def cpu_like(vendor: str, family: int, model: int, threads: int, gpu: str, count
             if part.vendor == vendor and part.architecture in names
         ]
         if near:
-            return min(near)[
-                1
-            ], f"{' or '.join(names)} by family and model, the nearest of {threads or 'unsaid'} threads"
+            why = f"{' or '.join(names)} by family and model, the nearest of {threads or 'unsaid'} threads"
+            return min(near)[1], why
     like = [
         (threads not in (part.thread_count, part.core_count), device.part_name, machine.name)
         for machine in machines_like(gpu, count)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from validate.machine.describe.dumps.tree import DEEPEST, TOO_DEEP, Bus, BusTree, Numa, port_near
+from validate.machine.describe.dumps.tree import DEEPEST, TOO_DEEP, Bus, BusKind, BusTree, Numa, port_near
 from validate.machine.describe.graphics import Adapter
 
 _INFO = re.compile(r"^(?P<who>.*?\[\d+\]) NCCL (?:INFO|WARN) ?(?P<said>.*)$", re.ASCII)
@@ -23,6 +23,7 @@ _INIT = re.compile(
     r"\brank (?P<rank>\d+) nranks (?P<n>\d+) cudaDev (?P<dev>\d+).*?busId (?P<bus>[0-9a-fA-F]+)", re.ASCII
 )
 _LANE_GBPS = {3: 0.75, 4: 1.5, 5: 3.0, 6: 6.0}  # bandwidth that NCCL assumes for a lane
+_KINDS: dict[str, BusKind] = {"GPU": "gpu", "NIC": "nic"}
 _VENDORS = {1: "intel", 2: "amd"}  # NCCL_TOPO_CPU_VENDOR_*
 
 
@@ -94,10 +95,7 @@ def _from_drawing(lines: list[str]) -> BusTree:
             continue
         if found["link"] != "PCI":
             continue
-        kind = {"GPU": "gpu", "NIC": "nic"}.get(found["kind"], "bridge")
-        bus = Bus(
-            "gpu" if kind == "gpu" else "nic" if kind == "nic" else "bridge", name, *port_near(rate, _LANE_GBPS, 0.1)
-        )
+        bus = Bus(_KINDS.get(found["kind"], "bridge"), name, *port_near(rate, _LANE_GBPS, 0.1))
         rate_GBps[name] = rate
         (at.below if at is not None else numas[-1].below).append(bus)
         branches.append((column, bus))

@@ -71,14 +71,8 @@ def read_dump(path: str) -> Dump:
     if kind in ("nccl-xml", "hwloc-xml", "xml"):
         root = parse_xml(text, shown)
         if root.tag not in ("system", "topology"):
-            raise InputError(
-                Fault(
-                    f"'{one_line(root.tag, 40)}' is not the root of NCCL's XML (system) or hwloc's (topology)",
-                    shown,
-                    root.line,
-                    1,
-                )
-            )
+            told = f"'{one_line(root.tag, 40)}' is not the root of NCCL's XML (system) or hwloc's (topology)"
+            raise InputError(Fault(told, shown, root.line, 1))
         tree = nccl_tree(root, shown) if root.tag == "system" else hwloc_tree(root)
         return Dump(shown, kind, _checked(tree, shown))
     try:

@@ -97,6 +97,9 @@ TOO_DEEP = f"bridges are nested deeper than {DEEPEST}"
 _MOST_LINKS = 999  # the most that parse_topo reads; far more than any GPU has
 
 
+BusKind = Literal["gpu", "nic", "bridge"]
+
+
 @dataclass(slots=True)
 class Bus:
     """A GPU, an adapter or a bridge of a PCIe tree.
@@ -105,7 +108,7 @@ class Bus:
     dump gives one.
     """
 
-    kind: Literal["gpu", "nic", "bridge"]
+    kind: BusKind
     name: str
     generation: int = 0
     lanes: int = 0

@@ -47,11 +47,7 @@ def cases(bench: Bench) -> Iterator[Case]:
 def read_asked(folder: Path) -> list[MeasuredStep]:
     """Return the steps requested in *folder*; raises OSError or ValueError."""
     found = json.loads((folder / ASKED).read_text(encoding="utf-8"))
-    if (
-        not isinstance(found, dict)
-        or found.get("schema_version") != _VERSION
-        or not isinstance(found.get("steps"), list)
-    ):
+    if not isinstance(found, dict) or found.get("schema_version") != _VERSION or type(found.get("steps")) is not list:
         raise ValueError("is not a list of steps")
     return [_shape(raw, str(folder)) for raw in found["steps"]]
 
