@@ -659,3 +659,21 @@ def test_efficiency_of_more_gpus_is_set_beside_the_measured_one(tmp_path, capsys
     assert "scaling efficiency, in points  pairs" in capsys.readouterr().out
     score_command([table(tmp_path, rows[0], name="one.csv")], scaling=True)
     assert "no two scored rows differ" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("optimizer", ("optimizer", False)),
+        ("optimizer, round robin", ("optimizer", True)),
+        ("", ("none", False)),
+    ],
+)
+def test_what_the_host_holds(said, expected):
+    question = asked(machine="p3.16xlarge", n_gpus="8", zero="2", dp="8", offload=said)
+    assert (question.offload, question.round_robin) == expected
+
+
+def test_a_host_that_holds_something_else_is_not_scored():
+    with pytest.raises(NotScored, match="offload 'activations' is not modelled"):
+        asked(offload="activations")

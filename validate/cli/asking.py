@@ -53,6 +53,7 @@ NOT_MEASURED: Mapping[str, str] = {
     "prefetch": "torch's fully_shard decides it: the next unit is gathered ahead",
     "divide": "applies to unlike GPUs; torch's replicas all have the same batch",
     "fabric": "names a network that is not there; a topology describes the real one (cluster: fabric)",
+    **dict.fromkeys(("offload", "round_robin_gradients"), "lets hosts update; a step is measured on devices alone"),
     "input": "loads samples; a step is measured with samples in memory",
     "programs": "needs other programs on the same GPU",
     "framework": "uses Megatron-LM's modules; a step is measured with torch's",

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, get_args
 
 from simulator.errors import InputError, nearest, one_line
 from simulator.questions import options as known
 from simulator.questions.single import LaunchQuestion
-from simulator.questions.step import BUCKET_BYTES, StepQuestion, accumulating
+from simulator.questions.step import BUCKET_BYTES, Offload, StepQuestion, accumulating
 from simulator.questions.where import Month, Software, month_of
 from simulator.topology.parts import CpuPart
 from simulator.units import parse_quantity
@@ -39,7 +39,7 @@ _COLUMNS_ASKED = (
     *("recompute", "optimizer", "fused_optimizer", "loss", "attention", "predicted", "channels_last", "compiled"),
     *("issue", "era", "unclear", "fsdp_prefetch", "overlap", "modules", "network", "lora", "dropout", "mtp_layers"),
     *("gelu", "launch_blocking", "accumulate", "recompute_parts", "recompute_blocks", "inner", "kv_heads", "tied"),
-    *("lora_layers", "lora_weights", "cross_entropy", "first_steps", "libraries", "algorithm_forced"),
+    *("lora_layers", "lora_weights", "cross_entropy", "first_steps", "libraries", "algorithm_forced", "offload"),
     *(column for column in COLUMNS if column not in ("n_gpus", "n_nodes")),
 )
 _MAX_SIZE = 1e8
@@ -106,6 +106,7 @@ def read_step(cell: Cell, names: RowNames) -> RowQuestion:
     exchanges = (gpus is None or len(gpus) > 1) and (options.mode != "forward" or not layout.has_replicas)
     if layout.zero != 3:  # whole shards are gathered one unit ahead
         exchange["bucket_bytes"] = _bucket_bytes(cell("overlap"))
+    offload, _, round_robin = cell("offload").partition(", ")
     question = StepQuestion(
         where=where,
         workload=names.file(name) if written_out else name,
@@ -114,6 +115,8 @@ def read_step(cell: Cell, names: RowNames) -> RowQuestion:
         options=options,
         micro_batches=micro_batches,
         gpus=gpus,
+        offload=one_of(offload or "none", get_args(Offload), f"offload '{one_line(offload, 20)}' is not modelled"),
+        round_robin=round_robin == "round robin",
         threads=int(threads[1]) if threads and not machine.gpus else None,
         software=Software(
             nccl=nccl_of(cell("software"), names.capability(where)),
