@@ -58,7 +58,7 @@ from validate.cli.app import app as validate_app
 from validate.constants.rows import calibrate_devices
 from validate.kinds import COLLECTIVES, OPERATORS, STEPS, Kind
 from validate.kinds.row import MeasuredRow
-from validate.score.scores import ScoreGroup, Scores, beside_published, group_rows, one_group
+from validate.score.scores import ScoreGroup, Scores, beside_published
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.statistics import Errors, summarise
 from validate.tables.table import Table, read_table
@@ -148,7 +148,7 @@ def cells_of(errors: Errors | None) -> Cells:
 
 
 def _counted(rows: Sequence[MeasuredRow], axis: str) -> dict[str, Errors]:
-    return {g.by[axis]: g.errors for g in group_rows(Scores(rows, (axis,)), (axis,)) if g.errors.n}
+    return {g.by[axis]: g.errors for g in Scores(rows, (axis,)).groups((axis,)) if g.errors.n}
 
 
 def operator_table(
@@ -163,15 +163,15 @@ def operator_table(
     columns = " | ".join(f"{head}: median | mean" for head in heads)
     lines = [f"| {axis} | rows | {columns} |", "|---|" + "--:|" * 9]
     after = _counted(calibrated, axis)
-    found = [g for g in group_rows(Scores(plain, (axis,)), (axis,)) if g.errors.n]
+    found = [g for g in Scores(plain, (axis,)).groups((axis,)) if g.errors.n]
     groups = [g for g in found if g.errors.n >= _FEW_OF_GROUP]
     few = {g.by[axis] for g in found if g.errors.n < _FEW_OF_GROUP}
     labels: list[tuple[str, ScoreGroup, Errors | None]] = [
-        ("all", one_group(Scores(plain)), summarise(_errors(calibrated)))
+        ("all", Scores(plain).whole(), summarise(_errors(calibrated)))
     ]
     labels += [(f"`{g.by[axis]}`", g, after.get(g.by[axis])) for g in sorted(groups, key=lambda g: -g.errors.n)]
     if few:
-        rest = one_group(Scores(row for row in plain if row.labels.get(axis) in few))
+        rest = Scores(row for row in plain if row.labels.get(axis) in few).whole()
         labels.append((f"{len(few)} of fewer than {_FEW_OF_GROUP} rows", rest, None))
     for label, group, fitted in labels:
         enough = fitted if fitted is not None and fitted.n >= _FEW_OF_GROUP else None
@@ -191,7 +191,7 @@ def step_table(rows: Sequence[MeasuredRow], groups: Sequence[tuple[str, Mapping[
         "|---|" + "--:|" * 7,
     ]
     for name, labels in groups:
-        group = one_group(Scores(row for row in rows if all(row.labels.get(k) == v for k, v in labels.items())))
+        group = Scores(row for row in rows if all(row.labels.get(k) == v for k, v in labels.items())).whole()
         e = group.errors
         cells = [*cells_of(e), percent(e.p90_ape), percent(e.bias, "+"), *cells_of(group.baseline)]
         lines.append(f"| {name} | {e.n} | " + " | ".join(cells) + " |")
@@ -283,14 +283,14 @@ def error_table(table: Path) -> str:
     for row in rows:
         by_machine.setdefault(row.labels["machine"], []).append(row)
     groups = [
-        ("all", one_group(Scores(rows))),
-        ("1 MiB and more", one_group(Scores(row for row in rows if _is_large(row)))),
-        ("less than 1 MiB", one_group(Scores(row for row in rows if not _is_large(row)))),
-        ("machines of the fit", one_group(Scores(row for row in rows if row.labels["machine"] in fitted_to))),
-        ("machines held out of it", one_group(Scores(row for row in rows if row.labels["machine"] not in fitted_to))),
+        ("all", Scores(rows).whole()),
+        ("1 MiB and more", Scores(row for row in rows if _is_large(row)).whole()),
+        ("less than 1 MiB", Scores(row for row in rows if not _is_large(row)).whole()),
+        ("machines of the fit", Scores(row for row in rows if row.labels["machine"] in fitted_to).whole()),
+        ("machines held out of it", Scores(row for row in rows if row.labels["machine"] not in fitted_to).whole()),
         (
             "**V100 cube mesh, held out**",
-            one_group(Scores(r for name in CUBE_MESH for r in by_machine.get(name, ()))),
+            Scores(r for name in CUBE_MESH for r in by_machine.get(name, ())).whole(),
         ),
     ]
     others = sorted(by_machine, key=lambda n: (-len(by_machine[n]), n))
@@ -298,10 +298,10 @@ def error_table(table: Path) -> str:
     few = [name for name in others if name not in named]
     for name in named:
         mark = "" if name in fitted_to else ", held out"
-        groups.append((f"`{name}` ({_topology(by_machine[name][0])}{mark})", one_group(Scores(by_machine[name]))))
+        groups.append((f"`{name}` ({_topology(by_machine[name][0])}{mark})", Scores(by_machine[name]).whole()))
     if few:
         rest = f"{len(few)} machines of fewer than {_FEW_ROWS} rows"
-        groups.append((rest, one_group(Scores(row for name in few for row in by_machine[name]))))
+        groups.append((rest, Scores(row for name in few for row in by_machine[name]).whole()))
     return "\n".join([*_HEADER, *(_line(label, group) for label, group in groups)]) + "\n"
 
 
@@ -398,8 +398,8 @@ def nvidia_tables(old: dict[str, str], imported: Path | None) -> dict[str, str]:
     lines = ["| machine | rows | median | 90th percentile | bias | 1 MiB and more: median |", "|---|" + "--:|" * 5]
     for table in sorted(BY_NVIDIA.glob("*/collectives.csv")):
         rows = [row for row in scored(table, COLLECTIVES) if not row.skipped]
-        name, all_ = rows[0].labels["machine"], one_group(Scores(rows)).errors
-        large = one_group(Scores(row for row in rows if _is_large(row))).errors
+        name, all_ = rows[0].labels["machine"], Scores(rows).whole().errors
+        large = Scores(row for row in rows if _is_large(row)).whole().errors
         mark = "" if name in machines_fitted_to() else ", held out"
         figures = [percent(all_.median_ape), percent(all_.p90_ape), percent(all_.bias, "+"), percent(large.median_ape)]
         lines.append(f"| `{name}`{mark} | {all_.n} | " + " | ".join(figures) + " |")
@@ -572,7 +572,7 @@ def trust_json(rows: Sequence[MeasuredRow]) -> str:
             groups.setdefault(key, []).append(row)
     entries = []
     for key, members in sorted(groups.items(), key=lambda item: (item[0][0] != "GPU", item[0][3:], item[0])):
-        errors = one_group(Scores(members)).errors
+        errors = Scores(members).whole().errors
         figures = {"median": errors.median_ape, "p90": errors.p90_ape, "bias": errors.bias}
         rounded = {name: round(value, 3) for name, value in figures.items()}
         early = sum(row.labels.get("era") == "before 2019" for row in members)

@@ -13,7 +13,7 @@ from simulator.results.trust import Trust
 from tests.remembered import AGAIN, Remembering, tables
 from validate.kinds import OPERATORS, Kind
 from validate.kinds.row import MeasuredRow
-from validate.score.scores import Scores, group_rows, one_group
+from validate.score.scores import Scores
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.statistics import Errors
 from validate.tables.table import read_table
@@ -68,11 +68,11 @@ def test_the_tables_of_what_is_part_of_the_project_are_current() -> None:
 def test_the_tables_of_operators_are_current(corpus: Path) -> None:
     rows = scored(OPERATORS, corpus / "ops.csv", ["A"])
     for what, axis in (("operators", "op"), ("devices", "device")):
-        groups = {f"`{g.by[axis]}`": g for g in group_rows(Scores(rows, (axis,)), (axis,))}
+        groups = {f"`{g.by[axis]}`": g for g in Scores(rows, (axis,)).groups((axis,))}
         rest = [row for row in rows if f"`{row.labels[axis]}`" not in shown(what)]
-        found = {"all": one_group(Scores(rows)), **groups}
+        found = {"all": Scores(rows).whole(), **groups}
         if few := next((label for label in shown(what) if "fewer than" in label), None):
-            found[few] = one_group(Scores(rest))
+            found[few] = Scores(rest).whole()
         assert sum(found[label].errors.n for label in shown(what)) == 2 * found["all"].errors.n, AGAIN
         for label, cells in shown(what).items():
             group = found[label]
@@ -95,7 +95,7 @@ def test_the_tables_of_steps_are_current_and_keep_what_is_promised(corpus: Path)
 
     def errors(**labels: str) -> Errors:
         found = (row for row in rows if all(row.labels.get(key) == text for key, text in labels.items()))
-        return one_group(Scores(found)).errors
+        return Scores(found).whole().errors
 
     cnns = {"ranks": "one", "family": "CNN"}
     several = {"ranks": "several", "fsdp": "0", "family": "CNN"}
@@ -104,7 +104,7 @@ def test_the_tables_of_steps_are_current_and_keep_what_is_promised(corpus: Path)
         (errors(dataset="neusight_model_latency").mean_ape, 0.10),
         (errors(**cnns, processor="GPU", era="before 2019", framework_rank="best").median_ape, 0.25),
         (errors(**cnns, era="since 2019").median_ape, 0.15),
-        (one_group(Scores(of_images)).errors.median_ape, 0.135),  # most with software of 2020
+        (Scores(of_images).whole().errors.median_ape, 0.135),  # most with software of 2020
         (errors(**several).median_ape, 0.16),  # with WaveGlow, which convolves sound
         (errors(ranks="several", fsdp="0", family="transformer").median_ape, 0.13),
         (errors(ranks="several", fsdp="1").median_ape, 0.06),

@@ -20,7 +20,7 @@ from validate.score.besides import (
     scaling_document,
     scaling_lines,
 )
-from validate.score.scores import ScoreGroup, Scores, beside_published, group_rows, median_of, one_group, without
+from validate.score.scores import ScoreGroup, Scores, beside_published, median_of
 from validate.tables.lines import by_frequency, percent_text, skipped_table
 
 SCHEMA_VERSION = 1
@@ -75,8 +75,8 @@ def skipped_lines(rows: Scores) -> dict[str, Sequence[int]]:
 def _table_document(table: ScoredTable, by: tuple[str, ...]) -> dict[str, Any]:
     kind = table.kind
     axes = [*kind.axes, *([by] if by and by not in kind.axes else [])]
-    everything = one_group(table.rows)
-    groups = [group for axis in axes for group in group_rows(table.rows, axis)]
+    everything = table.rows.whole()
+    groups = [group for axis in axes for group in table.rows.groups(axis)]
     lines = skipped_lines(table.rows)
     return {
         "file": one_line(table.file, 1000),
@@ -135,7 +135,7 @@ def scores_report(
 
 
 def _table(table: ScoredTable, trust: Sequence[str], by: Sequence[str], style: Style) -> str:
-    everything = one_group(table.rows)
+    everything = table.rows.whole()
     share = f" ({everything.coverage:.1%})" if everything.coverage is not None else ""
     title = f"{one_line(table.file, 200)}: {everything.errors.n} of {everything.rows} rows scored{share}"
     if table.memory.scored:
@@ -155,7 +155,7 @@ def _times(table: ScoredTable, everything: ScoreGroup, by: Sequence[str], style:
     body = [header, _figures("all rows", everything), _places_alike(table, len(header))]
     marks: dict[int, str] = {}
     for axes in [tuple(by)] if by else table.kind.shown:
-        groups = [_figures("  " + _label(group), group) for group in group_rows(table.rows, axes)]
+        groups = [_figures("  " + _label(group), group) for group in table.rows.groups(axes)]
         if by:
             groups += _unlabelled(table.rows, axes)
         if groups:
@@ -167,7 +167,7 @@ def _times(table: ScoredTable, everything: ScoreGroup, by: Sequence[str], style:
 
 def _unlabelled(rows: Scores, axes: Sequence[str]) -> list[list[str]]:
     """Return a line for the rows without a label along one of *axes*, so that the groups add up to all rows."""
-    missing, rest = without(rows, axes)
+    missing, rest = rows.without(axes)
     return [_figures(f"  (no {' or '.join(missing)})", rest)] if rest.rows else []
 
 

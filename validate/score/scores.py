@@ -12,6 +12,7 @@ from validate.kinds.row import MeasuredRow
 from validate.score.scoring import MOST_DIFFERENT, OTHER_REASON
 from validate.tables.statistics import Errors, percentile, relative_error, summarise
 
+_Labels = tuple[str | None, ...]
 RowErrors = tuple[Sequence[float], Sequence[float]]
 """Signed relative errors of the rows that count, and those of the baseline on them."""
 
@@ -27,7 +28,7 @@ class Scores:
         self.context = 0
         self.published: dict[str, tuple[array[float], array[float]]] = {}  # (their errors, ours) on the same rows
         self._file = file
-        self._codes: dict[tuple[str | None, ...], int] = {}
+        self._codes: dict[_Labels, int] = {}
         self._reasons: dict[str, int] = {"": 0}
         # Per row: codes of its labels and of its reason, its line, its error and the baseline's (NaN where none)
         self._code, self._reason, self._line = array("I"), array("I"), array("I")
@@ -75,30 +76,28 @@ class Scores:
                 lines[number].append(line)
         yield from ((reason, lines[number]) for reason, number in self._reasons.items() if number)
 
-    def errors(self) -> tuple[int, RowErrors]:
-        """Return the number of rows, and their errors."""
-        return self._by(dict.fromkeys(self._codes, ())).get((), (0, ((), ())))
+    def whole(self) -> ScoreGroup:
+        """Return the rows as one group."""
+        return self._together(self._codes)
 
-    def grouped(self, axes: Sequence[str]) -> Mapping[tuple[str, ...], tuple[int, RowErrors]]:
-        """Return row counts and errors of rows with equal labels along *axes*; rows that lack one are in no group."""
+    def groups(self, axes: Sequence[str]) -> list[ScoreGroup]:
+        """Return the groups of rows with equal labels along *axes*, sorted; rows that lack one are in no group."""
         places = [self.names.index(axis) for axis in axes]
-        groups = {}
-        for labels in self._codes:
-            along = tuple([text for at in places if (text := labels[at]) is not None])
-            if len(along) == len(axes):
-                groups[labels] = along
-        return self._by(groups)
+        along = {labels: tuple([text for at in places if (text := labels[at]) is not None]) for labels in self._codes}
+        found = self._by({labels: texts for labels, texts in along.items() if len(texts) == len(axes)})
+        return [_group(dict(zip(axes, texts, strict=True)), *found[texts]) for texts in sorted(found, key=_order)]
 
-    def without(self, axes: Sequence[str]) -> tuple[list[str], tuple[int, RowErrors]]:
-        """Return those of *axes* that some rows lack, with the count and errors of those rows."""
+    def without(self, axes: Sequence[str]) -> tuple[list[str], ScoreGroup]:
+        """Return those of *axes* for which some rows have no label, and those rows as one group."""
         places = {axis: self.names.index(axis) for axis in axes}
-        lacking = {labels: () for labels in self._codes if any(labels[at] is None for at in places.values())}
+        lacking = [labels for labels in self._codes if any(labels[at] is None for at in places.values())]
         missing = [axis for axis, at in places.items() if any(labels[at] is None for labels in lacking)]
-        return missing, self._by(lacking).get((), (0, ((), ())))
+        return missing, self._together(lacking)
 
-    def _by(
-        self, groups: Mapping[tuple[str | None, ...], tuple[str, ...]]
-    ) -> dict[tuple[str, ...], tuple[int, RowErrors]]:
+    def _together(self, every: Iterable[_Labels]) -> ScoreGroup:
+        return _group({}, *self._by(dict.fromkeys(every, ())).get((), (0, ((), ()))))
+
+    def _by(self, groups: Mapping[_Labels, tuple[str, ...]]) -> dict[tuple[str, ...], tuple[int, RowErrors]]:
         numbers = {key: number for number, key in enumerate(dict.fromkeys(groups.values()))}
         of = [numbers[groups[labels]] if labels in groups else -1 for labels in self._codes]
         rows = [0] * len(numbers)
@@ -138,35 +137,15 @@ class ScoreGroup:
         return self.errors.n / self.rows if self.rows else None
 
 
-def one_group(rows: Scores) -> ScoreGroup:
-    """Return *rows* as one group."""
-    return _group({}, *rows.errors())
-
-
-def without(rows: Scores, axes: Sequence[str]) -> tuple[list[str], ScoreGroup]:
-    """Return those of *axes* for which some of *rows* have no label, and those rows as one group."""
-    missing, found = rows.without(axes)
-    return missing, _group({}, *found)
-
-
 def _group(by: dict[str, str], rows: int, errors: RowErrors) -> ScoreGroup:
     return ScoreGroup(by, rows, summarise(errors[0]), summarise(errors[1]))
 
 
 def median_of(place: str, rows: Scores) -> float | None:
     """Return the median over machines (or devices: *place*) of each one's median absolute error; None for no errors."""
-    medians = [group.errors.median_ape for group in group_rows(rows, (place,))]
+    medians = [group.errors.median_ape for group in rows.groups((place,))]
     ordered = sorted(m for m in medians if m is not None)
     return percentile(ordered, 0.5) if ordered else None
-
-
-def group_rows(rows: Scores, axes: Sequence[str]) -> list[ScoreGroup]:
-    """Return the groups of *rows* with equal labels along *axes*, sorted.
-
-    Rows that lack one of the labels are in no group.
-    """
-    found = rows.grouped(axes)
-    return [_group(dict(zip(axes, labels, strict=True)), *found[labels]) for labels in sorted(found, key=_order)]
 
 
 def _order(labels: tuple[str, ...]) -> list[tuple[int, float, str]]:
