@@ -63,6 +63,7 @@ class Pricer:
         self.exchanges = CollectiveTimes(session, question, machine)
         self.network = session.network(replace(question, batch=1))
         self._placements: dict[Layout, Placement] = {}
+        self._communication: dict[Layout, float] = {}
         self._apart: dict[int, tuple[range, ...]] = {}
         self._seconds: dict[object, float] = {}
 
@@ -146,8 +147,14 @@ class Pricer:
             held = part.held(units)
             need = held_memory(held, part.gathered(layout), asked, self.device, layout, flying)
             most = max(most, need.total_bytes)
-        communication = communication_bytes(self._placement(replace(layout, vp=1)), part.question, part.network)
-        return most + communication
+        return most + self._communication_bytes(part, replace(layout, vp=1))
+
+    def _communication_bytes(self, part: RankWork, layout: Layout) -> float:
+        """Return NCCL's bytes, with the algorithms that it chooses for the first micro-batch tried."""
+        if layout not in self._communication:
+            found = communication_bytes(self._placement(layout), part.question, part.network)
+            self._communication[layout] = found
+        return self._communication[layout]
 
     def _chunks(self, layout: Layout) -> tuple[range, ...]:
         count = layout.pp * layout.vp
