@@ -11,8 +11,9 @@ from simulator.devices.optimizer import state_tensors
 from simulator.devices.predict import Device
 from simulator.errors import InputError
 from simulator.questions.options import Optimizer, StepOptions
-from simulator.questions.step import StepQuestion
+from simulator.questions.step import CheckpointQuestion, StepQuestion
 from simulator.questions.where import Where
+from simulator.search.parts import RankWork
 from simulator.step.issue import launches_of
 from simulator.step.memory import memory_need, state_bytes
 from simulator.workload.network import Network
@@ -126,3 +127,29 @@ def test_neither_a_graph_nor_one_kernel_is_advised(device: Device) -> None:
     changes = {name for change, _ in faster_options(asked, device) for name in change.options}
     assert "compiled" in changes
     assert changes.isdisjoint({"cuda_graph", "fused_optimizer"})
+
+
+def asked(optimizer: Optimizer, layers: int = 8, **more: CheckpointQuestion) -> StepQuestion:
+    """Return a step of a small Llama."""
+    sizes = (("layers", layers), ("hidden", 512), ("heads", 8), ("sequence_length", 64))
+    options = StepOptions(precision="amp-bf16", optimizer=optimizer)
+    return StepQuestion(
+        where=Where("dgx-a100-80gb"), workload="llama2-7b", batch=1, sizes=sizes, options=options, **more
+    )
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_search_adds_up_the_state_of_blocks(name: Optimizer) -> None:
+    session, question = Session(), asked(name)
+    part = RankWork(session, question, session.group(question.where, None))
+    assert part.short.left_out
+    found = part.held(range(part.short.unit_count))
+    assert found.state_bytes == state_bytes(session.network(question), question.options)
+
+
+def test_checkpoints_hold_what_is_paged() -> None:
+    session, failing = Session(), CheckpointQuestion(mtbf_s=86400.0)
+    paged, plain = (session.step(asked(name, 1, checkpoints=failing)).checkpoints for name in ("paged-adam", "adam"))
+    assert paged is not None
+    assert plain is not None
+    assert paged.write_s == plain.write_s

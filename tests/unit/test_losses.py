@@ -161,6 +161,22 @@ def test_the_host_waits_at_the_loss(way: LossWay, device: Device) -> None:
     assert waits == [("loss", part) for part in ("forward", "backward") if way != "in-place" or part == "backward"]
 
 
+def test_autocast_casts_the_input_and_the_weight_and_no_gradient_of_the_weight(device: Device) -> None:
+    """Liger's gradient of the weight is in the format of the parameter."""
+    options = StepOptions(precision="amp-bf16", optimizer="none")
+    built = network("fused-linear")
+    casts = [each for each in launches_of(device, built, options) if each.name == "loss (cast)"]
+    moved = [(each.part, sum(cost.bytes for cost in each.work.costs)) for each in casts]
+    assert sorted(moved) == [
+        ("backward", 6 * ROWS * WIDTH),
+        ("forward", 6 * ROWS * WIDTH),
+        ("forward", 6 * WORDS * WIDTH),
+    ]
+    last = len(built.layers) - 1
+    at_loss = [moment.working_bytes for moment in tape_of(built, options, 4).moments[2:] if moment.place == last]
+    assert max(at_loss) < 2 * WORDS * WIDTH  # a gradient of the weight in half precision
+
+
 def test_a_loss_of_no_linear_layer() -> None:
     b = NetworkBuilder("without")
     b.cross_entropy(b.relu(b.linear(b.input(4, 8), "one", 8), "relu"))

@@ -12,7 +12,9 @@ from simulator.api import Session
 from simulator.devices.predict import Device
 from simulator.errors import InputError
 from simulator.questions.options import StepOptions
+from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
+from simulator.search.parts import RankWork
 from simulator.step.issue import launches_of
 from simulator.step.memory import held_in, memory_need
 from simulator.step.moments import tape_of
@@ -157,3 +159,26 @@ def test_the_output_layer_and_embeddings_stay_as_they_are() -> None:
     assert held_in(built, OPTIONS).packed == sum(
         layer.operator.weights for layer in built.layers if isinstance(layer.operator, Nf4Linear)
     )
+
+
+def asked(**more: object) -> StepQuestion:
+    """Return a step of a Llama with adapters beside weights in nf4."""
+    sizes = (("lora", 8), ("lora_weights", "nf4"), ("sequence_length", 64), *more.pop("sizes", ()))  # type: ignore[misc]
+    options = StepOptions(precision="fp16", optimizer="adam")
+    return StepQuestion(batch=1, sizes=sizes, options=options, **{"where": Where("p3.16xlarge"), **more})  # type: ignore[arg-type]
+
+
+def test_shards_are_no_remedy_where_they_are_refused() -> None:
+    result = Session().advised(asked(workload="llama3-70b", sizes=(("layers", 36),)))
+    assert not result.fits
+    assert result.remedies
+    assert not any(word in remedy for remedy in result.remedies for word in ("fsdp", "tp=", "zero"))
+
+
+def test_a_search_adds_up_weights_in_nf4() -> None:
+    session = Session()
+    question = asked(workload="llama2-7b", sizes=(("layers", 8), ("hidden", 512), ("heads", 8)))
+    part = RankWork(session, question, session.group(question.where, None))
+    assert part.short.left_out
+    found, whole = part.held(range(part.short.unit_count)), held_in(session.network(question), question.options)
+    assert (found.packed, found.packed_bytes) == (whole.packed, whole.packed_bytes)
