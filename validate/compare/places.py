@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from simulator.api import load_machine
 from simulator.errors import InputError, one_line
 from simulator.records import dataclass
-from simulator.topology.catalogue import builtin_topologies, load_part, part_names
+from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import CpuPart, GpuPart
 from validate.compare.folder import TOPOLOGY, Folder
+from validate.machine.describe.dumps.like import gpus_of, machines_of
 from validate.machine.describe.graphics import BRANDS, Card, driver_part
 from validate.machine.measure.host import slug
 from validate.tables.names import MAKERS, DeviceNames, builtin_names
@@ -108,24 +108,13 @@ def _part_of_topology(topology: str) -> str:
     return cpus[0] if cpus else ""
 
 
-@lru_cache(maxsize=256)
 def topology_with(part: str, count: int) -> str | None:
     """Return the built-in topology with *count* GPUs of *part*, else the one with the next larger number of them.
 
     If none has as many, return the one with the most; None if no topology has such GPUs.
     """
-    found = []
-    for name, path in sorted(builtin_topologies().items()):
-        if part not in path.read_text(encoding="utf-8"):
-            continue
-        try:
-            machine = load_machine(name)
-        except InputError:
-            continue
-        if machine.gpus and machine.nodes[machine.gpus[0]].part_name == part:
-            n = len(machine.gpus)
-            found.append((n < count, abs(n - count), name))
-    return min(found)[2] if found else None
+    counts = [(machine.n_nodes * len(gpus_of(machine)), machine.name) for machine in machines_of(part)]
+    return min(((n < count, abs(n - count), name) for n, name in counts), default=(False, 0, None))[2]
 
 
 _MEMORY_TOLERANCE = 0.12  # covers memory reserved by the driver, and GB against GiB

@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from functools import lru_cache
 
-from simulator.errors import InputError
 from simulator.topology import Topology
 from simulator.topology.catalogue import builtin_topologies, load_part, part_names
 from simulator.topology.load import load_topology
@@ -19,21 +18,22 @@ _AMD_FAMILY = {143: 23, 175: 25, 191: 26}  # as NCCL writes them: 16 times the e
 _SOCKET_LINK = re.compile(r"between: \[cpu0, cpu1\], part: ([\w.-]+)")
 
 
-@lru_cache(maxsize=64)
-def machines_like(part: str, count: int) -> tuple[Topology, ...]:
-    """Return the built-in single-node machines with exactly *count* GPUs, all of *part*, by name."""
-    found = []
-    for name, path in builtin_topologies().items():
-        if f"part: {part}" not in path.read_text(encoding="utf-8"):
-            continue
-        try:
-            machine = load_topology(name)
-        except InputError:  # pragma: no cover - built-in machines load
-            continue
-        gpus = [device for device in machine.devices if device.kind == "gpu"]
-        if machine.n_nodes == 1 and len(gpus) == count and {device.part_name for device in gpus} == {part}:
-            found.append(machine)
-    return tuple(found)
+@lru_cache(maxsize=256)
+def machines_of(part: str) -> tuple[Topology, ...]:
+    """Return the built-in machines whose first GPU is *part*."""
+    texts = {name: path.read_text(encoding="utf-8") for name, path in builtin_topologies().items()}
+    found = [load_topology(name) for name, text in texts.items() if part in text]
+    return tuple(machine for machine in found if gpus_of(machine)[:1] == [part])
+
+
+def gpus_of(machine: Topology) -> list[str]:
+    """Return the parts of the GPUs of one node of *machine*, in order."""
+    return [device.part_name for device in machine.devices if device.kind == "gpu"]
+
+
+def machines_like(part: str, count: int) -> list[Topology]:
+    """Return the built-in single-node machines with exactly *count* GPUs, all of *part*."""
+    return [machine for machine in machines_of(part) if machine.n_nodes == 1 and gpus_of(machine) == [part] * count]
 
 
 @lru_cache(maxsize=64)
@@ -55,12 +55,10 @@ def links_like(part: str, count: int) -> tuple[Matrix, str] | None:
     drawn = {machine.name: _matrix(machine) for machine in machines_like(part, count)}
     if not drawn:
         return None
-    votes = Counter(tuple(sorted(matrix.between.items())) for matrix in drawn.values())
-    most = max(votes.values())
-    for name, matrix in drawn.items():
-        if votes[tuple(sorted(matrix.between.items()))] == most:
-            return matrix, name
-    return None  # pragma: no cover - one of them has the most votes
+    links = {name: tuple(sorted(matrix.between.items())) for name, matrix in drawn.items()}
+    votes = Counter(links.values())
+    name = max(drawn, key=lambda name: votes[links[name]])
+    return drawn[name], name
 
 
 def _matrix(machine: Topology) -> Matrix:
