@@ -23,8 +23,9 @@ _KEPT = {"full_shard": "shard_grad_op", "hybrid_shard": "hybrid_shard_zero2"}  #
 _ADAPTS = ("use-peft", "use-lora")
 _BATCH = "per-device-train-batch-size", "per-gpu-train-batch-size"
 _RANK = "the rank of its adapters is missing; add --lora-r, for example --lora-r 16"
-_IN_4_BITS = ("load-in-4bit", "use-qlora", "quantization-bit")
-_NESTED = ("use-bnb-nested-quant", "bnb-4bit-use-double-quant", "double-quantization")  # TRL, others, LLaMA-Factory
+_BITS = ("quantization-bit", "bits")  # of LLaMA-Factory, and of QLoRA's own qlora.py
+_IN_4_BITS = ("load-in-4bit", "use-qlora", *_BITS)
+_NESTED = ("use-bnb-nested-quant", "bnb-4bit-use-double-quant", "double-quantization", "double-quant")
 _OWN = (*_BATCH, "gradient-accumulation-steps", "gradient-checkpointing", "fsdp", "per-device-eval-batch-size")
 _SPLITS = "is not read; ranks that split a {} are --parallel {}=2"
 
@@ -103,14 +104,15 @@ def read_trainer(args: Arguments, launcher: Arguments, notes: list[str]) -> Trai
 
 def _four_bits(args: Arguments) -> str | None:
     """Return how frozen weights are kept in 4 bits (nf4, and fp4 alike), as ``lora_weights`` has it; None if not so."""
-    bits = args.text("quantization-bit")
-    if bits not in (None, "4"):
-        args.fault("quantization-bit", f"{one_line(bits or '', 40)} bits are not modelled; 4 are")
+    bits = args.text(*_BITS)
+    if bits not in (None, "4", "16"):
+        name = next(name for name in _BITS if name in args)
+        args.fault(name, f"{one_line(bits or '', 40)} bits are not modelled; 4 are")
     asked = [args.flag("load-in-4bit"), args.flag("use-qlora"), bits == "4"]
-    args.has("bnb-4bit-quant-type", "bnb-4bit-compute-dtype", "quantization-type", "quantization-method")
+    args.has("bnb-4bit-quant-type", "bnb-4bit-compute-dtype", "quantization-type", "quantization-method", "quant-type")
     if not any(asked):
         return None
-    nested = args.flag(*_NESTED) if any(name in args for name in _NESTED) else bits == "4"  # LLaMA-Factory's default
+    nested = args.flag(*_NESTED) if any(name in args for name in _NESTED) else bits == "4"  # the default of both
     return "nf4-nested" if nested else "nf4"
 
 

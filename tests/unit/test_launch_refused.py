@@ -223,6 +223,8 @@ def test_adapters_are_a_size_of_the_network() -> None:
         ("--load_in_4bit --use_bnb_nested_quant", "nf4-nested"),
         ("--load_in_4bit true --bnb_4bit_use_double_quant True", "nf4-nested"),
         ("--quantization_bit 4", "nf4-nested"),
+        ("--bits 4 --quant_type nf4 --double_quant", "nf4-nested"),
+        ("--bits 16", None),
         ("--quantization_bit 4 --double_quantization false", "nf4"),
         ("--load_in_4bit False", None),
     ],
