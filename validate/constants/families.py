@@ -1,6 +1,6 @@
 """Shared constants that are fitted to the same kind of rows (:class:`Family`), which they are, and their terms.
 
-The priors and terms are in ``families.yaml``.  Weights and exclusions have their reasons here, or in
+They are written in ``families.yaml``, with their priors and terms.  Exclusions have their reasons here, or in
 ``conventions.yaml`` if they concern single tables (column ``fit_weight``); docs/constants.md lists them.
 """
 
@@ -112,8 +112,6 @@ left out, and compares the errors on these devices: a term that does not lower t
 """
 
 
-_PRODUCTS = ("linear", "matmul", "bmm")
-
 # Point to point moves data as Simple does, an LL128 ring has the same steps, and no recent version was measured over a
 # network.  A GPU's own passes, flags beside the data and the filling of a window depend on the protocol, not on the
 # version: separate figures for each version, or each protocol with a window, improve no machine.
@@ -152,9 +150,14 @@ def _pipelined(row: MeasuredRow) -> bool:
     return since_ampere and question.precision not in ("fp32", "fp64")
 
 
-def _mostly_device(row: MeasuredRow) -> bool:
-    """Whether a convolution's time is mostly the device's; host time varies between machines."""
-    return row.cells.get("includes_dispatch") != "1" or row.time_s > 1.2e-3
+def _convolution(dtype: str) -> Callable[[MeasuredRow], bool]:
+    """Return a test for convolutions in *dtype* whose time is mostly the device's; host time varies between machines."""
+
+    def counts(row: MeasuredRow) -> bool:
+        is_long = row.cells.get("includes_dispatch") != "1" or row.time_s > 1.2e-3
+        return row.cells.get("dtype") == dtype and is_long
+
+    return counts
 
 
 def _alone(row: MeasuredRow) -> bool:
@@ -188,91 +191,29 @@ def _trained_on(row: MeasuredRow) -> bool:
     return operator.query_length >= 128 and (packs or kv_heads == operator.heads) and is_whole
 
 
-FAMILIES: tuple[Family, ...] = (
-    Family(
-        "gemm",
-        "operators",
-        _PRODUCTS,
-        {"A": 1.0},
-        (FitStage(priors_of("gemm"), ("device", "op", "dtype"), 100),),
-        predicts=lambda row: not _pipelined(row) and not _on_matrix_units(row),
-    ),
-    Family(
-        "matrix_product",
-        "operators",
-        _PRODUCTS,
-        {"A": 1.0},
-        (FitStage(priors_of("matrix_product"), ("device",), 100),),
-        predicts=_on_matrix_units,
-    ),
-    Family(
-        "tensor_product",
-        "operators",
-        _PRODUCTS,
-        {"A": 1.0},
-        (
-            FitStage(priors_of("tensor_product.copies"), ("device", "dtype"), 200),
-            FitStage(priors_of("tensor_product.warps"), ("device", "dtype"), 200),
-        ),
-        ("rows", "outputs", "inputs"),
-        _pipelined,
-    ),
-    Family(
-        "attention",
-        "operators",
-        ("attention",),
-        {"A": 1.0, "B": 1.0},
-        (FitStage(priors_of("attention"), ("device",), 300, _trained_on),),
-        ("batch", "query_length", "heads", "kv_heads", "head_size"),
-    ),
-    Family(
-        "memory_bound",
-        "operators",
-        ("elementwise", "softmax", "layer_norm"),
-        {"A": 1.0, "B": 1.0, "C": 0.25},  # C: short ones, mostly host time, which determine the cost of a call
-        (FitStage(priors_of("memory_bound"), ("device", "op", "dtype"), 60, _alone),),
-    ),
-    Family(
-        "checked_memory",
-        "operators",
-        ("elementwise",),
-        {"A": 1.0},
-        (FitStage(priors_of("checked_memory"), ("device",), 60),),
-        predicts=_checked,
-    ),
-    Family(
-        "convolution",
-        "operators",
-        ("conv2d",),
-        {"A": 1.0},
-        (
-            FitStage(
-                priors_of("convolution.lanes"),
-                ("device", "phase"),
-                70,
-                lambda row: row.cells.get("dtype") == "fp32" and _mostly_device(row),
-            ),
-            FitStage(
-                priors_of("convolution.matrix_units"),
-                ("device", "phase"),
-                70,
-                lambda row: row.cells.get("dtype") == "fp16" and _mostly_device(row),
-            ),
-        ),
-    ),
-    Family(
-        "recurrence",
-        "operators",
-        ("rnn", "lstm", "gru"),
-        {"A": 1.0},
-        (FitStage(priors_of("recurrence"), ("device", "phase"), 200),),
-    ),
-    Family(
-        "nccl",
-        "collectives",
-        (),
-        {"A": 1.0, "B": 1.0},
-        (FitStage(priors_of("nccl"), ("machine", "size", "collective", "n_gpus"), 40, tied=_NCCL_TIED),),
-        straight=True,
-    ),
-)
+_ROWS: Mapping[str, Callable[[MeasuredRow], bool]] = {
+    "all": lambda _row: True,
+    "lanes": lambda row: not _pipelined(row) and not _on_matrix_units(row),
+    "early matrix units": _on_matrix_units,
+    "matrix units since Ampere": _pipelined,
+    "checked memory": _checked,
+    "as in training": _trained_on,
+    "alone": _alone,
+    "fp32 convolutions": _convolution("fp32"),
+    "fp16 convolutions": _convolution("fp16"),
+}
+"""Rows by their names in ``families.yaml``."""
+
+
+def _family(name: str, stages: Mapping[str, Any], rows: Mapping[str, Any], **others: Any) -> Family:
+    tied = _NCCL_TIED if name == "nccl" else {}
+    made = tuple(
+        FitStage(priors_of(stage), tuple(how["alike"]), how["most"], _ROWS[how.get("counts", "all")], tied)
+        for stage, how in stages.items()
+    )
+    predicts, held_out = _ROWS[rows.get("predicts", "all")], tuple(others.get("held_out", ()))
+    ops, straight = tuple(rows.get("ops", ())), others.get("straight", False)
+    return Family(name, rows["kind"], ops, rows["grades"], made, held_out, predicts, straight)
+
+
+FAMILIES: tuple[Family, ...] = tuple(_family(name, **written) for name, written in _written()["families"].items())
