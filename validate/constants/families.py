@@ -151,7 +151,7 @@ def _pipelined(row: MeasuredRow) -> bool:
 
 
 def _convolution(dtype: str) -> Callable[[MeasuredRow], bool]:
-    """Return a test for convolutions in *dtype* whose time is mostly the device's; host time varies between machines."""
+    """Return a test for convolutions in *dtype* whose time is mostly the device's; hosts differ."""
 
     def counts(row: MeasuredRow) -> bool:
         is_long = row.cells.get("includes_dispatch") != "1" or row.time_s > 1.2e-3
