@@ -224,11 +224,11 @@ class StepQuestion:
 
     def device_faults(self, count: int) -> Iterator[str]:
         """Yield what does not go with *count* GPUs that take part."""
-        if count > 1 and self.offload != "none" and not self.layout.zero:
-            shards = f"{mention('layout', 'zero=2')} or {mention('layout', 'fsdp')}"
-            yield f"{mention('offload', self.offload)}: takes {shards}; each rank has a shard on its host"
-        elif count > 1 and self.offload == "optimizer+parameters" and self.layout.zero < 3:
-            yield f"{mention('offload', self.offload)}: takes {mention('layout', 'fsdp')}, which shards parameters"
+        said, fsdp = mention("offload", self.offload), mention("layout", "fsdp")
+        if count > 1 and self.offload == "optimizer+parameters" and self.layout.zero < 3:
+            yield f"{said}: takes {fsdp}, which shards parameters"
+        elif count > 1 and self.offload != "none" and not self.layout.zero:
+            yield f"{said}: takes {mention('layout', 'zero=2')} or {fsdp}; each rank has a shard on its host"
         if count > 1 and self.programs > 1:
             yield f"{mention('programs')}: applies to one GPU, but {count} take part; take {mention('gpus', 1)}"
         if count > 1 and self.threads is not None and not self.helpers:

@@ -61,9 +61,10 @@ def time_shares(result: TrainingRun) -> tuple[TimeShare, ...]:
         found["tied"] = min(waits_s - found["fill"], result.tied_s)
         found["data"] = waits_s - found["fill"] - found["tied"]
     if result.offload is not None:
-        run = result.offload
-        found["data"] = max(0.0, found.get("data", 0.0) - run.exposed_update_s - run.exposed_copies_s)
-        found |= {"cpu_update": run.exposed_update_s, "cpu_copies": run.exposed_copies_s}
+        run, waits_s = result.offload, found.get("data", 0.0)  # the rest waits for the host's launches meanwhile
+        found["cpu_update"] = min(run.exposed_update_s, waits_s)
+        found["cpu_copies"] = min(run.exposed_copies_s, waits_s - found["cpu_update"])
+        found["data"] = waits_s - found["cpu_update"] - found["cpu_copies"]
     found["update"] = _update_s(result)
     if result.input is not None:
         found["input"] = max(0.0, result.step_time_s - result.input.step_s)

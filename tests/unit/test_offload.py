@@ -222,6 +222,18 @@ def test_the_account_of_a_step_names_the_host() -> None:
     assert "no measured step with an optimiser on the host" in result.confidence.outside
 
 
+def test_waits_for_launches_are_no_waits_for_copies() -> None:
+    """Of a network of short kernels the device waits for launches while bytes move; the account adds up even so."""
+    from simulator.results.shares import time_shares
+
+    options = StepOptions(precision="fp16", optimizer="adam-loop", framework="megatron")
+    question = replace(
+        asked("optimizer+parameters", "dgx-h100", options=options, micro_batches=3), workload="resnet18", sizes=()
+    )
+    result = SESSION.step(question)
+    assert sum(share.seconds for share in time_shares(result)) == pytest.approx(result.step_time_s, rel=1e-9)
+
+
 # -- memory ----------------------------------------------------------------------------
 
 
