@@ -16,51 +16,37 @@ CLASSES = ("product", "convolution", "attention", "elementwise", "optimizer", "c
 # TorchInductor names fused kernels after their operators, such as "convolution" or "attention"; only its templates
 # (tem) compute products.
 _KERNELS = (
-    ("elementwise", re.compile(r"^triton_(?:poi|per|red|spl|for|sca)_")),
-    ("product", re.compile(r"^triton_tem_\w*mm_")),
+    ("elementwise", r"^triton_(?:poi|per|red|spl|for|sca)_"),
+    ("product", r"^triton_tem_\w*mm_"),
     (
         "collective",
-        re.compile(
-            r"nccl(?:Dev)?Kernel|^nccl|rccl|mscclpp|mscclKernel|cross_device_reduce|multimem_|(?:one|two)_shot_all_reduce"
-            r"|\bdeep_ep::",
-            re.IGNORECASE,
+        (
+            r"(?i)nccl(?:Dev)?Kernel|^nccl|rccl|mscclpp|mscclKernel|cross_device_reduce|multimem_"
+            r"|(?:one|two)_shot_all_reduce|\bdeep_ep::"
         ),
     ),
-    (
-        "copy",
-        re.compile(r"^mem(?:cpy|set)\b|Copy(?:Host|Device)To(?:Host|Device)|__amd_rocclr_(?:copy|fill)", re.IGNORECASE),
-    ),
-    (
-        "optimizer",
-        re.compile(r"multi_tensor_apply|FusedAdam|FusedSgd|adamw?_|\blamb\b|_sgd_|distributed_adam", re.IGNORECASE),
-    ),
-    (
-        "attention",
-        re.compile(r"flash_(?:fwd|bwd|attn)|fmha|attention|sdpa|\bmha_|flash::|attn_fwd|attn_bwd", re.IGNORECASE),
-    ),
+    ("copy", r"(?i)^mem(?:cpy|set)\b|Copy(?:Host|Device)To(?:Host|Device)|__amd_rocclr_(?:copy|fill)"),
+    ("optimizer", r"(?i)multi_tensor_apply|FusedAdam|FusedSgd|adamw?_|\blamb\b|_sgd_|distributed_adam"),
+    ("attention", r"(?i)flash_(?:fwd|bwd|attn)|fmha|attention|sdpa|\bmha_|flash::|attn_fwd|attn_bwd"),
     (
         "convolution",
-        re.compile(
-            r"conv(?!ert)|_[a-z]cudnn_|winograd|wgrad|dgrad|fprop|igemm_(?:fwd|bwd|wrw)|im2col|col2im|MIOpen"
-            r"|miopen(?!.*norm)",
-            re.IGNORECASE,
+        (
+            r"(?i)conv(?!ert)|_[a-z]cudnn_|winograd|wgrad|dgrad|fprop|igemm_(?:fwd|bwd|wrw)|im2col|col2im|MIOpen"
+            r"|miopen(?!.*norm)"
         ),
     ),
     (
         "product",
-        re.compile(
-            r"gemm|gemv|cutlass|cublas|nvjet|Cijk_|splitK|matmul|xmma|triton_mm|dot_kernel|_bmm_|RNN_|fused_moe",
-            re.IGNORECASE,
-        ),
+        r"(?i)gemm|gemv|cutlass|cublas|nvjet|Cijk_|splitK|matmul|xmma|triton_mm|dot_kernel|_bmm_|RNN_|fused_moe",
     ),
 )
 _OPERATORS = (
-    ("collective", re.compile(r"^(?:c10d|gloo|nccl|record_param_comms)")),
-    ("optimizer", re.compile(r"_foreach_|_fused_(?:adam|sgd)|^Optimizer\.")),
-    ("attention", re.compile(r"attention|flash", re.IGNORECASE)),
-    ("convolution", re.compile(r"conv", re.IGNORECASE)),
-    ("product", re.compile(r"aten::(?:addmm|mm|bmm|baddbmm|addmv|mv|linear|matmul|einsum)|mkldnn_linear|_mm\b")),
-    ("copy", re.compile(r"aten::(?:copy_|_to_copy|to|clone|contiguous)$")),
+    ("collective", r"^(?:c10d|gloo|nccl|record_param_comms)"),
+    ("optimizer", r"_foreach_|_fused_(?:adam|sgd)|^Optimizer\."),
+    ("attention", r"(?i)attention|flash"),
+    ("convolution", r"(?i)conv"),
+    ("product", r"aten::(?:addmm|mm|bmm|baddbmm|addmv|mv|linear|matmul|einsum)|mkldnn_linear|_mm\b"),
+    ("copy", r"aten::(?:copy_|_to_copy|to|clone|contiguous)$"),
 )
 _NORMALISES = re.compile(r"norm|bn_(?:fw|bw)", re.IGNORECASE)
 
@@ -68,7 +54,7 @@ _NORMALISES = re.compile(r"norm|bn_(?:fw|bw)", re.IGNORECASE)
 def class_of_kernel(name: str) -> str:
     """Return the class of a GPU kernel by its *name*; unmatched names, such as normalisations, count as elementwise."""
     for kind, pattern in _KERNELS:
-        if pattern.search(name[:400]) and not (kind == "convolution" and _NORMALISES.search(name[:400])):
+        if re.search(pattern, name[:400]) and not (kind == "convolution" and _NORMALISES.search(name[:400])):
             return kind
     return "elementwise"
 
@@ -76,7 +62,7 @@ def class_of_kernel(name: str) -> str:
 def class_of_operator(name: str) -> str:
     """Return the class of a PyTorch operator on a CPU by its *name*."""
     for kind, pattern in _OPERATORS:
-        if pattern.search(name[:200]):
+        if re.search(pattern, name[:200]):
             return kind
     return "elementwise"
 
