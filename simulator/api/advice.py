@@ -61,7 +61,7 @@ def advised(context: Context, question: StepQuestion, samples: SamplesOption = "
         from simulator.step.fitting import larger_device
 
         remedies = tuple(_remedies(context, question, device, count, samples))
-        if not remedies and question.options.mode == "train" and question.layout.pp == 1 and not question.keeps_nf4:
+        if not remedies and question.options.mode == "train" and question.layout.pp == 1:
             remedies = tuple(_more_devices(context, question, device, count))
         holds = partial(_holds, context, question, device, count)
         remedies = (*remedies, larger_device(result.tightest.need.total_bytes, device, holds))
@@ -227,8 +227,7 @@ def _remedies(
         return what_would_fit(builder(of), of.batch, of.options, device, variants, partial(need, of, count), smaller)
 
     found = fitting(question)
-    keeps_whole = question.has_servers or question.one_process or question.keeps_nf4
-    if count == 1 or not question.options.trains or keeps_whole:
+    if count == 1 or not question.options.trains or question.has_servers or question.one_process:
         yield from found
         return
     if question.layout not in (REPLICAS, FSDP):

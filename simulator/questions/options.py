@@ -217,15 +217,17 @@ def loss_faults(sizes: NetworkSizes, options: StepOptions, *, one_process: bool)
         yield f"{said}: waits for the device, and {mention('cuda_graph')} launches all at once"
 
 
-def nf4_faults(sizes: NetworkSizes, options: StepOptions, *, is_whole: bool) -> Iterator[str]:
-    """Yield what frozen weights in nf4 cannot be combined with; *is_whole*: each device holds the network."""
+def nf4_faults(sizes: NetworkSizes, options: StepOptions, *, shards: bool, one_process: bool) -> Iterator[str]:
+    """Yield what frozen weights in nf4 cannot be combined with; *shards*: parameters are sharded."""
     weights = said_of(sizes, "lora_weights")
     if weights == "plain":
         return
     said = mention("sizes", f"lora_weights={weights}")
-    if options.framework not in ("pytorch", "deepspeed-zero3"):
+    if options.framework != "pytorch":
         yield f"{said}: is of bitsandbytes, for PyTorch; {mention('framework', options.framework)} has none"
     if options.precision in (*QUANTISED, "master-fp8", "nvfp4", "fp64"):
         yield f"{said}: is multiplied in 16 or 32 bits, and {mention('precision', options.precision)} in others"
-    if not is_whole:
-        yield f"{said}: is modelled where each device holds the network, {mention('layout', 'dp')}, zero=1 or 2"
+    if shards and options.precision in ("fp32", "tf32", "torch"):
+        yield f"{said}: is gathered as numbers of 16 bits; take {mention('precision', 'bf16')}"
+    if one_process:
+        yield f"{said}: is of each process, and one process drives all GPUs"

@@ -201,9 +201,9 @@ class StepQuestion:
             yield f"{mention('accumulation')}: {why}"
         if self.has_servers and self.options.optimizer in BITSANDBYTES:
             yield f"{mention('optimizer', self.options.optimizer)}: updates on GPUs, and parameter servers are CPUs"
-        apart = self.layout.zero == 3 or self.layout.divides_network
-        yield from nf4_faults(self.sizes, self.options, is_whole=not apart and not self.one_process)
-        yield from loss_faults(self.sizes, self.options, one_process=self.one_process)
+        shards, one_process = self.layout.zero == 3, self.one_process
+        yield from nf4_faults(self.sizes, self.options, shards=shards, one_process=one_process)
+        yield from loss_faults(self.sizes, self.options, one_process=one_process)
         yield from server_faults(self.servers, self.strategy)
         yield from gpu_faults(self.gpus)
         if self.gpus is not None:

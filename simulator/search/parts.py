@@ -27,7 +27,7 @@ from simulator.training.pipeline import plan_chunk
 from simulator.training.plan import SharedStep
 from simulator.training.roles import Role
 from simulator.workload import Collective
-from simulator.workload.network import Network, block_name, network_key
+from simulator.workload.network import Network, block_name, network_key, unit_elements
 from simulator.workload.split.experts import expert_parameters
 from simulator.workload.split.stages import NetworkStage, stages_of, units_of
 
@@ -139,9 +139,9 @@ class RankWork:
             forward_s,
             backward_s,
             update_s,
-            network.parameter_count,
+            sum(unit_elements(network).values()),
             network.trained_count,
-            sum(p.elements for p in experts),
+            sum(unit_elements(network, only=names).values()),
             sum(p.elements for p in experts if p.trained),
         )
 

@@ -20,7 +20,7 @@ from simulator.step.precision import casts, has_master, storage_of, updated_byte
 from simulator.step.reserved import Held, reserved_and_allocated
 from simulator.workload.activations import peak_forward_bytes
 from simulator.workload.network import Network, once, packed_weights
-from simulator.workload.precision import ELEMENT_BYTES, NVFP4_BYTES
+from simulator.workload.precision import ELEMENT_BYTES, NVFP4_BYTES, PACKED
 from simulator.workload.split.experts import expert_parameters
 
 
@@ -302,7 +302,8 @@ def _parameters(held: NetworkMemory, options: StepOptions, shares: Shares) -> fl
     trained, policy = held.trained_count, options.precision
     element, kept = weight_bytes(policy), ELEMENT_BYTES["fp32"]
     whole = held.parameter_count * element * shares.gathered + held.quantised * 2 * NVFP4_BYTES * shares.kept
-    frozen = ((held.parameter_count - trained - held.packed) * element + held.packed_bytes) * shares.kept
+    frozen = (held.parameter_count - trained - held.packed) * element * shares.kept
+    frozen += held.packed_bytes - held.packed / PACKED * (1.0 - shares.kept)  # each rank has the scales
     if casts(policy):
         copies = 0.0 if options.trains else trained * element
         return whole + frozen + trained * kept * shares.kept + copies

@@ -17,8 +17,9 @@ from simulator.questions.options import StepOptions
 from simulator.records import dataclass
 from simulator.step.allocator import CachingAllocator, MemoryBlock, OutOfMemoryError
 from simulator.step.moments import Taken, Tape, tape_of
-from simulator.step.precision import updated_bytes
+from simulator.step.precision import updated_bytes, weight_bytes
 from simulator.workload.network import Network, block_name, once, packed_weights, unit_elements
+from simulator.workload.precision import PACKED
 
 _STEPS = 2
 
@@ -77,10 +78,11 @@ class _Replay:
         self._gathered: dict[str, MemoryBlock] = {}
         self._gradients: dict[int, MemoryBlock] = {}
         self._updated = False
-        packed = packed_weights(network)
+        packed, elsewhere = packed_weights(network), 1.0 - held.frozen_bytes / weight_bytes(options.precision)
         for parameter in network.parameters:
+            n, whole = parameter.elements, packed.get(parameter.name)
             for each in held.weight_bytes if parameter.trained else (held.frozen_bytes,):
-                self._take(packed.get(parameter.name, parameter.elements * each))
+                self._take(n * each if whole is None else whole - n / PACKED * elsewhere)
         self._take(held.buffer_bytes)
 
     def _take(self, n_bytes: float) -> MemoryBlock | None:

@@ -17,6 +17,7 @@ Family = Literal["CNN", "transformer", "MoE"]
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_PACKED = 4  # weights in 16 bits
 _BLOCK = re.compile(r"(?:[^.]+\.)*?\d+(?=\.)")
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a repeated block
 
@@ -188,10 +189,15 @@ def family_of(network: Network) -> Family | None:
 def unit_elements(network: Network, *, trained: bool = False, only: frozenset[str] | None = None) -> dict[str, int]:
     """Return the parameters (elements) of each repeated block, and outside of blocks (key ""), each counted once.
 
-    *trained*: only parameters with gradients; *only*: only parameters with these names.
+    *trained*: only parameters with gradients; *only*: only parameters with these names.  Four weights in four bits
+    count as one of 16 bits, which they are when they are gathered.
     """
-    found = unit_parameters(network, trained=trained, only=only)
-    return {name: sum(p.elements for p in parameters) for name, parameters in found.items()}
+    found, packed = unit_parameters(network, trained=trained, only=only), packed_weights(network)
+
+    def count(parameters: list[Parameter]) -> int:
+        return sum(-(-p.elements // _PACKED) if p.name in packed else p.elements for p in parameters)
+
+    return {name: count(parameters) for name, parameters in found.items()}
 
 
 def unit_parameters(

@@ -16,11 +16,11 @@ from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.search.parts import RankWork
 from simulator.step.issue import launches_of
-from simulator.step.memory import held_in, memory_need
+from simulator.step.memory import ALL, Shares, held_in, memory_need
 from simulator.step.moments import tape_of
 from simulator.step.reserved import Held, reserved_and_allocated
 from simulator.workload.lora import LoraWeights, with_lora
-from simulator.workload.network import Network, packed_weights
+from simulator.workload.network import Network, packed_weights, unit_elements
 from simulator.workload.operators import Linear, Nf4Linear
 from simulator.workload.zoo.builder import NetworkBuilder
 from simulator.workload.zoo.registry import build_network
@@ -135,8 +135,9 @@ def test_a_step_takes_longer_by_what_writes_weights(recompute: str, device: Devi
     [
         ({"framework": "megatron"}, "is of bitsandbytes, for PyTorch"),
         ({"precision": "master-fp8"}, "is multiplied in 16 or 32 bits"),
-        ({"parallel": "fsdp"}, "is modelled where each device holds the network"),
-        ({"parallel": "tp=8"}, "is modelled where each device holds the network"),
+        ({"parallel": "fsdp", "precision": "fp32"}, "is gathered as numbers of 16 bits"),
+        ({"parallel": "tp=8"}, "tp=8 divides layers.0.q, whose weight is in nf4"),
+        ({"parallel": "loop"}, "one process drives all GPUs"),
     ],
 )
 def test_what_it_is_not_combined_with(asked: dict[str, object], told: str) -> None:
@@ -168,11 +169,27 @@ def asked(**more: object) -> StepQuestion:
     return StepQuestion(batch=1, sizes=sizes, options=options, **{"where": Where("p3.16xlarge"), **more})  # type: ignore[arg-type]
 
 
-def test_shards_are_no_remedy_where_they_are_refused() -> None:
-    result = Session().advised(asked(workload="llama3-70b", sizes=(("layers", 36),)))
-    assert not result.fits
-    assert result.remedies
-    assert not any(word in remedy for remedy in result.remedies for word in ("fsdp", "tp=", "zero"))
+def test_of_shards_each_rank_has_its_part_of_the_weights_and_all_scales(device: Device) -> None:
+    whole, parts = (memory_need(network("nf4"), OPTIONS, device, shares) for shares in (ALL, Shares(kept=0.25)))
+    fewer = 0.75 * (2 * N // 2 + 2 * (network("nf4").parameter_count - 2 * N))
+    assert whole.parameters_bytes - parts.parameters_bytes == fewer
+    held = (Held((2.0 * kept,), 2.0 * kept, 1.0, 0.0, 0, 0.0, 1.0, 1.0, False) for kept in (1.0, 0.25))
+    most, least = (reserved_and_allocated(network("nf4"), OPTIONS, 2, each)[1] for each in held)
+    assert most - least == pytest.approx(fewer, rel=1e-3)
+
+
+def test_weights_in_nf4_are_gathered_in_four_bits() -> None:
+    plain, packed = (unit_elements(network(each)) for each in ("plain", "nf4"))
+    assert plain["layers.0"] - packed["layers.0"] == 2 * (N - N // 4)  # in elements of 16 bits
+    assert plain[""] == packed[""]
+    steps = {
+        weights: simulate(
+            "dgx-h100", workload="llama3-8b", batch=1, seq_len=64, precision="bf16", parallel="fsdp",
+            sizes=["layers=4", "lora=4", f"lora_weights={weights}"],
+        )
+        for weights in ("plain", "nf4")
+    }  # fmt: skip
+    assert steps["nf4"].exchanging_s < 0.7 * steps["plain"].exchanging_s
 
 
 def test_a_search_adds_up_weights_in_nf4() -> None:

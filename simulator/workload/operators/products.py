@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
+from simulator.errors import InputError
 from simulator.records import dataclass, replace
+from simulator.spelling import mention
 from simulator.workload.kernels import Gemm, Layout, Rowwise, Streaming, streamed
 from simulator.workload.operator import LEAST_COLUMNS, Divided, Kernels, Meeting, OfRows, Operator, Phase
 from simulator.workload.precision import ELEMENT_BYTES, PACKED, Precision
@@ -247,6 +249,10 @@ class Nf4Linear(Linear):
     def scratch_bytes(self, element_bytes: int) -> int:
         """Return the same: the gradient of the input takes the weight again."""
         return self.temporary_bytes(element_bytes)
+
+    def meets(self, meeting: Meeting) -> Divided[Self] | None:
+        """Raise InputError: bitsandbytes does not divide weights in nf4."""
+        raise InputError(f"{mention('layout')}: tp={meeting.ranks} divides {meeting.layer}, whose weight is in nf4")
 
 
 def _wide(precision: Precision) -> int:
