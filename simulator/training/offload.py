@@ -5,11 +5,11 @@ of a rank's shard, and what the CPU does, is that of the sources, where fp32 is 
 bytes of a gradient and of a parameter in computing:
 
 ``zero-2``
-    DeepSpeed's stages 1 and 2, and one GPU alone (deepspeed/runtime/zero/stage_1_and_2.py).  The GPU casts a gradient
-    and sends it in fp32 (``async_inplace_copy_grad_to_fp32_buffer_from_gpu``); of several micro-batches, the sums so
-    far are fetched, added to on the GPU, and sent back in *g* bytes (``async_accumulate_grad_in_cpu_via_gpu``).  The
-    CPU scales the gradients, updates, and casts to a pinned buffer, which is copied to the GPU in *p* bytes; then the
-    parameters are all-gathered (``step``).
+    DeepSpeed's stages 1 and 2, and one GPU alone (deepspeed/runtime/zero/stage_1_and_2.py).  Of each gradient, the GPU
+    finds the norm and whether it is finite, then casts and sends it in fp32 (``copy_grads_in_partition``); of several
+    micro-batches, the sums so far are fetched, added to on the GPU, and sent back in *g* bytes
+    (``async_accumulate_grad_in_cpu_via_gpu``).  The CPU scales the gradients, updates, and casts to a pinned buffer,
+    which is copied to the GPU in *p* bytes; then the parameters are all-gathered (``step``).
 ``zero-3``
     Stage 3 (stage3.py).  A gradient goes to the host in *g* bytes, is fetched again, and goes there in fp32
     (``partition_grads``).  Without parameters on the host, the updated ones are copied from pageable memory, which one
@@ -38,8 +38,9 @@ from math import ceil
 from typing import Literal
 
 from simulator.devices.cpu.memory import bandwidth
+from simulator.devices.dispatch import dispatch_time
 from simulator.devices.optimizer import optimizer_kernels, state_copies, tensor_passes
-from simulator.devices.predict import kernel_cost
+from simulator.devices.predict import Device, kernel_cost
 from simulator.errors import InputError, refused
 from simulator.network.route import Route
 from simulator.network.routing import Router
@@ -48,17 +49,30 @@ from simulator.plan.plan import Flow, Part, PlanBuilder, Resource, Work
 from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass
+from simulator.step.issue import Launch, work_of
 from simulator.step.precision import casts, has_master, storage_of
-from simulator.training.data_parallel import Sums, awaited, buckets_of, gather_ahead, gradient_bytes, ready_after
+from simulator.training.data_parallel import (
+    GradientBucket,
+    Sums,
+    awaited,
+    buckets_of,
+    gather_ahead,
+    gradient_bytes,
+    ready_after,
+)
 from simulator.training.exchange import ON_CPU, TO_CPU, TO_GPU, HostLabel, bucket_size, copy_in
 from simulator.training.micro_batches import Batches
 from simulator.training.worker import RankRoles
 from simulator.workload.kernels import Streaming
 from simulator.workload.network import Network
+from simulator.workload.operators import Copy
 from simulator.workload.precision import ELEMENT_BYTES
 from simulator.workload.split.experts import expert_parameters
 
 _FP32 = ELEMENT_BYTES["fp32"]
+# Bytes read and written by the calls for each gradient, whose own element counts 0: cast to fp64, and its norm
+# (``set_norm_for_param_grad_in_gpu``); cast, nan, inf, either, cast, largest (``_has_inf_or_nan``); the cast to send.
+_CHECKS = ((0, 8), (8, 0), (0, 4), (4, 1), (4, 1), (2, 1), (1, 4), (4, 0), (0, 4))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +164,22 @@ class OffloadWriter:
         self._cpus = Counter(cpu for _, cpu in ends)
         self._flows: dict[tuple[str, float, int], tuple[Flow, ...]] = {}  # blocks repeat
 
+    def checked(self, device: Device, tensors: int, elements: int, of: int, shards: int) -> Launch:
+        """Return DeepSpeed's calls for those of a bucket's *tensors* that one rank copies; as :meth:`gradients`."""
+        most = round(self._most(elements, of, shards)[0])
+        passes = [
+            Streaming("copy", most, most * (read or self.scheme.gradient_bytes), most * written)
+            for read, written in _CHECKS
+        ]
+        host_s = len(_CHECKS) * tensors * most / elements * dispatch_time(device, Copy(1), "fwd")
+        return Launch("gradients checked", "backward", host_s, work_of(device, passes))
+
+    def _most(self, elements: int, of: int, shards: int) -> tuple[float, int]:
+        """Return the most elements of a bucket that one rank has, and the ranks that have any."""
+        if self.scheme.way != "zero-2" or self._question.round_robin:
+            return elements / shards, shards
+        return min(float(elements), of / shards), ceil(elements * shards / of)
+
     def gradients(
         self, elements: int, of: int, shards: int, after: Sequence[int], number: int, *, ends: bool
     ) -> list[int]:
@@ -157,9 +187,8 @@ class OffloadWriter:
 
         Each of *shards* ranks has one part of *of* elements in all.
         """
-        last, each, most, copying = list(after), elements / shards, elements / shards, shards
-        if self.scheme.way == "zero-2" and not self._question.round_robin:
-            most, copying = min(float(elements), of / shards), ceil(elements * shards / of)
+        last, each = list(after), elements / shards
+        most, copying = self._most(elements, of, shards)
         for stage, element_bytes in self.scheme.gradient_moves(number, ends=ends):
             flows = self._flows_of(stage, most * element_bytes, copying)
             last = [self._moved(stage, flows, each * element_bytes, last, number)]
@@ -267,11 +296,11 @@ def write_offloaded(
     if bucket_bytes and question.prefetches and layout.zero:
         ahead = gather_ahead(network, question.options, both, apart, bucket_bytes)
     complete = ready_after([same[0] for same in passes], network)
-    full: dict[int, list[tuple[Sums, int]]] = {}  # by issue: the buckets that it fills
+    full: dict[int, list[tuple[Sums, GradientBucket]]] = {}  # by issue: those that it fills
     for among, of_experts in zip(both, (False, True), strict=False):
         ready = [tuple(p.elements for p in found if (p.name in apart) is of_experts) for found in complete]
         for bucket in buckets_of(ready, bucket_bytes / element_bytes or float("inf")):
-            full.setdefault(bucket.full_after, []).append((among, bucket.elements))
+            full.setdefault(bucket.full_after, []).append((among, bucket))
     trained = sum(p.elements for p in network.parameters if p.trained)
     experts = sum(p.elements for p in network.parameters if p.trained and p.name in apart)
     ends: list[int] = []
@@ -286,10 +315,14 @@ def write_offloaded(
             if gradients and copies and number == last:
                 filling = [copy_in(role.place.device, same[0].layer, gradients, element_bytes) for role in crew.roles]
                 end = crew.issue(filling, micro_batch=number)
-            for among, elements in full.get(place, ()) if number == last or layout.zero != 1 else ():
-                summed = among.reduce(elements * element_bytes, end, number, ends=number == last) or end
-                of = experts if among is not both[0] else trained - experts
-                ends += offload.gradients(elements, of, among.shard_count, summed, number, ends=number == last)
+            for among, bucket in full.get(place, ()) if number == last or layout.zero != 1 else ():
+                summed = among.reduce(bucket.elements * element_bytes, end, number, ends=number == last) or end
+                part = bucket.elements, experts if among is not both[0] else trained - experts, among.shard_count
+                if number == last:
+                    tensors = len(bucket.gradients)
+                    checks = [offload.checked(role.place.device, tensors, *part) for role in crew.roles]
+                    summed = crew.issue(checks, after=summed, micro_batch=number)
+                ends += offload.gradients(*part, summed, number, ends=number == last)
     updated = offload.update(trained * layout.kept_share(trained, experts), [*crew.last, *ends], last)
     if ahead or not layout.zero:
         return

@@ -10,6 +10,7 @@ import pytest
 from simulator.api import Session
 from simulator.cli import run
 from simulator.devices.cpu.memory import bandwidth
+from simulator.devices.dispatch import dispatch_time
 from simulator.devices.predict import kernel_cost
 from simulator.errors import InputError
 from simulator.plan.plan import Work
@@ -21,8 +22,10 @@ from simulator.results.offload import OffloadRun
 from simulator.results.training import TrainingResult
 from simulator.training.exchange import ON_CPU, TO_CPU, TO_GPU
 from simulator.training.offload import scheme_of
+from simulator.training.worker import LaunchLabel
 from simulator.workload.kernels import Streaming
 from simulator.workload.network import unit_elements
+from simulator.workload.operators import Copy
 
 SESSION = Session()
 OPTIONS = StepOptions(precision="master-fp16", optimizer="adam", fused_optimizer=True)
@@ -82,6 +85,23 @@ def test_ranks_move_their_shards() -> None:
     found = ran(question)
     assert found.to_host_bytes == pytest.approx(4 * elements(question) / 8)
     assert found.to_device_bytes == pytest.approx(2 * elements(question) / 8)
+
+
+def test_each_gradient_is_checked_once_by_the_rank_that_has_it() -> None:
+    for more, ranks in (
+        ({}, 1),
+        ({"layout": ZERO2, "round_robin": True}, 8),
+        ({"layout": ZERO2, "bucket_bytes": 0.0}, 8),
+    ):
+        question = asked(**more, micro_batches=2)
+        tasks = SESSION.step(question).timeline.plan.tasks
+        checks = [t.about.issue for t in tasks if isinstance(t.about, LaunchLabel) and "checked" in t.about.issue.name]
+        on_device = checks[::2]  # each is launched, too
+        moved = sum(cost.bytes for issue in on_device for cost in issue.work.costs)
+        assert moved == pytest.approx(52 * elements(question) / ranks, rel=1e-3)
+        tensors = sum(p.trained for p in SESSION.network(question).parameters)
+        call_s = dispatch_time(SESSION.device(question.where), Copy(1), "fwd")
+        assert sum(issue.host_s for issue in on_device) == pytest.approx(9 * tensors / ranks * call_s, rel=1e-3)
 
 
 def test_a_copy_takes_the_time_of_its_link() -> None:
