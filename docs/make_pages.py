@@ -22,8 +22,14 @@ from typing import Any
 import yaml
 
 from reports.scenario import draw_answers
-from simulator.cli.scenario_command import answer_scenario, draws_run
-from simulator.cli.scenario_text import error_words, expected_words, scenario_lines, value_words
+from simulator.cli.scenario_command import (
+    answer_scenario,
+    draws_run,
+    error_words,
+    expected_words,
+    scenario_lines,
+    value_words,
+)
 from simulator.console.style import PLAIN
 from simulator.scenarios.answers import ScenarioAnswer
 from simulator.scenarios.catalogue import find_scenario, in_order

@@ -15,8 +15,8 @@ from simulator.questions.layout import FSDP, REPLICAS, Layout
 from simulator.questions.options import SamplesOption, StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import Where
-from simulator.results.alternatives import NOT_TRIED
 from simulator.results.training import TrainingResult
+from simulator.results.training_run import NOT_TRIED
 from simulator.spelling import word_of
 from simulator.step.changes import Change, possible_changes
 from simulator.step.memory import MemoryNeed

@@ -19,10 +19,10 @@ from simulator.questions.checks import changed
 from simulator.questions.input import HELD, MEMORY, InputQuestion
 from simulator.questions.single import CopyQuestion
 from simulator.questions.step import StepQuestion
-from simulator.results.alternatives import WORTH_SAYING
 from simulator.results.input import FED, Cure, InputRun, InputStageLimit, begins_of, step_ends
-from simulator.results.shares import time_shares
+from simulator.results.step_view import time_shares
 from simulator.results.training import TrainingResult
+from simulator.results.training_run import WORTH_SAYING
 from simulator.topology.parts import StoragePart
 
 _SAME = 1e-3  # relative difference between two cycles of workers that counts as steady

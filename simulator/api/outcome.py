@@ -10,7 +10,7 @@ from simulator.collectives.request import Unsuitable
 from simulator.devices.predict import Device
 from simulator.errors import InputError
 from simulator.questions.step import StepQuestion
-from simulator.results.alternatives import WORTH_SAYING, Alternative
+from simulator.results.training_run import WORTH_SAYING, Alternative
 from simulator.step.issue import launches_of
 from simulator.step.memory import MemoryNeed
 from simulator.training import divided

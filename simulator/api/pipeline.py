@@ -15,7 +15,7 @@ from simulator.places import Places
 from simulator.plan.plan import Fragment, Resource, Work
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
-from simulator.results.streams import StreamUse, stream_uses
+from simulator.results.ran import StreamUse, stream_uses
 from simulator.step.issue import Part, launches_of, weights_s
 from simulator.step.precision import storage_of
 from simulator.training.data_parallel import gradient_bytes

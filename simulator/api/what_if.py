@@ -15,7 +15,7 @@ from simulator.api.session import Session
 from simulator.questions.calibration import Calibration
 from simulator.questions.checks import changed
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
-from simulator.results.alternatives import Alternative
+from simulator.results.training_run import Alternative
 from simulator.spelling import word_of
 from simulator.topology import Device, Topology, Wire
 from simulator.topology.load import load_topology

@@ -50,11 +50,11 @@ def best(**given: Any) -> Any:
 
     simulate best --topology dgx-a100-80gb --nodes 8 --workload gpt3-18b --global-batch 1024
     """
-    from simulator.cli.best_command import SearchOptions, answer_best
+    from simulator.cli.best_command import answer_best
     from simulator.cli.output import Asked
 
-    wanted = SearchOptions(**{name: given.pop(name) for name in ("micro_batch", *_SEARCH)})
-    return Asked(written_of(given), lambda written: answer_best(written, wanted))
+    wanted = {name: given.pop(name) for name in ("micro_batch", *_SEARCH)}
+    return Asked(written_of(given), lambda written: answer_best(written, **wanted))
 
 
 @app.command(epilog=EPILOG)

@@ -5,6 +5,7 @@ Tables are aligned on a wide screen or in a pipe, and stacked on a narrow screen
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -329,9 +330,7 @@ def _detail(result: Result, style: Style) -> list[str]:
     """Return the rings, the links in use and the notes of one *result*."""
     lines: list[str] = []
     if result.rings:
-        alike: dict[tuple[int, ...], int] = {}
-        for ring in result.rings:
-            alike[ring] = alike.get(ring, 0) + 1
+        alike = Counter(result.rings)
         lines += ["", style.mark(f"rings ({len(result.rings)}, by GPU)", "bold")]
         for ring, count in list(alike.items())[:_SHOWN_RINGS]:
             times = f"  x {count}" if count > 1 else ""

@@ -143,14 +143,7 @@ def _why(found: Sequence[SingleResult], style: Style) -> list[str]:
     return lines
 
 
-_WITHOUT = {  # options removed together: a network needs several machines
-    "nodes": ("nodes", "fabric"),
-    "fabric": ("fabric",),
-    "slow_link": ("slow_link",),
-    "neighbour": ("neighbour",),
-    "threads": ("threads",),
-    "calibration": ("calibration",),
-}
+_REMOVED = ("nodes", "fabric", "slow_link", "neighbour", "threads", "calibration")
 
 
 def unread_options(
@@ -162,11 +155,12 @@ def unread_options(
     """
     known = list(times_s)
     remarks = []
-    for name, together in _WITHOUT.items():
+    for name in _REMOVED:
         value = getattr(written, name)
         if value is None or written.topology == "-":  # standard input can be read only once
             continue
         try:
+            together = (name, "fabric") if name == "nodes" else (name,)  # a network needs several machines
             without: CommandOptions = replace(written, **dict.fromkeys(together))  # type: ignore[arg-type]  # all may be None
             changed = any(a != b for a, b in zip(known, ask(without), strict=True))
         except InputError:  # there is no answer without the option

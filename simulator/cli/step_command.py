@@ -18,8 +18,7 @@ from simulator.console.style import Progress, Style
 from simulator.errors import Fault, InputError, SimulationError
 from simulator.questions.options import SamplesOption
 from simulator.results.order import best_of
-from simulator.results.step_document import steps_document
-from simulator.results.training import TrainingResult
+from simulator.results.training import TrainingResult, steps_document
 from simulator.spelling import mention
 from simulator.units import format_size
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from simulator.api.session import Session
 from simulator.api.there import as_there, devices_of
+from simulator.cli.declarations import OVERLAP
 from simulator.cli.machines import find_machines, read_calibrations
 from simulator.cli.options import (
     fields_of,
@@ -22,7 +23,7 @@ from simulator.cli.options import (
     read_all,
     refuse,
 )
-from simulator.cli.written import OPTIONS, OVERLAP, CommandOptions
+from simulator.cli.written import OPTIONS, CommandOptions
 from simulator.devices.gpu import Gpu
 from simulator.errors import Fault, InputError, nearest, one_line, refused
 from simulator.network.machine import Machine

@@ -10,14 +10,12 @@ from simulator.cli.table import Column, changed_lines, fact_lines, outside_lines
 from simulator.console.style import Style
 from simulator.questions.where import month_words
 from simulator.results import Fact
-from simulator.results.alternatives import Alternative
 from simulator.results.columns import percent, rate_words
 from simulator.results.ran import KindTime, LayerTime
-from simulator.results.shares import SHARE_WORDS, time_shares
 from simulator.results.step import StepResult
-from simulator.results.step_view import step_view
+from simulator.results.step_view import SHARE_WORDS, step_view, time_shares
 from simulator.results.training import TrainingResult
-from simulator.results.training_run import DeviceMemory
+from simulator.results.training_run import Alternative, DeviceMemory
 from simulator.results.words import (
     INPUT_WORDS,
     MODE_WORDS,

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from simulator import spelling
 from simulator.cli.declarations import (
-    OVERLAP,
     ExchangeOptions,
     Failures,
     MachineOptions,
@@ -20,17 +19,6 @@ from simulator.cli.option import declared, option, switch
 from simulator.errors import Fault, InputError, one_line
 from simulator.records import dataclass, fields
 from simulator.spelling import mention
-
-__all__ = [
-    "GROUPS",
-    "OPTIONS",
-    "OVERLAP",
-    "CommandOptions",
-    "check_read",
-    "option_spelt",
-    "shell_command",
-    "written_of",
-]
 
 _EXCHANGE, _STEP, _SINGLE, _PROGRAM = "exchange", "step", "single", "program"
 
@@ -108,17 +96,7 @@ class CommandOptions(
         return _STEP if self.batch is not None or self.global_batch is not None else _EXCHANGE
 
 
-_CLASSES = (
-    MachineOptions,
-    StrategyOptions,
-    ExchangeOptions,
-    StepOptionsGroup,
-    Parallelism,
-    Failures,
-    LaunchOptions,
-    Output,
-    ProgramOptions,
-)
+_CLASSES: tuple[Any, ...] = (*reversed(CommandOptions.__bases__), ProgramOptions)
 OPTIONS = declared(*_CLASSES)
 """The default, declaration and group of each option."""
 GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {

@@ -1,14 +1,25 @@
-"""The arguments of a command, by name: :class:`Arguments`; which values switch a setting on or off."""
+"""The arguments of a command, by name: :class:`Arguments`; which values switch a setting on or off.
+
+Files that a launch line names, on disk or written by its script (``cat > ds.json <<EOF``): :class:`Files`.  Arithmetic
+of whole numbers and of lists, as shells, configurations and launch lines write it: :func:`whole_sum`.
+"""
 
 from __future__ import annotations
 
+import ast
+import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from os.path import exists, normpath
+from pathlib import Path
+from typing import TypeVar
 
 from simulator.errors import Fault, InputError, nearest, one_line
-from simulator.launch.files import Files
 from simulator.launch.words import Word
 from simulator.spelling import mention
+from simulator.topology.json_source import parse_json, read_json
+from simulator.topology.yaml_source import YamlSource, parse_yaml, read_yaml
+from simulator.user_files import read_user_file
 
 _ON = frozenset(("true", "1", "yes", "y", "t", "on"))
 _OFF = frozenset(("none", "null", "false", "0", "no", "n", "f", "off", "0.0", ""))
@@ -154,3 +165,103 @@ class Arguments:
         """Raise InputError with all recorded faults."""
         if self.faults:
             raise InputError(list(dict.fromkeys(self.faults)))
+
+
+# -- files -----------------------------------------------------------------------------
+
+
+class Files:
+    """The files of the script *script*, which has *written* some: by path, their line in the script and their text."""
+
+    def __init__(self, script: str, written: Mapping[str, tuple[int, str]]) -> None:
+        self._script = script
+        self._written = {normpath(path): found for path, found in written.items()}
+
+    def has(self, path: str) -> bool:
+        """Return whether there is a file *path*."""
+        return normpath(path) in self._written or exists(path)
+
+    def read(self, path: str, most: int, *, needed: str, usual: str) -> bytes:
+        """Return the content of *path*; raises InputError as :func:`read_user_file` does."""
+        found = self._written.get(normpath(path))
+        return found[1].encode() if found else read_user_file(path, most, needed=needed, usual=usual)
+
+    def json(self, path: str, kind: str) -> YamlSource:
+        """Return the document *path*; raises InputError as :func:`read_json` does."""
+        name, text = self._placed(path)
+        return read_json(Path(path), kind) if text is None else parse_json(text, name, kind)
+
+    def yaml(self, path: str, needs: str) -> YamlSource:
+        """Return the document *path*; raises InputError as :func:`read_yaml` does."""
+        name, text = self._placed(path)
+        return read_yaml(Path(path), needs=needs) if text is None else parse_yaml(text, name, needs=needs)
+
+    def _placed(self, path: str) -> tuple[str, bytes | None]:
+        """Return the text that the script writes to *path* in its lines of the script, and the name of what has it."""
+        found = self._written.get(normpath(path))
+        if found is None:
+            return path, None
+        line, text = found
+        if self._script == mention("launch"):
+            return path, text.encode()
+        return self._script, ("\n" * (line - 1) + text).encode()
+
+
+# -- arithmetic ------------------------------------------------------------------------
+
+
+T = TypeVar("T")
+
+_SUMS: Mapping[type, Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_LARGEST = 10**15
+
+
+def whole_sum(text: str) -> int | None:
+    """Return the value of integer arithmetic *text*; None if it is anything else."""
+    return _value(text.replace("/", "//"), _whole)
+
+
+def whole_list(text: str, most: int) -> list[int] | None:
+    """Return the list of whole numbers that *text* writes out, adds or repeats, as Python does: ``[0]*1+[1]*3``.
+
+    None if it is anything else, or longer than *most*.
+    """
+    return _value(text, lambda node: _items(node, most))
+
+
+def _value(text: str, of: Callable[[ast.expr], T]) -> T | None:
+    try:
+        return of(ast.parse(text.strip(), mode="eval").body)
+    except (ValueError, SyntaxError, ZeroDivisionError, RecursionError, MemoryError):
+        return None
+
+
+def _whole(node: ast.expr) -> int:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    if isinstance(node, ast.BinOp) and type(node.op) in _SUMS:
+        found = _SUMS[type(node.op)](_whole(node.left), _whole(node.right))
+        if abs(found) < _LARGEST:
+            return found
+    raise ValueError(f"{one_line(ast.unparse(node), 40)} is no whole number")
+
+
+def _items(node: ast.expr, most: int) -> list[int]:
+    if isinstance(node, ast.List):
+        found = [_whole(each) for each in node.elts]
+    elif isinstance(node, ast.BinOp) and type(node.op) is ast.Add:
+        found = _items(node.left, most) + _items(node.right, most)
+    elif isinstance(node, ast.BinOp) and type(node.op) is ast.Mult:
+        found = _items(node.left, most)
+        found = found * min(_whole(node.right), most + 1)  # more than there may be is refused below
+    else:
+        raise ValueError(f"{one_line(ast.unparse(node), 40)} is no list")
+    if len(found) > most:
+        raise ValueError(f"more than {most} items")
+    return found

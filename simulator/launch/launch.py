@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 
 from simulator.errors import Fault, InputError, few, nearest, one_line
-from simulator.launch.arguments import Arguments, is_off
+from simulator.launch.arguments import Arguments, Files, is_off
 from simulator.launch.command import find_command
 from simulator.launch.deepspeed import DeepSpeed, read_deepspeed
-from simulator.launch.files import Files
+from simulator.launch.gpt2 import PROGRAMS, is_nanogpt, read_llm_c, read_nanogpt
 from simulator.launch.layout import LaunchDegrees, read_layout, read_overlap
-from simulator.launch.llm_c import PROGRAMS, read_llm_c
 from simulator.launch.model import named_network, read_model
-from simulator.launch.nanogpt import is_nanogpt, read_nanogpt
 from simulator.launch.plain import (
     BATCHES,
     is_channels_last,

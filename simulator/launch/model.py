@@ -9,8 +9,7 @@ import re
 from difflib import get_close_matches
 
 from simulator.errors import InputError
-from simulator.launch.arguments import Arguments
-from simulator.launch.arithmetic import whole_list
+from simulator.launch.arguments import Arguments, whole_list
 from simulator.records import dataclass, field
 from simulator.workload.find import is_config
 from simulator.workload.zoo.registry import find_entry

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 
 from simulator.errors import Fault, InputError
-from simulator.launch.arithmetic import whole_sum
+from simulator.launch.arguments import whole_sum
 from simulator.launch.slurm import batch_arguments, job_variables
 from simulator.launch.words import RawWord, Scanner, Word
 from simulator.records import dataclass, replace

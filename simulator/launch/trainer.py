@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from simulator.errors import InputError, one_line
 from simulator.launch.arguments import Arguments, divides, is_off
-from simulator.launch.offload import offload_of_arguments
+from simulator.launch.deepspeed import offload_of_arguments
 from simulator.launch.plain import of_bitsandbytes
 from simulator.questions.step import Offload
 from simulator.records import dataclass, field

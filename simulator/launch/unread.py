@@ -16,59 +16,56 @@ from simulator.launch.arguments import Arguments, is_off, spelt_flag
 
 _TIMELESS = """
 accumulate-allreduce-grads-in-fp32 adam-beta1 adam-beta2 adam-eps adlr-autoresume* append-eod apply-layernorm-1p
-apply-query-key-layer-scaling apply-residual-connection-post-layernorm async-save
-async-tensor-model-parallel-allreduce attention-softmax-in-fp32 auto-detect-ckpt-format bias-* blendable-index-path
-cache-dir calculate-per-token-loss check-for-nan-in-loss* check-weight-hash* checkpoint-dir ckpt-* clip-grad
-config-dir consumed-* data-args-path data-cache-path data-impl data-parallel-random-init data-path data-sharding
-dataloader-type dataset* ddp-average-in-collective ddp-impl ddp-timeout deepspeed deepspeed-mpi dist-ckpt-* dist-url
-distributed-backend distributed-timeout-minutes do-eval do-train doc* e2e-* enable-experimental enable-one-logger
-end-of-document end-weight-decay eod-mask-loss error-injection* eval-* eval-interval eval-iters eval-micro-batch*
-evaluation-strategy exit-* extra-vocab-size fim-* finetune fp16-lm-cross-entropy fp4-recipe fp8-amax* fp8-format
-fp8-interval fp8-margin fp8-recipe fp8-wgrad full-validation head-lr-mult hysteresis inference-* init-method*
-initial-loss-scale iteration* label-smoothing* lazy-mpu-init learning-rate load load-* local-rank log-* log-dir logdir
-logging-* loss-scale loss-scale-window lr lr-* make-vocab-size-divisible-by manual-gc* mask-prob master-addr master-port
-max-lr max-restarts max-tokens-to-oom megatron-fsdp-* merge-file merges-file min-loss-scale min-lr mmap-* mock-data
-module moe-aux-loss-coeff moe-input-jitter* moe-per-layer-logging moe-permute-fusion moe-router-bias* moe-router-dtype
-moe-router-enable* moe-router-group* moe-router-load-balancing-type moe-router-num-groups moe-router-pre-softmax
-moe-router-score-function moe-router-topk-scaling-factor moe-use-legacy-grouped-gemm moe-z-loss-coeff monitor-interval
-mscale* nccl-communicator-config-path no-async-tensor-model-parallel-allreduce no-bias-* no-check-for-nan* no-ckpt-*
+apply-query-key-layer-scaling apply-residual-connection-post-layernorm async-save async-tensor-model-parallel-allreduce
+attention-softmax-in-fp32 auto-detect-ckpt-format bias-* blendable-index-path cache-dir calculate-per-token-loss
+check-for-nan-in-loss* check-weight-hash* checkpoint-dir ckpt-* clip-grad config-dir consumed-* data-args-path
+data-cache-path data-impl data-parallel-random-init data-path data-sharding dataloader-type dataset*
+ddp-average-in-collective ddp-impl ddp-timeout deepspeed deepspeed-mpi dist-ckpt-* dist-url distributed-backend
+distributed-timeout-minutes do-eval do-train doc* e2e-* enable-experimental enable-one-logger end-of-document
+end-weight-decay eod-mask-loss error-injection* eval-* evaluation-strategy exit-* extra-vocab-size fim-* finetune
+fp16-lm-cross-entropy fp4-recipe fp8-amax* fp8-format fp8-interval fp8-margin fp8-recipe fp8-wgrad full-validation
+head-lr-mult hysteresis inference-* init-method* initial-loss-scale iteration* label-smoothing* lazy-mpu-init load
+load-* local-rank log-* logdir logging-* loss-scale loss-scale-window lr lr-* make-vocab-size-divisible-by manual-gc*
+mask-prob master-addr master-port max-lr max-restarts max-tokens-to-oom megatron-fsdp-* merge-file merges-file
+min-loss-scale min-lr mmap-* mock-data module moe-aux-loss-coeff moe-input-jitter* moe-per-layer-logging
+moe-permute-fusion moe-router-bias* moe-router-dtype moe-router-enable* moe-router-group*
+moe-router-load-balancing-type moe-router-num-groups moe-router-pre-softmax moe-router-score-function
+moe-router-topk-scaling-factor moe-use-legacy-grouped-gemm moe-z-loss-coeff monitor-interval mscale*
+nccl-communicator-config-path no-async-tensor-model-parallel-allreduce no-bias-* no-check-for-nan* no-ckpt-*
 no-create-attention-mask-in-dataloader no-data-sharding no-decoupled-lr* no-initialization no-load-optim no-load-rng
 no-local-rank no-log-* no-mmap-bin-files no-one-logger no-persist-layer-norm no-pipeline-parallel no-python
-no-query-key* no-query-key-layer-scaling no-rope-fusion no-save-optim no-save-rng
-no-scatter-gather-tensors-in-pipeline node-rank non-persistent-* norm-epsilon num-dataset-builder-threads num-workers
-one-logger-* onnx-safe openai-gelu output-bert-embeddings output-dir override-lr* override-opt* overwrite-output-dir
-perform-initialization persist-layer-norm precision-config* pretrained-checkpoint profile profile-* rank rdzv-*
-record-memory* redirects rerun-* reset-attention-mask reset-position-ids result-* role rope-scaling-factor rotary-base
-rotary-scaling-factor rotary-seq-len* run-* sample-rate save save-* seed sft sgd-momentum short-seq-prob skip-iters
-skip-train split standalone start-method start-weight-decay straggler* strict-fsdp* synthetic* te-* te-rng-tracker tee
-tensorboard-* test-data-path test-mode tiktoken-* timing-log-* tokenizer-* train-data-path train-iters train-samples
-train-tokens transformer-engine* use-checkpoint-opt-param-scheduler use-cpu-initialization use-dist-ckpt use-env
-use-legacy-models use-mcore-models use-one-sent-docs use-pytorch-profiler use-ring-exchange-p2p
-use-rotary-position-embeddings use-tokenizer-model-from-checkpoint-args valid-data-path validate-every verbose
-max-grad-norm max-steps num-train-epochs per-device-eval-batch-size report-to
-cpu-torch-adam no-pin-cpu-* offload-modules optimizer-offload-fraction overlap-cpu-optimizer-d2h-h2d use-pin-memory
-use-torch-optimizer-for-cpu-offload
-aa aa-* aug-* auto-augment clip-grad-norm color-jitter crop-pct cutmix* data-dir data-split decoupled-* dist-backend
-dist-bn dist-checkpoint-* drop drop-path eos-token epochs fsdp-transformer-layer-cls-to-wrap hflip imagenet-* jsd
-label-column-name lazy-preprocess learning-rate* lr-scheduler* max-train-samples mixup* momentum no-position-embedding
-num-classes num-epochs num-warmup-steps output packing padding-side pretrained print-freq ra-* random-erase recount
-remode remove-unused-columns reprob resplit resume sched sched-* source-lang split-bn target-lang template train-data*
-train-num-samples val-* validation-* warmup-epochs workers workspace
+no-query-key* no-rope-fusion no-save-optim no-save-rng no-scatter-gather-tensors-in-pipeline node-rank non-persistent-*
+norm-epsilon num-dataset-builder-threads num-workers one-logger-* onnx-safe openai-gelu output-bert-embeddings
+output-dir override-lr* override-opt* overwrite-output-dir perform-initialization persist-layer-norm precision-config*
+pretrained-checkpoint profile profile-* rank rdzv-* record-memory* redirects rerun-* reset-attention-mask
+reset-position-ids result-* role rope-scaling-factor rotary-base rotary-scaling-factor rotary-seq-len* run-*
+sample-rate save save-* seed sft sgd-momentum short-seq-prob skip-iters skip-train split standalone start-method
+start-weight-decay straggler* strict-fsdp* synthetic* te-* tee tensorboard-* test-data-path test-mode tiktoken-*
+timing-log-* tokenizer-* train-iters train-samples train-tokens transformer-engine* use-checkpoint-opt-param-scheduler
+use-cpu-initialization use-dist-ckpt use-env use-legacy-models use-mcore-models use-one-sent-docs use-pytorch-profiler
+use-ring-exchange-p2p use-rotary-position-embeddings use-tokenizer-model-from-checkpoint-args valid-data-path
+validate-every verbose max-grad-norm max-steps num-train-epochs per-device-eval-batch-size report-to cpu-torch-adam
+no-pin-cpu-* offload-modules optimizer-offload-fraction overlap-cpu-optimizer-d2h-h2d use-pin-memory
+use-torch-optimizer-for-cpu-offload aa aa-* aug-* auto-augment clip-grad-norm color-jitter crop-pct cutmix* data-dir
+data-split decoupled-* dist-backend dist-bn dist-checkpoint-* drop drop-path eos-token epochs
+fsdp-transformer-layer-cls-to-wrap hflip imagenet-* jsd label-column-name lazy-preprocess learning-rate*
+max-train-samples mixup* momentum no-position-embedding num-classes num-epochs num-warmup-steps output packing
+padding-side pretrained print-freq ra-* random-erase recount remode remove-unused-columns reprob resplit resume sched
+sched-* source-lang split-bn target-lang template train-data* train-num-samples val-* validation-* workers workspace
 create-moe-param-group disable-moe-token-dropping moe-eval-capacity-factor moe-loss-coeff moe-min-capacity
-moe-flex-dispatcher-backend vocab-file wandb-* warmup warmup-* weight-decay weight-decay* world-size zloss*
+moe-flex-dispatcher-backend vocab-file wandb-* warmup warmup-* weight-decay* world-size zloss*
 """
 # Of torchrun, Accelerate (and the keys of its file, and of the file of FSDP's settings) and DeepSpeed's launcher.
 _OF_LAUNCHERS = """
-autotuning bind-core-list bind-cores-to-rank command-file commands compute-environment debug
-deepspeed-exclusion-filter deepspeed-hostfile deepspeed-inclusion-filter deepspeed-moe-layer-cls-names
-deepspeed-multinode-launcher distributed-type downcast-bf16 dynamo-use-* elastic-training enable-cpu-affinity
-enable-each-rank-log enable-elastic-training event-log-handler exclude force-multi fp8-*
-fsdp-cpu-ram-efficient-loading fsdp-limit-all-gathers fsdp-state-dict-type fsdp-sync-module-states
-fsdp-transformer-layer-cls-to-wrap fsdp-use-orig-params fsdp-version fsdp-xla* gradient-clipping ipex*
-launcher launcher-args local-addr local-ranks-filter logs-specs m machine-rank main-process-* main-training-function
-max-elastic-nodes min-elastic-nodes mpirun-* multi-gpu no-ssh no-ssh-check num-cpu-threads-per-process numa-binding
-offload-optimizer-nvme-path offload-param-nvme-path quiet same-network save-pid signals-to-handle ssh-port tpu-*
-use-agent-store use-mps-device use-xpu venv-script virtual-local-rank vm zero3-*
+autotuning bind-core-list bind-cores-to-rank command-file commands compute-environment debug deepspeed-exclusion-filter
+deepspeed-hostfile deepspeed-inclusion-filter deepspeed-moe-layer-cls-names deepspeed-multinode-launcher
+distributed-type downcast-bf16 dynamo-use-* elastic-training enable-cpu-affinity enable-each-rank-log
+enable-elastic-training event-log-handler exclude force-multi fp8-* fsdp-cpu-ram-efficient-loading
+fsdp-limit-all-gathers fsdp-state-dict-type fsdp-sync-module-states fsdp-use-orig-params fsdp-version fsdp-xla*
+gradient-clipping ipex* launcher launcher-args local-addr local-ranks-filter logs-specs m machine-rank main-process-*
+main-training-function max-elastic-nodes min-elastic-nodes mpirun-* multi-gpu no-ssh no-ssh-check
+num-cpu-threads-per-process numa-binding offload-optimizer-nvme-path offload-param-nvme-path quiet same-network
+signals-to-handle ssh-port tpu-* use-agent-store use-mps-device use-xpu venv-script virtual-local-rank vm zero3-*
 """
 
 

@@ -21,7 +21,6 @@ from simulator.spelling import mention
 _CONTAINER = "NVIDIA_VISIBLE_DEVICES"  # of a container, within which all others count; docker's --gpus makes it
 _BASE = "ROCR_VISIBLE_DEVICES"  # of the driver below HIP, whose numbers count within it
 _NAMES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
-GPU_LISTS = (*_NAMES, _BASE)
 _NO_GPU = ("", "-1", "nodevfiles", "none", "void")
 _COUNTS = ("num-gpus", "num-nodes")  # of DeepSpeed
 _FILTERS = {"include": "include", "i": "include", "exclude": "exclude", "e": "exclude"}

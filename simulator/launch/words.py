@@ -20,6 +20,8 @@ _MAX_WORDS = 100_000
 _SHELLS = frozenset(("bash", "sh", "zsh", "dash", "ksh", "sbatch", "salloc", "qsub", "bsub", "ssh", "pdsh", "parallel"))
 # At the start of a word: > file, 2>&1, &> file, < file; not <<EOF, <<<text, <(command).
 _REDIRECTS = re.compile(r"(?:(?:\d*|&)>>?(?!\()|\d*<(?![<(]))(?P<to>&(?:\d+|-))?[ \t]*")
+_LITERAL = re.compile("'[^']*'")
+_ANSI = re.compile(r"'([^'\\]*(?:\\.[^'\\]*)*)'", re.DOTALL)
 _ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "v": "\v"}
 
@@ -239,10 +241,10 @@ class Scanner:
 
     def _ansi(self) -> str:
         """Return the text of ``$'...'``, with its escapes replaced."""
-        start = self._at
-        self._at = self._end_of_ansi(start)
-        if self._at < 0:
-            raise self._fault(start, "this quote does not end")
+        whole = _ANSI.match(self._text, self._at)
+        if whole is None:
+            raise self._fault(self._at, "this quote does not end")
+        self._at = whole.end()
 
         def escaped(match: re.Match[str]) -> str:
             said = match[1]
@@ -250,16 +252,7 @@ class Scanner:
                 return chr(int(said[1:], 16))
             return chr(int(said, 8) & 255) if said[0] in "01234567" else _ESCAPED.get(said, said)
 
-        return _ESCAPE.sub(escaped, self._text[start + 1 : self._at - 1])
-
-    def _end_of_ansi(self, start: int) -> int:
-        """Return the place after the quote that ends the one at *start*, or -1."""
-        at = start + 1
-        while 0 <= at < len(self._text):
-            if self._text[at] == "'":
-                return at + 1
-            at += 2 if self._text[at] == "\\" else 1
-        return -1
+        return _ESCAPE.sub(escaped, whole[1])
 
     def _backquoted(self) -> str:
         """Return a text between backquotes, with them."""
@@ -298,8 +291,8 @@ class Scanner:
         """Move past what a shell reads as a whole here: a quoted text, a comment, here-documents, or one character."""
         text, at = self._text, self._at
         if text[at] == "'":
-            end = self._end_of_ansi(at) if text[at - 1] == "$" else text.find("'", at + 1) + 1
-            self._at = end if end > 0 else len(text)
+            whole = (_ANSI if text[at - 1] == "$" else _LITERAL).match(text, at)
+            self._at = whole.end() if whole else len(text)
         elif text[at] == "#" and in_command and text[at - 1] in " \t\n":
             end = text.find("\n", at)
             self._at = end if end >= 0 else len(text)

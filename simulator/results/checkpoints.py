@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import exp, expm1, sqrt
 
-from simulator.records import dataclass
+from simulator.records import dataclass, replace
 
 
 def best_interval_s(write_s: float, mtbf_s: float) -> float:
@@ -72,5 +72,4 @@ class Checkpoints:
     @property
     def best_goodput(self) -> float:
         """The goodput with the best interval."""
-        best = Checkpoints(self.step_s, self.best_steps, self.write_s, self.restart_s, self.mtbf_s)
-        return best.goodput
+        return replace(self, every_steps=self.best_steps).goodput

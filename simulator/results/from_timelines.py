@@ -12,9 +12,9 @@ from simulator.network.machine import Machine
 from simulator.plan.plan import Fragment
 from simulator.questions.step import StepQuestion
 from simulator.results.bottleneck import bottleneck_of
+from simulator.results.ran import StreamUse, run_counts, stream_uses
 from simulator.results.result import counts_software, is_bound, staging_notes
 from simulator.results.step import StepResult
-from simulator.results.streams import StreamUse, run_counts, stream_uses
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import DeviceMemory
 from simulator.step.issue import LayerCollective

@@ -9,7 +9,7 @@ from simulator.engine.timeline import Timeline
 from simulator.questions.layout import REPLICAS
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass
-from simulator.results.streams import run_counts
+from simulator.results.ran import run_counts
 from simulator.step.memory import held_in
 from simulator.topology.parts import CpuPart
 from simulator.training.exchange import ON_CPU, STREAM, TO_CPU, TO_GPU, HostLabel

@@ -14,24 +14,12 @@ from simulator.results.order import best_of, by_time
 from simulator.results.result import Result
 from simulator.units import format_size
 from simulator.workload import Collective
+from simulator.workload.parse import type_bytes
 
 SWEEP_WIDTH = 119  # characters per line of the table
 
-# The types' names in nccl-tests, and their bytes.
-_TYPES = {
-    "fp64": ("double", 8),
-    "fp32": ("float", 4),
-    "tf32": ("float", 4),
-    "fp16": ("half", 2),
-    "bf16": ("bfloat16", 2),
-    "int8": ("int8", 1),
-    "uint8": ("uint8", 1),
-    "int32": ("int32", 4),
-    "uint32": ("uint32", 4),
-    "int64": ("int64", 8),
-    "uint64": ("uint64", 8),
-    "fp8": ("fp8_e4m3", 1),
-}
+# The types' names in nccl-tests, where these are others.
+_TYPES = {"fp64": "double", "fp32": "float", "tf32": "float", "fp16": "half", "bf16": "bfloat16", "fp8": "fp8_e4m3"}
 _REDUCES = ("all-reduce", "reduce-scatter", "reduce")
 _PER_RANK = ("all-gather", "reduce-scatter", "all-to-all")  # the table counts the elements of one rank's part
 _TITLES = ("size", "count", "type", "redop", "root")
@@ -63,7 +51,7 @@ def _line(result: Result, question: CollectiveQuestion) -> str:
     size = int(result.size_bytes)
     shown_root = question.root if result.collective in ("broadcast", "reduce") else -1
     redop = question.reduction if result.collective in _REDUCES else "none"
-    kind, element_bytes = _TYPES[question.dtype]
+    kind, element_bytes = _TYPES.get(question.dtype, question.dtype), type_bytes(question.dtype)
     time = fit(result.sync_time_s * 1e6, 7)
     side = f"  {time:>7}  {fit(result.algbw_Bps / 1e9, 6):>6}  {fit(result.busbw_Bps / 1e9, 6):>6}    N/A"
     count = element_count(size, result.collective, result.n_ranks, element_bytes)

@@ -1,21 +1,32 @@
-"""The answer to a step on one or several devices: :class:`TrainingResult`."""
+"""The answer to a step on one or several devices: :class:`TrainingResult`; steps as the ``--json`` document."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from simulator.bands.composition import Band
+from simulator.questions.collective import OF_NCCL
+from simulator.questions.where import month_words
 from simulator.records import dataclass
 from simulator.results import Fact, html_of
-from simulator.results.changed import change_fact, said
+from simulator.results.changed import change_fact, changed_entry, said
 from simulator.results.confidence import Confidence
-from simulator.results.step_confidence import step_confidence, step_trust
-from simulator.results.step_document import steps_document
-from simulator.results.step_view import step_view
+from simulator.results.document import SCHEMA_VERSION, plain, taken
+from simulator.results.order import best_of
+from simulator.results.step import StepResult
+from simulator.results.step_confidence import fits_by_band, memory_band, step_confidence, step_trust
+from simulator.results.step_view import step_view, time_shares
 from simulator.results.training_run import TrainingRun
 from simulator.results.trust import Trust
 from simulator.results.words import device_words
+from simulator.step.memory import MemoryNeed
 from simulator.units import format_duration
+
+if TYPE_CHECKING:
+    from simulator.results.checkpoints import Checkpoints
+    from simulator.results.input import InputRun
+    from simulator.results.servers import ServerRun
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -61,3 +72,109 @@ class TrainingResult(TrainingRun):
     def trust(self) -> Trust | None:
         """The errors of predictions for such steps, or None if nobody measured them."""
         return step_trust(self)
+
+
+# -- the document ----------------------------------------------------------------------
+
+
+def steps_document(results: Sequence[TrainingRun], unfit: Mapping[str, str]) -> dict[str, Any]:
+    """Return *results* (fastest first) as plain data: the best from the view of one device, and a list of all."""
+    best = best_of(results)
+    return {
+        **changed_entry(best.changed),
+        **_seen(best.step),
+        "memory": _memory(best, best.tightest.need),
+        **step_confidence(best).to_dict(),
+        "bound": best.bound,
+        "trust": plain(step_trust(best)),
+        "alternatives": plain(best.alternatives),
+        "what_if": [{**plain(other), "gain": best.step_time_s / other.step_time_s} for other in best.what_if],
+        "remedies": list(best.remedies),
+        "results": [_entry(result) for result in results],
+        "unfit": [{"strategy": name, "reason": reason} for name, reason in unfit.items()],
+    }
+
+
+def _entry(result: TrainingRun) -> dict[str, Any]:
+    question, run = result.question, result.input
+    return {
+        "topology": result.machine,
+        **changed_entry(result.changed),
+        "strategy": result.strategy or None,
+        "parallel": result.parallel or None,
+        "bucket_bytes": question.bucket_bytes if result.parallel and question.layout.zero < 3 else None,
+        **taken(result, "is_bound counts_software"),
+        **{name: getattr(question, name) for name in OF_NCCL if question.forced},
+        "nccl": ".".join(map(str, question.software.nccl)) if result.strategy == "nccl" else None,
+        **({"libraries": month_words(question.software.libraries)} if question.software.libraries else {}),
+        **taken(result, "device_count part=step.part samples tokens"),
+        "parts": [{"part": part, "device_count": count} for part, count in result.parts.items()],
+        **taken(question, "micro_batches programs"),
+        "sizes": dict(question.sizes),
+        "step_time_s": result.step_time_s,
+        **step_confidence(result).to_dict(),
+        **taken(result, "throughput_per_s=throughput price_per_hour price_per_million_samples=price_per_million"),
+        **taken(result, "alone_s exposed_communication_s=exposed_s pipeline_bubble_s=bubble_s"),
+        "communication_s": result.exchanging_s,
+        "account_s": {share.name: share.seconds for share in time_shares(result)},
+        **taken(result, "communication_bytes=exchanged_bytes exchanges scaling_efficiency"),
+        "bottleneck": result.bottleneck and taken(result.bottleneck, "link=name bytes utilisation=rounded_share"),
+        **taken(result, "bound critical_path_s=step.limits_s streams"),
+        "memory": [
+            {**taken(device, "part stage device_count=count"), **_memory(result, device.need)}
+            for device in result.memory
+        ],
+        **({} if result.servers is None else {"servers": _servers(result.servers)}),
+        **({} if result.offload is None else {"offload": {**plain(result.offload), "fits": result.offload.fits}}),
+        **({} if run is None else {"input": _input(run, result.samples)}),
+        **({"epoch_s": result.epoch_s} if result.epoch_steps else {}),
+        **({"shares": [{"device": d, "part": p, "samples": n} for d, p, n in result.shares]} if result.shares else {}),
+        **({} if result.checkpoints is None else {"checkpoints": _checkpoints(result.checkpoints)}),
+        "notes": list(result.notes),
+        "trust": plain(step_trust(result)),
+    }
+
+
+def _servers(run: ServerRun) -> dict[str, Any]:
+    return {
+        **taken(run, "places=servers stages_s staleness_mean staleness_max is_steady lost_s then_s"),
+        "nodes": [{**plain(pace), "slack_s": pace.slack_s} for pace in run.paces],
+    }
+
+
+def _input(run: InputRun, samples: int) -> dict[str, Any]:
+    """Return the figures of a step's input."""
+    return {
+        **taken(run, "set=asked.name disks workers=asked.workers prefetch=asked.prefetch bound idle_share step_s"),
+        **taken(run, "period_s first_period_s filled_s"),
+        "limits_s": {limit.name: limit.seconds for limit in run.limits},
+        "rates_per_s": {limit.name: samples / limit.seconds for limit in run.limits},
+        **taken(run, "epoch_steps first_epoch_s=first_s later_epoch_s=later_s evaluation_s epochs=asked.epochs"),
+        **taken(run, "all_epochs_s=total_s cached_share buffers_bytes kept_bytes cure cures"),
+    }
+
+
+def _checkpoints(found: Checkpoints) -> dict[str, Any]:
+    more = "interval_s goodput written_share failed_share young_s best_steps best_goodput"
+    return {**plain(found), **taken(found, more)}
+
+
+def _memory(result: TrainingRun, need: MemoryNeed) -> dict[str, Any]:
+    figures = "total_bytes allocated_bytes reserved_bytes process_bytes fits"
+    return {
+        **plain(need),  # a part without memory_size has no bound
+        **taken(need, figures),
+        "band_bytes": plain(memory_band(result, need)),
+        "fits_by_band": fits_by_band(result, need),
+    }
+
+
+def _seen(result: StepResult) -> dict[str, Any]:
+    """Return a step from the view of one device."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        **taken(result, "topology=machine workload device part samples sample tokens calibrated options step_time_s"),
+        **taken(result, "throughput_per_s=throughput parts_s busy_s host_s waiting_s model_flop peak_flops_per_s"),
+        **taken(result, "model_flop_utilisation=utilisation parameter_count trained_count flop_by_format kinds layers"),
+        **taken(result, "gradient_order simulation_events"),
+    }

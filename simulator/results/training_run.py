@@ -1,4 +1,4 @@
-"""A step on one or several devices, as plain data: :class:`TrainingRun`."""
+"""A step on one or several devices, as plain data: :class:`TrainingRun`; the same step with one change."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from simulator.engine.timeline import Timeline
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, field
-from simulator.results.alternatives import Alternative
 from simulator.results.bottleneck import LinkUse
 from simulator.results.changed import ChangeEffect
+from simulator.results.ran import StreamUse
 from simulator.results.step import StepResult
-from simulator.results.streams import StreamUse
 from simulator.step.memory import MemoryNeed
 from simulator.topology.schema import Price
 
@@ -195,3 +194,22 @@ class TrainingRun:
         or, if the host updates, ``update`` or ``host_copies``.
         """
         return "input" if self.input is not None and self.input.is_slower else self.step.bound
+
+
+NOT_TRIED = "no changes tried: each takes as long to simulate as this step; ask for one, as --precision or --batch"
+
+WORTH_SAYING = 1.03  # least speed-up worth mentioning
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A change; the time is for as many samples as the original step has.
+
+    With it, a micro-batch has ``batch`` samples, and a step ``samples`` on a device.
+    """
+
+    change: str
+    step_time_s: float
+    fits: bool
+    batch: int
+    samples: int

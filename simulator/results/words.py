@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from simulator.results.alternatives import Alternative
 from simulator.results.step import StepResult
-from simulator.results.training_run import TrainingRun
+from simulator.results.training_run import Alternative, TrainingRun
 from simulator.workload.operators import CLASSES
 
 LINK_WORDS = {

@@ -8,10 +8,9 @@ from typing import Any
 
 from simulator.errors import Fault, InputError
 from simulator.records import dataclass
+from simulator.results.document import SCHEMA_VERSION
 from simulator.scenarios.expression import MissingPath
-from simulator.scenarios.file import WORDS, AnswerRequest, ExpectedValue, Scenario
-
-SCHEMA_VERSION = 1
+from simulator.scenarios.file import WORDS, AnswerRequest, Scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +26,6 @@ class ScenarioAnswer:
     high: float | None = None
     words: str | None = None
     changed: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def is_compared(self) -> bool:
-        """Whether there is an expected value."""
-        return self.asked.expected is not None
 
     @property
     def error(self) -> float | None:
@@ -124,7 +118,7 @@ def _entry(answer: ScenarioAnswer) -> dict[str, Any]:
         "value": _in_unit(answer, answer.value),
         "unit": answer.asked.unit,
         "expected": _expected(answer),
-        "kind": None if expected is None else _kind(expected),
+        "kind": None if expected is None else "ideal" if expected.kind == "ideal" else "measured",
         "error": answer.error,
         "within": None if expected is None else expected.within,
         "holds": answer.holds,
@@ -132,12 +126,8 @@ def _entry(answer: ScenarioAnswer) -> dict[str, Any]:
     }
 
 
-def _kind(expected: ExpectedValue) -> str:
-    return "ideal" if expected.kind == "ideal" else "measured"
-
-
 def _expected(answer: ScenarioAnswer) -> Any:
-    if answer.words is not None or not answer.is_compared:
+    if answer.words is not None or answer.asked.expected is None:
         return answer.words
     low, high = (_in_unit(answer, end) for end in (answer.low, answer.high))
     return low if low == high else [low, high]

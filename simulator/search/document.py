@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simulator.results.document import SCHEMA_VERSION, taken
-from simulator.results.shares import SHARE_WORDS, TimeShare
+from simulator.results.step_view import SHARE_WORDS, TimeShare
 from simulator.search.run import Ranking
 from simulator.search.space import Space
 

@@ -19,8 +19,8 @@ from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
 from simulator.questions.layout import parse_layout
 from simulator.records import dataclass, field, replace
-from simulator.results.memory_band import all_fit_by_band
-from simulator.results.shares import TimeShare, time_shares
+from simulator.results.step_confidence import all_fit_by_band
+from simulator.results.step_view import TimeShare, time_shares
 from simulator.search.price import MEMORY, Pricer, SearchOutcome
 from simulator.search.space import Candidate, Division, Space
 from simulator.spelling import spelt

@@ -8,7 +8,7 @@ from typing import Any
 
 from simulator.records import dataclass
 from simulator.results.document import SCHEMA_VERSION, plain, taken
-from simulator.results.shares import SHARE_WORDS, time_shares
+from simulator.results.step_view import SHARE_WORDS, time_shares
 from simulator.results.training import TrainingResult
 
 _WORTH_SAYING = 0.02  # smallest drop of the doubling efficiency that counts as a knee

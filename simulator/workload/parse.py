@@ -10,7 +10,6 @@ from fractions import Fraction
 from simulator.errors import InputError, nearest, one_line, refused
 from simulator.records import dataclass, replace
 from simulator.units import format_size, parse_quantity
-from simulator.workload.precision import ELEMENT_BYTES
 
 OPERATIONS = ("op", "copy", "access", "launch", "disk", "message", "core")  # the words of simulator.questions.words
 _MAX_SIZES = 10_000
@@ -48,8 +47,14 @@ class Payload:
         """Return the payload with the network's gradients as elements of *dtype*; bytes stay what they are."""
         if not self.gradients:
             return self
-        width = ELEMENT_BYTES["fp32"] if dtype == "tf32" else int(re.sub(r"\D", "", dtype)) // 8
-        return replace(self, sizes=(self.gradients * width,), description=f"{self.gradients:,} gradients in {dtype}")
+        return replace(
+            self, sizes=(self.gradients * type_bytes(dtype),), description=f"{self.gradients:,} gradients in {dtype}"
+        )
+
+
+def type_bytes(dtype: str) -> int:
+    """Return the bytes of an element of the type *dtype*, which ends in its bits: bf16, int64."""
+    return int(re.sub(r"\D", "", dtype)) // 8
 
 
 def parse_workload(text: str) -> Payload:

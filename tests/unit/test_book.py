@@ -11,8 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from simulator.cli.scenario_command import answer_scenario
-from simulator.cli.scenario_text import scenario_lines
+from simulator.cli.scenario_command import answer_scenario, scenario_lines
 from simulator.console.style import PLAIN
 from simulator.scenarios.answers import ScenarioAnswer
 from simulator.scenarios.catalogue import builtin_scenarios, find_scenario, in_order

@@ -16,9 +16,8 @@ from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.records import replace
-from simulator.results.memory_band import UNSURE, all_fit_by_band, memory_band, memory_band_words
-from simulator.results.step_document import steps_document
-from simulator.results.training import TrainingResult
+from simulator.results.step_confidence import UNSURE, all_fit_by_band, memory_band, memory_band_words
+from simulator.results.training import TrainingResult, steps_document
 from simulator.search.document import best_document
 from simulator.search.run import RankedLayout, Ranking
 from simulator.search.space import Candidate, Space

@@ -229,7 +229,7 @@ def test_micro_batches_that_repeat_pass_at_once(offload: Offload, layout: Layout
 
 
 def test_the_account_of_a_step_names_the_host() -> None:
-    from simulator.results.shares import time_shares
+    from simulator.results.step_view import time_shares
 
     result = SESSION.step(asked(layout=ZERO2))
     shares = {share.name: share.seconds for share in time_shares(result)}
@@ -244,7 +244,7 @@ def test_the_account_of_a_step_names_the_host() -> None:
 
 def test_waits_for_launches_are_no_waits_for_copies() -> None:
     """Of a network of short kernels the device waits for launches while bytes move; the account adds up even so."""
-    from simulator.results.shares import time_shares
+    from simulator.results.step_view import time_shares
 
     options = StepOptions(precision="fp16", optimizer="adam-loop", framework="megatron")
     question = replace(

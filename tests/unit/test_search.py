@@ -17,7 +17,7 @@ from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.results.shares import time_shares
+from simulator.results.step_view import time_shares
 from simulator.search.price import MEMORY, Pricer
 from simulator.search.repeats import shortened
 from simulator.search.run import StoredResults, find_best

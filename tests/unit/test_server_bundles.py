@@ -13,8 +13,8 @@ from simulator.collectives.request import Unsuitable
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.results.alternatives import NOT_TRIED
 from simulator.results.training import TrainingResult
+from simulator.results.training_run import NOT_TRIED
 from simulator.training import servers as plans
 from simulator.training.servers import PUSH, ServerLabel
 from simulator.training.teams import bundled

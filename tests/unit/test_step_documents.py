@@ -13,8 +13,7 @@ from simulator.questions.input_file import parse_input
 from simulator.questions.options import USUAL, StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.results.step_document import steps_document
-from simulator.results.training import TrainingResult
+from simulator.results.training import TrainingResult, steps_document
 from tests.asked import alone_on
 
 ROOT = Path(__file__).resolve().parents[2]
