@@ -120,7 +120,7 @@ def _lasting_bytes(need: MemoryNeed, moments: Sequence[HeldMoment]) -> float:
     """Return the bytes of *need* that last the whole step, given its *moments*."""
     casts = max(moments, key=lambda moment: moment.total_bytes).casts_bytes
     outside = need.context_bytes + need.communication_bytes + need.cached_bytes
-    return need.parameters_bytes - casts + need.optimizer_bytes + outside
+    return need.parameters_bytes - casts + need.optimizer_bytes + need.workspace_bytes + outside
 
 
 def _by_layer(network: Network, moments: Sequence[HeldMoment]) -> dict[str, HeldMoment]:

@@ -148,7 +148,7 @@ class Lowering:
         self._quantises = {layer.inputs[0]: layer.name for layer in narrow}  # the first of the layers that read it
         self._sizes = _sizes(network, options, self._wide, self._element_bytes)
         need = need_of(held_in(network, options), options, device)
-        self._forgotten = forgotten_share(device, need.allocated_bytes)
+        self._forgotten = forgotten_share(device, need.allocated_bytes - need.workspace_bytes)
 
     def mix(self, layer: Layer) -> Mix:
         """Return the number formats in which *layer* computes."""

@@ -18,6 +18,7 @@ from simulator.step.megatron import buffer_element_bytes, has_gradient_buffer, s
 from simulator.step.moments import Moment, tape_of
 from simulator.step.precision import casts, has_master, storage_of, updated_bytes, weight_bytes
 from simulator.step.reserved import Held, reserved_and_allocated
+from simulator.step.workspaces import workspace_bytes
 from simulator.workload.activations import peak_forward_bytes
 from simulator.workload.network import Network, once, packed_weights
 from simulator.workload.precision import ELEMENT_BYTES, NVFP4_BYTES, PACKED
@@ -54,8 +55,9 @@ class MemoryNeed:
 
     ``cached_bytes`` are what the framework's allocator holds besides, in gaps between tensors.  ``gradients_bytes`` are
     gradients of parameters.  ``working_bytes`` are short-lived tensors: gradients of activations or, in inference, the
-    activations that are live at once.  ``communication_bytes`` are what the communicators of the process hold.
-    ``peak`` says in words when the tensors take most; it is empty in inference.
+    activations that are live at once.  ``workspace_bytes`` are what matrix products keep,
+    and ``communication_bytes`` what the communicators of the process hold.  ``peak`` says in words when the tensors
+    take most; it is empty in inference.
     """
 
     parameters_bytes: float
@@ -67,6 +69,7 @@ class MemoryNeed:
     available_bytes: float
     cached_bytes: float = 0.0
     communication_bytes: float = 0.0
+    workspace_bytes: float = 0.0
     peak: str = field(default="", compare=False)
 
     def times(self, count: int) -> MemoryNeed:
@@ -82,7 +85,7 @@ class MemoryNeed:
             "gradients": self.gradients_bytes,
             "optimiser": self.optimizer_bytes,
             "activations": self.activations_bytes,
-            "working": self.working_bytes,
+            "working": self.working_bytes + self.workspace_bytes,
             "gaps": self.cached_bytes,
             "communication": self.communication_bytes,
             "driver": self.context_bytes,
@@ -108,7 +111,7 @@ class MemoryNeed:
     def allocated_bytes(self) -> float:
         """Bytes of tensors, as ``torch.cuda.max_memory_allocated`` counts them."""
         held = self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes
-        return held + self.activations_bytes + self.working_bytes
+        return held + self.activations_bytes + self.working_bytes + self.workspace_bytes
 
     @property
     def reserved_bytes(self) -> float:
@@ -272,8 +275,10 @@ def need_of(
     """Return the memory need on *device* of a step that holds *held*; otherwise as :func:`memory_need`."""
     parameters = _parameters(held, options, shares)
     context = device.constants(Residents).of(device, options, software) if isinstance(device, Gpu) else 0.0
+    workspace = workspace_bytes(device, options)
     if not options.trains:
-        return MemoryNeed(parameters, 0, 0, 0, held.most_forward_bytes, context, device.memory_bytes)
+        live_bytes = held.most_forward_bytes
+        return MemoryNeed(parameters, 0, 0, 0, live_bytes, context, device.memory_bytes, workspace_bytes=workspace)
     optimizer = held.state_bytes * shares.updated if options.optimizer != "none" else 0.0
     moments = moments_of(held, options, shares)
     if shares.in_flight > 1.0 and not shares.accumulates:  # all in flight; the second goes back beside all gradients
@@ -287,6 +292,7 @@ def need_of(
         most.working_bytes,
         context,
         device.memory_bytes,
+        workspace_bytes=workspace,
         peak=_peak(most.place, held.layers),
     )
 

@@ -39,3 +39,17 @@ def test_it_is_that_of_pytorch(framework: str) -> None:
 
 def test_before_pytorch_had_so_many_kernels() -> None:
     assert context("1x-t4", Software(libraries=(2018, 11))) == 0.5e9
+
+
+@pytest.mark.parametrize(
+    ("topology", "each"), [("1x-t4", 8.125), ("dgx-a100-80gb", 8.125), ("dgx-h100", 32.0), ("8x-mi300x", 128.0)]
+)
+def test_each_thread_has_a_workspace_for_products(topology: str, each: float) -> None:
+    """The forward and the backward pass run in a thread each."""
+    for mode, threads in (("train", 2), ("forward", 1)):
+        options = StepOptions(mode=mode)  # type: ignore[arg-type]
+        asked = StepQuestion(where=Where(topology=topology), workload="resnet18", batch=2, gpus=(0,), options=options)
+        found = SESSION.memory(asked)
+        assert found.workspace_bytes == threads * each * 2**20
+        assert found.by_use["working"] == found.working_bytes + found.workspace_bytes
+        assert found.allocated_bytes > found.workspace_bytes
