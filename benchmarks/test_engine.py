@@ -2,7 +2,7 @@
 
 Plain ``pytest`` leaves this folder out.  From the root of the repository::
 
-    python -m pytest benchmarks --benchmark-columns=min,median,rounds
+    python -m pytest -n 0 benchmarks --benchmark-columns=min,median,rounds
 
 Each benchmark of a size that has a target fails where even its fastest round misses it.
 """

@@ -68,5 +68,5 @@ def test_what_is_not_in_use_is_not_returned() -> None:
     allocator = CachingAllocator()
     block = allocator.take(1)
     allocator.give(block)
-    with pytest.raises(KeyError):
+    with pytest.raises(ValueError, match="not in use"):
         allocator.give(block)
