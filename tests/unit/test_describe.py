@@ -16,9 +16,16 @@ from tests.asked import alone_on
 from validate.cli import main
 from validate.cli.describe import draft_of
 from validate.machine.describe.cpu_part import architecture, flop_per_cycle, nearest_cpu, vector_bits
-from validate.machine.describe.graphics import Card, ask_driver, driver_part, parse_cards, pcie_part
+from validate.machine.describe.driver import (
+    Card,
+    ask_driver,
+    driver_part,
+    parse_cards,
+    parse_topo,
+    pcie_part,
+    place_gpus,
+)
 from validate.machine.describe.processor import CacheFacts, Processor
-from validate.machine.describe.topo import parse_topo, place_gpus
 from validate.machine.measure.host import slug
 from validate.tables.names import find_cpu
 

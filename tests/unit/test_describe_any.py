@@ -9,7 +9,7 @@ from simulator.network.routing import Router
 from simulator.topology.load import topology_from_text
 from simulator.topology.parts import CpuPart
 from validate.cli.describe import draft_of
-from validate.machine.describe.graphics import Card
+from validate.machine.describe.driver import Card
 from validate.machine.describe.processor import CacheFacts, Processor
 
 FLAGS = ("sse2", "avx", "avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16", "asimd", "sve", "bf16")

@@ -22,7 +22,7 @@ from tests.asked import alone_on
 from validate.cli.score import score_command
 from validate.kinds import KINDS, STEPS
 from validate.kinds.kind import RowQuestion
-from validate.kinds.step_times import step_measured_s
+from validate.kinds.step_columns import step_measured_s
 from validate.kinds.timing import FromStart, TimingCosts
 from validate.score.scoring import read_published
 from validate.tables.cells import NotScored

@@ -27,16 +27,7 @@ from simulator.errors import InputError
 from simulator.questions.step import StepQuestion
 from simulator.records import asdict, dataclass, replace
 from simulator.results.step_confidence import step_composition
-from validate.bands.material import (
-    LEAST_PLACES,
-    NARROWEST,
-    BandRow,
-    Quantiles,
-    RowMixture,
-    reached,
-    unit_of,
-    weights_of,
-)
+from validate.bands import material
 from validate.tables.statistics import percentile, weighted_quantile
 
 LEAST_ROWS = 30
@@ -52,11 +43,11 @@ class CalibratedRow:
     known: float = 0.0
 
 
-Family = Sequence[Sequence[BandRow]]  # the rows of a class, then of each wider class behind it
+Family = Sequence[Sequence[material.BandRow]]  # the rows of a class, then of each wider class behind it
 
 
 def make_evidence(
-    rows: Sequence[BandRow],
+    rows: Sequence[material.BandRow],
     *,
     calibrated: Mapping[Question, CalibratedRow] | None = None,
     session: Session | None = None,
@@ -68,7 +59,7 @@ def make_evidence(
     steps of each class, to find the width that their kernels explain.  With *wanted*, only the first class with enough
     rows of each of these chains is made.
     """
-    by_class: dict[str, list[BandRow]] = defaultdict(list)
+    by_class: dict[str, list[material.BandRow]] = defaultdict(list)
     for row in rows:
         for name in row.chain:
             by_class[name].append(row)
@@ -84,13 +75,13 @@ def make_evidence(
     return replace(found, spreads={**spreads, **_with_parts(found, by_class, session)})
 
 
-def _is_enough(rows: Sequence[BandRow]) -> bool:
+def _is_enough(rows: Sequence[material.BandRow]) -> bool:
     """Return whether *rows* and their places are enough for a class."""
-    return len(rows) >= LEAST_ROWS and len({row.place for row in rows}) >= LEAST_PLACES
+    return len(rows) >= LEAST_ROWS and len({row.place for row in rows}) >= material.LEAST_PLACES
 
 
 def _family(
-    name: str, there: Collection[str], wider: Mapping[str, str], rows: Mapping[str, Sequence[BandRow]]
+    name: str, there: Collection[str], wider: Mapping[str, str], rows: Mapping[str, Sequence[material.BandRow]]
 ) -> Family:
     """Return the rows of the class *name*, and of each class behind it that has enough."""
     names = [name]
@@ -101,7 +92,7 @@ def _family(
 
 def spread_of(name: str, family: Family, calibrated: Mapping[Question, CalibratedRow]) -> Spread:
     """Return the spread of errors of the class *name*, whose rows come first in *family*."""
-    rows, mixture = family[0], RowMixture(family)
+    rows, mixture = family[0], material.RowMixture(family)
     whole = mixture.quantiles()
     unseen = mixture.widening(lambda row: row.place) or 1.0
     seen = min(unseen, mixture.widening(lambda row: row.source) or 1.0)
@@ -125,7 +116,7 @@ def spread_of(name: str, family: Family, calibrated: Mapping[Question, Calibrate
     )
 
 
-def _shared(rows: Sequence[BandRow], whole: Quantiles) -> float:
+def _shared(rows: Sequence[material.BandRow], whole: material.Quantiles) -> float:
     """Return the share of the variance that lies between places; outliers are clipped to the band's ends."""
     by_place: dict[Hashable, list[float]] = defaultdict(list)
     for row in rows:
@@ -143,7 +134,7 @@ def _shared(rows: Sequence[BandRow], whole: Quantiles) -> float:
     return between / (between + within) if between + within > 0.0 else 0.0
 
 
-def _differing(rows: Sequence[BandRow], by: Callable[[BandRow], Hashable]) -> float | None:
+def _differing(rows: Sequence[material.BandRow], by: Callable[[material.BandRow], Hashable]) -> float | None:
     """Return the half-width that holds 80 % of deviations from the median of a row's group *by*; None for too few."""
     groups: dict[Hashable, list[float]] = defaultdict(list)
     for row in rows:
@@ -157,10 +148,10 @@ def _differing(rows: Sequence[BandRow], by: Callable[[BandRow], Hashable]) -> fl
             found += [(lost * abs(error - middle), len(errors) ** -0.5) for error in errors]
     if len(found) < LEAST_ROWS:
         return None
-    return round(reached(found, LEVEL), 4)
+    return round(material.reached(found, LEVEL), 4)
 
 
-def _calibrated(rows: Sequence[BandRow], calibrated: Mapping[Question, CalibratedRow]) -> tuple[float, float]:
+def _calibrated(rows: Sequence[material.BandRow], calibrated: Mapping[Question, CalibratedRow]) -> tuple[float, float]:
     """Return the width of the class after calibration over that before, at most 1, and what neighbours explained.
 
     The latter is the mean share of the variance, over the same rows.  With too few rows, they are 1 and 0.
@@ -168,20 +159,22 @@ def _calibrated(rows: Sequence[BandRow], calibrated: Mapping[Question, Calibrate
     both = [row for row in rows if row.question in calibrated]
     if not _is_enough(both):
         return 1.0, 0.0
-    weights = weights_of(Counter(map(unit_of, both)))
+    weights = material.weights_of(Counter(map(material.unit_of, both)))
     widths = []
     for errors in ([row.error for row in both], [calibrated[row.question].error for row in both]):
-        ordered = sorted((error, weights[unit_of(row)]) for error, row in zip(errors, both, strict=True))
+        ordered = sorted((error, weights[material.unit_of(row)]) for error, row in zip(errors, both, strict=True))
         widths.append(weighted_quantile(ordered, (1 + LEVEL) / 2) - weighted_quantile(ordered, (1 - LEVEL) / 2))
-    total = math.fsum(weights[unit_of(row)] for row in both)
-    near = math.fsum(weights[unit_of(row)] * calibrated[row.question].known for row in both) / total
-    return min(1.0, widths[1] / max(widths[0], NARROWEST)), near
+    total = math.fsum(weights[material.unit_of(row)] for row in both)
+    near = math.fsum(weights[material.unit_of(row)] * calibrated[row.question].known for row in both) / total
+    return min(1.0, widths[1] / max(widths[0], material.NARROWEST)), near
 
 
 # -- steps -----------------------------------------------------------------------------
 
 
-def _with_parts(found: Evidence, by_class: Mapping[str, Sequence[BandRow]], session: Session) -> dict[str, Spread]:
+def _with_parts(
+    found: Evidence, by_class: Mapping[str, Sequence[material.BandRow]], session: Session
+) -> dict[str, Spread]:
     """Return the classes of steps, with the half-widths that kernels and exchanges of a few steps explain."""
     made: dict[StepQuestion, tuple[float, float] | None] = {}
     changed = {}
@@ -215,7 +208,7 @@ def _explained(session: Session, question: StepQuestion, found: Evidence) -> tup
 # -- coverage of the rows --------------------------------------------------------------
 
 
-def seen_in(rows: Iterable[BandRow]) -> MeasuredCoverage:
+def seen_in(rows: Iterable[material.BandRow]) -> MeasuredCoverage:
     """Return the devices, machines, collectives, networks, ... that *rows* cover."""
     devices: dict[str, set[str]] = defaultdict(set)
     generations: dict[str, set[str]] = defaultdict(set)
@@ -290,7 +283,7 @@ def write_bands(text: str) -> str:
     return str(path)
 
 
-By = Callable[[BandRow], Hashable]
+By = Callable[[material.BandRow], Hashable]
 LEFT_OUT: Mapping[str, By] = {
     "place": lambda row: row.place,
     "source": lambda row: row.source,
@@ -313,9 +306,9 @@ class Coverage:
     half_width: float
 
 
-def coverage(rows: Sequence[BandRow], by: By = LEFT_OUT["place"]) -> list[Coverage]:
+def coverage(rows: Sequence[material.BandRow], by: By = LEFT_OUT["place"]) -> list[Coverage]:
     """Return by group the coverage of bands: *rows* are divided by the key *by*, each judged by bands of the rest."""
-    held: list[tuple[BandRow, bool, float]] = []
+    held: list[tuple[material.BandRow, bool, float]] = []
     for part in sorted({by(row) for row in rows}, key=str):
         mine = [row for row in rows if by(row) == part]
         classes = {name for row in mine for name in row.chain}
@@ -325,7 +318,7 @@ def coverage(rows: Sequence[BandRow], by: By = LEFT_OUT["place"]) -> list[Covera
     return summary(held)
 
 
-def held_by(evidence: Evidence, rows: Sequence[BandRow]) -> Iterator[tuple[BandRow, bool, float]]:
+def held_by(evidence: Evidence, rows: Sequence[material.BandRow]) -> Iterator[tuple[material.BandRow, bool, float]]:
     """Yield each of *rows* that has a band, whether its error lies within, and the half-width as a fraction."""
     for row in rows:
         found = estimate(replace(row.composition, parts=()) if row.composition.chain else row.composition, evidence)
@@ -334,9 +327,9 @@ def held_by(evidence: Evidence, rows: Sequence[BandRow]) -> Iterator[tuple[BandR
             yield row, inside, (math.exp(found.high) - math.exp(found.low)) / 2
 
 
-def summary(held: Sequence[tuple[BandRow, bool, float]]) -> list[Coverage]:
+def summary(held: Sequence[tuple[material.BandRow, bool, float]]) -> list[Coverage]:
     """Return the coverage of each group, from the results of :func:`held_by`."""
-    groups: dict[str, list[tuple[BandRow, bool, float]]] = defaultdict(list)
+    groups: dict[str, list[tuple[material.BandRow, bool, float]]] = defaultdict(list)
     for each in held:
         groups[each[0].group].append(each)
     return [

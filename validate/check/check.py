@@ -23,7 +23,7 @@ from validate.check import pace as healthy
 from validate.check.causes import causes_of
 from validate.importing.nccl_tests import NcclLog, Point
 from validate.kinds.collectives import MAX_RANKS
-from validate.machine.describe.graphics import Card, driver_part
+from validate.machine.describe.driver import Card, driver_part
 
 Verdict = Literal["healthy", "slow", "faster", "wrong"]
 MOST_JUDGED = 64  # sizes compared; nccl-tests' usual range by powers of two has 31

@@ -12,11 +12,10 @@ from simulator.topology.parts import NicPart
 from validate.cli.command import Quiet, Text, Texts, command_named, value
 from validate.cli.words import give, opened, print_remarks
 from validate.machine.describe.draft import draft
+from validate.machine.describe.driver import Card, Matrix, ask_driver, lacks_peers, parse_topo
 from validate.machine.describe.dumps.combine import combined
 from validate.machine.describe.dumps.read import read_dump
-from validate.machine.describe.graphics import Card, ask_driver
 from validate.machine.describe.processor import Processor, disk_part, read_processor
-from validate.machine.describe.topo import Matrix, lacks_peers, parse_topo
 
 
 @command_named("describe")

@@ -8,14 +8,7 @@ from collections.abc import Sequence
 from simulator.api.calibrations import read_calibration
 from simulator.errors import InputError, one_line
 from simulator.records import dataclass, field, replace
-from validate.compare.calibrating import (
-    CalibrationErrors,
-    FittedCalibration,
-    FolderDevice,
-    judge_by,
-    judge_within,
-    question,
-)
+from validate.compare import calibrating
 from validate.compare.classes import ClassErrors, Outlier, classes_of, find_outliers, worst_rows
 from validate.compare.drift import Drift, compare_runs
 from validate.compare.explain import ErrorCause, explain, row_facts
@@ -51,7 +44,7 @@ class Comparison:
     classes: tuple[ClassErrors, ...]
     outliers: tuple[Outlier, ...]
     worst: tuple[tuple[ComparedRow, list[ErrorCause]], ...]
-    judged: tuple[CalibrationErrors, ...] = ()
+    judged: tuple[calibrating.CalibrationErrors, ...] = ()
     judged_notes: tuple[str, ...] = ()
     drift: Drift | None = None
     notes: tuple[str, ...] = field(default=())
@@ -101,15 +94,15 @@ def compared(
         seen = frozenset(key for device in read.values() for key in device.points.asked)
         rows = [set_aside(row, seen) for row in rows]
         method = f"calibration of {', '.join(sorted(scoring.names.session.calibrations))}"
-    judged: list[CalibrationErrors] = []
+    judged: list[calibrating.CalibrationErrors] = []
     judged_notes: list[str] = []
     if short is not None or asked.calibrate is not None:
-        bench = FolderDevice(places.part, scoring.names)
+        bench = calibrating.FolderDevice(places.part, scoring.names)
         if short is not None:
             judged, judged_notes = _by_another(bench, folder, short, rows, asked)
         else:
             share = share_of(asked.calibrate or "", folder, rows)
-            judged = judge_within(bench, folder, rows, share)
+            judged = calibrating.judge_within(bench, folder, rows, share)
             if not judged:
                 count = sum(row.counts and row.kind == "operators" for row in rows)
                 judged_notes.append(f"too few operators ({count}) to calibrate on some and judge on the others")
@@ -131,8 +124,12 @@ def compared(
 
 
 def _by_another(
-    bench: FolderDevice, folder: Folder, short: Folder, rows: Sequence[ComparedRow], asked: ComparisonOptions
-) -> tuple[list[CalibrationErrors], list[str]]:
+    bench: calibrating.FolderDevice,
+    folder: Folder,
+    short: Folder,
+    rows: Sequence[ComparedRow],
+    asked: ComparisonOptions,
+) -> tuple[list[calibrating.CalibrationErrors], list[str]]:
     fitted, fitted_rows = fit_folder(bench, short, asked)
     notes = []
     seconds = short.record.get("seconds")
@@ -140,15 +137,15 @@ def _by_another(
         notes.append(f"{one_line(short.path, 60)} was measured in {seconds:.0f} s")
     if short.device != folder.device:
         notes.append(f"the two are of different devices: {short.device or 'not said'}, {folder.device or 'not said'}")
-    asked_too = {question(row) for row in fitted_rows}
-    left = sum(row.counts and question(row) in asked_too for row in rows)
+    asked_too = {calibrating.question(row) for row in fitted_rows}
+    left = sum(row.counts and calibrating.question(row) in asked_too for row in rows)
     notes.append(f"{left} rows ask what it asked too and are not judged")
-    return judge_by(bench, fitted, fitted_rows, rows), notes
+    return calibrating.judge_by(bench, fitted, fitted_rows, rows), notes
 
 
 def fit_folder(
-    bench: FolderDevice, folder: Folder, asked: ComparisonOptions
-) -> tuple[FittedCalibration, list[ComparedRow]]:
+    bench: calibrating.FolderDevice, folder: Folder, asked: ComparisonOptions
+) -> tuple[calibrating.FittedCalibration, list[ComparedRow]]:
     """Return a fit to all rows of *folder*, and these rows; raises as :func:`find_places` and :meth:`Bench.fit` do."""
     places = find_places(folder, asked.topology, asked.devices)
     rows = compare_folder(

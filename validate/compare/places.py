@@ -12,8 +12,8 @@ from simulator.records import dataclass
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import CpuPart, GpuPart
 from validate.compare.folder import TOPOLOGY, Folder
+from validate.machine.describe.driver import BRANDS, Card, driver_part
 from validate.machine.describe.dumps.like import gpus_of, machines_of
-from validate.machine.describe.graphics import BRANDS, Card, driver_part
 from validate.machine.measure.host import slug
 from validate.tables.names import MAKERS, DeviceNames, builtin_names
 

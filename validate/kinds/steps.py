@@ -25,9 +25,8 @@ from simulator.workload.network import family_of
 from simulator.workload.zoo.registry import ZooEntry, build_network, find_entry
 from validate.kinds.collectives import forced_algorithm
 from validate.kinds.kind import Cell, Kind, RowQuestion
-from validate.kinds.layouts import ALONE, COLUMNS, ranks_and_layout
 from validate.kinds.serving import attention_library
-from validate.kinds.step_times import step_measured_s
+from validate.kinds.step_columns import ALONE, COLUMNS, ranks_and_layout, step_measured_s
 from validate.kinds.timing import FromStart, ReadBack
 from validate.tables.cells import NotScored, one_of, whole_cell, whole_or_none
 from validate.tables.names import RowNames

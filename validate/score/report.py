@@ -12,14 +12,7 @@ from simulator.errors import one_line
 from simulator.records import asdict, dataclass, field
 from simulator.results.document import taken
 from validate.kinds.kind import Kind
-from validate.score.besides import (
-    Efficiencies,
-    MemoryErrors,
-    memory_document,
-    memory_lines,
-    scaling_document,
-    scaling_lines,
-)
+from validate.score import besides
 from validate.score.scores import ScoreGroup, Scores, beside_published, median_of
 from validate.tables.lines import by_frequency, percent_text, skipped_table
 
@@ -38,8 +31,8 @@ class ScoredTable:
     rows: Scores
     kind: Kind
     method: str
-    memory: MemoryErrors = field(default_factory=MemoryErrors)
-    efficiencies: Efficiencies = field(default_factory=Efficiencies)
+    memory: besides.MemoryErrors = field(default_factory=besides.MemoryErrors)
+    efficiencies: besides.Efficiencies = field(default_factory=besides.Efficiencies)
 
 
 def scores_for(kind: Kind, by: Sequence[str] = (), file: str = "") -> Scores:
@@ -60,7 +53,7 @@ def scores_document(
         "tables": [
             {
                 **_table_document(table, tuple(by)),
-                **({"scaling": scaling_document(table.efficiencies)} if scales else {}),
+                **({"scaling": besides.scaling_document(table.efficiencies)} if scales else {}),
             }
             for table in tables
         ],
@@ -97,7 +90,7 @@ def _table_document(table: ScoredTable, by: tuple[str, ...]) -> dict[str, Any]:
             name: {**asdict(theirs), "ours": {k: value for k, value in asdict(ours).items() if k != "n"}}
             for name, theirs, ours in beside_published(table.rows)
         },
-        **({"memory": memory_document(table.memory)} if kind.holds_memory else {}),
+        **({"memory": besides.memory_document(table.memory)} if kind.holds_memory else {}),
     }
 
 
@@ -127,7 +120,7 @@ def scores_report(
     """
     blocks = [_table(table, trust, by, style) for table in tables]
     if scales:
-        blocks += ["\n".join(scaling_lines(table.efficiencies, style)) for table in tables]
+        blocks += ["\n".join(besides.scaling_lines(table.efficiencies, style)) for table in tables]
     legends = dict.fromkeys(table.kind.legend for table in tables)
     what = "error = (simulated - measured) / measured; median, p90 and mean of its absolute value; bias: its mean"
     blocks.append("\n".join(line for legend in (what, *legends) for line in style.wrap(legend)))
@@ -143,7 +136,7 @@ def _table(table: ScoredTable, trust: Sequence[str], by: Sequence[str], style: S
     lines = style.wrap(f"{title}; {table.method}, trust {', '.join(trust)}", "bold")
     if everything.errors.n or not table.memory.scored:
         lines += ["", *_times(table, everything, by, style)]
-    lines += memory_lines(table.memory, style)
+    lines += besides.memory_lines(table.memory, style)
     skipped = skipped_table("not scored", skipped_lines(table.rows), style)
     return "\n".join([*lines, *([""] if skipped else []), *skipped])
 

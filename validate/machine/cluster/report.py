@@ -23,15 +23,7 @@ from simulator.results.columns import duration_column, percent
 from simulator.results.document import taken
 from simulator.units import format_duration, format_size
 from simulator.workload import bus_factor
-from validate.machine.cluster.cases import (
-    EFFICIENCY,
-    CaseOutcome,
-    MessageCosts,
-    by,
-    machine_name,
-    orders,
-    topology_text,
-)
+from validate.machine.cluster import cases
 from validate.machine.cluster.commands import CommandFailed, LinkShape, run_shell
 from validate.machine.cluster.run import ClusterResults
 from validate.machine.measure.host import cpu_facts, usable_threads
@@ -50,12 +42,12 @@ def shown_rate(shape: LinkShape) -> str:
 
 def limited(probes: Mapping[LinkShape, float]) -> list[LinkShape]:
     """Return the links on which plain TCP reaches less than 90 % of the payload rate."""
-    return [shape for shape, probe_Bps in probes.items() if probe_Bps < _LEAST * shape.rate_Bps * EFFICIENCY]
+    return [shape for shape, probe_Bps in probes.items() if probe_Bps < _LEAST * shape.rate_Bps * cases.EFFICIENCY]
 
 
 def limited_words(shape: LinkShape, probe_Bps: float) -> str:
     """Return a warning that the machine limits link *shape*, where the probe reached *probe_Bps*."""
-    reached = probe_Bps / (shape.rate_Bps * EFFICIENCY)
+    reached = probe_Bps / (shape.rate_Bps * cases.EFFICIENCY)
     return (
         f"at {shown_rate(shape)} this machine, and not the rate, is the limit: plain TCP reaches {reached:.0%}"
         " of what the links carry; take a lower --rate or fewer --nodes"
@@ -63,9 +55,9 @@ def limited_words(shape: LinkShape, probe_Bps: float) -> str:
 
 
 def cluster_report(
-    outcomes: Sequence[CaseOutcome],
+    outcomes: Sequence[cases.CaseOutcome],
     probes: Mapping[LinkShape, float],
-    costs: Mapping[LinkShape, MessageCosts],
+    costs: Mapping[LinkShape, cases.MessageCosts],
     style: Style = PLAIN,
 ) -> str:
     """Return the probes, one line per case, the order of strategies and the error statistics, as text."""
@@ -83,10 +75,10 @@ def _wrapped(text: str, style: Style) -> str:
     return "\n".join(part for line in text.splitlines() for part in style.wrap(line, hang=2))
 
 
-def _probes(probes: Mapping[LinkShape, float], costs: Mapping[LinkShape, MessageCosts]) -> str:
+def _probes(probes: Mapping[LinkShape, float], costs: Mapping[LinkShape, cases.MessageCosts]) -> str:
     lines = []
     for shape, probe_Bps in probes.items():
-        reached = probe_Bps / (shape.rate_Bps * EFFICIENCY)
+        reached = probe_Bps / (shape.rate_Bps * cases.EFFICIENCY)
         lines.append(
             f"probe at {shown_rate(shape)}: plain TCP to the next host, all hosts at once, reaches "
             f"{probe_Bps * 8 / 1e6:.1f} Mbit/s of payload, {reached:.1%} of what the link carries"
@@ -99,7 +91,7 @@ def _probes(probes: Mapping[LinkShape, float], costs: Mapping[LinkShape, Message
     return "\n".join(lines)
 
 
-def _case_lines(outcomes: Sequence[CaseOutcome], style: Style) -> str:
+def _case_lines(outcomes: Sequence[cases.CaseOutcome], style: Style) -> str:
     header = ["nodes", "rate", "strategy", "size", "measured", "+-", "times", "predicted", "error"]
     times = duration_column([t for o in outcomes for t in (o.measured.median, o.predicted_s)])
     rows = [
@@ -120,8 +112,8 @@ def _case_lines(outcomes: Sequence[CaseOutcome], style: Style) -> str:
     return "\n".join(table_of([header, *rows], right, style, spare=(6, 5)))
 
 
-def _orders(outcomes: Sequence[CaseOutcome]) -> str:
-    found = orders(outcomes)
+def _orders(outcomes: Sequence[cases.CaseOutcome]) -> str:
+    found = cases.orders(outcomes)
     if not found:
         return ""
     wrong = [order for order in found if order.wrong]
@@ -133,9 +125,9 @@ def _orders(outcomes: Sequence[CaseOutcome]) -> str:
     return "\n".join(lines)
 
 
-def _medians(outcomes: Sequence[CaseOutcome], style: Style) -> str:
+def _medians(outcomes: Sequence[cases.CaseOutcome], style: Style) -> str:
     rows = [["error", "cases", "median", "p90", "mean", "bias"]]
-    groups: dict[str, Callable[[CaseOutcome], str]] = {
+    groups: dict[str, Callable[[cases.CaseOutcome], str]] = {
         "": lambda _: "all",
         "by nodes": lambda o: str(o.case.n_nodes),
         "by rate": lambda o: shown_rate(o.case.shape),
@@ -144,7 +136,7 @@ def _medians(outcomes: Sequence[CaseOutcome], style: Style) -> str:
     }
     marks: dict[int, str] = {}
     for title, key in groups.items():
-        found = by(outcomes, key)
+        found = cases.by(outcomes, key)
         if title:
             if len(found) < 2:
                 continue
@@ -162,9 +154,9 @@ def _signed(error: float) -> str:
 
 
 def cluster_document(
-    outcomes: Sequence[CaseOutcome],
+    outcomes: Sequence[cases.CaseOutcome],
     probes: Mapping[LinkShape, float],
-    costs: Mapping[LinkShape, MessageCosts],
+    costs: Mapping[LinkShape, cases.MessageCosts],
     facts: Mapping[str, Any],
     *,
     calibrated: bool,
@@ -179,9 +171,9 @@ def cluster_document(
         "calibrated": calibrated,
         "links": [
             {
-                "machine": machine_name(shape),
+                "machine": cases.machine_name(shape),
                 **taken(shape, "rate_Bps delay_s"),
-                "payload_Bps": shape.rate_Bps * EFFICIENCY,
+                "payload_Bps": shape.rate_Bps * cases.EFFICIENCY,
                 "probe_Bps": probe_Bps,
                 "messages": taken(costs[shape], "message_s round_s processors"),
             }
@@ -190,25 +182,25 @@ def cluster_document(
         "cases": [_case(outcome) for outcome in outcomes],
         "orders": [
             {
-                "machine": machine_name(order.case.shape),
+                "machine": cases.machine_name(order.case.shape),
                 **taken(order, "nodes=case.n_nodes bytes=case.size_bytes measured predicted wrong_pairs=wrong"),
             }
-            for order in orders(outcomes)
+            for order in cases.orders(outcomes)
         ],
         "errors": {
             "all": _errors(summarise([o.error for o in outcomes])),
-            "nodes": _groups(by(outcomes, lambda o: str(o.case.n_nodes))),
-            "machine": _groups(by(outcomes, lambda o: machine_name(o.case.shape))),
-            "strategy": _groups(by(outcomes, lambda o: o.case.strategy.name)),
-            "bytes": _groups(by(outcomes, lambda o: str(o.case.size_bytes))),
+            "nodes": _groups(cases.by(outcomes, lambda o: str(o.case.n_nodes))),
+            "machine": _groups(cases.by(outcomes, lambda o: cases.machine_name(o.case.shape))),
+            "strategy": _groups(cases.by(outcomes, lambda o: o.case.strategy.name)),
+            "bytes": _groups(cases.by(outcomes, lambda o: str(o.case.size_bytes))),
         },
     }
 
 
-def _case(outcome: CaseOutcome) -> dict[str, Any]:
+def _case(outcome: cases.CaseOutcome) -> dict[str, Any]:
     case, measured = outcome.case, outcome.measured
     return {
-        "machine": machine_name(case.shape),
+        "machine": cases.machine_name(case.shape),
         **taken(case, "nodes=n_nodes strategy=strategy.name collective=strategy.collective bytes=size_bytes"),
         "measured_s": measured.median,
         "interval_s": [measured.low, measured.high] if measured.samples >= FEWEST else None,
@@ -269,7 +261,7 @@ class ClusterFiles:
         except OSError as error:
             raise InputError(f"--out {one_line(out)}: cannot be made: {error.strerror}") from None
         self._table, self._whole = str(Path(out) / "collectives.csv"), str(Path(out) / "cluster.json")
-        self._topologies |= {str(Path(out) / f"{machine_name(shape)}.yaml"): shape for shape in shapes}
+        self._topologies |= {str(Path(out) / f"{cases.machine_name(shape)}.yaml"): shape for shape in shapes}
         for path in (self._table, self._whole, *self._topologies):
             if path not in self._files:
                 self._open(stack, "--out", path)
@@ -280,7 +272,7 @@ class ClusterFiles:
     def write_topologies(
         self,
         payload_Bps: Mapping[LinkShape, float] | None = None,
-        costs: Mapping[LinkShape, MessageCosts] | None = None,
+        costs: Mapping[LinkShape, cases.MessageCosts] | None = None,
     ) -> None:
         """Write the topologies.
 
@@ -288,11 +280,11 @@ class ClusterFiles:
         """
         for path, shape in self._topologies.items():
             rate_Bps, own = (payload_Bps or {}).get(shape), (costs or {}).get(shape)
-            self._write(path, topology_text(shape, self._n_nodes, rate_Bps, own))
+            self._write(path, cases.topology_text(shape, self._n_nodes, rate_Bps, own))
 
     def write(
         self,
-        outcomes: Sequence[CaseOutcome],
+        outcomes: Sequence[cases.CaseOutcome],
         measured: ClusterResults,
         facts: Mapping[str, object],
         *,
@@ -318,7 +310,7 @@ COLUMNS = (
 )
 
 
-def csv_table(outcomes: Sequence[CaseOutcome], torch_version: str, limited: Collection[LinkShape] = ()) -> str:
+def csv_table(outcomes: Sequence[cases.CaseOutcome], torch_version: str, limited: Collection[LinkShape] = ()) -> str:
     """Return the rows as CSV text; rows at *limited* links, where the machine is the bottleneck, have grade C."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
@@ -329,7 +321,7 @@ def csv_table(outcomes: Sequence[CaseOutcome], torch_version: str, limited: Coll
         known = f", 95 % interval +-{measured.relative:.1%}" if measured.samples >= FEWEST else ""
         writer.writerow(
             {
-                "machine": machine_name(case.shape),
+                "machine": cases.machine_name(case.shape),
                 "fabric": f"veth, tbf {case.shape.rate_Bps * 8 / 1e6:g} Mbit/s",
                 "n_nodes": case.n_nodes,
                 "n_gpus": case.n_nodes,

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from simulator.topology.catalogue import builtin_topologies, load_part
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.topology.resolver import MOST_NVLINKS
+from validate.machine.describe import driver
 from validate.machine.describe.cpu_part import nearest_cpu, own_cpu, quoted, size_words
 from validate.machine.describe.dumps.like import sockets_like
-from validate.machine.describe.graphics import Card, adapter_part, driver_part, pcie_part, port_part, slot_for
 from validate.machine.describe.processor import Processor
-from validate.machine.describe.topo import Attachments, Matrix, nvlink_parts, place_gpus
 from validate.machine.measure.host import slug
 from validate.tables.names import find_cpu
 
@@ -20,13 +19,13 @@ _LONGEST_NAME = 60
 
 def draft(
     processor: Processor,
-    cards: Sequence[Card],
-    matrix: Matrix | None,
+    cards: Sequence[driver.Card],
+    matrix: driver.Matrix | None,
     remarks: Sequence[str] = (),
     disk: tuple[str, str] | None = None,
     *,
     isolated: bool = False,
-    placement: Attachments | None = None,
+    placement: driver.Attachments | None = None,
     source: str = "what the system and the driver report",
 ) -> str:
     """Return the YAML of a machine with *processor*, *cards* and *disk* (the names of its part and link part).
@@ -48,9 +47,9 @@ def draft(
     ]
     own += parts
     if placement is None and matrix is not None:
-        placement = place_gpus(matrix, processor.sockets, processor.socket_of)
+        placement = driver.place_gpus(matrix, processor.sockets, processor.socket_of)
     if placement is None:
-        placement = Attachments((0,) * len(cards), guessed=processor.sockets > 1 and len(cards) > 0)
+        placement = driver.Attachments((0,) * len(cards), guessed=processor.sockets > 1 and len(cards) > 0)
     links, switches = _links(processor, part, cards, placement)
     mesh, nvswitch = _nvlinks(cards, matrix)
     adapters, wired = _adapters(placement)
@@ -79,7 +78,7 @@ def _name(processor: Processor, gpus: Sequence[str]) -> str:
     return f"{name}-draft" if name in builtin_topologies() else name
 
 
-def _title(processor: Processor, cards: Sequence[Card]) -> str:
+def _title(processor: Processor, cards: Sequence[driver.Card]) -> str:
     names = [card.name for card in cards]
     boards = [f"{names.count(name)} x {name}" for name in dict.fromkeys(names)]
     return ", ".join([*boards, f"{processor.sockets} x {processor.model or 'a processor without a name'}"])[:190]
@@ -118,12 +117,12 @@ def _cpu(processor: Processor) -> tuple[CpuPart, list[str], list[str]]:
 # -- GPUs ------------------------------------------------------------------------------
 
 
-def _gpus(cards: Sequence[Card], taken: str) -> tuple[list[str], list[str]]:
+def _gpus(cards: Sequence[driver.Card], taken: str) -> tuple[list[str], list[str]]:
     """Return the lines of parts for GPUs that are not built in, and the part name of each GPU."""
     lines: list[str] = []
     names = []
     for card in cards:
-        name = driver_part(card)
+        name = driver.driver_part(card)
         if name is None:
             name = slug(card.name) or "gpu"
             name += "-gpu" if name == taken else ""
@@ -154,14 +153,14 @@ def _ranges(names: Sequence[str]) -> list[str]:
 
 
 def _links(
-    processor: Processor, part: CpuPart, cards: Sequence[Card], placement: Attachments
+    processor: Processor, part: CpuPart, cards: Sequence[driver.Card], placement: driver.Attachments
 ) -> tuple[list[str], list[str]]:
     """Return the lines of the PCIe and inter-socket links, and those of the PCIe switches."""
     lines = []
     switches = []
     above = {gpu: number for number, members in enumerate(placement.switches) for gpu in members}
     for gpu, card in enumerate(cards):
-        slot, said = pcie_part(card)
+        slot, said = driver.pcie_part(card)
         to = f"plx{above[gpu]}" if gpu in above else f"cpu{placement.socket[gpu]}"
         notes = [] if said else ["UNVERIFIED: the driver does not say which slot"]
         if placement.guessed and gpu not in above:
@@ -189,60 +188,60 @@ def _links(
     return lines, switches
 
 
-def _port(placement: Attachments, cards: Sequence[Card], number: int) -> str:
+def _port(placement: driver.Attachments, cards: Sequence[driver.Card], number: int) -> str:
     """Return the link part of the upstream port of switch *number*: as reported, else that of its first GPU."""
     if placement.ports and all(placement.ports[number]):
         generation, lanes = placement.ports[number]
-        found = port_part(generation, lanes)
+        found = driver.port_part(generation, lanes)
         if found:
             return found
     members = placement.switches[number]
-    return pcie_part(cards[members[0]] if members else Card(""))[0]
+    return driver.pcie_part(cards[members[0]] if members else driver.Card(""))[0]
 
 
-def _adapters(placement: Attachments) -> tuple[list[str], list[str]]:
+def _adapters(placement: driver.Attachments) -> tuple[list[str], list[str]]:
     """Return the lines of the adapters and of their links."""
     devices: list[str] = []
     links: list[str] = []
     for hung in placement.adapters:
-        part, guess = adapter_part(hung.adapter, hung.generation)
+        part, guess = driver.adapter_part(hung.adapter, hung.generation)
         if not part:
             continue
         number = len(devices)
         said = f"{hung.adapter.name}: " if hung.adapter.name else ""
         notes = [f"UNVERIFIED: {said}{guess}"] if guess else []
-        slot = port_part(hung.generation, hung.lanes)
+        slot = driver.port_part(hung.generation, hung.lanes)
         source = f", source: {quoted('; '.join(notes))}" if notes else ""
         devices.append(f"nic{number}: {{part: {part}{source}}}")
         to = f"plx{hung.switch}" if hung.switch is not None else f"cpu{hung.socket}"
         unsaid = "" if slot else ', source: "UNVERIFIED: nothing says which slot"'
-        links.append(f"- {{between: [nic{number}, {to}], part: {slot or slot_for(part)}{unsaid}}}")
+        links.append(f"- {{between: [nic{number}, {to}], part: {slot or driver.slot_for(part)}{unsaid}}}")
     return devices, links
 
 
-def _through_switches(cards: Sequence[Card], matrix: Matrix) -> int:
+def _through_switches(cards: Sequence[driver.Card], matrix: driver.Matrix) -> int:
     """Return the number of NVLinks from each GPU to switches, or 0 where GPUs are joined directly.
 
     GPUs use switches where the matrix shows more links to all peers together than a GPU has.
     """
     counts = {matrix.nvlinks(a, b) for a in range(matrix.gpus) for b in range(matrix.gpus) if a != b}
-    part = load_part(driver_part(cards[0]) or "")
+    part = load_part(driver.driver_part(cards[0]) or "")
     if len(counts) != 1 or 0 in counts or not isinstance(part, GpuPart) or part.nvlink_count is None:
         return 0
     (count,) = counts
     return count if count * (matrix.gpus - 1) > part.nvlink_count else 0
 
 
-def _nvlinks(cards: Sequence[Card], matrix: Matrix | None) -> tuple[list[str], list[str]]:
+def _nvlinks(cards: Sequence[driver.Card], matrix: driver.Matrix | None) -> tuple[list[str], list[str]]:
     """Return the lines of a mesh of NVLinks, or those of the switch that joins them; one of the two is empty."""
     if matrix is None or not any(matrix.nvlinks(a, b) for a in range(matrix.gpus) for b in range(matrix.gpus)):
         return [], []
-    link, switch = nvlink_parts(driver_part(cards[0]) or "")
+    link, switch = driver.nvlink_parts(driver.driver_part(cards[0]) or "")
     if _through_switches(cards, matrix):
         return [], [f"nvswitch0: {{part: {switch}}}" if switch else "nvswitch0: {kind: nvlink-switch}"]
     for a in range(matrix.gpus):
         n_links = sum(matrix.nvlinks(a, b) for b in range(matrix.gpus) if b != a)
-        part = load_part(driver_part(cards[a]) or "")
+        part = load_part(driver.driver_part(cards[a]) or "")
         most = part.nvlink_count if isinstance(part, GpuPart) and part.nvlink_count is not None else MOST_NVLINKS
         if n_links > most:
             said = f"# The matrix gives gpu{a} {n_links} NVLinks, where it has at most {most}: all are left out."
@@ -258,9 +257,9 @@ def _nvlinks(cards: Sequence[Card], matrix: Matrix | None) -> tuple[list[str], l
     return lines, []
 
 
-def _switched(cards: Sequence[Card], matrix: Matrix | None, switch: Sequence[str]) -> list[str]:
+def _switched(cards: Sequence[driver.Card], matrix: driver.Matrix | None, switch: Sequence[str]) -> list[str]:
     if matrix is None or not switch:
         return []
-    link, _ = nvlink_parts(driver_part(cards[0]) or "")
+    link, _ = driver.nvlink_parts(driver.driver_part(cards[0]) or "")
     gpus = f"gpu[0-{len(cards) - 1}]"
     return [f'- {{between: ["{gpus}", nvswitch0], part: {link}, count: {_through_switches(cards, matrix)}}}']

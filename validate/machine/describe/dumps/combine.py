@@ -10,13 +10,12 @@ from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import CpuPart, GpuPart, LinkPart
 from simulator.topology.resolver import MOST_NVLINKS
+from validate.machine.describe import driver
 from validate.machine.describe.draft import draft
 from validate.machine.describe.dumps.like import cpu_like, links_like
 from validate.machine.describe.dumps.read import KINDS, Dump
 from validate.machine.describe.dumps.tree import BusTree
-from validate.machine.describe.graphics import Adapter, Card, adapter_part, driver_part
 from validate.machine.describe.processor import Processor
-from validate.machine.describe.topo import Attachments, Matrix, nvlink_parts, place_gpus
 from validate.tables.names import gpu_names
 
 _MOST_GPUS = 1024
@@ -47,15 +46,17 @@ def combined(dumps: Sequence[Dump], gpu: str | None = None, nic: str | None = No
     matrix = next((dump.matrix for dump in shows if dump.matrix is not None), None)
     trees = [dump.tree for kind in _DETAIL for dump in shows if dump.kind == kind and dump.tree is not None]
     cards = _cards(shows, trees, matrix, gpu, count)
-    parts = {driver_part(card) or card.name for card in cards}
-    part = driver_part(cards[0]) or ""
+    parts = {driver.driver_part(card) or card.name for card in cards}
+    part = driver.driver_part(cards[0]) or ""
     if matrix is None:
         matrix, guess = _links(trees, part, count)
         remarks += guess
     _check_links(shows[0].shown, matrix, part)
     placement = _placement(trees, matrix, nic, remarks)
     processor = _processor(trees, placement, matrix, part, count)
-    left = [hung.adapter.name for hung in placement.adapters if not adapter_part(hung.adapter, hung.generation)[0]]
+    left = [
+        hung.adapter.name for hung in placement.adapters if not driver.adapter_part(hung.adapter, hung.generation)[0]
+    ]
     left += [name for name in matrix.nics if nic is None and not any(tree.nics() for tree in trees)]
     if left:
         names = ", ".join(one_line(name, 40) for name in dict.fromkeys(left))
@@ -69,11 +70,11 @@ def combined(dumps: Sequence[Dump], gpu: str | None = None, nic: str | None = No
 
 
 def _cards(
-    dumps: Sequence[Dump], trees: Sequence[BusTree], matrix: Matrix | None, gpu: str | None, count: int
-) -> tuple[Card, ...]:
+    dumps: Sequence[Dump], trees: Sequence[BusTree], matrix: driver.Matrix | None, gpu: str | None, count: int
+) -> tuple[driver.Card, ...]:
     """Return the GPUs, named by *gpu*, else by a listing, else by a tree; raises InputError where one has no name."""
     ports = next((tree.cards() for tree in trees if any(card.pcie_generation for card in tree.cards())), None)
-    cards = list(ports or (Card(""),) * count)
+    cards = list(ports or (driver.Card(""),) * count)
     listed = next((dump.names for dump in dumps if dump.names), ())
     for tree in reversed(trees):
         for i, card in enumerate(tree.cards()):
@@ -91,7 +92,7 @@ def _cards(
     return tuple(cards)
 
 
-def _named(name: str, matrix: Matrix | None, count: int) -> str:
+def _named(name: str, matrix: driver.Matrix | None, count: int) -> str:
     """Return the GPU part that the user means by *name*: its name or alias, or the only part that contains its words.
 
     Where several parts contain the words, as with h100, the NVLinks of *matrix* decide: the parts whose built-in
@@ -100,7 +101,7 @@ def _named(name: str, matrix: Matrix | None, count: int) -> str:
     Raises InputError where several parts remain or none matches.
     """
     known = gpu_names()
-    direct = driver_part(Card(name))
+    direct = driver.driver_part(driver.Card(name))
     if direct is not None:
         return direct
     words = set(name.lower().replace("_", "-").split("-"))
@@ -124,11 +125,11 @@ def _same_links(part: str, count: int, drawn: dict[tuple[str, str], str]) -> boo
     return {pair: word for pair, word in like[0].between.items() if word.startswith("NV")} == drawn
 
 
-def _links(trees: Sequence[BusTree], part: str, count: int) -> tuple[Matrix, list[str]]:
+def _links(trees: Sequence[BusTree], part: str, count: int) -> tuple[driver.Matrix, list[str]]:
     """Return the NVLinks and remarks: from a tree, else from built-in machines with as many of the same GPUs."""
     gpu = load_part(part)
     capability = gpu.compute_capability if isinstance(gpu, GpuPart) else None
-    link = load_part(nvlink_parts(part)[0])
+    link = load_part(driver.nvlink_parts(part)[0])
     nominal_Bps = (link.bandwidth if isinstance(link, LinkPart) else None) or _NVLINK_BPS
     for tree in trees:
         if tree.links is not None:
@@ -139,10 +140,10 @@ def _links(trees: Sequence[BusTree], part: str, count: int) -> tuple[Matrix, lis
             f"UNVERIFIED: no file says NVLinks; they are those of {like[1]}, which has as many of these GPUs"
         ]
     said = ["UNVERIFIED: no file says NVLinks; there are none in the draft"] if count > 1 else []
-    return (trees[0].matrix() if trees else Matrix(count, (), {}, {})), said
+    return (trees[0].matrix() if trees else driver.Matrix(count, (), {}, {})), said
 
 
-def _check_links(shown: str, matrix: Matrix, part: str) -> None:
+def _check_links(shown: str, matrix: driver.Matrix, part: str) -> None:
     """Raise InputError where a GPU has more NVLinks than its part allows, unless all may lead to switches."""
     gpu = load_part(part)
     most = gpu.nvlink_count if isinstance(gpu, GpuPart) and gpu.nvlink_count is not None else MOST_NVLINKS
@@ -154,13 +155,15 @@ def _check_links(shown: str, matrix: Matrix, part: str) -> None:
             raise InputError(Fault(told, shown))
 
 
-def _placement(trees: Sequence[BusTree], matrix: Matrix, nic: str | None, remarks: list[str]) -> Attachments:
+def _placement(
+    trees: Sequence[BusTree], matrix: driver.Matrix, nic: str | None, remarks: list[str]
+) -> driver.Attachments:
     """Return where devices are attached: by the first tree, else by *matrix*, which also fills in missing sockets."""
-    named = {name: Adapter(name, part=nic) for name in matrix.nics} if nic is not None else {}
+    named = {name: driver.Adapter(name, part=nic) for name in matrix.nics} if nic is not None else {}
     sockets = _sockets_drawn(matrix)
     tree = next(iter(trees), None)
     if tree is None or (not any(bus.below for numa in tree.numas for bus in numa.below) and matrix.nics):
-        placed = place_gpus(matrix, sockets, {}, named)
+        placed = driver.place_gpus(matrix, sockets, {}, named)
         said = {"PIX", "PXB", "PHB", "NODE"}.intersection(matrix.between.values())
         if not matrix.affinity and sockets == 1 and matrix.gpus > 1 and not said:
             remarks.append("UNVERIFIED: no file says at which socket or switch a GPU hangs; all are at one socket")
@@ -173,7 +176,7 @@ def _placement(trees: Sequence[BusTree], matrix: Matrix, nic: str | None, remark
     if tree.sockets_said:
         return placed
     if sockets > 1:
-        socket = place_gpus(matrix, sockets, {}).socket
+        socket = driver.place_gpus(matrix, sockets, {}).socket
         at = tuple(socket[members[0]] if members else 0 for members in placed.switches)
         hung = tuple(
             replace(each, socket=at[each.switch] if each.switch is not None else each.socket)
@@ -184,7 +187,7 @@ def _placement(trees: Sequence[BusTree], matrix: Matrix, nic: str | None, remark
     return placed
 
 
-def _sockets_drawn(matrix: Matrix) -> int:
+def _sockets_drawn(matrix: driver.Matrix) -> int:
     """Return the sockets that *matrix* shows: 2 where CPU affinities differ or some pairs of GPUs are far apart."""
     if len(set(matrix.affinity.values())) > 1:
         return 2
@@ -192,7 +195,9 @@ def _sockets_drawn(matrix: Matrix) -> int:
     return 2 if any(apart) and not all(apart) else 1
 
 
-def _processor(trees: Sequence[BusTree], placement: Attachments, matrix: Matrix, gpu: str, count: int) -> Processor:
+def _processor(
+    trees: Sequence[BusTree], placement: driver.Attachments, matrix: driver.Matrix, gpu: str, count: int
+) -> Processor:
     """Return the host's processor: as a tree names it, else by its family and model, else as in similar machines."""
     numas = next((tree.numas for tree in trees if any(numa.vendor for numa in tree.numas)), [])
     first = numas[0] if numas else None

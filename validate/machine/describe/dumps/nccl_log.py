@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from validate.machine.describe.driver import Adapter
 from validate.machine.describe.dumps.tree import DEEPEST, TOO_DEEP, Bus, BusKind, BusTree, Numa, port_near
-from validate.machine.describe.graphics import Adapter
 
 _INFO = re.compile(r"^(?P<who>.*?\[\d+\]) NCCL (?:INFO|WARN) ?(?P<said>.*)$", re.ASCII)
 _CPU = re.compile(r"CPU/(?:\d+-)?(?P<id>\d+)(?: \((?P<arch>\d+)/(?P<vendor>\d+)/(?P<model>-?\d+)\))?", re.ASCII)

@@ -9,11 +9,11 @@ from simulator.errors import Fault, InputError, one_line
 from simulator.records import dataclass, field
 from simulator.topology.foreign import foreign_kind
 from simulator.user_files import read_user_file
+from validate.machine.describe.driver import MOST_DEVICES, Matrix, parse_topo
 from validate.machine.describe.dumps.lspci import lspci_tree
 from validate.machine.describe.dumps.nccl_log import log_tree
 from validate.machine.describe.dumps.tree import BusTree
 from validate.machine.describe.dumps.xml_dumps import hwloc_tree, nccl_tree, parse_xml
-from validate.machine.describe.topo import MOST_DEVICES, Matrix, parse_topo
 
 MAX_BYTES = 20_000_000
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)

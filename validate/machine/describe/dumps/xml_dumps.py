@@ -16,9 +16,9 @@ from xml.parsers import expat
 
 from simulator.errors import Fault, InputError, one_line
 from simulator.records import dataclass, field
+from validate.machine.describe.driver import Card, driver_part
 from validate.machine.describe.dumps import tree as pcie
 from validate.machine.describe.dumps.tree import Bus, BusTree, Numa, adapter_of, gpu_model, pci_kind, speed_of
-from validate.machine.describe.graphics import Card, driver_part
 from validate.machine.describe.processor import VENDORS
 
 _DEEPEST = 200

@@ -1,14 +1,142 @@
-"""``nvidia-smi topo -m``: how GPUs and adapters are connected, pair by pair, and the placement that follows."""
+"""GPUs and links that the driver reports, and network adapters: the matching built-in parts, and where each is placed.
+
+``nvidia-smi topo -m`` says how GPUs and adapters are connected, pair by pair.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 
 from simulator.records import dataclass
-from simulator.topology.catalogue import load_part
-from simulator.topology.parts import GpuPart
-from validate.machine.describe.graphics import Adapter
+from simulator.topology.catalogue import load_part, part_names
+from simulator.topology.parts import GpuPart, LinkPart, NicPart
+from validate.machine.measure.host import nvidia_smi, slug
+from validate.tables.names import gpu_names
+
+_FIELDS = "name,memory.total,pcie.link.gen.max,pcie.link.width.max"
+_FIGURES = 3  # besides the name
+_BESIDE_CPU = frozenset(("gh200-480gb", "gb200", "gb300"))  # attached to their CPU by NVLink-C2C
+# PCIe generation of data-centre GPUs by architecture; 4 is assumed for others.
+_PCIE_OF = {"Kepler": 3, "Maxwell": 3, "Pascal": 3, "Volta": 3, "Turing": 3, "Hopper": 5, "Blackwell": 5, "CDNA3": 5}
+BRANDS = ("nvidia-", "amd-", "tesla-", "quadro-", "geforce-", "instinct-")
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A GPU in the driver's listing; figures are 0 where the driver gives none."""
+
+    name: str
+    memory_bytes: int = 0
+    pcie_generation: int = 0
+    pcie_lanes: int = 0
+
+
+def ask_driver() -> tuple[tuple[Card, ...], str, str]:
+    """Return the GPUs and the output of ``nvidia-smi topo -m`` and ``topo -p2p r``; all empty without a driver."""
+    listed = nvidia_smi(f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits")
+    cards = parse_cards(listed)
+    matrix = nvidia_smi("topo", "-m") if cards else ""
+    return cards, matrix, nvidia_smi("topo", "-p2p", "r") if len(cards) > 1 else ""
+
+
+def parse_cards(text: str) -> tuple[Card, ...]:
+    """Return the GPUs in a CSV listing with one ``name, MiB, PCIe generation, lanes`` per line."""
+    found = []
+    for line in text.splitlines():
+        name, *figures = (cell.strip() for cell in line.split(","))
+        if not name or len(figures) < _FIGURES:  # "No devices were found"
+            continue
+        numbers = [int(cell) if re.fullmatch(r"\d{1,7}", cell, re.ASCII) else 0 for cell in figures]
+        memory, generation, lanes = [*numbers, 0, 0, 0][:3]
+        found.append(Card(name, memory << 20, generation, lanes))
+    return tuple(found)
+
+
+@cache
+def _parts_by_slug() -> dict[str, str]:
+    return {slug(name): part for name, part in gpu_names().items()}
+
+
+def driver_part(card: Card) -> str | None:
+    """Return the built-in part that the driver's name stands for; None where there is none."""
+    known, plain = _parts_by_slug(), slug(card.name)
+    while plain not in known:
+        brand = next((brand for brand in BRANDS if plain.startswith(brand)), None)
+        if brand is None:
+            return None
+        plain = plain.removeprefix(brand)
+    return known[plain]
+
+
+def pcie_part(card: Card) -> tuple[str, bool]:
+    """Return the link part between a card and its CPU, and whether it is certain (else the architecture's usual)."""
+    if driver_part(card) in _BESIDE_CPU:
+        return "nvlink-c2c", True
+    part = load_part(driver_part(card) or "")
+    architecture = part.architecture.partition(" ")[0] if isinstance(part, GpuPart) else ""
+    most = _PCIE_OF.get(architecture, 0)
+    name = port_part(card.pcie_generation, card.pcie_lanes)
+    if name and card.pcie_generation <= (most or card.pcie_generation):
+        return name, True  # virtual machines may report a higher generation than the GPU has
+    return f"pcie{most or 4}-x16", False
+
+
+def port_part(generation: int, lanes: int) -> str:
+    """Return the link part of a PCIe port; empty where the port is unknown or there is no such part."""
+    name = f"pcie{generation}-x{lanes}"
+    return name if generation and load_part(name) is not None else ""
+
+
+def slot_for(nic: str) -> str:
+    """Return the link part of the slowest PCIe x16 slot that feeds the adapter part *nic*."""
+    part = load_part(nic)
+    for generation in (3, 4, 5):
+        slot = load_part(f"pcie{generation}-x16")
+        if isinstance(part, NicPart) and isinstance(slot, LinkPart) and (slot.bandwidth or 0.0) >= part.bandwidth:
+            return f"pcie{generation}-x16"
+    return "pcie5-x16"
+
+
+# Usual rate of an adapter at a PCIe port of each generation, where no rate is given: as much as the slot feeds.
+_USUAL_BPS = {3: 12.5e9, 4: 25e9, 5: 50e9, 6: 100e9}
+_FULL = 0.85  # least reported fraction of a part's rate: two ports of 180 Gbit/s are one adapter of 400 Gbit/s
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """An adapter in a dump.  ``part`` is set where the user or the PCI ID names it; unknown fields are empty or 0."""
+
+    name: str = ""
+    network: str = ""
+    rate_Bps: float = 0.0
+    part: str = ""
+
+
+def adapter_part(adapter: Adapter, generation: int = 0) -> tuple[str, str]:
+    """Return the built-in part nearest to *adapter*, at a PCIe port of *generation*, and what of it is a guess.
+
+    Both are empty where neither the adapter nor its port says anything.
+    """
+    if adapter.part:
+        return adapter.part, ""
+    rate_Bps = adapter.rate_Bps or _USUAL_BPS.get(generation, 0.0)
+    network = adapter.network or "infiniband"
+    if not rate_Bps:
+        return "", ""
+    guesses = [] if adapter.rate_Bps else [f"its rate: usual at PCIe {generation}"]
+    guesses += [] if adapter.network else ["its network"]
+    near = []
+    for name in part_names("nic"):
+        part = load_part(name)
+        if isinstance(part, NicPart) and part.network == network and part.bandwidth:
+            enough = rate_Bps >= _FULL * part.bandwidth
+            near.append((not enough, abs(part.bandwidth - rate_Bps), -(part.efficiency or 0.0), name))
+    if not near:
+        return "", ""
+    return min(near)[3], "; ".join(guesses)
+
 
 MOST_DEVICES = 512  # GPUs and adapters of one machine
 
