@@ -95,11 +95,6 @@ class MeasuredRow:
         return relative_error(time_s, self.time_s) if known and time_s is not None else None
 
 
-def whole_row(found: int, columns: int) -> str:
-    """Return why a row of *found* fields does not count in a table of *columns*; empty if it does."""
-    return "" if found == columns else f"{found} fields where the header has {columns}"
-
-
 def ignore(line: int, reason: str) -> None:
     """Take no notice of an unused row."""
     del line, reason
@@ -124,8 +119,9 @@ def every_row(table: Table, kind: Kind, names: RowNames) -> Iterator[MeasuredRow
             return cells.get(column, "")
 
         time_s, untimed, part = math.nan, "", None
-        asked: RowQuestion | str = whole_row(len(record.fields), len(table.header))
-        asked = asked or question(tuple(map(cell, kind.asked)))
+        asked: RowQuestion | str = f"{len(record.fields)} fields where the header has {len(table.header)}"
+        if len(record.fields) == len(table.header):
+            asked = question(tuple(map(cell, kind.asked)))
         place = cell(kind.place)
         if kind.place in kind.asked and kind.place == "device" and not isinstance(asked, str):
             part = names.devices.described(place)

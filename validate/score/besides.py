@@ -188,11 +188,6 @@ def _summary(dataset: str, pairs: Sequence[tuple[float, float]]) -> Scaling:
     )
 
 
-def scaling_document(found: Efficiencies) -> list[dict[str, Any]]:
-    """Return the scaling of *found* as plain data."""
-    return [asdict(each) for each in found.scaling()]
-
-
 def scaling_lines(efficiencies: Efficiencies, style: Style) -> list[str]:
     """Return *efficiencies* as a text table, in percentage points; one line where nothing scales."""
     found = efficiencies.scaling()

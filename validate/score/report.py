@@ -53,7 +53,7 @@ def scores_document(
         "tables": [
             {
                 **_table_document(table, tuple(by)),
-                **({"scaling": besides.scaling_document(table.efficiencies)} if scales else {}),
+                **({"scaling": [asdict(each) for each in table.efficiencies.scaling()]} if scales else {}),
             }
             for table in tables
         ],
