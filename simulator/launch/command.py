@@ -26,20 +26,10 @@ _PYTHON = re.compile(r"python[\d.]*")
 _ONE_UNLESS_TOLD = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 # Programs without a .py that are followed by a command of theirs (llamafactory-cli train).
 _PROGRAMS = frozenset(
-    [
-        "llamafactory-cli",
-        "axolotl",
-        "litgpt",
-        "trl",
-        "fairseq-train",
-        "nemo",
-        "swift",
-        "xtuner",
-        "lightning",
-        "train_gpt2cu",
-        "train_gpt2fp32cu",
-        "profile_gpt2cu",
-    ]
+    (
+        *("llamafactory-cli", "axolotl", "litgpt", "trl", "fairseq-train", "nemo", "swift", "xtuner", "lightning"),
+        *("train_gpt2cu", "train_gpt2fp32cu", "profile_gpt2cu"),
+    )
 )
 _RECIPES = ("_distributed", "_single_device")  # of torchtune: tune run --nproc_per_node 8 full_finetune_distributed
 

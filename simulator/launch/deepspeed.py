@@ -160,7 +160,12 @@ def read_deepspeed(path: str, files: Files) -> DeepSpeed:
         told = f"reduce_bucket_size: must be a number of elements; got {one_line(bucket, 40)}"
         faults.append(source.fault(("zero_optimization", "reduce_bucket_size"), told))
     _read_optimizer(mapping("optimizer"), path, found)
-    faults += _read_offload(source, zero, path, found)
+    found.round_robin = is_on(zero.get("round_robin_gradients"))
+    within = "zero_optimization"
+    found.offload = offload_of_file(
+        zero, lambda name, why: faults.append(source.fault((within, *name.split(".")), f"{within}.{name}: {why}"))
+    )
+    found.notes += offload_notes(zero, path)
     for place in _SWITCHES:
         value = mapping(place[0]).get(place[1])
         if value != "auto" and not (is_on(value) or is_off(value)):
@@ -170,20 +175,6 @@ def read_deepspeed(path: str, files: Files) -> DeepSpeed:
     if faults:
         raise InputError(list(dict.fromkeys(faults)))
     return found
-
-
-def _read_offload(source: YamlSource, zero: Mapping[str, Any], path: str, found: DeepSpeed) -> list[Fault]:
-    """Read what the section *zero* of *source* keeps on the host; return the faults."""
-    faults: list[Fault] = []
-
-    def refuse(name: str, why: str) -> None:
-        place = ("zero_optimization", *name.split("."))
-        faults.append(source.fault(place, f"{'.'.join(place)}: {why}"))
-
-    found.round_robin = is_on(zero.get("round_robin_gradients"))
-    found.offload = offload_of_file(zero, refuse)
-    found.notes += offload_notes(zero, path)
-    return faults
 
 
 def _read_optimizer(optimizer: Mapping[str, Any], path: str, found: DeepSpeed) -> None:

@@ -11,19 +11,21 @@ from simulator.launch.deepspeed import DeepSpeed, read_deepspeed
 from simulator.launch.gpt2 import PROGRAMS, is_nanogpt, read_llm_c, read_nanogpt
 from simulator.launch.layout import LaunchDegrees, read_layout, read_overlap
 from simulator.launch.model import named_network, read_model
-from simulator.launch.plain import (
+from simulator.launch.ranks import LaunchRanks, read_ranks
+from simulator.launch.result import LaunchLine, read_variables
+from simulator.launch.shell import Script, commands_of
+from simulator.launch.trainer import (
     BATCHES,
+    Trainer,
+    add_config,
     is_channels_last,
     read_format,
     read_sharding,
     read_sizes,
+    read_trainer,
     read_update,
     started_ranks,
 )
-from simulator.launch.ranks import LaunchRanks, read_ranks
-from simulator.launch.result import LaunchLine, read_variables
-from simulator.launch.shell import Script, commands_of
-from simulator.launch.trainer import Trainer, add_config, read_trainer
 from simulator.launch.unread import refuse_arguments, unread
 from simulator.questions.options import RECOMPUTED_PARTS
 from simulator.questions.step import Offload
@@ -150,7 +152,8 @@ def _read(
         options["workload"] = model.workload
         options["framework"] = "megatron"
         found.sizes = model.sizes
-        _update(args, options)
+        options["optimizer"] = "momentum" if args.choice(("adam", "sgd"), "optimizer") == "sgd" else "adam"
+        options["fused_optimizer"] = True
         _read_loss(args, found)
     else:
         network, found.unknown = named_network(args)
@@ -274,12 +277,6 @@ def _attention(args: Arguments, notes: list[str]) -> str:
         "Megatron-LM; where yours is older (2023), add --transformer-impl local"
     )
     return "fused-native"
-
-
-def _update(args: Arguments, options: dict[str, str | bool]) -> None:
-    optimizer = args.choice(("adam", "sgd"), "optimizer") or "adam"
-    options["optimizer"] = "momentum" if optimizer == "sgd" else "adam"
-    options["fused_optimizer"] = True
 
 
 def _read_loss(args: Arguments, found: LaunchLine) -> None:

@@ -155,43 +155,31 @@ def _batch_start(ran: Sequence[LaunchRun], place: int) -> float:
     return max((each.end_s for each in ran[:place] if each.micro_batch < number), default=0.0)
 
 
-@dataclass(slots=True)
-class _Sums:
-    """Sums over the kernels of one class."""
-
-    count: int = 0
-    flop: float = 0.0
-    bytes: float = 0.0
-    by_bound_s: dict[Bound, float] = field(default_factory=lambda: {"compute": 0.0, "memory": 0.0, "latency": 0.0})
-    by_part_s: dict[str, float] = field(default_factory=dict)
-
-    def add(self, cost: KernelCost, part: Part, times: int, stretch: float) -> None:
-        time_s = times * stretch * cost.time_s
-        ran = times * min(1.0, stretch)
-        self.count += times
-        self.flop += ran * cost.flop
-        self.bytes += ran * cost.bytes
-        self.by_bound_s[cost.bound] += time_s
-        self.by_part_s[part] = self.by_part_s.get(part, 0.0) + time_s
-
-    def made(self, kind: str) -> KindTime:
-        bounds = self.by_bound_s
-        time_s = sum(bounds.values())
-        shares = bounds["compute"], bounds["memory"], bounds["latency"]
-        return KindTime(kind, time_s, self.count, self.flop, self.bytes, *shares, self.by_part_s)
-
-
 def kinds_of(ran: Sequence[LaunchRun]) -> tuple[KindTime, ...]:
     """Return the kernels by class, the longest first."""
-    found: dict[str, _Sums] = {}
+    found: dict[str, list[tuple[LaunchRun, KernelCost]]] = {}
     for each in ran:
-        part, times, stretch, work = each.issue.part, each.times, each.stretch, each.issue.work
-        for kind, cost in zip(work.kinds, work.costs, strict=True):
-            if kind not in found:
-                found[kind] = _Sums()
-            found[kind].add(cost, part, times, stretch)
-    kinds = [sums.made(kind) for kind, sums in found.items()]
+        for kind, cost in zip(each.issue.work.kinds, each.issue.work.costs, strict=True):
+            found.setdefault(kind, []).append((each, cost))
+    kinds = [_summed(kind, kernels) for kind, kernels in found.items()]
     return tuple(sorted(kinds, key=lambda kind: -round(kind.time_s, 12)))
+
+
+def _summed(kind: str, kernels: Sequence[tuple[LaunchRun, KernelCost]]) -> KindTime:
+    """Return the sums over the *kernels* of one class."""
+    count, flop, n_bytes = 0, 0.0, 0.0
+    bounds_s: dict[Bound, float] = {"compute": 0.0, "memory": 0.0, "latency": 0.0}
+    parts_s: dict[str, float] = {}
+    for each, cost in kernels:
+        time_s = each.times * each.stretch * cost.time_s
+        ran = each.times * min(1.0, each.stretch)
+        count += each.times
+        flop += ran * cost.flop
+        n_bytes += ran * cost.bytes
+        bounds_s[cost.bound] += time_s
+        parts_s[each.issue.part] = parts_s.get(each.issue.part, 0.0) + time_s
+    shares_s = bounds_s["compute"], bounds_s["memory"], bounds_s["latency"]
+    return KindTime(kind, sum(shares_s), count, flop, n_bytes, *shares_s, parts_s)
 
 
 def layers_of(ran: Sequence[LaunchRun]) -> tuple[LayerTime, ...]:

@@ -29,7 +29,6 @@ from simulator.results.ran import (
     lengths_of_passes,
     passes_run,
 )
-from simulator.results.trust import Trust, format_of, trust_in
 from simulator.step.memory import MemoryNeed
 from simulator.step.precision import precision_of, product_precision
 from simulator.training.worker import ChunkRun
@@ -95,15 +94,6 @@ class StepResult:
         """Model FLOPs over those that the device could do at its peak in the same time (MFU)."""
         possible = self.peak_flops_per_s * self.step_time_s
         return self.model_flop / possible if possible > 0 else 0.0
-
-    def trust_of(self, device_count: int, *, divided: bool = False) -> Trust | None:
-        """Return the errors of predictions for such steps over *device_count* devices, or None if nobody measured them.
-
-        *divided*: the devices divide the network among them.
-        """
-        main = main_format(self.flop_by_format)
-        form = None if main is None else format_of(main)
-        return trust_in("CPU" if self.on_host else "GPU", self.family, form, several=device_count > 1, divided=divided)
 
     @cached_property
     def limits_s(self) -> dict[str, float]:

@@ -1,22 +1,57 @@
-"""How sure a step is: its time (:func:`step_confidence`) and memory (:func:`memory_band`); errors for such steps."""
+"""How sure a step is: its time (:func:`step_confidence`), its memory (:func:`memory_band`), and :func:`step_trust`.
+
+That is how far off predictions for measured steps of the same kind are.  The figures are in ``trust.json`` beside this
+file.  ``python docs/make_tables.py FOLDER`` writes it, from the measurements that ``validate score training.csv``
+scores.  They only describe past predictions; no prediction reads them.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from importlib.resources import files
 from math import exp
+from typing import Literal
 
 from simulator.bands import exchange_chain
 from simulator.bands.composition import AnswerFacts, Composition
 from simulator.bands.composition import ClassShare as Share
 from simulator.bands.memory import class_of, memory_spreads
 from simulator.plan.plan import Flow, Fragment, Part
+from simulator.records import dataclass
 from simulator.results.composed import exchange_facts, main_format, steps_alike
 from simulator.results.confidence import Confidence, confidence_of, of_a_bound
 from simulator.results.training_run import TrainingRun
-from simulator.results.trust import Trust
 from simulator.step.memory import MemoryNeed
 from simulator.training.exchange import STREAM
 from simulator.units import format_size
+from simulator.workload.network import Family
+from simulator.workload.precision import Precision
+
+Processor = Literal["GPU", "CPU"]
+Format = Literal["fp32", "tf32", "half", "fp8"]
+_FORMATS: dict[Precision, Format] = {"fp32": "fp32", "tf32": "tf32", "fp16": "half", "bf16": "half", "fp8": "fp8"}
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Errors over ``rows`` measured steps: median and 90th percentile of their magnitude, and the signed mean.
+
+    ``early_rows`` of them ran software from before 2019, of which only the fastest framework counts: others took
+    several times as long for the same step.  ``several``: steps over several devices; ``divided``: devices that divide
+    the network, not only the samples.
+    """
+
+    processor: Processor
+    family: Family
+    format: Format
+    rows: int
+    early_rows: int
+    several: bool
+    divided: bool
+    median: float
+    p90: float
+    bias: float
 
 
 def step_confidence(result: TrainingRun) -> Confidence:
@@ -33,7 +68,12 @@ def step_trust(result: TrainingRun) -> Trust | None:
     sure = step_confidence(result)
     if sure.band is None and not sure.is_exact:
         return None
-    return result.step.trust_of(result.device_count, divided=result.question.layout.divides_network)
+    processor, main = "CPU" if result.step.on_host else "GPU", main_format(result.step.flop_by_format)
+    several, divided = result.device_count > 1, result.question.layout.divides_network
+    asked = processor, result.step.family, None if main is None else _FORMATS.get(main), several, divided
+    entries = json.loads(files("simulator.results").joinpath("trust.json").read_text(encoding="utf-8"))
+    found = [Trust(**entry) for entry in entries]
+    return next((t for t in found if (t.processor, t.family, t.format, t.several, t.divided) == asked), None)
 
 
 def step_composition(result: TrainingRun) -> Composition:
@@ -66,9 +106,7 @@ def step_composition(result: TrainingRun) -> Composition:
 def _exchange(result: TrainingRun) -> AnswerFacts | None:
     """Return the facts of the exchanges among the devices of *result*, or None if they exchange nothing."""
     strategy = result.question.exchanges_by(result.device_count)
-    if strategy is None:
-        return None
-    return exchange_facts(result.timeline.machine, _gpus(result), strategy)
+    return None if strategy is None else exchange_facts(result.timeline.machine, _gpus(result), strategy)
 
 
 def _gpus(result: TrainingRun) -> Sequence[int]:

@@ -210,7 +210,8 @@ def time_shares(result: TrainingRun) -> tuple[TimeShare, ...]:
         found["cpu_update"] = min(run.exposed_update_s, waits_s)
         found["cpu_copies"] = min(run.exposed_copies_s, waits_s - found["cpu_update"])
         found["data"] = waits_s - found["cpu_update"] - found["cpu_copies"]
-    found["update"] = _update_s(result)
+    by_kind = [] if result.question.layout.pp > 1 else [kind.parts_s for kind in result.step.kinds]
+    found["update"] = sum(parts_s.get("update", 0.0) for parts_s in by_kind or [result.step.parts_s])
     if result.input is not None:
         found["input"] = max(0.0, result.step_time_s - result.input.step_s)
     rest_s = max(0.0, result.step_time_s - sum(found.values()))
@@ -218,9 +219,3 @@ def time_shares(result: TrainingRun) -> tuple[TimeShare, ...]:
     found["computing"] = result.step_time_s - sum(found.values())
     shares = [TimeShare(name, seconds) for name, seconds in found.items() if seconds > 0]
     return tuple(sorted(shares, key=lambda share: (-round(share.seconds, 12), share.name)))
-
-
-def _update_s(result: TrainingRun) -> float:
-    if result.question.layout.pp > 1 or not result.step.kinds:
-        return result.step.parts_s.get("update", 0.0)
-    return sum(kind.parts_s.get("update", 0.0) for kind in result.step.kinds)

@@ -15,10 +15,9 @@ from simulator.results.confidence import Confidence
 from simulator.results.document import SCHEMA_VERSION, plain, taken
 from simulator.results.order import best_of
 from simulator.results.step import StepResult
-from simulator.results.step_confidence import fits_by_band, memory_band, step_confidence, step_trust
+from simulator.results.step_confidence import Trust, fits_by_band, memory_band, step_confidence, step_trust
 from simulator.results.step_view import step_view, time_shares
 from simulator.results.training_run import TrainingRun
-from simulator.results.trust import Trust
 from simulator.results.words import device_words
 from simulator.step.memory import MemoryNeed
 from simulator.units import format_duration

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.results.trust import Trust
+from simulator.results.step_confidence import Trust
 from tests.remembered import AGAIN, Remembering, tables
 from validate.kinds import OPERATORS, Kind
 from validate.kinds.row import MeasuredRow
