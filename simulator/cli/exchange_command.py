@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from simulator.api.session import Session
 from simulator.cli.later import later
-from simulator.cli.machines import find_machines
+from simulator.cli.machines import FasterGpus, faster_gpus, find_machines, on_fastest
 from simulator.cli.options import (
     fields_of,
     parse_gpus,
@@ -46,9 +45,6 @@ from simulator.results.result import Result, results_document
 from simulator.spelling import mention, spelt
 from simulator.units import format_duration, format_size
 from simulator.workload.parse import Payload, parse_workload
-
-if TYPE_CHECKING:
-    from simulator.cli.chosen_gpus import FasterGpus
 
 _SHOWN_LINKS = 8
 _SHOWN_RINGS = 8
@@ -99,10 +95,7 @@ def answer_exchanges(written: CommandOptions, session: Session) -> Answers:
         raise InputError(f"{mention('trace')} shows one size; {one_line(payload.text, 60)} has {len(payload.sizes)}")
     largest = float(max(payload.sizes))
     questions = [replace(question, size_bytes=largest) for question in questions]
-    if written.gpus is not None:
-        from simulator.cli.chosen_gpus import on_fastest
-
-        questions = on_fastest(written, session, questions)
+    questions = on_fastest(written, session, questions)
     by_size: list[tuple[Result, ...]] = []
     unfit: dict[str, str] = {}
     fitting = list(zip(questions, names, strict=True))
@@ -139,8 +132,6 @@ def answer_exchanges(written: CommandOptions, session: Session) -> Answers:
     first, best = by_size[0], best_of(by_size[-1])
     faster = None
     if written.gpus is not None and len({question.where for question in questions}) == 1:
-        from simulator.cli.chosen_gpus import faster_gpus
-
         asked = next(question for question in questions if question.strategy == best.strategy)
         faster = faster_gpus(written, session, best, replace(asked, size_bytes=best.size_bytes, gpus=best.gpus))
     results = list(chain(*by_size))

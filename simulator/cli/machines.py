@@ -1,28 +1,40 @@
-"""The machines of ``--topology``, from files, the catalogue or standard input, and the file of ``--calibration``."""
+"""The machines of ``--topology``, the GPUs of ``--gpus``, and the file of ``--calibration``.
+
+Machines come from files, the catalogue or standard input.  ``--gpus best:5`` means the fastest five GPUs; for
+``--gpus 5``, a hint tells if the first five are not the fastest.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from simulator.api.session import Session
-from simulator.cli.options import fields_of
-from simulator.cli.output import warn
+from simulator.cli.options import fields_of, wants_best
+from simulator.cli.output import tell, warn
 from simulator.cli.written import CommandOptions
+from simulator.console.style import Progress, Style
 from simulator.errors import Fault, InputError, one_line, refused
 from simulator.network.machine import Machine
 from simulator.questions.where import Where
+from simulator.records import dataclass, replace
+from simulator.results.columns import ranges
+from simulator.results.order import TIE
+from simulator.results.result import Result
 from simulator.spelling import mention
 from simulator.topology.catalogue import part_names
 from simulator.topology.load import topology_from_text
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.topology.yaml_source import MAX_BYTES
+from simulator.units import format_duration, whole_number
 
 if TYPE_CHECKING:
     from simulator.questions.calibration import Calibration
+    from simulator.questions.collective import CollectiveQuestion
+    from simulator.questions.step import StepQuestion
+    from simulator.results.training import TrainingResult
 
 
 def find_machines(written: CommandOptions, session: Session) -> list[Where]:
@@ -100,3 +112,92 @@ def read_calibrations(path: str | None, machines: Sequence[Machine]) -> dict[str
         has = ", ".join(sorted(parts))
         raise InputError(Fault(f"calibrates {', '.join(found)}; {names} has {has}", one_line(path)))
     return found
+
+
+# -- the fastest GPUs ------------------------------------------------------------------
+
+
+Question = TypeVar("Question", "CollectiveQuestion", "StepQuestion")
+_MOST_LOOKED_AT = 16  # GPUs of a machine; beyond it, only best: searches for others
+
+
+@dataclass(frozen=True, slots=True)
+class FasterGpus:
+    """Other ``gpus``, as many as asked for, that take ``seconds``."""
+
+    gpus: tuple[int, ...]
+    seconds: float
+
+    def document(self, key: str) -> dict[str, Any]:
+        """Return them as they stand in ``--json``, with their seconds under *key*."""
+        return {"faster_gpus": {"gpus": list(self.gpus), key: self.seconds}}
+
+    def lines(self, taken_s: float, style: Style) -> list[str]:
+        """Return the hint at them, given the time *taken_s* of the GPUs asked for."""
+        which, count = ranges(self.gpus), len(self.gpus)
+        times = f"{format_duration(self.seconds)} in place of {format_duration(taken_s)}"
+        said = f"other {count} GPUs are faster: {which} take {times} (--gpus best:{count} finds them)"
+        return ["", *style.wrap(said, "bold")]
+
+
+def on_fastest(written: CommandOptions, session: Session, questions: Sequence[Question]) -> list[Question]:
+    """Return *questions*, on the fastest GPUs of each machine if ``--gpus best:`` asks for them; raises InputError.
+
+    Questions about the same machine share one set of GPUs, the fastest with NCCL or else with the first strategy.
+    """
+    if not wants_best(written.gpus):
+        return list(questions)
+    from simulator.api.subsets import fastest_gpus
+
+    found: list[Question] = []
+    chosen: dict[object, tuple[int, ...]] = {}
+    with Progress(0, "choosing GPUs", quiet=written.quiet) as progress:
+        for question in questions:
+            if question.where not in chosen:
+                leads = [other for other in questions if other.where == question.where]
+                lead = next((other for other in leads if other.strategy == "nccl"), question)
+                choice = fastest_gpus(session, lead, len(question.gpus or (0,)), progress.advance)
+                chosen[question.where] = choice.gpus
+                machine = session.machine(question.where)
+                tried = (
+                    f"{choice.kinds} sets that symmetry tells apart{'' if choice.is_whole else ', not all there are'}"
+                )
+                tell(
+                    written,
+                    f"the fastest {len(choice.gpus)} of {len(machine.gpus)} GPUs of {machine.name} by {lead.strategy}: "
+                    f"{ranges(choice.gpus)} (of {tried})",
+                )
+            found.append(replace(question, gpus=chosen[question.where]))
+    return found
+
+
+def faster_gpus(
+    written: CommandOptions, session: Session, best: Result | TrainingResult, asked: Question
+) -> FasterGpus | None:
+    """Return GPUs that are faster than the first *n*, which *asked* and *best* use, by more than a tie; otherwise None.
+
+    Also None if the GPUs were chosen in another way, or if the machine has too many to search.
+    """
+    from simulator.api.subsets import fastest_gpus
+    from simulator.questions.step import StepQuestion
+
+    machine, count = session.machine(asked.where), len(asked.gpus or ())
+    if written.gpus is None or whole_number(written.gpus) is None or not 1 < count < len(machine.gpus):
+        return None
+    if len(machine.gpus) > _MOST_LOOKED_AT or (isinstance(asked, StepQuestion) and asked.input is not None):
+        return None
+    with Progress(0, "looking for faster GPUs", quiet=written.quiet) as progress:
+        try:
+            choice = fastest_gpus(session, asked, count, progress.advance)
+        except InputError:
+            return None
+        if choice.gpus == asked.gpus:
+            return None
+        other = replace(asked, gpus=choice.gpus)
+        if isinstance(other, StepQuestion):
+            assert not isinstance(best, Result)
+            mine_s, seconds = best.step_time_s, session.step(other).step_time_s
+        else:
+            assert isinstance(best, Result)
+            mine_s, seconds = best.sync_time_s, session.collective(other).sync_time_s
+    return FasterGpus(choice.gpus, seconds) if seconds * (1 + TIE) < mine_s else None

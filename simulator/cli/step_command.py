@@ -8,7 +8,7 @@ from functools import partial
 
 from simulator.api.session import Session
 from simulator.cli.later import later
-from simulator.cli.machines import on_machine
+from simulator.cli.machines import faster_gpus, on_fastest, on_machine
 from simulator.cli.output import Answers, warn
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.step_text import step_lines
@@ -30,10 +30,7 @@ def answer_steps(written: CommandOptions, session: Session) -> Answers:
     notes = [note for question in questions for note in session.source(question).notes]
     warn(written, notes)
     notes += [note for question in questions for note in session.machine(question.where).notes]
-    if written.gpus is not None:
-        from simulator.cli.chosen_gpus import on_fastest
-
-        questions = on_fastest(written, session, questions)
+    questions = on_fastest(written, session, questions)
     found: list[TrainingResult] = []
     unfit: dict[str, str] = {}
     several = len({question.where for question in questions}) > 1
@@ -66,8 +63,6 @@ def answer_steps(written: CommandOptions, session: Session) -> Answers:
     best = best_of(found)
     faster = None
     if written.gpus is not None and len({question.where for question in questions}) == 1:
-        from simulator.cli.chosen_gpus import faster_gpus
-
         faster = faster_gpus(written, session, best, best.question)
     return Answers(
         results=found,

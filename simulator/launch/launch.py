@@ -9,9 +9,8 @@ from simulator.launch.arguments import Arguments, Files, is_off
 from simulator.launch.command import find_command
 from simulator.launch.deepspeed import DeepSpeed, read_deepspeed
 from simulator.launch.gpt2 import PROGRAMS, is_nanogpt, read_llm_c, read_nanogpt
-from simulator.launch.layout import LaunchDegrees, read_layout, read_overlap
 from simulator.launch.model import named_network, read_model
-from simulator.launch.ranks import LaunchRanks, read_ranks
+from simulator.launch.ranks import LaunchDegrees, LaunchRanks, read_layout, read_overlap, read_ranks
 from simulator.launch.result import LaunchLine, read_variables
 from simulator.launch.shell import Script, commands_of
 from simulator.launch.trainer import (

@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # exchanges alone need no device models
 
 BOUNDS = "lower bound of each schedule: bare links, without launches and protocols"
 BARE = "on the bare links: launches and protocols add to these times"
+TIE = 1e-2  # relative; no model of a real machine resolves less, and most resolve far less (see the bands)
 Answer = TypeVar("Answer", bound="Result | TrainingRun")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from simulator.plan.plan import Flow, Plan
 from simulator.results.bottleneck import LinkUse
-from simulator.results.order import listed
+from simulator.results.order import TIE, listed
 from simulator.results.result import Result
 from simulator.units import format_duration, format_size
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:  # exchanges alone need no device models
     from simulator.results.training import TrainingResult
 
 Answer = TypeVar("Answer", Result, "TrainingResult")
-TIE = 1e-2  # relative; no model of a real machine resolves less, and most resolve far less (see the bands)
 _EQUAL = 1e-6  # relative; times that differ only by rounding
 
 
