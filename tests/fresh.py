@@ -27,7 +27,8 @@ def files() -> list[Path]:
 
 def command_of(file: Path, seed: int) -> list[str]:
     """Return the command that draws the examples of *seed* for the tests of *file*."""
-    options = ["-q", "--no-header", "-p", "no:cacheprovider", "-m", "hypothesis", f"--hypothesis-seed={seed}"]
+    options = ["-q", "--no-header", "-n", "0", "-p", "no:cacheprovider"]
+    options += ["-m", "hypothesis", f"--hypothesis-seed={seed}"]
     return [sys.executable, "-m", "pytest", *options, str(file.relative_to(ROOT))]
 
 

@@ -280,10 +280,11 @@ def need_of(
         live_bytes = held.most_forward_bytes
         return MemoryNeed(parameters, 0, 0, 0, live_bytes, context, device.memory_bytes, workspace_bytes=workspace)
     optimizer = held.state_bytes * shares.updated if options.optimizer != "none" else 0.0
-    moments = moments_of(held, options, shares)
+    views = [_RankView(held, options, shares)]
     if shares.in_flight > 1.0 and not shares.accumulates:  # all in flight; the second goes back beside all gradients
-        moments += moments_of(held, options, replace(shares, in_flight=shares.in_flight - 1.0, accumulates=1.0))
-    most = max(moments, key=lambda moment: moment.total_bytes)
+        second = replace(shares, in_flight=shares.in_flight - 1.0, accumulates=1.0)
+        views.append(_RankView(held, options, second))
+    most = max([view.most() for view in views], key=lambda moment: moment.total_bytes)
     return MemoryNeed(
         parameters + most.casts_bytes,
         most.gradients_bytes,
@@ -337,35 +338,57 @@ UPDATE = -2
 
 
 def moments_of(held: NetworkMemory, options: StepOptions, shares: Shares = ALL) -> list[HeldMoment]:
-    """Return the moments of the backward pass and, in training, of the update, which comes last.
+    """Return the moments of the backward pass and, in training, of the update, which comes last."""
+    view = _RankView(held, options, shares)
+    return [*map(view.of, held.moments), *view.updates]
+
+
+class _RankView:
+    """The moments of what is *held* on a device with *shares*.
 
     Sums of gradients in a copy in fp32 stay from step to step, whole even where ranks divide the optimiser's state,
     which reads them in place (DeepSpeed, ``BF16_Optimizer``).
     """
-    n, element = held.trained_count, parameter_gradient_bytes(options)
-    sums = _sums_bytes(n, options)
-    buffer = _buffer_bytes(n, options, shares)
-    buffer += held.unread * element if buffer else 0.0
-    waiting = held.moments[0].saved_bytes * (shares.in_flight - 1.0)  # activations of later micro-batches
-    held_casts = 0.0 if shares.gathered else 1.0  # gathered weights are in the format of products already
-    earlier = n * element * shares.kept_gradients * shares.accumulates
-    moments = [
-        HeldMoment(
-            each.place,
-            each.casts_bytes * held_casts,
-            each.saved_bytes + waiting,
-            buffer or max(each.graded_bytes * shares.gradients, earlier) + sums,
-            float(each.working_bytes),
+
+    def __init__(self, held: NetworkMemory, options: StepOptions, shares: Shares) -> None:
+        n, element = held.trained_count, parameter_gradient_bytes(options)
+        self._held = held
+        self._sums = sums = _sums_bytes(n, options)
+        self._buffer = buffer = _buffer_bytes(n, options, shares)
+        self._buffer += held.unread * element if buffer else 0.0
+        self._waiting = held.moments[0].saved_bytes * (shares.in_flight - 1.0)  # activations of later micro-batches
+        self._casts = 0.0 if shares.gathered else 1.0  # gathered weights are in the format of products already
+        self._gradients = shares.gradients
+        self._earlier = n * element * shares.kept_gradients * shares.accumulates
+        self.updates: tuple[HeldMoment, ...] = ()
+        if options.mode == "train":  # activations and casts are freed; a pass over all parameters writes one more copy
+            copy, widened = (n * each * shares.updated for each in _update_bytes(options))
+            gradients = (self._buffer or n * element * shares.kept_gradients + sums) + widened
+            self.updates = (HeldMoment(UPDATE, 0.0, 0.0, gradients, copy),)
+
+    def of(self, moment: Moment) -> HeldMoment:
+        """Return *moment* of the undivided state as it is on the device."""
+        gradients = self._buffer or max(moment.graded_bytes * self._gradients, self._earlier) + self._sums
+        return HeldMoment(
+            moment.place,
+            moment.casts_bytes * self._casts,
+            moment.saved_bytes + self._waiting,
+            gradients,
+            float(moment.working_bytes),
         )
-        for each in held.moments
-    ]
-    if options.mode != "train":
-        return moments
-    # In the update, activations and casts are freed; a pass over all parameters writes one more copy.
-    copy, widened = (n * each * shares.updated for each in _update_bytes(options))
-    gradients = (buffer or n * element * shares.kept_gradients + sums) + widened
-    moments.append(HeldMoment(UPDATE, 0.0, 0.0, gradients, copy))
-    return moments
+
+    def most(self) -> HeldMoment:
+        """Return the highest moment: as the maximum of :meth:`of`, of which a search would make millions."""
+        gradients, earlier, casts = self._gradients, self._earlier, self._casts
+        if self._buffer:
+            gradients = earlier = 0.0
+        place, most = 0, -1.0
+        for number, (_, saved, cast, working, graded) in enumerate(self._held.moments):
+            own = graded * gradients
+            total = cast * casts + saved + (own if own > earlier else earlier) + working
+            if total > most:
+                place, most = number, total
+        return max([self.of(self._held.moments[place]), *self.updates], key=lambda moment: moment.total_bytes)
 
 
 def _sums_bytes(trained: int, options: StepOptions) -> int:
