@@ -5,48 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from simulator.constants import constants
 from simulator.devices.gpu import Gpu
 from simulator.devices.optimizer import state_tensors
 from simulator.devices.predict import Device
-from simulator.questions.nccl import Version
 from simulator.questions.options import StepOptions
-from simulator.questions.where import TODAY, Month, Software
+from simulator.questions.where import TODAY, Software
 from simulator.records import dataclass, field, fields, replace
 from simulator.step.conversions import formats_of, nvfp4_weights
 from simulator.step.megatron import buffer_element_bytes, has_gradient_buffer, shared_gradients
 from simulator.step.moments import Moment, tape_of
 from simulator.step.precision import casts, has_master, storage_of, updated_bytes, weight_bytes
 from simulator.step.reserved import Held, reserved_and_allocated
-from simulator.step.workspaces import workspace_bytes
+from simulator.step.workspaces import Residents, workspace_bytes
 from simulator.workload.activations import peak_forward_bytes
 from simulator.workload.network import Network, once, packed_weights
 from simulator.workload.precision import ELEMENT_BYTES, NVFP4_BYTES, PACKED
 from simulator.workload.split.experts import expert_parameters
-
-
-@constants("residents")
-@dataclass(frozen=True, slots=True)
-class Residents:
-    """Constants of what stands in memory besides tensors."""
-
-    context_bytes: float
-    eager_context_bytes: float
-    eager_ampere_context_bytes: float
-
-    def of(self, gpu: Gpu, options: StepOptions, software: Software) -> float:
-        """Return the bytes of the context of *gpu* with *software*."""
-        month = software.libraries
-        loads_all = _EAGER[0] <= software.nccl < _EAGER[1] or (month and _EAGER_MONTHS[0] <= month < _EAGER_MONTHS[1])
-        if not loads_all or gpu.vendor != "nvidia" or options.framework in ("tensorflow", "caffe"):
-            return self.context_bytes
-        return self.eager_ampere_context_bytes if gpu.traits.kernels == "ampere" else self.eager_context_bytes
-
-
-# PyTorch 1.0 (December 2018, with NCCL 2.3) to 1.12 load all kernels of a library at once; 1.13 with CUDA 11.7 (October
-# 2022, with NCCL 2.14) does not.
-_EAGER: tuple[Version, Version] = (2, 3), (2, 14)
-_EAGER_MONTHS: tuple[Month, Month] = (2018, 12), (2022, 10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +29,9 @@ class MemoryNeed:
 
     ``cached_bytes`` are what the framework's allocator holds besides, in gaps between tensors.  ``gradients_bytes`` are
     gradients of parameters.  ``working_bytes`` are short-lived tensors: gradients of activations or, in inference, the
-    activations that are live at once.  ``workspace_bytes`` are what matrix products keep,
-    and ``communication_bytes`` what the communicators of the process hold.  ``peak`` says in words when the tensors
-    take most; it is empty in inference.
+    activations that are live at once.  ``workspace_bytes`` are what matrix products keep, and ``communication_bytes``
+    what the communicators of the process hold.  ``peak`` says in words when the tensors take most; it is empty in
+    inference.
     """
 
     parameters_bytes: float

@@ -44,7 +44,8 @@ def test_the_peak_of_a_step_is_that_of_torch(name: str, way: Any) -> None:
     need = memory_need(network, options, find_gpu("a100-pcie-40gb"))
     found = _tracked()[name][way]
     within = 0.025 if step.again else 0.02  # names of a block that runs again hold tensors a little longer
-    assert need.allocated_bytes == pytest.approx(found["peak_bytes"], rel=within), (need, found)
+    tensors = need.allocated_bytes - need.workspace_bytes  # which products on CPUs do not have
+    assert tensors == pytest.approx(found["peak_bytes"], rel=within), (need, found)
 
 
 @pytest.mark.parametrize("name", ON_CPUS)
