@@ -150,7 +150,13 @@ def band_words(band: Band | None) -> str:
 
 
 _GROUPS: Mapping[str, str] = {"copy": "copies", "access": "memory", "launch": "launch"}
-_OF_OTHERS = ("graph", "master", "int", "nvfp4")  # policies that need frameworks other than torch
+# Policies that need frameworks other than torch, by how their names begin.
+_OF_OTHERS = {
+    "graph": "is TensorFlow's half precision; amp-fp16 and amp-bf16 are torch's",
+    "master": "keeps weights in half precision and a copy in fp32, by Apex or Megatron-LM; amp-bf16 is torch's",
+    "nvfp4": "is Transformer Engine's recipe NVFP4BlockScaling, which torch alone lacks; amp-bf16 is torch's",
+    "int": "multiplies integers with kernels that torch alone lacks",
+}
 _SIZES = {"sequence_length": "seq_len", "image": "image"}
 _CALIBRATED = ", then validate calibrate measured/ --out mine.yaml and --calibration mine.yaml"
 
@@ -188,18 +194,41 @@ def _of_step(question: StepQuestion, device: str, *, calibrated: bool) -> str:
     return f"{parts} for its parts, because plain torch has no such step" + ("" if calibrated else _CALIBRATED)
 
 
-def _torch_runs(question: StepQuestion) -> bool:
-    """Return whether ``validate run`` can measure this step: replicas or full shards, with features that torch has."""
+def torch_lacks(question: StepQuestion) -> Iterator[str]:
+    """Yield why torch cannot run the step by itself, each reason with its option."""
     from simulator.questions.options import NOT_IN_TORCH, USUAL
 
+    layout, options = question.layout, question.options
+    for begin, why in _OF_OTHERS.items():
+        if options.precision.startswith(begin):
+            yield f"--precision {options.precision}: {why}"
+    if options.optimizer in NOT_IN_TORCH:
+        yield f"--optimizer {options.optimizer}: torch does not have it; take momentum, adam, adam-loop, sgd or none"
+    if question.keeps_nf4:
+        yield "--set lora_weights: torch does not have nf4; lora alone is measured"
+    if question.loss_way != "plain":
+        yield "--set cross_entropy: torch's own loss is measured, which is plain"
+    if options.recompute_parts != USUAL.recompute_parts or options.recompute_blocks is not None:
+        words = " ".join(options.recompute_words)
+        yield f"{words}: is Megatron-LM's; --recompute, -attention and -operators are measured"
+    if layout.divides_network:
+        yield f"--parallel: {question.way} divides layers, as Megatron-LM does; torch's dp and fsdp are run"
+    if layout.process != "each":
+        yield f"--parallel {layout.process}: one process drives all GPUs; dp and fsdp run one for each"
+    if layout.zero in (1, 2):
+        yield f"--parallel zero={layout.zero}: only DeepSpeed and Megatron-LM have it; torch's fsdp is zero=3"
+    if question.sums_in_fp32 and not layout.zero:
+        yield "--reduce-fp32: DistributedDataParallel sums as gradients are stored; fsdp can"
+
+
+def _torch_runs(question: StepQuestion) -> bool:
+    """Return whether ``validate run`` can measure this step: replicas or full shards, with features that torch has."""
     layout, options = question.layout, question.options
     plain = not (question.servers or question.input or question.stragglers or question.programs > 1 or question.divided)
     return (
         plain
         and question.strategy == "nccl"
-        and not layout.divides_network
-        and layout.process == "each"
-        and layout.zero in (0, 3)
+        and not any(torch_lacks(question))
         and options.framework == "pytorch"
         and not options.cuda_graph_blocks
         and not options.launch_blocking
@@ -207,12 +236,6 @@ def _torch_runs(question: StepQuestion) -> bool:
         and question.prefetches
         and question.software.cpu_library == "onednn"
         and question.software.libraries is None
-        and options.recompute_parts == USUAL.recompute_parts
-        and options.recompute_blocks is None
-        and not options.precision.startswith(_OF_OTHERS)
-        and options.optimizer not in NOT_IN_TORCH
-        and not question.keeps_nf4
-        and question.loss_way == "plain"
     )
 
 

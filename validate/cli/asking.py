@@ -21,9 +21,9 @@ from simulator.cli.written import CommandOptions, check_read
 from simulator.console.files import OutputFile
 from simulator.errors import Fault, InputError, one_line
 from simulator.questions.collective import OF_NCCL, CollectiveQuestion
-from simulator.questions.options import NOT_IN_TORCH, StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.records import dataclass, replace
+from simulator.results.confidence import torch_lacks
 from simulator.results.document import plain
 from simulator.workload.described import network_document
 from simulator.workload.find import SUFFIX
@@ -79,12 +79,6 @@ WITHOUT_TWIN: Mapping[str, str] = {
 """Workloads of ``simulate`` that are neither steps nor exchanges, with the command that measures something similar."""
 
 _PHASES = {"train": "train", "inference": "inference", "forward": "fwd", "backward": "bwd"}
-_POLICIES = {
-    "graph": "is TensorFlow's half precision; amp-fp16 and amp-bf16 are torch's",
-    "master": "keeps weights in half precision and a copy in fp32, by Apex or Megatron-LM; amp-bf16 is torch's",
-    "nvfp4": "is Transformer Engine's recipe NVFP4BlockScaling, which torch alone lacks; amp-bf16 is torch's",
-    "int": "multiplies integers with kernels that torch alone lacks",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +116,8 @@ def asked_steps(written: CommandOptions, devices: int | None) -> list[StepToMeas
     if len({question.where for question in questions}) > 1:
         raise InputError("--topology: one machine is measured, the one that this runs on")
     for question in questions:
-        _check_torch_has(question)
+        if why := next(torch_lacks(question), ""):
+            raise InputError(why)
         count = len(question.gpus or (0,))
         if devices is not None and count > devices:
             raise InputError(
@@ -132,36 +127,6 @@ def asked_steps(written: CommandOptions, devices: int | None) -> list[StepToMeas
         if question.gpus not in (None, tuple(range(count))):
             raise InputError(f"--gpus {written.gpus}: a step is measured on the first GPUs; --gpus {count}")
     return [StepToMeasure(question, session.network(question)) for question in questions]
-
-
-def _check_torch_has(question: StepQuestion) -> None:
-    """Raise InputError if torch cannot run the step by itself."""
-    for prefix, why in _POLICIES.items():
-        if question.options.precision.startswith(prefix):
-            raise InputError(f"--precision {question.options.precision}: {why}")
-    if question.options.optimizer in NOT_IN_TORCH:
-        raise InputError(
-            f"--optimizer {question.options.optimizer}: torch does not have it; "
-            "take momentum, adam, adam-loop, sgd or none"
-        )
-    if question.keeps_nf4:
-        raise InputError("--set lora_weights: torch does not have nf4; lora alone is measured")
-    if question.loss_way != "plain":
-        raise InputError("--set cross_entropy: torch's own loss is measured, which is plain")
-    if question.options.recompute_parts != StepOptions().recompute_parts or question.options.recompute_blocks:
-        words = " ".join(question.options.recompute_words)
-        raise InputError(f"{words}: is Megatron-LM's; --recompute, -attention and -operators are measured")
-    layout = question.layout
-    if layout.divides_network:
-        raise InputError(f"--parallel: {question.way} divides layers, as Megatron-LM does; torch's dp and fsdp are run")
-    if layout.process != "each":
-        raise InputError(f"--parallel {layout.process}: one process drives all GPUs; dp and fsdp run one for each")
-    if layout.zero in (1, 2):
-        raise InputError(
-            f"--parallel zero={layout.zero}: only DeepSpeed and Megatron-LM have it; torch's fsdp is zero=3"
-        )
-    if question.sums_in_fp32 and not layout.zero:
-        raise InputError("--reduce-fp32: DistributedDataParallel sums as gradients are stored; fsdp can")
 
 
 def keep(asked: StepToMeasure, folder: Path, *, parts: bool = False) -> None:
