@@ -301,6 +301,8 @@ def test_every_kind_of_answer_has_a_band_or_says_why_not() -> None:
          "--only ops,launch,collectives --out measured/ for its parts"),
         (["--workload", "gpt2", "--batch", "4", "--parallel", "tp=4"],
          "--only ops,launch,collectives --out measured/ for its parts, because plain torch has no such step"),
+        (["--workload", "resnet50", "--batch", "8", "--precision", "fp16", "--reduce-fp32"],
+         "--only ops,launch,collectives --out measured/ for its parts"),
         (["--workload", "bytes:100MB", "--strategy", "nccl"], "--only collectives --out measured/"),
         (["--workload", "bytes:100MB", "--strategy", "nccl", "--nodes", "2"],
          "--nodes 2 --workload bytes:100000000B --strategy nccl --collective all-reduce --prepare --out measured/"),
