@@ -106,9 +106,9 @@ def scenario(**given: Any) -> Any:
 
     simulate scenario ./mine.yaml --plot mine.svg
     """
-    from simulator.cli.scenario_command import ScenarioOptions, ask_scenario
+    from simulator.cli.scenario_command import ask_scenario
 
-    return ask_scenario(ScenarioOptions(**given))
+    return ask_scenario(lists=given.pop("list"), **given)
 
 
 def _listing(*names: str, **said: Said) -> Callable[[Callable[[], None]], None]:

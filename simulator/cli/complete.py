@@ -41,18 +41,6 @@ def written_so_far() -> list[str]:
     return words[1:] if given.endswith(" ") else words[1:-1]
 
 
-def _networks() -> Iterable[str]:
-    from simulator.workload.zoo.registry import network_names
-
-    return [*network_names(), *_SCHEMES]
-
-
-def _strategies() -> Iterable[str]:
-    from simulator.collectives.registry import strategy_names
-
-    return [*strategy_names(named_only=True), "all"]
-
-
 def _fabrics() -> Iterable[str]:
     from simulator.topology.catalogue import load_part, part_names
     from simulator.topology.parts import NETWORK_LINKS, LinkPart
@@ -68,10 +56,11 @@ def _sample_kinds() -> Iterable[str]:
 
 
 _SEVERAL = ("machines", "strategies")  # separated by commas
+_MORE: Mapping[str, tuple[str, ...]] = {"strategies": ("all",), "networks": _SCHEMES}
 _NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
     "machines": later("simulator.topology.catalogue:builtin_topologies"),
-    "strategies": _strategies,
-    "networks": _networks,
+    "strategies": later("simulator.collectives.registry:strategy_names", named_only=True),
+    "networks": later("simulator.workload.zoo.registry:network_names"),
     "fabrics": _fabrics,
     "scenarios": later("simulator.scenarios.catalogue:builtin_scenarios"),
     "gpu_models": later("simulator.topology.catalogue:part_names", "gpu"),
@@ -88,4 +77,5 @@ def completed(what: str, incomplete: str) -> list[str]:
     """Return what *incomplete* may become: the name of one of *what*, or of several with commas between."""
     before, comma, last = incomplete.rpartition(",") if what in _SEVERAL else ("", "", incomplete)
     there = before.split(",")
-    return [f"{before}{comma}{name}" for name in _NAMES[what]() if name.startswith(last) and name not in there]
+    names = [*_NAMES[what](), *_MORE.get(what, ())]
+    return [f"{before}{comma}{name}" for name in names if name.startswith(last) and name not in there]

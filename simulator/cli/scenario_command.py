@@ -23,7 +23,7 @@ from simulator.cli.written import CommandOptions
 from simulator.console.style import Progress, Style
 from simulator.effects import data_file
 from simulator.errors import Fault, InputError, SimulationError, one_line
-from simulator.records import dataclass, replace
+from simulator.records import replace
 from simulator.results.document import SCHEMA_VERSION
 from simulator.scenarios.answers import ScenarioAnswer, answers_document, answers_of
 from simulator.scenarios.catalogue import builtin_scenarios, find_scenario, in_order, needed_files
@@ -36,54 +36,48 @@ _READS_STATUS = ("exit_status", "error")
 _OF_ADVICE = frozenset(("alternatives", "remedies", "cure", "cures", "notes", "error"))
 
 
-@dataclass(frozen=True, slots=True)
-class ScenarioOptions:
-    """The options as text."""
-
-    name: str | None
-    list: bool = False
-    show: bool = False
-    copy: str | None = None
-    json: bool = False
-    trace: str | None = None
-    plot: str | None = None
-    quiet: bool = False
-    trust_code: bool = False
-
-
-def ask_scenario(wanted: ScenarioOptions) -> Asked:
-    """Return what *wanted* asks for; raises InputError."""
-    shown = CommandOptions(json=wanted.json, quiet=wanted.quiet)
-    if wanted.list:
-        if wanted.show or any(each is not None for each in (wanted.name, wanted.copy, wanted.trace, wanted.plot)):
+def ask_scenario(
+    *,
+    name: str | None,
+    lists: bool,
+    show: bool,
+    copy: str | None,
+    json: bool,
+    trace: str | None,
+    plot: str | None,
+    quiet: bool,
+    trust_code: bool,
+) -> Asked:
+    """Return what the options ask for; raises InputError."""
+    shown = CommandOptions(json=json, quiet=quiet)
+    if lists:
+        if show or any(each is not None for each in (name, copy, trace, plot)):
             raise InputError("--list lists all scenarios; leave out what is about one")
         found = in_order()
         entries = [{"name": each.name, "chapter": each.chapter, "title": each.title} for each in found]
         document = {"schema_version": SCHEMA_VERSION, "scenarios": entries}
         return Asked(shown, lambda _: Answers(document=lambda: document, lines=partial(list_lines, found)))
-    if wanted.name is None:
+    if name is None:
         raise InputError("scenario needs a name or a file: simulate scenario --list shows those that are built in")
-    for option, value in {"--copy": wanted.copy, "--trace": wanted.trace, "--plot": wanted.plot}.items():
+    for option, value in {"--copy": copy, "--trace": trace, "--plot": plot}.items():
         if value == "":
             raise InputError(f"{option} needs the name of a {'folder' if option == '--copy' else 'file'}")
-    outputs = {"--json": wanted.json, "--trace": wanted.trace, "--plot": wanted.plot}
-    if wanted.show:
-        _alone("--show prints the file", {"--copy": wanted.copy, **outputs})
-    if wanted.copy is not None:
+    outputs = {"--json": json, "--trace": trace, "--plot": plot}
+    if show:
+        _alone("--show prints the file", {"--copy": copy, **outputs})
+    if copy is not None:
         _alone("--copy copies files", outputs)
-    scenario, folder = find_scenario(wanted.name), wanted.copy
-    if wanted.show:
+    scenario, folder = find_scenario(name), copy
+    if show:
         return Asked(shown, lambda _: Answers(lines=lambda _: scenario.path.read_text(encoding="utf-8").splitlines()))
     if folder is not None:
         return Asked(shown, lambda _: Answers(lines=lambda _: _copy(scenario, folder)))
-    check_outputs({"scenario": str(scenario.path), "--trace": wanted.trace, "--plot": wanted.plot})
+    check_outputs({"scenario": str(scenario.path), "--trace": trace, "--plot": plot})
     drawn = draws_run(scenario)
 
     def compared(written: CommandOptions) -> Answers:
-        plot, trusted = wanted.plot if drawn else None, wanted.trust_code
-        answers, notes = answer_scenario(
-            scenario, trace=wanted.trace, plot=plot, quiet=wanted.quiet, trust_code=trusted
-        )
+        picture = plot if drawn else None
+        answers, notes = answer_scenario(scenario, trace=trace, plot=picture, quiet=quiet, trust_code=trust_code)
         for note in notes:
             tell(written, note)
         return Answers(
@@ -93,7 +87,7 @@ def ask_scenario(wanted: ScenarioOptions) -> Asked:
             check=partial(_check, answers),
         )
 
-    return Asked(replace(shown, plot=None if drawn else wanted.plot), compared)
+    return Asked(replace(shown, plot=None if drawn else plot), compared)
 
 
 def _check(answers: Sequence[ScenarioAnswer]) -> None:
