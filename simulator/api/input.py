@@ -19,7 +19,7 @@ from simulator.questions.checks import changed
 from simulator.questions.input import HELD, MEMORY, InputQuestion
 from simulator.questions.single import CopyQuestion
 from simulator.questions.step import StepQuestion
-from simulator.results.input import FED, Cure, InputRun, InputStageLimit, begins_of, step_ends
+from simulator.results.input import FED, Cure, InputRun, begins_of, step_ends
 from simulator.results.step_view import time_shares
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import WORTH_SAYING
@@ -139,7 +139,7 @@ class _Input:
             first_s=epoch_s(first, first_s) if steps else 0.0,
             later_s=epoch_s(later, later_s) if steps else 0.0,
             evaluation_s=self._evaluation_s(asked),
-            limits=self._limits(last, shape),
+            limits_s=self._limits_s(last, shape),
             cached_share=cached if asked.epochs > 1 else 0.0,
             buffers_bytes=buffers_bytes,
             kept_bytes=in_memory,
@@ -248,7 +248,7 @@ class _Input:
         free_s = max(shape.device_s, shape.host_s)
         return max(free_s, shape.alone_s / under_way) if under_way > 1 else shape.alone_s
 
-    def _limits(self, feeding: InputWork, shape: FedStep) -> tuple[InputStageLimit, ...]:
+    def _limits_s(self, feeding: InputWork, shape: FedStep) -> dict[str, float]:
         """Return the seconds per step that each stage takes alone, the longest first."""
         asked, load = feeding.asked, feeding.load
         all_s = feeding.loaders * feeding.batches
@@ -280,11 +280,8 @@ class _Input:
             loop_s += 0.0 if asked.pinned else copies_s
         if loop_s > shape.host_s:
             found["loop"] = loop_s + (shape.alone_s - shape.host_s if asked.steps_under_way == 1 else 0.0)
-        return tuple(
-            InputStageLimit(name, seconds)
-            for name, seconds in sorted(found.items(), key=lambda item: (-round(item[1], 12), item[0]))
-            if seconds
-        )
+        ranked = sorted(found.items(), key=lambda item: (-round(item[1], 12), item[0]))
+        return {name: seconds for name, seconds in ranked if seconds}
 
     def _buffers(self, feeding: InputWork) -> float:
         """Return the bytes of host memory that hold waiting batches: the workers' and the page-locked ones."""

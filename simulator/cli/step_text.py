@@ -274,8 +274,8 @@ def _input(run: InputRun, samples: int, sample: str, style: Style) -> list[str]:
     resized = "resized to what the network reads, " if run.load.is_resized else ""
     lines = style.wrap(f"input: {name}from {where}, {resized}{_loader(run)}", "bold")
     rows = [
-        [INPUT_WORDS[limit.name], format_duration(limit.seconds), f"{rate_words(samples / limit.seconds)} {sample}/s"]
-        for limit in run.limits
+        [INPUT_WORDS[name], format_duration(seconds), f"{rate_words(samples / seconds)} {sample}/s"]
+        for name, seconds in run.limits_s.items()
     ]
     lines += table_of([["what each alone would take", "a step", ""], *rows], [False, True, True], style)
     idle = f"wait for their input, {percent(run.idle_share)} of the time"

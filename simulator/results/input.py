@@ -13,14 +13,6 @@ FED = 1.01  # a step at most this much longer than with ready input counts as fe
 
 
 @dataclass(frozen=True, slots=True)
-class InputStageLimit:
-    """Seconds per step of one stage alone: of ``step``, or of a stage of the input."""
-
-    name: str
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class Cure:
     """A change of the input in words of ``--input``, and the step time with it."""
 
@@ -34,7 +26,7 @@ class InputRun:
 
     ``period_s`` is the time from one step to the next in the last epoch, ``first_period_s`` in the first, when nothing
     is cached; ``first_s`` and ``later_s`` are the durations of such epochs from their start, 0 if the number of samples
-    is unknown.  ``filled_s`` is when the first step can start, ``step_s`` the step time with ready input.  ``limits``
+    is unknown.  ``filled_s`` is when the first step can start, ``step_s`` the step time with ready input.  ``limits_s``
     are the times of each stage alone in the last epoch, the longest first; ``cached_share`` is the cached fraction of
     the set in that epoch.  ``buffers_bytes`` of batches wait in host memory, and ``kept_bytes`` of the set stay there.
     ``cure`` is the cheapest combination of changes that feeds the step, or the one that feeds it best; ``cures`` are
@@ -52,7 +44,7 @@ class InputRun:
     first_s: float
     later_s: float
     evaluation_s: float
-    limits: tuple[InputStageLimit, ...]
+    limits_s: dict[str, float]
     cached_share: float
     buffers_bytes: float
     kept_bytes: float
@@ -66,7 +58,7 @@ class InputRun:
         """The stage that a step waits for: one of its input, or ``step`` itself."""
         if self.period_s <= self.step_s * FED:
             return STEP
-        return next(limit.name for limit in self.limits if limit.name != STEP)
+        return next(name for name in self.limits_s if name != STEP)
 
     @property
     def is_slower(self) -> bool:

@@ -146,8 +146,8 @@ def _input(run: InputRun, samples: int) -> dict[str, Any]:
     return {
         **taken(run, "set=asked.name disks workers=asked.workers prefetch=asked.prefetch bound idle_share step_s"),
         **taken(run, "period_s first_period_s filled_s"),
-        "limits_s": {limit.name: limit.seconds for limit in run.limits},
-        "rates_per_s": {limit.name: samples / limit.seconds for limit in run.limits},
+        "limits_s": run.limits_s,
+        "rates_per_s": {name: samples / seconds for name, seconds in run.limits_s.items()},
         **taken(run, "epoch_steps first_epoch_s=first_s later_epoch_s=later_s evaluation_s epochs=asked.epochs"),
         **taken(run, "all_epochs_s=total_s cached_share buffers_bytes kept_bytes cure cures"),
     }

@@ -244,9 +244,9 @@ def test_small_samples_are_bound_by_operations_until_they_are_packed(session: Se
     packed = session.step(step(session, f"{tiny},block=1MB", batch=16, workload="alexnet", gpus=tuple(range(8))))
     assert apart.input is not None
     assert packed.input is not None
-    limits = {limit.name: limit.seconds for limit in apart.input.limits}
+    limits = apart.input.limits_s
     assert limits["disk_operations"] == pytest.approx(8 * 16 / 16e3)
-    assert "disk_operations" not in {limit.name for limit in packed.input.limits}
+    assert "disk_operations" not in packed.input.limits_s
 
 
 def test_evaluation_is_on_the_first_device_alone(session: Session) -> None:
