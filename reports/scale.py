@@ -81,7 +81,7 @@ def _draw_rate(axes: Axes, curve: Curve) -> None:
 def _draw_shares(axes: Axes, curve: Curve) -> None:
     """Draw the device's time by activity, as shares of the step."""
     counts = [result.device_count for result in curve.results]
-    found = [{s.name: s.seconds / r.step_time_s for s in time_shares(r)} for r in curve.results]
+    found = [{name: seconds / r.step_time_s for name, seconds in time_shares(r).items()} for r in curve.results]
     names = [name for name in ACTIVITIES if any(shares.get(name, 0.0) >= 0.005 for shares in found)]
     heights = [[100 * shares.get(name, 0.0) for shares in found] for name in names]
     words = [SHARE_WORDS[name].replace("-parallel exchange", " exchange") for name in names]

@@ -155,7 +155,7 @@ class _Input:
         if self.on_cpu:
             share = min(1.0, (self.question.threads or self.cpu.core_count) / self.cpu.core_count)
             return FedStep(0.0, result.step_time_s, 0.0, 1, core_share=share)
-        wait_s = next((share.seconds for share in time_shares(result) if share.name == "host"), 0.0)
+        wait_s = time_shares(result).get("host", 0.0)
         device_s = result.step_time_s - wait_s
         loads = tuple(
             (index, min(1.0, n_bytes / self.machine.capacity_Bps[index] / device_s))

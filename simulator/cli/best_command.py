@@ -140,7 +140,7 @@ def best_lines(space: Space, machine: str, network: Network, best: Ranking, styl
         Column(BAND_HEAD, [band_words(entry.band) for entry in best.ranking], spare=2),
         Column(f"{network.sample}/s", [rate_words(space.global_batch / e.step_time_s) for e in best.ranking]),
         Column("memory", [format_size(e.memory_bytes, 3) + " *" * (e in unsure) for e in best.ranking]),
-        Column("time lost to", [loss_words(entry.shares) for entry in best.ranking], right=False, spare=1),
+        Column("time lost to", [loss_words(entry.shares_s) for entry in best.ranking], right=False, spare=1),
     ]
     lines = outside_words([text for entry in best.ranking for text in entry.outside], style)
     lines = [*style.wrap(title, "bold"), *lines, "", *table_lines(columns, style)]

@@ -134,11 +134,11 @@ def parameter_words(step: StepResult) -> str:
 
 def _account(result: TrainingResult, style: Style) -> list[str]:
     """Return the parts of the step's time, in rows that add up to it."""
-    shares = time_shares(result)
+    shares_s = time_shares(result)
     columns = [
-        Column("why so long", [SHARE_WORDS[share.name] for share in shares], right=False),
-        Column("time", [format_duration(share.seconds) for share in shares]),
-        Column("share", [percent(share.seconds / (result.step_time_s or 1.0)) for share in shares]),
+        Column("why so long", [SHARE_WORDS[name] for name in shares_s], right=False),
+        Column("time", [format_duration(seconds) for seconds in shares_s.values()]),
+        Column("share", [percent(seconds / (result.step_time_s or 1.0)) for seconds in shares_s.values()]),
     ]
     return table_lines(columns, style)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import isfinite
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from simulator.collectives.nccl.strategy import KEPT
 from simulator.questions.nccl import VersionNote
@@ -169,21 +169,13 @@ SHARE_WORDS = {
 }
 
 
-class TimeShare(NamedTuple):
-    """A part of the step's time.
+def time_shares(result: TrainingRun) -> dict[str, float]:
+    """Return the seconds of the parts of the step's time on the device that *result* describes, the largest first.
 
-    Its name is ``computing``, ``slowest`` (extra time of the slowest rank), ``update``, ``host`` (the device waits for
+    A part is ``computing``, ``slowest`` (extra time of the slowest rank), ``update``, ``host`` (the device waits for
     the host), ``input`` (all devices wait for input), ``cpu_update`` and ``cpu_copies`` (the device waits for its host,
     which updates), ``fill`` (a pipeline stage waits for others), or the axis of exposed communication: ``tensor``,
     ``context``, ``expert``, ``data``; or ``tied``, if two pipeline stages hold a parameter and sum its gradients.
-    """
-
-    name: str
-    seconds: float
-
-
-def time_shares(result: TrainingRun) -> tuple[TimeShare, ...]:
-    """Return the parts of the step's time on the device that *result* describes, the largest first.
 
     They add up to the step's time.  The waiting time of a pipeline stage is split into the exchange of gradients or
     parameters, while no stage computes, and pipeline fill.
@@ -217,5 +209,5 @@ def time_shares(result: TrainingRun) -> tuple[TimeShare, ...]:
     rest_s = max(0.0, result.step_time_s - sum(found.values()))
     found["slowest"] = rest_s * (1.0 - 1.0 / result.pace)
     found["computing"] = result.step_time_s - sum(found.values())
-    shares = [TimeShare(name, seconds) for name, seconds in found.items() if seconds > 0]
-    return tuple(sorted(shares, key=lambda share: (-round(share.seconds, 12), share.name)))
+    ranked = sorted(found.items(), key=lambda share: (-round(share[1], 12), share[0]))
+    return {name: seconds for name, seconds in ranked if seconds > 0}

@@ -115,7 +115,7 @@ def _entry(result: TrainingRun) -> dict[str, Any]:
         **taken(result, "throughput_per_s=throughput price_per_hour price_per_million_samples=price_per_million"),
         **taken(result, "alone_s exposed_communication_s=exposed_s pipeline_bubble_s=bubble_s"),
         "communication_s": result.exchanging_s,
-        "account_s": {share.name: share.seconds for share in time_shares(result)},
+        "account_s": time_shares(result),
         **taken(result, "communication_bytes=exchanged_bytes exchanges scaling_efficiency"),
         "bottleneck": result.bottleneck and taken(result.bottleneck, "link=name bytes utilisation=rounded_share"),
         **taken(result, "bound critical_path_s=step.limits_s streams"),

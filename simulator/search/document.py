@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from simulator.results.document import SCHEMA_VERSION, taken
-from simulator.results.step_view import SHARE_WORDS, TimeShare
+from simulator.results.step_view import SHARE_WORDS
 from simulator.search.run import Ranking
 from simulator.search.space import Space
 
@@ -24,17 +25,16 @@ def best_document(space: Space, machine: str, best: Ranking) -> dict[str, Any]:
             {
                 **taken(entry, f"parallel=candidate.layout {of_entry} recompute=candidate.recompute step_time_s"),
                 **taken(entry, "band outside memory_bytes fits_by_band"),
-                "reason": loss_words(entry.shares),
-                "account_s": {share.name: share.seconds for share in entry.shares},
+                "reason": loss_words(entry.shares_s),
+                "account_s": entry.shares_s,
             }
             for entry in best.ranking
         ],
     }
 
 
-def loss_words(shares: tuple[TimeShare, ...], most: int = 3) -> str:
+def loss_words(shares_s: Mapping[str, float], most: int = 3) -> str:
     """Return what keeps a step from computing all the time, in words, the largest *most* parts first."""
-    whole_s = sum(share.seconds for share in shares) or 1.0
-    lost = [s for s in shares if s.name != "computing" and s.seconds >= _WORTH_SAYING * whole_s]
-    said = [f"{SHARE_WORDS[share.name]} {100 * share.seconds / whole_s:.0f} %" for share in lost[:most]]
-    return ", ".join(said) or "-"
+    whole_s = sum(shares_s.values()) or 1.0
+    lost = [name for name, s in shares_s.items() if name != "computing" and s >= _WORTH_SAYING * whole_s]
+    return ", ".join(f"{SHARE_WORDS[name]} {100 * shares_s[name] / whole_s:.0f} %" for name in lost[:most]) or "-"

@@ -20,7 +20,7 @@ from simulator.errors import InputError
 from simulator.questions.layout import parse_layout
 from simulator.records import dataclass, field, replace
 from simulator.results.step_confidence import all_fit_by_band
-from simulator.results.step_view import TimeShare, time_shares
+from simulator.results.step_view import time_shares
 from simulator.search.price import MEMORY, Pricer, SearchOutcome
 from simulator.search.space import Candidate, Division, Space
 from simulator.spelling import spelt
@@ -35,7 +35,7 @@ class RankedLayout(NamedTuple):
     candidate: Candidate
     step_time_s: float
     memory_bytes: float
-    shares: tuple[TimeShare, ...]
+    shares_s: dict[str, float]
     band: Band | None
     outside: tuple[str, ...]
     fits_by_band: bool | None
@@ -135,9 +135,14 @@ def find_best(
         answers = done(f"simulated below {bound_s:.9e} s", simulate_way, {w.words: (space, w, bound_s) for w in ways})
         for way, answer in zip(ways, answers, strict=True):
             if answer["step_time_s"] is not None:
-                shares = tuple(TimeShare(*share) for share in answer["shares"])
                 band = None if answer["band"] is None else Band(**answer["band"])
-                found = answer["step_time_s"], answer["memory_bytes"], shares, band, tuple(answer["outside"])
+                found = (
+                    answer["step_time_s"],
+                    answer["memory_bytes"],
+                    dict(answer["shares"]),
+                    band,
+                    tuple(answer["outside"]),
+                )
                 ranking.append(RankedLayout(way, *found, answer["fits_by_band"]))
             elif answer["reason"] is None:
                 slower += 1
@@ -227,5 +232,5 @@ def simulate_way(space: Space, way: Candidate, bound_s: float) -> dict[str, Any]
         **result.confidence.to_dict(),
         "memory_bytes": result.tightest.need.total_bytes,
         "fits_by_band": all_fit_by_band(result),
-        "shares": [list(share) for share in time_shares(result)],
+        "shares": [list(share) for share in time_shares(result).items()],
     }

@@ -69,7 +69,7 @@ def _cause(before: TrainingResult, after: TrainingResult) -> str:
 
     def spent(result: TrainingResult) -> dict[str, float]:
         scale = result.device_count / result.samples
-        return {share.name: scale * share.seconds for share in time_shares(result)}
+        return {name: scale * seconds for name, seconds in time_shares(result).items()}
 
     then, now = spent(before), spent(after)
     name = max(now, key=lambda part: (round(now[part] - then.get(part, 0.0), 12), part))
@@ -104,7 +104,7 @@ def curve_document(curve: Curve) -> dict[str, Any]:
                 "scaling_efficiency": efficiency,
                 "doubling_efficiency": gain,
                 **taken(result, "bound fits memory_bytes=tightest.need.total_bytes bottleneck=bottleneck.name"),
-                "account_s": {share.name: share.seconds for share in time_shares(result)},
+                "account_s": time_shares(result),
             }
             for result, efficiency, gain in zip(curve.results, curve.efficiency, (None, *curve.gains), strict=True)
         ],
