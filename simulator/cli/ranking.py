@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from simulator.console.style import Style
 from simulator.results.result import Result
@@ -11,13 +11,6 @@ from simulator.topology.schema import Price
 
 if TYPE_CHECKING:
     from simulator.results.training import TrainingResult  # steps' results import devices, which an exchange does not
-
-
-class _Priced(Protocol):
-    @property
-    def machine(self) -> str: ...
-    @property
-    def price_per_million(self) -> Price | None: ...
 
 
 def price_words(price: Price | None) -> str:
@@ -55,12 +48,16 @@ def exchange_ranking_lines(results: Sequence[Result], style: Style) -> list[str]
 
 
 def _lines(
-    orders: Mapping[str, Sequence[_Priced]], found: Sequence[_Priced], what: str, cheapest: str, style: Style
+    orders: Mapping[str, Sequence[Result | TrainingResult]],
+    found: Sequence[Result | TrainingResult],
+    what: str,
+    cheapest: str,
+    style: Style,
 ) -> list[str]:
     """Return the *orders* by name, and the order by the price of a million of *what*."""
     priced = [(result, price) for result in found if (price := result.price_per_million) is not None]
     currencies = {price.currency for _, price in priced}
-    ranked: dict[str, Sequence[_Priced]] = dict(orders)
+    ranked: dict[str, Sequence[Result | TrainingResult]] = dict(orders)
     if len(currencies) == 1:
         priced.sort(key=lambda each: each[1].amount)
         ranked[f"price of a million {what}"] = [result for result, _ in priced]

@@ -37,13 +37,8 @@ def alone_result(question: StepQuestion, step: StepResult) -> TrainingResult:
         step=step,
         device_count=1,
         alone_rate=step.throughput,
-        exposed_s=0.0,
-        exchanging_s=0.0,
-        bottleneck=None,
         memory=(DeviceMemory(step.part, 1, step.memory),),
         streams=stream_uses(step.timeline),
-        counts_software=True,
-        notes=(),
         timeline=step.timeline,
     )
 

@@ -55,14 +55,14 @@ class TrainingRun:
     step: StepResult
     device_count: int
     alone_rate: float
-    exposed_s: float
-    exchanging_s: float
-    bottleneck: LinkUse | None
     memory: tuple[DeviceMemory, ...]
     streams: dict[str, StreamUse]
-    counts_software: bool
-    notes: tuple[str, ...]
     timeline: Timeline
+    counts_software: bool = True
+    exposed_s: float = 0.0
+    exchanging_s: float = 0.0
+    bottleneck: LinkUse | None = None
+    notes: tuple[str, ...] = ()
     bubble_s: float = 0.0
     tied_s: float = 0.0
     exchanges: int = 0

@@ -136,13 +136,8 @@ def find_best(
         for way, answer in zip(ways, answers, strict=True):
             if answer["step_time_s"] is not None:
                 band = None if answer["band"] is None else Band(**answer["band"])
-                found = (
-                    answer["step_time_s"],
-                    answer["memory_bytes"],
-                    dict(answer["shares"]),
-                    band,
-                    tuple(answer["outside"]),
-                )
+                shares_s, outside = dict(answer["shares"]), tuple(answer["outside"])
+                found = answer["step_time_s"], answer["memory_bytes"], shares_s, band, outside
                 ranking.append(RankedLayout(way, *found, answer["fits_by_band"]))
             elif answer["reason"] is None:
                 slower += 1
