@@ -83,12 +83,16 @@ def test_nvls() -> None:
 
 
 def test_all_to_all_connects_each_pair_over_all_channels() -> None:
-    """As eight H100 did (NVIDIA/nccl#1685): 32 channels for each pair; it took 3.28 GB more."""
+    """As eight H100 did (NVIDIA/nccl#1685): 32 channels for each pair; it took 3.28 GB more.
+
+    Whether that holds the communicator's arrays, as at its first use, is not said.
+    """
     h100 = group(Where(topology="dgx-h100"))
     taken = communicator_bytes(nccl(2, 30), h100, [("all-to-all", 1e9)], 7)
     arrays = (32 * 3 + 16) * 2
     assert taken == (7 * 32 * 12 + arrays) * MIB
-    assert taken == pytest.approx(3.28e9, rel=0.1)
+    assert taken - arrays * MIB == pytest.approx(3.28e9, rel=0.15)
+    assert taken == pytest.approx(3.28e9, rel=0.15)
 
 
 def test_ranks_of_other_machines_share_buffers() -> None:
