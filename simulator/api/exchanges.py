@@ -17,7 +17,7 @@ from simulator.network.machine import Machine
 from simulator.plan.plan import Plan
 from simulator.questions.collective import CollectiveQuestion
 from simulator.records import dataclass
-from simulator.results.document import taken
+from simulator.results import taken
 
 _OWN_BUFFERS = ("all-to-all", "send-recv")  # one buffer per rank; other collectives have one in all
 _MOST_MOVES = 2_000_000

@@ -14,7 +14,7 @@ from simulator.cli.table import row_lines
 from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.console.style import Style
 from simulator.errors import InputError, nearest, one_line
-from simulator.results.document import SCHEMA_VERSION
+from simulator.results import SCHEMA_VERSION
 from simulator.topology.catalogue import PART_KINDS, builtin_folder, builtin_topologies, file_description, load_part
 from simulator.topology.load import load_topology
 

@@ -20,7 +20,7 @@ from simulator.console.run import INTERRUPTED, guarded, say
 from simulator.console.style import Style, choose_style, printable
 from simulator.errors import first_of
 from simulator.records import dataclass, replace
-from simulator.results.document import to_json
+from simulator.results import to_json
 from simulator.spelling import spelt
 
 

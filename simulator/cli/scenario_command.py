@@ -24,7 +24,7 @@ from simulator.console.style import Progress, Style
 from simulator.effects import data_file
 from simulator.errors import Fault, InputError, SimulationError, one_line
 from simulator.records import replace
-from simulator.results.document import SCHEMA_VERSION
+from simulator.results import SCHEMA_VERSION
 from simulator.scenarios.answers import ScenarioAnswer, answers_document, answers_of
 from simulator.scenarios.catalogue import builtin_scenarios, find_scenario, in_order, needed_files
 from simulator.scenarios.file import Scenario, ScenarioRun

@@ -20,8 +20,8 @@ from simulator.errors import InputError, one_line, refused
 from simulator.questions.single import LaunchQuestion
 from simulator.questions.sweep import swept
 from simulator.questions.words import Single, parse_question, question_words
+from simulator.results import plain
 from simulator.results.confidence import BAND_HEAD
-from simulator.results.document import plain
 from simulator.results.single import SingleResult, singles_document
 from simulator.results.words import BOUND_WORDS
 from simulator.spelling import mention

@@ -10,7 +10,7 @@ from simulator.devices.gpu.rates import sustained_clock
 from simulator.devices.predict import Device, kernel_cost, steady_device
 from simulator.errors import InputError
 from simulator.questions.single import OperatorQuestion
-from simulator.records import dataclass
+from simulator.records import dataclass, replace
 from simulator.results.step import StepResult
 from simulator.step.operator import operator_kernels
 from simulator.step.precision import product_precision
@@ -65,22 +65,18 @@ def operator_account(question: OperatorQuestion, device: Device) -> Account:
     cold = 1.0 if question.is_cold else 0.0
     costs = [kernel_cost(device, kernel, cold) for kernel in operator_kernels(question)]
     longest = max(costs, key=lambda cost: cost.time_s)
-    known = device_account(device)
     clock_Hz = 0.0
     if isinstance(device, Gpu):
         is_product = longest.bound == "compute"
         clock_Hz = _sustained_Hz(device, question.precision) if is_product else device.boost_clock_Hz
-    return Account(
-        is_gpu=known.is_gpu,
+    return replace(
+        device_account(device),
         bound=longest.bound,
         detail=longest.detail,
         kernels_s=sum(cost.time_s for cost in costs),
         host_s=dispatch_time(device, question.operator, question.phase),
         working_set_bytes=max(cost.bytes for cost in costs),
-        cache_bytes=known.cache_bytes,
-        memory_bytes=known.memory_bytes,
         clock_Hz=clock_Hz,
-        sm_count=known.sm_count,
     )
 
 

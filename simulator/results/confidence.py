@@ -24,7 +24,7 @@ from simulator.bands.composition import (
     estimate,
 )
 from simulator.records import dataclass
-from simulator.results.document import taken
+from simulator.results import taken
 from simulator.spelling import mention, spelt, word_of
 from simulator.units import format_duration
 

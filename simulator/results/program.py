@@ -14,10 +14,9 @@ from simulator.programs.state import State
 from simulator.programs.statements import Program
 from simulator.programs.writer import LOCK
 from simulator.records import dataclass, field
-from simulator.results import Fact, html_of
+from simulator.results import SCHEMA_VERSION, Fact, html_of, taken
 from simulator.results.changed import ChangeEffect, change_fact, changed_entry, said
 from simulator.results.confidence import Confidence, confidence_of
-from simulator.results.document import SCHEMA_VERSION, taken
 from simulator.results.limits import critical_path
 from simulator.results.trace_sheet import Sheet, is_drawn
 from simulator.units import format_duration, format_size

@@ -12,12 +12,11 @@ from simulator.network.machine import Machine
 from simulator.plan.plan import Plan
 from simulator.questions.collective import CollectiveQuestion
 from simulator.records import dataclass, field
-from simulator.results import Fact, html_of
+from simulator.results import SCHEMA_VERSION, Fact, html_of, rounded_integer, taken
 from simulator.results.bottleneck import CapacityGiven, LinkUse, binding, slowed_of
 from simulator.results.changed import ChangeEffect, change_fact, changed_entry, said
 from simulator.results.composed import collective_composition
 from simulator.results.confidence import BAND_HEAD, Confidence, confidence_of, of_a_bound
-from simulator.results.document import SCHEMA_VERSION, rounded_integer, taken
 from simulator.topology.parts import NicPart
 from simulator.topology.schema import Price
 from simulator.units import format_bandwidth, format_duration, format_size

@@ -8,10 +8,9 @@ from typing import Any
 from simulator.bands.composition import Band
 from simulator.host.answer import HostTime
 from simulator.records import dataclass, field
-from simulator.results import Fact, html_of
+from simulator.results import SCHEMA_VERSION, Fact, html_of, taken
 from simulator.results.changed import ChangeEffect, change_fact, changed_entry, said
 from simulator.results.confidence import BAND_HEAD, Confidence
-from simulator.results.document import SCHEMA_VERSION, taken
 from simulator.units import format_duration, format_size
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from simulator.engine.timeline import Span
 from simulator.plan.plan import Activity, Flow
-from simulator.results.document import rounded_integer
+from simulator.results import rounded_integer
 from simulator.results.result import Result
 from simulator.results.trace_sheet import Sheet, is_drawn
 

@@ -9,10 +9,9 @@ from simulator.bands.composition import Band
 from simulator.questions.collective import OF_NCCL
 from simulator.questions.where import month_words
 from simulator.records import dataclass
-from simulator.results import Fact, html_of
+from simulator.results import SCHEMA_VERSION, Fact, html_of, plain, taken
 from simulator.results.changed import change_fact, changed_entry, said
 from simulator.results.confidence import Confidence
-from simulator.results.document import SCHEMA_VERSION, plain, taken
 from simulator.results.order import best_of
 from simulator.results.step import StepResult
 from simulator.results.step_confidence import Trust, fits_by_band, memory_band, step_confidence, step_trust

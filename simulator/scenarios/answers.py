@@ -8,7 +8,7 @@ from typing import Any
 
 from simulator.errors import Fault, InputError
 from simulator.records import dataclass
-from simulator.results.document import SCHEMA_VERSION
+from simulator.results import SCHEMA_VERSION
 from simulator.scenarios.expression import MissingPath
 from simulator.scenarios.file import WORDS, AnswerRequest, Scenario
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from simulator.results.document import SCHEMA_VERSION, taken
+from simulator.results import SCHEMA_VERSION, taken
 from simulator.results.step_view import SHARE_WORDS
 from simulator.search.run import Ranking
 from simulator.search.space import Space

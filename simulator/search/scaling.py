@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from simulator.records import dataclass
-from simulator.results.document import SCHEMA_VERSION, plain, taken
+from simulator.results import SCHEMA_VERSION, plain, taken
 from simulator.results.step_view import SHARE_WORDS, time_shares
 from simulator.results.training import TrainingResult
 

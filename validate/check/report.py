@@ -9,7 +9,7 @@ from typing import Any
 from simulator.cli.table import table_of
 from simulator.console.style import PLAIN, Style
 from simulator.errors import few
-from simulator.results.document import taken
+from simulator.results import taken
 from simulator.units import format_duration
 from validate.check.check import CheckedLog, in_binary
 from validate.check.pace import Cliff, SizeComparison, SizeGroup, outside, slow_groups

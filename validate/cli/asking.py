@@ -23,8 +23,8 @@ from simulator.errors import Fault, InputError, one_line
 from simulator.questions.collective import OF_NCCL, CollectiveQuestion
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.records import dataclass, replace
+from simulator.results import plain
 from simulator.results.confidence import torch_lacks
-from simulator.results.document import plain
 from simulator.workload.described import network_document
 from simulator.workload.find import SUFFIX
 from simulator.workload.network import Layer, Network

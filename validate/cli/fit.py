@@ -12,7 +12,7 @@ from simulator.cli.table import table_of
 from simulator.console.style import Progress, Style
 from simulator.errors import InputError, nearest, one_line
 from simulator.records import asdict, dataclass, replace
-from simulator.results.document import taken
+from simulator.results import taken
 from validate.cli.command import Json, Quiet, Text, Texts, command_named, flag, positional, value
 from validate.cli.words import jobs_in, print_answer, print_remarks, share_in
 from validate.constants import fit as fitting

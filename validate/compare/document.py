@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from simulator.errors import one_line
-from simulator.results.document import plain, taken
+from simulator.results import plain, taken
 from validate.compare.classes import FAR
 from validate.compare.comparison import Comparison
 from validate.compare.drift import BOUND, Drift

@@ -10,7 +10,7 @@ from simulator.cli.table import table_of
 from simulator.console.style import PLAIN, Style
 from simulator.errors import one_line
 from simulator.records import asdict, dataclass, field
-from simulator.results.document import taken
+from simulator.results import taken
 from validate.kinds.kind import Kind
 from validate.score import besides
 from validate.score.scores import ScoreGroup, Scores, beside_published, median_of
