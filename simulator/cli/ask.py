@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simulator.api.session import Session
+from simulator.cli.later import later
 from simulator.cli.options import software_notes
 from simulator.cli.output import Answers, Asked, warn
 from simulator.cli.written import CommandOptions, check_read, shell_command
@@ -13,6 +14,14 @@ if TYPE_CHECKING:
     from simulator.questions.options import SamplesOption
     from simulator.questions.step import StepQuestion
     from simulator.results.training import TrainingResult
+
+
+_ANSWERS = {
+    "single": later("simulator.cli.single_command:answer_singles"),
+    "program": later("simulator.cli.program_command:answer_programs"),
+    "step": later("simulator.cli.step_command:answer_steps"),
+    "exchange": later("simulator.cli.exchange_command:answer_exchanges"),
+}
 
 
 class _Brief(Session):
@@ -44,18 +53,5 @@ def answers(written: CommandOptions, session: Session) -> Answers:
 
     *session* may already know some machines or networks.
     """
-    if written.kind == "single":
-        from simulator.cli.single_command import answer_singles
-
-        return answer_singles(written, session)
-    if written.kind == "program":
-        from simulator.cli.program_command import answer_programs
-
-        return answer_programs(written, session)
-    if written.kind == "step":
-        from simulator.cli.step_command import answer_steps
-
-        return answer_steps(written, session)
-    from simulator.cli.exchange_command import answer_exchanges
-
-    return answer_exchanges(written, session)
+    found: Answers = _ANSWERS[written.kind](written, session)
+    return found
