@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from simulator import __version__
-from simulator.cli.machines import read_calibrations
 from simulator.cli.options import parse_choice, parse_count, read_all, refuse, wants_best
 from simulator.cli.output import Answers
 from simulator.cli.step_questions import ask_steps
@@ -91,7 +90,6 @@ def answer_best(
             f"best divides a step over several GPUs, and one takes part; add {mention('nodes')}, or name another"
         )
     machine = session.machine(question.where)
-    calibrations = read_calibrations(written.calibration, [machine])
     group = session.group(question.where, question.gpus)
     space = Space(
         question,
@@ -101,7 +99,7 @@ def answer_best(
         fixed,
         each,
         recomputed,
-        tuple(sorted(calibrations.items())),
+        tuple(sorted(session.calibrations.items())),
     )
     with ExitStack() as stack:
         kept = kept_in(resume, space, session.network(question), stack)

@@ -17,7 +17,6 @@ from simulator.cli.output import tell, warn
 from simulator.cli.written import CommandOptions
 from simulator.console.style import Progress, Style
 from simulator.errors import Fault, InputError, one_line, refused
-from simulator.network.machine import Machine
 from simulator.questions.where import Where
 from simulator.records import dataclass, replace
 from simulator.results.columns import ranges
@@ -31,7 +30,6 @@ from simulator.topology.yaml_source import MAX_BYTES
 from simulator.units import format_duration, whole_number
 
 if TYPE_CHECKING:
-    from simulator.questions.calibration import Calibration
     from simulator.questions.collective import CollectiveQuestion
     from simulator.questions.step import StepQuestion
     from simulator.results.training import TrainingResult
@@ -99,19 +97,21 @@ def _know_input(session: Session, where: Where) -> None:
         raise error.changed(lambda f: replace(f, file="<stdin>") if f.file == "<text>" else f) from None
 
 
-def read_calibrations(path: str | None, machines: Sequence[Machine]) -> dict[str, Calibration]:
-    """Return the calibrations in the file *path* by part; raises InputError if none is of a device of *machines*."""
+def with_calibration(written: CommandOptions, session: Session, places: Sequence[Where]) -> Session:
+    """Return *session* with the calibrations of ``--calibration``; raises InputError if none is of a device there."""
+    path = written.calibration
     if path is None:
-        return {}
+        return session.calibrated({})
     from simulator.devices.calibration_file import load_calibration
 
+    machines = [session.machine(where) for where in places]
     parts = {node.part_name for m in machines for node in m.nodes if isinstance(node.part, GpuPart | CpuPart)}
     found = load_calibration(path, {*parts, *part_names("gpu"), *part_names("cpu")})
     if not parts.intersection(found):
         names = " and ".join(machine.name for machine in machines)
         has = ", ".join(sorted(parts))
         raise InputError(Fault(f"calibrates {', '.join(found)}; {names} has {has}", one_line(path)))
-    return found
+    return session.calibrated(found)
 
 
 # -- the fastest GPUs ------------------------------------------------------------------

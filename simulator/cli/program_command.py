@@ -7,7 +7,7 @@ from functools import partial
 
 from simulator.api.session import Session
 from simulator.cli.later import later
-from simulator.cli.machines import find_machines, read_calibrations
+from simulator.cli.machines import find_machines, with_calibration
 from simulator.cli.options import fields_of
 from simulator.cli.output import Answers
 from simulator.cli.table import changed_lines, fact_lines, outside_lines, table_of
@@ -21,7 +21,7 @@ from simulator.units import format_duration
 def answer_programs(written: CommandOptions, session: Session) -> Answers:
     """Return the answer of each machine; raises InputError."""
     machines = find_machines(written, session)
-    session = session.calibrated(read_calibrations(written.calibration, [session.machine(w) for w in machines]))
+    session = with_calibration(written, session, machines)
     said = fields_of(written, ProgramQuestion)
     results = []
     with Progress(len(machines), "simulating", quiet=written.quiet) as progress:

@@ -10,7 +10,7 @@ from typing import Any
 
 from simulator.api.session import Session
 from simulator.cli.later import later
-from simulator.cli.machines import find_machines, read_calibrations
+from simulator.cli.machines import find_machines, with_calibration
 from simulator.cli.options import parse_count
 from simulator.cli.output import Answers, warn
 from simulator.cli.table import Column, changed_lines, outside_lines, table_lines
@@ -54,7 +54,7 @@ def answer_singles(written: CommandOptions, session: Session) -> Answers:
 def _asked(written: CommandOptions, session: Session) -> tuple[Session, list[tuple[int | None, list[Single]]]]:
     """Return the session, and the questions about all machines for each size of a sweep."""
     machines = find_machines(written, session)
-    session = session.calibrated(read_calibrations(written.calibration, [session.machine(w) for w in machines]))
+    session = with_calibration(written, session, machines)
     threads = None if written.threads is None else parse_count("threads", written.threads)
     return session, [
         (size, [parse_question(text, where, written.device, threads) for where in machines])

@@ -10,7 +10,7 @@ from typing import Any
 from simulator.api.session import Session
 from simulator.api.there import as_there, devices_of
 from simulator.cli.declarations import OVERLAP
-from simulator.cli.machines import find_machines, read_calibrations
+from simulator.cli.machines import find_machines, with_calibration
 from simulator.cli.options import (
     fields_of,
     parse_choice,
@@ -82,7 +82,7 @@ def of_point(name: str, fault: Fault) -> Fault:
 def _asked(written: CommandOptions, session: Session | None) -> tuple[Session, list[StepQuestion]]:
     known = session or Session()
     machines, ways = read_all(lambda: find_machines(written, known), lambda: _ways(written))
-    session = known.calibrated(read_calibrations(written.calibration, [known.machine(w) for w in machines]))
+    session = with_calibration(written, known, machines)
     return session, _questions(written, session, machines, ways)
 
 
