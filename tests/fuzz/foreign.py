@@ -73,7 +73,12 @@ _DEEPSPEED = json.dumps(
         "train_batch_size": 64,
         "train_micro_batch_size_per_gpu": 2,
         "gradient_accumulation_steps": "auto",
-        "zero_optimization": {"stage": 2, "offload_param": {"device": "none"}, "overlap_comm": True},
+        "zero_optimization": {
+            "stage": 2,
+            "offload_param": {"device": "none"},
+            "overlap_comm": True,
+            "offload_optimizer": {"device": "cpu", "pin_memory": True},
+        },
         "bf16": {"enabled": True},
         "fp16": {"enabled": False},
     },
