@@ -148,12 +148,17 @@ def _operator(kind: type[Any], sizes: Mapping[str, Any], what: str) -> Operator:
     for name, value in sizes.items():
         wanted = hints[name]
         if wanted is int:
-            _whole(value, f"{what}: {name}")
+            _whole(value, f"{what}: {name}", least=0 if known[name].default == 0 else 1)
         elif get_origin(wanted) is Literal:
             _choice(value or "", get_args(wanted), f"{what}: {name}")
         elif type(value) is not wanted:
             raise ValueError(f"{what}: {name} '{one_line(value, 40)}' is no {wanted.__name__}")
-    return kind(**sizes)  # type: ignore[no-any-return]
+    operator: Operator = kind(**sizes)
+    try:
+        operator.check()
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from None
+    return operator
 
 
 def _parameter(raw: Any, what: str) -> Parameter:

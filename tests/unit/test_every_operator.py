@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, get_args
@@ -49,6 +50,7 @@ from simulator.workload.operators import (
 from simulator.workload.precision import Precision
 from simulator.workload.split.context import context_split
 from simulator.workload.split.tensor import tensor_split
+from simulator.workload.zoo.registry import build_network
 from validate.importing.kernel_classes import class_of_prediction
 
 OPERATORS: tuple[Operator, ...] = (
@@ -301,3 +303,20 @@ def test_kernels_without_rows_of_their_class_are_not_measured(capsys: pytest.Cap
     assert "rows on" not in text
     network = Session().confidence(StepQuestion(where=Where("p3.2xlarge"), workload="resnet50", batch=32))
     assert network.band is not None  # whole steps of such networks were measured, pooling and all
+
+
+@pytest.mark.parametrize(
+    ("size", "value", "said"),
+    [
+        ("stride_h", 0, "layer 0: stride_h must be whole numbers from 1; got '0'"),
+        ("batch", 0, "layer 0: batch must be whole numbers from 1; got '0'"),
+        ("groups", 4, "layer 0: groups=4 must divide c-in=1 and c-out=6"),
+        ("h_in", 1, "layer 0: its output has no elements: the window is larger than what it moves over"),
+    ],
+)
+def test_sizes_without_a_result_are_refused_where_a_file_describes_them(size: str, value: int, said: str) -> None:
+    found = network_document(build_network("lenet", batch=2, loss=True))
+    network_of(found)
+    found["layers"][0]["sizes"] |= {"pad_h": 0, size: value}
+    with pytest.raises(ValueError, match=re.escape(said)):
+        network_of(found)
