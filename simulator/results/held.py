@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from simulator.records import dataclass, replace
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
-from simulator.step.memory import HeldMoment, MemoryNeed, held_in, moments_of, parameter_gradient_bytes
+from simulator.step.memory import MemoryNeed, RankMoment, held_in, moments_of, parameter_gradient_bytes
 from simulator.step.moments import tape_of
 from simulator.training.memory import bucket_bytes_of, gathered_elements, rank_shares, stage_options
 from simulator.training.worker import ChunkRun, LaunchLabel
@@ -92,7 +92,7 @@ def _held_in_stage(result: TrainingResult, network: Network) -> list[HeldAt]:
     found, in_flight, done = [HeldAt(0.0, lasting, 0.0, 0.0, 0.0)], 0, 0
     computed = Counter[tuple[str, int, int]]()
 
-    def moments() -> list[HeldMoment]:
+    def moments() -> list[RankMoment]:
         left = min(1.0, done / layout.vp)
         return moments_of(held, options, replace(shares, in_flight=in_flight / layout.vp, accumulates=left))
 
@@ -116,16 +116,16 @@ def _held_in_stage(result: TrainingResult, network: Network) -> list[HeldAt]:
     return found
 
 
-def _lasting_bytes(need: MemoryNeed, moments: Sequence[HeldMoment]) -> float:
+def _lasting_bytes(need: MemoryNeed, moments: Sequence[RankMoment]) -> float:
     """Return the bytes of *need* that last the whole step, given its *moments*."""
     casts = max(moments, key=lambda moment: moment.total_bytes).casts_bytes
     outside = need.context_bytes + need.communication_bytes + need.cached_bytes
     return need.parameters_bytes - casts + need.optimizer_bytes + need.workspace_bytes + outside
 
 
-def _by_layer(network: Network, moments: Sequence[HeldMoment]) -> dict[str, HeldMoment]:
+def _by_layer(network: Network, moments: Sequence[RankMoment]) -> dict[str, RankMoment]:
     """Return the highest of the *moments* in the pass of each layer, by the layer's name."""
-    found: dict[str, HeldMoment] = {}
+    found: dict[str, RankMoment] = {}
     for moment in moments:
         if moment.place >= 0:
             name = network.layers[moment.place].name
@@ -133,7 +133,7 @@ def _by_layer(network: Network, moments: Sequence[HeldMoment]) -> dict[str, Held
     return found
 
 
-def _held_at(at_s: float, lasting: float, moment: HeldMoment) -> HeldAt:
+def _held_at(at_s: float, lasting: float, moment: RankMoment) -> HeldAt:
     working = moment.working_bytes + moment.casts_bytes
     return HeldAt(at_s, lasting, moment.activations_bytes, moment.gradients_bytes, working)
 

@@ -15,7 +15,7 @@ from simulator.step.conversions import formats_of, nvfp4_weights
 from simulator.step.megatron import buffer_element_bytes, has_gradient_buffer, shared_gradients
 from simulator.step.moments import Moment, tape_of
 from simulator.step.precision import casts, has_master, storage_of, updated_bytes, weight_bytes
-from simulator.step.reserved import Held, reserved_and_allocated
+from simulator.step.reserved import RankState, reserved_and_allocated
 from simulator.step.workspaces import Residents, workspace_bytes
 from simulator.workload.activations import peak_forward_bytes
 from simulator.workload.network import Network, once, packed_weights
@@ -129,7 +129,7 @@ class NetworkMemory:
     ``moments`` are those of the backward pass.  ``most_forward_bytes`` is the peak of a forward pass alone.
     ``of_experts`` and ``trained_of_experts`` are the parts of ``parameter_count`` and ``trained_count`` in experts;
     ``largest`` is the size of the largest trained parameter, ``quantised`` the weights that are kept in nvfp4 besides,
-    by rows and transposed; ``unread`` are gradients that a framework allocates and nobody reads.  All counts are
+    by rows and transposed; ``unread_gradients`` are allocated by a framework, and nobody reads them.  All counts are
     elements.  ``state_bytes`` are those of the optimiser's state.  ``packed`` frozen weights are kept in nf4, in
     ``packed_bytes``.  ``layers`` are the names of the places of ``moments``.
     """
@@ -142,7 +142,7 @@ class NetworkMemory:
     trained_of_experts: int = 0
     largest: int = 0
     quantised: int = 0
-    unread: int = 0
+    unread_gradients: int = 0
     state_bytes: int = 0
     packed: int = 0
     packed_bytes: int = 0
@@ -182,7 +182,7 @@ def with_gaps(
     element, kept = _element_bytes(options)
     n, gradient = network.trained_count, parameter_gradient_bytes(options)
     master = (kept * shares.updated,) if has_master(options.precision) else ()
-    held = Held(
+    held = RankState(
         weight_bytes=(gradient * shares.kept, *master),
         frozen_bytes=weight_bytes(options.precision) * shares.kept,
         updated=shares.updated,
@@ -221,7 +221,7 @@ def held_in(network: Network, options: StepOptions) -> NetworkMemory:
         return replace(held, most_forward_bytes=peak_forward_bytes(network, formats))
     moments = tape_of(network, options, parameter_gradient_bytes(options)).moments
     layers = tuple([layer.name for layer in network.layers])
-    return replace(held, moments=moments, unread=shared_gradients(network, options), layers=layers)
+    return replace(held, moments=moments, unread_gradients=shared_gradients(network, options), layers=layers)
 
 
 def state_bytes(network: Network, options: StepOptions, *, paged: bool = False) -> int:
@@ -292,7 +292,7 @@ def _parameters(held: NetworkMemory, options: StepOptions, shares: Shares) -> fl
     return whole + frozen + trained * element * shares.kept + master
 
 
-class HeldMoment(NamedTuple):
+class RankMoment(NamedTuple):
     """Bytes in use at one moment of a device's backward pass or update, besides parameters and optimiser state."""
 
     place: int
@@ -311,7 +311,7 @@ UPDATE = -2
 """The place of the moment of the update; that of the end of the forward pass is -1."""
 
 
-def moments_of(held: NetworkMemory, options: StepOptions, shares: Shares = ALL) -> list[HeldMoment]:
+def moments_of(held: NetworkMemory, options: StepOptions, shares: Shares = ALL) -> list[RankMoment]:
     """Return the moments of the backward pass and, in training, of the update, which comes last."""
     view = _RankView(held, options, shares)
     return [*map(view.of, held.moments), *view.updates]
@@ -329,21 +329,21 @@ class _RankView:
         self._held = held
         self._sums = sums = _sums_bytes(n, options)
         self._buffer = buffer = _buffer_bytes(n, options, shares)
-        self._buffer += held.unread * element if buffer else 0.0
+        self._buffer += held.unread_gradients * element if buffer else 0.0
         self._waiting = held.moments[0].saved_bytes * (shares.in_flight - 1.0)  # activations of later micro-batches
         self._casts = 0.0 if shares.gathered else 1.0  # gathered weights are in the format of products already
         self._gradients = shares.gradients
         self._earlier = n * element * shares.kept_gradients * shares.accumulates
-        self.updates: tuple[HeldMoment, ...] = ()
+        self.updates: tuple[RankMoment, ...] = ()
         if options.mode == "train":  # activations and casts are freed; a pass over all parameters writes one more copy
             copy, widened = (n * each * shares.updated for each in _update_bytes(options))
             gradients = (self._buffer or n * element * shares.kept_gradients + sums) + widened
-            self.updates = (HeldMoment(UPDATE, 0.0, 0.0, gradients, copy),)
+            self.updates = (RankMoment(UPDATE, 0.0, 0.0, gradients, copy),)
 
-    def of(self, moment: Moment) -> HeldMoment:
+    def of(self, moment: Moment) -> RankMoment:
         """Return *moment* of the undivided state as it is on the device."""
         gradients = self._buffer or max(moment.graded_bytes * self._gradients, self._earlier) + self._sums
-        return HeldMoment(
+        return RankMoment(
             moment.place,
             moment.casts_bytes * self._casts,
             moment.saved_bytes + self._waiting,
@@ -351,7 +351,7 @@ class _RankView:
             float(moment.working_bytes),
         )
 
-    def most(self) -> HeldMoment:
+    def most(self) -> RankMoment:
         """Return the highest moment: as the maximum of :meth:`of`, of which a search would make millions."""
         gradients, earlier, casts = self._gradients, self._earlier, self._casts
         if self._buffer:

@@ -45,7 +45,7 @@ class Moment(NamedTuple):
     graded_bytes: int
 
 
-class Taken(NamedTuple):
+class TensorEvent(NamedTuple):
     """A tensor that comes, by its number, use, bytes and the layer whose pass takes it; or goes, if bytes are 0."""
 
     number: int
@@ -61,8 +61,8 @@ class Tape:
     ``moments`` are those that may be the highest, ``layers`` that of each layer of the forward pass.
     """
 
-    forward: list[Taken] = field(default_factory=list)
-    backward: list[Taken] = field(default_factory=list)
+    forward: list[TensorEvent] = field(default_factory=list)
+    backward: list[TensorEvent] = field(default_factory=list)
     moments: tuple[Moment, ...] = ()
     layers: tuple[Moment, ...] = ()
 
@@ -103,7 +103,7 @@ class _Memory:
         self._live[number] = use, n_bytes
         if n_bytes:
             self._bytes[use] += n_bytes
-            self.record.append(Taken(number, use, n_bytes, self.place))
+            self.record.append(TensorEvent(number, use, n_bytes, self.place))
         return number
 
     def give(self, number: int) -> None:
@@ -111,7 +111,7 @@ class _Memory:
         use, n_bytes = self._live.pop(number)
         if n_bytes:
             self._bytes[use] -= n_bytes
-            self.record.append(Taken(number, use, 0, self.place))
+            self.record.append(TensorEvent(number, use, 0, self.place))
 
     def size(self, number: int) -> int:
         """Return the bytes of the live tensor *number*."""
@@ -145,17 +145,17 @@ class _Activations:
         self._saved = saved
         reruns = reruns_of(network, options)
         self._reruns = {each.before: [rerun for rerun in reruns if rerun.before == each.before] for each in reruns}
-        self._again = frozenset[int]().union(*(rerun.tensors for rerun in reruns))
-        self._again_layers = {place for rerun in reruns for place in rerun.layers}
-        self._copied_again = self._again_layers | {place for rerun in reruns for place in rerun.copying}
+        self._rerun_tensors = frozenset[int]().union(*(rerun.tensors for rerun in reruns))
+        self._rerun_layers = {place for rerun in reruns for place in rerun.layers}
+        self._recopied_layers = self._rerun_layers | {place for rerun in reruns for place in rerun.copying}
         held = {} if options.compiled else {tensor: rerun.before for rerun in reruns for tensor in rerun.stored}
-        self._held = {tensor: before for tensor, before in held.items() if tensor not in saved.by_tensor}
+        self._kept_until = {tensor: before for tensor, before in held.items() if tensor not in saved.by_tensor}
         self._places = storages(network)
         self._size = [n * width for n, width in zip(network.elements, formats.stored, strict=True)]
         self._cast = ELEMENT_BYTES[storage_of(options.precision)] if casts(options.precision) else 0
         self._needed = needs_gradient(network)
-        self._go: dict[int, list[int]] = {}  # what goes with the backward pass of each layer
-        self._late: dict[int, list[int]] = {}  # what goes when layers run again
+        self._freed_after: dict[int, list[int]] = {}  # what goes with the backward pass of each layer
+        self._freed_by_rerun: dict[int, list[int]] = {}  # what goes when layers run again
         self._cached: set[str] = set()
         self._fed = 0
 
@@ -163,13 +163,13 @@ class _Activations:
         """Run the forward pass; yield a moment for each layer."""
         self._fed = self._memory.take("saved", fed_bytes(self._network, self._formats))
         yield from self._run(range(len(self._network.layers)), again=False)
-        for number in self._late.pop(-1, []):
+        for number in self._freed_by_rerun.pop(-1, []):
             self._memory.give(number)
 
-    def come(self, place: int) -> Iterator[Moment]:
+    def run_again(self, place: int) -> Iterator[Moment]:
         """Run again what does so before the backward pass of layer *place*; yield the moments."""
         for rerun in self._reruns.get(place, ()):
-            for number in self._late.pop(place, []):
+            for number in self._freed_by_rerun.pop(place, []):
                 self._memory.give(number)
             yield from self._run(sorted({*rerun.layers, *rerun.copying}), again=True, rerun=rerun)
 
@@ -177,9 +177,9 @@ class _Activations:
         """Free the network's inputs."""
         self._memory.give(self._fed)
 
-    def go(self, place: int) -> None:
+    def free_after(self, place: int) -> None:
         """Free what exists until the backward pass of layer *place*."""
-        for number in self._go.pop(place, ()):
+        for number in self._freed_after.pop(place, ()):
             self._memory.give(number)
 
     def _run(self, places: Sequence[int], *, again: bool, rerun: Rerun | None = None) -> Iterator[Moment]:
@@ -212,38 +212,38 @@ class _Activations:
         is_whole = saved == self._size[tensor]
         if layer.in_place or tensor in self._inside:
             return None
-        if again and tensor not in self._again:
+        if again and tensor not in self._rerun_tensors:
             return None if saved is not None or tensor not in last else self._memory.take("working", self._size[tensor])
-        if is_whole and (again or tensor not in self._again):
+        if is_whole and (again or tensor not in self._rerun_tensors):
             self._keep(self._saved.first_keeper[tensor], "saved", self._size[tensor])
             return None
-        if tensor in self._held and not again:
+        if tensor in self._kept_until and not again:
             number = self._memory.take("saved", self._size[tensor])
-            self._late.setdefault(self._held[tensor], []).append(number)
+            self._freed_by_rerun.setdefault(self._kept_until[tensor], []).append(number)
             return None
         return self._memory.take("working", self._size[tensor])
 
     def _keep(self, until: int, use: Use, n_bytes: int) -> None:
-        self._go.setdefault(until, []).append(self._memory.take(use, n_bytes))
+        self._freed_after.setdefault(until, []).append(self._memory.take(use, n_bytes))
 
     def _keep_besides(self, place: int, *, again: bool) -> None:
         """Take what layer *place* saves besides tensors that are whole: statistics, masks, and parts of tensors."""
-        if again == (place in self._again_layers) and self._saved.by_layer[place]:
+        if again == (place in self._rerun_layers) and self._saved.by_layer[place]:
             self._keep(place, "saved", self._saved.by_layer[place])
         layer = self._network.layers[place]
-        if layer.operator.saves_gradients and layer.trained and again == (place in self._again_layers):
+        if layer.operator.saves_gradients and layer.trained and again == (place in self._rerun_layers):
             self._keep(place, "saved", sum(p.elements for p in layer.trained) * self._graded_element)
         for tensor in dict.fromkeys(self._network.layers[place].inputs):
             number = self._places[tensor]
             size = self._saved.by_tensor.get(number)
             if size is None or self._saved.first_keeper[number] != place or size == self._size[number]:
                 continue
-            if again == (number in self._again):
+            if again == (number in self._rerun_tensors):
                 self._keep(place, "saved", size)
 
     def _copies(self, layer: Layer, place: int, *, again: bool) -> Iterator[int]:
         """Take the copies that *layer* reads; yield the numbers of those that go with it."""
-        is_kept = again == (place in self._copied_again) and self._saved.copies[place]
+        is_kept = again == (place in self._recopied_layers) and self._saved.copies[place]
         if is_kept:
             self._keep(place, "saved", self._saved.copies[place])
         else:
@@ -260,12 +260,12 @@ class _Activations:
         for parameter in own:
             n_bytes = parameter.elements * self._cast
             needed = parameter.elements == largest and any(self._needed[tensor] for tensor in layer.inputs)
-            if needed and again == (place in self._copied_again):
+            if needed and again == (place in self._recopied_layers):
                 self._keep(place, "casts", n_bytes)
             elif again:
                 yield self._memory.take("casts", n_bytes)
             else:
-                self._late.setdefault(-1, []).append(self._memory.take("casts", n_bytes))
+                self._freed_by_rerun.setdefault(-1, []).append(self._memory.take("casts", n_bytes))
 
 
 class _Backward:
@@ -290,7 +290,7 @@ class _Backward:
         """Yield the moments of the backward pass, in order."""
         for step in backward_steps(self._network):
             self._memory.place = step.index
-            yield from self._activations.come(step.index)
+            yield from self._activations.run_again(step.index)
             yield from self._layer(step)
         self._activations.end()
 
@@ -316,7 +316,7 @@ class _Backward:
             self._give(part)
         given = self._of.pop(layer.output)
         if layer.operator.saves_gradients:
-            self._activations.go(place)
+            self._activations.free_after(place)
         found = list(self._gradients(layer, place, given))
         is_cast = bool(self._cast_bytes) and layer.operator.is_product and not layer.operator.saves_gradients
         halves = sum(p.elements for p in layer.trained) * self._cast_bytes if is_cast else self._graded_by(layer)
@@ -324,7 +324,7 @@ class _Backward:
         scratch = 0 if in_place else layer.operator.scratch_bytes(self._formats.computed[place])
         yield now(place, halves + scratch)
         self._give(given)
-        self._activations.go(place)
+        self._activations.free_after(place)
         if is_cast:
             yield now(place, halves + self._graded_by(layer))
         yield from self._joined(place, found)

@@ -16,7 +16,7 @@ from simulator.devices.optimizer import state_tensors
 from simulator.questions.options import StepOptions
 from simulator.records import dataclass
 from simulator.step.allocator import CachingAllocator, MemoryBlock, OutOfMemoryError
-from simulator.step.moments import Taken, Tape, tape_of
+from simulator.step.moments import Tape, TensorEvent, tape_of
 from simulator.step.precision import updated_bytes, weight_bytes
 from simulator.workload.network import Network, block_name, once, packed_weights, unit_elements
 from simulator.workload.precision import PACKED
@@ -25,7 +25,7 @@ _STEPS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RankState:
     """What a device holds besides a pass's tensors, in bytes an element of each parameter, or in shares.
 
     ``weight_bytes`` (each of several tensors) and ``frozen_bytes`` are kept from the start, the share ``updated`` of
@@ -48,7 +48,7 @@ class Held:
 
 @once
 def reserved_and_allocated(
-    network: Network, options: StepOptions, graded_element: int, held: Held, most_bytes: float = inf
+    network: Network, options: StepOptions, graded_element: int, held: RankState, most_bytes: float = inf
 ) -> tuple[int, int]:
     """Return the most bytes that the allocator holds in the first steps of *network*, and the most in use.
 
@@ -68,7 +68,7 @@ class _Replay:
     """A device's allocations."""
 
     def __init__(
-        self, network: Network, options: StepOptions, tape: Tape, held: Held, allocator: CachingAllocator
+        self, network: Network, options: StepOptions, tape: Tape, held: RankState, allocator: CachingAllocator
     ) -> None:
         self.allocator = allocator
         self._tape, self._held, self._options = tape, held, options
@@ -109,7 +109,7 @@ class _Replay:
         for block in blocks.values():
             self.allocator.give(block)
 
-    def _play(self, blocks: dict[int, MemoryBlock], events: Sequence[Taken]) -> None:
+    def _play(self, blocks: dict[int, MemoryBlock], events: Sequence[TensorEvent]) -> None:
         """Take and give what *events* do; *blocks* are those of their micro-batch, by number."""
         take, give = self.allocator.take, self.allocator.give
         graded, before = 0, -2

@@ -48,7 +48,7 @@ def test_gradients_lie_in_one_buffer_from_the_first_moment_to_the_update() -> No
     held = held_in(LLAMA, MEGATRON)
     for shares in (Shares(), Shares(updated=1 / 8), Shares(in_flight=3, accumulates=True)):
         whole = {moment.gradients_bytes for moment in moments_of(held, MEGATRON, shares)}
-        assert whole == {4 * N + 2 * held.unread}
+        assert whole == {4 * N + 2 * held.unread_gradients}
 
 
 def test_18_bytes_a_parameter_and_6_and_12_over_the_ranks_with_a_distributed_optimizer(device: Device) -> None:

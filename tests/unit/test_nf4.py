@@ -18,7 +18,7 @@ from simulator.search.parts import RankWork
 from simulator.step.issue import launches_of
 from simulator.step.memory import ALL, Shares, held_in, memory_need
 from simulator.step.moments import tape_of
-from simulator.step.reserved import Held, reserved_and_allocated
+from simulator.step.reserved import RankState, reserved_and_allocated
 from simulator.workload.lora import LoraWeights, with_lora
 from simulator.workload.network import Network, packed_weights, unit_elements
 from simulator.workload.operators import Linear, Nf4Linear
@@ -84,7 +84,7 @@ def test_a_weight_is_there_in_the_format_of_products_while_it_is_multiplied() ->
 
 
 def test_the_allocator_holds_what_is_kept() -> None:
-    held = Held((2.0,), 2.0, 1.0, 0.0, 0, 0.0, 1.0, 1.0, False)
+    held = RankState((2.0,), 2.0, 1.0, 0.0, 0, 0.0, 1.0, 1.0, False)
     plain, packed = (reserved_and_allocated(network(each), OPTIONS, 2, held)[1] for each in ("plain", "nf4"))
     fewer = 2 * (2 * N - NF4)
     assert fewer - 2 * N <= plain - packed < fewer  # less at most one weight as it is multiplied
@@ -173,7 +173,7 @@ def test_of_shards_each_rank_has_its_part_of_the_weights_and_all_scales(device: 
     whole, parts = (memory_need(network("nf4"), OPTIONS, device, shares) for shares in (ALL, Shares(kept=0.25)))
     fewer = 0.75 * (2 * N // 2 + 2 * (network("nf4").parameter_count - 2 * N))
     assert whole.parameters_bytes - parts.parameters_bytes == fewer
-    held = (Held((2.0 * kept,), 2.0 * kept, 1.0, 0.0, 0, 0.0, 1.0, 1.0, False) for kept in (1.0, 0.25))
+    held = (RankState((2.0 * kept,), 2.0 * kept, 1.0, 0.0, 0, 0.0, 1.0, 1.0, False) for kept in (1.0, 0.25))
     most, least = (reserved_and_allocated(network("nf4"), OPTIONS, 2, each)[1] for each in held)
     assert most - least == pytest.approx(fewer, rel=1e-3)
 

@@ -14,14 +14,14 @@ from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.step.memory import Shares, held_in, memory_need
 from simulator.step.moments import tape_of
-from simulator.step.reserved import Held, reserved_and_allocated
+from simulator.step.reserved import RankState, reserved_and_allocated
 from simulator.workload.network import Network
 from simulator.workload.zoo.builder import NetworkBuilder
 from simulator.workload.zoo.registry import build_network
 
 PLAIN = StepOptions(precision="fp32", optimizer="adam", fused_optimizer=True)
 MIB = 2**20
-NOTHING = Held((4.0,), 4.0, 1.0, 0.0, 0, 0.0, 1.0, 1.0, False)
+NOTHING = RankState((4.0,), 4.0, 1.0, 0.0, 0, 0.0, 1.0, 1.0, False)
 
 
 @pytest.fixture(scope="module")
