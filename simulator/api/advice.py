@@ -57,7 +57,8 @@ def advised(context: Context, question: StepQuestion, samples: SamplesOption = "
     is_small = result.step.simulation_events <= most_events
     alternatives = faster(result.step_time_s, question, ways) if is_fed and is_small else ()
     remedies: tuple[str, ...] = ()
-    if not result.tightest.need.fits:
+    host_fits = result.offload is None or result.offload.fits  # no change that is tried relieves the host
+    if host_fits and not result.tightest.need.fits:
         from simulator.step.fitting import larger_device
 
         remedies = tuple(_remedies(context, question, device, count, samples))

@@ -17,7 +17,9 @@ from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.plan.plan import Perturbation
 from simulator.questions.checks import refuse_all
+from simulator.questions.layout import REPLICAS
 from simulator.questions.where import TODAY, Neighbour, SlowLink, Software, Where
+from simulator.spelling import mention
 from simulator.topology.load import load_topology
 
 if TYPE_CHECKING:  # device models are imported on first use
@@ -113,6 +115,8 @@ class Context(ABC):
         if question.device is None and len(gpus) > 1 and (question.gpus is None or len(question.gpus) > 1):
             refuse_all(question.device_faults(len(gpus if question.gpus is None else question.gpus)))
             return None
+        if question.layout != REPLICAS:
+            raise InputError(f"{mention('layout', question.layout.words)}: takes several devices, and one steps alone")
         name = question.device
         if name is None and question.gpus:
             name = places.machine.nodes[chosen_gpus(places.machine, question.gpus)[0]].name

@@ -127,4 +127,7 @@ def _out_of_memory(result: TrainingResult) -> str:
         return f"{text} {format_size(run.host_missing_bytes, 3)} too little"
     text += f" {format_size(each.total_bytes, 3)}, {part} has {format_size(each.available_bytes, 3)},"
     text += f" {format_size(each.missing_bytes, 3)} too little"
+    if run is not None and not run.fits:
+        lacks = f"{format_size(run.host_missing_bytes, 3)} of {format_size(run.host_bytes, 3)}"
+        return f"{text}; the host lacks {lacks} too"
     return f"{text}; what would fit: {' or '.join(result.remedies)}" if result.remedies else text

@@ -307,6 +307,15 @@ def test_a_host_with_too_little_memory_is_told(capsys: pytest.CaptureFixture[str
     assert "on the host, which has 192 GB" in " ".join(capsys.readouterr().err.split())
 
 
+def test_no_change_is_offered_that_leaves_the_host_with_too_little(capsys: pytest.CaptureFixture[str]) -> None:
+    """The device lacks memory too, and recomputation would help it, but not the host."""
+    words = ["--topology", "p3.2xlarge", "--workload", "llama2-7b", "--batch", "1", "--offload", "optimizer+parameters"]
+    assert run(words) == 1
+    err = " ".join(capsys.readouterr().err.split())
+    assert "12.1 GB too little; the host lacks 42.3 GB of 108 GB too" in err
+    assert "would fit" not in err
+
+
 # -- published, refused, advised -------------------------------------------------------
 
 

@@ -177,6 +177,15 @@ def test_values_that_only_python_can_give_are_refused_by_their_field(what: str) 
     assert str(caught.value).startswith(told)
 
 
+@pytest.mark.parametrize("layout", [Layout(tp=2), Layout(pp=2), Layout(ep=2), Layout(dp=2), FSDP], ids=str)
+def test_a_layout_of_several_devices_is_refused_where_the_machine_has_one(layout: Layout) -> None:
+    """It is known from the machine alone; a question that names one GPU is refused when it is made."""
+    asked = step(where=Where("p3.2xlarge"), layout=layout)
+    for answer in (Session().step, Session().memory, Session().time_s):
+        with pytest.raises(InputError, match="takes several devices, and one steps alone"):
+            answer(asked)
+
+
 def test_a_row_of_a_table_is_refused_in_the_same_words() -> None:
     row = {"machine": "p3.16xlarge", "n_gpus": "1", "model": "resnet18", "batch_per_gpu": "8", "phase": "inference"}
     assert STEPS.question(lambda column: row.get(column, ""), RowNames()).question
