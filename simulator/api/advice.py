@@ -231,19 +231,14 @@ def _remedies(
     if count == 1 or not question.options.trains or question.has_servers or question.one_process:
         yield from found
         return
-    if question.layout not in (REPLICAS, FSDP):
-        for layout in _tighter(question.layout, count):
-            network = context.network(question)
-            if need(changed(question, layout=layout), count, network, question.options).fits:
-                yield f"{word_of('parallel')} {layout.words}"
-                break
-        yield from found
-        return
-    sharded, words = changed(question, layout=FSDP), f"{word_of('parallel')} fsdp"
-    network = context.network(sharded)
-    if question.layout == REPLICAS:
-        if need(sharded, count, network, sharded.options).fits:
-            yield words
-        elif not found:
-            found = [f"{words} {change}" for change in fitting(sharded)]
+    tighter = [FSDP] if question.layout == REPLICAS else list(_tighter(question.layout, count))
+    for layout in tighter:
+        asked = changed(question, layout=layout)
+        if need(asked, count, context.network(asked), asked.options).fits:
+            yield f"{word_of('parallel')} {layout.words}"
+            break
+    else:
+        if tighter and not found:
+            asked, words = changed(question, layout=tighter[-1]), f"{word_of('parallel')} {tighter[-1].words}"
+            found = [f"{words} {change}" for change in fitting(asked)]
     yield from found

@@ -89,7 +89,7 @@ def what_would_fit(
 
     *variants* are alternative ways to build the network that save memory.  *need* returns the memory need of a step.
     The result has all combinations with the fewest changes, then the largest of the *smaller* batches that fits without
-    changes; if there are none, all changes together with a smaller batch.
+    changes; if there are none, the largest that fits with all changes, and those of them that it needs.
     """
     of_options = [Saving(each.words, each.applied) for each in possible_changes(options, device) if each.memory]
     savings = [*(Saving(words, build=other) for words, other in variants), *of_options]
@@ -113,8 +113,20 @@ def what_would_fit(
     if not found:
         changed_build, changed = _applied(savings, build, options)
         size = largest_batch(changed_build, changed, smaller)
-        found += [" ".join([*(saving.words for saving in savings), smaller.words(size)])] if size else []
+        if size:
+            needed = _needed(savings, build, options, size, smaller.need(size))
+            found.append(" ".join([*(saving.words for saving in needed), smaller.words(size)]))
     return found
+
+
+def _needed(savings: Sequence[Saving], build: Build, options: StepOptions, size: int, need: Need) -> Sequence[Saving]:
+    """Return those of *savings* without which a batch of *size*, which fits with all, does not fit."""
+    for saving in reversed(savings):
+        fewer = [other for other in savings if other is not saving]
+        changed_build, changed = _applied(fewer, build, options)
+        if need(changed_build(size), changed).fits:
+            savings = fewer
+    return savings
 
 
 def _fewest_blocks(network: Network, options: StepOptions, need: Need) -> int | None:

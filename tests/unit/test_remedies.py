@@ -46,6 +46,25 @@ def test_shards_with_what_they_need_besides():
     assert all(_run("llama2-7b", 12, words) for words in found[:-1])
 
 
+def test_shards_of_all_come_with_what_they_need_besides_where_only_a_state_is_sharded():
+    """A step that shards only the optimiser's state fits on its own devices with shards of all and recomputation."""
+    asked = {"workload": "llama2-7b", "batch": 4, "sizes": ["layers=16"]}
+    first = simulate("4x-a100-pcie", parallel="zero=1", **asked)
+    assert first.remedies[0] == "--parallel fsdp --recompute"
+    assert not first.fits
+    assert simulate("4x-a100-pcie", parallel="fsdp", recompute=True, **asked).fits
+
+
+def test_a_smaller_batch_comes_with_the_changes_that_it_needs_alone():
+    asked = {"workload": "llama2-7b", "parallel": "fsdp", "sizes": ["lora=16"]}
+    first = simulate("2x-rtx4090-desktop", batch=24, **asked)
+    words = first.remedies[0]
+    assert words.startswith("--recompute --batch ")
+    batch = int(words.split()[-1])
+    assert simulate("2x-rtx4090-desktop", batch=batch, recompute=True, **asked).fits
+    assert not simulate("2x-rtx4090-desktop", batch=batch, **asked).fits
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("layout", "layers", "nodes", "remedy"),
