@@ -79,7 +79,7 @@ def _figure(result: TrainingResult) -> Figure:
     if several:
         rate += f"; {percent(result.scaling_efficiency)} of {result.device_count} devices alone"
     if not result.fits:
-        rate = f"does not fit, {format_size(result.tightest.need.missing_bytes, 3)} too much memory; {rate}"
+        rate = f"does not fit, {_missing(result)}; {rate}"
     figure.text(0.02, 1 - 0.59 / height, rate, fontsize=10, va="top", color=INK if result.fits else WARNING)
 
     def place(left: float, bottom_inch: float, width: float, height_inch: float) -> Axes:
@@ -100,6 +100,13 @@ def _figure(result: TrainingResult) -> Figure:
     if result.alternatives:
         _draw_alternatives(place(0.68, 0.75, 0.24, 1.35), result)
     return figure
+
+
+def _missing(result: TrainingResult) -> str:
+    need, run = result.tightest.need, result.offload
+    if need.fits and run is not None:
+        return f"{format_size(run.host_missing_bytes, 3)} too much memory on the host"
+    return f"{format_size(need.missing_bytes, 3)} too much memory"
 
 
 def _draw_title(figure: Figure, text: str) -> None:
@@ -233,6 +240,8 @@ def _draw_parts(axes: Axes, result: StepResult, waiting: str) -> None:
     axes.set_xlim(0, longest * 1.12 or 1.0)
     axes.invert_yaxis()
     lines = -(-len(axes.get_legend_handles_labels()[1]) // _LEGEND_COLUMNS)
+    box = axes.get_position()  # a second line of the legend takes its room from the bars
+    axes.set_position((box.x0, box.y0, box.width, box.height * (1.1 - 0.1 * lines)))
     axes.set_title("where the time goes", fontsize=10, loc="left", pad=10 + 12 * lines)
     axes.legend(
         fontsize=8,

@@ -167,6 +167,18 @@ def test_texts_of_a_step_stay_apart(which: str):
     assert faults(figure_of_steps(results)) == []
 
 
+def test_a_step_of_many_classes_whose_host_lacks_memory_says_so_above_its_legend_of_two_lines():
+    where = Where("4x-v100-sxm2-16gb-4xopa")
+    sizes = (("layers", 100), ("hidden", 4096), ("heads", 32), ("sequence_length", 64), ("attention", "fused"))
+    asked = StepQuestion(where=where, workload="gpt2", batch=1, gpus=(0,), sizes=sizes, offload="optimizer+parameters")
+    result = Session().step(asked)
+    assert result.offload is not None
+    assert result.tightest.need.fits
+    figure = figure_of_steps([result])
+    assert faults(figure) == []
+    assert re.match(r"does not fit, [1-9][\d.]* GB too much memory on the host;", figure.texts[1].get_text())
+
+
 @pytest.mark.parametrize("which", ["one", "ways"])
 def test_a_step_says_at_its_foot_what_was_changed(which: str):
     asked = StepQuestion(where=Where("p3.16xlarge"), workload="mlp", batch=64, stragglers=(("gpu3", 1.5),))
