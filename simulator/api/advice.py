@@ -57,8 +57,11 @@ def advised(context: Context, question: StepQuestion, samples: SamplesOption = "
     is_small = result.step.simulation_events <= most_events
     alternatives = faster(result.step_time_s, question, ways) if is_fed and is_small else ()
     remedies: tuple[str, ...] = ()
-    host_fits = result.offload is None or result.offload.fits  # no change that is tried relieves the host
-    if host_fits and not result.tightest.need.fits:
+    host_fits = result.offload is None or result.offload.fits
+    if not host_fits:  # no other change that is tried relieves the host
+        without = f"{word_of('offload')} none"
+        alternatives = tuple(replace(each, fits=each.fits and each.change == without) for each in alternatives)
+    elif not result.tightest.need.fits:
         from simulator.step.fitting import larger_device
 
         remedies = tuple(_remedies(context, question, device, count, samples))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -304,7 +305,11 @@ def test_a_host_with_too_little_memory_is_told(capsys: pytest.CaptureFixture[str
     for name, value in (("layers", 100), ("hidden", 4096), ("heads", 32)):
         words += ["--set", f"{name}={value}"]
     assert run(words) == 1
-    assert "on the host, which has 192 GB" in " ".join(capsys.readouterr().err.split())
+    out, err = capsys.readouterr()
+    assert "on the host, which has 192 GB" in " ".join(err.split())
+    faster = json.loads(out)["alternatives"]
+    assert {"--batch 2", "--fused-optimizer"} <= {each["change"] for each in faster}
+    assert not any(each["fits"] for each in faster)
 
 
 def test_no_change_is_offered_that_leaves_the_host_with_too_little(capsys: pytest.CaptureFixture[str]) -> None:
