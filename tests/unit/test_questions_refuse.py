@@ -182,7 +182,7 @@ def test_a_layout_of_several_devices_is_refused_where_the_machine_has_one(layout
     """It is known from the machine alone; a question that names one GPU is refused when it is made."""
     asked = step(where=Where("p3.2xlarge"), layout=layout)
     for answer in (Session().step, Session().memory, Session().time_s):
-        with pytest.raises(InputError, match="takes several devices, and one steps alone"):
+        with pytest.raises(InputError, match="needs several devices; this step runs on one"):
             answer(asked)
 
 
