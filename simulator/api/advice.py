@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -10,7 +11,7 @@ from simulator.api.context import Context
 from simulator.api.outcome import faster, group_taking_part, need_on
 from simulator.devices.predict import Device
 from simulator.errors import InputError
-from simulator.questions.checks import changed
+from simulator.questions.checks import changed, refuse_all
 from simulator.questions.layout import FSDP, REPLICAS, Layout
 from simulator.questions.options import SamplesOption, StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
@@ -138,9 +139,12 @@ def _samples_words(samples: SamplesOption, question: StepQuestion) -> str:
     return f"{word_of(samples)} {question.micro_batches if samples == 'micro_batches' else question.batch}"
 
 
-def _variants(context: Context, question: StepQuestion) -> Iterator[tuple[str, tuple[tuple[str, int | str], ...]]]:
-    """Yield other variants of the network: the option in words, and the sizes with it."""
-    for words, setting in context.source(question).variants:
+def _variants(
+    context: Context, question: StepQuestion, *, savings: bool = False
+) -> Iterator[tuple[str, tuple[tuple[str, int | str], ...]]]:
+    """Yield other variants of the network, with *savings* also those of memory: in words, and the sizes with it."""
+    source = context.source(question)
+    for words, setting in (*source.variants, *(source.savings if savings else ())):
         yield words, (*(size for size in question.sizes if size[0] != setting[0]), setting)
 
 
@@ -206,6 +210,18 @@ def _tighter(layout: Layout, n_ranks: int) -> Iterator[Layout]:
         yield replace(split or layout, zero=3)
 
 
+def _offloads(question: StepQuestion, count: int) -> Iterator[tuple[str, StepQuestion]]:
+    """Yield *question* with more of its state on the hosts of *count* devices, in words, where that goes with it."""
+    layout = Layout(zero=2) if count > 1 and question.layout == REPLICAS else question.layout
+    begin = f"{word_of('parallel')} {layout.words} " if layout != question.layout else ""
+    for kept in ("optimizer", "optimizer+parameters"):
+        with suppress(InputError):
+            if question.offload == "none" and question.options.mode == "train":
+                asked = changed(question, layout=layout, offload=kept)
+                refuse_all(asked.device_faults(count))
+                yield f"{begin}{word_of('offload')} {kept}", asked
+
+
 def _remedies(
     context: Context, question: StepQuestion, device: Device, count: int, samples: SamplesOption
 ) -> Iterator[str]:
@@ -220,24 +236,34 @@ def _remedies(
     def need(of: StepQuestion, ranks: int, network: Network, options: StepOptions) -> MemoryNeed:
         return need_on(device, ranks, network, replace(of, options=options), group)
 
+    def fits(asked: StepQuestion) -> bool:
+        return need(asked, count, context.network(asked), asked.options).fits
+
     def size_words(size: int) -> str:
         return _samples_words(samples, _cut(question, samples, size))
 
     def fitting(of: StepQuestion) -> list[str]:
-        variants = [(words, builder(replace(of, sizes=sizes))) for words, sizes in _variants(context, of)]
+        whole_scores = of.layout.tp == 1 and of.options.framework != "megatron" and of.options.trains
+        built = []
+        for words, sizes in _variants(context, of, savings=whole_scores):
+            with suppress(InputError):  # what does not go with the step
+                other = replace(of, sizes=sizes)
+                context.network(other)
+                built.append((words, builder(other)))
         smaller = SmallerParts(
             _smaller(of, samples), size_words, lambda size: partial(need, _cut(of, samples, size), count)
         )
-        return what_would_fit(builder(of), of.batch, of.options, device, variants, partial(need, of, count), smaller)
+        return what_would_fit(builder(of), of.batch, of.options, device, built, partial(need, of, count), smaller)
 
     found = fitting(question)
+    if not found:
+        found = [words for words, asked in _offloads(question, count) if fits(asked) and context.step(asked).fits]
     if count == 1 or not question.options.trains or question.has_servers or question.one_process:
         yield from found
         return
     tighter = [FSDP] if question.layout == REPLICAS else list(_tighter(question.layout, count))
     for layout in tighter:
-        asked = changed(question, layout=layout)
-        if need(asked, count, context.network(asked), asked.options).fits:
+        if fits(changed(question, layout=layout)):
             yield f"{word_of('parallel')} {layout.words}"
             break
     else:

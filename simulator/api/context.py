@@ -116,7 +116,9 @@ class Context(ABC):
             refuse_all(question.device_faults(len(gpus if question.gpus is None else question.gpus)))
             return None
         if question.layout != REPLICAS:
-            raise InputError(f"{mention('layout', question.layout.words)}: needs several devices; this step runs on one")
+            raise InputError(
+                f"{mention('layout', question.layout.words)}: needs several devices; this step runs on one"
+            )
         name = question.device
         if name is None and question.gpus:
             name = places.machine.nodes[chosen_gpus(places.machine, question.gpus)[0]].name

@@ -29,7 +29,7 @@ class NetworkSource:
     """The network that ``--workload`` names; ``build`` returns it for a batch size, and caches it.
 
     ``variants`` are alternatives that compute the same: the option for each, and the size that it sets, as (name,
-    value).
+    value).  ``savings`` are others, which only take less memory.
     ``in_half``: train in half precision by default, with attention of kind ``attention``.
     ``notes``: one line for each property of the file that is not simulated.
     """
@@ -37,6 +37,7 @@ class NetworkSource:
     text: str
     build: Callable[[int], Network]
     variants: tuple[tuple[str, tuple[str, str]], ...] = ()
+    savings: tuple[tuple[str, tuple[str, str]], ...] = ()
     in_half: bool = False
     attention: str = ""
     notes: tuple[str, ...] = ()
@@ -120,9 +121,15 @@ def find_network(
         chosen = {**entry.defaults, **(settings or {})}
         faster = [("attention", FUSED[0])] if chosen.get("attention", own) not in FUSED else []
         faster += [("gelu", "fused")] if chosen.get("gelu") == "eager" else []
+        smaller = [("cross_entropy", "fused-linear")] if chosen.get("cross_entropy") == "plain" else []
+        variants, savings = (
+            tuple((f"{word_of('sizes')} {name}={value}", (name, value)) for name, value in settings)
+            for settings in (faster, smaller)
+        )
         source = replace(
             source,
-            variants=tuple((f"{word_of('sizes')} {name}={value}", (name, value)) for name, value in faster),
+            variants=variants,
+            savings=savings,
             in_half=entry.in_half,
             attention=own if own in FUSED else FUSED[0],
         )

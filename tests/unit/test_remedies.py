@@ -56,7 +56,7 @@ def test_shards_of_all_come_with_what_they_need_besides_where_only_a_state_is_sh
 
 
 def test_a_smaller_batch_comes_with_the_changes_that_it_needs_alone():
-    asked = {"workload": "llama2-7b", "parallel": "fsdp", "sizes": ["lora=16"]}
+    asked = {"workload": "llama2-7b", "parallel": "fsdp", "sizes": ["lora=16", "cross_entropy=fused-linear"]}
     first = simulate("2x-rtx4090-desktop", batch=24, **asked)
     words = first.remedies[0]
     assert words.startswith("--recompute --batch ")
@@ -130,6 +130,25 @@ def test_samples_are_cut_by_the_option_that_the_user_has(asked: dict[str, str], 
     said = {option[2:].replace("-", "_"): str(size)}
     assert result(**said).fits
     assert option == "--batch" or result(**said).samples == first.samples
+
+
+@pytest.mark.parametrize(
+    ("asked", "remedy"),
+    [
+        ({"workload": "llama3-8b", "batch": "1", "seq_len": "512", "gpus": "1"}, "--offload optimizer"),
+        (
+            {"workload": "llama3-8b", "batch": "4", "gpus": "1", "sizes": ["lora=16"], "recompute": True},
+            "--set cross_entropy=fused-linear",
+        ),
+    ],
+)
+def test_state_on_the_host_and_losses_without_scores_make_room(asked: dict[str, object], remedy: str):
+    first = simulate("dgx-h100", **asked)
+    assert not first.fits
+    assert remedy in first.remedies
+    name, value = remedy[2:].split()
+    more = {"sizes": [*asked["sizes"], value]} if name == "set" else {name: value}  # type: ignore[misc]
+    assert simulate("dgx-h100", **(asked | more)).fits
 
 
 def test_larger_micro_batches_are_tried_where_the_samples_are_given():
