@@ -67,7 +67,7 @@ def advised(context: Context, question: StepQuestion, samples: SamplesOption = "
 
         remedies = tuple(_remedies(context, question, device, count, samples))
         if not remedies and question.options.mode == "train" and question.layout.pp == 1:
-            remedies = tuple(_more_devices(context, question, device, count))
+            remedies = (*_more_devices(context, question, device, count), *_offloads(context, question, device, count))
         holds = partial(_holds, context, question, device, count)
         remedies = (*remedies, larger_device(result.tightest.need.total_bytes, device, holds))
     notes = result.notes if is_small or not is_fed else (*result.notes, NOT_TRIED)
@@ -210,16 +210,18 @@ def _tighter(layout: Layout, n_ranks: int) -> Iterator[Layout]:
         yield replace(split or layout, zero=3)
 
 
-def _offloads(question: StepQuestion, count: int) -> Iterator[tuple[str, StepQuestion]]:
-    """Yield *question* with more of its state on the hosts of *count* devices, in words, where that goes with it."""
+def _offloads(context: Context, question: StepQuestion, device: Device, count: int) -> Iterator[str]:
+    """Yield ways to keep the state of *count* devices on their hosts with which the step fits there too."""
     layout = Layout(zero=2) if count > 1 and question.layout == REPLICAS else question.layout
     begin = f"{word_of('parallel')} {layout.words} " if layout != question.layout else ""
     for kept in ("optimizer", "optimizer+parameters"):
-        with suppress(InputError):
-            if question.offload == "none" and question.options.mode == "train":
+        with suppress(InputError):  # what does not go with the step, or has no host
+            if question.offload == "none":
                 asked = changed(question, layout=layout, offload=kept)
                 refuse_all(asked.device_faults(count))
-                yield f"{begin}{word_of('offload')} {kept}", asked
+                need = need_on(device, count, context.network(asked), asked, group_taking_part(context, asked, count))
+                if need.fits and context.step(asked).fits:
+                    yield f"{begin}{word_of('offload')} {kept}"
 
 
 def _remedies(
@@ -256,8 +258,6 @@ def _remedies(
         return what_would_fit(builder(of), of.batch, of.options, device, built, partial(need, of, count), smaller)
 
     found = fitting(question)
-    if not found:
-        found = [words for words, asked in _offloads(question, count) if fits(asked) and context.step(asked).fits]
     if count == 1 or not question.options.trains or question.has_servers or question.one_process:
         yield from found
         return

@@ -34,7 +34,7 @@ REFUSED = re.compile(
     r"divides layers, as Megatron-LM does|one process drives all GPUs|only DeepSpeed and Megatron-LM have it"
     r"|a step uses torch's own exchanges|one machine is measured|is torch's|torch does not have it|multiplies integers"
     r"|is measured on the first GPUs"
-    r"|sums as gradients are stored"
+    r"|sums as gradients are stored|torch's own loss is measured"
 )
 
 

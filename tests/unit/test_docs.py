@@ -76,7 +76,7 @@ def test_the_readme_opens_with_the_two_commands() -> None:
         "python3 -m venv .venv && .venv/bin/pip install -e '.[dev]' && "
         ".venv/bin/simulate --topology p3.16xlarge.yaml --strategy ring\n"
     )
-    assert shell[1] == '.venv/bin/python -m pytest\n.venv/bin/python -m pytest -m "" -n auto\n'
+    assert shell[1] == '.venv/bin/python -m pytest\n.venv/bin/python -m pytest -m ""\n'
     assert shell[1].splitlines()[1].removeprefix(".venv/bin/") in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 

@@ -67,8 +67,8 @@ def test_what_does_not_fit_is_not_the_cheapest(tmp_path: Path, capsys):
     out, err = capsys.readouterr()
     assert "the cheapest machine that fits: large, " in out
     (row,) = [line for line in out.splitlines() if line.startswith("small ")]
-    assert row.endswith("  -  20.3 GB too little")  # no price for what cannot run
-    assert err == "simulate: out of memory: small lacks 20.3 GB of 37.3 GB\n"
+    assert row.endswith("  -  20.2 GB too little")  # no price for what cannot run
+    assert err == "simulate: out of memory: small lacks 20.2 GB of 37.1 GB\n"
     alone = ["--topology", small, "--workload", "bert-large", "--batch", "16"]
     assert run(alone) == 1
 

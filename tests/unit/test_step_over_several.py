@@ -415,7 +415,7 @@ def test_shards_are_offered_where_replicas_do_not_fit(capsys: Capsys) -> None:
     out, err = capsys.readouterr()
     assert [row[0] for row in table(out)] == ["nccl with FSDP", "nccl"]
     assert " too little" in table(out)[1][-1]
-    assert err == "simulate: out of memory: nccl lacks 112 GB of 197 GB\n"
+    assert err == "simulate: out of memory: nccl lacks 108 GB of 194 GB\n"
 
 
 @pytest.mark.parametrize("step", [["--workload", "resnet18", "--batch", "2"], ["--workload", "bytes:1MB"]])
