@@ -73,18 +73,19 @@ def draw_held(axes: Axes, held: Sequence[HeldAt], need: MemoryNeed) -> None:
     """Draw the memory in use over the step and the memory available, in the colours of the bar of *need*."""
     times, available_bytes = [each.at_s for each in held], need.available_bytes
     lasting = {
-        "parameters": need.parameters_bytes,
         "optimiser": need.optimizer_bytes,
         "gaps": need.cached_bytes,
         "communication": need.communication_bytes,
         "driver": need.context_bytes,
     }
-    buckets = held[0].lasting_bytes - sum(lasting.values())  # buckets with copies of gradients
+    rest = held[0].lasting_bytes - sum(lasting.values())
+    parameters = min(need.parameters_bytes, rest)  # without copies that come and go, which are working memory
     layers = {
+        "parameters": [parameters] * len(held),
         **{name: [n_bytes] * len(held) for name, n_bytes in lasting.items() if n_bytes},
         "activations": [each.activations_bytes for each in held],
         "gradients": [each.gradients_bytes for each in held],
-        "working": [each.working_bytes + max(0.0, buckets) for each in held],
+        "working": [each.working_bytes + rest - parameters for each in held],  # with buckets and workspaces
     }
     axes.stackplot(times, list(layers.values()), colors=[HELD[name] for name in layers], linewidth=0)
     most = max(held, key=lambda each: each.total_bytes)

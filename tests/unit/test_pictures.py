@@ -311,6 +311,26 @@ def test_memory_of_the_fullest_stage_is_highest_as_it_needs(layout: Layout, coun
     assert held[0].activations_bytes == 0.0
 
 
+@pytest.mark.parametrize(
+    ("where", "precision", "layout"),
+    [
+        ("p3.2xlarge", "amp-fp16", Layout()),
+        ("p3.8xlarge", "fp32", Layout()),
+        ("p3.8xlarge", "amp-fp16", Layout(zero=2)),
+        ("p3.8xlarge", "master-fp16", Layout(pp=2)),
+    ],
+)
+def test_what_is_drawn_on_top_of_one_another_is_what_is_needed(where: str, precision: Any, layout: Layout):
+    options = StepOptions(precision=precision, optimizer="adam", fused_optimizer=True)
+    question = StepQuestion(where=Where(where), workload="bert-base", batch=8, layout=layout, options=options)
+    result = Session().step(replace(question, micro_batches=2))
+    (axes,) = [
+        each for each in figure_of_steps([result]).axes if each.get_title(loc="left").startswith("memory over the step")
+    ]
+    top = max(path.vertices[:, 1].max() for drawn in axes.collections for path in drawn.get_paths())
+    assert top == pytest.approx(result.tightest.need.total_bytes)
+
+
 def test_later_micro_batches_run_beside_the_gradients_of_the_first():
     """PyTorch adds to ``grad``: the activations of the second micro-batch coexist with all gradients."""
     once, twice = (
