@@ -38,14 +38,19 @@ def namespaces_of(pid: int) -> list[str]:
 
 
 def started_and_measuring() -> subprocess.Popen[str]:
-    """Start a run that takes minutes; return it once it has a worker on both hosts."""
+    """Start a run that takes minutes; return it once it has a worker on both hosts.
+
+    Commands that set up a host run there too, and end at once: workers are those that are still there 2 s later.
+    """
     process = subprocess.Popen(LONG, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     limit = time.monotonic() + 240  # on a busy machine, torch alone takes long to load
+    seen: list[list[int]] = []
     while time.monotonic() < limit and process.poll() is None:
-        if sum(bool(processes_in(name)) for name in namespaces_of(process.pid)) == 2:
-            time.sleep(2)
+        now = [pids for name in namespaces_of(process.pid) if (pids := processes_in(name))]
+        if len(now) == 2 and now == seen:
             return process
-        time.sleep(0.1)
+        seen = now
+        time.sleep(2)
     process.kill()
     raise AssertionError(f"the workers did not start: {process.communicate()[1]}")
 
