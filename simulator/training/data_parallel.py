@@ -81,27 +81,31 @@ class Sums(NamedTuple):
         return [] if self.shards is None else [self.shards("all-gather", size_bytes, after, micro_batch)]
 
 
-def write_data_parallel(
-    builder: PlanBuilder,
-    crew: RankRoles,
-    network: Network,
-    question: StepQuestion,
-    layout: Layout,
-    both: Sequence[Sums],
-    batches: Batches,
-    *,
-    copies: bool,
-) -> None:
-    """Add a step of all workers of *crew* to *builder*; *copies*: copies into and out of buckets take time.
+class StepOutline(NamedTuple):
+    """A step that the workers of ``crew`` add to ``builder``.
 
-    *both* are the sums over the ranks with the same parameters and, if experts are divided, those over the ranks with
+    ``both`` are the sums over the ranks with the same parameters and, if experts are divided, those over the ranks with
     the same experts.
+    """
+
+    builder: PlanBuilder
+    crew: RankRoles
+    network: Network
+    question: StepQuestion
+    layout: Layout
+    both: Sequence[Sums]
+    batches: Batches
+
+
+def write_data_parallel(outline: StepOutline, *, copies: bool) -> None:
+    """Add the step of *outline* to its builder; *copies*: copies into and out of buckets take time.
 
     With sharded optimiser states (ZeRO stages 1 and 2; Rajbhandari et al., SC 2020, section 5), each rank updates its
     shard, and all gather the parameters: after the update or, with *prefetches* and buckets, during the next step,
     where each layer waits for its own.  With stage 2, every micro-batch reduce-scatters its gradients, because only
     shards of them are kept.
     """
+    builder, crew, network, question, layout, both, batches = outline
     last = batches.last
     passes = crew.passes()
     apart = expert_parameters(network) if len(both) > 1 else frozenset()

@@ -46,13 +46,13 @@ from simulator.network.route import Route
 from simulator.network.routing import Router
 from simulator.places import Places
 from simulator.plan.plan import Flow, Part, PlanBuilder, Resource, Work
-from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass
 from simulator.step.issue import Launch, work_of
 from simulator.step.precision import casts, has_master, storage_of
 from simulator.training.data_parallel import (
     GradientBucket,
+    StepOutline,
     Sums,
     awaited,
     buckets_of,
@@ -61,10 +61,7 @@ from simulator.training.data_parallel import (
     ready_after,
 )
 from simulator.training.exchange import ON_CPU, TO_CPU, TO_GPU, HostLabel, bucket_size, copy_in
-from simulator.training.micro_batches import Batches
-from simulator.training.worker import RankRoles
 from simulator.workload.kernels import Streaming
-from simulator.workload.network import Network
 from simulator.workload.operators import Copy
 from simulator.workload.precision import ELEMENT_BYTES
 from simulator.workload.split.experts import expert_parameters
@@ -271,23 +268,13 @@ def _cpu_of(router: Router, gpu: int) -> int:
     return cpu
 
 
-def write_offloaded(
-    builder: PlanBuilder,
-    crew: RankRoles,
-    network: Network,
-    question: StepQuestion,
-    layout: Layout,
-    both: Sequence[Sums],
-    batches: Batches,
-    offload: OffloadWriter,
-    *,
-    copies: bool,
-) -> None:
-    """Add a step of *crew*, whose parameters are whole on each GPU, to *builder*.
+def write_offloaded(outline: StepOutline, offload: OffloadWriter, *, copies: bool) -> None:
+    """Add the step of *outline*, whose parameters are whole on each GPU, to its builder.
 
-    *both* and *copies* are as in :func:`~simulator.training.data_parallel.write_data_parallel`.  Gradients leave the
-    GPU as each bucket is full, in every micro-batch unless only the optimiser's state is sharded.
+    *copies* are as in :func:`~simulator.training.data_parallel.write_data_parallel`.  Gradients leave the GPU as each
+    bucket is full, in every micro-batch unless only the optimiser's state is sharded.
     """
+    builder, crew, network, question, layout, both, batches = outline
     passes, last = crew.passes(), batches.last
     apart = expert_parameters(network) if len(both) > 1 else frozenset()
     element_bytes = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)

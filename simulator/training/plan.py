@@ -21,7 +21,7 @@ from simulator.records import dataclass, fields
 from simulator.spelling import mention
 from simulator.training import divided
 from simulator.training.communicators import groups_within_layers
-from simulator.training.data_parallel import Sums, write_data_parallel
+from simulator.training.data_parallel import StepOutline, Sums, write_data_parallel
 from simulator.training.exchange import GroupExchange, OpenExchange, parts_of
 from simulator.training.micro_batches import Batches
 from simulator.training.placement import Placement
@@ -96,13 +96,13 @@ def plan_offloaded_alone(
     machine, builder = places.machine, PlanBuilder()
     crew = crew_of(builder, machine, [role], question, contends=False)
     offload = OffloadWriter(builder, places, Router(machine), [machine.node(role.place.name).index], question)
+    outline = StepOutline(builder, crew, network, question, REPLICAS, [Sums()], batches)
     if offload.scheme.has_parameters:
         from simulator.training.sharded import write_sharded
 
-        write_sharded(builder, crew, network, question, REPLICAS, [Sums()], batches, offload)
+        write_sharded(outline, offload)
     else:
-        copies = question.bucket_bytes > 0
-        write_offloaded(builder, crew, network, question, REPLICAS, [Sums()], batches, offload, copies=copies)
+        write_offloaded(outline, offload, copies=question.bucket_bytes > 0)
     return builder.build()
 
 
@@ -158,6 +158,7 @@ class _Draft:
             return Sums(exchange(placement.data_groups(0, experts=experts)), *in_shards)
 
         both = [sums_of(experts=experts) for experts in ((False, True) if layout.has_experts_apart else (False,))]
+        outline = StepOutline(self._builder, crew, network, question, layout, both, batches)
         copies = contends and question.bucket_bytes > 0
         offload = None
         if question.offload != "none":
@@ -168,11 +169,11 @@ class _Draft:
         if both[0].shards is not None and layout.zero == 3:
             from simulator.training.sharded import write_sharded
 
-            write_sharded(self._builder, crew, network, question, layout, both, batches, offload)
+            write_sharded(outline, offload)
         elif offload is not None:
-            write_offloaded(self._builder, crew, network, question, layout, both, batches, offload, copies=copies)
+            write_offloaded(outline, offload, copies=copies)
         else:
-            write_data_parallel(self._builder, crew, network, question, layout, both, batches, copies=copies)
+            write_data_parallel(outline, copies=copies)
 
 
 def _plan_process(shared: SharedStep, roles: Sequence[Role]) -> Plan:

@@ -13,14 +13,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from simulator.devices.dispatch import unit_time
-from simulator.plan.plan import PlanBuilder
-from simulator.questions.layout import Layout
-from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
 from simulator.step.issue import Launch, Part
 from simulator.step.precision import storage_of
-from simulator.training.data_parallel import Sums
-from simulator.training.micro_batches import Batches
+from simulator.training.data_parallel import StepOutline, Sums
 from simulator.training.worker import RankRoles
 from simulator.workload.network import Network, block_name, unit_elements, unit_parameters
 from simulator.workload.precision import ELEMENT_BYTES
@@ -45,23 +41,14 @@ class _Unit:
     scattered: _Elements = (0, 0)
 
 
-def write_sharded(
-    builder: PlanBuilder,
-    crew: RankRoles,
-    network: Network,
-    question: StepQuestion,
-    layout: Layout,
-    both: Sequence[Sums],
-    batches: Batches,
-    offload: OffloadWriter | None = None,
-) -> None:
-    """Add a step of all workers of *crew* to *builder*; with *offload*, their hosts update.
+def write_sharded(outline: StepOutline, offload: OffloadWriter | None = None) -> None:
+    """Add the step of *outline* to its builder; with *offload*, the hosts update.
 
-    *both* are the sums over the ranks with the same parameters and, if experts are divided, those over the ranks with
-    the same experts.  If the shards do not span all ranks, ranks with the same shard sum its gradients (HSDP).  A unit
+    If the shards do not span all ranks, ranks with the same shard sum its gradients (HSDP).  A unit
     that is prefetched is gathered during the backward pass of the previous one (BACKWARD_PRE), else after it, before
     its gradients are scattered (BACKWARD_POST).
     """
+    builder, crew, network, question, layout, both, batches = outline
     element = ELEMENT_BYTES[storage_of(question.options.precision)]
     summed = ELEMENT_BYTES["fp32"] if question.sums_in_fp32 else element
     apart = expert_parameters(network) if len(both) > 1 else frozenset()
