@@ -59,7 +59,9 @@ def test_what_is_no_failure_of_a_test_is_told_too(file: Path) -> None:
 
 def test_a_failure_is_told_with_the_way_to_ask_again(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setattr(fresh, "draw", lambda *_: "Failing test case: test_rare(n=7)")
-    assert fresh.main(["--minutes", "0.00001", "--seed", "5", __file__]) == 1
+    at_s = iter([0.0, 1.0, 61.0])  # the start, before the first file, before the second
+    monkeypatch.setattr(fresh.time, "monotonic", lambda: next(at_s))
+    assert fresh.main(["--minutes", "1", "--seed", "5", __file__]) == 1
     assert "again: HYPOTHESIS_PROFILE=fresh python" in capsys.readouterr().out
 
 
