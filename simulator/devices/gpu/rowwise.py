@@ -6,6 +6,11 @@ Engine's in normalisation (normalization/rmsnorm: up to 1,024 columns, each of a
 longer rows, a block reads its row three times (maximum, sum, result); in layer normalisation, twice.  The last-level
 cache serves repeated reads as long as the rows in flight on all SMs fit in it.
 
+Each row has one block, whose threads wait for every load before they start the next.  Where rows are many, other blocks
+fill the wait; 16 rows of 4 M elements keep 16 SMs waiting while the others idle.  The mean and variance of layer
+normalisation are updated with each element, by a division that the next element waits for (pytorch,
+aten/src/ATen/native/cuda/layer_norm_kernel.cu, ``cuWelfordOnlineSum``).
+
 Batch normalisation in training takes sums over each channel, then the result from a second reading.  Where images are
 stored channel by channel (NCHW), one thread block handles one channel.  It reads again what it cannot keep: 3 arrays
 move forward and 5 backward, or 2 and 3 where a channel fits in the registers of an SM.  It processes one element at a
@@ -45,6 +50,7 @@ WARP_ROW = 1024  # longest row that softmax keeps in a warp's registers
 VECTOR_BYTES = 16  # one load of a thread
 _IN_WARPS = ("masked_softmax", "causal_softmax")  # in registers whatever the row length
 NORM_THREADS = 128  # per block of layer normalisation
+_NORM_VECTOR = 4  # elements that a thread of it loads at once, of any size
 
 _FULL_SM = 2048  # threads per SM at which the stated wait of a block applies; with fewer, each block is faster
 
@@ -59,7 +65,8 @@ class RowwiseCosts:
     softmax_slots: float
     reuse_share: float
     reuse_slope: float
-    load_s: float
+    load_clocks: float
+    mean_clocks: float
     softmax_row_s: float
     amd_wait: float
     norm_row_s: float
@@ -89,14 +96,14 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
         padded = read_share * kernel.rows * max(32, 1 << (kernel.cols - 1).bit_length())
         memory_s = memory_time(gpu, read, n_bytes) / costs.warp_share
         return _cost(gpu, kernel, memory_s, compute_time(gpu, padded, costs.warp_slots), read + n_bytes)
-    per_load = VECTOR_BYTES // ELEMENT_BYTES[kernel.precision]
     if name == "softmax":
+        per_load = VECTOR_BYTES // ELEMENT_BYTES[kernel.precision]
         threads = _softmax_threads(kernel.cols // per_load)
         vectors, left = divmod(kernel.cols, threads * per_load)
         loads = (2 if backward else 3) * (vectors + -(-left // threads))
         row_s, slots, again = costs.softmax_row_s, costs.softmax_slots, 2
     else:
-        threads, loads = NORM_THREADS, 2 * -(-kernel.cols // (NORM_THREADS * per_load))
+        threads, loads = NORM_THREADS, 2 * -(-kernel.cols // (NORM_THREADS * _NORM_VECTOR))
         row_s, slots, again = costs.norm_row_s, costs.warp_slots, 2 if backward else 1
     first = 2 if backward else 1  # arrays of the rows' size that are read, before *again* are read once more
     places = gpu.sm_count * (gpu.traits.threads_per_sm // threads)
@@ -105,16 +112,19 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
     memory_s = memory_time(gpu, first * n_bytes, n_bytes)
     memory_s += missed / achieved_bandwidth(gpu, 1.0)
     cache_s = (first + again + 1) * n_bytes / l2_bandwidth(gpu)
-    block_s = row_s + loads * costs.load_s
+    clocks = loads * costs.load_clocks
+    if kernel.kind == "layer_norm":
+        clocks += loads / 2 * costs.mean_clocks
+    wait_s = clocks / gpu.light_clock_Hz
     if gpu.vendor == "amd":
-        block_s *= costs.amd_wait
+        row_s, wait_s = row_s * costs.amd_wait, wait_s * costs.amd_wait
     at_once = gpu.sm_count * (_FULL_SM // threads)
-    waiting_s = max(0.0, kernel.rows / at_once - 1.0) * block_s
+    waiting_s = wait_s + max(0.0, kernel.rows / at_once - 1.0) * (row_s + wait_s)
     # Few blocks share an SM's schedulers with few others: with a quarter of the threads, one takes half the time.
     crowding = math.sqrt(min(1.0, max(kernel.rows, gpu.sm_count) / at_once))
     compute_s = compute_time(gpu, kernel.rows * kernel.cols, slots)
     moved = (first + 1) * n_bytes + missed
-    return _cost(gpu, kernel, max(memory_s, cache_s), max(compute_s, waiting_s), moved, block_s * crowding)
+    return _cost(gpu, kernel, max(memory_s, cache_s), max(compute_s, waiting_s), moved, row_s * crowding)
 
 
 def _softmax_threads(vectors: int) -> int:
@@ -177,7 +187,7 @@ def _cost(
 ) -> KernelCost:
     """Return the cost of overlapping parts: a norm of fourth order, as near a tie neither part is fully hidden.
 
-    ``ends_s`` is the time of one block, whose beginning and end nothing else hides.
+    ``ends_s`` is the time of one block besides its loads, which nothing else hides.
     """
     start_s = gpu.constants(MemoryCosts).start_s
     longer_s, shorter_s = max(memory_s, other_s), min(memory_s, other_s)
