@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 from math import isfinite
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
@@ -40,6 +41,7 @@ _WIDTH, _HEIGHT = 10.5, 6.2  # inches
 _STREAMS = {"host": "host", "compute": "computing", "update": "update"}  # any other stream: exchanges
 _LEGEND_COLUMNS = 5
 _TITLE = 1150  # letters times font size, in points, that fit on a line
+_LONGEST_NAME = 32  # letters of a line beside a bar
 
 
 def draw_steps(results: Sequence[TrainingResult], kind: str) -> bytes:
@@ -97,7 +99,7 @@ def _figure(result: TrainingResult) -> Figure:
         place(0.11, 3.2, 0.86, 1.2 if several else 1.75), step, "waiting" if several else "waiting for the host"
     )
     _draw_memory(place(0.11, 0.75, 0.38, 1.35), result)
-    if result.alternatives:
+    if result.alternatives or _timed(result):
         _draw_alternatives(place(0.68, 0.75, 0.24, 1.35), result)
     return figure
 
@@ -284,20 +286,27 @@ def _draw_memory(axes: Axes, result: TrainingResult) -> None:
 
 
 def _draw_alternatives(axes: Axes, result: TrainingResult) -> None:
-    """Draw the step's time next to those of the faster alternatives."""
-    rows = [("as it is", result.step_time_s, True)]
+    """Draw the step's time next to those of the faster alternatives, or of the changes with which it would fit."""
+    rows = [("as it is", result.step_time_s, result.fits)]
     rows += [(change_words(other, result.step), other.step_time_s, other.fits) for other in result.alternatives[:5]]
+    rows += [(change, time_s, True) for change, time_s in _timed(result)[:5]]
     colours = [INK, *(BEST if fits else OTHER for _, _, fits in rows[1:])]
-    axes.barh([name for name, _, _ in rows], [time_s for _, time_s, _ in rows], color=colours, height=0.62)
+    names = [fill(name, _LONGEST_NAME, break_on_hyphens=False) for name, _, _ in rows]
+    axes.barh(names, [time_s for _, time_s, _ in rows], color=colours, height=0.62)
     for row, (_, time_s, fits) in enumerate(rows):
         text = format_duration(time_s, 3) + ("" if fits else ", does not fit")
         axes.annotate(text, (time_s, row), (6, 0), textcoords="offset points", va="center", fontsize=8)
-    axes.set_xlim(0, result.step_time_s * 1.35 or 1.0)
+    axes.set_xlim(0, max(time_s for _, time_s, _ in rows) * 1.35 or 1.0)
     axes.invert_yaxis()
-    axes.set_title("what would be faster", fontsize=10, loc="left")
+    axes.set_title("what would be faster" if result.alternatives else "what would fit", fontsize=10, loc="left")
     axes.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, 3)))
     _plain(axes)
+
+
+def _timed(result: TrainingResult) -> list[tuple[str, float]]:
+    """Return the changes with which a step fits, each with its time."""
+    return [(each.change, each.step_time_s) for each in result.remedies if each.step_time_s is not None]
 
 
 def _plain(axes: Axes) -> None:

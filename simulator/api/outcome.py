@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from simulator.api.context import Context
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.request import Unsuitable
 from simulator.devices.predict import Device
 from simulator.errors import InputError
+from simulator.questions.options import SamplesOption
 from simulator.questions.step import StepQuestion
 from simulator.results.training_run import WORTH_SAYING, Alternative
+from simulator.spelling import word_of
 from simulator.step.issue import launches_of
 from simulator.step.memory import MemoryNeed
 from simulator.training import divided
@@ -54,6 +57,16 @@ def faster(
 def _samples(question: StepQuestion) -> int:
     """Return the samples of a device in a step."""
     return question.programs * question.batch * question.micro_batches
+
+
+def with_size(question: StepQuestion, setting: tuple[str, int | str]) -> StepQuestion:
+    """Return *question* with *setting*, a size of its network."""
+    return replace(question, sizes=(*(size for size in question.sizes if size[0] != setting[0]), setting))
+
+
+def samples_words(samples: SamplesOption, question: StepQuestion) -> str:
+    """Return the option *samples* with its value in *question*."""
+    return f"{word_of(samples)} {question.micro_batches if samples == 'micro_batches' else question.batch}"
 
 
 def step_fits(context: Context, question: StepQuestion) -> bool:

@@ -130,4 +130,5 @@ def _out_of_memory(result: TrainingResult) -> str:
     if run is not None and not run.fits:
         lacks = f"{format_size(run.host_missing_bytes, 3)} of {format_size(run.host_bytes, 3)}"
         return f"{text}; the host lacks {lacks} too"
-    return f"{text}; what would fit: {' or '.join(result.remedies)}" if result.remedies else text
+    changes = " or ".join(remedy.change for remedy in result.remedies)
+    return f"{text}; what would fit: {changes}" if changes else text

@@ -57,6 +57,8 @@ def step_lines(result: TrainingResult, style: Style) -> list[str]:
         of_part = [device for device in result.memory if device.part == part]
         tightest = max(of_part, key=lambda device: device.need.total_bytes)
         lines += ["", *_memory(tightest, of_part, len(of_part) < len(result.memory), style)]
+    if result.remedies:
+        lines += ["", *_remedies(result, style)]
     if result.alternatives:
         lines += ["", *alternative_lines("what would be faster", result.alternatives, result, style)]
     if result.what_if:
@@ -228,6 +230,18 @@ def alternative_lines(title: str, found: Sequence[Alternative], result: Training
         Column("gain", [f"{result.step_time_s / other.step_time_s:.2f} x" for other in found]),
         Column("", ["" if other.fits else "does not fit in memory" for other in found], right=False),
     ]
+    return table_lines(columns, style)
+
+
+def _remedies(result: TrainingResult, style: Style) -> list[str]:
+    """Return a table of the changes with which the step fits."""
+    timed = [remedy for remedy in result.remedies if remedy.step_time_s is not None]
+    samples = f"time for {result.samples:,} {result.step.sample}" if result.samples != 1 else "time"
+    columns = [Column("what would fit", [remedy.change for remedy in result.remedies], right=False)]
+    if timed:
+        times = ["-" if each.step_time_s is None else format_duration(each.step_time_s) for each in result.remedies]
+        sizes = ["-" if each.total_bytes is None else format_size(each.total_bytes, 3) for each in result.remedies]
+        columns += [Column(samples, times), Column("memory", sizes)]
     return table_lines(columns, style)
 
 

@@ -36,8 +36,8 @@ def step_view(result: TrainingRun) -> Iterator[Fact]:
     need = result.tightest.need
     has = f"of {format_size(need.available_bytes, 3)}" if isfinite(need.available_bytes) else ""
     has += "" if need.fits else f": {format_size(need.missing_bytes, 3)} too much, it does not fit"
-    if result.remedies[:1] and result.remedies[0].startswith("--"):
-        has += f"; with {result.remedies[0]} it would"
+    if result.remedies[:1] and result.remedies[0].change.startswith("--"):
+        has += f"; with {result.remedies[0].change} it would"
     has = "; ".join(filter(None, (has, memory_band_words(result, need))))
     yield Fact("memory", has, format_size(need.total_bytes, 3), () if result.fits else marks)
     if not confidence.is_exact:

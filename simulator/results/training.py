@@ -87,7 +87,8 @@ def steps_document(results: Sequence[TrainingRun], unfit: Mapping[str, str]) -> 
         "trust": plain(step_trust(best)),
         "alternatives": plain(best.alternatives),
         "what_if": [{**plain(other), "gain": best.step_time_s / other.step_time_s} for other in best.what_if],
-        "remedies": list(best.remedies),
+        "remedies": [remedy.change for remedy in best.remedies],
+        "remedy_costs": plain(best.remedies),
         "results": [_entry(result) for result in results],
         "unfit": [{"strategy": name, "reason": reason} for name, reason in unfit.items()],
     }

@@ -74,7 +74,7 @@ class TrainingRun:
     checkpoints: Checkpoints | None = None
     shares: tuple[tuple[str, str, int], ...] = ()
     alternatives: tuple[Alternative, ...] = ()
-    remedies: tuple[str, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
     input: InputRun | None = None
     what_if: tuple[Alternative, ...] = ()  # gains of single changes, the largest first
     changed: ChangeEffect | None = None
@@ -213,3 +213,16 @@ class Alternative:
     fits: bool
     batch: int
     samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change with which a step fits in memory, as command-line options or, for other devices, in words.
+
+    ``step_time_s``, for as many samples as the original step has, and ``total_bytes``, what a device then needs, are
+    None where the step with it was not simulated.
+    """
+
+    change: str
+    step_time_s: float | None = None
+    total_bytes: float | None = None

@@ -9,7 +9,7 @@ from simulator.devices.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.questions.options import Policy, StepOptions
 from simulator.records import dataclass, replace
-from simulator.spelling import mention, spelt
+from simulator.spelling import mention, spelt, word_of
 
 _OF_32_BITS: tuple[Policy, ...] = ("fp32", "tf32", "torch")
 _HALVES = ("bf16", "fp16")
@@ -68,5 +68,6 @@ def possible_changes(options: StepOptions, device: Device) -> Iterator[Change]:
         yield Change({"compiled": True}, time=True, memory=False)
     if not options.cuda_graph and not options.launch_blocking and on_gpu:
         yield Change({"cuda_graph": True}, time=True, memory=False)
-    if options.mode == "train" and options.optimizer in ("adam", "lamb", "adam-loop", "bert-adam"):
-        yield Change({"optimizer": "momentum"}, time=False, memory=True)
+    if on_gpu and options.mode == "train" and options.optimizer in ("adam", "adam-loop", "bert-adam"):
+        instead = f" instead of {word_of('fused_optimizer')}" if options.fused_optimizer else ""
+        yield Change({"optimizer": "adam-8bit", "fused_optimizer": False}, time=False, memory=True, instead=instead)

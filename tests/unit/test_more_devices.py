@@ -24,11 +24,15 @@ def question(workload: str, **asked: object) -> StepQuestion:
     return StepQuestion(where=Where("dgx-h100"), workload=workload, batch=1, sizes=sizes, options=OPTIONS, **asked)  # type: ignore[arg-type]
 
 
+def _words(asked: StepQuestion) -> tuple[str, ...]:
+    return tuple(remedy.change for remedy in SESSION.advised(asked).remedies)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("workload", "words"), [("llama3-70b", "fsdp"), ("mixtral-8x7b", "dp")])
 def test_the_fewest_devices_that_hold_a_step_are_named(workload: str, words: str) -> None:
     asked = question(workload, gpus=tuple(range(8)), layout=parse_layout(words))
-    (more, *_) = SESSION.advised(asked).remedies
+    (more, *_) = _words(asked)
     found = re.fullmatch(r"--nodes (\d+) --parallel (\S+)( --recompute)?", more)
     assert found is not None, more
     nodes = int(found[1])
@@ -46,7 +50,7 @@ def test_the_fewest_devices_that_hold_a_step_are_named(workload: str, words: str
 def test_where_a_change_helps_no_devices_are_added() -> None:
     asked = question("llama3-8b", gpus=(0,))
     small = replace(asked, sizes=(*asked.sizes, ("layers", 2)), batch=128)
-    remedies = SESSION.advised(small).remedies
+    remedies = _words(small)
     assert any(words.startswith("--batch ") for words in remedies)
     assert not any("such devices" in words or "--nodes" in words for words in remedies)
 
@@ -54,12 +58,12 @@ def test_where_a_change_helps_no_devices_are_added() -> None:
 @pytest.mark.slow
 def test_more_of_one_device_are_no_machines() -> None:
     asked = replace(question("llama3-8b"), where=Where("a100-pcie-40gb"))
-    assert re.fullmatch(r"4 such devices with --parallel \S*fsdp", SESSION.advised(asked).remedies[0])
+    assert re.fullmatch(r"4 such devices with --parallel \S*fsdp", _words(asked)[0])
 
 
 @pytest.mark.parametrize(("topology", "nodes"), [("p3.16xlarge", True), ("4x-v100-pcie", False)])
 def test_nodes_are_offered_where_machines_have_a_network(topology: str, nodes: bool) -> None:
     asked = replace(question("llama2-13b"), where=Where(topology), options=replace(OPTIONS, precision="master-fp16"))
-    remedies = SESSION.advised(asked).remedies
+    remedies = _words(asked)
     assert remedies[0].startswith("--nodes") == nodes
     assert ("such devices with" in remedies[0]) != nodes

@@ -6,23 +6,28 @@ from dataclasses import replace
 import pytest
 
 from simulator import simulate
-from simulator.api.advice import _tighter
+from simulator.api.remedies import _tighter
 from simulator.api.session import Session
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
+from simulator.results.training import TrainingResult
 
 pytestmark = pytest.mark.usefixtures("answered_once")
 
 ADAM = StepOptions(precision="amp-fp16", optimizer="adam")
 
 
+def _words(result: TrainingResult) -> tuple[str, ...]:
+    return tuple(remedy.change for remedy in result.remedies)
+
+
 def _remedies(network: str, batch: int) -> tuple[str, ...]:
     where = Where("p3.16xlarge")
     sizes = (("layers", 10), ("attention", "fused"))
     asked = StepQuestion(where=where, workload=network, batch=batch, sizes=sizes, options=ADAM)
-    return Session().advised(asked).remedies
+    return _words(Session().advised(asked))
 
 
 def _run(network: str, batch: int, words: str) -> bool:
@@ -50,7 +55,7 @@ def test_shards_of_all_come_with_what_they_need_besides_where_only_a_state_is_sh
     """A step that shards only the optimiser's state fits on its own devices with shards of all and recomputation."""
     asked = {"workload": "llama2-7b", "batch": 4, "sizes": ["layers=16"]}
     first = simulate("4x-a100-pcie", parallel="zero=1", **asked)
-    assert first.remedies[0] == "--parallel fsdp --recompute"
+    assert "--parallel fsdp --recompute" in _words(first)
     assert not first.fits
     assert simulate("4x-a100-pcie", parallel="fsdp", recompute=True, **asked).fits
 
@@ -58,7 +63,7 @@ def test_shards_of_all_come_with_what_they_need_besides_where_only_a_state_is_sh
 def test_a_smaller_batch_comes_with_the_changes_that_it_needs_alone():
     asked = {"workload": "llama2-7b", "parallel": "fsdp", "sizes": ["lora=16", "cross_entropy=fused-linear"]}
     first = simulate("2x-rtx4090-desktop", batch=24, **asked)
-    words = first.remedies[0]
+    words = _words(first)[0]
     assert words.startswith("--recompute --batch ")
     batch = int(words.split()[-1])
     assert simulate("2x-rtx4090-desktop", batch=batch, recompute=True, **asked).fits
@@ -88,7 +93,7 @@ def test_a_layout_is_said_that_shares_more_of_the_fullest_stage(layout: str, lay
     session = Session()
     found = session.advised(asked)
     assert not found.fits
-    assert found.remedies[0] == remedy
+    assert _words(found)[0] == remedy
     assert session.step(replace(asked, layout=parse_layout(remedy.split()[1]))).fits
 
 
@@ -122,7 +127,7 @@ def test_samples_are_cut_by_the_option_that_the_user_has(asked: dict[str, str], 
         return simulate("p3.2xlarge", workload="resnet50", **(asked | samples))
 
     first, size = result(), 0
-    for words in first.remedies:
+    for words in _words(first):
         if words.startswith(f"{option} "):
             size = int(words.split()[1])
     assert size
@@ -145,7 +150,7 @@ def test_samples_are_cut_by_the_option_that_the_user_has(asked: dict[str, str], 
 def test_state_on_the_host_and_losses_without_scores_make_room(asked: dict[str, object], remedy: str):
     first = simulate("dgx-h100", **asked)
     assert not first.fits
-    assert remedy in first.remedies
+    assert remedy in _words(first)
     name, value = remedy[2:].split()
     more = {"sizes": [*asked["sizes"], value]} if name == "set" else {name: value}  # type: ignore[misc]
     assert simulate("dgx-h100", **(asked | more)).fits
@@ -155,3 +160,28 @@ def test_larger_micro_batches_are_tried_where_the_samples_are_given():
     found = simulate("p3.2xlarge", workload="resnet50", global_batch="64", micro_batch="16")
     assert [each.samples for each in found.alternatives if each.change == "--micro-batch 32"] == [64]
     assert all(each.step_time_s < found.step_time_s for each in found.alternatives)
+
+
+def test_each_remedy_comes_with_its_time_and_memory_the_fastest_first():
+    asked: dict[str, object] = {"workload": "llama2-7b", "batch": 2, "sizes": ["layers=16"]}
+    first = simulate("4x-a100-pcie", **asked)
+    *remedies, larger = first.remedies
+    assert (larger.step_time_s, larger.total_bytes) == (None, None)
+    times = [remedy.step_time_s for remedy in remedies]
+    assert len(times) > 2
+    assert times == sorted(times)
+    options = {"recompute-blocks": int, "batch": int, "optimizer": str, "parallel": str, "set": str}
+    for remedy in remedies:
+        pairs = re.findall(r"--([a-z-]+)((?: (?!--)\S+)?)", remedy.change)
+        more = {name.replace("-", "_"): options.get(name, bool)(value.strip() or True) for name, value in pairs}
+        if "set" in more:
+            more["sizes"] = [*asked["sizes"], more.pop("set")]  # type: ignore[misc]
+        with_it = simulate("4x-a100-pcie", **(asked | more))
+        assert with_it.fits
+        assert remedy.total_bytes == with_it.tightest.need.total_bytes
+        assert remedy.step_time_s == pytest.approx(with_it.step_time_s * first.samples / with_it.samples, rel=1e-12)
+
+
+def test_nothing_is_said_to_be_faster_where_it_would_not_fit():
+    first = simulate("4x-a100-pcie", workload="llama2-7b", batch=2, sizes=["layers=16"])
+    assert first.alternatives == ()

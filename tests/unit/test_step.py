@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from simulator.step.fitting import SmallerParts, largest_batch
 
 from simulator.api import load_machine
 from simulator.constants import DEFAULT
@@ -21,7 +22,6 @@ from simulator.places import Places
 from simulator.questions.options import Optimizer, StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.step.fitting import SmallerParts, largest_batch
 from simulator.step.fusion import fused_groups
 from simulator.step.issue import DeviceWork, Launch, launches_of
 from simulator.step.memory import MemoryNeed, memory_need

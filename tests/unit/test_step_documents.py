@@ -72,7 +72,7 @@ def test_advice_is_what_the_command_line_prints() -> None:
     session, inference = Session(), StepOptions(mode="inference")
     large = advised(session, "resnet50", 512)
     assert not large.fits
-    assert any(words.startswith("--batch ") for words in large.remedies)
+    assert any(remedy.change.startswith("--batch ") for remedy in large.remedies)
     small = advised(session, "resnet50", 8, inference)
     assert small.remedies == ()
     assert [other.change for other in small.alternatives if other.batch == 16] == ["--batch 16"]

@@ -23,7 +23,17 @@ ALONE_KEYS = {  # keys of the document for a step on a single device
     *("options", "step_time_s", "throughput_per_s", "parts_s", "busy_s", "host_s", "waiting_s", "bound"),
     *("model_flop", "peak_flops_per_s", "model_flop_utilisation", "parameter_count", "flop_by_format", "memory"),
     "trained_count",
-    *("kinds", "layers", "gradient_order", "alternatives", "remedies", "what_if", "trust", "simulation_events"),
+    *(
+        "kinds",
+        "layers",
+        "gradient_order",
+        "alternatives",
+        "remedies",
+        "remedy_costs",
+        "what_if",
+        "trust",
+        "simulation_events",
+    ),
 }
 Capsys = pytest.CaptureFixture[str]
 
