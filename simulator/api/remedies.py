@@ -79,34 +79,8 @@ class _Search:
         return False
 
     def largest(self, sizes: Sequence[int], sized: Callable[[int], StepQuestion]) -> int:
-        """Return the largest of *sizes*, ascending, with which the step *sized* fits, or 0.
-
-        The need is nearly linear in the size, so the search interpolates.
-        """
-
-        def excess(place: int) -> float:
-            found = self.need(sized(sizes[place]))
-            return found.total_bytes - found.available_bytes
-
-        low, high = 0, len(sizes) - 1
-        if high < 0 or (below := excess(low)) > 0:
-            return 0
-        if (above := excess(high)) <= 0:
-            return sizes[high]
-        trials = 0
-        while high - low > 1:
-            trials += 1
-            guess = (low + high) // 2  # every third trial bisects, in case the need is not linear
-            if trials % 3 and above > below:
-                wanted = sizes[low] + int((sizes[high] - sizes[low]) * below / (below - above))
-                guess = bisect_left(sizes, wanted, low, high)
-            middle = min(max(guess, low + 1), high - 1)
-            found = excess(middle)
-            if found <= 0:
-                low, below = middle, found
-            else:
-                high, above = middle, found
-        return sizes[low]
+        """Return the largest of *sizes*, ascending, with which the step *sized* fits, or 0."""
+        return largest_fitting(sizes, lambda size: self.need(sized(size)))
 
     def fewer_samples(self, asked: StepQuestion) -> Way | None:
         """Return the most samples with which *asked* fits, or None."""
@@ -298,6 +272,37 @@ def remedies_of(
     told = [_told(search, words, asked) if timed else Remedy(words) for words, asked in found]
     ranked = sorted((each for each in told if each is not None), key=_rank)
     return (*ranked, Remedy(search.larger_device(result.tightest.need.total_bytes)))
+
+
+def largest_fitting(sizes: Sequence[int], need: Callable[[int], MemoryNeed]) -> int:
+    """Return the largest of *sizes*, ascending, whose *need* fits, or 0.
+
+    The need is nearly linear in the size, so the search interpolates.
+    """
+
+    def excess(place: int) -> float:
+        found = need(sizes[place])
+        return found.total_bytes - found.available_bytes
+
+    low, high = 0, len(sizes) - 1
+    if high < 0 or (below := excess(low)) > 0:
+        return 0
+    if (above := excess(high)) <= 0:
+        return sizes[high]
+    trials = 0
+    while high - low > 1:
+        trials += 1
+        guess = (low + high) // 2  # every third trial bisects, in case the need is not linear
+        if trials % 3 and above > below:
+            wanted = sizes[low] + int((sizes[high] - sizes[low]) * below / (below - above))
+            guess = bisect_left(sizes, wanted, low, high)
+        middle = min(max(guess, low + 1), high - 1)
+        found = excess(middle)
+        if found <= 0:
+            low, below = middle, found
+        else:
+            high, above = middle, found
+    return sizes[low]
 
 
 def _rank(remedy: Remedy) -> tuple[bool, float]:

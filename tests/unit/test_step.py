@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulator.step.fitting import SmallerParts, largest_batch
 
 from simulator.api import load_machine
+from simulator.api.remedies import largest_fitting
 from simulator.constants import DEFAULT
 from simulator.devices import KernelCost
 from simulator.devices.dispatch import DispatchCosts, dispatch_time, host_time
@@ -312,16 +312,13 @@ def test_the_largest_batch_that_fits(available_bytes: float, sizes: Sequence[int
     device = replace(PLACES.find().device, memory_bytes=available_bytes)
     options = StepOptions()
 
-    def build(batch: int) -> Network:
-        return perceptron(batch, 1000)
+    def need(batch: int) -> MemoryNeed:
+        return memory_need(perceptron(batch, 1000), options, device)
 
-    def need(network: Network, options: StepOptions) -> MemoryNeed:
-        return memory_need(network, options, device)
-
-    found = largest_batch(build, options, SmallerParts(sizes, str, lambda _: need))
-    assert found == 0 or need(build(found), options).fits
+    found = largest_fitting(sizes, need)
+    assert found == 0 or need(found).fits
     larger = next((size for size in sizes if size > found), None)
-    assert larger is None or not need(build(larger), options).fits
+    assert larger is None or not need(larger).fits
 
 
 def test_the_host_keeps_gradients_and_gathers_parameters_for_the_update() -> None:
