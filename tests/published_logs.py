@@ -5,15 +5,17 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 from simulator.api import Session
 from simulator.errors import InputError
+from simulator.questions.where import Where
 from simulator.workload import Collective
 from tests.nccl_logs import as_log
 from validate.check.check import check_log
-from validate.importing.nccl_tests import read_nccl_tests
+from validate.importing.nccl_tests import NcclLog, read_nccl_tests
 from validate.tables.names import MachineNames
 from validate.tables.software import nccl_of
 
@@ -41,10 +43,30 @@ def is_of_nccl(software: str) -> bool:
     return bool(_NCCL.search(software)) and not _FRAMEWORK.search(software)
 
 
-def judged(tables: Sequence[Path]) -> list[tuple[str, str, str]]:
-    """Return the grade, the machine and the verdict of each log that the rows of *tables* make up.
+@dataclass(frozen=True)
+class PublishedRun:
+    """One run of NCCL's tests on a built-in machine: ``times`` are (bytes, seconds)."""
 
-    Only logs on built-in machines count, with a single group and NCCL's own choice of algorithm.
+    trust: str
+    machine: str
+    where: Where
+    collective: Collective
+    times: tuple[tuple[int, float], ...]
+    devices: tuple[int, ...]
+    per_thread: int
+    nccl: tuple[int, int]
+    hosts: int
+
+    def log(self, times: Sequence[tuple[int, float]] | None = None) -> NcclLog:
+        """Return the run, or one like it with other *times*, as it is read from nccl-tests' text."""
+        text = as_log(times or self.times, self.hosts, self.devices, self.collective, per_thread=self.per_thread)
+        return read_nccl_tests(text, self.machine)
+
+
+def published_runs(tables: Sequence[Path]) -> list[PublishedRun]:
+    """Return the runs that the rows of *tables* make up.
+
+    Only runs on built-in machines count, with a single group and NCCL's own choice of algorithm.
     """
     runs: dict[tuple[str, ...], list[dict[str, str]]] = {}
     for table in tables:
@@ -53,7 +75,7 @@ def judged(tables: Sequence[Path]) -> list[tuple[str, str, str]]:
                 for row in csv.DictReader(stream):
                     if is_of_nccl(row["software"]):
                         runs.setdefault((str(table), *(row[column] for column in RUN)), []).append(row)
-    session, names = Session(), MachineNames()
+    names = MachineNames()
     found = []
     for rows in runs.values():
         run = rows[0]
@@ -61,19 +83,35 @@ def judged(tables: Sequence[Path]) -> list[tuple[str, str, str]]:
         plain = run["n_groups_concurrent"] in ("", "1") and not run["algorithm_forced"]
         if not plain or names.topology(run["machine"]) is None or gpus % nodes or gpus < 2:
             continue
-        where = names.where(run["machine"], nodes, gpus // nodes)
-        times = [(int(float(row["bytes"])), float(row["time_s"])) for row in rows]
-        collective = cast(
-            Collective, {"sendrecv": "send-recv"}.get(run["collective"], run["collective"].replace("_", "-"))
+        collective = {"sendrecv": "send-recv"}.get(run["collective"], run["collective"].replace("_", "-"))
+        found.append(
+            PublishedRun(
+                trust=run["trust"],
+                machine=run["machine"],
+                where=names.where(run["machine"], nodes, gpus // nodes),
+                collective=cast(Collective, collective),
+                times=tuple((int(float(row["bytes"])), float(row["time_s"])) for row in rows),
+                devices=tuple(_devices(run["gpu_set"], gpus // nodes)),
+                per_thread=_per_thread(run),
+                nccl=nccl_of(run["software"], None),
+                hosts=nodes,
+            )
         )
-        text = as_log(times, nodes, _devices(run["gpu_set"], gpus // nodes), collective, per_thread=_per_thread(run))
-        log = read_nccl_tests(text, run["machine"])
+    return found
+
+
+def judged(tables: Sequence[Path]) -> list[tuple[str, str, str]]:
+    """Return the grade, the machine and the verdict of each log that the rows of *tables* make up."""
+    session = Session()
+    found = []
+    for run in published_runs(tables):
         try:
-            nccl = nccl_of(run["software"], None)
-            checked = check_log(session, log, where.topology, nodes=where.nodes, nccl=nccl, explains=False)
+            checked = check_log(
+                session, run.log(), run.where.topology, nodes=run.where.nodes, nccl=run.nccl, explains=False
+            )
         except InputError:
             continue
-        found.append((run["trust"], run["machine"], checked.verdict))
+        found.append((run.trust, run.machine, checked.verdict))
     return found
 
 

@@ -80,6 +80,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "training.csv": _TRAINING,
         "baselines.csv": "row_id,predictor,predicted_s\none,roofline,0.05\n",
         "all_reduce.log": as_log(_TIMES),
+        "ib_write_bw.txt": " #bytes #iterations BW peak[Gb/sec] BW average[Gb/sec]\n 1048576 5000 90.0 90.0 0.01\n",
+        "nvbandwidth.txt": "Running host_to_device_memcpy_ce.\nmemcpy CE CPU(row) -> GPU(column)\n 0 12.0 12.1\n",
         "table.txt": as_log(_TIMES, collective="all-gather", header=False),
         "nvidia-smi-L.txt": LISTED.replace("A100-SXM4-40GB", "H100 80GB HBM3"),
         "lspci.txt": _of_two_h100(LSPCI),

@@ -220,10 +220,10 @@ def test_one_narrow_card_explains_the_times_of_a_machine_with_one(wide: Path) ->
     both: tuple[Collective, ...] = ("all-reduce", "all-to-all")
     for collective in both:
         question = CollectiveQuestion(where=there, collective=collective, size_bytes=1e6)
-        causes = dict(causes_of(SESSION, load_topology(str(wide)), question, ()))
+        causes = {each.words: each.question for each in causes_of(SESSION, load_topology(str(wide)), question, ())}
         narrow_s = SESSION.time_s(replace(question, where=narrow(wide, 0.5)))
         one, every = (
-            causes["one link at half of its rate, as gpu0-sw0"],
+            causes["one GPU's link at half of its rate, as gpu0-sw0"],
             SESSION.time_s(next(asked for words, asked in causes.items() if words.startswith("PCIe links at half"))),
         )
         assert SESSION.time_s(one) == pytest.approx(narrow_s, rel=1e-6)

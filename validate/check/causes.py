@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from simulator.api import Session
 from simulator.api.faulty import faulty_machines, fewer_links, narrower_pcie
@@ -13,63 +14,87 @@ from simulator.questions.nccl import version_words
 from simulator.questions.where import NCCL_TODAY, SlowLink
 from simulator.topology import Topology
 
-MOST_CAUSES = 22  # approximate number, for progress bars
+MOST_CAUSES = 34  # approximate number, for progress bars
 _ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree", "nvls")
 _PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 _HALF = 0.5  # a card in a slot of half the width, which NCCL knows where it is on PCIe
 _ERAS = ((2, 18), NCCL_TODAY)
+_CHOICE = "'Algo' and 'proto' of NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=TUNING"
+_RATES = ((0.5, "half"), (0.25, "a quarter"), (0.125, "an eighth"))
+
+
+SHOWN = ", as NCCL reports"
+"""How words of a cause end that the log shows to be there."""
+
+
+class Cause(NamedTuple):
+    """A possible cause in words, the question on such a machine or with such a choice, and what would show it."""
+
+    words: str
+    question: CollectiveQuestion
+    measure: str
 
 
 def causes_of(
     session: Session, topology: Topology, question: CollectiveQuestion, fixed: Collection[str]
-) -> Iterator[tuple[str, CollectiveQuestion]]:
-    """Yield possible causes in words, with the question on such a machine or with such a choice.
+) -> Iterator[Cause]:
+    """Yield possible causes.
 
-    *topology* is the question's machine.  *fixed* are the settings that the log shows, and ``version`` if it names its
-    NCCL: what they decide is no cause.
+    *topology* is the question's machine.  *fixed* are the settings that the log shows, ``version`` if it names its
+    NCCL, and what NCCL reports of its transports: what they decide is no cause.
     """
     for faulty in faulty_machines(topology):
         left = [reason for reason in faulty.reasons if reason not in fixed]
         if left and not faulty.decided_by & set(fixed):
-            yield from _there(session, question, f"{faulty.what} ({', '.join(left)})", faulty.topology, ())
-    for words, link, there in _slow_links(session, question):
-        ends, narrow = link.ends.split("-"), topology
-        if there is not None:
-            narrow = fewer_links(topology, round(link.factor * there), ends)
-        elif link.factor == _HALF:
+            shown = any(f"no {each}" in fixed for each in faulty.decided_by)
+            words = f"{faulty.what} ({', '.join(left)}){SHOWN if shown else ''}"
+            yield from _there(session, question, words, faulty.topology, (), faulty.measure)
+    for words, links, left_of, measure in (*_slow_links(session, question), *_slow_machine(session, question)):
+        link, narrow = links[0], topology
+        ends = link.ends.split("-")
+        if left_of is not None:
+            narrow = fewer_links(topology, round(link.factor * left_of), ends)
+        elif link.factor == _HALF and len(links) == 1:
             narrow = narrower_pcie(topology, link.factor, ends)
-        yield from _there(session, question, words, narrow, (link,) if narrow == topology else ())
-    for decided_by, words, asked in (*_choices(question), *_versions(question)):
+        yield from _there(session, question, words, narrow, links if narrow == topology else (), measure)
+    for decided_by, cause in (*_choices(question), *_versions(question)):
         if not decided_by & set(fixed):
-            yield words, asked
+            yield cause
 
 
-def _choices(question: CollectiveQuestion) -> Iterator[tuple[set[str], str, CollectiveQuestion]]:
-    """Yield what NCCL may choose otherwise: the settings that decide it, words, and the question with that choice."""
+def _choices(question: CollectiveQuestion) -> Iterator[tuple[set[str], Cause]]:
+    """Yield what NCCL may choose otherwise, with the settings that decide it."""
     if question.collective in SENDING:
         return
     if question.nvls:
         words = "NVLS off (NCCL_NVLS_ENABLE, no multicast memory)"
-        yield {"NCCL_NVLS_ENABLE", "NCCL_ALGO"}, words, replace(question, nvls=False)
+        shown = "'NVLS multicast support' of NCCL_DEBUG=INFO, the fabric manager's state"
+        yield {"NCCL_NVLS_ENABLE", "NCCL_ALGO", "NVLS"}, Cause(words, replace(question, nvls=False), shown)
     for algorithm in _ALGORITHMS:
         words = f"the algorithm {algorithm} (NCCL_ALGO, a tuner's choice)"
-        yield {"NCCL_ALGO"}, words, replace(question, algorithm=algorithm)
+        yield {"NCCL_ALGO"}, Cause(words, replace(question, algorithm=algorithm), _CHOICE)
     for protocol in _PROTOCOLS:
         words = f"the protocol {protocol} (NCCL_PROTO, a tuner's choice)"
-        yield {"NCCL_PROTO"}, words, replace(question, protocol=protocol)
+        yield {"NCCL_PROTO"}, Cause(words, replace(question, protocol=protocol), _CHOICE)
 
 
-def _versions(question: CollectiveQuestion) -> Iterator[tuple[set[str], str, CollectiveQuestion]]:
+def _versions(question: CollectiveQuestion) -> Iterator[tuple[set[str], Cause]]:
     """Yield other versions of NCCL, as :func:`_choices` yields choices."""
     for version in _ERAS:
         if version != question.software.nccl:
             words = f"NCCL {version_words(version)} in place of {version_words(question.software.nccl)}"
-            yield {"version"}, words, replace(question, software=replace(question.software, nccl=version))
+            asked = replace(question, software=replace(question.software, nccl=version))
+            yield {"version"}, Cause(words, asked, "the version that NCCL_DEBUG=VERSION prints")
 
 
 def _there(
-    session: Session, question: CollectiveQuestion, words: str, topology: Topology, links: tuple[SlowLink, ...]
-) -> Iterator[tuple[str, CollectiveQuestion]]:
+    session: Session,
+    question: CollectiveQuestion,
+    words: str,
+    topology: Topology,
+    links: tuple[SlowLink, ...],
+    measure: str,
+) -> Iterator[Cause]:
     """Yield *question* on *topology* with slow *links*, unless there can be no such machine."""
     where = replace(question.where, topology=f"{question.where.topology} with {words}", slow_links=links)
     session.know(where, topology)
@@ -77,16 +102,18 @@ def _there(
         session.machine(where)
     except InputError:
         return
-    yield words, replace(question, where=where)
+    yield Cause(words, replace(question, where=where), measure)
 
 
-def _slow_links(session: Session, question: CollectiveQuestion) -> Iterator[tuple[str, SlowLink, int | None]]:
-    """Yield a slow or missing link of each kind at GPUs and adapters; other links of a kind have the same effect.
+_SlowLinks = tuple[str, tuple[SlowLink, ...], int | None, str]
+"""A cause in words, its links, the number of parallel links of which a share is left, if so, and what shows it."""
 
-    Each has a number if it is the share of so many parallel links that is left.
-    """
+
+def _slow_links(session: Session, question: CollectiveQuestion) -> Iterator[_SlowLinks]:
+    """Yield a slow or missing link of each kind at GPUs and adapters; other links of a kind have the same effect."""
     machine = session.machine(question.where)
     seen = set()
+    at_gpus, at_rails = "`nvidia-smi nvlink -s` on each machine", "ib_write_bw or iperf3 over each rail at once"
     for link in machine.links:
         first, second = machine.nodes[link.src], machine.nodes[link.dst]
         kinds = first.kind, second.kind
@@ -94,15 +121,35 @@ def _slow_links(session: Session, question: CollectiveQuestion) -> Iterator[tupl
         if first.host != 0 or (*kinds, link.kind, link.count) in seen:
             continue
         if kinds == ("gpu", "gpu"):
-            yield f"the links of two GPUs down, as {ends}", SlowLink(ends, 0.0), None
+            yield f"the links of two GPUs down, as {ends}", (SlowLink(ends, 0.0),), None, at_gpus
             if down := link.count // 2:
                 words = f"{down} of the {link.count} links of two GPUs down, as {ends}"
-                yield words, SlowLink(ends, 1.0 - down / link.count), link.count
+                yield words, (SlowLink(ends, 1.0 - down / link.count),), link.count, at_gpus
         elif kinds == ("gpu", "nvlink-switch"):
-            yield f"half of the links of one GPU down, as {ends}", SlowLink(ends, 0.5), None
-        elif kinds in (("nic", "network-switch"), ("gpu", "pcie-switch"), ("gpu", "cpu")):
-            yield f"one link at half of its rate, as {ends}", SlowLink(ends, _HALF), None
-            yield f"one link at a quarter of its rate, as {ends}", SlowLink(ends, 0.25), None
+            yield f"half of the links of one GPU down, as {ends}", (SlowLink(ends, 0.5),), None, at_gpus
+        elif kinds == ("nic", "network-switch"):
+            for rate, words in _RATES[:2]:
+                told = f"one rail at {words} of its rate (oversubscribed, a cable), as {ends}"
+                yield told, (SlowLink(ends, rate),), None, at_rails
+        elif kinds in (("gpu", "pcie-switch"), ("gpu", "cpu")):
+            for rate, words in _RATES:
+                told = f"one GPU's link at {words} of its rate, as {ends}"
+                yield told, (SlowLink(ends, rate),), None, "`nvidia-smi -q`, `nvbandwidth` on each GPU"
         else:
             continue
         seen.add((*kinds, link.kind, link.count))
+
+
+def _slow_machine(session: Session, question: CollectiveQuestion) -> Iterator[_SlowLinks]:
+    """Yield one of several machines whose adapters are all slow."""
+    machine = session.machine(question.where)
+    ends = [
+        f"{machine.nodes[link.src].name}-{machine.nodes[link.dst].name}"
+        for link in machine.links
+        if machine.nodes[link.src].kind == "nic" and machine.nodes[link.src].host == 0
+    ]
+    if machine.n_hosts < 2 or len(ends) < 2:
+        return
+    for rate, words in _RATES[:2]:
+        told = f"one node's adapters at {words} of their rate, as node0"
+        yield told, tuple(SlowLink(each, rate) for each in ends), None, "the same test on each pair of machines"

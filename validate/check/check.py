@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from simulator.api import Session
@@ -16,35 +15,19 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.nccl import VersionNote
 from simulator.questions.where import NCCL_TODAY, Software, Where
 from simulator.records import dataclass, replace
-from simulator.topology import Topology
 from simulator.topology.load import load_topology
 from simulator.workload import bus_factor
 from validate.check import pace as healthy
-from validate.check.causes import causes_of
+from validate.check.explain import FaultExplanation, explained
+from validate.check.links import CheckedLink, sound
+from validate.check.settings import SettingEffect, setting_effects
 from validate.importing.nccl_tests import NcclLog, Point
 from validate.kinds.collectives import MAX_RANKS
 from validate.machine.describe.driver import Card, driver_part
 
 Verdict = Literal["healthy", "slow", "faster", "wrong"]
 MOST_JUDGED = 64  # sizes compared; nccl-tests' usual range by powers of two has 31
-_MOST_SIZES = 10  # sizes at which causes are simulated
-_HALVED = 0.5  # largest error with an explanation, relative to the error without
-_LOWERED = 0.9  # the same if the log is healthy with it
-_UNLIKE = 0.15  # smaller errors need no explanation
 _ALIKE = 0.06  # for a healthy log, largest remaining error of an explanation worth reporting
-_SAME = 0.02  # smaller relative differences in time count as none
-
-
-@dataclass(frozen=True, slots=True)
-class FaultExplanation:
-    """A possible fault in words, the error that remains with it, and its predicted seconds by size.
-
-    ``error`` is the root mean square of log(measured / predicted), as a relative error.
-    """
-
-    words: str
-    error: float
-    time_s: tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +38,9 @@ class CheckedLog:
     says which results are wrong, and ``verdict`` is ``wrong`` if there are such.  ``tried`` is the number of causes
     simulated.  ``mismatch`` says that the log ran on other GPUs than the topology has, which would explain everything;
     empty if it did not.  ``cliff`` is where bandwidth falls and stays low.  ``ignored`` are the log's settings that may
-    change times and are not modelled, as ``NAME=value``: the verdict is as if they were not set.
+    change times and are not modelled, as ``NAME=value``: the verdict is as if they were not set.  ``effects`` are what
+    the log's settings change, and others would; ``uneven`` says where times in and out of place, or of equal runs,
+    differ; ``links`` were measured apart.
     """
 
     log: NcclLog
@@ -72,6 +57,9 @@ class CheckedLog:
     mismatch: str = ""
     cliff: healthy.Cliff | None = None
     ignored: tuple[str, ...] = ()
+    effects: tuple[SettingEffect, ...] = ()
+    uneven: tuple[str, ...] = ()
+    links: tuple[CheckedLink, ...] = ()
 
     def busbw_bps(self, size_bytes: float, time_s: float) -> float:
         """Return the bus bandwidth of *size_bytes* exchanged in *time_s*, in B/s."""
@@ -87,12 +75,14 @@ def check_log(
     fabric: str | None = None,
     gpus: tuple[int, ...] | None = None,
     nccl: tuple[int, int] | None = None,
+    links: Sequence[CheckedLink] = (),
     explains: bool = True,
     step_done: Callable[[str], None] = lambda _: None,
 ) -> CheckedLog:
     """Compare *log* with the prediction for *nodes* nodes of *topology*, by default as many as the log has hosts.
 
-    *gpus* are the GPUs that ran, by default those that the log lists.  With *explains*, causes are tried that would
+    *gpus* are the GPUs that ran, by default those that the log lists.  What *links* that were measured apart show to be
+    as fast as expected is no cause.  With *explains*, causes are tried that would
     explain the times; *step_done* is called before each simulated size and cause.
 
     Raises InputError if the machine cannot have run the log, or if the exchange cannot be predicted or judged.
@@ -112,14 +102,25 @@ def check_log(
         in_place = math.isnan(point.out_s)
         measured_s = point.in_s if in_place else point.out_s
         rows.append(
-            healthy.SizeComparison(point.size_bytes, measured_s, expected_s, fastest_s, slowest_s, large, in_place)
+            healthy.SizeComparison(
+                point.size_bytes, measured_s, expected_s, fastest_s, slowest_s, large, in_place, band.bend
+            )
         )
     pace = healthy.log_pace(rows)
     found: tuple[FaultExplanation, ...] = ()
     tried = 0
+    effects: tuple[SettingEffect, ...] = ()
+    if explains:
+
+        def asked_with(settings: dict[str, str]) -> LogQuestion:
+            changed = replace(log, settings=tuple(settings.items()))
+            return _question(session, changed, topology, nodes, fabric, gpus, nccl)
+
+        effects = setting_effects(session, asked, rows, asked_with, dict(log.settings))
     if explains and pace != "faster":
-        fixed = asked.fixed | ({"version"} if nccl or log.nccl else set())
-        found, tried = _explained(session, asked.topology, question, rows, fixed, step_done)
+        version = {"version"} if nccl or log.nccl else set()
+        fixed = asked.fixed | log.shows | sound(session, question.where, links) | version
+        found, tried = explained(session, asked.topology, question, rows, fixed, step_done)
     if pace == "healthy":
         found = tuple(each for each in found if each.error <= _ALIKE)
     machine = session.machine(question.where)
@@ -143,6 +144,9 @@ def check_log(
         mismatch=_mismatch(log, {node.part_name for node in machine.nodes if node.kind == "gpu"}),
         cliff=healthy.cliff_in(rows),
         ignored=asked.ignored,
+        effects=effects,
+        uneven=tuple(_uneven(points)),
+        links=tuple(links),
     )
 
 
@@ -152,6 +156,26 @@ def _wrong(log: NcclLog) -> str:
     if sizes:
         return f"at {few(sizes, 4)} (#wrong)"
     return f"{log.out_of_bounds:,} out of bounds" if log.out_of_bounds else ""
+
+
+_UNEVEN = 1.5  # times of the same size that differ by more are no scatter
+_UNEVEN_FROM_BYTES = 1 << 20
+
+
+def _uneven(points: Sequence[Point]) -> Iterator[str]:
+    """Yield where the log contradicts itself: times in place against out of place, and one run against another."""
+    large = [point for point in points if point.size_bytes >= _UNEVEN_FROM_BYTES]
+    ratios = {
+        "in place takes longer than out of place": [point.in_s / point.out_s for point in large],
+        "out of place takes longer than in place": [point.out_s / point.in_s for point in large],
+        "equal runs differ": [point.spread for point in large],
+    }
+    for what, each in ratios.items():
+        found = [(ratio, point.size_bytes) for ratio, point in zip(each, large, strict=True) if ratio > _UNEVEN]
+        if found:
+            most, size = max(found)
+            more = f", {len(found)} sizes in all" if len(found) > 1 else ""
+            yield f"{what}, {most:.1f} times at {in_binary(size)}{more}: other jobs, clocks that change, or one bad run"
 
 
 def judged(points: Sequence[Point]) -> Sequence[Point]:
@@ -224,52 +248,6 @@ def _gpus(session: Session, log: NcclLog, where: Where, gpus: tuple[int, ...] | 
     local = log.devices if listed else [range(count) for count in counts]
     ran = tuple(host * each + gpu for host, devices in enumerate(local) for gpu in sorted(devices))
     return None if ran == tuple(range(total)) else ran
-
-
-def _explained(
-    session: Session,
-    topology: Topology,
-    question: CollectiveQuestion,
-    rows: Sequence[healthy.SizeComparison],
-    fixed: Collection[str],
-    step_done: Callable[[str], None],
-) -> tuple[tuple[FaultExplanation, ...], int]:
-    """Return the causes that explain the measured times, the best first, and the number tried.
-
-    A cause explains them if it leaves at most half of the error, or less of it and the log would be healthy on such a
-    machine; and if what it leaves is within the band.  None is tried if the times are as expected and the log is not
-    slow.
-    """
-    measured = [row.ratio for row in rows]
-    if _error(measured) < _UNLIKE and not healthy.is_slow(rows, rows, measured):
-        return (), 0
-    step = max(1, -(-len(rows) // _MOST_SIZES))
-    some = rows[::-1][::step][::-1]
-    error, slow = _error([row.ratio for row in some]), healthy.is_slow(rows, some, [row.ratio for row in some])
-    within = _error([row.slowest_s / row.expected_s for row in some])
-    found = []
-    tried = 0
-    for words, asked in causes_of(session, topology, question, fixed):
-        step_done(words)
-        times = []
-        try:
-            times = [session.time_s(replace(asked, size_bytes=float(row.size_bytes))) for row in some]
-        except InputError:
-            continue
-        tried += 1
-        ratios = [row.measured_s / time_s for row, time_s in zip(some, times, strict=True)]
-        if all(abs(time_s / row.expected_s - 1.0) < _SAME for row, time_s in zip(some, times, strict=True)):
-            continue
-        left = _error(ratios)
-        cures = left <= _LOWERED * error and slow and not healthy.is_slow(rows, some, ratios)
-        if left <= within and (left <= _HALVED * error or cures):
-            pairs = tuple((row.size_bytes, time_s) for row, time_s in zip(some, times, strict=True))
-            found.append(FaultExplanation(words, math.expm1(left), pairs))
-    return tuple(sorted(found, key=lambda each: (round(each.error, 6), each.words))), tried
-
-
-def _error(ratios: Sequence[float]) -> float:
-    return math.sqrt(statistics.fmean(math.log(ratio) ** 2 for ratio in ratios))
 
 
 def _mismatch(log: NcclLog, parts: set[str]) -> str:

@@ -1,8 +1,9 @@
 """Whether measured times are within their healthy ranges, and the shape of their bandwidth over sizes.
 
 Sizes are judged in two groups, the largest and the smaller ones, each by its median.  A group of fewer than three sizes
-does not decide alone; if no group has three, all sizes are judged together (:func:`log_pace`).  Bandwidth may fall and
-stay low (:func:`cliff_in`), or only dip (:func:`dips_in`).
+does not decide alone; if no group has three, all sizes are judged together (:func:`log_pace`).  The largest sizes are
+slow too if they are farther behind the smaller ones from 1 MiB than sizes of one machine are apart.  Bandwidth
+may fall and stay low (:func:`cliff_in`), or only dip (:func:`dips_in`).
 """
 
 from __future__ import annotations
@@ -20,12 +21,16 @@ from simulator.records import dataclass, replace
 
 
 class HealthyRange(NamedTuple):
-    """The healthy range of measured over predicted time, which holds 80 % of ``rows`` like it on ``machines``."""
+    """The healthy range of measured over predicted time, which holds 80 % of ``rows`` like it on ``machines``.
+
+    ``bend`` is how much farther from the prediction one size of a machine may be than another.
+    """
 
     slowest: float
     fastest: float
     rows: int
     machines: int
+    bend: float = math.inf
 
 
 def healthy_range(exchange: Composition) -> HealthyRange:
@@ -37,7 +42,12 @@ def healthy_range(exchange: Composition) -> HealthyRange:
     found = estimate(replace(exchange, facts=replace(exchange.facts, place="")), evidence())
     if found is None:
         raise InputError("no published measurement has such an exchange, so no healthy range is known")
-    return HealthyRange(math.exp(found.high), math.exp(found.low), found.rows, found.places)
+    spread = evidence().spread(exchange.chain)
+    own = (
+        1.0 if spread is None else 1.0 - spread.shared
+    )  # the part of the variance that sizes of a machine do not share
+    bend = math.exp((found.high - found.middle) * math.sqrt(2.0 * own))
+    return HealthyRange(math.exp(found.high), math.exp(found.low), found.rows, found.places, bend)
 
 
 Pace = Literal["healthy", "slow", "faster"]
@@ -45,6 +55,7 @@ FEW = 3  # sizes from which a group decides
 _LARGE_BYTES = 1 << 20  # smallest large size
 _SHARE = 1 / 8  # smallest large size over a log's largest size
 _NEAR = 0.95  # of the fastest healthy time; a log slightly faster is still healthy
+_SCATTER = 1.05  # the same of the slowest: runs of one machine differ by as much
 _FAR = 2.0  # times beyond the healthy range: no scatter of a healthy machine
 
 
@@ -52,7 +63,8 @@ _FAR = 2.0  # times beyond the healthy range: no scatter of a healthy machine
 class SizeComparison:
     """One size: measured and expected seconds, the healthy range, and whether it is one of the largest sizes.
 
-    ``in_place``: whether the time is that in place, where the other was not measured.
+    ``in_place``: whether the time is that in place, where the other was not measured.  ``bend`` is as in
+    :class:`HealthyRange`.
     """
 
     size_bytes: int
@@ -62,11 +74,17 @@ class SizeComparison:
     slowest_s: float
     is_large: bool
     in_place: bool = False
+    bend: float = math.inf
 
     @property
     def ratio(self) -> float:
         """Measured over expected time."""
         return self.measured_s / self.expected_s
+
+    @property
+    def is_full(self) -> bool:
+        """Whether bandwidth more than latency decides."""
+        return self.size_bytes >= _LARGE_BYTES
 
     @property
     def mark(self) -> Literal["", "slow", "fast"]:
@@ -124,7 +142,11 @@ def is_slow(rows: Sequence[SizeComparison], some: Sequence[SizeComparison], rati
 
 def slow_groups(rows: Sequence[SizeComparison]) -> list[tuple[bool, ...]]:
     """Return the groups that make *rows* slow: of large sizes (True), the others (False), or both together."""
-    return _slow(_deciding(rows), rows, [row.ratio for row in rows])
+    found = _slow(_deciding(rows), rows, [row.ratio for row in rows])
+    cliff = cliff_in(rows)
+    beyond = [row.ratio for row in rows if cliff is not None and row.size_bytes >= cliff.after_bytes]
+    falls = len(beyond) >= FEW and statistics.median(beyond) > _SCATTER
+    return found or ([(True,)] if falls else [])
 
 
 def _slow(
@@ -134,8 +156,16 @@ def _slow(
     for group in groups:
         pairs = zip(rows, ratios, strict=True)
         over = [ratio * row.expected_s / row.slowest_s for row, ratio in pairs if row.is_large in group]
-        if over and statistics.median(over) > 1.0:
+        if over and statistics.median(over) > _SCATTER:
             found.append(group)
+    large, middle = (
+        [ratio for row, ratio in zip(rows, ratios, strict=True) if row.is_large == is_large and row.is_full]
+        for is_large in (True, False)
+    )
+    if not found and min(len(large), len(middle)) >= FEW:
+        most, least = statistics.median(large), statistics.median(middle)
+        bend = _SCATTER * max(row.bend for row in rows if row.is_full)
+        found += [(True,)] if most > max(1.0, bend * least) else []
     return found
 
 

@@ -12,12 +12,17 @@ from simulator.errors import few
 from simulator.results import taken
 from simulator.units import format_duration
 from validate.check.check import CheckedLog, in_binary
+from validate.check.links import links_document, links_words
 from validate.check.pace import Cliff, SizeComparison, SizeGroup, outside, slow_groups
+from validate.check.settings import SettingEffect
 
 SCHEMA_VERSION = 1
 _WIDTH = 80
 _MOST_ROWS = 24
-_MOST_NAMED = 3  # spans of sizes in the headline
+_MOST_NAMED = 3  # spans of sizes in the headline; causes in a line
+_MOST_CAUSES = 5
+_MOST_ALIKE = 5
+_NEXT = "pairs of machines, one machine alone, NCCL_DEBUG=INFO, `ib_write_bw` over all adapters at once"
 
 
 def headline(checked: CheckedLog) -> str:
@@ -84,14 +89,52 @@ def as_text(checked: CheckedLog, style: Style = PLAIN) -> str:
     lines += [_group(checked, group) for group in checked.groups]
     if checked.cliff is not None:
         lines.append(f"{_cliff(checked, checked.cliff)}: look for what only large messages meet")
+    lines += checked.uneven
     lines += ["", *_table(checked, style), ""]
-    if checked.explanations:
-        within = "within the healthy range, but it would also fit" if checked.pace == "healthy" else ""
-        lines.append(f"{within or 'possible explanations'}, best first, with the remaining error:")
-        lines += [f"  {each.error * 100:4.0f} %  {each.words}" for each in checked.explanations[:5]]
-    elif checked.pace == "slow":
-        lines.append(f"none of the {checked.tried} causes tried (links, adapters, settings, versions) explains it")
+    lines += links_words(checked.links)
+    lines += _causes(checked)
+    lines += [_effect(checked, effect) for effect in checked.effects]
     return "".join(f"{part}\n" for line in lines for part in style.wrap(line, hang=2))
+
+
+def _causes(checked: CheckedLog) -> list[str]:
+    """Return the explanations, and what would tell them apart or find others."""
+    found = checked.explanations[:_MOST_CAUSES]
+    if not found:
+        told = "(links, adapters, settings, versions)"
+        none = f"none of the {checked.tried} causes tried {told} explains it; measure next: {_NEXT}"
+        return [none] if checked.pace == "slow" else []
+    within = "within the healthy range, but it would also fit" if checked.pace == "healthy" else ""
+    lines = [f"{within or 'possible explanations'}, best first, with the remaining error:"]
+    for each in found:
+        lines.append(f"  {each.error * 100:4.0f} %  {each.words}")
+        if each.alike:
+            names = [words.partition(" (")[0] for words in each.alike]
+            lines.append(f"          or, as slow: {'; '.join(names[:_MOST_ALIKE])}")
+    close = [each for each in found if not each.is_behind]
+    one = len(close) == 1 and not close[0].alike
+    fits = "the others fit clearly worse" if one and len(found) > 1 else "times alone do not tell these apart"
+    shown = dict.fromkeys(each.measure for each in close if each.measure)
+    fits = "" if one and len(found) == 1 else f"{fits}; "
+    lines.append(f"{fits}measure next: {'; '.join(list(shown)[:_MOST_NAMED])}")
+    if checked.pace == "slow":
+        row = checked.rows[-1]
+        rates = [checked.busbw_bps(row.size_bytes, s) / 1e9 for s in (row.expected_s, row.slowest_s, row.fastest_s)]
+        now, mended, low, high = map(_figure, (checked.busbw_bps(row.size_bytes, row.measured_s) / 1e9, *rates))
+        lines.append(f"mended, {in_binary(row.size_bytes)} should reach {mended} GB/s ({low} to {high}), now {now}")
+    return lines
+
+
+def _effect(checked: CheckedLog, effect: SettingEffect) -> str:
+    """Return what a setting changes, or would."""
+    now, other = (
+        _figure(checked.busbw_bps(effect.size_bytes, time_s) / 1e9) for time_s in (effect.time_s, effect.other_s)
+    )
+    size = in_binary(effect.size_bytes)
+    if effect.is_set:
+        return f"with {effect.setting} as set, {now} GB/s is normal at {size}; without it {other}"
+    gain = f"{effect.time_s / effect.other_s:.2f} times as fast ({effect.gain_low:.2f} to {effect.gain_high:.2f})"
+    return f"{effect.setting} would make {size} {gain}: {other} for {now} GB/s expected"
 
 
 def _group(checked: CheckedLog, group: SizeGroup) -> str:
@@ -167,12 +210,16 @@ def as_document(checked: CheckedLog) -> dict[str, Any]:
         "settings_ignored": list(checked.ignored),
         "explanations": [
             {
-                **taken(each, "words error"),
+                **taken(each, "words error measure behind"),
+                "alike": list(each.alike),
                 "times": [{"size_bytes": size, "time_s": time_s} for size, time_s in each.time_s],
             }
             for each in checked.explanations
         ],
         "variations_tried": checked.tried,
+        **links_document(checked.links),
+        "settings": [effect._asdict() for effect in checked.effects],
+        "uneven": list(checked.uneven),
         "cliff": None if checked.cliff is None else checked.cliff._asdict(),
         "remarks": [*filter(None, [checked.mismatch]), *checked.remarks],
     }

@@ -12,22 +12,27 @@ from simulator.cli.options import gpus_among, parse_count, parse_nccl
 from simulator.console.files import OutputFile
 from simulator.console.style import Progress
 from simulator.errors import InputError, one_line
+from simulator.questions.where import Where
 from validate.check.causes import MOST_CAUSES
 from validate.check.check import check_log, judged
+from validate.check.links import checked_links, links_document, links_text
 from validate.check.report import as_document, as_text, headline
 from validate.cli.command import CHECK_EPILOG, Json, Quiet, Text, Texts, command_named, positional, value
 from validate.cli.words import print_answer, print_remarks
+from validate.importing.link_tests import is_link_test, read_link_tests
 from validate.importing.nccl_tests import read_nccl_tests
+from validate.importing.osu_tests import is_osu_tests, read_osu_tests
 from validate.kinds.collectives import MAX_RANKS
 from validate.machine.describe.dumps.read import read_text
 
 SLOW = 3  # exit status "outside the requested tolerance", see simulator/console/run.py
+_NEEDED = "a log of nccl-tests is needed, one: validate check --topology dgx-h100 all_reduce.log"
 _PLOTS = re.compile(r".*\.(svg|png|pdf)", re.IGNORECASE)
 
 
 @command_named("check", epilog=CHECK_EPILOG)
 def check_command(
-    files: Annotated[Texts, positional("LOG", "Output of nccl-tests, printed or written with -J.")] = None,
+    files: Annotated[Texts, positional("LOG", "Output of nccl-tests, rccl-tests or OSU's, and of link tests.")] = None,
     topology: Annotated[Text, value("FILE", "The machine it ran on: a path or a built-in name.")] = None,
     nodes: Annotated[Text, value("COUNT", "Number of nodes.  [default: as in the log]")] = None,
     fabric: Annotated[Text, value("PART", "Network between nodes, instead of the adapters' own.")] = None,
@@ -38,26 +43,40 @@ def check_command(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Say whether an nccl-tests log is normal, and if not, why.
+    """Say whether a log of a collective is normal, and if not, why.
 
     Compares measured with expected bus bandwidth at each size. If the log is slower than healthy logs are, simulates
-    the machine with faulty links, adapters and settings, and names the faults that fit.  docs/check.md explains it.
+    the machine with faulty links, adapters and settings, and names the faults that fit.  Output of ib_write_bw and
+    nvbandwidth beside the log, or alone, is compared with the machine's links.  docs/check.md explains it.
 
     validate check --topology dgx-h100 all_reduce.log --plot check.svg
     """
-    files = files or []
-    if len(files) != 1:
-        raise InputError("a log of nccl-tests is needed, one: validate check --topology dgx-h100 all_reduce.log")
+    if not files:
+        raise InputError(_NEEDED)
     if topology is None:
         raise InputError("--topology: the machine that ran it is needed, a path or a built-in name")
     kind = _PLOTS.fullmatch(plot) if plot is not None else None
     if plot is not None and kind is None:
         raise InputError(f"--plot {one_line(plot, 60)}: ends in .svg, .png or .pdf")
+    texts = {one_line(file, 1000): read_text(file) for file in files}
+    of_links = {shown: text for shown, text in texts.items() if is_link_test(text)}
+    logs = [shown for shown in texts if shown not in of_links]
+    if len(logs) > 1:
+        raise InputError(_NEEDED)
     ran = _gpus(gpus) if gpus is not None else None
     count = len(ran) if isinstance(ran, tuple) else ran
+    if plot is not None and not logs:
+        raise InputError("--plot: draws a log of nccl-tests; link tests alone have no sizes")
+    figures = [figure for shown, text in of_links.items() for figure in read_link_tests(text, shown)]
+    links = checked_links(Session(), Where(topology), figures)
+    if not logs:
+        print_answer(links_document(links), partial(links_text, links), as_json=as_json)
+        return SLOW if any(link.is_slow for link in links) else 0
+    (shown,) = logs
     with ExitStack() as stack:
         output = stack.enter_context(OutputFile("--plot", plot)) if plot is not None else None
-        log = read_nccl_tests(read_text(files[0]), one_line(files[0], 1000), collective=collective, n_ranks=count)
+        read = read_osu_tests if is_osu_tests(texts[shown]) else read_nccl_tests
+        log = read(texts[shown], shown, collective=collective, n_ranks=count)
         version = parse_nccl(nccl) if nccl is not None else None
         many = parse_count("nodes", nodes) if nodes is not None else None
         with Progress(len(judged(log.points)) + MOST_CAUSES, "simulating", quiet=quiet) as progress:
@@ -69,6 +88,7 @@ def check_command(
                 fabric=fabric,
                 gpus=ran if isinstance(ran, tuple) else None,
                 nccl=version,
+                links=links,
                 step_done=progress.advance,
             )
         document = as_document(checked)
@@ -80,7 +100,8 @@ def check_command(
     print_remarks(checked.remarks, quiet=quiet)
     if plot is not None:
         print_remarks([f"wrote the plot to {one_line(plot)}"], quiet=quiet)
-    return SLOW if checked.verdict in ("slow", "wrong") or log.failure else 0
+    amiss = checked.verdict in ("slow", "wrong") or any(link.is_slow for link in links)
+    return SLOW if amiss or log.failure else 0
 
 
 def _gpus(text: str) -> tuple[int, ...] | int:

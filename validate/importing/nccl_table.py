@@ -379,3 +379,28 @@ def settings_in(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
         if _SOCKETS.search(text):
             found["NCCL_NET"] = "Socket"
     return tuple(found.items())
+
+
+_SHOWN = {
+    "RDMA": re.compile(r"\bUsing network (?:IB|AWS Libfabric|Libfabric|IBext\w*|GPUDirect)", re.ASCII),
+    "GDRDMA": re.compile(r"\bvia NET/\S{1,40}/GDRDMA", re.ASCII),
+    "no GDRDMA": re.compile(
+        r"\bvia NET/(?!Socket)[^\s/]{1,30}/\d{1,3}(?:\(\d{1,3}\))?(?:\s|$)", re.ASCII | re.MULTILINE
+    ),
+    "P2P": re.compile(r"\bvia P2P/", re.ASCII),
+    "no P2P": re.compile(r"\bvia SHM\b", re.ASCII),
+    "NVLS": re.compile(r"\bNVLS multicast support is available", re.ASCII),
+    "no NVLS": re.compile(r"\bNVLS multicast support is not available", re.ASCII),
+}
+
+
+def shown_in(text: str) -> frozenset[str]:
+    """Return what NCCL_DEBUG=INFO in *text* shows of its transports: a key of ``_SHOWN``, or its contrary.
+
+    A contrary counts only where NCCL reports nothing else: channels to other GPUs may differ
+    (NVIDIA/nccl@5067397c ``src/transport/net.cc``, ``p2p.cc``, ``nvls.cc``).
+    """
+    if " NCCL INFO " not in text:
+        return frozenset()
+    found = {name for name, pattern in _SHOWN.items() if pattern.search(text)}
+    return frozenset(name for name in found if name.removeprefix("no ") not in found or not name.startswith("no "))

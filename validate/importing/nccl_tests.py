@@ -32,12 +32,16 @@ _AN_ERROR = 0.12  # relative error of a ratio of two figures with two or three d
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One size: seconds out of place and in place, NaN if not measured, and whether results were wrong."""
+    """One size: seconds out of place and in place, NaN if not measured, and whether results were wrong.
+
+    Of several runs, these are medians, and ``spread`` is the longest time over the shortest.
+    """
 
     size_bytes: int
     out_s: float
     in_s: float
     wrong: bool = False
+    spread: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +49,10 @@ class NcclLog:
     """A run of one of the nccl-tests; unknown facts are 0, empty or None.
 
     ``per_host`` are the numbers of ranks of each host.  ``devices`` are their GPUs by their index in the machine, in
-    rank order, empty where the log does not tell them.  ``settings`` are pairs of a variable and its value;
-    ``out_of_bounds`` the tool's own count of wrong values; ``unread`` the rows that cannot be read; ``failure`` what
-    the tool says of its failure; ``remarks`` says what was left out.
+    rank order, empty where the log does not tell them.  ``settings`` are pairs of a variable and its value; ``shows``
+    what NCCL reports of its transports (:func:`validate.importing.nccl_table.shown_in`); ``out_of_bounds`` the tool's
+    own count of wrong values; ``unread`` the rows that cannot be read; ``failure`` what the tool says of its failure;
+    ``remarks`` says what was left out.
     """
 
     shown: str
@@ -62,6 +67,7 @@ class NcclLog:
     gpus_per_thread: int = 0
     nccl: tuple[int, int] | None = None
     settings: tuple[tuple[str, str], ...] = ()
+    shows: frozenset[str] = frozenset()
     out_of_bounds: int | None = None
     unread: tuple[printed.UnreadRow, ...] = ()
     failure: str = ""
@@ -93,7 +99,7 @@ def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_r
         found = _LIBRARY.search(text)
         if found is not None:
             facts["nccl"] = _version(int(found[1])) if found[1] else (int(found[2]), int(found[3]))
-        facts["settings"] = printed.settings_in([text])
+        facts["settings"], facts["shows"] = printed.settings_in([text]), printed.shown_in(text)
     if not run.rows and run.unread:
         raise InputError(Fault(_unread_words(run.unread), shown))
     if not run.rows:
@@ -196,7 +202,13 @@ def _points(rows: Sequence[printed.Row]) -> tuple[Point, ...]:
         by_size.setdefault(row.size_bytes, []).append(row)
     by_size.pop(0, None)
     return tuple(
-        Point(size, _median(row.out_s for row in mine), _median(row.in_s for row in mine), any(r.wrong for r in mine))
+        Point(
+            size,
+            _median(row.out_s for row in mine),
+            _median(row.in_s for row in mine),
+            any(row.wrong for row in mine),
+            max(_spread(row.out_s for row in mine), _spread(row.in_s for row in mine)),
+        )
         for size, mine in sorted(by_size.items())
     )
 
@@ -204,6 +216,11 @@ def _points(rows: Sequence[printed.Row]) -> tuple[Point, ...]:
 def _median(times_s: Iterable[float]) -> float:
     known = [time_s for time_s in times_s if not math.isnan(time_s)]
     return median(known) if known else math.nan
+
+
+def _spread(times_s: Iterable[float]) -> float:
+    known = [time_s for time_s in times_s if not math.isnan(time_s)]
+    return max(known) / min(known) if known else 1.0
 
 
 def _devices(ranks: Mapping[int, printed.Rank], settings: Mapping[str, str], shown: str) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Logs of published runs with faults put in, to see whether ``validate check`` finds them."""

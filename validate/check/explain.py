@@ -1,0 +1,156 @@
+"""Which causes explain a log's times, the likeliest first: :func:`explained`.
+
+A cause is judged by the shape over sizes and by the level: measured over its predicted time, as a logarithm, is the sum
+of one error of the machine (normal, ``_MACHINE``) and one of each size (Student's t with three degrees of freedom,
+scale ``_SIZE``), as a size may be slow for another reason.  Causes whose times differ by less than the model's error of
+a size cannot be told apart, and are one explanation.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from simulator.api import Session
+from simulator.errors import InputError
+from simulator.questions.collective import CollectiveQuestion
+from simulator.records import dataclass, replace
+from simulator.topology import Topology
+from validate.check import pace as healthy
+from validate.check.causes import SHOWN, causes_of
+from validate.check.pace import SizeComparison
+
+_MOST_SIZES = 10  # sizes at which causes are simulated
+_HALVED = 0.5  # largest error with an explanation, relative to the error without
+_LOWERED = 0.9  # the same if the log is healthy with it
+_UNLIKE = 0.15  # smaller errors need no explanation
+_SAME = 0.02  # smaller relative differences in time count as none
+_MACHINE = 0.3  # an error of a machine's prediction between machines, as the bands of Ethernet and InfiniBand say
+_SIZE = 0.15  # what remains of it from size to size
+_FREEDOM = 3.0
+_OFFSETS = tuple(step / 20.0 for step in range(-30, 31))
+_CLEARLY = 2.0  # difference of the logarithms of two likelihoods, from which the data speak for the first (Jeffreys)
+
+
+@dataclass(frozen=True, slots=True)
+class FaultExplanation:
+    """A possible fault in words, the error that remains with it, and its predicted seconds by size.
+
+    ``error`` is the root mean square of log(measured / predicted), as a relative error, over all sizes but the quarter
+    that fits worst.  ``alike`` are other causes that no time tells from it, the likelier first; ``measure`` is what
+    would show it; ``behind`` is how much less likely it is than the first, in the logarithm of the likelihood.
+    """
+
+    words: str
+    error: float
+    time_s: tuple[tuple[int, float], ...]
+    alike: tuple[str, ...] = ()
+    measure: str = ""
+    behind: float = 0.0
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it fits clearly worse than the first."""
+        return self.behind > _CLEARLY
+
+
+def explained(
+    session: Session,
+    topology: Topology,
+    question: CollectiveQuestion,
+    rows: Sequence[SizeComparison],
+    fixed: Collection[str],
+    step_done: Callable[[str], None],
+) -> tuple[tuple[FaultExplanation, ...], int]:
+    """Return the causes that explain the measured times, the likeliest first, and the number tried.
+
+    A cause explains them if it leaves at most half of the error, or less of it and the log would be healthy on such a
+    machine; and if what it leaves is within the band.  None is tried if the times are as expected and the log is not
+    slow.
+    """
+    measured = [row.ratio for row in rows]
+    if _error(measured) < _UNLIKE and not healthy.is_slow(rows, rows, measured):
+        return (), 0
+    step = max(1, -(-len(rows) // _MOST_SIZES))
+    some = rows[::-1][::step][::-1]
+    ratios = [row.ratio for row in some]
+    error, slow = _error(ratios), healthy.is_slow(rows, some, ratios)
+    within = max(math.log(row.slowest_s / row.expected_s) for row in some)
+    found: list[tuple[float, FaultExplanation]] = []
+    tried = 0
+    for words, measure, times in _times_of(session, topology, question, rows, some, fixed, step_done):
+        tried += 1
+        ratios = [row.measured_s / time_s for row, time_s in zip(some, times, strict=True)]
+        if all(abs(time_s / row.expected_s - 1.0) < _SAME for row, time_s in zip(some, times, strict=True)):
+            continue
+        left = _error(ratios, without=len(ratios) // 4)
+        cures = left <= _LOWERED * error and slow and not healthy.is_slow(rows, some, ratios)
+        if left <= within and (left <= _HALVED * error or cures):
+            pairs = tuple((row.size_bytes, time_s) for row, time_s in zip(some, times, strict=True))
+            unlikely = _unlikely(ratios) - (_CLEARLY if words.endswith(SHOWN) else 0.0)
+            found.append((unlikely, FaultExplanation(words, math.expm1(left), pairs, measure=measure)))
+    found.sort(key=lambda each: (round(each[0], 6), each[1].words))
+    return tuple(_joined(found)), tried
+
+
+def _times_of(
+    session: Session,
+    topology: Topology,
+    question: CollectiveQuestion,
+    rows: Sequence[SizeComparison],
+    some: Sequence[SizeComparison],
+    fixed: Collection[str],
+    step_done: Callable[[str], None],
+) -> Iterator[tuple[str, str, list[float]]]:
+    """Yield causes in words, what would show each, and its times at *some* of the sizes."""
+    cliff = healthy.cliff_in(rows)
+    if cliff is not None and session.machine(question.where).n_hosts > 1:
+        beyond = statistics.median(row.ratio for row in rows if row.size_bytes >= cliff.after_bytes)
+        level = statistics.median(row.ratio for row in rows if row.size_bytes <= cliff.before_bytes)
+        times = [row.expected_s * (beyond if row.size_bytes >= cliff.after_bytes else level) for row in some]
+        words = "a cliff over a size (switch buffers, PFC or ECN not set, packets lost)"
+        yield words, "counters of drops and pauses (`ethtool -S`, `perfquery`), fewer machines", times
+    for words, asked, measure in causes_of(session, topology, question, fixed):
+        step_done(words)
+        try:
+            yield words, measure, [session.time_s(replace(asked, size_bytes=float(row.size_bytes))) for row in some]
+        except InputError:
+            continue
+
+
+def _error(ratios: Sequence[float], without: int = 0) -> float:
+    """Return the root mean square of the logarithms of *ratios*, *without* so many that are farthest from 1."""
+    squares = sorted(math.log(ratio) ** 2 for ratio in ratios)
+    return math.sqrt(statistics.fmean(squares[: len(squares) - without]))
+
+
+def _unlikely(ratios: Sequence[float]) -> float:
+    """Return how unlikely *ratios* are, as minus the logarithm of the likelihood, but for a constant."""
+    errors = [math.log(ratio) for ratio in ratios]
+
+    def with_offset(offset: float) -> float:
+        of_sizes = (math.log1p(((error - offset) / _SIZE) ** 2 / _FREEDOM) for error in errors)
+        return offset**2 / (2 * _MACHINE**2) + (_FREEDOM + 1) / 2 * sum(of_sizes)
+
+    return min(map(with_offset, _OFFSETS))
+
+
+def _joined(found: Sequence[tuple[float, FaultExplanation]]) -> Iterator[FaultExplanation]:
+    """Yield explanations, each with those *found* that are alike; all are in order, with how unlikely they are."""
+    groups: list[list[tuple[float, FaultExplanation]]] = []
+    for unlikely, each in found:
+        for group in groups:
+            if _difference(group[0][1], each) < _SIZE:
+                group.append((unlikely, each))
+                break
+        else:
+            groups.append([(unlikely, each)])
+    for group in groups:
+        (unlikely, first), rest = group[0], group[1:]
+        yield replace(first, alike=tuple(each.words for _, each in rest), behind=unlikely - groups[0][0][0])
+
+
+def _difference(one: FaultExplanation, other: FaultExplanation) -> float:
+    pairs = zip(one.time_s, other.time_s, strict=True)
+    return math.sqrt(statistics.fmean(math.log(a / b) ** 2 for (_, a), (_, b) in pairs))
