@@ -8,7 +8,8 @@ Interpretations where the source leaves room:
 
 * Machines are equal; equal choices of GPUs on them are searched once.
 * GPUs of other vendors, or of unknown compute capability, are searched and tuned like an A100, with
-  the achieved rates of their own links; RCCL has its own tables.
+  the achieved rates of their own links; RCCL's orders are its own
+  (:mod:`simulator.collectives.nccl.rccl`).
 * The latency stated by a network plugin is the NIC part's ``plugin_latency``; NCCL plans with it but
   does not wait for it.
 * Two levels of PCIe switches are not flattened into one.
@@ -24,6 +25,7 @@ from itertools import pairwise, permutations
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.paths import SeenMachine, Sight, capability, cpu_kind
+from simulator.collectives.nccl.rccl import in_orders_of_rccl, is_amd
 from simulator.collectives.nccl.search import ChannelSolution, solution
 from simulator.collectives.nccl.tables import CpuKind
 from simulator.collectives.nccl.tuning import CommGraph
@@ -116,7 +118,10 @@ def _found(
     host = nodes[0].host
 
     def search() -> ChannelSolution:
-        return solution(_seen(group, nodes, gpus, several=several), lowest, several=several)
+        seen = _seen(group, nodes, gpus, several=several)
+        found = solution(seen, lowest, several=several)
+        parts = (group.machine.nodes[gpu].part for gpu in gpus)
+        return in_orders_of_rccl(seen, found) if all(is_amd(part) for part in parts) and not several else found
 
     return group.router.once(("nccl search", host, gpus, lowest, several), search)
 

@@ -20,12 +20,13 @@ switch before it goes on to the nearest other switch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import permutations
 from typing import overload
 
 from simulator.collectives.communicator import Communicator
+from simulator.collectives.search.complete import separate_chains
 from simulator.collectives.search.cycles import LISTED_UP_TO, Cycle, LinkGraph, cycles_beside_each_other, link_graph
 from simulator.network.fairshare import fair_rates
 from simulator.network.machine import near_each_other
@@ -85,7 +86,10 @@ def _find(group: Communicator, *, both_directions: bool, in_order: bool, ends: E
     hosts = group.by_host()
     if len(hosts) > 1:
         order = list(hosts) if in_order else near_each_other(group.machine, list(hosts))
-        return _across(group, {host: hosts[host] for host in order}, both_directions, ends)
+        inside = {host: hosts[host] for host in order}
+        turns = _across(group, inside, both_directions, lambda ranks: _chains(group, ranks, ends))
+        apart = _across(group, inside, both_directions, lambda ranks: _separate_chains(group, ranks))
+        return max(turns, apart, key=lambda rings: round(sum(ring.bandwidth_Bps for ring in rings)))
     ranks = tuple(range(group.n_ranks))
     if _is_crossbar(group, ranks):
         return _turned(group, [(ranks, "crossbar")], both_directions, None)
@@ -278,8 +282,13 @@ class _Chain:
         return replace(self, ranks=self.ranks[::-1] if self.via is None else self.ranks[:1] + self.ranks[:0:-1])
 
 
-def _across(group: Communicator, hosts: dict[int, list[int]], both_directions: bool, ends: Ends) -> list[FoundRing]:
-    """Return one ring for each NIC that is near the GPUs of a machine."""
+def _across(
+    group: Communicator,
+    hosts: dict[int, list[int]],
+    both_directions: bool,
+    chains_of: Callable[[list[int]], list[_Chain]],
+) -> list[FoundRing]:
+    """Return rings that pass each machine in the chains that *chains_of* finds for its ranks."""
     known: dict[tuple[int, ...], tuple[list[int], int, list[_Chain]]] = {}  # by GPUs of equal hosts
     chains: list[list[_Chain]] = []
     for host, ranks in hosts.items():
@@ -287,7 +296,7 @@ def _across(group: Communicator, hosts: dict[int, list[int]], both_directions: b
         first = run.node_of(host)
         picked = (run.first, *(group.ranks[rank] - first for rank in ranks))
         if picked not in known:
-            known[picked] = ranks, first, _chains(group, ranks, ends)
+            known[picked] = ranks, first, chains_of(ranks)
         model, origin, found = known[picked]
         here = dict(zip(model, ranks, strict=True))
         chains.append(
@@ -295,6 +304,8 @@ def _across(group: Communicator, hosts: dict[int, list[int]], both_directions: b
         )
     laps = len(hosts) if len(known) == 1 else 1
     rings = [list(ring) for ring in zip(*chains, strict=False)]  # as many as the machine with the fewest has
+    if not rings:
+        return []
     orders = [tuple(rank for chain in ring for rank in chain.ranks) for ring in rings]
     if both_directions and group.n_ranks > 2:
         for ring, order in list(zip(rings, orders, strict=True)):
@@ -342,6 +353,27 @@ def _chains(group: Communicator, ranks: list[int], ends: Ends) -> list[_Chain]:
     if not ends.lent or _evenly(chosen, near, owners):
         return [_Chain(chain) for chain in chosen]
     return [_Chain(chain, _lender(group, chain, near, owners)) for chain in chosen]
+
+
+def _separate_chains(group: Communicator, ranks: list[int]) -> list[_Chain]:
+    """Return one order of a machine's ranks for each NIC, such that no two use a link; none where some share it.
+
+    All GPUs are then joined directly, and each NIC sends as much as it receives.
+    """
+    nodes = [group.ranks[rank] for rank in ranks]
+    if not 2 < len(nodes) <= LISTED_UP_TO or _is_crossbar(group, ranks):
+        return []
+    if any(group.router.direct(a, b) is None for a, b in permutations(nodes, 2)):
+        return []
+    owners = {nic: [ranks[nodes.index(gpu)] for gpu in own] for nic, own in group.router.owners(nodes).items()}
+    near = {rank: group.router.nics_near(node) for rank, node in zip(ranks, nodes, strict=True)}
+    chains = [tuple(ranks[i] for i in order) for order in separate_chains(len(ranks))]
+    chosen: dict[int, tuple[int, ...]] = {}
+    for nic, own in owners.items():
+        entering = [chain for chain in chains if chain[0] in own and chain not in chosen.values()]
+        if entering:
+            chosen[nic] = entering[0]
+    return [_Chain(chain) for chain in chosen.values()] if _evenly(chosen.values(), near, owners) else []
 
 
 def _evenly(chains: Iterable[tuple[int, ...]], near: dict[int, list[int]], owners: dict[int, list[int]]) -> bool:

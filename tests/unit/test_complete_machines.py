@@ -1,0 +1,56 @@
+"""Rings and chains that share no link where all GPUs are joined directly, and RCCL's use of them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from simulator import simulate
+from simulator.api.context import load_machine
+from simulator.collectives.communicator import Communicator
+from simulator.collectives.nccl.graph import channel_rings
+from simulator.collectives.search.complete import separate_chains, separate_rings
+
+
+@pytest.mark.parametrize(("n_gpus", "count"), [(3, 2), (4, 2), (5, 4), (6, 4), (7, 6), (8, 7), (12, 11), (16, 15)])
+def test_rings_share_no_directed_link(n_gpus: int, count: int) -> None:
+    rings = separate_rings(n_gpus)
+    links = [link for order in rings for link in pairwise((*order, order[0]))]
+    assert len(rings) == count
+    assert len(set(links)) == len(links) == count * n_gpus
+    assert all(sorted(order) == list(range(n_gpus)) for order in rings)
+
+
+@pytest.mark.parametrize("n_gpus", [2, 4, 8, 16])
+def test_chains_use_each_directed_link_once(n_gpus: int) -> None:
+    chains = separate_chains(n_gpus)
+    links = [link for order in chains for link in pairwise(order)]
+    assert len(set(links)) == len(links) == n_gpus * (n_gpus - 1)
+    assert [(order[0], order[-1]) for order in chains] == [(i, (i + n_gpus // 2) % n_gpus) for i in range(n_gpus)]
+    assert all(sorted(order) == list(range(n_gpus)) for order in chains)
+
+
+def test_there_are_none_where_none_are_known() -> None:
+    assert separate_rings(2) == separate_rings(17) == separate_chains(7) == ()
+
+
+@pytest.mark.parametrize(("nodes", "count"), [(1, 7), (2, 8), (4, 8)])
+def test_rings_of_rccl_share_no_link(nodes: int, count: int) -> None:
+    machine = load_machine("8x-mi300x", n_nodes=nodes if nodes > 1 else None)
+    rings = channel_rings(Communicator(machine, machine.gpus))
+    assert len(rings) == count
+    links = [link for ring in rings for route in ring.routes[:8] for link, _ in route.links]
+    direct = [link for link in links if machine.links[link].kind == "xgmi"]
+    assert len(direct) == len(set(direct))
+    assert direct
+    each_Bps = {round(ring.bandwidth_Bps) for ring in rings}
+    assert len(each_Bps) == 1  # as fast as a link, and over a network as an adapter
+    assert each_Bps.pop() == pytest.approx(47.7e9, rel=0.01)
+
+
+def test_more_machines_are_not_slower_than_their_adapters() -> None:
+    """Eight rings over eight adapters of 400 Gbit/s; all over one link between two GPUs would be a seventh of it."""
+    one, two = (simulate("8x-mi300x", workload="bytes:4GiB", strategy="nccl", nodes=n) for n in (1, 2))
+    assert two.busbw_Bps == pytest.approx(8 * 47.7e9, rel=0.1)
+    assert one.busbw_Bps == pytest.approx(7 * 47.7e9, rel=0.1)
