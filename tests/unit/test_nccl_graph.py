@@ -195,7 +195,7 @@ def test_gpus_without_capability_are_taken_for_an_a100_with_links_as_fast_as_the
 
 def test_gpus_of_other_makers() -> None:
     graph = found(built_in("8x-mi300x"))
-    assert graph.n_channels * graph.bw_intra_GBps == 240  # six of seven rings of 40
+    assert graph.n_channels * graph.bw_intra_GBps == 280  # seven rings of 40
     assert graph.compute_capability_min == 80
 
 
