@@ -23,8 +23,9 @@ LARGE_BYTES = 1 << 20
 FULL_BYTES = 1 << 26  # where messages fill all links
 INSIDE = ("pcie", "nvlink")
 """Networks inside a node; nvlink stands for any direct links of GPUs."""
-BETWEEN = ("infiniband", "omnipath", "ethernet")
-"""Networks between nodes.  RoCE, EFA and TCP are Ethernet: of each alone, too few machines were measured."""
+BETWEEN = ("infiniband", "omnipath", "efa", "roce", "tcp")
+"""Networks between nodes; RoCE is Ethernet whose adapters reach GPUs' memory, TCP any other."""
+_ON_ETHERNET = ("efa", "roce", "tcp")  # where too few machines with one were measured, Ethernet as a whole counts
 _FEW = 8  # nodes, which share a switch or are one away from it
 FORMATS = {"fp32": "fp32", "tf32": "tf32", "fp16": "half", "bf16": "half", "fp8": "fp8", "int8": "int8"}
 
@@ -55,7 +56,9 @@ def collective_chain(collective: str, size_bytes: float, network: str, n_nodes: 
     chain = [f"collective {size} {near} {network} {collective}", f"collective {size} {near} {network}"]
     if near != where:
         chain.append(f"collective {size} {where} {network}")
-    if not network or (size, network) == ("small", "ethernet"):
+    if network in _ON_ETHERNET:
+        chain += [each.replace(f" {network}", " ethernet") for each in chain]
+    if not network or (size == "small" and network in _ON_ETHERNET):
         chain = []  # of four machines, one is 2 to 50 times as slow as predicted: a band that holds it says nothing
     chain += [f"collective {size} {where}", f"collective {wide} {where}", f"collective {wide}", "collective"]
     return tuple(dict.fromkeys(chain))

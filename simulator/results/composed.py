@@ -64,7 +64,9 @@ def _between(machine: Machine, ranks: Sequence[int]) -> str:
     rates: dict[str, float] = defaultdict(float)
     for node in machine.nodes:
         if node.host in hosts and isinstance(node.part, NicPart):
-            rates["ethernet" if node.part.network == "efa" else node.part.network] += node.part.bandwidth
+            on_ethernet = "roce" if node.part.gpudirect else "tcp"
+            network = on_ethernet if node.part.network == "ethernet" else node.part.network
+            rates[network] += node.part.bandwidth
     return max(rates, key=lambda network: rates[network], default="")
 
 

@@ -40,6 +40,7 @@ _EXCHANGES = {"small": "below 1 MiB", "large": "from 1 MiB", "middle": "from 1 t
 _EXCHANGES |= {"node": "inside a node", "nodes": "between nodes", "few": "between few nodes"}
 _EXCHANGES |= {"pcie": "over PCIe", "nvlink": "over NVLink"}
 _EXCHANGES |= {"infiniband": "over InfiniBand", "ethernet": "over Ethernet", "omnipath": "over Omni-Path"}
+_EXCHANGES |= {"efa": "over EFA", "roce": "over RoCE", "tcp": "over TCP"}
 _BOUNDS = {"compute": "arithmetic", "memory": "memory", "latency": "latency"}
 
 

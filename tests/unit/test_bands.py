@@ -144,7 +144,9 @@ def test_classes_of_collectives_tell_networks_sizes_and_scale_apart() -> None:
         ("8x-a100-pcie", None, 1e7, "middle node pcie"),
         ("dgx-h100", 2, 1e9, "full few infiniband"),
         ("dgx-h100", 16, 1e9, "full nodes infiniband"),
-        ("p5.48xlarge", 2, 1e7, "middle few ethernet"),
+        ("p5.48xlarge", 2, 1e7, "middle few efa"),
+        ("dgx-1-v100-32gb-roce", 2, 1e7, "middle few roce"),
+        ("p3.16xlarge", 2, 1e7, "middle few tcp"),
         ("dgx-h100", 2, 1e3, "small few infiniband"),
     ):
         question = CollectiveQuestion(where=Where(topology, nodes), size_bytes=size_bytes)
@@ -152,10 +154,13 @@ def test_classes_of_collectives_tell_networks_sizes_and_scale_apart() -> None:
         assert chain[:2] == (f"collective {name} all-reduce", f"collective {name}")
         assert chain[-1] == "collective"
         assert len(set(chain)) == len(chain)
-    apart = collective_chain("all-reduce", 1e9, "infiniband", 2), collective_chain("all-reduce", 1e9, "ethernet", 2)
+    apart = collective_chain("all-reduce", 1e9, "infiniband", 2), collective_chain("all-reduce", 1e9, "tcp", 2)
     assert set(apart[0]) & set(apart[1]) == {
         *("collective full nodes", "collective large nodes", "collective large", "collective")
     }
+    roce = collective_chain("all-reduce", 1e9, "roce", 2)  # where too few were measured, Ethernet as a whole counts
+    assert "collective full few ethernet" in set(apart[1]) & set(roce)
+    assert "collective full few roce" in set(roce) - set(apart[1])
 
 
 MIXED = """schema_version: 1

@@ -256,6 +256,22 @@ def test_a_cliff_is_slow_and_named() -> None:
     assert "the others fit clearly worse" in as_text(found) or len(found.explanations) == 1
 
 
+def test_a_time_that_every_exchange_takes_longer_is_named_as_the_hosts() -> None:
+    sizes = [1 << power for power in range(10, 21, 2)]
+    question = CollectiveQuestion(where=Where("dgx-h100"), size_bytes=0.0)
+    times = [(size, 60e-6 + SESSION.time_s(replace(question, size_bytes=float(size)))) for size in sizes]
+    found = checked(as_log(times), "dgx-h100")
+    assert found.verdict == "slow"
+    assert found.explanations[0].words.startswith("each exchange 60 us longer, however large (processes on the wrong")
+
+
+def test_degrees_of_one_mechanism_are_one_explanation() -> None:
+    times = [(size, time_s * 2.5) for size, time_s in times_of("dgx-h100", 2)]
+    words = [each.words.partition(" (")[0] for each in checked(as_log(times, hosts=2), "dgx-h100").explanations]
+    assert sum(each.endswith("adapters used") for each in words) <= 1
+    assert sum(each.startswith("one GPU's link at") for each in words) <= 1
+
+
 def test_what_is_no_link_test_is_not_taken_for_one() -> None:
     assert not is_link_test(as_log([(1 << 20, 1e-4)]))
     with pytest.raises(InputError, match="holds no bandwidth of a single link"):

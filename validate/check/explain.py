@@ -3,12 +3,13 @@
 A cause is judged by the shape over sizes and by the level: measured over its predicted time, as a logarithm, is the sum
 of one error of the machine (normal, ``_MACHINE``) and one of each size (Student's t with three degrees of freedom,
 scale ``_SIZE``), as a size may be slow for another reason.  Causes whose times differ by less than the model's error of
-a size cannot be told apart, and are one explanation.
+a size cannot be told apart, and are one explanation; of several degrees of one mechanism only the likeliest is.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Callable, Collection, Iterator, Sequence
 
@@ -17,6 +18,7 @@ from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 from simulator.records import dataclass, replace
 from simulator.topology import Topology
+from simulator.units import format_duration
 from validate.check import pace as healthy
 from validate.check.causes import SHOWN, causes_of
 from validate.check.pace import SizeComparison
@@ -111,6 +113,13 @@ def _times_of(
         times = [row.expected_s * (beyond if row.size_bytes >= cliff.after_bytes else level) for row in some]
         words = "a cliff over a size (switch buffers, PFC or ECN not set, packets lost)"
         yield words, "counters of drops and pauses (`ethtool -S`, `perfquery`), fewer machines", times
+    small = [row.measured_s - row.expected_s for row in rows if not row.is_full]
+    longer_s = statistics.median(small) if len(small) >= healthy.FEW else 0.0
+    if longer_s > 0.0:
+        words = f"each exchange {format_duration(longer_s, digits=2)} longer, however large"
+        hosts = "`taskset -p` and `numactl -s` of each process, `top` on each host"
+        times = [row.expected_s + longer_s for row in some]
+        yield f"{words} (processes on the wrong cores or socket, a busy host)", hosts, times
     for words, asked, measure in causes_of(session, topology, question, fixed):
         step_done(words)
         try:
@@ -141,6 +150,8 @@ def _joined(found: Sequence[tuple[float, FaultExplanation]]) -> Iterator[FaultEx
     groups: list[list[tuple[float, FaultExplanation]]] = []
     for unlikely, each in found:
         for group in groups:
+            if _mechanism(each) == _mechanism(group[0][1]):
+                break  # in a less likely degree
             if _difference(group[0][1], each) < _SIZE:
                 group.append((unlikely, each))
                 break
@@ -149,6 +160,15 @@ def _joined(found: Sequence[tuple[float, FaultExplanation]]) -> Iterator[FaultEx
     for group in groups:
         (unlikely, first), rest = group[0], group[1:]
         yield replace(first, alike=tuple(each.words for _, each in rest), behind=unlikely - groups[0][0][0])
+
+
+_DEGREE = re.compile(r"\b(?:\d+|all|half|a quarter|an eighth)\b", re.ASCII)
+
+
+def _mechanism(each: FaultExplanation) -> str:
+    """Return what is amiss in words without its degree: how many adapters, at which rate, over which interface."""
+    what = each.words.partition(" (")[0].partition(", as ")[0]
+    return _DEGREE.sub("", re.sub(r" over one interface of \d+ Gbit/s", "", what))
 
 
 def _difference(one: FaultExplanation, other: FaultExplanation) -> float:
