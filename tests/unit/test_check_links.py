@@ -276,3 +276,30 @@ def test_what_is_no_link_test_is_not_taken_for_one() -> None:
     assert not is_link_test(as_log([(1 << 20, 1e-4)]))
     with pytest.raises(InputError, match="holds no bandwidth of a single link"):
         read_link_tests("Running device_local_copy.\nmemcpy local GPU(column) bandwidth (GB/s)\n 0  1300.0\n", "a")
+
+
+# -- logs of machines that their owners' threads found faulty --------------------------
+
+_REPORTED = Path(__file__).resolve().parents[3] / "shared" / "repro-3"
+
+
+@pytest.mark.parametrize(
+    ("log", "topology", "verdict", "told"),
+    [
+        ("nccl1453.log", "nccl1453.yaml", "slow", "a cliff over a size (switch buffers, PFC"),
+        ("nccl2409.log", "dgx-h100", "slow", "times alone do not tell these apart"),
+        ("tests106-slow.log", "dgx-a100-x4-hdr", "slow", "no GPUDirect RDMA"),
+        ("tests380-vm.log", "h100-4x400.yaml", "slow", "2 of 4 adapters used"),
+        ("azure83-cmd.log", "azure83.yaml", "healthy", "with NCCL_ALGO=Ring as set, 1.9"),
+        ("exacthalf.log", "dgx-h100", "slow", "possible explanations"),
+        ("prefix-mpi.log", "dgx-h100", "healthy", "is healthy"),
+        ("prefix-slurm.log", "dgx-h100", "healthy", "is healthy"),
+    ],
+)
+def test_reported_logs_are_judged_as_their_threads_found(log: str, topology: str, verdict: str, told: str) -> None:
+    if not (_REPORTED / log).is_file():
+        pytest.skip(f"no {_REPORTED / log}")
+    machine = str(_REPORTED / topology) if topology.endswith(".yaml") else topology
+    found = checked((_REPORTED / log).read_text(encoding="utf-8"), machine)
+    assert found.verdict == verdict
+    assert told in " ".join(as_text(found).split())

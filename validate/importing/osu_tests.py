@@ -28,6 +28,7 @@ _COLLECTIVES: dict[str, Collective] = {
 _OF_ONE_RANK = ("all-gather", "all-to-all")
 _ROW = re.compile(r"(?:^|[\s>:|\])])(\d{1,15})\s{1,40}(\d{1,12}\.\d{1,6})(?=\s|$)", re.ASCII)
 _RANKS = re.compile(r"\b(?:mpirun|mpiexec|srun|mpirun_rsh)\b[^\n]{0,400}?\s-(?:np?|-ntasks)[ =]?(\d{1,6})\b", re.ASCII)
+_MOST_BEFORE = 20_000  # characters before the table in which its launch line is looked for
 _NCCL = re.compile(r"NCCL version (\d{1,2})\.(\d{1,3})", re.ASCII)
 
 
@@ -57,7 +58,7 @@ def read_osu_tests(text: str, shown: str, *, collective: str | None = None, n_ra
         raise InputError(Fault(f"is of OSU's {name} test, where --collective says {collective}", shown))
     if library.upper() == "MPI" and memory is None:
         raise InputError(Fault("is of buffers in the hosts' memory; -d cuda D D measures those of GPUs", shown))
-    said = _RANKS.search(text[: headers[0].start()])
+    said = _RANKS.search(text[: headers[0].start()][-_MOST_BEFORE:])
     ranks = n_ranks or (int(said[1]) if said else 0)
     if ranks < 2:
         raise InputError(Fault("does not say how many GPUs took part; say it, for example --gpus 8", shown))
