@@ -209,13 +209,13 @@ def test_what_no_constant_says_costs_nothing() -> None:
 
 def test_versions_have_costs_of_their_own() -> None:
     known = DEFAULT(NcclConstants)
-    assert costs_of((2, 23)).protocols is costs_of((3, 0)).protocols is known.recent
-    assert costs_of((2, 22)).protocols is known.earlier
+    assert costs_of((2, 20)).protocols is costs_of((3, 0)).protocols is known.recent
+    assert costs_of((2, 19)).protocols is known.earlier
     assert Nccl().costs.protocols is costs_of(NCCL_TODAY).protocols is known.recent
 
 
 @pytest.mark.parametrize(
-    ("software", "is_recent"), [("nccl 2.23.4", True), ("nccl 3.0", True), ("nccl 2.22", False), ("torch", False)]
+    ("software", "is_recent"), [("nccl 2.20.5", True), ("nccl 3.0", True), ("nccl 2.19", False), ("torch", False)]
 )
 def test_a_row_of_no_version_is_of_an_earlier_one(software: str, is_recent: bool) -> None:
     row = {"machine": "dgx-h100", "n_gpus": "8", "collective": "all_reduce", "bytes": "1e6", "software": software}

@@ -37,7 +37,7 @@ from simulator.records import dataclass, replace
 from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, GpuPart, Part
 from simulator.units import format_bandwidth
 
-RECENT = (2, 23)  # the oldest version known to match the constants of recent versions
+RECENT = (2, 20)  # the oldest version known to match the constants of recent versions
 _REFERENCE_HZ = 1.41e9  # clock of the A100, whose pace is 1
 _HOPPER, _BLACKWELL = 2, 3  # as returned by tables.generation
 

@@ -68,6 +68,8 @@ class KernelPlanner:
         hops, net_hops = rounds, 0
         if not rooted:
             self._own_part()
+            if protocol == "Simple" and size > 0:
+                self.paces.windows = [Window(first=min(1.0, self.n_channels * n * t.RING_CHUNK / size) / rounds)]
         if len(self.hosts) > 1:
             laps = 2 if collective == "all-reduce" else 1
             net_hops = laps * (len(self.hosts) - 1)

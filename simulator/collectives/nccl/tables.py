@@ -53,6 +53,7 @@ NVLS_TREE_CHUNK_FAR, NVLS_TREE_FAR_HOSTS = 64 * 1024, 4  # largest chunk in byte
 # (rounds, bytes): with fewer rounds of chunks than this, chunks have at most this size.
 NVLS_CHUNKS = ((64, 64 * 1024), (8, 32 * 1024), (2, 16 * 1024))
 NVLS_TREE_CHUNKS = ((32, 256 * 1024), (16, 128 * 1024), (4, 64 * 1024), (1, 32 * 1024))
+RING_CHUNK = 2048 * 1024  # bytes of a rank's part in one channel of a Simple ring: four steps of 512 KiB (device.h)
 P2P_CHUNK = 512 * 1024  # bytes of a channel over NVLink (src/init.cc)
 P2P_CHANNELS = 32  # of point to point if a switch joins the GPUs
 
