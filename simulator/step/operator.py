@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from simulator.devices.cpu import Cpu
 from simulator.devices.dispatch import cpu_call_time, dispatch_time, in_graph
-from simulator.devices.predict import Device, kernel_cost, roofline_s
+from simulator.devices.predict import Device, kernel_cost, looped_device, roofline_s
 from simulator.errors import InputError
 from simulator.questions.options import StepOptions
 from simulator.questions.single import OperatorQuestion
@@ -32,6 +32,8 @@ def operator_kernels(question: OperatorQuestion) -> Sequence[Kernel]:
 def operator_s(question: OperatorQuestion, device: Device) -> float:
     """Return the time of *question* on *device*, in seconds; raises InputError if the device cannot run it."""
     cold = 1.0 if question.is_cold else 0.0
+    if question.issued == "stream":
+        device = looped_device(device)
     times_s = [kernel_cost(device, kernel, cold).time_s for kernel in operator_kernels(question)]
     if isinstance(device, Cpu):
         return (cpu_call_time(device) if question.calls else 0.0) + sum(times_s)

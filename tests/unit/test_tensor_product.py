@@ -11,7 +11,7 @@ from simulator.constants import DEFAULT
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.rates import arithmetic_rate
 from simulator.devices.gpu.tensor_product import TensorProducts, is_pipelined, tensor_product_time
-from simulator.devices.predict import cold_device, kernel_cost, steady_device
+from simulator.devices.predict import cold_device, kernel_cost, looped_device, steady_device
 from simulator.workload.kernels import Gemm
 from tests.devices import find_gpu
 
@@ -70,6 +70,24 @@ def test_a_hot_board_stays_at_its_boost_clock() -> None:
     steady = steady_device(device)
     assert kernel_cost(steady, product).time_s > 1.1 * kernel_cost(device, product).time_s
     assert steady_device(steady) is steady
+
+
+def test_a_long_run_spends_no_more_than_the_power_of_its_board() -> None:
+    device = find_gpu("b200")
+    large, small = Gemm(8192, 8192, 32768, "bf16"), Gemm(4096, 4096, 4096, "bf16")
+
+    def rate(where: object, kernel: Gemm) -> float:
+        assert isinstance(where, Gpu)
+        return kernel.flop / kernel_cost(where, kernel).time_s / 1e12
+
+    assert rate(device, large) == pytest.approx(1640.0, rel=0.04)  # NVIDIA's tables: a call or a few
+    assert rate(steady_device(device), large) == pytest.approx(1070.0, rel=0.04)  # SimuMax: loops of 75 ms and more
+    assert rate(looped_device(device), large) == pytest.approx(rate(steady_device(device), large), rel=0.04)
+    # A loop that ends with the first milliseconds is a burst, which steps that run for seconds are not.
+    assert rate(looped_device(device), small) == pytest.approx(rate(device, small), rel=0.1)
+    assert rate(steady_device(device), small) < 0.8 * rate(device, small)
+    hopper = find_gpu("h100-sxm5-80gb")
+    assert steady_device(hopper) is hopper
 
 
 def test_plain_bytes_on_turing_are_multiplied_by_lanes() -> None:

@@ -55,9 +55,13 @@ class Traits:
     # How operands reach tensor (matrix) cores: no such cores; through registers; copied asynchronously into shared
     # memory, bypassing registers (cp.async); or fetched there by a dedicated warp and read from there (wgmma).
     operands: Literal["none", "registers", "copies", "warps"]
-    # Energy of a product on tensor cores relative to NVIDIA's with the same operand path ("warps": relative to
-    # Hopper's).  STAS MAMF: B200, 1,745 TFLOP/s in bf16 at 1,000 W; MI300X and MI325X, 668 at 750 and 785 at 1,000 W.
+    # Energy of a product on tensor cores relative to NVIDIA's with the same operand path.  STAS MAMF: MI300X, MI325X,
+    # 668 TFLOP/s at 750 W and 785 at 1,000 W.
     tensor_energy: float = 1.0
+    # Power that products draw until the board's limiter acts, relative to its limit.  Hopper and Blackwell have the
+    # same process and spend the same energy for a product, but short runs of a B200 reach 1,745 TFLOP/s in bf16
+    # (STAS MAMF), where its 1,000 W supply 1,070.
+    burst: float = 1.0
     # 32-bit operands are transposed on their way to tensor cores that take them along k only: so for wgmma and
     # mma.sync, not for tcgen05 (NVIDIA, "PTX ISA", matrix multiply-accumulate, majorness of operands).
     turned_32_bit: bool = True
@@ -143,9 +147,7 @@ _GENERATIONS: dict[str, dict[str, Traits]] = {
         "ampere": _AMPERE,
         "ada": replace(_AMPERE, process=_5_NM, large_l2=True),
         "hopper": _HOPPER,
-        "blackwell": replace(
-            _HOPPER, tensor_energy=0.65, turned_32_bit=False, tensor_memory=True, kernels_since=(2024, 12)
-        ),
+        "blackwell": replace(_HOPPER, burst=1.54, turned_32_bit=False, tensor_memory=True, kernels_since=(2024, 12)),
     },
     "amd": {
         "gcn": replace(_VEGA, process=_28_NM),

@@ -115,6 +115,10 @@ def energy_time(gpu: Gpu, precision: Precision, flop: float) -> float:
 
     0 before Ampere and without a known board power.  A small product leaves most of the chip idle and runs at the
     highest clock; a large one takes the time in which the board supplies its energy.
+
+    The limiter holds the mean of some milliseconds, so that a run starts with a store of energy.  Of n calls one after
+    the other, each takes at least its energy over the power of a burst, and at least its energy less an n-th of the
+    store over the board's power (``gpu.burst_s``: infinite for one call, 0 for steps).
     """
     if not _spends(gpu, precision):
         return 0.0
@@ -125,7 +129,10 @@ def energy_time(gpu: Gpu, precision: Precision, flop: float) -> float:
         joule = costs.async_32_bit_J
     else:
         joule = costs.async_16_bit_J if precision in ("fp16", "bf16") else costs.async_8_bit_J
-    return flop * joule * gpu.traits.tensor_energy / max(_available_W(gpu, costs), 1.0) / gpu.calibration.compute
+    burst = gpu.traits.burst
+    supplied_s = flop * joule * gpu.traits.tensor_energy / max(_available_W(gpu, costs), 1.0)
+    stored_s = (burst - 1.0) * gpu.burst_s if burst > 1.0 else 0.0
+    return max(supplied_s / burst, supplied_s - stored_s) / gpu.calibration.compute
 
 
 def _spends(gpu: Gpu, precision: Precision) -> bool:
