@@ -138,8 +138,15 @@ def steady_device(device: Device) -> Device:
     A board that may exceed its boost clock does so while it is cool, as in a measurement of one operator; the boost
     clock is the vendor's figure for sustained load.  Nor does it draw more than its power.
     """
-    exceeds = isinstance(device, Gpu) and (device.above_boost or device.traits.burst > 1.0)
-    return replace(device, above_boost=False, burst_s=0.0) if exceeds else device
+    if isinstance(device, Gpu) and (device.above_boost or device.traits.burst > 1.0):
+        return replace(device, above_boost=False, burst_s=0.0)
+    return device
+
+
+@lru_cache(maxsize=256)
+def drawing_device(device: Gpu, power: float) -> Gpu:
+    """Return *device* when its products draw *power* times the board's limit in a long run."""
+    return replace(device, drawn=power)
 
 
 @lru_cache(maxsize=256)
@@ -148,8 +155,9 @@ def looped_device(device: Device) -> Device:
 
     The limiter of a B200 acts after 5 ms (https://github.com/flashinfer-ai/flashinfer/pull/2899).
     """
-    bursts = isinstance(device, Gpu) and device.traits.burst > 1.0
-    return replace(device, burst_s=_LIMITER_S / _CALLS) if bursts else device
+    if isinstance(device, Gpu) and device.traits.burst > 1.0:
+        return replace(device, burst_s=_LIMITER_S / _CALLS)
+    return device
 
 
 @lru_cache(maxsize=256)

@@ -28,7 +28,7 @@ from math import comb
 
 from simulator.records import dataclass, replace
 from simulator.workload.kernels import Streaming
-from simulator.workload.network import Layer, Network
+from simulator.workload.network import Layer, Network, block_name
 from simulator.workload.operators import Copy, Elementwise, Exchange, Linear, Reduction
 from simulator.workload.precision import ELEMENT_BYTES
 
@@ -210,3 +210,17 @@ def _biased(m: _Mixture, element: int) -> tuple[tuple[Streaming, ...], tuple[Str
         Streaming("add", n, n * _WIDE, 0),
     )
     return forward, backward
+
+
+def looks_of(network: Network) -> frozenset[str]:
+    """Return the layers before which the host reads, and so waits for, the number of tokens of each expert.
+
+    Megatron-LM needs these numbers for the sizes of the all-to-all or, without one, for the sizes of the products.
+    """
+    found: dict[str, str] = {}  # by block
+    for layer in network.layers:
+        operator = layer.operator
+        is_sized = isinstance(operator, Exchange) or (isinstance(operator, Linear) and operator.experts > 1)
+        if layer.part == "experts" and is_sized:
+            found.setdefault(block_name(layer.name), layer.name)
+    return frozenset(found.values())

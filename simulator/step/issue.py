@@ -14,12 +14,14 @@ from simulator.devices.dispatch import (
     host_time,
     in_graph,
 )
+from simulator.devices.gpu import Gpu
 from simulator.devices.optimizer import tensor_passes
 from simulator.devices.predict import Device, kernel_cost, steady_device
 from simulator.questions.options import StepOptions
 from simulator.records import dataclass, replace
 from simulator.step.fusion import FusedLayers, run_groups
 from simulator.step.lowering import TO_MASTER, UNSCALE, KernelRun, Lowering, Mix
+from simulator.step.power import budgeted
 from simulator.step.precision import scales, storage_of
 from simulator.step.recompute import recomputed_groups
 from simulator.workload import Collective
@@ -96,11 +98,13 @@ class _Issuer:
         self.runs: dict[tuple[Streaming, ...], DeviceWork] = {}
         self.passes: dict[tuple[KernelRun, Part], tuple[float, DeviceWork]] = {}
         self.updates: dict[int, tuple[float, DeviceWork]] = {}  # of single tensors, by their elements
-        self.looks = _looks(network) if options.framework == "megatron" else frozenset()
+        self.looks: frozenset[str] = frozenset()
         self.extras: Mapping[tuple[str, str], ExpertExtras] = {}
-        if options.framework == "megatron" and options.mode != "inference" and not options.compiled:
-            from simulator.step.expert_passes import NARROW, expert_passes
+        if options.framework == "megatron":
+            from simulator.step.expert_passes import NARROW, expert_passes, looks_of
 
+            self.looks = looks_of(network)
+        if options.framework == "megatron" and options.mode != "inference" and not options.compiled:
             size = ELEMENT_BYTES[storage_of(options.precision)]
             self.extras = expert_passes(network, size, narrow=options.precision in NARROW)
         exchanges = any(isinstance(layer.operator, Exchange) for layer in network.layers)
@@ -250,28 +254,21 @@ def work_of(device: Device, kernels: Sequence[Kernel]) -> DeviceWork:
     return DeviceWork(tuple(map(kernel_class, kernels)), costs, sum(cost.time_s for cost in costs))
 
 
-def _looks(network: Network) -> frozenset[str]:
-    """Return the layers before which the host reads, and so waits for, the number of tokens of each expert.
-
-    Megatron-LM needs these numbers for the sizes of the all-to-all or, without one, for the sizes of the products.
-    """
-    found: dict[str, str] = {}  # by block
-    for layer in network.layers:
-        operator = layer.operator
-        is_sized = isinstance(operator, Exchange) or (isinstance(operator, Linear) and operator.experts > 1)
-        if layer.part == "experts" and is_sized:
-            found.setdefault(block_name(layer.name), layer.name)
-    return frozenset(found.values())
-
-
 @once
 def launches_of(device: Device, network: Network, options: StepOptions) -> tuple[Launch, ...]:
     """Return the operators that one step of *network* issues on *device*, in order.
 
     Raises InputError if the device has no figure for a precision that the step needs.
     """
+    if isinstance(device, Gpu) and device.traits.burst > 1.0:
+        device = budgeted(device, [cost for each in _issued(device, network, options) for cost in each.work.costs])
+    return _issued(device, network, options)
+
+
+@once
+def _issued(device: Device, network: Network, options: StepOptions) -> tuple[Launch, ...]:
     if options.cuda_graph:  # the same kernels, which advice on a step without a graph has already priced
-        plain = launches_of(device, network, replace(options, cuda_graph=False, cuda_graph_blocks=False))
+        plain = _issued(device, network, replace(options, cuda_graph=False, cuda_graph_blocks=False))
         return tuple(_captured(device, issue) for issue in plain)
     issuer = _Issuer(device, network, options)
     groups = run_groups(network, options)

@@ -12,6 +12,7 @@ from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.rates import arithmetic_rate
 from simulator.devices.gpu.tensor_product import TensorProducts, is_pipelined, tensor_product_time
 from simulator.devices.predict import cold_device, kernel_cost, looped_device, steady_device
+from simulator.step.power import budgeted
 from simulator.workload.kernels import Gemm
 from tests.devices import find_gpu
 
@@ -74,7 +75,7 @@ def test_a_hot_board_stays_at_its_boost_clock() -> None:
 
 def test_a_long_run_spends_no_more_than_the_power_of_its_board() -> None:
     device = find_gpu("b200")
-    large, small = Gemm(8192, 8192, 32768, "bf16"), Gemm(4096, 4096, 4096, "bf16")
+    large, small = Gemm(8192, 8192, 32768, "bf16"), Gemm(2048, 4096, 4096, "bf16")
 
     def rate(where: object, kernel: Gemm) -> float:
         assert isinstance(where, Gpu)
@@ -86,8 +87,21 @@ def test_a_long_run_spends_no_more_than_the_power_of_its_board() -> None:
     # A loop that ends with the first milliseconds is a burst, which steps that run for seconds are not.
     assert rate(looped_device(device), small) == pytest.approx(rate(device, small), rel=0.1)
     assert rate(steady_device(device), small) < 0.8 * rate(device, small)
+    assert kernel_cost(steady_device(device), large).bound == "compute"
     hopper = find_gpu("h100-sxm5-80gb")
     assert steady_device(hopper) is hopper
+
+
+def test_products_draw_what_the_other_kernels_of_a_step_leave() -> None:
+    device = find_gpu("b200")
+    product = kernel_cost(steady_device(device), Gemm(8192, 8192, 32768, "bf16"))
+    waits = replace(product, bound="memory")
+    assert budgeted(device, [product]).drawn == 1.0
+    assert budgeted(device, [product, waits]).drawn == pytest.approx(4.0 / 3.0, abs=0.01)
+    assert budgeted(device, [product] + 9 * [waits]).drawn == device.traits.burst
+    steady, freer = (steady_device(budgeted(device, costs)) for costs in ([product], [product, waits]))
+    found = [kernel_cost(each, Gemm(8192, 8192, 32768, "bf16")).time_s for each in (steady, freer)]
+    assert found[0] / found[1] == pytest.approx(1.33, rel=0.02)
 
 
 def test_plain_bytes_on_turing_are_multiplied_by_lanes() -> None:

@@ -72,6 +72,7 @@ class Gpu:
     calibration: Calibration = field(default_factory=Calibration)
     constants: Constants = DEFAULT
     burst_s: float = math.inf  # share of one call in the time for which a run exceeds the board's power; 0: a long run
+    drawn: float = 1.0  # power of products in a long run, relative to the board's
     is_cold: bool = False  # caches hold none of a kernel's data when it starts
     library_factor: float = 1.0  # time of library kernels relative to mature ones
     any_shape_on_tensor_cores: bool = True  # else neither dilated convolutions nor products of unaligned rows

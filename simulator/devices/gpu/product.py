@@ -48,11 +48,12 @@ class ProductTime:
     walk_s: float  # address translation
     latency_s: float = 0.0  # memory latency of the stages, one after the other
     piece_bytes: int = 16  # size of operand transfers, where it depends on the alignment of rows
+    energy_s: float = 0.0  # in which the board supplies its energy
 
     @property
     def bound(self) -> Bound:
         """The resource that takes most of the time."""
-        return bound_of(self.time_s, self.compute_s, max(self.memory_s, self.l2_s, self.walk_s))
+        return bound_of(self.time_s, max(self.compute_s, self.energy_s), max(self.memory_s, self.l2_s, self.walk_s))
 
 
 Way = tuple[float, Tile, int, float, float, float, float]  # time, tile, parts of k and the times of four resources

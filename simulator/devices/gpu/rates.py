@@ -118,7 +118,8 @@ def energy_time(gpu: Gpu, precision: Precision, flop: float) -> float:
 
     The limiter holds the mean of some milliseconds, so that a run starts with a store of energy.  Of n calls one after
     the other, each takes at least its energy over the power of a burst, and at least its energy less an n-th of the
-    store over the board's power (``gpu.burst_s``: infinite for one call, 0 for steps).
+    store over the board's power (``gpu.burst_s``: infinite for one call, 0 for steps).  What other kernels of a step
+    leave (``gpu.drawn``) adds to that power.
     """
     if not _spends(gpu, precision):
         return 0.0
@@ -132,7 +133,7 @@ def energy_time(gpu: Gpu, precision: Precision, flop: float) -> float:
     burst = gpu.traits.burst
     supplied_s = flop * joule * gpu.traits.tensor_energy / max(_available_W(gpu, costs), 1.0)
     stored_s = (burst - 1.0) * gpu.burst_s if burst > 1.0 else 0.0
-    return max(supplied_s / burst, supplied_s - stored_s) / gpu.calibration.compute
+    return max(supplied_s / burst, supplied_s / gpu.drawn - stored_s) / gpu.calibration.compute
 
 
 def _spends(gpu: Gpu, precision: Precision) -> bool:

@@ -119,7 +119,7 @@ def tensor_product_time(gpu: Gpu, kernel: Gemm) -> ProductTime:
         return time_s, tile, parts, compute_s, memory_s, l2_s, latency_s
 
     found = p.fastest(_tiles(gpu, kernel.precision, c, synchronous=synchronous), True, way_of)
-    return ProductTime(*found[:6], 0.0, found[6], piece)
+    return ProductTime(*found[:6], 0.0, found[6], piece, energy_s)
 
 
 def _highest_clock(gpu: Gpu) -> float:
