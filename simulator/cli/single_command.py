@@ -102,7 +102,19 @@ def single_lines(found: Sequence[SingleResult], style: Style) -> list[str]:
         Column("bound by", [_bound(each) for each in found], right=False),
     ]
     trust = style.wrap(f"trust: {first.confidence.why}", "dim", hang=2) if first.confidence.why else []
-    return [*_head(first.words, found, style), *table_lines(columns, style), *trust, *_why(found, style)]
+    clock = [line for each in found for line in _clock(each, found, style)]
+    return [*_head(first.words, found, style), *table_lines(columns, style), *clock, *trust, *_why(found, style)]
+
+
+def _clock(result: SingleResult, found: Sequence[SingleResult], style: Style) -> list[str]:
+    """Return what an operator takes in a long run, where its board holds less than in one call."""
+    sustained_s = result.account.get("sustained_s")
+    if not sustained_s:
+        return []
+    more = sustained_s / result.account["kernels_s"] - 1.0
+    name = f" ({result.machine})" if len(found) > 1 else ""
+    words = f"clock{name}: of a call after rest; in runs of seconds, which power and heat limit, its kernels take "
+    return style.wrap(f"{words}{format_duration(sustained_s)}, {100.0 * more:.0f} % more", "dim", hang=2)
 
 
 def sizes_lines(workload: str, found: Sequence[SingleResult], style: Style) -> list[str]:

@@ -16,6 +16,8 @@ from simulator.step.operator import operator_kernels
 from simulator.step.precision import product_precision
 from simulator.workload.precision import Precision
 
+_MATTERS = 1.03
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
@@ -29,6 +31,8 @@ class Account:
         The limiter of most of the time (compute, memory, latency, host), and the tile or algorithm used.
     kernels_s, host_s : float
         Seconds of the kernels on the device, and of the host to launch them.
+    sustained_s : float
+        Seconds of the kernels in a run of seconds, if power or heat slows it by more than 3 %.
     waiting_share : float
         Fraction of a step in which the device waits for the host.
     working_set_bytes, cache_bytes, memory_bytes : float
@@ -44,6 +48,7 @@ class Account:
     detail: str = ""
     kernels_s: float = 0.0
     host_s: float = 0.0
+    sustained_s: float = 0.0
     waiting_share: float = 0.0
     working_set_bytes: float = 0.0
     cache_bytes: float = 0.0
@@ -65,6 +70,9 @@ def operator_account(question: OperatorQuestion, device: Device) -> Account:
     cold = 1.0 if question.is_cold else 0.0
     costs = [kernel_cost(device, kernel, cold) for kernel in operator_kernels(question)]
     longest = max(costs, key=lambda cost: cost.time_s)
+    kernels_s = sum(cost.time_s for cost in costs)
+    steady = steady_device(device)
+    sustained_s = sum(kernel_cost(steady, kernel, cold).time_s for kernel in operator_kernels(question))
     clock_Hz = 0.0
     if isinstance(device, Gpu):
         is_product = longest.bound == "compute"
@@ -73,7 +81,8 @@ def operator_account(question: OperatorQuestion, device: Device) -> Account:
         device_account(device),
         bound=longest.bound,
         detail=longest.detail,
-        kernels_s=sum(cost.time_s for cost in costs),
+        kernels_s=kernels_s,
+        sustained_s=sustained_s if sustained_s > _MATTERS * kernels_s else 0.0,
         host_s=dispatch_time(device, question.operator, question.phase),
         working_set_bytes=max(cost.bytes for cost in costs),
         clock_Hz=clock_Hz,

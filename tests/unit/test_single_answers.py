@@ -53,6 +53,14 @@ def test_what_a_large_copy_gets_is_what_its_slowest_part_gives() -> None:
     assert pageable["thread_Bps"] < pageable["link_Bps"]
 
 
+@pytest.mark.parametrize(("machine", "size", "says"), [("dgx-b200", 8192, True), ("dgx-b200", 512, False)])
+def test_an_operator_says_what_a_long_run_costs(machine, size, says, capsys: pytest.CaptureFixture[str]) -> None:
+    run(["--topology", machine, "--workload", f"op:mat_mul,m={size},n={size},k={size},precision=bf16", "--quiet"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert ("in runs of seconds, which power and heat limit, its kernels take 1.0" in text) is says
+    assert ("% more" in text) is says
+
+
 def test_a_word_that_is_not_known_is_answered_with_those_that_are() -> None:
     with pytest.raises(InputError, match=r"there is no 'pageable'; allowed: both-ways, d2d, .*, pinned, "):
         parse_question("copy:d2h,1MB,pageable", Where("p3.8xlarge"))
