@@ -26,7 +26,6 @@ from itertools import permutations
 from typing import overload
 
 from simulator.collectives.communicator import Communicator
-from simulator.collectives.search.complete import separate_chains
 from simulator.collectives.search.cycles import LISTED_UP_TO, Cycle, LinkGraph, cycles_beside_each_other, link_graph
 from simulator.network.fairshare import fair_rates
 from simulator.network.machine import near_each_other
@@ -365,6 +364,8 @@ def _separate_chains(group: Communicator, ranks: list[int]) -> list[_Chain]:
         return []
     if any(group.router.direct(a, b) is None for a, b in permutations(nodes, 2)):
         return []
+    from simulator.collectives.search.complete import separate_chains
+
     owners = {nic: [ranks[nodes.index(gpu)] for gpu in own] for nic, own in group.router.owners(nodes).items()}
     near = {rank: group.router.nics_near(node) for rank, node in zip(ranks, nodes, strict=True)}
     chains = [tuple(ranks[i] for i in order) for order in separate_chains(len(ranks))]
