@@ -22,7 +22,7 @@ from validate.check.links import checked_links, sound
 from validate.check.report import as_text
 from validate.cli import main
 from validate.importing.link_tests import is_link_test, read_link_tests
-from validate.importing.nccl_table import shown_in
+from validate.importing.nccl_shown import shown_in
 from validate.importing.nccl_tests import read_nccl_tests
 from validate.importing.osu_tests import is_osu_tests, read_osu_tests
 

@@ -59,7 +59,8 @@ def test_one_alone_takes_as_long_as_a_step_on_one_device(framework: str, options
     asked = accumulating(replace(asked, micro_batches=micro_batches), None)
     alone = SESSION.step(replace(asked, gpus=(3,)))
     assert SESSION.step(asked).alone_s == pytest.approx(alone.step_time_s, rel=1e-12)
-    assert (alone.alone_s, alone.scaling_efficiency) == (alone.step_time_s, 1.0)
+    assert alone.alone_s == pytest.approx(alone.step_time_s, rel=1e-15)  # the samples over their rate
+    assert alone.scaling_efficiency == 1.0
 
 
 @pytest.mark.parametrize("batch", [2, 64])

@@ -14,6 +14,7 @@ from simulator.questions.collective import Dtype, Reduction
 from simulator.records import dataclass
 from simulator.workload import COLLECTIVES, Collective, bus_factor
 from validate.importing import nccl_table as printed
+from validate.importing.nccl_shown import settings_in, shown_in
 
 _PROGRAMS: dict[str, Collective] = {
     "all_reduce": "all-reduce",
@@ -50,7 +51,7 @@ class NcclLog:
 
     ``per_host`` are the numbers of ranks of each host.  ``devices`` are their GPUs by their index in the machine, in
     rank order, empty where the log does not tell them.  ``settings`` are pairs of a variable and its value; ``shows``
-    what NCCL reports of its transports (:func:`validate.importing.nccl_table.shown_in`); ``out_of_bounds`` the tool's
+    what NCCL reports of its transports (:func:`validate.importing.nccl_shown.shown_in`); ``out_of_bounds`` the tool's
     own count of wrong values; ``unread`` the rows that cannot be read; ``failure`` what the tool says of its failure;
     ``remarks`` says what was left out.
     """
@@ -99,7 +100,7 @@ def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_r
         found = _LIBRARY.search(text)
         if found is not None:
             facts["nccl"] = _version(int(found[1])) if found[1] else (int(found[2]), int(found[3]))
-        facts["settings"], facts["shows"] = printed.settings_in([text]), printed.shown_in(text)
+        facts["settings"], facts["shows"] = settings_in([text]), shown_in(text)
     if not run.rows and run.unread:
         raise InputError(Fault(_unread_words(run.unread), shown))
     if not run.rows:
@@ -285,7 +286,7 @@ def _of_json(text: str, shown: str) -> tuple[printed.TestRun, dict[str, Any]]:
     arguments = " ".join(each for each in _list(document.get("args")) if isinstance(each, str))
     program = printed.PROGRAM.search(arguments)
     threads, gpus = _whole(config.get("nthreads")), _whole(config.get("ngpus"))
-    settings = printed.settings_in([each for each in _list(document.get("env")) if isinstance(each, str)])
+    settings = settings_in([each for each in _list(document.get("env")) if isinstance(each, str)])
     facts: dict[str, Any] = {"settings": settings}
     if len(ranks) < threads * gpus:  # without MPI the file lists only the first device
         facts["devices"] = {"n_ranks": threads * gpus, "per_host": (threads * gpus,) if ranks else (), "devices": ()}
