@@ -11,7 +11,7 @@ from typing import Any
 from simulator.devices import Bound, KernelCost
 from simulator.devices.cpu import Cpu
 from simulator.devices.gpu import Gpu
-from simulator.devices.gpu.rates import held
+from simulator.devices.gpu.rates import PowerCosts, held
 from simulator.devices.neighbours import correction, known_share, neighbours_of
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
@@ -21,8 +21,6 @@ from simulator.workload.precision import PACKED, Precision
 
 Device = Gpu | Cpu
 
-_CALLS = 100.0  # of a loop that measures one operator
-_LIMITER_S = 5e-3  # until a board's limiter acts
 _PACKED_IN: dict[Precision, Precision] = {"int4": "int8", "nvfp4": "fp8"}  # two elements in a byte
 
 
@@ -151,12 +149,10 @@ def drawing_device(device: Gpu, power: float) -> Gpu:
 
 @lru_cache(maxsize=256)
 def looped_device(device: Device) -> Device:
-    """Return *device* in a loop of a hundred calls, each with its share of what the board gives beyond its limit.
-
-    The limiter of a B200 acts after 5 ms (https://github.com/flashinfer-ai/flashinfer/pull/2899).
-    """
+    """Return *device* in a loop of calls, each with its share of what the board gives beyond its limit."""
     if isinstance(device, Gpu) and device.traits.burst > 1.0:
-        return replace(device, burst_s=_LIMITER_S / _CALLS)
+        costs = device.constants(PowerCosts)
+        return replace(device, burst_s=costs.limiter_s / costs.loop_calls)
     return device
 
 

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 from simulator.devices import KernelCost
 from simulator.devices.gpu import Gpu
+from simulator.devices.gpu.rates import PowerCosts
 from simulator.devices.predict import drawing_device
-
-_WAITING = 0.75  # power of kernels that wait for memory, of the board's limit (general knowledge)
 
 
 def budgeted(device: Gpu, costs: Iterable[KernelCost]) -> Gpu:
@@ -24,6 +23,6 @@ def budgeted(device: Gpu, costs: Iterable[KernelCost]) -> Gpu:
             products_s += cost.time_s
         else:
             others_s += cost.time_s
-    spent = products_s - (1.0 - _WAITING) * others_s
+    spent = products_s - (1.0 - device.constants(PowerCosts).waiting_share) * others_s
     share = min(products_s / spent, device.traits.burst) if spent > 0.0 else device.traits.burst
     return drawing_device(device, round(share, 2))

@@ -13,6 +13,7 @@ from simulator.api.faulty import (
     fewer_adapters,
     narrower_pcie,
     slower_adapters,
+    with_sockets,
     without_gpudirect,
     without_nvlink,
     without_peers,
@@ -80,13 +81,7 @@ def sockets(topology: Topology) -> Topology:
     """Return *topology* with adapters that speak TCP through the kernel, where they spoke RDMA."""
     if not any(isinstance(device.part, NicPart) and device.part.gpudirect for device in topology.devices):
         raise CannotHaveItError
-    update = {"network": "ethernet", "gpudirect": False, "latency": 10e-6}
-
-    def changed(device):  # type: ignore[no-untyped-def]
-        is_nic = isinstance(device.part, NicPart)
-        return replace(device, part=device.part.model_copy(update=update)) if is_nic else device
-
-    return replace(topology, devices=tuple(map(changed, topology.devices)))
+    return with_sockets(topology)
 
 
 def copies_over_the_root(topology: Topology) -> Topology:

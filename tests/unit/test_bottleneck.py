@@ -60,7 +60,7 @@ def test_a_slow_link_is_the_bottleneck_and_its_use_is_of_what_it_gives(times: tu
     found = of("nccl", SlowLink("gpu0-gpu3", 0.1, *times)).bottleneck
     assert found is not None
     assert found.name in ("gpu0->gpu3", "gpu3->gpu0")
-    assert 0.94 < found.utilisation < 1.0  # less the start, and the filling of a chunk
+    assert 0.985 < found.utilisation < 0.99  # less the start, and the filling of a chunk
 
 
 def test_a_full_link_binds_rather_than_one_that_nccl_keeps_half_empty() -> None:

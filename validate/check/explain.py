@@ -68,11 +68,11 @@ def explained(
     """Return the causes that explain the measured times, the likeliest first, and the number tried.
 
     A cause explains them if it leaves at most half of the error, or less of it and the log would be healthy on such a
-    machine; and if what it leaves is within the band.  None is tried if the times are as expected and the log is not
-    slow.
+    machine; and if what it leaves is within the band.  None is tried if the times are as expected and the log is
+    neither slow nor at the edge of what healthy logs reach.
     """
     measured = [row.ratio for row in rows]
-    if _error(measured) < _UNLIKE and not healthy.is_slow(rows, rows, measured):
+    if _error(measured) < _UNLIKE and not healthy.is_at_edge(rows):
         return (), 0
     step = max(1, -(-len(rows) // _MOST_SIZES))
     some = rows[::-1][::step][::-1]

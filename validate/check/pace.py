@@ -140,6 +140,11 @@ def is_slow(rows: Sequence[SizeComparison], some: Sequence[SizeComparison], rati
     return bool(_slow(_deciding(rows), some, ratios))
 
 
+def is_at_edge(rows: Sequence[SizeComparison]) -> bool:
+    """Return whether *rows* are slow but for the scatter of runs: healthy, and a reason to look for causes."""
+    return bool(_slow(_deciding(rows), rows, [row.ratio for row in rows], scatter=1.0))
+
+
 def slow_groups(rows: Sequence[SizeComparison]) -> list[tuple[bool, ...]]:
     """Return the groups that make *rows* slow: of large sizes (True), the others (False), or both together."""
     found = _slow(_deciding(rows), rows, [row.ratio for row in rows])
@@ -150,13 +155,16 @@ def slow_groups(rows: Sequence[SizeComparison]) -> list[tuple[bool, ...]]:
 
 
 def _slow(
-    groups: Sequence[tuple[bool, ...]], rows: Sequence[SizeComparison], ratios: Sequence[float]
+    groups: Sequence[tuple[bool, ...]],
+    rows: Sequence[SizeComparison],
+    ratios: Sequence[float],
+    scatter: float = _SCATTER,
 ) -> list[tuple[bool, ...]]:
     found = []
     for group in groups:
         pairs = zip(rows, ratios, strict=True)
         over = [ratio * row.expected_s / row.slowest_s for row, ratio in pairs if row.is_large in group]
-        if over and statistics.median(over) > _SCATTER:
+        if over and statistics.median(over) > scatter:
             found.append(group)
     large, middle = (
         [ratio for row, ratio in zip(rows, ratios, strict=True) if row.is_large == is_large and row.is_full]
@@ -164,7 +172,7 @@ def _slow(
     )
     if not found and min(len(large), len(middle)) >= FEW:
         most, least = statistics.median(large), statistics.median(middle)
-        bend = _SCATTER * max(row.bend for row in rows if row.is_full)
+        bend = scatter * max(row.bend for row in rows if row.is_full)
         found += [(True,)] if most > max(1.0, bend * least) else []
     return found
 

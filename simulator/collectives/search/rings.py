@@ -330,12 +330,7 @@ def _chains(group: Communicator, ranks: list[int], ends: Ends) -> list[_Chain]:
     # On a crossbar any order is a ring; the order of the PCIe tree places GPUs that share a NIC side by side.
     order = _tree_order(inside, found.order) if found.kind == "crossbar" else found.order
     ring = [ranks[i] for i in order]
-    near = {r: group.router.nics_near(group.ranks[r]) for r in ranks}
-    rank_at = {group.ranks[r]: r for r in ranks}
-    owners = {
-        nic: [rank_at[node] for node in nodes] if ends.nearest else [r for r in ranks if nic in near[r]]
-        for nic, nodes in group.router.owners([group.ranks[r] for r in ranks]).items()
-    }
+    near, owners = _nics(group, ranks, nearest=ends.nearest)
     chosen: dict[tuple[int, ...], None] = {}
     entered: dict[int, int] = dict.fromkeys(ranks, 0)
     left: dict[int, int] = dict.fromkeys(ranks, 0)
@@ -354,6 +349,17 @@ def _chains(group: Communicator, ranks: list[int], ends: Ends) -> list[_Chain]:
     return [_Chain(chain, _lender(group, chain, near, owners)) for chain in chosen]
 
 
+def _nics(group: Communicator, ranks: list[int], *, nearest: bool) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+    """Return the NICs near each of *ranks*, and by NIC the ranks *nearest* to it, else all that use it."""
+    near = {rank: group.router.nics_near(group.ranks[rank]) for rank in ranks}
+    rank_at = {group.ranks[rank]: rank for rank in ranks}
+    owners = {
+        nic: [rank_at[node] for node in nodes] if nearest else [rank for rank in ranks if nic in near[rank]]
+        for nic, nodes in group.router.owners([group.ranks[rank] for rank in ranks]).items()
+    }
+    return near, owners
+
+
 def _separate_chains(group: Communicator, ranks: list[int]) -> list[_Chain]:
     """Return one order of a machine's ranks for each NIC, such that no two use a link; none where some share it.
 
@@ -366,8 +372,7 @@ def _separate_chains(group: Communicator, ranks: list[int]) -> list[_Chain]:
         return []
     from simulator.collectives.search.complete import separate_chains
 
-    owners = {nic: [ranks[nodes.index(gpu)] for gpu in own] for nic, own in group.router.owners(nodes).items()}
-    near = {rank: group.router.nics_near(node) for rank, node in zip(ranks, nodes, strict=True)}
+    near, owners = _nics(group, ranks, nearest=True)
     chains = [tuple(ranks[i] for i in order) for order in separate_chains(len(ranks))]
     chosen: dict[int, tuple[int, ...]] = {}
     for nic, own in owners.items():

@@ -79,6 +79,9 @@ class PowerCosts:
     async_32_bit_J: float
     async_16_bit_J: float
     async_8_bit_J: float
+    limiter_s: float
+    loop_calls: float
+    waiting_share: float
 
 
 @lru_cache(maxsize=1024)
