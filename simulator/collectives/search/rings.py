@@ -34,6 +34,7 @@ from simulator.network.routing import Router
 from simulator.records import dataclass, replace
 
 _ALL_ORDERS_UP_TO = 6
+_Lists = dict[int, list[int]]  # ranks or nodes, by host, rank or NIC
 _NO_VIAS: Mapping[int, int] = {}
 
 
@@ -282,10 +283,7 @@ class _Chain:
 
 
 def _across(
-    group: Communicator,
-    hosts: dict[int, list[int]],
-    both_directions: bool,
-    chains_of: Callable[[list[int]], list[_Chain]],
+    group: Communicator, hosts: _Lists, both_directions: bool, chains_of: Callable[[list[int]], list[_Chain]]
 ) -> list[FoundRing]:
     """Return rings that pass each machine in the chains that *chains_of* finds for its ranks."""
     known: dict[tuple[int, ...], tuple[list[int], int, list[_Chain]]] = {}  # by GPUs of equal hosts
@@ -349,15 +347,14 @@ def _chains(group: Communicator, ranks: list[int], ends: Ends) -> list[_Chain]:
     return [_Chain(chain, _lender(group, chain, near, owners)) for chain in chosen]
 
 
-def _nics(group: Communicator, ranks: list[int], *, nearest: bool) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+def _nics(group: Communicator, ranks: list[int], *, nearest: bool) -> tuple[_Lists, _Lists]:
     """Return the NICs near each of *ranks*, and by NIC the ranks *nearest* to it, else all that use it."""
     near = {rank: group.router.nics_near(group.ranks[rank]) for rank in ranks}
     rank_at = {group.ranks[rank]: rank for rank in ranks}
-    owners = {
-        nic: [rank_at[node] for node in nodes] if nearest else [rank for rank in ranks if nic in near[rank]]
-        for nic, nodes in group.router.owners([group.ranks[rank] for rank in ranks]).items()
-    }
-    return near, owners
+    owners = group.router.owners(list(rank_at))
+    if nearest:
+        return near, {nic: [rank_at[node] for node in nodes] for nic, nodes in owners.items()}
+    return near, {nic: [rank for rank in ranks if nic in near[rank]] for nic in owners}
 
 
 def _separate_chains(group: Communicator, ranks: list[int]) -> list[_Chain]:
@@ -382,7 +379,7 @@ def _separate_chains(group: Communicator, ranks: list[int]) -> list[_Chain]:
     return [_Chain(chain) for chain in chosen.values()] if _evenly(chosen.values(), near, owners) else []
 
 
-def _evenly(chains: Iterable[tuple[int, ...]], near: dict[int, list[int]], owners: dict[int, list[int]]) -> bool:
+def _evenly(chains: Iterable[tuple[int, ...]], near: _Lists, owners: _Lists) -> bool:
     """Return whether each NIC sends as much as it receives if each chain leaves by the NICs of its last rank."""
     balance: dict[int, Fraction] = {}
     for first, *_, last in chains:
@@ -394,9 +391,7 @@ def _evenly(chains: Iterable[tuple[int, ...]], near: dict[int, list[int]], owner
     return not any(balance.values())
 
 
-def _lender(
-    group: Communicator, chain: tuple[int, ...], near: dict[int, list[int]], owners: dict[int, list[int]]
-) -> int | None:
+def _lender(group: Communicator, chain: tuple[int, ...], near: _Lists, owners: _Lists) -> int | None:
     """Return the node where *chain* entered, if its last rank is farther from the NICs there and has NVLink to it."""
     first, last = group.ranks[chain[0]], group.ranks[chain[-1]]
     if all(chain[-1] in owners[nic] for nic in near[chain[0]]) or group.router.direct(last, first) is None:
