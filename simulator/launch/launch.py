@@ -39,6 +39,7 @@ _LISTED = 12
 _OTHER_MODELS = re.compile("bert|t5|mamba|vision|vlm|retro|ict|multimodal|biencoder")
 _EIGHT = ("fp8-format", "fp8-hybrid", "fp8-e4m3")
 _NARROW = (*_EIGHT, "fp4-format")
+_UNREAD = ", which chooses the attention of each GPU and leaves --use-flash-attn unread"
 # Arguments of old checkouts and of DeepSpeed's fork, whose default layers are Megatron-LM's own.
 _OLD = frozenset(
     (
@@ -249,31 +250,36 @@ def _precision(args: Arguments) -> str | None:
 
 
 def _attention(args: Arguments, notes: list[str]) -> str:
-    """Return the kind of attention: that of the line, or the default of Megatron-LM checkouts of that age."""
+    """Return the kind of attention: that of the line, or the default of Megatron-LM checkouts of that age.
+
+    ``--use-flash-attn`` selects FlashAttention in the layers of older checkouts alone; those of Megatron-Core never read
+    it, and Transformer Engine chooses by itself (NVIDIA/Megatron-LM issues 778 and 1259).
+    """
     backend = args.choice(("auto", "flash", "fused", "unfused", "local"), "attention-backend")
     implementation = args.choice(("local", "transformer_engine", "inference_optimized"), "transformer-impl")
+    is_flash = args.has("use-flash-attn")
     if backend is not None:
         return {"auto": "fused-native", "fused": "fused-native", "flash": "fused"}.get(backend, "fused-softmax")
-    if args.has("use-flash-attn"):
-        return "fused"
     if implementation == "local" and args.has(*_NARROW):
         args.fault("transformer-impl", "local has no fp8 and no nvfp4; transformer_engine has")
-    if implementation is not None:
-        return "fused-softmax" if implementation == "local" else "fused-native"
-    if args.has("use-mcore-models", "tp-comm-overlap", *_NARROW):
-        return "fused-native"  # these are Transformer Engine's, or select it
-    if "num-layers" not in args:
-        return "fused-softmax"
+    of_core = args.has("use-mcore-models", "tp-comm-overlap", *_NARROW)  # Transformer Engine's, or they select it
     old = next((name for name in args.names if name in _OLD), None)
+    own = "fused" if is_flash and not of_core else "fused-softmax"  # of Megatron-LM's own layers
+    if implementation is not None:
+        return own if implementation == "local" else "fused-native"
+    if of_core:
+        return "fused-native"
+    if "num-layers" not in args or (old is not None and is_flash):
+        return own
     if old is not None:
         notes.append(
             f"--transformer-impl: is not there; simulated as local, with Megatron-LM's own fused softmax, as in the "
             f"older checkouts that have --{old}"
         )
-        return "fused-softmax"
+        return own
     notes.append(
         "--transformer-impl: is not there; simulated as transformer_engine, the default of current checkouts of "
-        "Megatron-LM; where yours is older (2023), add --transformer-impl local"
+        f"Megatron-LM{_UNREAD if is_flash else ''}; where yours is older (2023), add --transformer-impl local"
     )
     return "fused-native"
 

@@ -24,7 +24,7 @@ GPT3 = (
     "torchrun --nnodes 64 --nproc-per-node 8 pretrain_gpt.py --tensor-model-parallel-size 8 "
     "--pipeline-model-parallel-size 8 --num-layers 96 --hidden-size 12288 --num-attention-heads 96 --seq-length 2048 "
     "--max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size 1536 --bf16 --sequence-parallel "
-    "--use-distributed-optimizer --recompute-activations --use-flash-attn --vocab-size 50257 --lr 6e-5 --seed 1 "
+    "--use-distributed-optimizer --recompute-activations --attention-backend flash --vocab-size 50257 --lr 6e-5 --seed 1 "
     "--data-path /data/text --save-interval 100 --tensorboard-dir /logs"
 )
 OF_LLAMA = (
@@ -68,7 +68,7 @@ DISTRIBUTED_ARGS=(
 GPT_ARGS="
     --num-layers 96 --hidden-size ${HIDDEN} --num-attention-heads 96 \
     --seq-length 2048 --max-position-embeddings 2048
-    --vocab-size 50257 --use-flash-attn
+    --vocab-size 50257 --attention-backend flash
 "
 PARALLEL="--tensor-model-parallel-size $TP"
 PARALLEL="$PARALLEL --pipeline-model-parallel-size ${PP}"
@@ -314,7 +314,7 @@ def test_batches_that_deepspeed_refuses_are_refused(file: str, told: str | None,
 
 
 def test_layers_are_transformer_engines_where_nothing_says_otherwise() -> None:
-    plain = GPT3.replace("--use-flash-attn ", "")
+    plain = GPT3.replace("--attention-backend flash ", "")
     found = read_launch(plain)
     assert found.sizes["attention"] == "fused-native"
     assert any(
@@ -328,6 +328,27 @@ def test_layers_are_transformer_engines_where_nothing_says_otherwise() -> None:
     assert read_launch(f"{plain} --transformer-impl local").sizes["attention"] == "fused-softmax"
     with pytest.raises(InputError, match="local has no fp8"):
         read_launch(f"{plain} --transformer-impl local --fp8-format hybrid")
+
+
+@pytest.mark.parametrize(
+    ("more", "attention", "told"),
+    [
+        ("", "fused-native", "leaves --use-flash-attn unread"),
+        ("--transformer-impl transformer_engine", "fused-native", None),
+        ("--use-mcore-models", "fused-native", None),
+        ("--use-mcore-models --transformer-impl local", "fused-softmax", None),
+        ("--transformer-impl local", "fused", None),
+        ("--use-legacy-models", "fused", None),
+        ("--zero-stage 1", "fused", None),
+        ("--attention-backend unfused", "fused-softmax", None),
+    ],
+)
+def test_flash_attention_is_asked_for_in_layers_of_older_checkouts_alone(
+    more: str, attention: str, told: str | None
+) -> None:
+    found = read_launch(GPT3.replace("--attention-backend flash", f"--use-flash-attn {more}"))
+    assert found.sizes["attention"] == attention
+    assert [told in note for note in found.notes] == [True] * (told is not None)
 
 
 _VALUES = st.text(alphabet="ab1 #$'\"\\-=", max_size=6)
@@ -404,7 +425,7 @@ def test_which_layers_have_experts_is_written_as_a_list(pattern: str, dense: int
         (("pretrain_gpt", "pretrain_t5"), "--num-layers: pretrain_t5.py trains no GPT"),
         (("--bf16", "--bf16 --group-query-attention"), "--group-query-attention: is modelled for blocks of Llama's"),
         (
-            ("--bf16", "--bf16 --attention-backend flahs"),
+            ("--attention-backend flash", "--attention-backend flahs"),
             "--attention-backend: 'flahs' is not known; did you mean 'fla",
         ),
         (("--bf16", "--bf16 --num-layers-per-virtual-pipeline-stage 5"), "5 x 8 stages do not divide 96 layers"),
