@@ -172,10 +172,7 @@ def _interval(errors: Document) -> str:
 
 
 def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, figures: bool = True, marked: str = "") -> str:
-    """Return an HTML table; all columns but the first are right-aligned figures where *figures* is set.
-
-    Rows whose first cell ends with *marked* are highlighted.
-    """
+    """Return an HTML table, columns after the first as *figures* if set, rows ending in *marked* highlighted."""
     if not rows:
         return ""
 

@@ -114,10 +114,7 @@ _BY_SIZE = ("GBps", "busbw_GBps", "latency_s")  # quantities drawn over size; ea
 
 
 def staircases(rows: Iterable[Row]) -> dict[str, dict[str, list[Row]]]:
-    """Return bandwidth and latency rows by plot and by series, each series a list in order of size.
-
-    Series with fewer than three sizes are left out.
-    """
+    """Return bandwidth and latency rows by plot and series, by size; series of fewer than three sizes are left out."""
     found: dict[str, dict[str, list[Row]]] = {}
     for row in rows:
         cells = row.get("cells", {})

@@ -65,10 +65,7 @@ def _figure(result: ProgramResult) -> Figure:
 
 
 def _draw_streams(axes: Axes, result: ProgramResult, scale: float) -> tuple[set[str], float]:
-    """Draw a bar for each activity; skipped repetitions are drawn as one bar per use, in proportion.
-
-    Returns the uses drawn, and the end of the drawing in scaled time.
-    """
+    """Draw bars, skipped repetitions as one a use; return the uses drawn, and the end in scaled time."""
     names = list(result.streams)
     used: set[str] = set()
     bars: dict[tuple[int, str], list[tuple[float, float]]] = {}

@@ -23,10 +23,7 @@ _ROW, _HEAD, _FOOT = 0.34, 0.62, 0.55  # inches: height of an answer, of the hea
 
 
 def draw_answers(scenario: Scenario, answers: Sequence[ScenarioAnswer], kind: str) -> bytes:
-    """Return a figure of the numeric *answers*, one axis per unit, as a file: svg, png or pdf (*kind*).
-
-    A mark shows an expected value, a line an expected range.
-    """
+    """Return a figure of numeric *answers*, an axis a unit, as *kind* (svg, png, pdf); expectations are marked."""
     runs: dict[str, dict[str, None]] = {}
     for run, what in (each for answer in answers for each in answer.changed):
         runs.setdefault(what, {})[run] = None

@@ -45,10 +45,7 @@ _LONGEST_NAME = 32  # letters of a line beside a bar
 
 
 def draw_steps(results: Sequence[TrainingResult], kind: str) -> bytes:
-    """Return a figure of *results* (fastest first) as a file: svg, png or pdf (*kind*).
-
-    One result shows where its time goes; several are compared by their times.
-    """
+    """Return a figure of *results*, fastest first, as *kind* (svg, png, pdf): one in parts, several by time."""
     return figure_file(lambda: figure_of_steps(results), kind)
 
 

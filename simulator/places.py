@@ -19,10 +19,7 @@ from simulator.topology.parts import CpuPart, GpuPart
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A device and the node that launches its kernels, by their names in the machine.
-
-    For a CPU, ``name`` and ``host`` are the same.
-    """
+    """A device and the node that launches its kernels, by names in the machine; of a CPU, these are the same."""
 
     name: str
     part: str

@@ -155,10 +155,7 @@ def whole_number(text: str) -> int | None:
 
 @lru_cache(maxsize=4096)
 def in_si(number: str, unit: str) -> float:
-    """Return *number* of *unit* in SI units; each unit belongs to a single dimension.
-
-    Raises KeyError if the unit is unknown.
-    """
+    """Return *number* of *unit* in SI units; each unit has one dimension. Raises KeyError if the unit is unknown."""
     scale = next((table[unit] for table in _UNITS.values() if unit in table), None)
     if scale is None:
         raise KeyError(unit)

@@ -25,10 +25,7 @@ _KINDS = {
 
 
 def open_user_file(path: str | Path, shown: str | None = None, *, needed: str = "a file") -> BufferedReader:
-    """Open the file *path*, called *shown* in messages, for reading.
-
-    Raises InputError with the reason if it cannot be read or is not *needed*.
-    """
+    """Open *path*, *shown* in messages, for reading; raises InputError if it cannot be read or is not *needed*."""
     name = one_line(path, 1000) if shown is None else shown
     try:
         kind = stat.S_IFMT(os.stat(path).st_mode)

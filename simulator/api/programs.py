@@ -25,10 +25,7 @@ from simulator.workload.network import Network
 
 
 def run_program(context: Context, question: ProgramQuestion) -> ProgramResult:
-    """Return the result of the program of *question*; raises InputError with every fault of its file.
-
-    Code that the file names runs only if the question trusts it.
-    """
+    """Return the result of a program, whose own code runs only if trusted; raises InputError with all faults."""
     with data_file(trusted=question.trust_code):
         return _result(context, question)
 

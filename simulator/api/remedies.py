@@ -275,10 +275,7 @@ def remedies_of(
 
 
 def largest_fitting(sizes: Sequence[int], need: Callable[[int], MemoryNeed]) -> int:
-    """Return the largest of *sizes*, ascending, whose *need* fits, or 0.
-
-    The need is nearly linear in the size, so the search interpolates.
-    """
+    """Return the largest of ascending *sizes* whose *need*, nearly linear in the size, fits, by interpolation; or 0."""
 
     def excess(place: int) -> float:
         found = need(sizes[place])

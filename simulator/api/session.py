@@ -95,10 +95,7 @@ class Session(Context):
     # -- answers -------------------------------------------------------------------
 
     def time_s(self, question: Question) -> float:
-        """Return the predicted time of *question*, in seconds.
-
-        Raises InputError, with the reason, if it cannot be predicted.
-        """
+        """Return the predicted time of *question*, in seconds; raises InputError, with the reason, if there is none."""
         return self._answered("time", question)
 
     def bound_s(self, question: Question) -> float:
@@ -173,20 +170,14 @@ class Session(Context):
         return None if question.topic in _TIMED else self.answer(question)
 
     def collective(self, question: CollectiveQuestion, *, fold: bool = True) -> Result:
-        """Return the result of a collective; raises InputError or Unsuitable.
-
-        *fold*: repeated rounds pass as one event; the result is the same either way.
-        """
+        """Return the result; raises InputError or Unsuitable. *fold* passes repeated rounds as one event."""
         strategy, requests = self.planned(question)
         perturbations = perturbations_of(requests[0].machine, question.where.slow_links)
         result = run_collective(strategy, requests, fold=fold, perturbations=perturbations)
         return replace(result, asked=question)
 
     def changed(self, question: Question, time_s: float) -> ChangeEffect | None:
-        """Return what *question*, answered with *time_s*, changes of its machine; None if it changes nothing.
-
-        The question is answered once more, without its changes.
-        """
+        """Return what *question* changes of its machine, by answering without it; None if it changes nothing."""
         what = changes_of(question)
         if not what:
             return None
@@ -298,10 +289,7 @@ class Session(Context):
         return advised(self, question, samples)
 
     def account(self, question: Question) -> Account:
-        """Return how the model computes the time of an operator or of a step on one device; raises InputError.
-
-        For other questions, return only the facts about the device.
-        """
+        """Return how the model computes an operator or a step on one device, else device facts; raises InputError."""
         from simulator.questions.single import OperatorQuestion
         from simulator.questions.step import StepQuestion
         from simulator.results.account import device_account, operator_account, step_account

@@ -87,10 +87,7 @@ def together_timeline(shared: SharedStep, roles: list[Role] | None = None) -> tu
 
 
 def run_together(shared: SharedStep, roles: list[Role] | None = None) -> TrainingResult:
-    """Return the result of *shared*, in *roles* if given; otherwise these follow from the ranks' parts.
-
-    Raises Unsuitable or InputError.
-    """
+    """Return the result of *shared*, in *roles* or those of the ranks' parts; raises Unsuitable or InputError."""
     question, network = shared.question, shared.network
     if question.has_servers:
         from simulator.api.servers import run_servers
@@ -207,10 +204,7 @@ def check_place(place: Place, question: StepQuestion) -> None:
 def alone_timeline(
     places: Places, place: Place, network: Network, question: StepQuestion, *, host_scale: float = 1.0
 ) -> Timeline:
-    """Return the timeline of a step of *network* on *place* alone; raises InputError.
-
-    *host_scale* multiplies the host's launch times.
-    """
+    """Return the timeline of a step of *network* on *place* alone, launches times *host_scale*; raises InputError."""
     check_place(place, question)
     machine, offloads = places.machine, question.offload != "none"
     issues = launches_of(place.device, network, question.rank_options if offloads else question.options)

@@ -45,10 +45,7 @@ def kernel_chain(kernel: str, bound: str, precision: str) -> Chain:
 
 
 def collective_chain(collective: str, size_bytes: float, network: str, n_nodes: int = 1) -> Chain:
-    """Return the classes of a collective of *size_bytes* over *network*, one of ``INSIDE`` or ``BETWEEN`` *n_nodes*.
-
-    An empty *network* is one that no class names.
-    """
+    """Return the classes of a collective: ``INSIDE`` or ``BETWEEN`` *n_nodes*; *network* "" is one without a class."""
     size = "small" if size_bytes < LARGE_BYTES else "middle" if size_bytes < FULL_BYTES else "full"
     wide = "small" if size == "small" else "large"
     where = "node" if network in INSIDE else "nodes"

@@ -39,10 +39,7 @@ class Band:
 
 
 def band_of(time_s: float, low: float, high: float) -> Band:
-    """Return the band of *time_s*, given its ends as logarithms of (measured / predicted).
-
-    It is widened to at least twice ``LEAST_HALF_WIDTH``.
-    """
+    """Return the band of *time_s*, given its ends as log(measured / predicted); at least ``LEAST_HALF_WIDTH``."""
     lacking = max(0.0, 2 * LEAST_HALF_WIDTH - (math.exp(high) - math.exp(low)))
     return Band(LEVEL, time_s * (math.exp(low) - lacking / 2), time_s * (math.exp(high) + lacking / 2))
 
@@ -190,10 +187,7 @@ class Estimate:
 
 
 def class_shares(times_s: Iterable[tuple[Chain, Hashable, float, float]], whole_s: float) -> tuple[ClassShare, ...]:
-    """Return the parts of the time *whole_s*, given (classes, identity, seconds, known share) of each piece.
-
-    Pieces of equal identity have the same error.
-    """
+    """Return parts of *whole_s*, from (classes, identity, seconds, known share); equal identities err alike."""
     by_chain: dict[Chain, dict[Hashable, float]] = {}
     known_s: dict[Chain, float] = {}
     for chain, what, seconds, known in times_s:

@@ -49,9 +49,6 @@ def ask(written: CommandOptions) -> Asked:
 
 
 def answers(written: CommandOptions, session: Session) -> Answers:
-    """Return the answers to the question in *written*; raises TopocastError.
-
-    *session* may already know some machines or networks.
-    """
+    """Return the answers to *written*; raises TopocastError. *session* may already know some machines or networks."""
     found: Answers = _ANSWERS[written.kind](written, session)
     return found

@@ -165,10 +165,7 @@ def process_runner(count: int, stack: ExitStack) -> Runner:
 
 
 def dask_runner(address: str, stack: ExitStack) -> Runner:
-    """Return a runner on the Dask cluster at *address* until *stack* closes.
-
-    Raises MissingDependency if Dask is not installed, InputError if no cluster answers.
-    """
+    """Return a runner on the Dask cluster at *address* until *stack* closes; raises MissingDependency or InputError."""
     effect("opens a connection", f"--dask {one_line(address, 60)}")
     try:
         from distributed import Client
@@ -266,10 +263,7 @@ def _sum(key: object, found: object) -> int:
 
 
 def _fingerprint(space: Space, network: Network) -> str:
-    """Return a hash that identifies a search: its question, machine, network, constants and program version.
-
-    Machines and networks count by content, not by file name.
-    """
+    """Return a hash of a search: question, contents of machine and network, constants and program version."""
     where = space.question.where
     topology = load_topology(where.topology, n_nodes=where.nodes, fabric=where.fabric)
     data = [file for package in ("constants", "bands") for file in files(f"simulator.{package}").iterdir()]

@@ -26,10 +26,7 @@ def script(shell: str) -> str:
 
 
 def written_so_far() -> list[str]:
-    """Return the words before the one to complete, without the program's name.
-
-    This also makes the shells known to Typer.
-    """
+    """Return the words before the one to complete, without the program's; Typer knows the shells from here on."""
     from typer.completion import completion_init  # type: ignore[attr-defined]  # as above
 
     completion_init()

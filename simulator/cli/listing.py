@@ -44,10 +44,7 @@ def list_machines(words: Sequence[str], *, gpu: str | None, gpus: str | None, no
 
 
 def list_networks(words: Sequence[str], *, sample: str | None) -> Answers:
-    """Return the networks of the zoo, only those for *sample* (images, sequences, ...) if given.
-
-    Raises InputError if none has all *words*.
-    """
+    """Return the networks of the zoo, of *sample* (images, ...) if given; raises InputError if none has all *words*."""
     from simulator.workload.zoo.registry import find_entry, network_names
     from simulator.workload.zoo.words import network_words
 

@@ -36,10 +36,7 @@ if TYPE_CHECKING:
 
 
 def find_machines(written: CommandOptions, session: Session) -> list[Where]:
-    """Return the machines in *written* and load them into *session*; ``-`` is standard input.
-
-    Raises InputError with every fault of the files.
-    """
+    """Load the machines in *written* (``-``: standard input) into *session*, and return them; raises InputError."""
     if not written.topology:
         raise InputError(
             f"{mention('topology')} is needed, for example {mention('topology', 'p3.16xlarge.yaml')} (simulate "

@@ -45,10 +45,7 @@ def refuse(given: Mapping[str, bool], why: str) -> None:
 
 
 def check_outputs(files: Mapping[str, str | None]) -> None:
-    """Check the output files: all different, and a ``--plot`` that can be drawn.
-
-    Raises InputError, or MissingDependency if matplotlib is needed and missing.
-    """
+    """Raise InputError unless output files differ and ``--plot`` can be drawn; raises MissingDependency too."""
     places: dict[str, str] = {}
     for option, path in files.items():
         other = places.setdefault(os.path.realpath(path), option) if path else option
@@ -146,10 +143,7 @@ def read_all(*readers: Callable[[], Any]) -> list[Any]:
 
 
 def parse_list(name: str, text: str, read: Callable[[str], Any], example: str, *, repeats: bool = False) -> list[Any]:
-    """Return the results of *read* for the comma-separated words of *text*; raises InputError.
-
-    Repetitions are left out, unless *repeats*: two jobs may be alike.
-    """
+    """Return *read* of the comma-separated words of *text*, once each unless *repeats*; raises InputError."""
     words = [word.strip() for word in re.split(r",(?![^\[\]]*\])", text)]  # a range has commas too: gpu[0,2]
     if not all(words):
         raise refused(name, f"a name is missing; write for example {example}", one_line(text, 60))
@@ -221,10 +215,7 @@ def gpus_among(text: str, total: int, name: str) -> Sequence[int]:
 
 
 def fields_of(written: CommandOptions, cls: Any) -> dict[str, Any]:
-    """Return the fields of *cls*, a question or its options, that options of the same name say, by their types.
-
-    Raises InputError with the faults of all of them.
-    """
+    """Return the fields of *cls* that options of their names say, read by type; raises InputError with all faults."""
     said = {each.name: getattr(written, option_of(each.name), None) for each in fields(cls) if each.name not in _APART}
     given = {name: value for name, value in said.items() if value is not None}
     values = read_all(*(partial(_read, cls, name, value) for name, value in given.items()))

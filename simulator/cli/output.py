@@ -46,10 +46,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A command as its options say it: called, it answers and prints.
-
-    ``brief`` answers without advice, where the command gives any.
-    """
+    """A command as its options say it: called, it answers and prints; ``brief`` answers without advice."""
 
     written: CommandOptions
     answer: Callable[[CommandOptions], Answers]
@@ -116,10 +113,7 @@ class CommandOutput:
 
 
 def captured(arguments: Sequence[str], *, brief: bool = False) -> CommandOutput:
-    """Answer ``simulate`` with *arguments*, and write its files; an interrupt is passed on.
-
-    *brief*: without advice on steps.
-    """
+    """Answer ``simulate`` with *arguments*, and write its files; *brief*: without advice. Interrupts are passed on."""
     found: list[dict[str, Any]] = []
 
     def answer() -> int:

@@ -72,10 +72,7 @@ def answer_scale(written: CommandOptions, option: str, counts: Sequence[int]) ->
 
 
 def parse_counts(option: str, text: str | None) -> list[int]:
-    """Return the numbers in *text*, ascending: ``1,2,4..64`` doubles from 4 to 64, ``8..64+8`` adds 8 each time.
-
-    Raises InputError if it cannot be read.
-    """
+    """Return the numbers in *text*, ascending: ``1,2,4..64`` doubles, ``8..64+8`` adds 8; raises InputError."""
     found: set[int] = set()
     for word in (text or "").split(","):
         shown = f"{option} {one_line(text, 60)}"

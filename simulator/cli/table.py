@@ -123,10 +123,7 @@ def columns_fit(columns: Sequence[Column], style: Style) -> bool:
 
 
 def _widths(columns: Sequence[Column], room: int | None) -> list[int] | None:
-    """Return the widths with which *columns* fit into *room*, or None.
-
-    Headings of numbers are wrapped first, then the widest text is narrowed.
-    """
+    """Return widths of *columns* within *room*, or None: headings of numbers wrap first, then text narrows."""
     least, widths = map(list, zip(*(column.fitted_widths() for column in columns), strict=True))
     if room is None:
         return widths

@@ -26,10 +26,7 @@ _SAME = 1e-6  # relative difference of rates that rounding makes
 
 
 def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], style: Style) -> list[str]:
-    """Return a table of ways to run a step, what users can select before ideal schedules, and the verdict.
-
-    All are ranked by the samples that they compute in a second.
-    """
+    """Return a table of ways to run a step, by samples per second, ideal schedules last, and the verdict."""
     ordered, marks = grouped(results)
     step = ordered[0].step
     machines = dict.fromkeys(result.machine for result in ordered)

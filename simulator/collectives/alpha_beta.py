@@ -74,10 +74,7 @@ def _widest(machine: Machine, router: Router, gpus: Sequence[int], *, closed: bo
 
 
 def _spans(near: list[list[int]], *, closed: bool) -> bool:
-    """Return whether a path or cycle visits all nodes, by dynamic programming over sets of nodes.
-
-    It takes 2^n n steps (Held and Karp, 1962, section 2).
-    """
+    """Return whether a path or cycle visits all nodes, in 2^n n steps (Held and Karp, 1962, section 2)."""
     n = len(near)
     into = [sum(1 << j for j in range(n) if i in near[j]) for i in range(n)]  # by node, the set of its predecessors
     ends = [0] * (1 << n)  # by the set of visited nodes: the possible last nodes

@@ -55,10 +55,7 @@ class Communicator(Kept):
         return hosts
 
     def unlike(self) -> list[Node]:
-        """Return one of the group's nodes for each place in each kind of machine.
-
-        Every other node has the same part and kind as one of these.
-        """
+        """Return one of the group's nodes for each place in each kind of machine; others are like one of these."""
         return self.once("unlike", lambda: self.machine.unlike(self.ranks))
 
     def nodes_along(self, order: Sequence[int]) -> tuple[int, ...]:

@@ -33,10 +33,7 @@ OWN, WORKERS = "own", "workers"
 
 
 def worker_cpu(router: Router, gpu: int) -> int:
-    """Return the CPU through which a node pushes, given its first participating *gpu*.
-
-    Raises Unsuitable if no CPU is linked to the GPU.
-    """
+    """Return the CPU through which a node with participant *gpu* pushes; raises Unsuitable if none is linked to it."""
     cpu = router.nearest_cpu(gpu)
     if cpu is None:
         raise Unsuitable(f"no CPU is linked to {router.machine.nodes[gpu].name}")
@@ -120,10 +117,7 @@ class ParameterServer:
     summary: str = "nodes push to a server and pull (-N: N servers; -sharded: all there are; -colocated: on each node)"
 
     def plan(self, request: Request) -> Plan:
-        """Return the plan.
-
-        Raises Unsuitable for collectives other than all-reduce, without enough CPUs, and beyond 16,384 ranks.
-        """
+        """Return the plan; raises Unsuitable unless it is an all-reduce with enough CPUs of at most 16,384 ranks."""
         if request.collective != "all-reduce":
             raise Unsuitable(f"servers add up and hand back: that is all-reduce, not {request.collective}")
         builder = PlanBuilder()

@@ -50,10 +50,7 @@ class Style:
 
 
 def fold(text: str, width: int, hang: int = 0) -> list[str]:
-    """Return *text* as lines of at most *width*, all but the first indented by *hang*.
-
-    Numbers keep their units; only a word longer than a line is broken.
-    """
+    """Return *text* as lines of *width*, later ones indented by *hang*; only a word longer than a line is broken."""
     lines = textwrap.wrap(
         _BEFORE_UNIT.sub(_KEPT, text),
         width,
@@ -98,10 +95,7 @@ _SHOWN_S = 0.1  # seconds between updates of the bar
 
 
 class Progress:
-    """Counts *total* steps, and shows a bar on standard error once two seconds have passed.
-
-    Before that, or if standard error is not a terminal, nothing is shown or imported.
-    """
+    """Counts *total* steps, and shows a bar on standard error, if a terminal, once two seconds have passed."""
 
     def __init__(self, total: int, what: str, *, quiet: bool = False) -> None:
         self.total = total

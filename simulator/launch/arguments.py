@@ -228,10 +228,7 @@ def whole_sum(text: str) -> int | None:
 
 
 def whole_list(text: str, most: int) -> list[int] | None:
-    """Return the list of whole numbers that *text* writes out, adds or repeats, as Python does: ``[0]*1+[1]*3``.
-
-    None if it is anything else, or longer than *most*.
-    """
+    """Return whole numbers that *text* lists, adds or repeats as Python does (``[0]*1+[1]*3``), or None."""
     return _value(text, lambda node: _items(node, most))
 
 

@@ -65,10 +65,7 @@ class Command:
 
 
 def find_command(script: Script, file: str) -> Command:
-    """Return the command that launches the training: the last one with options that runs a program, best by a launcher.
-
-    Raises InputError if there is none.
-    """
+    """Return the last command that runs a program with options, best by a launcher; raises InputError if none."""
     found = []
     for place, outer in enumerate(script.commands):
         whole, inner = _unquoted(outer, file)

@@ -47,10 +47,7 @@ class LaunchLine:
             self.whole = ranks.whole
 
     def take_gpt2(self, sizes: dict[str, int], length: int, batch: tuple[int, int], precision: str) -> None:
-        """Add the network of a program that trains GPT-2 alone, with Adam and GELU as one kernel each.
-
-        *batch*: that of a step, and that of one pass of a process.
-        """
+        """Add GPT-2 trained alone with Adam, fused GELU; *batch*: that of a step, and of one pass of a process."""
         self.options |= {
             "workload": "gpt2", "precision": precision, "seq_len": str(length), "optimizer": "adam",
             "fused_optimizer": True, "global_batch": str(batch[0]), "micro_batch": str(batch[1]),

@@ -193,10 +193,7 @@ _SECTIONS = {"deepspeed_config": "use-deepspeed", "fsdp_config": "use-fsdp", "me
 
 
 def add_config(launcher: Arguments) -> None:
-    """Add the settings of the file that *launcher* names to it; its own arguments come first.
-
-    Faults of the file are added to those of *launcher*.
-    """
+    """Add the settings of the file that *launcher* names, behind its own arguments, and the file's faults."""
     path = launcher.text("config-file")
     if path is None:
         return
@@ -313,10 +310,7 @@ def read_format(args: Arguments, notes: list[str]) -> str | None:
 
 
 def read_sharding(args: Arguments) -> tuple[int | None, Offload]:
-    """Return the stage of ZeRO that ``--strategy`` of Lightning or ``--enable_fsdp`` ask for, and what the host holds.
-
-    The stage is None if they do not.
-    """
+    """Return the stage of ZeRO asked by ``--strategy`` or ``--enable_fsdp`` (None: none), and what the host holds."""
     if args.flag("enable-fsdp"):
         return 3, "optimizer+parameters" if args.flag("fsdp-cpu-offload") else "none"
     said = args.value("strategy")

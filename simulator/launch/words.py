@@ -78,10 +78,7 @@ class Scanner:
         self.documents: list[Document] = []
 
     def commands(self) -> Iterator[list[RawWord | tuple[RawWord, list[RawWord]]]]:
-        """Yield each command as its words; an array assignment is a pair of the name and the array's words.
-
-        Raises InputError for a quote or a bracket without an end.
-        """
+        """Yield commands as words, an array as a pair (name, words); raises InputError for an open quote or bracket."""
         found: list[RawWord | tuple[RawWord, list[RawWord]]] = []
         while self._at < len(self._text):
             char = self._text[self._at]

@@ -96,10 +96,7 @@ def passing(machine: Machine, slow_links: Sequence[SlowLink]) -> list[tuple[floa
 
 
 def _joined(machine: Machine, slow_links: Sequence[SlowLink]) -> list[tuple[SlowLink, list[tuple[Node, Node]]]]:
-    """Return the pairs of devices that each of *slow_links* joins, each pair once.
-
-    Raises InputError if a device or link does not exist, or has two factors at one time.
-    """
+    """Return each pair that *slow_links* join; raises InputError for unknown ones, or two factors at one time."""
     told: dict[frozenset[int], list[SlowLink]] = {}
     found = []
     for slow in slow_links:

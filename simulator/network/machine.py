@@ -257,10 +257,7 @@ class Machine:
         return found
 
     def unlike(self, nodes: Iterable[int]) -> list[Node]:
-        """Return one of *nodes* for each place in each kind of host, in order.
-
-        Every other node has the part and kind of one of these.
-        """
+        """Return one of *nodes* for each place in each kind of host, in order; others are like one of these."""
         return [self.nodes[index] for index in self.sorts(nodes)]
 
     def nodes_of(self, host: int) -> list[Node]:

@@ -46,10 +46,7 @@ class Router(Kept):
         self._models = cache(lambda src, dst: MovableRoute(machine, self.route(src, dst)))
 
     def route(self, src: int, dst: int) -> Route:
-        """Return the route from node *src* to node *dst*, each a GPU or a CPU.
-
-        Raises InputError if no links lead from one to the other.
-        """
+        """Return the route between nodes, GPUs or CPUs, *src* and *dst*; raises InputError if no links lead there."""
         key = (src, dst)
         found = self._kept.get(key)
         if found is None:
@@ -99,10 +96,7 @@ class Router(Kept):
         return [nic for nic, _ in self._nics_of(node)]
 
     def owners(self, nodes: Iterable[int]) -> dict[int, list[int]]:
-        """Return, for each NIC that carries traffic of one of *nodes*, those of them that are nearest to it.
-
-        The NICs are in the order of *nodes*.
-        """
+        """Return the NICs that carry traffic of *nodes*, in their order, each with those of them nearest to it."""
         found: dict[int, dict[int, int]] = {}
         for node in nodes:
             for nic, leg in self._nics_of(node):

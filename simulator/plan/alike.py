@@ -40,10 +40,7 @@ class Pairs(Sequence[tuple[int, int]]):
 
 
 class PairGroup:
-    """Pairs between which equal flows go: of machines, or of twins.
-
-    Flows inside a machine have that machine as both ends.
-    """
+    """Pairs, of machines or of twins, between which equal flows go; flows inside a machine have it as both ends."""
 
     __slots__ = ("number", "pairs", "sites")
 
@@ -63,10 +60,7 @@ class PairGroup:
 
 
 class HostRole(NamedTuple):
-    """Equal *hosts*, in order, and the flows at each, counted by (number of the way, end).
-
-    End 0 is a flow's source, end 1 its target.
-    """
+    """Equal *hosts*, in order, and each one's flows, counted by (number of the way, end: 0 source, 1 target)."""
 
     hosts: Sequence[int]
     counts: dict[tuple[int, int], int]

@@ -68,10 +68,7 @@ _NOTHING: Mapping[int, float] = {}
 
 
 class LinkLimit(NamedTuple):
-    """The seconds that a link takes at least: ``fixed_s``, and ``full_s`` at its rate ``rate_Bps``.
-
-    ``resource`` is the capacity that it draws on.
-    """
+    """Seconds of a link: at least ``fixed_s``, ``full_s`` at ``rate_Bps``, which draws on the capacity ``resource``."""
 
     resource: int
     fixed_s: float
@@ -117,10 +114,7 @@ class Filling(NamedTuple):
 
 
 class FlowLimits(NamedTuple):
-    """What limits a flow of ``wire_bytes``, all rounds together: its own rate, and each of ``links``.
-
-    Each takes ``filling`` longer.
-    """
+    """What limits a flow of ``wire_bytes`` in all rounds: its rate and each of ``links``, ``filling`` longer each."""
 
     own_Bps: float
     wire_bytes: float

@@ -240,10 +240,7 @@ class PlanBuilder:
         carries: Carries | None = None,
         beside: Iterable[Work] = (),
     ) -> int:
-        """Add flows that start together, with the works *beside* them; return the activity's number.
-
-        Flows of zero bytes still pay their latency.
-        """
+        """Add flows, zero bytes or not, that start together with works *beside* them; return the activity's number."""
         return self.add(label, (*flows, *beside), stream=stream, after=after, repeat=repeat, carries=carries)
 
     def work(

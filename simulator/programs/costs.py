@@ -193,10 +193,7 @@ Use = Literal["issue", "python", "wait", "mark", "kernel", "copy", "hidden"]
 
 @dataclass(frozen=True, slots=True)
 class ProgramLabel:
-    """What an activity is: the host issues, computes or waits, a device computes, or data is copied.
-
-    ``hidden``: it only represents a known delay.
-    """
+    """The host issues, computes or waits, a device computes, or data is copied; ``hidden``: a known delay alone."""
 
     use: Use
     bound: Bound = "given"

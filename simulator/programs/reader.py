@@ -140,10 +140,7 @@ _NAMES = ("tensor", "copy_", "move", "read", "wait", "record", "hold", "mark", "
 
 
 def load_program(path: str, text: str = "") -> s.Program:
-    """Return the program in the file at *path*, or in the YAML document *text*.
-
-    Raises InputError with every fault of the file, each with its position.
-    """
+    """Return the program of the file *path* or YAML *text*; raises InputError with all faults and their positions."""
     if text:
         source = parse_yaml(text.encode(), "<text>", needs=_NEEDS, instead=_INSTEAD)
     else:

@@ -131,10 +131,7 @@ class Layout:
 
     @property
     def expert_shards(self) -> int:
-        """Ranks that hold one full set of shards of an expert's parameters, at least 1.
-
-        As for all other parameters, a set spans ``shards * tp`` ranks of a stage.
-        """
+        """Ranks with one full set of an expert's shards, at least 1; a set spans ``shards * tp`` of a stage."""
         return max(1, (self.shards or 1) * self.tp // self.expert_ranks)
 
     def kept_share(self, count: float, of_experts: float) -> float:
@@ -205,10 +202,7 @@ FSDP = Layout(zero=3)
 
 
 def parse_layout(text: str) -> Layout:
-    """Return the layout of *text*: ``dp``, ``fsdp``, ``loop``, or items such as ``tp=8,pp=8,dp=64,sp,zero=1``.
-
-    Raises InputError with the nearest word if it cannot be read.
-    """
+    """Return the layout of ``dp``, ``fsdp``, ``loop`` or ``tp=8,pp=8,dp=64,sp,zero=1``; raises InputError."""
     for process in PROCESSES[1:]:
         if text.strip() == process:
             return Layout(process=process)

@@ -53,10 +53,7 @@ _ELSEWHERE = ("where", "device", "threads")  # have options of their own
 
 
 def parse_question(text: str, where: Where, device: str | None = None, threads: int | None = None) -> Single:
-    """Return the question *text* about the machine *where*, and its *device* if named.
-
-    Raises InputError with the nearest word if it cannot be read.
-    """
+    """Return the question *text* about *where*, and its *device* if named; raises InputError with the nearest word."""
     kind, _, rest = text.partition(":")
     cls = KINDS[kind]
     try:

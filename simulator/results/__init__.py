@@ -68,10 +68,7 @@ def plain(value: Any) -> Any:
 
 
 def taken(of: object, words: str) -> dict[str, Any]:
-    """Return what *words* name of *of*, as plain data; of None, None.
-
-    A word is an attribute, or ``key=attribute`` with a path of attributes (``bottleneck=bottleneck.name``).
-    """
+    """Return what *words* name of *of* as plain data: attributes, or ``key=path`` (``bottleneck=bottleneck.name``)."""
     found = {}
     for word in words.split():
         key, _, path = word.partition("=")

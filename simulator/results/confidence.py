@@ -163,10 +163,7 @@ _CALIBRATED = ", then validate calibrate measured/ --out mine.yaml and --calibra
 
 
 def narrowing_of(question: Any, facts: AnswerFacts) -> str:
-    """Return the command that measures, and what to do with its result; empty if no measurement is known to help.
-
-    *facts* are those of the answer.
-    """
+    """Return the command that measures, and the use of its result, given an answer's *facts*; empty if none helps."""
     device = "cpu" if facts.generation == "cpu" else "cuda:0"
     topic = "" if question is None else str(question.topic)
     if topic == "step":

@@ -55,10 +55,7 @@ class OffloadRun:
 def offload_run(
     question: StepQuestion, network: Network, timeline: Timeline, prefix: str, ranks: Sequence[int]
 ) -> OffloadRun:
-    """Return what offload costs *question* in *timeline*, for the device whose streams start with *prefix*.
-
-    *network* is the part of each of the GPU nodes *ranks*.
-    """
+    """Return what offload costs in *timeline* the device of *prefix*; *network*: the part of each of *ranks*."""
     busy_s, n_bytes = dict.fromkeys((TO_CPU, ON_CPU, TO_GPU), 0.0), dict.fromkeys((TO_CPU, ON_CPU, TO_GPU), 0.0)
     for task, span, times in zip(timeline.plan.tasks, timeline.spans, run_counts(timeline), strict=True):
         if isinstance(task.about, HostLabel):

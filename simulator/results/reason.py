@@ -212,10 +212,7 @@ def _term(result: Result, use: LinkUse, *, carries: bool, used: bool) -> str:
 
 
 def _directions(result: Result, use: LinkUse) -> str:
-    """Return whether the two directions of the link *use* carry bytes ``at once``, ``in turn``, or only ``one`` does.
-
-    Empty if *use* is not a link with two directions.
-    """
+    """Return whether the directions of *use* carry ``at once``, ``in turn`` or ``one`` only; "" without two."""
     machine = result.timeline.machine
     src, arrow, dst = use.name.partition("->")
     forth, back = machine.link(use.name), machine.link(f"{dst}->{src}")

@@ -117,10 +117,7 @@ def make_step_result(
     prefix: str = "",
     micro_batches: int = 1,
 ) -> StepResult:
-    """Return the result of *timeline* on *place*, whose streams there start with *prefix*.
-
-    Samples, tokens and FLOPs are those of one device, over all *micro_batches*.
-    """
+    """Return the result of *timeline* for the device *place* with streams *prefix*, over all *micro_batches*."""
     ran = issues_run(timeline, place, prefix)
     passes = [] if ran else passes_run(timeline, prefix)
     flop_by_format = flop_by_format_of(network, options, place)

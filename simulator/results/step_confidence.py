@@ -196,10 +196,7 @@ def all_fit_by_band(result: TrainingRun) -> bool | None:
 
 
 def memory_band_words(result: TrainingRun, need: MemoryNeed) -> str:
-    """Return the band of *need* in words, and that it passes the device's memory where only the prediction fits.
-
-    Empty other than in training on GPUs.
-    """
+    """Return the band of *need*, and whether it passes the memory that *need* fits; training on GPUs only."""
     band = memory_band(result, need)
     if band is None:
         return "80 % band not measured" if _trains_on_gpus(result) else ""

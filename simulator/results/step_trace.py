@@ -37,10 +37,7 @@ def step_trace(timeline: Timeline, name: str, n_ranks: int = 1) -> str:
 
 
 def _places(timeline: Timeline, machine: Machine) -> dict[str, int]:
-    """Return the node at which each stream is drawn.
-
-    Sends and reductions of a pipeline stage are drawn at its GPU, and collectives, which concern all, at the first GPU.
-    """
+    """Return the node of each stream: sends and reductions of a stage at its GPU, collectives at the first GPU."""
     places = {task.stream: machine.find(task.place) for task in timeline.plan.tasks if task.place}
     at = {stream: node.index if node else -1 for stream, node in places.items()}
     first = next((node for node in at.values() if node in machine.gpus), machine.gpus[0] if machine.gpus else -1)

@@ -56,10 +56,7 @@ class ScenarioAnswer:
 
 
 def answers_of(scenario: Scenario, documents: Mapping[str, Any]) -> tuple[ScenarioAnswer, ...]:
-    """Return the answers of *scenario*, from *documents*: the JSON of its runs by name.
-
-    Raises InputError with a fault for each value that cannot be found.
-    """
+    """Return the answers from *documents*, the runs' JSON by name; raises InputError with each value not found."""
     faults: list[Fault] = []
     answers = []
     for number, asked in enumerate(scenario.answers):

@@ -24,10 +24,7 @@ def builtin_scenarios() -> dict[str, Path]:
 
 
 def find_scenario(name: str) -> Scenario:
-    """Return the scenario of *name*, a path or a built-in name.
-
-    Raises InputError with the nearest name if there is none, or with all faults of its file.
-    """
+    """Return the scenario of *name*, a path or built-in; raises InputError with the nearest name or all faults."""
     if name.endswith(_SUFFIXES) or os.sep in name:
         path = Path(name)
         if os.path.exists(name) or path.stem not in builtin_scenarios():

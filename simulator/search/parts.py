@@ -110,10 +110,7 @@ class RankWork:
 
     @cached_property
     def costs(self) -> tuple[UnitCost, ...]:
-        """Costs of each unit of the whole network; raises InputError or Unsuitable.
-
-        Blocks that do the same are computed once, whatever comes before or after them in their unit.
-        """
+        """Costs of each unit of the whole network, equal blocks computed once; raises InputError or Unsuitable."""
         known: dict[Hashable, _Seconds] = {}
         of = {unit: self._cost(self._units[unit].network, known) for unit in set(map(self.short.like, self._numbers))}
         return tuple(of[self.short.like(unit)] for unit in self._numbers)

@@ -93,10 +93,7 @@ class Space:
     # -- candidates ----------------------------------------------------------------
 
     def divisions(self, network: Network) -> list[Division]:
-        """Return the divisions to try: within a node, with parts that fill a device, unless degrees are fixed.
-
-        *network* is that of one sample.
-        """
+        """Return divisions to try within a node, with parts that fill a device; *network* is that of one sample."""
         experts = max((o.experts for layer in network.layers if isinstance(o := layer.operator, Linear)), default=1)
         attends = any(isinstance(layer.operator, Attention) for layer in network.layers)
         most_cp = network.tokens // _LEAST_TOKENS if attends else 1
@@ -152,10 +149,7 @@ class Space:
                             yield replace(usual, order=order, **rest)
 
     def micro_sizes(self) -> list[int]:
-        """Return the micro-batch sizes to try, in samples, smallest first.
-
-        They are powers of two, and the share of a replica, its half, and so on.
-        """
+        """Return micro-batch sizes to try, ascending: powers of two, a replica's share, its half, and so on."""
         if self.micro_batch is not None:
             return [self.micro_batch]
         shares = [

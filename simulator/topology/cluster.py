@@ -118,10 +118,7 @@ def _transport(nodes: Sequence[Topology]) -> TransportSpec:
 
 
 def _with_nic(node: Topology, fabric: LinkPart | None) -> tuple[tuple[Device, ...], tuple[Wire, ...]]:
-    """Return the devices and wires of *node*, with a NIC added if it has none.
-
-    Raises InputError without a fabric or without a CPU to attach the NIC to.
-    """
+    """Return *node*'s devices and wires, with a NIC added if without; raises InputError without fabric or CPU."""
     if any(device.kind == "nic" for device in node.devices):
         return node.devices, node.wires
     nic, wire = _added_nic(node, fabric)

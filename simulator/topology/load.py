@@ -183,10 +183,7 @@ def _given_fabric(name: str, spec: TopologyFile) -> LinkPart:
 
 
 def _fabric(name: str, spec: TopologyFile) -> LinkPart:
-    """Return the link part *name*, or Ethernet at the rate that it states (``25 Gbit/s``).
-
-    Raises InputError if it is neither.
-    """
+    """Return the link part *name*, or Ethernet of a rate (``25 Gbit/s``); raises InputError if it is neither."""
     part = spec.parts.get(name) or catalogue.load_part(name)
     if isinstance(part, LinkPart) and part.of in NETWORK_LINKS:
         return part
@@ -213,10 +210,7 @@ def _fabric(name: str, spec: TopologyFile) -> LinkPart:
 
 
 def _node(lookup: Resolver, name: str, place: tuple[str | int, ...], folder: Path | None) -> Topology | None:
-    """Return the node *name* of a cluster, or None after reporting a fault at *place*.
-
-    Raises InputError for faults in the node's own file.
-    """
+    """Return a cluster's node *name*, None after a fault at *place*; raises InputError for faults in its own file."""
     alone = _of_part(name)
     if alone is not None:
         return _resolve(parse_yaml(alone.encode(), name), None, None, None)

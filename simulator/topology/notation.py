@@ -22,10 +22,7 @@ _RANGED = re.compile(r"([A-Za-z][A-Za-z0-9_.-]*)\[([0-9,\- ]+)\]([A-Za-z0-9_.-]*
 
 
 def expand(text: str) -> list[str]:
-    """Return the names that *text* denotes, in the given order.
-
-    Raises ValueError if *text* is neither a name nor a range of names, or denotes too many names.
-    """
+    """Return the names that *text*, a name or a range, denotes; raises ValueError for others, and for too many."""
     stem, ranges, tail = _read(text)
     return [f"{stem}{i}{tail}" for low, high in ranges for i in range(low, high + 1)] if ranges else [text]
 

@@ -41,10 +41,7 @@ _OVERRIDES = ("memory_size", "memory_bandwidth", "core_count", "thread_count", "
 
 
 def _described(source: YamlSource) -> set[str] | None:
-    """Return all names under ``devices``, including those of faulty entries; None if a name cannot be read.
-
-    Raises InputError if there are too many.
-    """
+    """Return all names under ``devices``, faulty or not; None if one cannot be read. Raises InputError if too many."""
     names: set[str] = set()
     readable, n_names = True, 0
     described = source.data.get("devices") or {}
@@ -63,10 +60,7 @@ def _described(source: YamlSource) -> set[str] | None:
 
 
 class Resolver:
-    """Looks up every name in one file; keeps the first faults, and counts the others.
-
-    *told*: the faults already found by the file's schema.
-    """
+    """Looks up the names in a file; keeps the first faults, counts the others. *told*: faults found by the schema."""
 
     def __init__(self, source: YamlSource, spec: TopologyFile, told: InputError | None = None) -> None:
         self.source = source
@@ -90,11 +84,7 @@ class Resolver:
         near: tuple[str, Collection[str]] | None = None,
         none: str = "",
     ) -> None:
-        """Record a fault.
-
-        *near*: a name that was found, and the allowed names; the nearest of these are suggested.
-        *none*: the text to use if no names are allowed.
-        """
+        """Record a fault. *near*: a name found, and those allowed, to suggest from; *none*: the text where none is."""
         if len(self.faults) >= 2 * FAULTS_SHOWN:
             self.more += 1
             return
@@ -147,10 +137,7 @@ class Resolver:
         )
 
     def part(self, name: str | None, kind: type[AnyKind], path: tuple[str | int, ...]) -> AnyKind | None:
-        """Return the part *name* from the file or the catalogue.
-
-        Return None if *name* is None, and after recording a fault if there is no such part of that kind.
-        """
+        """Return the part *name* of the file or catalogue; None without *name*, or after a fault if there is none."""
         if name is None:
             return None
         part = self.spec.parts.get(name) or catalogue.load_part(name)

@@ -22,10 +22,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def validate(source: YamlSource, kind: type[Model], union: TypeAdapter[Any] | None = None) -> Model:
-    """Return *source* as a *kind*, or as validated by *union* if given.
-
-    Raises InputError with one fault for each mistake, in file order.
-    """
+    """Return *source* as a *kind*, or as *union* validates it; raises InputError with all mistakes, in file order."""
     if not isinstance(source.data, dict):
         found = "nothing" if source.data is None else f"a {type(source.data).__name__}"
         raise InputError(source.fault((), f"must be a mapping of keys to values; got {found}"))

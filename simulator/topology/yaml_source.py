@@ -41,10 +41,7 @@ class YamlSource:
     _keys: dict[int, dict[str, tuple[yaml.Node, yaml.Node]]] = field(default_factory=dict, repr=False, compare=False)
 
     def place(self, path: Sequence[str | int], *, key: bool = False) -> tuple[int, int]:
-        """Return (line, column), from 1, of the node at *path*, or of its nearest ancestor in the file.
-
-        With *key*, return the position of the mapping's key instead of its value.
-        """
+        """Return (line, column), from 1, of the value at *path* or its *key*, or of its nearest ancestor."""
         node = self.root
         mark = node.start_mark if node is not None else None
         for depth, step in enumerate(path):

@@ -74,10 +74,7 @@ _CHECKS = ((0, 8), (8, 0), (0, 4), (4, 1), (4, 1), (2, 1), (1, 4), (4, 0), (0, 4
 
 @dataclass(frozen=True, slots=True)
 class OffloadScheme:
-    """What a way to offload moves and keeps, in bytes an element.
-
-    ``kept_bytes`` are those of a parameter as it is updated, ``stored_bytes`` as it is computed with.
-    """
+    """What is moved and kept, bytes an element: ``kept_bytes`` as updated, ``stored_bytes`` as computed with."""
 
     way: Literal["zero-2", "zero-3", "fsdp"]
     has_parameters: bool
@@ -223,10 +220,7 @@ class OffloadWriter:
     def _flows_of(
         self, stage: str, n_bytes: float, copying: int | None = None, *, staged: bool = False
     ) -> tuple[Flow, ...]:
-        """Return flows of *n_bytes* each, of the first *copying* ranks or of all.
-
-        *staged*: a thread of the host copies through the driver's buffer.
-        """
+        """Return flows of *n_bytes* of the first *copying* ranks or of all; *staged*: through the driver's buffer."""
         routes = self._routes[stage][:copying]
         key = stage, n_bytes, len(routes)
         if key not in self._flows:

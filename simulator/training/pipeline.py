@@ -106,10 +106,7 @@ def plan_pipeline(
     placement: Placement,
     price: Price,
 ) -> Plan:
-    """Return the plan of a step of *stages*; *price* returns the cost of a sum of gradients.
-
-    Raises Unsuitable, or InputError if the schedule does not fit.
-    """
+    """Return the plan of *stages*; *price* is the cost of a sum of gradients. Raises Unsuitable or InputError."""
     return _Pipeline(stages, question, placement, price).plan()
 
 

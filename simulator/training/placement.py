@@ -77,10 +77,7 @@ class Placement:
     def _of_same(
         self, kind: str, stage: int, experts: bool, parts: Callable[[list[int], int], list[list[int]]]
     ) -> list[ConcurrentGroups]:
-        """Return the *parts* of all ranks with the same parameters: every ``tp``-th, or every ``expert_ranks``-th.
-
-        *parts* gets the ranks, and the number of shards.
-        """
+        """Return *parts* of all that share parameters, every ``tp``- or ``expert_ranks``-th, with their shards."""
         layout = self.layout
         step = layout.expert_ranks if experts else layout.tp
         size = layout.expert_shards if experts else layout.shards or 1
@@ -92,10 +89,7 @@ class Placement:
         return self._once((kind, stage, experts), find)
 
     def next_stage_pairs(self, stage: int) -> list[ConcurrentGroups]:
-        """Return the pairs of a rank of *stage* and its successor in the next stage.
-
-        The first stage follows the last.
-        """
+        """Return the pairs of a rank of *stage* and its successor in the next stage; the first follows the last."""
         after = (stage + 1) % self.layout.pp
 
         def find() -> list[ConcurrentGroups]:

@@ -135,10 +135,7 @@ _SAME = 1e-9  # relative: two micro-batches whose times differ only by rounding
 
 
 def alone_rate(roles: Iterable[Role], network: Network, question: StepQuestion) -> float:
-    """Return the samples per second of the devices of *roles* if all step alone at their usual pace; raises InputError.
-
-    *network* is the undivided one of a micro-batch.
-    """
+    """Return samples/s of *roles*' devices, each alone at usual pace on undivided *network*; raises InputError."""
     counts = Counter[Device]()
     for role in roles:
         counts[role.place.device] += role.count
@@ -148,10 +145,7 @@ def alone_rate(roles: Iterable[Role], network: Network, question: StepQuestion) 
 
 
 def alone_s_of(device: Device, network: Network, question: StepQuestion, pace: float = 1.0) -> float:
-    """Return the seconds of a step of the undivided *network* on *device* alone; raises InputError.
-
-    *pace* is the time of its kernels relative to the mean device.
-    """
+    """Return seconds of an undivided step on *device*, *pace* times the mean device's kernels; raises InputError."""
     return _alone_s(device, pace, network, question.options, question.micro_batches)
 
 

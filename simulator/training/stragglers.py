@@ -47,10 +47,7 @@ def check_stragglers(machine: Machine, ranks: Sequence[int], stragglers: Sequenc
 
 @lru_cache(maxsize=256)
 def _meant(machine: Machine, name: str) -> tuple[frozenset[int], ...]:
-    """Return the nodes that each name in *name* means: a device's own, a GPU's number (gpu3), a machine's (node2).
-
-    Raises InputError if one of them does not exist.
-    """
+    """Return the nodes of each name: a device's own, gpu3, a machine's (node2); raises InputError if one is unknown."""
     from simulator.network.named import devices, expanded, hosts
 
     said = mention("stragglers", one_line(name, 60))

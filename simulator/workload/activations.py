@@ -79,10 +79,7 @@ class SavedTensors:
         other: Callable[[int], bool],
         copy: Callable[[int], bool] | None = None,
     ) -> SavedTensors:
-        """Return the data for which *tensor*, given its number, holds, and of layers for which *other* and *copy* do.
-
-        *copy* is *other* unless given.
-        """
+        """Return what *tensor* (given its number), layers' *other*, and *copy* (default *other*) hold for."""
         kept = {number: size for number, size in self.by_tensor.items() if tensor(number)}
         by_layer = tuple(n * other(place) for place, n in enumerate(self.by_layer))
         copies = tuple(n * (copy or other)(place) for place, n in enumerate(self.copies))

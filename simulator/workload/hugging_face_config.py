@@ -44,10 +44,7 @@ _OFF: tuple[Any, ...] = (
 
 
 class Config:
-    """The keys of a file, with the faults and notes found so far.
-
-    ``length``: the user's sequence length in tokens, or None.
-    """
+    """The keys of a file, its faults and notes so far, and ``length``, the sequence length (tokens) asked, or None."""
 
     def __init__(self, source: YamlSource, length: int | None) -> None:
         self._source = source

@@ -294,10 +294,7 @@ LEFT_OUT: Mapping[str, By] = {
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The share ``held`` of a group's ``rows`` on ``places`` that lie in their bands.
-
-    ``half_width`` is the bands' median half-width, as a fraction of the predicted time.
-    """
+    """The share ``held`` of ``rows`` in their bands, and the median ``half_width``, a fraction of the prediction."""
 
     group: str
     rows: int

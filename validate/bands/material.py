@@ -171,10 +171,7 @@ def _order(item: tuple[float, int, BandRow]) -> tuple[float, int, str]:
 
 
 class RowMixture:
-    """The rows of a class, mixed with those of the wider classes behind it.
-
-    *family* holds the rows of the class, then those of each wider class.
-    """
+    """The rows of a class mixed with those of wider classes behind it, in that order in *family*."""
 
     def __init__(self, family: Sequence[Sequence[BandRow]]) -> None:
         self._rows = family[0]

@@ -44,10 +44,7 @@ class CheckedLink(NamedTuple):
 
 
 def checked_links(session: Session, where: Where, figures: Iterable[LinkFigure]) -> tuple[CheckedLink, ...]:
-    """Return *figures* with what one machine of *where* should carry.
-
-    Raises InputError if the machine has no such GPU or adapter.
-    """
+    """Return *figures* with what *where* should carry; raises InputError if it has no such GPU or adapter."""
     return tuple(_checked(session, where, figure) for figure in figures)
 
 

@@ -185,10 +185,7 @@ def _deciding(rows: Sequence[SizeComparison]) -> list[tuple[bool, ...]]:
 
 
 def outside(rows: Sequence[SizeComparison]) -> list[list[SizeComparison]]:
-    """Return the runs of neighbouring *rows* beyond their range on one side that no scatter explains.
-
-    In such a run a size is twice beyond, or three sizes in a row are beyond.
-    """
+    """Return runs of *rows* beyond one side, a size twice or three in a row, which no scatter explains."""
     runs = [list(run) for mark, run in groupby(rows, key=lambda row: row.mark) if mark]
     return [run for run in runs if len(run) >= FEW or any(row.is_far for row in run)]
 

@@ -285,10 +285,7 @@ _BY_TORCH = ("nccl", "gloo")  # measured as the library's own collective, withou
 
 
 def exchanges_of(session: Session, questions: Sequence[CollectiveQuestion]) -> list[dict[str, Any]]:
-    """Return the exchange of each of *questions*, as plain data.
-
-    Raises InputError where a strategy does not fit the machine or fewer than two ranks take part.
-    """
+    """Return each question's exchange as plain data; raises InputError without a fit or with fewer than two ranks."""
     found = []
     for question in questions:
         stands = stands_of(session, question)

@@ -23,10 +23,7 @@ def positional(metavar: str, text: str) -> Any:
 
 
 def value(metavar: str, text: str, *names: str) -> Any:
-    """Return an option whose value help shows as *metavar*, described by *text*.
-
-    *names* default to one derived from the parameter's name.
-    """
+    """Return an option shown with *metavar* and *text* in help; *names* default to that of the parameter."""
     return typer.Option(*names, metavar=metavar, help=text)
 
 

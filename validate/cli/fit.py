@@ -33,10 +33,7 @@ _SIDES = ("mean_with", "mean_without")
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A fit of a family to all rows outside the groups ``without``.
-
-    Errors are reported for the rows of ``judged``, or for all rows if it is None.
-    """
+    """A fit of a family to the rows outside groups ``without``, with errors of ``judged`` rows (None: all rows)."""
 
     family: str
     files: tuple[str, ...]

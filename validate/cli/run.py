@@ -122,10 +122,7 @@ def run_command(
 
 
 def _written(given: Mapping[str, Any]) -> CommandOptions | None:
-    """Return the step or exchange that the options *given* ask for, None without ``--workload``.
-
-    Raises InputError if one is given that only applies to it.
-    """
+    """Return the step or exchange asked, None without ``--workload``; raises InputError for options of it alone."""
     own = {field.name: given[field.name] for field in fields(CommandOptions) if field.name in given}
     own |= {name: tuple(own[name] or ()) for name in ("sizes", "parallel")}
     if given["workload"] is not None:
@@ -204,10 +201,7 @@ def _prepared(
 
 
 def _ask(written: CommandOptions, device: str, *, prepare: bool) -> list[asking.StepToMeasure]:
-    """Return the steps that *written* asks for; unless *prepare*, checked against this machine's devices.
-
-    Raises InputError if an option is invalid.
-    """
+    """Return the steps of *written*, checked against this machine unless *prepare*; raises InputError."""
     if written.topology is None:
         raise InputError("--workload needs --topology, the machine to predict (validate describe drafts one)")
     if prepare:
@@ -221,10 +215,7 @@ def _ask(written: CommandOptions, device: str, *, prepare: bool) -> list[asking.
 
 
 def _exchanges(written: CommandOptions, device: str, *, quiet: bool, prepare: bool) -> list[dict[str, Any]]:
-    """Return the exchanges that *written* asks for; unless *prepare*, checked against this machine's devices.
-
-    Raises InputError if an option is invalid.
-    """
+    """Return the exchanges of *written*, checked against this machine unless *prepare*; raises InputError."""
     if written.topology is None:
         raise InputError("--strategy needs --topology, the machine whose ranks exchange (validate describe drafts one)")
     if device.startswith("cuda:"):

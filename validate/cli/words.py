@@ -65,10 +65,7 @@ def share_in(text: str | None) -> float:
 
 
 def opened(path: str | None, option: str = "--out") -> AbstractContextManager[OutputFile | None]:
-    """Return a context with the output file *path* named by *option*, or with None if *path* is None.
-
-    Raises InputError if the file cannot be written.
-    """
+    """Return a context with the file *path* of *option*, or with None; raises InputError if it cannot be written."""
     return nullcontext() if path is None else OutputFile(option, path)
 
 

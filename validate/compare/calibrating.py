@@ -101,10 +101,7 @@ def scale_of_steps(steps: Sequence[tuple[Callable[[float], float], float]]) -> f
 
 
 def scaled_constants(measured: Mapping[str, float], scale: float, isolated: float) -> dict[str, float]:
-    """Return all dispatch constants in seconds: *measured* ones, else shared ones, times *scale*.
-
-    Constants of isolated calls are multiplied by *isolated* instead.
-    """
+    """Return dispatch constants, s: *measured* else shared, times *scale*, or *isolated* for isolated calls."""
     constants = {**host_constants(), **{name: getattr(DEFAULT(TimingCosts), name) for name in ISOLATED}, **measured}
     return {
         name: float(f"{value * (isolated if name.startswith('isolated_') else scale):.4g}")
@@ -138,10 +135,7 @@ class FittedCalibration:
 
 
 class FolderDevice:
-    """The measured device of a folder: fits its constants and predicts rows with them.
-
-    Raises InputError if *part* is empty or not a device in *names*.
-    """
+    """The device of a folder, fitted and predicting; raises InputError if *part* is empty or not in *names*."""
 
     def __init__(self, part: str, names: RowNames) -> None:
         if not part:
@@ -156,10 +150,7 @@ class FolderDevice:
     def fit(
         self, operators: Sequence[ComparedRow], folder: Folder | None = None, steps: Sequence[ComparedRow] = ()
     ) -> FittedCalibration:
-        """Return a fit of the device and its host to *operators*, the launches of *folder* and *steps*.
-
-        Raises InputError if there are too few rows to fit anything.
-        """
+        """Return the device and host fitted to what was measured; raises InputError if too few rows can be fitted."""
         rows = [row for row in operators if row.counts]
         found: CalibrationFactors | None = None
         calibration = Calibration()

@@ -204,10 +204,7 @@ def explain(facts: RowFacts) -> list[ErrorCause]:
 
 
 def in_words(explanations: Sequence[ErrorCause], log_ratio: float) -> str:
-    """Return *explanations* as one text, with the share of the error *log_ratio* that they account for if it is small.
-
-    *log_ratio* is log(predicted / measured).
-    """
+    """Return *explanations* as text, with the share of *log_ratio*, log(predicted / measured), if it is small."""
     if not explanations:
         return NO_EXPLANATION
     text = "; ".join(e.text for e in explanations)

@@ -49,10 +49,7 @@ class CalibrationFactors:
 
 
 def fit_calibration(session: Session, part: str, rows: Sequence[MeasuredRow]) -> CalibrationFactors:
-    """Return the factors of *part* fitted to *rows*.
-
-    Raises InputError if no row can be predicted on the device, MissingDependency if SciPy is not installed.
-    """
+    """Return *part*'s factors fitted to *rows*; raises InputError if none is predicted, MissingDependency."""
     bare = session.calibrated({})
     usable = [row for row in rows if _predictable(bare, row.asks)]
     if not usable:

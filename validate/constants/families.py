@@ -161,10 +161,7 @@ def _convolution(dtype: str) -> Callable[[MeasuredRow], bool]:
 
 
 def _alone(row: MeasuredRow) -> bool:
-    """Whether an operator was timed by itself; short ones on AMD GPUs are excluded.
-
-    Their only host launched in half the time of the others.
-    """
+    """Whether an operator was timed alone; not short ones on AMD GPUs, whose only host launched in half the time."""
     is_short = row.cells.get("trust", "").upper() == "C"
     is_amd = isinstance(row.part, GpuPart) and row.part.vendor == "amd"
     return row.cells.get("includes_dispatch") == "1" and not (is_short and is_amd)

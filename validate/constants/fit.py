@@ -124,10 +124,7 @@ def linearised_rows(
     share: float = 1.0,
     at: Mapping[str, float] | None = None,
 ) -> Lines:
-    """Return the rows that may be fitted to, linearised at the constants in use, or at *at*.
-
-    The family must have one stage; *share* is the share of the rows to use.
-    """
+    """Return *share* of the rows of a family of one stage, linearised at *at* or the constants in use."""
     (stage,) = family.stages
     mine = _chosen(stage, [row for row in rows_of(family, rows) if counts(family, row)], session, {}, share)
     known = {name: at[name] if at else in_use(name) for name in stage.free}
@@ -136,10 +133,7 @@ def linearised_rows(
 
 
 def fit_to_lines(family: Family, lines: Lines, without: Collection[Group] = ()) -> FittedFamily:
-    """Return the constants fitted to the linearised rows *lines* without those in the groups *without*.
-
-    Raises MissingDependency if SciPy is not installed.
-    """
+    """Return constants fitted to *lines* but for groups *without*; raises MissingDependency without SciPy."""
     (stage,) = family.stages
     kept = [i for i, row in enumerate(lines.rows) if all(group_of(row, what) != name for what, name in without)]
     seen = tuple(lines.rows[i] for i in kept)
@@ -191,10 +185,7 @@ def _chosen(
 
 
 def _weights(family: Family, rows: Sequence[MeasuredRow]) -> list[float]:
-    """Return the weight of each row.
-
-    Rows of places with few rows weigh more, but such a place still weighs less in total than one with many.
-    """
+    """Return each row's weight: more where a place has few rows, whose total yet stays below that of many."""
     count = Counter(row.place for row in rows)
     most = max(count.values(), default=0)
     return [row.weight * _grade(family, row) * math.sqrt(most / count[row.place]) for row in rows]
@@ -217,10 +208,7 @@ def _tied(stage: FitStage, values: Mapping[str, float]) -> dict[str, float]:
 
 
 def write_constants(family: Family, fitted: FittedFamily) -> list[str]:
-    """Write the *fitted* constants and return the paths of the changed files.
-
-    Raises InputError if a file cannot be written.
-    """
+    """Write the *fitted* constants and return the paths changed; raises InputError if one cannot be written."""
     written = []
     for file in dict.fromkeys(name.partition(".")[0] for name in fitted.values):
         path = constants_path(file)

@@ -19,10 +19,7 @@ from validate.tables.table import Table, read_bytes, shown_as, tabulate
 
 
 def read_rows(files: Sequence[str], names: RowNames, kinds: Collection[str]) -> list[MeasuredRow]:
-    """Return the measured rows of the tables *files* of *kinds*.
-
-    Raises InputError if a table cannot be read or lacks a column.
-    """
+    """Return the measured rows of *files* of *kinds*; raises InputError if one cannot be read or lacks a column."""
     found: list[MeasuredRow] = []
     for file in files:
         records = read_records(read_bytes(file), shown_as(file))
@@ -73,10 +70,7 @@ def countable(
 
 
 def calibrating_rows(rows: Sequence[MeasuredRow], chosen: Collection[str]) -> list[MeasuredRow]:
-    """Return one of *rows* for each digest *chosen*, in the order of digests.
-
-    Of several rows with the same question, it takes the fastest, which was disturbed least.
-    """
+    """Return a row of each digest *chosen*, in that order: the fastest of those that ask alike, least disturbed."""
     best: dict[str, MeasuredRow] = {}
     for row in rows:
         if row.digest in chosen and (row.digest not in best or row.time_s < best[row.digest].time_s):
@@ -87,10 +81,7 @@ def calibrating_rows(rows: Sequence[MeasuredRow], chosen: Collection[str]) -> li
 def calibrate_devices(
     table: Table, names: RowNames, trust: Sequence[str], count: int
 ) -> tuple[dict[str, Calibration], frozenset[str]]:
-    """Return a calibration of each device of *table* on *count* of its rows (at most half), and their digests.
-
-    Raises MissingDependency if SciPy is not installed.
-    """
+    """Return each device's calibration from *count* rows (at most half), and digests; raises MissingDependency."""
     from validate.constants.calibrate import fit_calibration
 
     calibrations: dict[str, Calibration] = {}

@@ -69,10 +69,7 @@ Cell = Callable[[str], str]
 
 
 class Source:
-    """The measurements in the wheel or folder *root*.
-
-    Raises InputError if it cannot be read, is neither wheel nor folder, or holds no measurements.
-    """
+    """The measurements in the wheel or folder *root*; raises InputError if it is neither or holds none."""
 
     def __init__(self, root: str) -> None:
         self.shown = one_line(root, 1000)
@@ -133,10 +130,7 @@ class Source:
         return sorted({table.device for tables in self._tables.values() for table in tables})
 
     def chosen(self, text: str | None) -> list[str]:
-        """Return the parts named by the option *text*, all if it is None.
-
-        Raises InputError, with the nearest name, if a part has no measurements.
-        """
+        """Return the parts that *text* names (None: all); raises InputError, with the nearest name, if one is empty."""
         if text is None:
             return self.devices
         wanted = [name.strip() for name in text.split(",")]

@@ -87,10 +87,7 @@ def _row(found: Graded, **cells: object) -> Row:
 
 
 def _graded(times: Mapping[str, Times]) -> dict[str, dict[Shape, Graded]]:
-    """Return the graded times by framework and shape.
-
-    The grade is A if frameworks agree, B if they differ by more than a factor of 1.5, and C for times below 2 us.
-    """
+    """Return times by framework and shape: A where frameworks agree, B where they differ by over 1.5, C below 2 us."""
     medians = {framework: {shape: median(found) for shape, found in of.items()} for framework, of in times.items()}
     by_shape: dict[Shape, list[float]] = {}
     for of in medians.values():
@@ -119,10 +116,7 @@ def _newest(source: Source, what: str, device: str, word: str, left_out: LeftOut
 
 @dataclass(frozen=True, slots=True)
 class Products:
-    """Times in seconds of shapes (m, n, k) by table, with each table's precision and skipped rows.
-
-    ``grid`` is the most common set of shapes among the tables.
-    """
+    """Seconds of shapes (m, n, k) by table, its precision and skipped rows; ``grid``: the tables' commonest shapes."""
 
     times: Mapping[SourceTable, Times]
     precisions: Mapping[SourceTable, str]
@@ -139,10 +133,7 @@ class Products:
 
 
 def read_products(source: Source) -> Products:
-    """Return the products of all devices in *source*, so that the grid does not depend on the devices chosen.
-
-    Raises InputError if a table cannot be read.
-    """
+    """Return products of all devices, so that the grid does not depend on those chosen; raises InputError."""
     times: dict[SourceTable, Times] = {}
     precisions: dict[SourceTable, str] = {}
     left_out: dict[SourceTable, LeftOut] = {}
@@ -256,10 +247,7 @@ def _unlike(queries: str, keys: str, window: str, beams: str) -> str:
 
 
 def collective_rows(source: Source, device: str, left_out: LeftOut) -> tuple[list[Row], Sequence[SourceTable]]:
-    """Return the rows of *device*'s machine and their tables; *left_out* counts skipped rows by reason.
-
-    Raises InputError if a table cannot be read.
-    """
+    """Return rows of *device*'s machine and their tables; *left_out* counts reasons. Raises InputError."""
     tables = _newest(source, "nccl", device, "collective", left_out)
     machine = MACHINES.get(device)
     if machine is None:

@@ -317,10 +317,7 @@ def dtype_named(name: str) -> Dtype | None:
 
 
 def reduction_named(name: str) -> Reduction | None:
-    """Return the reduction *name* as questions do; None if there is none.
-
-    ``mulsum`` scales each input and adds, as NCCL does for an average.
-    """
+    """Return the reduction *name* as questions do, or None; ``mulsum`` scales inputs, as NCCL does for an average."""
     said = "avg" if name == "mulsum" else name
     return next((reduction for reduction in REDUCTIONS if reduction == said), None)
 

@@ -341,10 +341,7 @@ def _json_row(entry: object, where: str) -> printed.Row | str:
 def _collective(
     rows: Sequence[printed.Row], program: str | None, said: str | None, n_ranks: int, shown: str
 ) -> Collective:
-    """Return the collective: from the program's name, from the user, or from the columns if they are unambiguous.
-
-    Raises InputError if it is unknown or contradictory.
-    """
+    """Return the collective of the program's name, the user, or unambiguous columns; raises InputError."""
     named = _PROGRAMS.get(program) if program is not None else None
     if program is not None and named is None:
         raise InputError(Fault(f"is of {program}_perf, which is not modelled; {', '.join(_PROGRAMS)} are", shown))
@@ -369,10 +366,7 @@ def _collective(
 
 
 def _ranks(rows: Sequence[printed.Row], collective: Collective, shown: str) -> int:
-    """Return the number of ranks, from the ratio of bus to algorithm bandwidth at the largest sizes.
-
-    Raises InputError if the ratio does not tell.
-    """
+    """Return the ranks that bus over algorithm bandwidth at the largest sizes tells; raises InputError if unclear."""
     ratios = [row.ratio for row in rows[-5:] if math.isfinite(row.ratio) and row.ratio > 0]
     if ratios and bus_factor(collective, 4) != bus_factor(collective, 8):
         ratio = sorted(ratios)[len(ratios) // 2]

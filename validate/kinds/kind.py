@@ -79,10 +79,7 @@ class Timing(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RowQuestion:
-    """What a row asks: its question, the questions timed along with it (``besides``), and how they were timed.
-
-    ``memory``: whether it asks for the memory of a step too.
-    """
+    """A row's question, those timed along (``besides``), how they were timed, and whether ``memory`` is asked too."""
 
     question: Question
     besides: tuple[Question, ...] = ()

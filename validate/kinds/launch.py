@@ -90,10 +90,7 @@ def read_launch_row(cell: Cell, names: RowNames) -> RowQuestion:
 
 
 def _said(cell: Cell) -> tuple[_Said, str]:
-    """Return the fields of the question that a row asks, and its way of launching; raises NotScored.
-
-    The way "alone" means timed by itself; on GPUs, mostly between two events.
-    """
+    """Return a row's fields and way of launching ("alone": by itself, on GPUs between two events); raises NotScored."""
     metric, mode = cell("metric"), cell("mode")
     if found := _LAYER.match(metric):
         operator, parameters = _known(_LAYERS, found)

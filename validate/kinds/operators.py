@@ -47,10 +47,7 @@ _TWO_INPUTS = frozenset(("add", "mul", "div", "pow", "sub"))
 
 
 def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
-    """Return the question that a row asks; *cell* returns the text of a column.
-
-    Raises NotScored, with the reason, if the row is incomplete or not modelled.
-    """
+    """Return a row's question, given *cell* (text of a column); raises NotScored, with the reason, if it cannot."""
     op, phase, precision = cell("op"), cell("phase") or "fwd", cell("dtype")
     _check_words(cell, op, phase, precision)
 

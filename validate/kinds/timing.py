@@ -53,10 +53,7 @@ _ISOLATED: dict[type, str] = {
 
 @dataclass(frozen=True, slots=True)
 class BetweenEvents:
-    """One PyTorch operator between two events, on an idle ``part``.
-
-    ``before`` names the constant of :class:`TimingCosts` for the time before the operator.
-    """
+    """One PyTorch operator between events on an idle ``part``; ``before``: the :class:`TimingCosts` before it."""
 
     part: str
     before: str

@@ -193,10 +193,7 @@ def _context(row: MeasuredRow) -> str:
 
 
 def ranked(rows: Iterable[MeasuredRow], table: Table, kind: Kind, names: RowNames) -> Iterator[MeasuredRow]:
-    """Yield *rows* of *table*, with the label ``framework_rank`` where their *kind* ranks frameworks.
-
-    Raises InputError where the table has too many different configurations.
-    """
+    """Yield *rows*, labelled ``framework_rank`` if *kind* ranks them; raises InputError for too many settings."""
     best = _fastest(table, kind, names)
     for row in rows:
         if best and row.labels.get("ranks") == "one":
@@ -275,10 +272,7 @@ class ScoringOptions:
 
 
 class Scoring:
-    """Scores tables with the names and calibrations of *options*.
-
-    Raises InputError where an option names something unknown.
-    """
+    """Scores tables with names and calibrations of *options*; raises InputError where one of these is unknown."""
 
     def __init__(self, options: ScoringOptions) -> None:
         self.options = options

@@ -30,10 +30,7 @@ def figure(text: str) -> float | None:
 
 
 def number(column: str, text: str) -> float:
-    """Return the positive number *text* of *column*.
-
-    Raises NotScored where it is empty, not a number, or not positive.
-    """
+    """Return the positive number *text* of *column*; raises NotScored where it is empty or anything else."""
     if not text:
         raise NotScored(f"{column} missing")
     value = figure(text)

@@ -224,10 +224,7 @@ class DeviceNames:
         return found.part if found is not None else None
 
     def where(self, name: str) -> tuple[Where, str]:
-        """Return the machine of the table's device *name*, and the name of the device on it.
-
-        Raises NotScored where the device is not known.
-        """
+        """Return the machine of the table's device *name*, and the device there; raises NotScored if unknown."""
         found = self._of(name)
         if found is None:
             if not name:

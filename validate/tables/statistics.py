@@ -52,10 +52,7 @@ def summarise(errors: Sequence[float]) -> Errors:
 
 
 def weighted_quantile(ordered: Sequence[tuple[float, float]], share: float) -> float:
-    """Return the smallest value at which *share* of the total weight is reached, for ascending (value, weight) pairs.
-
-    NaN for no pairs.
-    """
+    """Return the least of ascending (value, weight) pairs at which *share* of the weight is reached; NaN for none."""
     whole = math.fsum(weight for _, weight in ordered)
     passed = 0.0
     for value, weight in ordered:

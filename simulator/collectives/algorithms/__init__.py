@@ -46,11 +46,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A sequence of rounds.
-
-    Ranks are 0 to ``n_ranks`` - 1.  Numbers from ``n_ranks`` on are helpers (the CPU, servers), which have no input of
-    their own.
-    """
+    """Rounds among ranks 0 to ``n_ranks`` - 1 and helpers (the CPU, servers) from there on, which have no input."""
 
     n_ranks: int
     n_chunks: int

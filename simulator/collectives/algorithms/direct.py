@@ -57,10 +57,7 @@ def direct_reduce(n: int, root: int = 0) -> Schedule:
 
 
 def direct_all_to_all(n: int) -> Schedule:
-    """Return the schedule in which each rank sends each other rank its block, all at once.
-
-    The block from rank r to rank q is chunk r n + q of the n buffers taken together.
-    """
+    """Return the schedule in which all blocks go at once; that from rank r to q is chunk r n + q of the n buffers."""
     sends = tuple(Send(r, q, r * n + q) for r in range(n) for q in range(n) if q != r)
     return Schedule(n, n * n, (Round(sends, label="all-to-all"),))
 

@@ -56,10 +56,7 @@ class _Group:
 
 
 def _paired(n: int) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
-    """Return the members, the largest power of two that fits, and the other ranks as (rank, representing member).
-
-    With n = p + k, rank 2i + 1 is folded onto rank 2i for i < k.
-    """
+    """Return the 2^p members that fit, and the other k ranks as (2i + 1, the member 2i that stands for it), i < k."""
     rest = n - (1 << (n.bit_length() - 1))
     members = tuple(range(0, 2 * rest, 2)) + tuple(range(2 * rest, n))
     return members, tuple((2 * i + 1, 2 * i) for i in range(rest))
@@ -145,10 +142,7 @@ def halving_doubling_broadcast(n: int, root: int = 0) -> Schedule:
 
 
 def halving_doubling_reduce(n: int, root: int = 0) -> Schedule:
-    """Return a reduce-scatter by halving followed by a binomial gather on *root*.
-
-    It takes 2 lg n L + 2(n-1)/n S/B if n is a power of two, and one more round of S otherwise.
-    """
+    """Return a reduce-scatter and gather: 2 lg n L + 2(n-1)/n S/B, and a round of S unless n is a power of 2."""
     group = _by_member(n)
     rounds = [group.along("gather", far, down=False) for far in group.distances]
     return _turned(Schedule(n, group.n_chunks, (*_fold(group), *_halving(group), *rounds)), root)

@@ -61,10 +61,7 @@ def star_all_gather(n: int, centre: int) -> Schedule:
 
 
 def push_pull(n: int, owners: Sequence[int]) -> Schedule:
-    """Return the all-reduce in which ``owners[j]``, a rank or a helper, adds up chunk j.
-
-    Each owner adds in its memory, in one pass that reads n shards and writes the sum.
-    """
+    """Return the all-reduce in which owner *j*, a rank or helper, adds n shards of chunk j in one pass of memory."""
     pushes = tuple(Send(r, o, j, reduce=True) for j, o in enumerate(owners) for r in range(n) if r != o)
     pulls = tuple(Send(o, r, j) for j, o in enumerate(owners) for r in range(n) if r != o)
     share: dict[int, int] = {}

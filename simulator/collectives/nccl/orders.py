@@ -27,10 +27,7 @@ Following = tuple[tuple[int, tuple[int, ...]], ...]  # for each GPU those that m
 
 @dataclass(frozen=True, slots=True)
 class RingCandidate:
-    """A candidate ring, with its load on each directed link inside the machine and to the network.
-
-    Loads are fractions of a channel's speed.
-    """
+    """A candidate ring, with its load on each directed link, inside and to the network, in parts of a channel."""
 
     order: tuple[int, ...]
     inside: tuple[tuple[int, float], ...]
@@ -46,10 +43,7 @@ class RingCandidate:
 
 
 def closed_rings(seen: SeenMachine, speed: float, intra: int, free: Free, budget: Budget) -> Iterator[RingCandidate]:
-    """Yield rings inside the machine whose hops are of class *intra* or better and have *speed* (GB/s) free.
-
-    *budget*: a step is a GPU tried as the next of an order.
-    """
+    """Yield rings with hops of class *intra* or better and *speed* (GB/s) free; *budget*: GPUs tried as the next."""
     following = _following(seen, speed, intra, free)
     for order in _orders(seen, seen.gpus[0], following, budget, cut=False):
         hops = [*pairwise(order), (order[-1], order[0])]

@@ -22,10 +22,7 @@ def is_amd(part: Part | None) -> bool:
 
 
 def in_orders_of_rccl(seen: SeenMachine, found: ChannelSolution) -> ChannelSolution:
-    """Return *found*, NCCL's solution inside one machine, with the rings that share no link, if these are more.
-
-    All GPUs must be joined directly, each two by equally fast links.
-    """
+    """Return *found*, or rings that share no link, if more, where equally fast links join all GPUs directly."""
     paths = [seen.paths.get(pair) for pair in permutations(seen.gpus, 2)]
     alike = {(path.kind, path.bandwidth) if path is not None else (rank_of["sys"], 0) for path in paths}
     if [kind for kind, _ in alike] != [rank_of["nvl"]]:

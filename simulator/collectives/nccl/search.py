@@ -182,10 +182,7 @@ class Search:
         return sum(members.count(g) > 1 for g in set(members)) == 2
 
     def _most(self, speeds: tuple[float, float], intra: int, inter: int) -> tuple[Orders, bool]:
-        """Return the orders of the most rings that fit at once over these classes, and whether one order suffices.
-
-        *speeds*: GB/s of a ring inside the machine and to the network.
-        """
+        """Return orders of the most rings at once at *speeds* (GB/s, inside and out), and whether one suffices."""
         # Round classes down to ones that paths have, for the cache.
         intra = max((p.kind for p in self.between.values() if p.kind <= intra), default=intra)
         inter = max((p.kind for p in self.outward.values() if p.kind <= inter), default=inter)

@@ -157,10 +157,7 @@ def candidates(
 def model(
     graph: CommGraph, collective: Collective, algorithm: Algorithm, protocol: Protocol
 ) -> tuple[float, float] | None:
-    """Return (latency in us, algbw in GB/s) before corrections for the size, or None if disabled.
-
-    NCCL prints these figures with NCCL_DEBUG_SUBSYS=TUNING.
-    """
+    """Return (latency in us, algbw in GB/s) as NCCL_DEBUG_SUBSYS=TUNING prints them, before corrections; or None."""
     if graph.n_ranks < 2 or not _enabled(graph, collective, algorithm, protocol):
         return None
     algbw = _algbw(graph, collective, algorithm, protocol)

@@ -95,10 +95,7 @@ class Ways:
         return list(dict.fromkeys([*turns, *ranks]))
 
     def to_switches(self, gpu: int) -> list[tuple[Route, Route]]:
-        """Return the routes (up, down) between a GPU and each of its NVLink switches.
-
-        Raises Unsuitable if there are none.
-        """
+        """Return the routes (up, down) between a GPU and each of its NVLink switches; raises Unsuitable without any."""
         machine = self.request.machine
         run, host, own = machine.locate(gpu)
         first = run.node + own

@@ -168,10 +168,7 @@ def _turned(
     known: Sequence[Sequence[Route]] | None,
     laps: int = 1,
 ) -> list[FoundRing]:
-    """Return the rings of *orders* (and their reverses), with the rates at which they run together.
-
-    *laps*: as in :func:`round_rates`.
-    """
+    """Return the rings of *orders* and their reverses, with the rates together; *laps* as in :func:`round_rates`."""
     listed = [
         (order, kind, known[i] if known else _routes(group, order, laps)) for i, (order, kind) in enumerate(orders)
     ]

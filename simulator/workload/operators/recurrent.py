@@ -88,10 +88,7 @@ class Recurrence(Cells, Product):
         return ELEMENT_BYTES[self.precision] * (weights + states)
 
     def place(self) -> Shape:
-        """Return the values on the axes.
-
-        Gradients of states repeat the forward pass step by step; those of weights are one product over all steps.
-        """
+        """Return values on the axes: gradients of states repeat the steps, those of weights are one product."""
         direction = "weights" if self.direction == "bwd_weight" else "steps"
         return direction, self.batch, self.timesteps, self.hidden
 

@@ -19,10 +19,7 @@ from simulator.workload.operators.elementwise import of_elements
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call; ``name`` omits ``aten::``, the overload, and the trailing underscore of in-place operators.
-
-    ``weights`` are the storages of the module's parameters.
-    """
+    """A call named without ``aten::``, overload and in-place underscore; ``weights``: storages of the parameters."""
 
     name: str
     func: Any

@@ -134,10 +134,7 @@ class NetworkBuilder:
         split: Split | None = None,
         of: str = "",
     ) -> LayerOutput:
-        """Return a linear layer over the last dimension; *tied* is the weight of another layer that it shares.
-
-        *of*: the name of the weights, if layers share them.
-        """
+        """Add a linear layer on the last dimension; *tied*: a layer whose weight it shares, *of*: the weights' name."""
         inputs = x.shape[-1]
         weight = tied or Parameter(f"{of or name}.weight", inputs * outputs)
         parameters = (weight, Parameter(f"{of or name}.bias", outputs)) if bias else (weight,)
@@ -157,10 +154,7 @@ class NetworkBuilder:
         bias: bool = False,
         of: str = "",
     ) -> LayerOutput:
-        """Return a convolution with *channels* output channels; *of*: the name of filters that layers share.
-
-        Raises SizeError if the sizes do not fit.
-        """
+        """Add a convolution to *channels*; *of* names filters that layers share. Raises SizeError if it misfits."""
         batch, c_in, height, width = x.shape
         (kernel_h, kernel_w), (stride_h, stride_w), (pad_h, pad_w) = pair(kernel), pair(stride), pair(pad)
         if c_in % groups or channels % groups:
@@ -234,10 +228,7 @@ class NetworkBuilder:
         pad: Pair = 0,
         ceil: bool = False,
     ) -> LayerOutput:
-        """Return the maximum or mean of each window; *ceil* rounds the result's size up, as Caffe does.
-
-        Raises SizeError if a window is larger than the padded image.
-        """
+        """Add the maximum or mean of windows; *ceil* rounds sizes up, as Caffe. Raises SizeError if too large."""
         batch, channels, height, width = x.shape
         (kernel_h, kernel_w), (pad_h, pad_w) = pair(kernel), pair(pad)
         stride_h, stride_w = pair(kernel if stride is None else stride)

@@ -43,10 +43,7 @@ def resnet_stages(
     group_width: int = 64,
     frozen: int = 0,
 ) -> list[LayerOutput]:
-    """Return the results of the stages, one for each of *strides*.
-
-    *frozen*: the number of leading stages that are not trained; if it is above 0, the stem is frozen too.
-    """
+    """Return the stages' results, one for each of *strides*; the first *frozen*, and then the stem, are not trained."""
     b.frozen = frozen > 0
     x = b.conv(x, "conv1", 64, 7, stride=2, pad=3)
     x = b.relu(b.batch_norm(x, "bn1"), "relu")

@@ -76,10 +76,7 @@ def _block(
 
 
 def vit_entry(sizes: Sizes, image: int = 224, channels: int = 3, classes: int = 1000, dropout: int = 0) -> ZooEntry:
-    """Return the vision transformer of *sizes*, by default for square images with sides of *image* pixels.
-
-    *dropout*: 1 where its rate is above 0.
-    """
+    """Return the vision transformer of *sizes* for images of *image* x *image*; *dropout*: 1 if its rate is above 0."""
 
     def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
         image = options["image"]

@@ -16,10 +16,7 @@ _EVERY, _EARLY = 4, 2  # every 4 flows, 2 channels are output
 
 
 def waveglow(b: NetworkBuilder, batch: int, samples: int, channels: int) -> LayerOutput:
-    """Return the noise for *batch* segments of *samples* samples, as ``(batch * samples / 8, 8)``.
-
-    Raises SizeError unless *samples* is a multiple of 8.
-    """
+    """Return the noise ``(batch * samples / 8, 8)``; raises SizeError unless *samples* is a multiple of 8."""
     if samples % _GROUP:
         raise SizeError(f"samples go by {_GROUP}; got {samples}")
     length, frames = samples // _GROUP, samples // _HOP + 1

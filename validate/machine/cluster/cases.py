@@ -121,10 +121,7 @@ _BY_TORCH = {
 
 
 def find_cluster_strategy(name: str) -> ClusterStrategy:
-    """Return the strategy called *name*: one of torch's own, or any schedule of ``simulate --strategy``.
-
-    Raises InputError for any other name; suggests the nearest.
-    """
+    """Return a strategy of torch's or any schedule of ``simulate --strategy``; raises InputError with the nearest."""
     word = name.strip().lower()
     if word in _BY_TORCH:
         return _BY_TORCH[word]
@@ -189,10 +186,7 @@ def make_cases(nodes: str, rates: Sequence[str], sizes: str, strategies: str, de
 
 
 def read_duration(option: str, text: str) -> float:
-    """Return the positive duration *text* in seconds, as ``validate run`` reads durations or in any unit of time.
-
-    Raises InputError, naming *option*, where *text* is neither.
-    """
+    """Return a duration above 0, in s, in ``validate run``'s or any unit of time; raises InputError with *option*."""
     try:
         return duration_s(text)
     except ValueError as error:

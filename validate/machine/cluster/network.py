@@ -38,10 +38,7 @@ def check_torch() -> None:
 
 
 def check_rights(names: commands.RunNames, *, delay: bool) -> None:
-    """Create a namespace with a rate limit (and a *delay*), then remove it.
-
-    Raises NotPossible where the user lacks the right or the kernel a feature.
-    """
+    """Try a namespace with a rate limit (and a *delay*); raises NotPossible without the right or kernel feature."""
     probe = names.probe
     try:
         commands.run_shell(("ip", "netns", "add", probe))
@@ -80,10 +77,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class HostNetwork:
-    """Hosts 0 to *n_hosts* - 1 on one switch, as a context manager.
-
-    Leaving removes the namespaces, as does an entry that fails half way.  Raises CommandFailed on entry.
-    """
+    """Hosts 0 to *n_hosts* - 1 on a switch, as a context that removes them; raises CommandFailed on entry."""
 
     def __init__(self, names: commands.RunNames, n_hosts: int) -> None:
         self.names = names
@@ -161,10 +155,7 @@ def leftovers() -> list[str]:
 
 
 def remove_leftovers() -> list[str]:
-    """Kill the processes in leftover namespaces, remove these, and return their names.
-
-    Raises CommandFailed where a namespace cannot be removed.
-    """
+    """Kill the processes of leftover namespaces, remove and return these; raises CommandFailed where it cannot."""
     removed = []
     for name in leftovers():
         with contextlib.suppress(commands.CommandFailed):

@@ -114,10 +114,7 @@ def measure_case(
 
 
 def probe(crew: HostWorkers, shape: LinkShape, n_nodes: int) -> float:
-    """Return the payload rate of the slowest plain TCP stream, in B/s: each host sends to the next, all at once.
-
-    The best of three runs counts.
-    """
+    """Return the payload, in B/s, of the slowest TCP stream when each host sends to the next; the best of 3 runs."""
     size_bytes = max(1_000_000, round(shape.rate_Bps * _PROBE_S))
     return size_bytes / min(_go(crew, ("probe", n_nodes, size_bytes), 60 + _PATIENCE * _PROBE_S) for _ in range(3))
 

@@ -52,10 +52,7 @@ _CLOCK_HZ = 1.5e9  # clocks run between 1 and 2.5 GHz
 
 
 def hold_up(seconds: float) -> bool:
-    """Block the current stream for about *seconds*; later work waits in its queue.
-
-    Returns whether this torch supports it.
-    """
+    """Block the current stream for about *seconds*, so that later work queues; return whether this torch can."""
     sleep = getattr(torch.cuda, "_sleep", None)
     if sleep is None:
         return False
@@ -149,10 +146,7 @@ class CpuStopwatch:
 
 
 class CudaStopwatch:
-    """Times work on the current stream between two CUDA events.
-
-    *look* reads the sensors; it is called while the device still works.
-    """
+    """Times the current stream's work between CUDA events; *look* reads the sensors while the device works."""
 
     def __init__(self, look: Callable[[], None]) -> None:
         self._look = look

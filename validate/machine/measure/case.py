@@ -156,10 +156,7 @@ def short_line(error: object) -> str:
 
 
 def failure_words(error: Exception) -> str:
-    """Return briefly why a case could not be measured.
-
-    Raises Fatal where the fault is not the case's own: the device is lost or the disk is full.
-    """
+    """Return why a case was not measured; raises Fatal where the device is lost or the disk is full."""
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, Unavailable):
         return text

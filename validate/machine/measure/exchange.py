@@ -68,10 +68,7 @@ class StandPart:
 
 
 def read_exchange(data: Mapping[str, Any]) -> BufferExchange:
-    """Return the exchange described by *data*, as parsed from JSON.
-
-    Raises ValueError where a move leaves the buffer or names no two distinct stands.
-    """
+    """Return the exchange in *data*; raises ValueError where a move leaves the buffer or lacks two distinct stands."""
     stands = tuple(StandPlace(**stand) for stand in data["stands"])
     n = int(data["n_elements"])
     rounds: list[tuple[Move, ...]] = []

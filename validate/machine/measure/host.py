@@ -60,10 +60,7 @@ def largest_cache_bytes() -> int:
 
 
 def host_bytes(root: Path = Path("/")) -> int:
-    """Return the bytes of memory available to this process, by the system and its control group.
-
-    4 GiB where the system does not report it.
-    """
+    """Return bytes available to this process, by the system and its control group; 4 GiB where it does not report."""
     known = [int(found[1]) * 1024] if (found := _AVAILABLE.search(text_of(root / "proc/meminfo"))) else []
     for limit, used in _GROUPS:
         most, taken = (text_of(root / "sys/fs/cgroup" / name) for name in (limit, used))

@@ -42,10 +42,7 @@ class LauncherProcess:
     faulty: int = -1  # last task in which a rank failed, known to the first rank
 
     def serve(self) -> None:
-        """Run tasks from the store until the first rank ends the run.
-
-        Raises RuntimeError where the store goes away.
-        """
+        """Run tasks from the store until the first rank ends; raises RuntimeError where the store goes away."""
         while True:
             key = f"task/{self.tasks}"
             self.store.wait([key], timedelta(seconds=_IDLE_S))
@@ -121,10 +118,7 @@ def launch() -> LauncherProcess | None:
 
 
 class LaunchedRanks:
-    """The first *count* ranks of a launch, with the interface of :class:`RankProcesses`.
-
-    Raises RanksFailed where the launcher has started fewer.
-    """
+    """The first *count* ranks of a launch, as :class:`RankProcesses`; raises RanksFailed where fewer were started."""
 
     def __init__(self, here: LauncherProcess, count: int, *, cuda: bool) -> None:
         if count > here.world:

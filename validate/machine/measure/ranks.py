@@ -135,10 +135,7 @@ class RankProcesses:
             self._folder.cleanup()
 
     def _collect(self, what: str, timeout_s: float, look: Callable[[], None] | None) -> list[Any]:
-        """Return the answers of all ranks; after a first fault, wait 0.5 s for the faults of others.
-
-        Raises RanksFailed with all faults.
-        """
+        """Return all ranks' answers; raises RanksFailed with all faults, 0.5 s after the first."""
         deadline_s = time.monotonic() + timeout_s
         found: dict[int, Any] = {}
         faults: list[str] = []

@@ -194,10 +194,7 @@ def _open(this: _Run) -> list[_Queue]:
 
 
 def _measure(this: _Run, queues: list[_Queue]) -> None:
-    """Measure until no case or no time is left; next is always the group furthest behind its share.
-
-    Raises Fatal where the device is lost or the disk is full.
-    """
+    """Measure until cases or time end, the group furthest behind its share first; raises Fatal (device, disk)."""
     waiting = list(queues)
     while waiting and this.remaining_s > 0:
         queue = min(waiting, key=lambda q: q.used_s / q.share)

@@ -149,10 +149,7 @@ def builtin_facts(model: str) -> Facts:
 
 @lru_cache(maxsize=4)
 def builtin_network(model: str, sizes: Sizes, batch: int, *, training: bool) -> Description:
-    """Return the network *model* of *sizes* for a *batch*, with its loss in training.
-
-    Raises ValueError where the file does not hold it.
-    """
+    """Return *model* of *sizes* for *batch*, in training with its loss; raises ValueError if the file lacks it."""
     line = _lines().get((model, sizes, training))
     if line is None:
         raise ValueError(f"{model} of {asdict(sizes)} is not written out")

@@ -161,10 +161,7 @@ def _binary(layer: DescribedLayer, shapes: Sequence[Shape], whole: Shape, functi
 
 
 def _spread(have: Shape, whole: Shape, layer: DescribedLayer) -> Callable[[Any], Any]:
-    """Return the view that makes a tensor broadcast over *whole*: along its rows, images or channels.
-
-    Raises Unavailable where the shapes do not allow it.
-    """
+    """Return the view that broadcasts a tensor over *whole*, by rows, images or channels; raises Unavailable."""
     if prod(have) == prod(whole):
         return seen(have, whole, layer)
     for sides in range(len(whole)):

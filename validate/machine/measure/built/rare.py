@@ -16,10 +16,7 @@ from validate.machine.measure.case import Unavailable
 
 
 class _Experts(nn.Module):  # type: ignore[misc]
-    """A grouped product: consecutive groups of rows, one for each expert, times that expert's weights.
-
-    All experts get equally many rows.
-    """
+    """A grouped product: consecutive groups of equally many rows, one for each expert, times its weights."""
 
     def __init__(self, count: int, rows: int, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -73,10 +70,7 @@ class _Normed(nn.Module):  # type: ignore[misc]
 
 
 def of_each_image(layer: DescribedLayer, have: Shape, want: Shape) -> TorchLayer:
-    """Return an instance norm; *want* has the channels of all images side by side, as torch runs it.
-
-    Raises Unavailable where the parameters do not fit.
-    """
+    """Return an instance norm; *want* has all images' channels in a row. Raises Unavailable if parameters misfit."""
     channels = layer.parameters[0].elements
     shape = (want[0] * want[1] // channels, channels, *want[2:])
     if prod(have) != prod(want) or len(layer.parameters) != 2:

@@ -82,10 +82,7 @@ class TorchLayer:
 
 
 def named(layer: DescribedLayer, sizes: dict[str, int]) -> dict[str, str]:
-    """Return the description's name for each parameter of a module, given their element counts *sizes*.
-
-    Raises Unavailable where the two do not match.
-    """
+    """Return the description's name for each parameter of a module, by elements; raises Unavailable if none fits."""
     left = list(layer.parameters)
     found = {}
     for name, size in sizes.items():

@@ -138,10 +138,7 @@ def _drop(steps: Sequence[ForwardCall], values: dict[int, Any]) -> None:
 def spans(
     steps: Sequence[ForwardCall], outputs: Sequence[int], recompute: Recompute, *, in_blocks: bool
 ) -> Iterator[StepsModule]:
-    """Yield the steps in spans, one for each repeated block if *in_blocks*, with their recomputed parts.
-
-    *outputs* are the tensors read after the last step.
-    """
+    """Yield *steps* in spans, each block one if *in_blocks*, with recomputed parts; *outputs* are read at the end."""
     again = {} if not recompute else _attentions(steps) if recompute == "selective" else _blocks(steps)
     blocks = _blocks(steps) if in_blocks else {}
     for block, of_block in groupby(range(len(steps)), key=lambda i: blocks.get(i, -1)):

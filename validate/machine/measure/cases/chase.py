@@ -32,10 +32,7 @@ from validate.machine.measure.timing import Call, Interval
 
 
 class NvrtcKernel:
-    """The kernel *name* of *source*, with C linkage, for torch's current GPU.
-
-    Raises Unavailable where NVRTC is missing or cannot compile for this GPU.
-    """
+    """The C kernel *name* of *source* on torch's GPU; raises Unavailable if NVRTC is missing or cannot compile it."""
 
     def __init__(self, source: str, name: str) -> None:
         if torch.version.hip:
@@ -57,10 +54,7 @@ class NvrtcKernel:
         )
 
     def launch(self, arguments: Sequence[int], *, blocks: int = 1, threads: int = 1) -> None:
-        """Launch the kernel on torch's current stream; *arguments* are addresses and integers of 64 bits each.
-
-        Raises Unavailable where the driver refuses.
-        """
+        """Launch on torch's stream with *arguments*, addresses and 64-bit integers; raises Unavailable if refused."""
         values = [ctypes.c_ulonglong(value) for value in arguments]
         places = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)

@@ -39,10 +39,7 @@ _BLOCK = 4 << 20  # bytes; larger buffers repeat the block, as generating random
 
 
 def random_bytes(size: int, device: Any, *, pinned: bool = False) -> Any:
-    """Return *size* random bytes on *device*; *pinned*: in page-locked host memory.
-
-    Equal values would lower a device's power draw and so change its clock.
-    """
+    """Return *size* random bytes on *device*, or *pinned*; equal ones would draw less power and raise the clock."""
     buffer = torch.empty(size, dtype=torch.uint8, device=device, pin_memory=pinned)
     block = _block()
     if buffer.device.type != "cpu":

@@ -26,10 +26,7 @@ _BLOCK = re.compile(r"(?:[^.]+\.)*?\d+")  # the name of a repeated block, such a
 
 
 def across(module: Any, shape: MeasuredStep, device: Any) -> Any:
-    """Return *module* wrapped for the ranks of this process group, for the step *shape* on *device*.
-
-    Raises Unavailable where this torch lacks FSDP2.
-    """
+    """Return *module* for this process group's ranks, as *shape* says; raises Unavailable where torch lacks FSDP2."""
     if shape.shards:
         return _sharded(module, shape, device)
     bucket: dict[str, Any] = {"bucket_cap_mb": shape.bucket / (1 << 20)} if shape.bucket else {}
@@ -110,10 +107,7 @@ def set_precision(policy: str) -> None:
 
 
 def make_step(shape: MeasuredStep, device: Any, wrap: Wrap | None = None) -> TimedRun:
-    """Return the step *shape* on *device*; *wrap* prepares the module for several ranks.
-
-    Raises Unavailable, with the reason, where the step cannot be captured or compiled.
-    """
+    """Return the step *shape* on *device*, *wrap* dividing it; raises Unavailable if capture or compiling fails."""
     set_precision(shape.policy)
     if shape.threads:
         torch.set_num_threads(shape.threads)

@@ -131,11 +131,7 @@ def agreed_samples(
 
 
 def _burst(clock: Clock, step: TimedRun, count: int, *, watched: bool = False) -> list[float]:
-    """Return the seconds of each of *count* steps.
-
-    Sensors are read after all steps are issued, while the device still works: reading within a step would delay the
-    host.
-    """
+    """Return seconds of each of *count* steps; sensors are read once all are issued, so as not to delay the host."""
     clock.settle()
     ends: list[Any] = [clock.mark()]
     starts: list[Any] = []
