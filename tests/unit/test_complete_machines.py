@@ -9,8 +9,14 @@ import pytest
 from simulator import simulate
 from simulator.api.context import load_machine
 from simulator.collectives.communicator import Communicator
+from simulator.collectives.nccl.cost import NcclConstants
 from simulator.collectives.nccl.graph import channel_rings
+from simulator.collectives.nccl.rccl import direct_protocol
+from simulator.collectives.nccl.strategy import Nccl
+from simulator.collectives.request import Request
 from simulator.collectives.search.complete import separate_chains, separate_rings
+from simulator.constants import DEFAULT
+from simulator.engine.executor import execute
 
 
 @pytest.mark.parametrize(("n_gpus", "count"), [(3, 2), (4, 2), (5, 4), (6, 4), (7, 6), (8, 7), (12, 11), (16, 15)])
@@ -54,3 +60,52 @@ def test_more_machines_are_not_slower_than_their_adapters() -> None:
     one, two = (simulate("8x-mi300x", workload="bytes:4GiB", strategy="nccl", nodes=n) for n in (1, 2))
     assert two.busbw_Bps == pytest.approx(8 * 47.7e9, rel=0.1)
     assert one.busbw_Bps == pytest.approx(7 * 47.7e9, rel=0.1)
+
+
+def _request(size_bytes: float, n: int = 8, collective: str = "all-reduce", gpus_per_process: int = 1) -> Request:
+    machine = load_machine("8x-mi300x")
+    group = Communicator(machine, machine.gpus[:n])
+    return Request(group, collective, size_bytes, gpus_per_process=gpus_per_process)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("request_of", "version", "protocol"),
+    [
+        (_request(512), (2, 22), None),  # a program needs whole elements in 256 chunks
+        (_request(1024), (2, 22), "LL"),
+        (_request(1025), (2, 22), None),
+        (_request(1025), (2, 30), "LL"),  # own kernels
+        (_request(1 << 20), (2, 22), "Simple"),
+        (_request(20 << 20), (2, 22), "Simple"),
+        (_request(32 << 20), (2, 22), None),
+        (_request(20 << 20), (2, 30), None),
+        (_request(1024, n=4), (2, 22), None),
+        (_request(1024, gpus_per_process=8), (2, 22), None),
+        (_request(1 << 20, collective="all-gather"), (2, 22), None),
+        (_request(1 << 20, collective="all-gather"), (2, 26), "Simple"),
+        (_request(1 << 20, collective="reduce-scatter"), (2, 26), None),
+    ],
+)
+def test_rccl_exchanges_directly_where_its_programs_are_for_it(
+    request_of: Request, version: tuple[int, int], protocol: str | None
+) -> None:
+    assert direct_protocol(request_of, version) == protocol
+    chosen = Nccl(version=version).plan(request_of).facts["algorithm"]
+    assert (chosen == "direct") == (protocol is not None)
+
+
+@pytest.mark.parametrize(("size", "wire", "protocol"), [(256 << 10, 2, "LL"), (4 << 20, 1, "Simple")])
+def test_a_direct_exchange_sends_each_part_twice_over_its_own_link(size: int, wire: int, protocol: str) -> None:
+    known, machine = DEFAULT(NcclConstants), load_machine("8x-mi300x")
+    link = next(link for link in machine.links if link.kind == "xgmi")
+    pace, of = 1.41e9 / 2.1e9, known.recent[protocol]
+    base_s = pace * known.recent["LL"].base_s + known.rccl_base_s
+    part_s = wire * size / 8 / (known.rccl_direct_share * link.bandwidth_Bps)
+    expected = base_s + 2 * (pace * of.hop_s + link.latency_s + part_s)
+    taken = execute(machine, Nccl(version=(2, 22)).plan(_request(size))).end_s
+    assert taken == pytest.approx(expected, rel=1e-6)
+
+
+def test_other_gpus_take_the_algorithms_of_nccl() -> None:
+    machine = load_machine("dgx-h100")
+    assert direct_protocol(Request(Communicator(machine, machine.gpus), "all-reduce", 1024), (2, 22)) is None

@@ -7,7 +7,7 @@ import re
 from simulator.questions.nccl import FEATURES, OLDEST_RULES, Feature, Version, chip_since
 from simulator.questions.where import NCCL_TODAY
 
-_NCCL = re.compile(r"\bnccl[ =v]{0,2}([1-9]\d?)\.(\d{1,3})\b", re.IGNORECASE | re.ASCII)
+_NCCL = re.compile(r"\b[nr]ccl[ =v]{0,2}([1-9]\d?)\.(\d{1,3})\b", re.IGNORECASE | re.ASCII)
 _YEAR = re.compile(r"\b(20[0-4]\d)\b", re.ASCII)
 _MONTH = re.compile(r"(?<![\d.])(1[6-9]|[2-4]\d)\.(0[1-9]|1[0-2]|[1-9])(?![\d.])", re.ASCII)  # containers, HPC SDK
 _TORCH = re.compile(r"\b(?:py)?torch ?v?([12])\.(\d{1,2})\b", re.IGNORECASE | re.ASCII)

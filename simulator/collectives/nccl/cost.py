@@ -75,6 +75,8 @@ class NcclConstants:
     ``launch_s`` is the time to start one kernel on one GPU, and ``peer_launch_s`` the extra time for each peer of a
     point-to-point group.  ``pcie_share`` is the fraction of a PCIe link's rate that one flow between GPUs reaches
     through a CPU; ``network_share`` is that of a NIC, or ``staged_share`` if bytes reach the NIC through host memory.
+    ``rccl_base_s`` is what each kernel of RCCL takes beyond NCCL's; ``rccl_direct_share`` is the share of a link that
+    it reaches where all GPUs exchange at once.
     """
 
     PARTS: ClassVar = {"recent": Each(ProtocolCost), "earlier": Each(ProtocolCost)}
@@ -84,6 +86,8 @@ class NcclConstants:
     network_share: float
     staged_share: float
     blackwell_pace: float
+    rccl_base_s: float
+    rccl_direct_share: float
     recent: Mapping[str, ProtocolCost]
     earlier: Mapping[str, ProtocolCost]
 

@@ -15,6 +15,7 @@ from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.cost import NcclCosts, Paces, ProtocolCost, Window
 from simulator.collectives.nccl.graph import relays_of
 from simulator.collectives.nccl.graph import way as way_of
+from simulator.collectives.nccl.rccl import is_amd
 from simulator.collectives.nccl.ways import Ways, largest_chunk, rounds_from
 from simulator.collectives.request import Request
 from simulator.collectives.search.rings import FoundRing
@@ -152,6 +153,25 @@ class KernelPlanner:
                 self.paces.channels.append((f"tree {i}", edges, 1, simple))
         self.paces.submit(self.builder, self.request.collective, after)
 
+    def direct(self, protocol: str) -> None:
+        """Plan an all-reduce or all-gather in which each GPU exchanges with all others at once, part by part (RCCL).
+
+        The kernel starts as LL's does; no pipeline has to fill.
+        """
+        costs, n = self.costs, self.request.n_ranks
+        of = costs.protocols[protocol]
+        cost = ProtocolCost(
+            costs.protocols["LL"].base_s, hop_s=of.hop_s, share=costs.shared.rccl_direct_share, wire=of.wire
+        )
+        after = self._begin(self._name("DIRECT", protocol), cost.base_s)
+        rounds = 2 if self.request.collective == "all-reduce" else 1
+        flows = [
+            replace(flow, overhead=cost.wire, latency_s=cost.hop_s * self._pace)
+            for flow in self._pair_by_pair(permutations(range(n), 2), self.request.size_bytes / n)
+        ]
+        self.paces.channels.append(("direct", flows, rounds, cost))
+        self.paces.submit(self.builder, self.request.collective, after)
+
     def point_to_point(self) -> None:
         """Plan all-to-all or send-recv, with the flows of all pairs at once."""
         cost, n = self.costs.protocols["P2P"], self.request.n_ranks
@@ -202,7 +222,8 @@ class KernelPlanner:
         first = self.request.machine.nodes[self.request.ranks[0]]
         launch_s = driven * (self.costs.shared.launch_s + n_peers * self.costs.shared.peer_launch_s)
         self.builder.work("launch", f"host of {first.name}", launch_s, stream="host")
-        return [self.builder.work(kernel, first.name, base_s * self._pace, stream="kernel")]
+        base_s = base_s * self._pace + (self.costs.shared.rccl_base_s if is_amd(first.part) else 0.0)
+        return [self.builder.work(kernel, first.name, base_s, stream="kernel")]
 
     def _own_part(self) -> None:
         """Record the time of the rank's own part, 1/n of the data, which passes through its memory but no link."""

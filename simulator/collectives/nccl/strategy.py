@@ -13,6 +13,7 @@ from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.cost import NcclCosts, costs_of
 from simulator.collectives.nccl.graph import channel_rings, comm_graph
 from simulator.collectives.nccl.kernels import KernelPlanner
+from simulator.collectives.nccl.rccl import direct_protocol
 from simulator.collectives.nccl.rules import version_notes
 from simulator.collectives.nccl.tuning import CommGraph, NcclChoice, fastest_choice
 from simulator.collectives.request import Request, Unsuitable
@@ -135,6 +136,12 @@ class Nccl:
                 own, came = version_words(self.version), version_words(FEATURES["send-recv"].version)
                 raise Unsuitable(f"NCCL {own} has no send and receive, which came with {came}")
             kernels.point_to_point()
+            return builder.build()
+        direct = None if self.algorithm or self.protocol else direct_protocol(request, self.version)
+        if direct is not None:
+            kernels.direct(direct)
+            builder.facts |= {"algorithm": "direct", "protocol": direct}
+            builder.notes.insert(0, f"chosen: direct, {direct}")
             return builder.build()
         choice = self.choice(graph, request.collective, request.size_bytes)
         launch = channels_used(graph, choice, request.size_bytes)
