@@ -21,8 +21,9 @@ from validate.cli.app import app
 pytest.importorskip("scipy")
 pytestmark = pytest.mark.slow
 
-# What measures this machine, reads a whole collection or fits for long; tests of their own run these.
-_ELSEWHERE = ("run", "cluster", "import", "fit", "compare measured/ --calibrate")
+# What measures this machine, reads a whole collection, fits for long or adds to the record of the project; tests of
+# their own run these.
+_ELSEWHERE = ("run", "cluster", "import", "fit", "compare measured/ --calibrate", "blind add", "blind score")
 _TIMES = [(1 << size, 1e-5 + 2**size / 2e11) for size in range(20, 30, 2)]
 # Files of other content, for lines with these words.
 OTHERS = {

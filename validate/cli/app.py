@@ -20,8 +20,22 @@ _FILES = {
     "check": "check",
     "trace": "trace",
     "import": "import_",
+    "blind": "blind",
 }
-_TOLD = ("run", "compare", "check", "trace", "describe", "score", "calibrate", "import", "cluster", "fit", "bands")
+_TOLD = (
+    "run",
+    "compare",
+    "check",
+    "trace",
+    "describe",
+    "score",
+    "calibrate",
+    "import",
+    "cluster",
+    "fit",
+    "bands",
+    "blind",
+)
 
 
 class _Commands(dict[str, Any]):

@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from simulator.cli.option import EPILOG, SETTINGS
+from simulator.errors import InputError
 
 CHECK_EPILOG = EPILOG.replace("2 usage or input,", "2 usage or input, 3 slower than healthy logs,")
 Text = str | None
@@ -46,8 +47,10 @@ F = TypeVar("F", bound=Callable[..., int | None])
 def command_named(name: str, epilog: str = EPILOG, **settings: Any) -> Callable[[F], F]:
     """Return a decorator for the function of the command *name*: its file's ``app`` runs it.
 
-    The function returns the exit status, or None.  ``--debug`` is added; console/run.py reads it from the arguments.
+    The function returns the exit status, or None.  ``of`` among *settings* is the group of a command within a command.
+    ``--debug`` is added; console/run.py reads it from the arguments.
     """
+    commands: typer.Typer | None = settings.pop("of", None)
 
     def declared(function: F) -> F:
         @wraps(function)
@@ -60,9 +63,23 @@ def command_named(name: str, epilog: str = EPILOG, **settings: Any) -> Callable[
         parameters = {**inspect.signature(function, eval_str=True).parameters, "debug": debug}
         run.__signature__ = inspect.Signature([*parameters.values()])  # type: ignore[attr-defined]
         run.__annotations__ = {**function.__annotations__, "debug": Debug}
-        app = typer.Typer(**SETTINGS)
+        app = commands or typer.Typer(**SETTINGS)
         app.command(name, epilog=epilog, **settings)(run)
         vars(sys.modules[function.__module__])["app"] = app
         return function
 
     return declared
+
+
+def group_of_commands(name: str, text: str) -> typer.Typer:
+    """Return a command that only has commands of its own, described by *text*."""
+    app = typer.Typer(name=name, help=text, epilog=EPILOG, **SETTINGS)
+
+    @app.callback(invoke_without_command=True)
+    def group(context: typer.Context) -> None:
+        if context.invoked_subcommand is None:
+            known = [command.name or "" for command in app.registered_commands]
+            raise InputError(f"{name}: a command is needed: {', '.join(known)} (--help)")
+
+    group.__doc__ = text
+    return app

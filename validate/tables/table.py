@@ -78,6 +78,13 @@ def filled_columns(kind: str) -> tuple[str, ...]:
     return tuple(_rules().get(kind, ()))
 
 
+def rule_columns(kind: str) -> frozenset[str]:
+    """Return the columns that decide what empty cells stand for in tables of *kind*."""
+    rules = (rule for by_column in _rules().get(kind, {}).values() for rule in by_column)
+    looked_at = {column for rule in rules for column, _ in (*rule.when, *rule.unless)}
+    return frozenset(looked_at | {match[1] for rule in rules for match in _COPIED.finditer(rule.value)})
+
+
 def filled(kind: str, column: str, cell: Callable[[str], str]) -> str:
     """Return the value that an empty *column* of a row stands for, "" for none; *cell* returns the row's own cells."""
 

@@ -1,0 +1,63 @@
+"""A table split in two: its questions, which a prediction may see, and the whole, sealed until it is scored."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import csv
+import io
+import zlib
+
+from simulator.errors import Fault, InputError
+from simulator.user_files import read_user_file
+from validate.kinds.kind import Kind
+from validate.tables.csv_text import MAX_BYTES
+from validate.tables.table import Table, rule_columns, shown_as
+
+_HEAD = b"sealed table of measurements; validate blind score opens it\n"
+_TOLD = ("row_id", "dataset", "source", "trust")  # whose rows these are
+_WIDTH = 120
+
+
+def question_columns(table: Table, kind: Kind) -> tuple[str, ...]:
+    """Return the columns of *table* that a prediction, or what an empty cell stands for, depends on; no others."""
+    seen = {*kind.asked, *_TOLD, *rule_columns(kind.name)}
+    shown = {*kind.asked, *(seen - {*kind.measured})}
+    return tuple(name.strip() for name in table.header if name.strip().lower() in shown)
+
+
+def questions_of(table: Table, kind: Kind) -> bytes:
+    """Return the rows of *table* as CSV without what was measured."""
+    columns = question_columns(table, kind)
+    output = io.StringIO()
+    writer = csv.writer(output, lineterminator="\n")
+    writer.writerow(columns)
+    for row in table.rows:
+        writer.writerow([_as_written(table, row.fields, name.lower()) for name in columns])
+    return output.getvalue().encode()
+
+
+def _as_written(table: Table, fields: tuple[str, ...], column: str) -> str:
+    index = table.position[column]
+    return fields[index] if index < len(fields) else ""
+
+
+def sealed(raw: bytes) -> bytes:
+    """Return the table *raw* as text that nobody reads by accident."""
+    text = base64.b64encode(zlib.compress(raw, 9))
+    return _HEAD + b"".join(text[i : i + _WIDTH] + b"\n" for i in range(0, len(text), _WIDTH))
+
+
+def opened_seal(file: str) -> bytes:
+    """Return the table that the sealed *file* holds; raises InputError where it holds none."""
+    raw = read_user_file(file, MAX_BYTES, needed="a sealed table")
+    if not raw.startswith(_HEAD):
+        raise InputError(Fault("is no sealed table; validate blind add writes one", shown_as(file), 1, 1))
+    try:
+        opening = zlib.decompressobj()
+        found = opening.decompress(base64.b64decode(raw[len(_HEAD) :]), MAX_BYTES)
+    except (binascii.Error, zlib.error):
+        found, opening = b"", None
+    if opening is None or not opening.eof:
+        raise InputError(Fault("is damaged: it does not hold the whole table", shown_as(file), 2, 1))
+    return found

@@ -1,0 +1,228 @@
+"""The commands ``validate blind add``, ``show`` and ``score``: predictions made before measurements are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from simulator.cli.table import table_of
+from simulator.console.files import OutputFile
+from simulator.console.style import Progress, Style, fold
+from simulator.errors import InputError, one_line
+from simulator.records import asdict
+from simulator.user_files import read_user_file
+from validate.blind.predicting import counted, errors_of, predict_blind, read_predictions, written_predictions
+from validate.blind.record import (
+    PREDICTIONS,
+    PROJECT,
+    RECORD,
+    BlindErrors,
+    BlindEvent,
+    checked,
+    digest_of,
+    line_of,
+    predicted_entry,
+    read_record,
+)
+from validate.blind.sealed import opened_seal, questions_of, sealed
+from validate.cli.command import (
+    Jobs,
+    Json,
+    Quiet,
+    Text,
+    Texts,
+    Trust,
+    command_named,
+    group_of_commands,
+    positional,
+    value,
+)
+from validate.cli.words import grades_in, jobs_in, print_answer, print_remarks
+from validate.kinds import KINDS
+from validate.kinds.kind import recognise
+from validate.score.scoring import Scoring, ScoringOptions
+from validate.tables.csv_text import MAX_BYTES, read_records
+from validate.tables.lines import percent_text
+from validate.tables.table import STDIN, read_bytes, shown_as, tabulate
+
+_MOST_BYTES = 64_000_000
+_SCHEMA_VERSION = 1
+group = group_of_commands("blind", "Record predictions before measurements are looked at, and their errors.")
+Record = Annotated[Text, value("DIR", "The folder of the record.  [default: that of the project]")]
+Commit = Annotated[Text, value("HASH", "The commit of the program, as git rev-parse HEAD prints it.")]
+Date = Annotated[Text, value("DAY", "Today, as date -I prints it.")]
+
+
+@command_named("add", of=group)
+def blind_add(
+    file: Annotated[Text, positional("TABLE.csv", "A table of measurements that nobody has looked at.")] = None,
+    name: Annotated[Text, value("NAME", "What the record calls the table.")] = None,
+    source: Annotated[Text, value("TEXT", "Who measured, and where it is published.")] = None,
+    commit: Commit = None,
+    date: Date = None,
+    out: Annotated[Text, value("DIR", "Folder for NAME.questions.csv and NAME.sealed.")] = None,
+    record: Record = None,
+    topology: Annotated[Text, value("FILE", "The machine of every row: a path or a built-in name.")] = None,
+    machines: Annotated[
+        Texts, value("NAME=FILE", "Topology of one machine in the table; repeatable.", "--machine")
+    ] = None,
+    devices: Annotated[
+        Texts, value("[NAME=]PART", "Part of one device in the table, or of every device; repeatable.", "--device")
+    ] = None,
+    trust: Trust = "A,B",
+    jobs: Jobs = None,
+    quiet: Quiet = False,
+) -> None:
+    """Predict a table before its measurements are looked at, and record the predictions.
+
+    The table is split: NAME.questions.csv has the columns that a prediction may depend on, NAME.sealed the whole table
+    in a form that nobody reads by accident.  Only the questions are predicted.  Predictions, bands, the commit and the
+    date go to the record, with a digest of the sealed table; no error is computed or shown.
+    """
+    if file is None or file == STDIN:
+        raise InputError("a table in a file is needed, for example: validate blind add TABLE.csv --name mine ...")
+    given = {"--name": name, "--source": source, "--commit": commit, "--date": date, "--out": out}
+    said = _needed(given)
+    for option in ("--name", "--commit", "--date"):
+        checked(option, said[option])
+    folder, grades = Path(record) if record is not None else PROJECT, grades_in(trust)
+    events = read_record(folder)
+    scoring = Scoring(ScoringOptions(topology, tuple(machines or ()), None, tuple(devices or ())))
+    raw = read_bytes(file)
+    records = read_records(raw, shown_as(file))
+    kind = recognise(records[0].fields, scoring.kinds)
+    table = tabulate(records, shown_as(file), kind.needed_in(records[0].fields), kind.columns, kind.name)
+    scoring.check([(table, kind)])
+    questions, seal = questions_of(table, kind), sealed(raw)
+    with Progress(len(table.rows), "predicting", quiet=quiet) as progress:
+        predictions = predict_blind(questions, kind, scoring, grades, jobs_in(jobs), progress.advance)
+    written = written_predictions(predictions)
+    rows, predicted, refused = counted(predictions)
+    event = BlindEvent(
+        what="predicted", name=said["--name"], date=said["--date"], commit=said["--commit"], kind=kind.name,
+        source=one_line(said["--source"], 1000), rows=rows, predicted=predicted, refused=refused,
+        sources=len({each.dataset for each in predictions if not each.is_context}),
+        predictions=digest_of(written), table=digest_of(raw),
+    )  # fmt: skip
+    _append(folder, events, event, {f"{PREDICTIONS}/{event.name}.csv": written})
+    for ending, content in ((".questions.csv", questions), (".sealed", seal)):
+        with OutputFile("--out", str(Path(said["--out"]) / f"{event.name}{ending}")) as output:
+            output.write(content)
+    print_remarks([f"{event.name}: {predicted} of {rows} rows predicted; none compared"], quiet=quiet)
+
+
+@command_named("score", of=group)
+def blind_score(
+    name: Annotated[Text, positional("NAME", "What the record calls the table.")] = None,
+    file: Annotated[Text, positional("SEALED", "The sealed table that validate blind add wrote.")] = None,
+    commit: Commit = None,
+    date: Date = None,
+    record: Record = None,
+    as_json: Json = False,
+) -> None:
+    """Open a sealed table, and record the errors of the predictions that were made before: once.
+
+    The predictions are those of the record, whatever the program would say now.
+    """
+    if name is None or file is None:
+        raise InputError("a name and a sealed table are needed, for example: validate blind score mine mine.sealed ...")
+    said = _needed({"--commit": commit, "--date": date})
+    for option, text in said.items():
+        checked(option, text)
+    folder = Path(record) if record is not None else PROJECT
+    events = read_record(folder)
+    entry = predicted_entry(events, name)
+    path = folder / PREDICTIONS / f"{entry.name}.csv"
+    predictions = read_user_file(path, _MOST_BYTES, needed="a table of predictions")
+    raw = opened_seal(file)
+    for digest, content, what in ((entry.predictions, predictions, str(path)), (entry.table, raw, file)):
+        if digest_of(content) != digest:
+            raise InputError(f"{one_line(what)}: is not what was recorded of '{entry.name}' on {entry.date}")
+    scoring = Scoring(ScoringOptions())
+    kind = next(kind for kind in KINDS if kind.name == entry.kind)
+    table = tabulate(read_records(raw, shown_as(file)), shown_as(file), (), kind.columns, kind.name)
+    errors = errors_of(read_predictions(predictions, str(path)), table, kind, scoring.names)
+    event = BlindEvent(
+        what="scored", name=entry.name, date=said["--date"], commit=said["--commit"], kind=entry.kind, errors=errors
+    )
+    _append(folder, events, event, {})
+    shown = [event]
+    print_answer(_document(shown), lambda style: "\n".join(_by_data_set(shown[0], style)) + "\n", as_json=as_json)
+
+
+@command_named("show", of=group)
+def blind_show(
+    name: Annotated[Text, positional("NAME", "An entry, for its errors by data set.")] = None,
+    record: Record = None,
+    as_json: Json = False,
+) -> None:
+    """Show the blind record: each table by kind and date, and how good its predictions were.
+
+    A figure that nobody recorded is shown as -.
+    """
+    events = read_record(Path(record) if record is not None else PROJECT)
+    if name is not None:
+        predicted_or_reported = {event.name: event for event in events}
+        if name not in predicted_or_reported:
+            predicted_entry(events, name)  # refuses it
+        event = predicted_or_reported[name]
+        print_answer(_document([event]), lambda style: "\n".join(_by_data_set(event, style)) + "\n", as_json=as_json)
+        return
+    print_answer(_document(events), lambda style: "\n".join(_overview(events, style)) + "\n", as_json=as_json)
+
+
+def _needed(given: dict[str, str | None]) -> dict[str, str]:
+    missing = [option for option, text in given.items() if not text]
+    if missing:
+        raise InputError(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} needed")
+    return {option: text for option, text in given.items() if text}
+
+
+def _append(folder: Path, events: Sequence[BlindEvent], event: BlindEvent, files: dict[str, bytes]) -> None:
+    """Add *event* to the record in *folder*, with the new *files* that belong to it."""
+    record = folder / RECORD
+    before = read_user_file(record, MAX_BYTES, needed="a record") if record.exists() else b""
+    line = line_of(event, events, before)
+    for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        with OutputFile("--record", str(folder / name)) as output:
+            output.write(content)
+    with OutputFile("--record", str(record)) as output:
+        output.write(before + line)
+
+
+def _document(events: Sequence[BlindEvent]) -> dict[str, object]:
+    return {"schema_version": _SCHEMA_VERSION, "events": [asdict(event) for event in events]}
+
+
+def _shares(errors: BlindErrors | None) -> list[str]:
+    if errors is None:
+        return ["-"] * 4
+    figures = (errors.median, errors.p90, errors.bias)
+    inside = "-" if errors.inside is None else f"{errors.inside * 100:.0f} %"
+    signs = ("", "", "+")
+    return [*("-" if e is None else percent_text(e, sign) for e, sign in zip(figures, signs, strict=True)), inside]
+
+
+_HEADS = ["scored", "median", "p90", "bias", "in 80 % band"]
+
+
+def _overview(events: Sequence[BlindEvent], style: Style) -> list[str]:
+    scored = {event.name: event for event in events if event.what == "scored"}
+    entries = [event for event in events if event.what != "scored"]
+    rows = [["kind", "predicted on", "by commit", "entry", "sources", "rows", *_HEADS]]
+    for event in sorted(entries, key=lambda each: (each.kind, each.date)):
+        errors = scored[event.name].whole if event.name in scored else event.whole
+        counts = ["-" if n is None else f"{n:,}" for n in (event.sources, event.rows)]
+        number = "not yet" if errors is None else f"{errors.scored:,}"
+        rows.append([event.kind, event.date, event.commit[:8], event.name, *counts, number, *_shares(errors)])
+    lines = table_of(rows, [False] * 4 + [True] * 7, style)
+    told = [f"{event.name}: {event.source}" + (f"; {event.note}" if event.note else "") for event in entries]
+    return [*lines, "", *(line for text in told for line in (fold(text, style.width, 2) if style.width else [text]))]
+
+
+def _by_data_set(event: BlindEvent, style: Style) -> list[str]:
+    rows = [["data set", *_HEADS]]
+    rows += [[each.of or "all", f"{each.scored:,}", *_shares(each)] for each in event.errors]
+    return table_of(rows, [False] + [True] * 5, style)
