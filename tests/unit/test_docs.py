@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 import yaml
+from typer.main import get_command
 
 from simulator.api import Session, load_machine
 from simulator.api.collectives import machines_fitted_to
