@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-Foreign = Literal["nccl-xml", "hwloc-xml", "xml", "topo", "lspci", "nccl-log", "gpu-list", "link-classes"]
+Foreign = Literal["nccl-xml", "hwloc-xml", "xml", "topo", "peers", "lspci", "nccl-log", "gpu-list", "link-classes"]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _ROOT = re.compile(r"<([A-Za-z_][\w.-]{0,60})")
 _GPUS = re.compile(r"^[ \t]*GPU0[ \t]+(?:GPU1\b|.*CPU Affinity|X[ \t]*$)", re.MULTILINE | re.ASCII)
+_PEERS = re.compile(r"^[ \t]*GPU0[ \t]+X[ \t]+(?:OK|CNS|GNS|TNS|NS|DR|U)\b", re.MULTILINE | re.ASCII)
 _MATRIX = re.compile(r"^[ \t]*GPU0[ \t]*$", re.MULTILINE | re.ASCII)
 _LSPCI = re.compile(r"^[ \t]*[-+\\|]*[-+\\]-?\[[0-9a-f]{4,8}:[0-9a-f]{2}\]-", re.MULTILINE | re.IGNORECASE | re.ASCII)
 _LOG = re.compile(r"\[\d+\] NCCL (?:INFO|WARN)\b", re.ASCII)
@@ -29,6 +30,8 @@ def foreign_kind(text: str) -> Foreign | None:
         return "nccl-xml" if "system" in tags else "hwloc-xml" if "topology" in tags else "xml"
     if _LOG.search(start):
         return "nccl-log"
+    if _PEERS.search(start):
+        return "peers"
     if _GPUS.search(start) or (_MATRIX.search(start) and "X" in start):
         return "topo"
     if _LSPCI.search(start):

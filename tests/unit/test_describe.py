@@ -21,10 +21,10 @@ from validate.machine.describe.driver import (
     ask_driver,
     driver_part,
     parse_cards,
-    parse_topo,
     pcie_part,
-    place_gpus,
 )
+from validate.machine.describe.matrix import parse_topo
+from validate.machine.describe.placement import place_gpus
 from validate.machine.describe.processor import CacheFacts, Processor
 from validate.machine.measure.host import slug
 from validate.tables.names import find_cpu

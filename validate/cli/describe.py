@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Annotated
 
 from simulator.errors import InputError, nearest, one_line
@@ -12,9 +13,10 @@ from simulator.topology.parts import NicPart
 from validate.cli.command import Quiet, Text, Texts, command_named, value
 from validate.cli.words import give, opened, print_remarks
 from validate.machine.describe.draft import draft
-from validate.machine.describe.driver import Card, Matrix, ask_driver, lacks_peers, parse_topo
+from validate.machine.describe.driver import Card, ask_driver
 from validate.machine.describe.dumps.combine import combined
 from validate.machine.describe.dumps.read import read_dump
+from validate.machine.describe.matrix import Matrix, parse_peers, parse_topo, peer_level
 from validate.machine.describe.processor import Processor, disk_part, read_processor
 
 
@@ -89,5 +91,8 @@ def draft_of(
         remarks.append(f"adapters left out, because their speed is unknown: {names}")
     if not cards:
         remarks.append("nvidia-smi lists no GPU; GPUs of another make are to be added by hand")
-    isolated = matrix is not None and lacks_peers(matrix, peers)
-    return draft(processor, cards, matrix, remarks, disk, isolated=isolated), remarks
+    level = ""
+    if matrix is not None and peers:
+        with suppress(ValueError):  # an older driver that knows no such table
+            level = peer_level(matrix, parse_peers(peers))
+    return draft(processor, cards, matrix, remarks, disk, peers=level), remarks

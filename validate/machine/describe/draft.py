@@ -10,6 +10,8 @@ from simulator.topology.resolver import MOST_NVLINKS
 from validate.machine.describe import driver
 from validate.machine.describe.cpu_part import nearest_cpu, own_cpu, quoted, size_words
 from validate.machine.describe.dumps.like import sockets_like
+from validate.machine.describe.matrix import Matrix
+from validate.machine.describe.placement import Attachments, place_gpus
 from validate.machine.describe.processor import Processor
 from validate.machine.measure.host import slug
 from validate.tables.names import find_cpu
@@ -20,17 +22,18 @@ _LONGEST_NAME = 60
 def draft(
     processor: Processor,
     cards: Sequence[driver.Card],
-    matrix: driver.Matrix | None,
+    matrix: Matrix | None,
     remarks: Sequence[str] = (),
     disk: tuple[str, str] | None = None,
     *,
-    isolated: bool = False,
-    placement: driver.Attachments | None = None,
+    peers: str = "",
+    placement: Attachments | None = None,
     source: str = "what the system and the driver report",
 ) -> str:
     """Return the YAML of a machine with *processor*, *cards* and *disk* (the names of its part and link part).
 
-    *remarks* become comments at the top.  *isolated*: no GPUs copy directly over PCIe.  *placement* says where devices
+    *remarks* become comments at the top.  *peers*: how far GPUs copy directly over PCIe; empty for the
+    default.  *placement* says where devices
     are attached; None derives it from *matrix*.  *source* names where the draft's figures come from.
     """
     part, cpu_lines, own = _cpu(processor)
@@ -47,9 +50,9 @@ def draft(
     ]
     own += parts
     if placement is None and matrix is not None:
-        placement = driver.place_gpus(matrix, processor.sockets, processor.socket_of)
+        placement = place_gpus(matrix, processor.sockets, processor.socket_of)
     if placement is None:
-        placement = driver.Attachments((0,) * len(cards), guessed=processor.sockets > 1 and len(cards) > 0)
+        placement = Attachments((0,) * len(cards), guessed=processor.sockets > 1 and len(cards) > 0)
     links, switches = _links(processor, part, cards, placement)
     mesh, nvswitch = _nvlinks(cards, matrix)
     adapters, wired = _adapters(placement)
@@ -65,8 +68,8 @@ def draft(
     if links or nvswitch:
         lines += ["", "links:", *(f"  {line}" for line in [*links, *_switched(cards, matrix, nvswitch)])]
     lines += mesh
-    if isolated:
-        lines += ["", 'transport: {peer_to_peer: none, source: "nvidia-smi topo -p2p r"}']
+    if peers:
+        lines += ["", f'transport: {{peer_to_peer: {peers}, source: "nvidia-smi topo -p2p r"}}']
     return "\n".join(lines) + "\n"
 
 
@@ -153,7 +156,7 @@ def _ranges(names: Sequence[str]) -> list[str]:
 
 
 def _links(
-    processor: Processor, part: CpuPart, cards: Sequence[driver.Card], placement: driver.Attachments
+    processor: Processor, part: CpuPart, cards: Sequence[driver.Card], placement: Attachments
 ) -> tuple[list[str], list[str]]:
     """Return the lines of the PCIe and inter-socket links, and those of the PCIe switches."""
     lines = []
@@ -167,20 +170,11 @@ def _links(
             notes.append("UNVERIFIED: nothing says at which socket")
         source = f', source: "{"; ".join(notes)}"' if notes else ""
         lines.append(f"- {{between: [gpu{gpu}, {to}], part: {slot}{source}}}")
-    up = {number: len(placement.switches) + n for n, below in enumerate(placement.upper) for number in below}
-    for number in range(len(placement.switches)):
+    for number, up in enumerate(placement.above):
         switches.append(f"plx{number}: {{kind: pcie-switch}}")
-        to = f"plx{up[number]}" if number in up else f"cpu{placement.socket_of(number)}"
+        to = f"cpu{placement.switch_sockets[number]}" if up is None else f"plx{up}"
         lines.append(f"- {{between: [plx{number}, {to}], part: {_port(placement, cards, number)}}}")
-    for n, below in enumerate(placement.upper):
-        slot = _port(placement, cards, below[0])
-        switches.append(f"plx{len(placement.switches) + n}: {{kind: pcie-switch}}")
-        at = placement.socket_of(below[0])
-        lines.append(f"- {{between: [plx{len(placement.switches) + n}, cpu{at}], part: {slot}}}")
-    name = sockets_like(find_cpu(slug(processor.model)) or "")
-    if not name:
-        intel = "qpi-9.6" if (part.vector_bits or 0) < 512 else "upi-10.4-x3"
-        name = "xgmi-socket" if processor.vendor == "amd" else intel
+    name = sockets_like(find_cpu(slug(processor.model)) or "", part, driver.generation_of(cards))
     for a in range(processor.sockets):
         for b in range(a + 1, processor.sockets):
             source = '"UNVERIFIED: usual between sockets of such processors"'
@@ -188,18 +182,16 @@ def _links(
     return lines, switches
 
 
-def _port(placement: driver.Attachments, cards: Sequence[driver.Card], number: int) -> str:
+def _port(placement: Attachments, cards: Sequence[driver.Card], number: int) -> str:
     """Return the link part of the upstream port of switch *number*: as reported, else that of its first GPU."""
-    if placement.ports and all(placement.ports[number]):
-        generation, lanes = placement.ports[number]
-        found = driver.port_part(generation, lanes)
-        if found:
-            return found
-    members = placement.switches[number]
+    found = driver.port_part(*placement.ports[number])
+    if found:
+        return found
+    members = placement.gpus_below(number)
     return driver.pcie_part(cards[members[0]] if members else driver.Card(""))[0]
 
 
-def _adapters(placement: driver.Attachments) -> tuple[list[str], list[str]]:
+def _adapters(placement: Attachments) -> tuple[list[str], list[str]]:
     """Return the lines of the adapters and of their links."""
     devices: list[str] = []
     links: list[str] = []
@@ -219,7 +211,7 @@ def _adapters(placement: driver.Attachments) -> tuple[list[str], list[str]]:
     return devices, links
 
 
-def _through_switches(cards: Sequence[driver.Card], matrix: driver.Matrix) -> int:
+def _through_switches(cards: Sequence[driver.Card], matrix: Matrix) -> int:
     """Return the number of NVLinks from each GPU to switches, or 0 where GPUs are joined directly.
 
     GPUs use switches where the matrix shows more links to all peers together than a GPU has.
@@ -232,7 +224,7 @@ def _through_switches(cards: Sequence[driver.Card], matrix: driver.Matrix) -> in
     return count if count * (matrix.gpus - 1) > part.nvlink_count else 0
 
 
-def _nvlinks(cards: Sequence[driver.Card], matrix: driver.Matrix | None) -> tuple[list[str], list[str]]:
+def _nvlinks(cards: Sequence[driver.Card], matrix: Matrix | None) -> tuple[list[str], list[str]]:
     """Return the lines of a mesh of NVLinks, or those of the switch that joins them; one of the two is empty."""
     if matrix is None or not any(matrix.nvlinks(a, b) for a in range(matrix.gpus) for b in range(matrix.gpus)):
         return [], []
@@ -257,7 +249,7 @@ def _nvlinks(cards: Sequence[driver.Card], matrix: driver.Matrix | None) -> tupl
     return lines, []
 
 
-def _switched(cards: Sequence[driver.Card], matrix: driver.Matrix | None, switch: Sequence[str]) -> list[str]:
+def _switched(cards: Sequence[driver.Card], matrix: Matrix | None, switch: Sequence[str]) -> list[str]:
     if matrix is None or not switch:
         return []
     link, _ = driver.nvlink_parts(driver.driver_part(cards[0]) or "")

@@ -15,6 +15,8 @@ from validate.machine.describe.draft import draft
 from validate.machine.describe.dumps.like import cpu_like, links_like
 from validate.machine.describe.dumps.read import KINDS, Dump
 from validate.machine.describe.dumps.tree import BusTree
+from validate.machine.describe.matrix import Matrix, peer_level
+from validate.machine.describe.placement import Attachments, place_gpus
 from validate.machine.describe.processor import Processor
 from validate.tables.names import gpu_names
 
@@ -52,8 +54,9 @@ def combined(dumps: Sequence[Dump], gpu: str | None = None, nic: str | None = No
         matrix, guess = _links(trees, part, count)
         remarks += guess
     _check_links(shows[0].shown, matrix, part)
-    placement = _placement(trees, matrix, nic, remarks)
-    processor = _processor(trees, placement, matrix, part, count)
+    generation = driver.generation_of(cards)
+    placement = _placement(trees, matrix, nic, generation, remarks)
+    processor = _processor(trees, placement, matrix, part, count, generation)
     left = [
         hung.adapter.name for hung in placement.adapters if not driver.adapter_part(hung.adapter, hung.generation)[0]
     ]
@@ -65,12 +68,14 @@ def combined(dumps: Sequence[Dump], gpu: str | None = None, nic: str | None = No
         )
     if len(parts) > 1:
         remarks.append(f"GPUs of several kinds: {', '.join(sorted(parts))}")
+    states = next((dump.peers for dump in shows if dump.peers), {})
+    peers = peer_level(matrix, states) if states else ""
     source = ", ".join(dict.fromkeys(KINDS.get(dump.kind, dump.kind) for dump in dumps))
-    return draft(processor, cards, matrix, remarks, placement=placement, source=source), remarks
+    return draft(processor, cards, matrix, remarks, peers=peers, placement=placement, source=source), remarks
 
 
 def _cards(
-    dumps: Sequence[Dump], trees: Sequence[BusTree], matrix: driver.Matrix | None, gpu: str | None, count: int
+    dumps: Sequence[Dump], trees: Sequence[BusTree], matrix: Matrix | None, gpu: str | None, count: int
 ) -> tuple[driver.Card, ...]:
     """Return the GPUs, named by *gpu*, else by a listing, else by a tree; raises InputError where one has no name."""
     ports = next((tree.cards() for tree in trees if any(card.pcie_generation for card in tree.cards())), None)
@@ -92,7 +97,7 @@ def _cards(
     return tuple(cards)
 
 
-def _named(name: str, matrix: driver.Matrix | None, count: int) -> str:
+def _named(name: str, matrix: Matrix | None, count: int) -> str:
     """Return the GPU part that the user means by *name*: its name or alias, or the only part that contains its words.
 
     Where several parts contain the words, as with h100, the NVLinks of *matrix* decide: the parts whose built-in
@@ -125,7 +130,7 @@ def _same_links(part: str, count: int, drawn: dict[tuple[str, str], str]) -> boo
     return {pair: word for pair, word in like[0].between.items() if word.startswith("NV")} == drawn
 
 
-def _links(trees: Sequence[BusTree], part: str, count: int) -> tuple[driver.Matrix, list[str]]:
+def _links(trees: Sequence[BusTree], part: str, count: int) -> tuple[Matrix, list[str]]:
     """Return the NVLinks and remarks: from a tree, else from built-in machines with as many of the same GPUs."""
     gpu = load_part(part)
     capability = gpu.compute_capability if isinstance(gpu, GpuPart) else None
@@ -140,10 +145,10 @@ def _links(trees: Sequence[BusTree], part: str, count: int) -> tuple[driver.Matr
             f"UNVERIFIED: no file says NVLinks; they are those of {like[1]}, which has as many of these GPUs"
         ]
     said = ["UNVERIFIED: no file says NVLinks; there are none in the draft"] if count > 1 else []
-    return (trees[0].matrix() if trees else driver.Matrix(count, (), {}, {})), said
+    return (trees[0].matrix() if trees else Matrix(count, (), {}, {})), said
 
 
-def _check_links(shown: str, matrix: driver.Matrix, part: str) -> None:
+def _check_links(shown: str, matrix: Matrix, part: str) -> None:
     """Raise InputError where a GPU has more NVLinks than its part allows, unless all may lead to switches."""
     gpu = load_part(part)
     most = gpu.nvlink_count if isinstance(gpu, GpuPart) and gpu.nvlink_count is not None else MOST_NVLINKS
@@ -156,14 +161,14 @@ def _check_links(shown: str, matrix: driver.Matrix, part: str) -> None:
 
 
 def _placement(
-    trees: Sequence[BusTree], matrix: driver.Matrix, nic: str | None, remarks: list[str]
-) -> driver.Attachments:
+    trees: Sequence[BusTree], matrix: Matrix, nic: str | None, generation: int, remarks: list[str]
+) -> Attachments:
     """Return where devices are attached: by the first tree, else by *matrix*, which also fills in missing sockets."""
     named = {name: driver.Adapter(name, part=nic) for name in matrix.nics} if nic is not None else {}
     sockets = _sockets_drawn(matrix)
     tree = next(iter(trees), None)
     if tree is None or (not any(bus.below for numa in tree.numas for bus in numa.below) and matrix.nics):
-        placed = driver.place_gpus(matrix, sockets, {}, named)
+        placed = place_gpus(matrix, sockets, {}, named, generation=generation)
         said = {"PIX", "PXB", "PHB", "NODE"}.intersection(matrix.between.values())
         if not matrix.affinity and sockets == 1 and matrix.gpus > 1 and not said:
             remarks.append("UNVERIFIED: no file says at which socket or switch a GPU hangs; all are at one socket")
@@ -176,8 +181,9 @@ def _placement(
     if tree.sockets_said:
         return placed
     if sockets > 1:
-        socket = driver.place_gpus(matrix, sockets, {}).socket
-        at = tuple(socket[members[0]] if members else 0 for members in placed.switches)
+        socket = place_gpus(matrix, sockets, {}).socket
+        below = [placed.gpus_below(number) for number in range(len(placed.switches))]
+        at = tuple(socket[members[0]] if members else 0 for members in below)
         hung = tuple(
             replace(each, socket=at[each.switch] if each.switch is not None else each.socket)
             for each in placed.adapters
@@ -187,7 +193,7 @@ def _placement(
     return placed
 
 
-def _sockets_drawn(matrix: driver.Matrix) -> int:
+def _sockets_drawn(matrix: Matrix) -> int:
     """Return the sockets that *matrix* shows: 2 where CPU affinities differ or some pairs of GPUs are far apart."""
     if len(set(matrix.affinity.values())) > 1:
         return 2
@@ -196,7 +202,7 @@ def _sockets_drawn(matrix: driver.Matrix) -> int:
 
 
 def _processor(
-    trees: Sequence[BusTree], placement: driver.Attachments, matrix: driver.Matrix, gpu: str, count: int
+    trees: Sequence[BusTree], placement: Attachments, matrix: Matrix, gpu: str, count: int, generation: int
 ) -> Processor:
     """Return the host's processor: as a tree names it, else by its family and model, else as in similar machines."""
     numas = next((tree.numas for tree in trees if any(numa.vendor for numa in tree.numas)), [])
@@ -213,7 +219,8 @@ def _processor(
         return Processor(
             first.name, vendor, first.family, sockets=sockets, cores=max(1, cores), threads=max(1, threads)
         )
-    name, why = cpu_like(vendor, first.family if first else 0, first.model if first else 0, threads, gpu, count)
+    family, model = (first.family, first.model) if first else (0, 0)
+    name, why = cpu_like(vendor, family, model, threads, gpu, count, generation)
     part = load_part(name)
     assert isinstance(part, CpuPart)
     cores, threads = part.core_count or 1, part.thread_count or 1

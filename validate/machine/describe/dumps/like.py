@@ -12,7 +12,7 @@ from simulator.topology.catalogue import builtin_topologies, load_part, part_nam
 from simulator.topology.load import load_topology
 from simulator.topology.parts import CpuPart
 from validate.machine.describe.cpu_part import designs
-from validate.machine.describe.driver import Matrix
+from validate.machine.describe.matrix import Matrix
 
 _AMD_FAMILY = {143: 23, 175: 25, 191: 26}  # as NCCL writes them: 16 times the extended family plus the family
 _SOCKET_LINK = re.compile(r"between: \[cpu0, cpu1\], part: ([\w.-]+)")
@@ -36,15 +36,35 @@ def machines_like(part: str, count: int) -> list[Topology]:
     return [machine for machine in machines_of(part) if machine.n_nodes == 1 and gpus_of(machine) == [part] * count]
 
 
-@lru_cache(maxsize=64)
-def sockets_like(cpu: str) -> str:
-    """Return the inter-socket link part that most built-in machines with the CPU *cpu* have; empty where none has."""
+PCIE_OF = {
+    "Sandy Bridge": 3, "Ivy Bridge": 3, "Haswell": 3, "Broadwell": 3, "Skylake-SP": 3, "Cascade Lake": 3,
+    "Ice Lake": 4, "Sapphire Rapids": 5, "Emerald Rapids": 5, "Rome": 4, "Milan": 4, "Genoa": 5, "Turin": 5,
+}  # fmt: skip
+"""PCIe generation of server CPUs by design."""
+_SOCKETS_OF = {
+    "Sandy Bridge": "qpi-8.0", "Ivy Bridge": "qpi-8.0", "Haswell": "qpi-9.6", "Broadwell": "qpi-9.6",
+    "Ice Lake": "upi-11.2-x3", "Sapphire Rapids": "upi-16-x3", "Emerald Rapids": "upi-20-x3", "Rome": "xgmi-socket",
+    "Milan": "xgmi-socket", "Genoa": "xgmi-socket-32g", "Turin": "xgmi-socket-32g",
+}  # fmt: skip
+_SOCKETS_BESIDE = {3: "upi-10.4-x3", 4: "upi-11.2-x3", 5: "upi-16-x3"}  # by the PCIe generation of the slots
+
+
+def sockets_like(cpu: str, part: CpuPart, generation: int) -> str:
+    """Return the link part between sockets of the CPU *cpu*: that of most built-in machines with it.
+
+    Where none has it, that of the design or vendor of the similar *part*, else of CPUs with slots of PCIe *generation*.
+    """
     votes: Counter[str] = Counter()
     for path in builtin_topologies().values():
         text = path.read_text(encoding="utf-8")
         if cpu and f"part: {cpu}" in text:
             votes.update(_SOCKET_LINK.findall(text))
-    return max(sorted(votes), key=lambda name: votes[name]) if votes else ""
+    if votes and not cpu.startswith("generic"):
+        return max(sorted(votes), key=lambda name: votes[name])
+    amd = "xgmi-socket-32g" if generation > 4 else "xgmi-socket"
+    newest = max(generation, PCIE_OF.get(part.architecture, 3))
+    by_vendor = amd if part.vendor == "amd" else _SOCKETS_BESIDE.get(newest, "upi-16-x3")
+    return _SOCKETS_OF.get(part.architecture, by_vendor)
 
 
 def links_like(part: str, count: int) -> tuple[Matrix, str] | None:
@@ -83,12 +103,14 @@ def _matrix(machine: Topology) -> Matrix:
     return Matrix(len(gpus), (), between, {})
 
 
-def cpu_like(vendor: str, family: int, model: int, threads: int, gpu: str, count: int) -> tuple[str, str]:
+def cpu_like(
+    vendor: str, family: int, model: int, threads: int, gpu: str, count: int, generation: int
+) -> tuple[str, str]:
     """Return the CPU part that fits what a host reports, and the reason for the choice.
 
     The candidates, in order: a part of the generation that family and model name, nearest in threads; the CPU of a
-    built-in machine with as many of the same GPUs, the first with so many threads or cores, else the first; the
-    vendor's CPU in most built-in machines; a generic server CPU.
+    built-in machine with as many of the same GPUs, the first with so many threads or cores, else the first; the CPU of
+    most built-in machines, of the vendor where it is known, that has slots of PCIe *generation*; a generic server CPU.
     """
     names = designs(vendor, _AMD_FAMILY.get(family, family) if vendor == "amd" else family, model)
     parts = [(name, part) for name in part_names("cpu") if isinstance(part := load_part(name), CpuPart)]
@@ -105,15 +127,24 @@ def cpu_like(vendor: str, family: int, model: int, threads: int, gpu: str, count
         (threads not in (part.thread_count, part.core_count), device.part_name, machine.name)
         for machine in machines_like(gpu, count)
         for device in machine.devices
-        if isinstance(part := device.part, CpuPart) and vendor in ("", part.vendor)
+        if isinstance(part := device.part, CpuPart)
+        and vendor in ("", part.vendor)
+        and PCIE_OF.get(part.architecture, generation) >= generation
     ]
     if like:
         is_other, name, machine_name = min(like, key=lambda each: each[0])
         why = "as many of these GPUs" if is_other else f"as many of these GPUs and CPUs of {threads} threads"
         return name, f"the CPU of {machine_name}, which has {why}"
-    made = [name for name, part in parts if vendor and part.vendor == vendor]
+    made = [
+        name
+        for name, part in parts
+        if part.vendor in (vendor or "intel", vendor or "amd") and PCIE_OF.get(part.architecture) == generation
+    ]
     if made:
         texts = [path.read_text(encoding="utf-8") for path in builtin_topologies().values()]
         usual = max(made, key=lambda name: (sum(f"part: {name}" in text for text in texts), name))
-        return usual, f"the CPU of {vendor} that most built-in machines have"
+        return (
+            usual,
+            f"the CPU {f'of {vendor} ' if vendor else ''}with PCIe {generation} that most built-in machines have",
+        )
     return "generic-server-cpu", "nothing says which CPU"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from validate.machine.describe.driver import MOST_DEVICES
 from validate.machine.describe.dumps.tree import DEEPEST, TOO_DEEP, Bus, BusTree, Numa, adapter_of, model_in
+from validate.machine.describe.matrix import MOST_DEVICES
 
 _ROOT = re.compile(r"^\s*[-+\\|]*[-+\\]-?\[(?P<bus>[0-9a-f]{4,8}:[0-9a-f]{2})\]", re.IGNORECASE | re.ASCII)
 # A device such as 1c.0 and, for a bridge, the buses below it.  Columns show what is attached where.

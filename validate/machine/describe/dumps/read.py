@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Mapping
 
 from simulator.errors import Fault, InputError, one_line
 from simulator.records import dataclass, field
 from simulator.topology.foreign import foreign_kind
 from simulator.user_files import read_user_file
-from validate.machine.describe.driver import MOST_DEVICES, Matrix, parse_topo
 from validate.machine.describe.dumps.lspci import lspci_tree
 from validate.machine.describe.dumps.nccl_log import log_tree
 from validate.machine.describe.dumps.tree import BusTree
 from validate.machine.describe.dumps.xml_dumps import hwloc_tree, nccl_tree, parse_xml
+from validate.machine.describe.matrix import MOST_DEVICES, Matrix, parse_peers, parse_topo
 
 MAX_BYTES = 20_000_000
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -21,6 +22,7 @@ KINDS = {
     "nccl-xml": "NCCL's topology XML",
     "hwloc-xml": "hwloc's XML",
     "topo": "nvidia-smi topo -m",
+    "peers": "nvidia-smi topo -p2p r",
     "lspci": "lspci -tv",
     "nccl-log": "NCCL's log",
     "gpu-list": "nvidia-smi -L",
@@ -31,13 +33,14 @@ _LISTED = re.compile(r"^GPU (\d{1,4}): (.{1,200}?) \(UUID:", re.MULTILINE | re.A
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """The content of one file: a tree, a matrix, or names of GPUs."""
+    """The content of one file: a tree, a matrix, names of GPUs, or by pair whether they copy directly."""
 
     shown: str
     kind: str
     tree: BusTree | None = None
     matrix: Matrix | None = None
     names: tuple[str, ...] = ()
+    peers: Mapping[tuple[int, int], str] = field(default_factory=dict)
     remarks: tuple[str, ...] = field(default=())
 
     def said(self) -> tuple[str, ...]:
@@ -49,7 +52,9 @@ class Dump:
         """Return the number of GPUs shown."""
         if self.tree is not None:
             return len(self.tree.gpus())
-        return self.matrix.gpus if self.matrix is not None else len(self.names)
+        if self.matrix is not None:
+            return self.matrix.gpus
+        return len(self.names) or 1 + max((a for a, _ in self.peers), default=-1)
 
 
 def read_text(path: str) -> str:
@@ -78,6 +83,8 @@ def read_dump(path: str) -> Dump:
     try:
         if kind == "topo":
             return Dump(shown, kind, matrix=parse_topo(text))
+        if kind == "peers":
+            return Dump(shown, kind, peers=parse_peers(text))
         if kind == "link-classes":
             guess = "a square of numbers with 0 on its diagonal: MXNet's classes, 2 for one NVLink and 3 for two"
             return Dump(shown, kind, matrix=_of_classes(text), remarks=(guess,))

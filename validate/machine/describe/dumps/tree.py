@@ -13,7 +13,9 @@ from typing import Literal
 from simulator.records import dataclass, field
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import NicPart
-from validate.machine.describe.driver import Adapter, AttachedAdapter, Attachments, Card, Matrix, driver_part
+from validate.machine.describe.driver import Adapter, Card, driver_part
+from validate.machine.describe.matrix import Matrix
+from validate.machine.describe.placement import AttachedAdapter, Attachments
 
 _MELLANOX = {"1013": 12.5e9, "1017": 12.5e9, "1019": 12.5e9, "101b": 25e9, "1021": 50e9}  # ConnectX-4, 5, 5 Ex, 6, 7
 _SPEED = re.compile(r"\s*(\d{1,3}(?:\.\d+)?)\s*GT/s", re.ASCII)
@@ -201,67 +203,62 @@ class BusTree:
         return Matrix(len(gpus), (), between, {})
 
     def placement(self) -> Attachments:
-        """Return where GPUs and adapters are attached; bridges above one device are ports, other bridges switches.
-
-        All levels of switches above the lowest count as one upper switch, attached to the host.
-        """
+        """Return where GPUs and adapters are attached; bridges that branch are switches, other bridges ports."""
         gpus = {gpu.name: number for number, gpu in enumerate(self.gpus())}
         sockets = self.sockets()
         at: dict[str, int] = {}
-        switches: list[list[Bus]] = []
-        upper: list[tuple[int, ...]] = []
-        socket_of_switch: list[int] = []
-        ports: list[tuple[int, int]] = []
+        drawn: list[_Switch] = []
+        of_switch: list[int] = []
         for numa in sorted(self.numas, key=lambda numa: numa.number):
             for bus in numa.below:
-                first = len(switches)
-                for members, port in _switches(bus):
-                    switches.append(members)
-                    ports.append(port)
-                    socket_of_switch.append(sockets[numa.number])
-                if len(switches) - first > 1:
-                    upper.append(tuple(range(first, len(switches))))
+                _draw(bus, drawn)
                 at |= {leaf.name: sockets[numa.number] for leaf in bus.leaves()}
-        of_switch = {leaf.name: number for number, members in enumerate(switches) for leaf in members}
-        hung = tuple(
-            AttachedAdapter(nic.adapter, of_switch.get(nic.name), at[nic.name], nic.generation, nic.lanes)
-            for nic in self.nics()
-        )
+            of_switch += [sockets[numa.number]] * (len(drawn) - len(of_switch))
+        hung = {leaf.name: number for number, switch in enumerate(drawn) for leaf in switch.members}
         order = sorted(gpus, key=lambda name: gpus[name])
         return Attachments(
             socket=tuple(at[name] for name in order),
-            switches=tuple(tuple(gpus[leaf.name] for leaf in members if leaf.kind == "gpu") for members in switches),
-            upper=tuple(upper),
+            switches=tuple(tuple(gpus[leaf.name] for leaf in each.members if leaf.kind == "gpu") for each in drawn),
+            above=tuple(each.above for each in drawn),
+            switch_sockets=tuple(of_switch),
+            ports=tuple(each.port for each in drawn),
             guessed=not self.sockets_said,
-            adapters=hung,
-            switch_sockets=tuple(socket_of_switch),
-            ports=tuple(ports),
+            adapters=tuple(
+                AttachedAdapter(nic.adapter, hung.get(nic.name), at[nic.name], nic.generation, nic.lanes)
+                for nic in self.nics()
+            ),
         )
 
 
-def _switches(bus: Bus) -> Iterator[tuple[list[Bus], tuple[int, int]]]:
-    """Yield the devices of each lowest shared bridge, with its upstream port as (generation, lanes).
+@dataclass(slots=True)
+class _Switch:
+    """A switch: the devices directly at it, its upstream port, and the number of the switch above it."""
 
-    Where the bridge reports a slower port than all devices below, it is virtual or was idle: the slowest of theirs is
+    members: list[Bus]
+    port: tuple[int, int]
+    above: int | None = None
+
+
+def _draw(bus: Bus, drawn: list[_Switch]) -> tuple[Bus, ...] | int:
+    """Append the switches at and below *bus*; return the number of the uppermost, or the only device, if any.
+
+    Where a bridge reports a slower port than all devices below, it is virtual or was idle: the slowest of theirs is
     taken.
     """
     if bus.kind != "bridge":
-        return
-    leaves = list(bus.leaves())
-    if len(leaves) < 2:
-        return
-    inner = [found for each in bus.below for found in _switches(each)]
-    if not inner:
-        ports = [(bus.generation, bus.lanes), *((leaf.generation, leaf.lanes) for leaf in leaves)]
-        below = [port for port in ports[1:] if all(port)]
-        slowest = min(below, key=_rate, default=(0, 0))
-        yield leaves, ports[0] if all(ports[0]) and _rate(ports[0]) >= _rate(slowest) else slowest
-        return
-    yield from inner
-    known = {leaf.name for members, _ in inner for leaf in members}
-    rest = [leaf for leaf in leaves if leaf.name not in known]
-    if rest:
-        yield rest, (bus.generation, bus.lanes)
+        return (bus,)
+    found = [each for each in (_draw(below, drawn) for below in bus.below) if each != ()]
+    if len(found) < 2:
+        return found[0] if found else ()
+    members = [leaf for each in found if not isinstance(each, int) for leaf in each]
+    for each in found:
+        if isinstance(each, int):
+            drawn[each].above = len(drawn)
+    below = [(leaf.generation, leaf.lanes) for leaf in bus.leaves() if leaf.generation and leaf.lanes]
+    slowest = min(below, key=_rate, default=(0, 0))
+    own = bus.generation, bus.lanes
+    drawn.append(_Switch(members, own if all(own) and _rate(own) >= _rate(slowest) else slowest))
+    return len(drawn) - 1
 
 
 def _rate(port: Sequence[int]) -> int:

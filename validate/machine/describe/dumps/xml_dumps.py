@@ -92,6 +92,8 @@ _MEGABIT_BPS = 1e6 / 8
 
 
 _MOST_PORTS = 64
+# Broadcom's switches of PCIe 4 and 5 show two levels, but are none (src/graph/topo.cc, ncclTopoFlattenBcmSwitches).
+_ONE_CHIP = frozenset(("0x1000:0xc010", "0x1000:0xc030"))
 _HEX = re.compile(r"[0-9a-fA-F]{1,4096}", re.ASCII)
 
 
@@ -116,9 +118,9 @@ def nccl_tree(root: Element, shown: str) -> BusTree:
         numas.append(numa)
     for pci in root.all("pci"):
         for gpu in (each for each in pci.inside if each.tag == "gpu"):
+            spoken = True  # NCCL writes NVLinks into this element, so without any there are none
             name = pci.given.get("busid", "").lower()
             for link in (each for each in gpu.inside if each.tag in ("nvlink", "xgmi")):
-                spoken = True
                 target, count = link.given.get("target", "").lower(), _whole(link, "count", shown)
                 kind = pci_kind(link.given.get("tclass", ""))
                 if kind == "nvswitch" or target.startswith("fffffff"):
@@ -158,8 +160,11 @@ def _bus(element: Element, shown: str) -> Iterable[Bus]:
         yield from _nets(nic, shown, bare, given) if nic is not None else (bare,)
     else:
         below = [bus for each in element.inside for bus in _bus(each, shown)]
+        chip = f"{given.get('vendor', '')}:{given.get('device', '')}".lower()
+        if chip in _ONE_CHIP:
+            below = [bus for each in below for bus in (each.below if each.model == chip else [each])]
         if below or kind == "bridge":
-            yield Bus("bridge", name, *port, below=below)
+            yield Bus("bridge", name, *port, model=chip, below=below)
 
 
 def _nets(nic: Element, shown: str, bus: Bus, pci: dict[str, str] | None = None) -> Iterable[Bus]:
