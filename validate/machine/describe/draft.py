@@ -174,7 +174,7 @@ def _links(
         switches.append(f"plx{number}: {{kind: pcie-switch}}")
         to = f"cpu{placement.switch_sockets[number]}" if up is None else f"plx{up}"
         lines.append(f"- {{between: [plx{number}, {to}], part: {_port(placement, cards, number)}}}")
-    name = sockets_like(find_cpu(slug(processor.model)) or "", part, driver.generation_of(cards))
+    name = sockets_like(find_cpu(slug(processor.model)) or "", part, driver.slot_generation(cards))
     for a in range(processor.sockets):
         for b in range(a + 1, processor.sockets):
             source = '"UNVERIFIED: usual between sockets of such processors"'

@@ -71,7 +71,7 @@ def driver_part(card: Card) -> str | None:
     return known[plain]
 
 
-def generation_of(cards: Sequence[Card]) -> int:
+def slot_generation(cards: Sequence[Card]) -> int:
     """Return the PCIe generation of the slots of *cards*: as listed, else the usual one of the first."""
     said = max((card.pcie_generation for card in cards), default=0)
     found = _SLOT.match(pcie_part(cards[0])[0]) if cards else None

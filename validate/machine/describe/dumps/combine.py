@@ -54,7 +54,7 @@ def combined(dumps: Sequence[Dump], gpu: str | None = None, nic: str | None = No
         matrix, guess = _links(trees, part, count)
         remarks += guess
     _check_links(shows[0].shown, matrix, part)
-    generation = driver.generation_of(cards)
+    generation = driver.slot_generation(cards)
     placement = _placement(trees, matrix, nic, generation, remarks)
     processor = _processor(trees, placement, matrix, part, count, generation)
     left = [
