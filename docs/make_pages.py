@@ -32,8 +32,7 @@ from simulator.cli.scenario_command import (
 )
 from simulator.console.style import PLAIN
 from simulator.scenarios.answers import ScenarioAnswer
-from simulator.scenarios.catalogue import find_scenario, in_order
-from simulator.scenarios.file import Scenario, scenario_from
+from simulator.scenarios.file import Scenario, find_scenario, in_order, scenario_from
 from simulator.topology.yaml_source import YamlSource
 
 DOCS = Path(__file__).resolve().parent

@@ -9,8 +9,15 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from reports.compare_plots import drift_figure, errors_figure, scatter_figure, staircase_figure, staircases
-from reports.svg import escape, inline_svg
+from reports.compare_plots import (
+    drift_figure,
+    errors_figure,
+    escape,
+    inline_svg,
+    scatter_figure,
+    staircase_figure,
+    staircases,
+)
 from simulator.units import format_duration, format_size
 
 Document = Mapping[str, Any]

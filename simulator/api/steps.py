@@ -28,7 +28,7 @@ from simulator.results.training import TrainingResult
 from simulator.spelling import mention
 from simulator.step.issue import launches_of
 from simulator.step.memory import MemoryNeed
-from simulator.training.division import divide
+from simulator.training import divide
 from simulator.training.memory import alone_memory, device_memory
 from simulator.training.micro_batches import Batches, in_flight, periods_s
 from simulator.training.plan import PROGRAM, SharedStep, contend, plan_alone, plan_offloaded_alone, plan_step

@@ -31,8 +31,7 @@ from simulator.results.columns import duration_column, rate_words
 from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.step_confidence import UNSURE
 from simulator.results.words import MODE_WORDS
-from simulator.search.document import best_document, loss_words
-from simulator.search.run import Ranking, Runner, StoredResults, find_best, here
+from simulator.search.run import Ranking, Runner, StoredResults, best_document, find_best, here, loss_words
 from simulator.search.space import SEARCHED, Space, parse_fixed
 from simulator.spelling import mention
 from simulator.topology.load import load_topology

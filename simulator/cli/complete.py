@@ -59,7 +59,7 @@ _NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
     "strategies": later("simulator.collectives.registry:strategy_names", named_only=True),
     "networks": later("simulator.workload.zoo.registry:network_names"),
     "fabrics": _fabrics,
-    "scenarios": later("simulator.scenarios.catalogue:builtin_scenarios"),
+    "scenarios": later("simulator.scenarios.file:builtin_scenarios"),
     "gpu_models": later("simulator.topology.catalogue:part_names", "gpu"),
     "part_kinds": later("simulator.topology.catalogue:PART_KINDS"),
     "sample_kinds": _sample_kinds,

@@ -22,7 +22,7 @@ from simulator.results.columns import duration_column, percent, rate_words
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.step_view import time_shares
 from simulator.results.words import BOUND_WORDS, MODE_WORDS, precision_words
-from simulator.search.document import loss_words
+from simulator.search.run import loss_words
 from simulator.search.scaling import Curve, curve_document, curve_of
 from simulator.spelling import mention
 

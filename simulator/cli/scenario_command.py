@@ -26,8 +26,7 @@ from simulator.errors import Fault, InputError, SimulationError, one_line
 from simulator.records import replace
 from simulator.results import SCHEMA_VERSION
 from simulator.scenarios.answers import ScenarioAnswer, answers_document, answers_of
-from simulator.scenarios.catalogue import builtin_scenarios, find_scenario, in_order, needed_files
-from simulator.scenarios.file import Scenario, ScenarioRun
+from simulator.scenarios.file import Scenario, ScenarioRun, builtin_scenarios, find_scenario, in_order, needed_files
 from simulator.units import format_bandwidth, format_duration, format_size
 from simulator.workload.parse import OPERATIONS
 

@@ -18,8 +18,7 @@ from simulator.cli.written import CommandOptions
 from simulator.console.style import Progress, Style
 from simulator.errors import InputError, one_line, refused
 from simulator.questions.single import LaunchQuestion
-from simulator.questions.sweep import swept
-from simulator.questions.words import Single, parse_question, question_words
+from simulator.questions.words import Single, parse_question, question_words, swept
 from simulator.results import plain
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.single import SingleResult, singles_document

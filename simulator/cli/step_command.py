@@ -91,7 +91,7 @@ def _lines(found: Sequence[TrainingResult], unfit: Mapping[str, str], style: Sty
 
 def _trace(best: TrainingResult) -> str:
     shown = best.timeline if best.input is None else best.input.timeline
-    step_trace = later("simulator.results.step_trace:step_trace")
+    step_trace = later("simulator.results.trace:step_trace")
     return str(step_trace(shown, f"{best.machine} {best.step.workload} batch {best.step.samples}", best.device_count))
 
 

@@ -89,7 +89,7 @@ class CommandOptions(
         if colon and scheme in OPERATIONS:
             return _SINGLE
         if self.what.endswith((".yaml", ".yml")):
-            from simulator.programs.file import is_program
+            from simulator.programs import is_program
 
             if is_program(self.what):
                 return _PROGRAM

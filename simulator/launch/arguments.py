@@ -17,8 +17,7 @@ from typing import TypeVar
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.launch.words import Word
 from simulator.spelling import mention
-from simulator.topology.json_source import parse_json, read_json
-from simulator.topology.yaml_source import YamlSource, parse_yaml, read_yaml
+from simulator.topology.yaml_source import YamlSource, parse_json, parse_yaml, read_json, read_yaml
 from simulator.user_files import read_user_file
 
 _ON = frozenset(("true", "1", "yes", "y", "t", "on"))

@@ -3,6 +3,7 @@
 After the kind and a colon come items separated by commas: the operator or the direction of a copy, a size with its
 unit where one is needed, ``name=value``, and the names of flags (``cold``).  A value that fits only one field may
 stand alone (``bwd`` for ``phase=bwd``).  The names are those of the fields of the question and of the operator.
+``access:chase,sweep:4KiB-256MiB`` is one question for each size (:func:`swept`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from simulator.questions.where import Where
 from simulator.spelling import mention
 from simulator.units import parse_quantity
 from simulator.workload.operators import Operator, known_operators
+from simulator.workload.parse import parse_workload
 
 Single = (
     OperatorQuestion | CopyQuestion | AccessQuestion | LaunchQuestion | DiskQuestion | MessageQuestion | CoreQuestion
@@ -237,3 +239,23 @@ def _name(field: str) -> str:
 
 def _snake(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+_SWEEP = "sweep:"
+
+
+def swept(text: str) -> list[tuple[int | None, str]]:
+    """Return each size in bytes of the sweep in *text*, with its question; without a sweep, only None and *text*.
+
+    Raises InputError if the sweep cannot be read, or if there are two.
+    """
+    kind, _, rest = text.partition(":")
+    items = [item.strip() for item in rest.split(",")]
+    found = [i for i, item in enumerate(items) if item.startswith(_SWEEP)]
+    if not found:
+        return [(None, text)]
+    if len(found) > 1:
+        raise refused("workload", f"one size is swept; got {len(found)} sweeps", one_line(text, 60))
+    place = found[0]
+    sizes = parse_workload(items[place]).sizes
+    return [(size, f"{kind}:{','.join([*items[:place], f'{size}B', *items[place + 1 :]])}") for size in sizes]

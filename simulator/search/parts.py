@@ -18,7 +18,6 @@ from simulator.questions.checks import changed
 from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
-from simulator.search.repeats import KEPT, ShortNetwork, partial_network, shortened
 from simulator.step.issue import Part, launches_of
 from simulator.step.memory import NetworkMemory, held_in
 from simulator.training import divided
@@ -27,9 +26,58 @@ from simulator.training.pipeline import plan_chunk
 from simulator.training.plan import SharedStep
 from simulator.training.roles import Role
 from simulator.workload import Collective
-from simulator.workload.network import Network, block_name, network_key, unit_elements
+from simulator.workload.network import Layer, Network, block_name, network_key, once, unit_elements
 from simulator.workload.split.experts import expert_parameters
 from simulator.workload.split.stages import NetworkStage, stages_of, units_of
+
+KEPT = 3  # equal blocks that are kept: the middle one has an equal block on either side
+
+
+@dataclass(frozen=True, eq=False)
+class ShortNetwork:
+    """``network`` without ``left_out`` of its equal blocks; ``unit_count`` is the number of units of the whole.
+
+    A unit is a block with the layers that follow it outside any block, or a single layer where nothing repeats.
+    """
+
+    network: Network
+    unit_count: int
+    left_out: int
+
+    def like(self, unit: int) -> int:
+        """Return the unit of ``network`` that stands for *unit* of the whole: the middle one for repeated blocks."""
+        if not self.left_out or unit == 0:
+            return unit
+        return KEPT + 1 if unit == self.unit_count - 1 else 2
+
+
+@once
+def shortened(network: Network) -> ShortNetwork:
+    """Return *network* with three of the blocks between its first and its last, where all of those are alike."""
+    units = units_of(network)
+    middle = units[1:-1]
+    if len(middle) <= KEPT or any(_shape(unit) != _shape(middle[0]) for unit in middle):
+        return ShortNetwork(network, len(units), 0)
+    stands_for: dict[int, int] = {}  # outputs of omitted blocks, with the kept outputs that replace them
+    for unit in middle[KEPT:]:
+        for layer, other in zip(unit, middle[KEPT - 1], strict=True):
+            stands_for[layer.output] = other.output
+    last = [replace(layer, inputs=tuple(stands_for.get(t, t) for t in layer.inputs)) for layer in units[-1]]
+    layers = [layer for unit in (units[0], *middle[:KEPT], last) for layer in unit]
+    return ShortNetwork(replace(network, layers=tuple(layers)), len(units), len(middle) - KEPT)
+
+
+def _shape(unit: Sequence[Layer]) -> object:
+    return [(layer.operator, [p.elements for p in layer.parameters], bool(block_name(layer.name))) for layer in unit]
+
+
+def partial_network(network: Network, layers: Sequence[Layer]) -> Network:
+    """Return some *layers* of *network* as a network of their own, whose inputs other layers may have written."""
+    written = {layer.output for layer in layers}
+    before = {layer.output for layer in network.layers} - written
+    read = {tensor for layer in layers for tensor in layer.inputs}
+    return replace(network, layers=tuple(layers), trained_inputs=frozenset(read & before))
+
 
 _GRID = 8.0  # exchanges are simulated at powers of this size and interpolated linearly
 

@@ -1,6 +1,7 @@
 """The search: every division is priced and the cheapest candidates are simulated in full (:func:`find_best`).
 
-The result of each job depends on its arguments alone, so any number of processes gives the same result.
+The result of each job depends on its arguments alone, so any number of processes gives the same result, which
+:func:`best_document` writes as the ``--json`` document.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple, Protocol
 
@@ -19,8 +20,9 @@ from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
 from simulator.questions.layout import parse_layout
 from simulator.records import dataclass, field, replace
+from simulator.results import SCHEMA_VERSION, taken
 from simulator.results.step_confidence import all_fit_by_band
-from simulator.results.step_view import time_shares
+from simulator.results.step_view import SHARE_WORDS, time_shares
 from simulator.search.price import MEMORY, Pricer, SearchOutcome
 from simulator.search.space import Candidate, Division, Space
 from simulator.spelling import spelt
@@ -229,3 +231,33 @@ def simulate_way(space: Space, way: Candidate, bound_s: float) -> dict[str, Any]
         "fits_by_band": all_fit_by_band(result),
         "shares": [list(share) for share in time_shares(result).items()],
     }
+
+
+_WORTH_SAYING = 0.01
+
+
+def best_document(space: Space, machine: str, best: Ranking) -> dict[str, Any]:
+    """Return *best* of *space* as plain data in SI units, which the keys name."""
+    of_entry = "words=candidate.layout.words micro_batch=candidate.micro_batch micro_batches=candidate.micro_batches"
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "topology": machine,
+        **taken(space, "workload=question.workload device_count global_batch options=question.options"),
+        **taken(best, "feasible_count infeasible simulated_count"),
+        "ranking": [
+            {
+                **taken(entry, f"parallel=candidate.layout {of_entry} recompute=candidate.recompute step_time_s"),
+                **taken(entry, "band outside memory_bytes fits_by_band"),
+                "reason": loss_words(entry.shares_s),
+                "account_s": entry.shares_s,
+            }
+            for entry in best.ranking
+        ],
+    }
+
+
+def loss_words(shares_s: Mapping[str, float], most: int = 3) -> str:
+    """Return what keeps a step from computing all the time, in words, the largest *most* parts first."""
+    whole_s = sum(shares_s.values()) or 1.0
+    lost = [name for name, s in shares_s.items() if name != "computing" and s >= _WORTH_SAYING * whole_s]
+    return ", ".join(f"{SHARE_WORDS[name]} {100 * shares_s[name] / whole_s:.0f} %" for name in lost[:most]) or "-"

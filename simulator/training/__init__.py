@@ -1,6 +1,8 @@
-"""How a step is divided (:func:`divided` has one rank's part) and synchronised: each way writes a plan."""
+"""How a step is divided, among ranks (:func:`divided`) and unlike devices (:func:`divide`); each way writes a plan."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 from simulator.questions.layout import Layout
 from simulator.workload.network import Network
@@ -18,3 +20,51 @@ def divided(network: Network, layout: Layout) -> Network:
 
         network = context_split(network, layout.cp)
     return expert_split(network, layout.ep, layout.expert_tp, layout.tp == 1 or layout.sp, layout.flex)
+
+
+_ROUNDS = 12
+
+
+def divide(times: Sequence[Callable[[int], float]], total: int) -> list[int]:
+    """Return the samples of each device, of *total*, that minimise the time of the last device.
+
+    *times* return the seconds of each device for a number of samples, at least one; a device may get no samples.
+    Shares start in proportion to each device's speed, which is then evaluated again at these shares.  Finally, single
+    samples move from the last device to the one that they delay least, as long as that helps.  If times are
+    proportional to samples, all devices end together: share i is total / t_i / (sum of 1 / t_j).
+    """
+    shares = _rounded([total / len(times)] * len(times), total)
+    best = shares
+    for _ in range(_ROUNDS):
+        speeds = [share / time(share) if share else 1.0 / time(1) for share, time in zip(shares, times, strict=True)]
+        shares = _rounded([total * speed / sum(speeds) for speed in speeds], total)
+        if _last_s(times, shares) >= _last_s(times, best):
+            break
+        best = shares
+    while True:
+        seconds = [_time_s(time, share) for time, share in zip(times, best, strict=True)]
+        last = max(range(len(times)), key=lambda i: seconds[i])
+        others = [i for i in range(len(times)) if i != last]
+        if not others:
+            return best
+        taker = min(others, key=lambda i: times[i](best[i] + 1))
+        if times[taker](best[taker] + 1) >= seconds[last]:
+            return best
+        best = [share - (i == last) + (i == taker) for i, share in enumerate(best)]
+
+
+def _time_s(time: Callable[[int], float], share: int) -> float:
+    return time(share) if share else 0.0
+
+
+def _last_s(times: Sequence[Callable[[int], float]], shares: Sequence[int]) -> float:
+    return max(_time_s(time, share) for time, share in zip(times, shares, strict=True))
+
+
+def _rounded(wanted: Sequence[float], total: int) -> list[int]:
+    """Return integers near *wanted* with the sum *total*, by the largest-remainder method."""
+    whole = [int(value) for value in wanted]
+    order = sorted(range(len(wanted)), key=lambda i: (round(whole[i] - wanted[i], 9), i))
+    for i in order[: total - sum(whole)]:
+        whole[i] += 1
+    return whole

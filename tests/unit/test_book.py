@@ -14,7 +14,7 @@ import pytest
 from simulator.cli.scenario_command import answer_scenario, scenario_lines
 from simulator.console.style import PLAIN
 from simulator.scenarios.answers import ScenarioAnswer
-from simulator.scenarios.catalogue import builtin_scenarios, find_scenario, in_order
+from simulator.scenarios.file import builtin_scenarios, find_scenario, in_order
 
 pytestmark = pytest.mark.usefixtures("answered_once")
 

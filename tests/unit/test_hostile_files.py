@@ -17,7 +17,7 @@ from simulator.errors import InputError
 from simulator.launch.arguments import Files
 from simulator.launch.deepspeed import read_deepspeed
 from simulator.launch.shell import commands_of
-from simulator.topology.json_source import read_json
+from simulator.topology.yaml_source import read_json
 from simulator.workload.hugging_face import read_config
 from tests.calls import at_most_calls
 from validate.cli.app import app as validate

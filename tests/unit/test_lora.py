@@ -10,9 +10,9 @@ from simulator.cli import run
 from simulator.errors import InputError
 from simulator.workload.activations import one_format, saved_tensors
 from simulator.workload.backward import backward_steps, gradient_order, training_flop
-from simulator.workload.lora import with_lora
 from simulator.workload.network import Network
 from simulator.workload.operators import Linear
+from simulator.workload.variants import with_lora
 from simulator.workload.zoo.builder import NetworkBuilder
 from simulator.workload.zoo.registry import build_network
 

@@ -19,9 +19,9 @@ from simulator.step.memory import memory_need
 from simulator.step.moments import tape_of
 from simulator.workload.backward import training_flop
 from simulator.workload.kernels import Gemm, Rowwise, Streaming
-from simulator.workload.losses import LOSS_WAYS, LossWay, with_losses
 from simulator.workload.network import Network
 from simulator.workload.operators import InPlaceCrossEntropy, LinearCrossEntropy
+from simulator.workload.variants import LOSS_WAYS, LossWay, with_losses
 from simulator.workload.zoo.builder import NetworkBuilder
 from simulator.workload.zoo.registry import build_network
 from tests.unit.test_launch_refused import TRAINER

@@ -18,8 +18,7 @@ from simulator.questions.where import Where
 from simulator.records import replace
 from simulator.results.step_confidence import UNSURE, all_fit_by_band, memory_band, memory_band_words
 from simulator.results.training import TrainingResult, steps_document
-from simulator.search.document import best_document
-from simulator.search.run import RankedLayout, Ranking
+from simulator.search.run import RankedLayout, Ranking, best_document
 from simulator.search.space import Candidate, Space
 
 SESSION = Session()

@@ -19,9 +19,9 @@ from simulator.step.issue import launches_of
 from simulator.step.memory import ALL, Shares, held_in, memory_need
 from simulator.step.moments import tape_of
 from simulator.step.reserved import RankState, reserved_and_allocated
-from simulator.workload.lora import LoraWeights, with_lora
 from simulator.workload.network import Network, packed_weights, unit_elements
 from simulator.workload.operators import Linear, Nf4Linear
+from simulator.workload.variants import LoraWeights, with_lora
 from simulator.workload.zoo.builder import NetworkBuilder
 from simulator.workload.zoo.registry import build_network
 

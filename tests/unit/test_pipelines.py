@@ -18,8 +18,8 @@ from simulator.questions.layout import Layout, Schedule
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.results.step_trace import step_trace
 from simulator.results.step_view import time_shares
+from simulator.results.trace import step_trace
 from simulator.results.training import TrainingResult
 from simulator.training.micro_batches import in_flight, order_of
 from simulator.training.pipeline import Chunk, CollectivePrice, StageWork, plan_pipeline

@@ -20,7 +20,7 @@ from simulator.questions.options import StepOptions
 from simulator.questions.single import AccessQuestion, CopyQuestion
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import SlowLink, Software, Where
-from simulator.scenarios.catalogue import find_scenario
+from simulator.scenarios.file import find_scenario
 from tests.unit.test_both_doors import as_arguments
 from validate.kinds import STEPS
 from validate.tables.cells import NotScored

@@ -12,9 +12,8 @@ from simulator.cli import run
 from simulator.cli.scenario_command import answer_scenario
 from simulator.errors import InputError
 from simulator.scenarios.answers import ScenarioAnswer, answers_of
-from simulator.scenarios.catalogue import builtin_scenarios, find_scenario, in_order, needed_files
 from simulator.scenarios.expression import MissingPath, parse_expression
-from simulator.scenarios.file import read_scenario
+from simulator.scenarios.file import builtin_scenarios, find_scenario, in_order, needed_files, read_scenario
 
 HEAD = """\
 schema_version: 1

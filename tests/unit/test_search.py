@@ -18,8 +18,8 @@ from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.results.step_view import time_shares
+from simulator.search.parts import shortened
 from simulator.search.price import MEMORY, Pricer
-from simulator.search.repeats import shortened
 from simulator.search.run import StoredResults, find_best
 from simulator.search.space import Space, parse_fixed
 from simulator.topology.load import load_topology

@@ -21,8 +21,8 @@ from simulator.questions.options import StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import Where
 from simulator.results.servers import COMPUTE, cycle_of
-from simulator.results.step_trace import step_trace
 from simulator.results.step_view import time_shares
+from simulator.results.trace import step_trace
 from simulator.training.servers import ARRIVES, INSIDE, PULL, PUSH, READ, SPREAD, TO_CPU, TO_GPUS, UPDATE, ServerLabel
 from simulator.training.worker import LaunchLabel
 from tests.without_advice import without_advice

@@ -18,7 +18,7 @@ from simulator.questions.layout import Layout, parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.training.division import divide
+from simulator.training import divide
 from tests.machines import UNLIKE
 
 P3 = Where("p3.16xlarge")

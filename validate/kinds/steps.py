@@ -19,9 +19,8 @@ from simulator.questions.where import Month, Software, month_of
 from simulator.topology.parts import CpuPart
 from simulator.units import parse_quantity
 from simulator.workload.find import is_described
-from simulator.workload.lora import LORA_LAYERS, LORA_WEIGHTS
-from simulator.workload.losses import LOSS_WAYS
 from simulator.workload.network import family_of
+from simulator.workload.variants import LORA_LAYERS, LORA_WEIGHTS, LOSS_WAYS
 from simulator.workload.zoo.registry import ZooEntry, build_network, find_entry
 from validate.kinds.collectives import forced_algorithm
 from validate.kinds.kind import Cell, Kind, RowQuestion

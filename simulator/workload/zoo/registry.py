@@ -172,8 +172,7 @@ def _aliases() -> Mapping[str, str]:
 @cache
 def _choices() -> Mapping[str, tuple[str, ...]]:
     """Return the words that options of transformers may have."""
-    from simulator.workload.lora import LORA_LAYERS, LORA_WEIGHTS
-    from simulator.workload.losses import LOSS_WAYS
+    from simulator.workload.variants import LORA_LAYERS, LORA_WEIGHTS, LOSS_WAYS
     from simulator.workload.zoo.attention import ATTENTIONS
     from simulator.workload.zoo.bert import HEADS
     from simulator.workload.zoo.sizes import GELUS
@@ -238,13 +237,13 @@ def build_entry(
             builder.cross_entropy(output, f"loss{i or ''}")
     network = replace(builder.build(batch, entry.sample), own_name=called(name, entry, sizes, _entries))
     if given.get("lora"):
-        from simulator.workload.lora import with_lora
+        from simulator.workload.variants import with_lora
 
         network = with_lora(network, given["lora"], sizes["lora_layers"], sizes["lora_weights"])
     elif given.get("lora_weights", "plain") != "plain":
         raise InputError(f"{name}: lora_weights is about the frozen weights beside adapters; add lora=16")
     if loss and given.get("cross_entropy", "plain") != "plain":
-        from simulator.workload.losses import with_losses
+        from simulator.workload.variants import with_losses
 
         network = with_losses(network, given["cross_entropy"])
     return network
