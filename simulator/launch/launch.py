@@ -250,10 +250,10 @@ def _precision(args: Arguments) -> str | None:
 
 
 def _attention(args: Arguments, notes: list[str]) -> str:
-    """Return the kind of attention: that of the line, or the default of Megatron-LM checkouts of that age.
+    """Return the kind of attention: that of the line, or the default of Megatron-LM of that age.
 
-    ``--use-flash-attn`` selects FlashAttention in the layers of older checkouts alone; those of Megatron-Core never read
-    it, and Transformer Engine chooses by itself (NVIDIA/Megatron-LM issues 778 and 1259).
+    ``--use-flash-attn`` selects FlashAttention in the layers of older checkouts alone; those of Megatron-Core never
+    read it, and Transformer Engine chooses by itself (NVIDIA/Megatron-LM issues 778 and 1259).
     """
     backend = args.choice(("auto", "flash", "fused", "unfused", "local"), "attention-backend")
     implementation = args.choice(("local", "transformer_engine", "inference_optimized"), "transformer-impl")

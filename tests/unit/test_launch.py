@@ -24,8 +24,8 @@ GPT3 = (
     "torchrun --nnodes 64 --nproc-per-node 8 pretrain_gpt.py --tensor-model-parallel-size 8 "
     "--pipeline-model-parallel-size 8 --num-layers 96 --hidden-size 12288 --num-attention-heads 96 --seq-length 2048 "
     "--max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size 1536 --bf16 --sequence-parallel "
-    "--use-distributed-optimizer --recompute-activations --attention-backend flash --vocab-size 50257 --lr 6e-5 --seed 1 "
-    "--data-path /data/text --save-interval 100 --tensorboard-dir /logs"
+    "--use-distributed-optimizer --recompute-activations --attention-backend flash --vocab-size 50257 --lr 6e-5 "
+    "--seed 1 --data-path /data/text --save-interval 100 --tensorboard-dir /logs"
 )
 OF_LLAMA = (
     "--swiglu --normalization RMSNorm --position-embedding-type rope --disable-bias-linear --hidden-dropout 0 "
