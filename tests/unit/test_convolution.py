@@ -13,7 +13,8 @@ from simulator.constants import DEFAULT
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.convolution import convolution_cost, winograd_fused
 from simulator.devices.gpu.convolution_algorithms import ConvolutionCosts, Engine, blocks_time, problem
-from simulator.devices.gpu.rates import compute_rate
+from simulator.devices.gpu.memory import memory_time
+from simulator.devices.gpu.rates import compute_rate, energy_time, tensor_pace
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
 from simulator.topology.parts import GpuPart
@@ -194,12 +195,17 @@ def test_half_the_bytes_help_where_no_matrix_units_do() -> None:
     assert 0.4 * cost_s(device, shape) < cost_s(device, shape, precision="fp16") < cost_s(device, shape)
 
 
-def test_channels_last_saves_copies() -> None:
-    kernel = Convolution(MIDDLE, "fwd", "fp16")
-    times = [
-        convolution_cost(find_gpu("a100-sxm4-80gb"), replace(kernel, channels_last=c)).time_s for c in (False, True)
-    ]
-    assert times[1] < 0.9 * times[0]
+def test_channels_last_saves_copies_of_what_kernels_read_by_pixels() -> None:
+    """Since Ampere, kernels write results by planes themselves in the forward direction, and in no other."""
+    device, kernel = find_gpu("a100-sxm4-80gb"), Convolution(MIDDLE, "fwd", "fp16")
+    read, written = (2 * n for n in (MIDDLE.input_elements, MIDDLE.output_elements))
+    for direction, copied in (("fwd", (read,)), ("bwd_data", (read, written)), ("bwd_weight", (read, written))):
+        planes, pixels = (
+            convolution_cost(device, replace(kernel, direction=direction, channels_last=c)) for c in (False, True)
+        )
+        copies_s = sum(memory_time(device, size, size) for size in copied) / CONVOLUTION.transform
+        assert planes.time_s - pixels.time_s == pytest.approx(copies_s)
+        assert planes.bytes - pixels.bytes == 2 * sum(copied)
     pointwise = [replace(kernel, shape=POINTWISE, channels_last=c) for c in (False, True)]  # reads both as they are
     assert convolution_cost(find_gpu("t4"), pointwise[0]) == convolution_cost(find_gpu("t4"), pointwise[1])
 
@@ -322,3 +328,18 @@ def test_turings_gradients_of_filters_take_128_channels_of_a_tap(corpus: Path) -
     assert len(errors) > 90
     assert statistics.mean(map(abs, errors)) < 0.30  # 36 % before
     assert abs(statistics.median(errors)) < 0.25  # -36 % before
+
+
+def test_tensor_cores_that_are_held_back_wait_less_for_what_they_read() -> None:
+    """A GeForce card of half the products per clock takes less than twice the time, and half the energy of feeding."""
+    half = replace(find_gpu("rtx-3090"), board_power_W=0.0)
+    rates = {name: rate * (2 if name in ("fp16", "bf16") else 1) for name, rate in half.peak_flops_per_s.items()}
+    whole = replace(half, peak_flops_per_s=rates)
+    assert (tensor_pace(half, "fp16"), tensor_pace(whole, "fp16")) == pytest.approx((0.5, 1.0), rel=5e-3)
+    for shape in (MIDDLE, POINTWISE):
+        kernel = Convolution(shape, "bwd_weight", "fp16", channels_last=True)
+        slow, fast = (convolution_cost(each, kernel) for each in (half, whole))
+        assert fast.time_s < slow.time_s < 1.95 * fast.time_s
+    bound, free = (replace(each, board_power_W=200.0) for each in (whole, half))
+    needed = [energy_time(each, "fp16", 1e15) / (1e15 / each.peak("fp16")) for each in (bound, free)]
+    assert 1.0 < needed[1] < needed[0]  # of the time at the boost clock

@@ -65,6 +65,16 @@ def test_a_board_multiplies_what_its_power_allows() -> None:
     assert rate("a100-sxm4-40gb", 0.0, large) > rate("a100-sxm4-40gb", 400.0, large)  # a board of unknown power
 
 
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("rtx-3090", 0.87), ("rtx-4090", 0.85), ("l40", 0.8)],  # chips whose other boards reach 0.73, 0.52 and 0.59
+)
+def test_held_back_tensor_cores_near_their_peak(name: str, least: float) -> None:
+    device = find_gpu(name)
+    cost = kernel_cost(device, Gemm(8192, 8192, 8192, "fp16"))
+    assert least < cost.flop / cost.time_s / arithmetic_rate(device, "fp16") < 1.0
+
+
 def test_a_hot_board_stays_at_its_boost_clock() -> None:
     device = find_gpu("gtx-1080-ti")
     product = Gemm(8192, 8192, 8192, "fp32")

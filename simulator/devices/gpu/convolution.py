@@ -26,7 +26,14 @@ from simulator.devices.gpu.convolution_algorithms import (
     problem,
 )
 from simulator.devices.gpu.implicit_gemm import byte_gemm, direct, explicit_gemm, implicit_gemm, tensor_gemm
-from simulator.devices.gpu.rates import BYTES_AT_ONCE, energy_time, multiplies_bytes, sustained_clock, tensor_rate
+from simulator.devices.gpu.rates import (
+    BYTES_AT_ONCE,
+    energy_time,
+    multiplies_bytes,
+    sustained_clock,
+    tensor_pace,
+    tensor_rate,
+)
 from simulator.workload.operators import Conv2d, Convolution
 from simulator.workload.precision import ELEMENT_BYTES
 
@@ -147,8 +154,8 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
     else:
         candidates = [] if tensor_flops_per_s and kernel.shape.groups == 1 else _on_lanes(asked)
     if tensor_flops_per_s and not packed:
-        energy_s = energy_time(gpu, kernel.precision, float(kernel.flop))
-        candidates.append(tensor_gemm(asked, tensor_flops_per_s, energy_s, kernel.channels_last))
+        pace, energy_s = tensor_pace(gpu, kernel.precision), energy_time(gpu, kernel.precision, float(kernel.flop))
+        candidates.append(tensor_gemm(asked, tensor_flops_per_s, pace, energy_s, kernel.channels_last))
     best = min(candidates)
     bound = bound_of(best.time_s, best.compute_s, best.memory_s)
     return KernelCost(best.time_s, bound, float(kernel.flop), best.bytes, best.name)

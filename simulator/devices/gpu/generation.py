@@ -65,6 +65,10 @@ class Traits:
     # 32-bit operands are transposed on their way to tensor cores that take them along k only: so for wgmma and
     # mma.sync, not for tcgen05 (NVIDIA, "PTX ISA", matrix multiply-accumulate, majorness of operands).
     turned_32_bit: bool = True
+    # FLOPs of an SM's tensor cores per clock in 16 bit, where boards are sold that issue them more seldom; 0: none are.
+    # GeForce cards and the L40 do half of it where sums are in fp32 (NVIDIA, "Ampere GA102 GPU architecture", table 2;
+    # data sheets of L40 and L40S, which are one chip).
+    tensor_flops: float = 0.0
     # Products accumulate in tensor memory rather than in registers, so that a block may hold twice the rows (NVIDIA,
     # "CUDA C++ programming guide", tcgen05).
     tensor_memory: bool = False
@@ -131,7 +135,15 @@ _VOLTA = Traits(
     cudnn=7,
     int8_dot_products=True,
 )
-_AMPERE = Traits(_8_NM, "copies", threads_per_sm=1536, translations="many", wide_batches=True, kernels_since=(2020, 5))
+_AMPERE = Traits(
+    _8_NM,
+    "copies",
+    tensor_flops=1024.0,
+    threads_per_sm=1536,
+    translations="many",
+    wide_batches=True,
+    kernels_since=(2020, 5),
+)
 _HOPPER = Traits(_5_NM, "warps", kernels_since=(2022, 10))
 _VEGA = Traits(_14_NM, "none", controllers="amd", large_l2=True, kernels="amd", wide_batches=True, cudnn=0)
 _CDNA = replace(_VEGA, operands="registers", tensor_energy=1.65)
@@ -162,7 +174,7 @@ _GENERATIONS: dict[str, dict[str, Traits]] = {
 # Generations whose data-centre chip (GP100, GA100) has SMs with half as many lanes as the other chips.
 _SMALL_SMS = {
     "pascal": replace(_PASCAL, small_sms=True, int8_dot_products=False),
-    "ampere": replace(_AMPERE, small_sms=True, process=_7_NM, integers="own", threads_per_sm=2048),
+    "ampere": replace(_AMPERE, small_sms=True, process=_7_NM, integers="own", threads_per_sm=2048, tensor_flops=2048.0),
 }
 _SMALL_SM_LANES = 96.0  # between 64 and 128
 # Generations whose workstation and desktop chips (GB202, GB10) keep the tensor cores and SMs of the previous

@@ -127,11 +127,15 @@ def explicit_gemm(problem: Problem) -> ConvolutionAlgorithm:
 
 
 def tensor_gemm(
-    problem: Problem, rate_flops_per_s: float, energy_s: float, channels_last: bool
+    problem: Problem, rate_flops_per_s: float, pace: float, energy_s: float, channels_last: bool
 ) -> ConvolutionAlgorithm:
-    """Return the implicit product on tensor cores, with copies to channels-last and back unless it has one tap.
+    """Return the implicit product on tensor cores, with copies of images by planes unless it has one tap.
 
-    Computing takes at least *energy_s*, the least time in which the board can supply its energy.
+    Since Ampere, kernels of the forward direction write planes themselves, so that only what they read is copied
+    (profilers show ``sm80_xmma_fprop_implicit_gemm_..._nhwckrsc_nchw_...``, by layout of images, filters and result;
+    kernels of gradients end on ``_nhwc``).
+    Computing takes at least *energy_s*, the least time in which the board can supply its energy; *pace* as
+    :func:`simulator.devices.gpu.rates.tensor_pace` returns it.
     """
     costs, groups, traits = problem.costs, problem.shape.groups, problem.gpu.traits
     c_in, c_out = (_CHANNELS * ceil(c / _CHANNELS) for c in (problem.c_in, problem.c_out))
@@ -143,9 +147,9 @@ def tensor_gemm(
     share = costs.hopper if traits.operands == "warps" else 1.0
     if traits.kernels == "amd":
         share = costs.amd_tensor
-    rate = rate_flops_per_s * costs.tensor * share
     sms = problem.gpu.sm_count
-    engine = tensor_engine(sms, rate, costs.tensor_tile_intensity, costs.prologue_k)
+    rate = rate_flops_per_s * share * costs.tensor / (costs.tensor + (1.0 - costs.tensor) * pace)
+    engine = tensor_engine(sms, rate, costs.tensor_tile_intensity * pace, costs.prologue_k)
     splits: tuple[int, ...] = SPLITS
     early = traits.kernels == "volta"
     zeros_s = 0.0
@@ -171,11 +175,11 @@ def tensor_gemm(
     memory_s = n_bytes / problem.bandwidth_Bps
     kept = channels_last or (problem.taps == 1 and (problem.unit_stride or early))
     copied = 0.0 if kept else costs.layout if early else costs.layout_late
-    copies = 2 * copied * n_bytes
+    turned = (read_bytes,) if problem.direction == "fwd" and not early else (read_bytes, written_bytes)
+    copies = 2 * copied * sum(turned)
     copies_s = 0.0
     if copied:
-        once_s = sum(memory_time(problem.gpu, size, size) for size in (read_bytes, written_bytes))
-        copies_s = copied * once_s / costs.transform
+        copies_s = copied * sum(memory_time(problem.gpu, size, size) for size in turned) / costs.transform
     helpers = 0 if problem.direction == "fwd" else 2  # kernels that rearrange filters or zero the result
     fixed_s = costs.tensor_kernel_s + helpers * costs.next_kernel_s
     time_s = at_least(compute_s, memory_s) + zeros_s + copies_s + fixed_s

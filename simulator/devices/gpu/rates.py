@@ -24,7 +24,7 @@ from functools import lru_cache
 from simulator.constants import constants
 from simulator.devices.gpu import Gpu
 from simulator.records import dataclass
-from simulator.workload.precision import Precision
+from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 
 def computes_on_tensor_cores(gpu: Gpu, precision: Precision) -> bool:
@@ -32,6 +32,18 @@ def computes_on_tensor_cores(gpu: Gpu, precision: Precision) -> bool:
     if precision in ("fp32", "fp64") or multiplies_bytes(gpu, precision) or computes_in_fp32(gpu, precision):
         return False
     return gpu.traits.operands != "none" and precision in gpu.peak_flops_per_s
+
+
+def tensor_pace(gpu: Gpu, precision: Precision) -> float:
+    """Return the rate at which tensor cores issue products in *precision*, relative to what the chip's SMs can feed.
+
+    Below 1 on boards that hold them back (``Traits.tensor_flops``): what feeds them, and the energy of that, then has
+    time between two instructions.
+    """
+    full = gpu.traits.tensor_flops * 2.0 / ELEMENT_BYTES[precision]
+    if not full or precision not in gpu.peak_flops_per_s:
+        return 1.0
+    return min(1.0, gpu.peak_flops_per_s[precision] / (full * gpu.sm_count * gpu.boost_clock_Hz))
 
 
 def multiplies_bytes(gpu: Gpu, precision: Precision) -> bool:
@@ -178,7 +190,8 @@ def _busy_lanes(gpu: Gpu, precision: Precision, costs: PowerCosts) -> float:
             energy = costs.tensor_32_bit
         else:
             energy = costs.tensor_16_bit if precision in ("fp16", "bf16") else costs.tensor_8_bit
-        around = costs.tensor_sm_lanes * gpu.sm_count if gpu.traits.operands == "copies" else 0.0
+        fed = gpu.sm_count * tensor_pace(gpu, precision) if gpu.traits.operands == "copies" else 0.0
+        around = costs.tensor_sm_lanes * fed
         return peak[precision] * of_clock * energy * gpu.traits.tensor_energy + around
     is_packed = multiplies_bytes(gpu, precision) or (precision == "fp16" and not computes_in_fp32(gpu, precision))
     flops_per_s = peak.get("fp64" if precision == "fp64" and precision in peak else "fp32", 0.0)

@@ -26,7 +26,13 @@ from simulator.constants import constants
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import l2_bandwidth
 from simulator.devices.gpu.product import ProductTime, Tile, Way, product_on
-from simulator.devices.gpu.rates import arithmetic_rate, computes_on_tensor_cores, energy_time, working_clock
+from simulator.devices.gpu.rates import (
+    arithmetic_rate,
+    computes_on_tensor_cores,
+    energy_time,
+    tensor_pace,
+    working_clock,
+)
 from simulator.records import dataclass
 from simulator.workload.kernels import Gemm
 from simulator.workload.precision import ELEMENT_BYTES, Precision
@@ -147,7 +153,9 @@ def _tiles(gpu: Gpu, precision: Precision, c: TensorProductCosts, *, synchronous
         clock_Hz = _highest_clock(gpu) * gpu.calibration.compute
     else:
         clock_Hz = working_clock(gpu, precision)
-    sm_rate = arithmetic_rate(gpu, precision) / gpu.sm_count * clock_Hz / gpu.boost_clock_Hz * c.rate
+    pace = tensor_pace(gpu, precision)
+    sm_rate = arithmetic_rate(gpu, precision) / gpu.sm_count * clock_Hz / gpu.boost_clock_Hz
+    sm_rate *= c.rate / (c.rate + (1.0 - c.rate) * pace)
     if synchronous:
         flop_bytes = gpu.constants(TensorProducts).synchronous_flop_bytes
         sm_rate = min(sm_rate, flop_bytes / ELEMENT_BYTES[precision] * clock_Hz)
@@ -157,7 +165,7 @@ def _tiles(gpu: Gpu, precision: Precision, c: TensorProductCosts, *, synchronous
         edge_clocks = c.edge_32_bit_clocks
     found = []
     for columns, rows in _SIDES:
-        share = 1.0 / (1.0 + c.fetch * (1.0 / columns + 1.0 / rows))
+        share = 1.0 / (1.0 + c.fetch * pace * (1.0 / columns + 1.0 / rows))
         alone = c.alone / (columns * rows)
         found.append(Tile(columns, rows, sm_rate * share, alone, edge_clocks / clock_Hz * min(1.0, 1.0 / alone)))
     return tuple(found)
