@@ -450,3 +450,20 @@ def test_nvls_reaches_less_of_a_younger_gpus_links() -> None:
     shares = [known.nvls([load_machine(name).nodes[0]], several=False).share for name in ("dgx-h100", "dgx-b200")]
     assert shares[0] == known.protocols["NVLS"].share
     assert shares[1] == pytest.approx(shares[0] * 0.74 / 0.85)
+
+
+@pytest.mark.parametrize("name", ["dgx-a100-80gb", "dgx-h100"])
+def test_ampere_uses_less_of_its_links_in_ll128(name: str) -> None:
+    """From 8 to 16 MiB a ring of eight takes 7/4 of the bytes, with flags, at the share of the link, and own passes."""
+    machine = load_machine(name)
+    known = DEFAULT(NcclConstants)
+    cost = known.recent["LL128"]
+    share = known.ampere_ll128_share if name == "dgx-a100-80gb" else cost.share
+    part = load_part("a100-sxm4-80gb" if name == "dgx-a100-80gb" else "h100-sxm5-80gb")
+    link_Bps = min(link.bandwidth_Bps for link in machine.links if link.kind == "nvlink")
+    slope_s = cost.wire * 7 / 4 / (share * link_Bps) + cost.own_passes / 8 / part.memory_bandwidth
+    times = [
+        execute(machine, Nccl("ring", protocol="LL128").plan(request_of(machine, float(size)))).end_s
+        for size in (8 << 20, 16 << 20)
+    ]
+    assert times[1] - times[0] == pytest.approx(slope_s * (8 << 20), rel=1e-6)

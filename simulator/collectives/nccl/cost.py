@@ -39,7 +39,7 @@ from simulator.units import format_bandwidth
 
 RECENT = (2, 20)  # the oldest version known to match the constants of recent versions
 _REFERENCE_HZ = 1.41e9  # clock of the A100, whose pace is 1
-_HOPPER, _BLACKWELL = 2, 3  # as returned by tables.generation
+_AMPERE, _HOPPER, _BLACKWELL = 1, 2, 3  # as returned by tables.generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,7 @@ class NcclConstants:
     network_share: float
     staged_share: float
     blackwell_pace: float
+    ampere_ll128_share: float
     rccl_base_s: float
     rccl_direct_share: float
     recent: Mapping[str, ProtocolCost]
@@ -110,6 +111,12 @@ class NcclCosts:
         major, _, minor = (part.compute_capability or "0.0").partition(".")
         is_blackwell = generation(10 * int(major) + int(minor)) == _BLACKWELL
         return (self.shared.blackwell_pace if is_blackwell else 1.0) * _REFERENCE_HZ / clock_Hz
+
+    def chunked(self, protocol: str, gpus: Iterable[Node]) -> ProtocolCost:
+        """Return the cost of *protocol* for rings and trees on *gpus*; LL128 has a share of its own on Ampere."""
+        cost = self.protocols[protocol]
+        on_ampere = protocol == "LL128" and any(generation(capability(gpu)) == _AMPERE for gpu in gpus)
+        return replace(cost, share=self.shared.ampere_ll128_share) if on_ampere else cost
 
     def nvls(self, gpus: Iterable[Node], *, several: bool) -> ProtocolCost:
         """Return the cost of NVLS on *gpus*, of one machine or of *several*, where trees join the heads.

@@ -62,7 +62,7 @@ class KernelPlanner:
     def ring(self, rings: Sequence[FoundRing], protocol: str, *, log_steps: bool = False) -> None:
         """Plan a collective along *rings*; *log_steps* for PAT, which takes lg n steps instead of n - 1."""
         n, size, collective = self.request.n_ranks, self.request.size_bytes, self.request.collective
-        cost = self.costs.protocols[protocol]
+        cost = self.costs.chunked(protocol, self.request.group.unlike())
         after = self._begin(self._name("PAT" if log_steps else "RING", protocol), cost.base_s)
         rounds = 2 * (n - 1) if collective == "all-reduce" else n - 1
         rooted = collective in ("broadcast", "reduce")
@@ -101,7 +101,7 @@ class KernelPlanner:
 
     def tree(self, rings: Sequence[FoundRing], protocol: str) -> None:
         """Plan an all-reduce along chains inside machines and a double binary tree between them."""
-        cost = self.costs.protocols[protocol]
+        cost = self.costs.chunked(protocol, self.request.group.unlike())
         relays = relays_of(self.request.machine, rings) if len(self.hosts) == 1 else _NONE
         after = self._begin(self._name("TREE", protocol), cost.base_s)
         total = sum(ring.bandwidth_Bps for ring in rings)
