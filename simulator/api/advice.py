@@ -43,7 +43,7 @@ def advised(context: Context, question: StepQuestion, samples: SamplesOption = "
     most_events = _MOST_EVENTS_OF_SERVERS if question.has_servers else _MOST_EVENTS
     is_small = result.step.simulation_events <= most_events
     notes = result.notes if is_small or not is_fed else (*result.notes, NOT_TRIED)
-    if not result.tightest.need.fits:
+    if not result.fits:
         from simulator.api.remedies import remedies_of
 
         timed = is_small and question.layout.pp == 1  # to simulate all stages again takes long
@@ -52,9 +52,6 @@ def advised(context: Context, question: StepQuestion, samples: SamplesOption = "
     changes = _ways(context, question, device, samples, several=count > 1)
     ways = ((words, context, asked) for words, asked in changes)
     alternatives = faster(result.step_time_s, question, ways) if is_fed and is_small else ()
-    if result.offload is not None and not result.offload.fits:  # no other change that is tried relieves the host
-        without = f"{word_of('offload')} none"
-        alternatives = tuple(replace(each, fits=each.fits and each.change == without) for each in alternatives)
     return replace(result, alternatives=alternatives, notes=notes)
 
 

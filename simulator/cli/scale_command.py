@@ -127,7 +127,8 @@ def _lines(curve: Curve, style: Style) -> list[str]:
     lacking = [f"{result.device_count:,}" for result in curve.results if not result.fits]
     if lacking:
         on = f"{', '.join(lacking)} GPU{'s' if lacking != ['1'] else ''}"
-        lines += style.wrap(f"does not fit into the memory of the devices: on {on}", "red")
+        whose = "the devices" if first.offload is None else "the devices and their hosts"
+        lines += style.wrap(f"does not fit into the memory of {whose}: on {on}", "red")
     knee = curve.knee
     if knee is not None:
         text = f"bends from {knee.before:,} to {knee.after:,} GPUs, where a doubling is worth"

@@ -124,11 +124,12 @@ def _out_of_memory(result: TrainingResult) -> str:
     text = f"out of memory: {result.step.workload} at batch {result.question.batch} needs"
     if run is not None and each.fits:
         text += f" {format_size(run.host_bytes, 3)} on the host, which has {format_size(run.host_available_bytes, 3)},"
-        return f"{text} {format_size(run.host_missing_bytes, 3)} too little"
-    text += f" {format_size(each.total_bytes, 3)}, {part} has {format_size(each.available_bytes, 3)},"
-    text += f" {format_size(each.missing_bytes, 3)} too little"
-    if run is not None and not run.fits:
-        lacks = f"{format_size(run.host_missing_bytes, 3)} of {format_size(run.host_bytes, 3)}"
-        return f"{text}; the host lacks {lacks} too"
+        text += f" {format_size(run.host_missing_bytes, 3)} too little"
+    else:
+        text += f" {format_size(each.total_bytes, 3)}, {part} has {format_size(each.available_bytes, 3)},"
+        text += f" {format_size(each.missing_bytes, 3)} too little"
+        if run is not None and not run.fits:
+            lacks = f"{format_size(run.host_missing_bytes, 3)} of {format_size(run.host_bytes, 3)}"
+            text += f"; the host lacks {lacks} too"
     changes = " or ".join(remedy.change for remedy in result.remedies)
     return f"{text}; what would fit: {changes}" if changes else text

@@ -113,8 +113,10 @@ def how_words(result: TrainingResult, precision: str) -> list[str]:
 
 
 def fit_words(result: TrainingResult) -> str:
-    """Return the memory of the fullest device, or how much it lacks."""
-    need = result.tightest.need
+    """Return the memory of the fullest device, or how much it or its host lacks."""
+    need, run = result.tightest.need, result.offload
+    if need.fits and run is not None and not run.fits:
+        return f"{format_size(run.host_missing_bytes, 3)} too little on the host"
     if need.fits:
         has = f" of {format_size(need.available_bytes, 3)}" if isfinite(need.available_bytes) else ""
         return f"{format_size(need.total_bytes, 3)}{has}"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
+from typing import NamedTuple
 
 from simulator.engine.timeline import Timeline
+from simulator.network.machine import Machine
 from simulator.questions.layout import REPLICAS
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass
@@ -44,7 +46,7 @@ class OffloadRun:
     @property
     def host_missing_bytes(self) -> float:
         """Bytes by which the need exceeds the host's memory; 0 if it fits."""
-        return max(0.0, self.host_bytes - self.host_available_bytes)
+        return HostMemory(self.host_bytes, self.host_available_bytes).missing_bytes
 
     @property
     def fits(self) -> bool:
@@ -62,7 +64,7 @@ def offload_run(
             busy_s[task.stream] += times * span.length_s
             n_bytes[task.stream] += times * task.about.size_bytes
     exposed = _exposed(timeline, f"{prefix}compute")
-    host_bytes, available = _host_memory(question, network, timeline, ranks)
+    host = host_memory(question, network, timeline.machine, ranks)
     return OffloadRun(
         question.offload,
         busy_s[ON_CPU],
@@ -71,8 +73,7 @@ def offload_run(
         *exposed,
         n_bytes[TO_CPU],
         n_bytes[TO_GPU],
-        host_bytes,
-        available,
+        *host,
     )
 
 
@@ -120,11 +121,21 @@ def _merged(spans: _Spans) -> _Spans:
     return found
 
 
-def _host_memory(
-    question: StepQuestion, network: Network, timeline: Timeline, ranks: Sequence[int]
-) -> tuple[float, float]:
-    """Return the bytes that are needed and available on the host with the least left."""
-    machine, held = timeline.machine, held_in(network, question.rank_options)
+class HostMemory(NamedTuple):
+    """Bytes that a host needs, and its memory."""
+
+    needed_bytes: float
+    available_bytes: float
+
+    @property
+    def missing_bytes(self) -> float:
+        """Bytes by which the need exceeds the memory; 0 if it fits."""
+        return max(0.0, self.needed_bytes - self.available_bytes)
+
+
+def host_memory(question: StepQuestion, network: Network, machine: Machine, ranks: Sequence[int]) -> HostMemory:
+    """Return what *question* needs on the host with the least left; *network* is the part of each of *ranks*."""
+    held = held_in(network, question.rank_options)
     layout = question.layout.on(len(ranks)) if len(ranks) > 1 else REPLICAS
     updated = held.trained_count * layout.kept_share(held.trained_count, held.trained_of_experts)
     kept = held.parameter_count * layout.kept_share(held.parameter_count, held.of_experts)
@@ -139,5 +150,5 @@ def _host_memory(
     found = []
     for host, count in most.items():
         sizes = [node.part.memory_size or inf for node in machine.nodes_of(host) if isinstance(node.part, CpuPart)]
-        found.append((count * each, sum(sizes)))
-    return max(found, key=lambda need: (need[0] - need[1], need[0]))
+        found.append(HostMemory(count * each, sum(sizes)))
+    return max(found, key=lambda need: (need.needed_bytes - need.available_bytes, need.needed_bytes))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.bands.composition import Band
 from simulator.questions.collective import OF_NCCL
+from simulator.questions.step import StepQuestion
 from simulator.questions.where import month_words
 from simulator.records import dataclass
 from simulator.results import SCHEMA_VERSION, Fact, html_of, plain, taken
@@ -81,6 +82,7 @@ def steps_document(results: Sequence[TrainingRun], unfit: Mapping[str, str]) -> 
     return {
         **changed_entry(best.changed),
         **_seen(best.step),
+        "options": options_entry(best.question),
         "memory": _memory(best, best.tightest.need),
         **step_confidence(best).to_dict(),
         "bound": best.bound,
@@ -92,6 +94,14 @@ def steps_document(results: Sequence[TrainingRun], unfit: Mapping[str, str]) -> 
         "results": [_entry(result) for result in results],
         "unfit": [{"strategy": name, "reason": reason} for name, reason in unfit.items()],
     }
+
+
+def options_entry(question: StepQuestion) -> dict[str, Any]:
+    """Return the options of *question* as plain data; ``accumulation`` is None where nothing adds gradients."""
+    options = question.rank_options
+    adds = question.micro_batches > 1 and options.trains and options == question.options
+    how = options.accumulation if adds or options.framework == "megatron" else None
+    return {**plain(options), "accumulation": how}
 
 
 def _entry(result: TrainingRun) -> dict[str, Any]:

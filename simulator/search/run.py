@@ -23,6 +23,7 @@ from simulator.records import dataclass, field, replace
 from simulator.results import SCHEMA_VERSION, taken
 from simulator.results.step_confidence import all_fit_by_band
 from simulator.results.step_view import SHARE_WORDS, time_shares
+from simulator.results.training import options_entry
 from simulator.search.price import MEMORY, Pricer, SearchOutcome
 from simulator.search.space import Candidate, Division, Space
 from simulator.spelling import spelt
@@ -242,7 +243,8 @@ def best_document(space: Space, machine: str, best: Ranking) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "topology": machine,
-        **taken(space, "workload=question.workload device_count global_batch options=question.options"),
+        **taken(space, "workload=question.workload device_count global_batch"),
+        "options": options_entry(space.question),
         **taken(best, "feasible_count infeasible simulated_count"),
         "ranking": [
             {

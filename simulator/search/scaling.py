@@ -9,7 +9,7 @@ from typing import Any
 from simulator.records import dataclass
 from simulator.results import SCHEMA_VERSION, plain, taken
 from simulator.results.step_view import SHARE_WORDS, time_shares
-from simulator.results.training import TrainingResult
+from simulator.results.training import TrainingResult, options_entry
 
 _WORTH_SAYING = 0.02  # smallest drop of the doubling efficiency that counts as a knee
 
@@ -95,7 +95,7 @@ def curve_document(curve: Curve) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "workload": first.step.workload,
         "scaling": "weak" if curve.is_weak else "strong",
-        "options": plain(first.step.options),
+        "options": options_entry(first.question),
         "points": [
             {
                 **taken(result, "topology=machine device_count"),

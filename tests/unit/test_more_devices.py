@@ -8,10 +8,13 @@ from dataclasses import replace
 import pytest
 
 from simulator.api import Session
-from simulator.questions.layout import parse_layout
+from simulator.api.fitting import Search
+from simulator.api.remedies import _more_devices
+from simulator.questions.layout import FSDP, Layout, parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
+from simulator.training.memory import device_memory
 
 pytestmark = pytest.mark.usefixtures("answered_once")
 
@@ -33,7 +36,7 @@ def _words(asked: StepQuestion) -> tuple[str, ...]:
 def test_the_fewest_devices_that_hold_a_step_are_named(workload: str, words: str) -> None:
     asked = question(workload, gpus=tuple(range(8)), layout=parse_layout(words))
     (more, *_) = _words(asked)
-    found = re.fullmatch(r"--nodes (\d+) --parallel (\S+)( --recompute)?", more)
+    found = re.fullmatch(r"--nodes (\d+) --gpus \d+ --parallel (\S+)( --recompute)?", more)
     assert found is not None, more
     nodes = int(found[1])
     assert nodes in (2, 4, 8)
@@ -52,7 +55,28 @@ def test_where_a_change_helps_no_devices_are_added() -> None:
     small = replace(asked, sizes=(*asked.sizes, ("layers", 2)), batch=128)
     remedies = _words(small)
     assert any(words.startswith("--batch ") for words in remedies)
-    assert not any("such devices" in words or "--nodes" in words for words in remedies)
+    assert not any("such devices" in words or "--nodes" in words or "--gpus" in words for words in remedies)
+
+
+def test_gpus_of_the_machine_come_before_other_machines() -> None:
+    change, *_ = _words(question("llama3-8b", gpus=(0,)))
+    assert change == "--gpus 2 --parallel fsdp"
+    assert SESSION.step(question("llama3-8b", gpus=(0, 1), layout=FSDP)).fits
+
+
+def test_what_communicators_hold_counts_on_gpus_that_nobody_has_described() -> None:
+    """A device on which the tensors of 8 ranks just fit has no room for the buffers of NCCL."""
+    asked = replace(question("llama2-13b"), where=Where("4x-v100-pcie"), options=replace(OPTIONS, precision="fp16"))
+    result, device = SESSION.step(asked), SESSION.device(asked.where)
+    layout = Layout(zero=3).on(8)
+    need = device_memory(SESSION.network(asked), asked, replace(device, memory_bytes=1e12), layout)
+
+    def change(memory_bytes: float) -> str:
+        search = Search(SESSION, asked, result, replace(device, memory_bytes=memory_bytes), "batch", 4)
+        return next(words for words, _ in _more_devices(search))
+
+    assert change(need.total_bytes + 2**30) == "8 such devices with --parallel fsdp"
+    assert change(need.total_bytes) != "8 such devices with --parallel fsdp"
 
 
 @pytest.mark.slow

@@ -307,9 +307,13 @@ def test_a_host_with_too_little_memory_is_told(capsys: pytest.CaptureFixture[str
     assert run(words) == 1
     out, err = capsys.readouterr()
     assert "on the host, which has 192 GB" in " ".join(err.split())
-    faster = json.loads(out)["alternatives"]
-    assert {"--batch 2", "--fused-optimizer"} <= {each["change"] for each in faster}
-    assert not any(each["fits"] for each in faster)
+    *changes, larger = json.loads(out)["remedies"]
+    assert larger == "hosts with 326 GB of memory"
+    assert changes
+    without = [word for at, word in enumerate(words) if "--gpus" not in words[max(0, at - 1) : at + 1]]
+    for change in changes:  # it does not need more of the device, but of hosts
+        assert run([*without, *change.split()]) == 0
+        assert json.loads(capsys.readouterr().out)["results"][0]["offload"]["fits"]
 
 
 def test_no_change_is_offered_that_leaves_the_host_with_too_little(capsys: pytest.CaptureFixture[str]) -> None:
@@ -318,7 +322,11 @@ def test_no_change_is_offered_that_leaves_the_host_with_too_little(capsys: pytes
     assert run(words) == 1
     err = " ".join(capsys.readouterr().err.split())
     assert "12.1 GB too little; the host lacks 42.3 GB of 108 GB too" in err
-    assert "would fit" not in err
+    found = err.partition("what would fit: ")[2].strip().split(" or ")
+    assert found == [
+        "--nodes 2 --parallel fsdp --recompute",
+        "a device with 29 GB, such as v100-pcie-32gb (34.1 GB) and hosts with 108 GB of memory",
+    ]
 
 
 # -- published, refused, advised -------------------------------------------------------
@@ -364,3 +372,10 @@ def test_advice_names_the_step_without_it() -> None:
     assert "--offload none" in told
     assert "--round-robin-gradients" in told
     assert not any("cuda-graph" in change for change in told)
+
+
+def test_the_curve_over_nodes_takes_it(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["scale", "--topology", "dgx-2", "--nodes", "1,2", "--workload", "gpt2", "--batch", "1", "--json"]
+    assert run([*words, "--parallel", "zero=2", "--offload", "optimizer", "--round-robin-gradients"]) == 0
+    one, two = json.loads(capsys.readouterr().out)["points"]
+    assert 0.0 < two["account_s"]["cpu_update"] < one["account_s"]["cpu_update"]  # twice as many hosts update

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from simulator import simulate
-from simulator.api.remedies import _tighter
+from simulator.api.fitting import _tighter
 from simulator.api.session import Session
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.api import load_machine
-from simulator.api.remedies import largest_fitting
+from simulator.api.fitting import largest_fitting
 from simulator.constants import DEFAULT
 from simulator.devices import KernelCost
 from simulator.devices.dispatch import DispatchCosts, dispatch_time, host_time
