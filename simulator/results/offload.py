@@ -46,7 +46,7 @@ class OffloadRun:
     @property
     def host_missing_bytes(self) -> float:
         """Bytes by which the need exceeds the host's memory; 0 if it fits."""
-        return HostMemory(self.host_bytes, self.host_available_bytes).missing_bytes
+        return HostNeed(self.host_bytes, self.host_available_bytes).missing_bytes
 
     @property
     def fits(self) -> bool:
@@ -121,7 +121,7 @@ def _merged(spans: _Spans) -> _Spans:
     return found
 
 
-class HostMemory(NamedTuple):
+class HostNeed(NamedTuple):
     """Bytes that a host needs, and its memory."""
 
     needed_bytes: float
@@ -133,7 +133,7 @@ class HostMemory(NamedTuple):
         return max(0.0, self.needed_bytes - self.available_bytes)
 
 
-def host_memory(question: StepQuestion, network: Network, machine: Machine, ranks: Sequence[int]) -> HostMemory:
+def host_memory(question: StepQuestion, network: Network, machine: Machine, ranks: Sequence[int]) -> HostNeed:
     """Return what *question* needs on the host with the least left; *network* is the part of each of *ranks*."""
     held = held_in(network, question.rank_options)
     layout = question.layout.on(len(ranks)) if len(ranks) > 1 else REPLICAS
@@ -150,5 +150,5 @@ def host_memory(question: StepQuestion, network: Network, machine: Machine, rank
     found = []
     for host, count in most.items():
         sizes = [node.part.memory_size or inf for node in machine.nodes_of(host) if isinstance(node.part, CpuPart)]
-        found.append(HostMemory(count * each, sum(sizes)))
+        found.append(HostNeed(count * each, sum(sizes)))
     return max(found, key=lambda need: (need.needed_bytes - need.available_bytes, need.needed_bytes))
