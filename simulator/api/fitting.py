@@ -1,4 +1,4 @@
-"""Changes of a step on its own devices with which it fits in their memory, and in their hosts': :class:`Search`."""
+"""Changes of a step on its own devices with which it fits in their memory, and in their hosts': :class:`StepFitting`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Saving:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class StepFitting:
     """A search for steps like that of ``question``, whose ``result`` does not fit, on devices like ``device`` that do.
 
     ``count`` devices take part.  ``samples``: the option that cuts the samples, of a device or of a micro-batch of a

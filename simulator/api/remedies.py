@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from simulator.api.context import Context
-from simulator.api.fitting import Search, Way
+from simulator.api.fitting import StepFitting, Way
 from simulator.collectives.request import Unsuitable
 from simulator.devices.gpu import Gpu
 from simulator.devices.predict import Device
@@ -48,7 +48,7 @@ def remedies_of(
     devices and states on the host, if nothing else keeps the optimiser; last a larger device.  *samples* is the option
     by which the samples are cut.
     """
-    search = Search(context, question, result, device, samples, result.device_count)
+    search = StepFitting(context, question, result, device, samples, result.device_count)
     ways = search.ways()
     found: list[tuple[str, StepQuestion | None]] = [*ways]
     as_trained = any(way.options.optimizer == question.options.optimizer for _, way in ways)
@@ -63,7 +63,7 @@ def _rank(remedy: Remedy) -> tuple[bool, float]:
     return remedy.step_time_s is None, round(remedy.step_time_s or 0.0, 12)
 
 
-def _told(search: Search, words: str, asked: StepQuestion | None) -> Remedy | None:
+def _told(search: StepFitting, words: str, asked: StepQuestion | None) -> Remedy | None:
     """Return the remedy that *words* say, which makes *asked* of the question; None if it cannot be simulated."""
     if asked is None:
         return Remedy(words)
@@ -78,7 +78,7 @@ def _told(search: Search, words: str, asked: StepQuestion | None) -> Remedy | No
 # -- more devices ----------------------------------------------------------------------
 
 
-def _more_devices(search: Search) -> Iterator[tuple[str, StepQuestion | None]]:
+def _more_devices(search: StepFitting) -> Iterator[tuple[str, StepQuestion | None]]:
     """Yield the fewest such devices (the count times a power of two) on which the step fits, with its layout.
 
     All parameters are sharded.  For each number, layers are split among 1, 2, 4 or 8 ranks, each without and with
@@ -116,7 +116,7 @@ def _more_devices(search: Search) -> Iterator[tuple[str, StepQuestion | None]]:
                     continue
 
 
-def _place_of(search: Search, number: int) -> tuple[str, Where, tuple[int, ...] | None] | None:
+def _place_of(search: StepFitting, number: int) -> tuple[str, Where, tuple[int, ...] | None] | None:
     """Return the option that takes *number* GPUs of the machine, or of several such, with what it says; None if none.
 
     All GPUs of several machines take part.
@@ -141,7 +141,7 @@ def _takes_nodes(context: Context, where: Where) -> bool:
     return False
 
 
-def _buffer_bytes(search: Search, own: Network, asked: StepQuestion, tp: int) -> float:
+def _buffer_bytes(search: StepFitting, own: Network, asked: StepQuestion, tp: int) -> float:
     """Return the bytes of the communicators of *own*, sharded and split *tp* ways over GPUs that nobody has described.
 
     They count as those of the GPUs that there are, whose number changes rings little; 0 where there is only one.
@@ -156,7 +156,7 @@ def _buffer_bytes(search: Search, own: Network, asked: StepQuestion, tp: int) ->
 # -- the hosts' memory, and larger ones ------------------------------------------------
 
 
-def _other_offloads(search: Search) -> Iterator[Way]:
+def _other_offloads(search: StepFitting) -> Iterator[Way]:
     """Yield ways to keep more or less of the state on the hosts with which the step fits on both."""
     question, count = search.question, search.count
     layout = Layout(zero=2) if count > 1 and question.layout == REPLICAS else question.layout
@@ -170,7 +170,7 @@ def _other_offloads(search: Search) -> Iterator[Way]:
                     yield f"{begin}{word_of('offload')} {kept}", asked
 
 
-def _larger_memory(search: Search) -> str:
+def _larger_memory(search: StepFitting) -> str:
     """Return the description of a device, of hosts, or of both, with enough memory."""
     need, run = search.result.tightest.need, search.result.offload
     found = [] if need.fits else [_larger_device(search, need.total_bytes)]
@@ -179,7 +179,7 @@ def _larger_memory(search: Search) -> str:
     return " and ".join(found)
 
 
-def _larger_device(search: Search, needed_bytes: float) -> str:
+def _larger_device(search: StepFitting, needed_bytes: float) -> str:
     """Return the description of a device with *needed_bytes* of memory, with the smallest GPU that holds the step.
 
     A GPU of the same vendor comes first: its software runs there too.

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from simulator.api import Session
-from simulator.api.fitting import Search
+from simulator.api.fitting import StepFitting
 from simulator.api.remedies import _more_devices
 from simulator.questions.layout import FSDP, Layout, parse_layout
 from simulator.questions.options import StepOptions
@@ -72,7 +72,7 @@ def test_what_communicators_hold_counts_on_gpus_that_nobody_has_described() -> N
     need = device_memory(SESSION.network(asked), asked, replace(device, memory_bytes=1e12), layout)
 
     def change(memory_bytes: float) -> str:
-        search = Search(SESSION, asked, result, replace(device, memory_bytes=memory_bytes), "batch", 4)
+        search = StepFitting(SESSION, asked, result, replace(device, memory_bytes=memory_bytes), "batch", 4)
         return next(words for words, _ in _more_devices(search))
 
     assert change(need.total_bytes + 2**30) == "8 such devices with --parallel fsdp"
