@@ -12,73 +12,14 @@ from typing import Any
 
 from simulator.errors import Fault, InputError, few, one_line
 from simulator.launch.arguments import Arguments, Files, divides, is_off, is_on
-from simulator.launch.unread import OFFLOADS, Names
+from simulator.launch.unread import KNOWN, Names, reasons
 from simulator.questions.step import Offload
 from simulator.records import dataclass, field
 from simulator.topology.yaml_source import YamlSource
 
-# Keys that do not affect the time of a step, by section; those of "" are the file's own.  A name with a final * matches
-# any ending, and a section that is named as a key is not looked into.
-_TIMELESS: dict[str, str] = {
-    "": "steps_per_print wall_clock_breakdown gradient_clipping prescale_gradients scheduler tensorboard wandb "
-    "csv_monitor comet flops_profiler comms_logger dump_state checkpoint zero_allow_untested_optimizer "
-    "zero_force_ds_cpu_optimizer data_types memory_breakdown gradient_predivide_factor elasticity aio autotuning "
-    "monitor_config nebula disable_allgather seed dataloader_drop_last fp32_allreduce",
-    "zero_optimization": "stage allgather_bucket_size allgather_partitions contiguous_gradients elastic_checkpoint "
-    "ignore_unused_parameters legacy_stage1 load_from_fp32_weights log_trace_cache_warnings memory_efficient_linear "
-    "override_module_apply reduce_scatter round_robin_gradients stage3_gather_16bit_weights_on_model_save "
-    "stage3_gather_fp16_weights_on_model_save stage3_max_live_parameters stage3_max_reuse_distance sub_group_size "
-    "mics_hierarchical_params_gather mics_shard_size offload_optimizer offload_param cpu_offload cpu_offload_params "
-    "cpu_offload_use_pin_memory overlap_comm reduce_bucket_size",
-    "fp16": "enabled loss_scale* initial_scale_power hysteresis min_loss_scale consecutive_hysteresis",
-    "bf16": "enabled check_grad_overflow immediate_grad_update",
-    "activation_checkpointing": "contiguous_memory_optimization cpu_checkpointing number_checkpoints profile "
-    "synchronize_checkpoint_boundary",
-    "optimizer": "type params",
-}
-# Keys that change a step by little, by section, and what is simulated instead.
-_INSTEAD: dict[tuple[str, str], str] = {
-    **dict.fromkeys(
-        (("", "communication_data_type"), ("", "seq_parallel_communication_data_type")), "gradients go as they are"
-    ),
-    ("activation_checkpointing", "partition_activations"): "each rank keeps the inputs of its layers whole",
-    ("bf16", "bf16_master_weights_and_grads"): "master weights are in fp32",
-    ("bf16", "bf16_optimizer_states"): "the optimiser's state is in fp32",
-    ("fp16", "fp16_master_weights_and_grads"): "master weights are in fp32",
-    ("fp16", "auto_cast"): "the network itself is in fp16",
-    **dict.fromkeys(
-        (
-            ("zero_optimization", name)
-            for name in (
-                *("stage3_prefetch_bucket_size", "prefetch_bucket_size", "stage3_param_persistence_threshold"),
-                *("param_persistence_threshold", "stage3_model_persistence_threshold", "module_granularity_threshold"),
-                *("stage3_module_granularity_threshold", "use_all_reduce_for_fetch_params"),
-                "stage3_use_all_reduce_for_fetch_params",
-            )
-        ),
-        "parameters are gathered unit by unit, one unit ahead",
-    ),
-}
-
-
-_FEWER_BITS = "the exchange of fewer bits is not modelled; the time would be far off"
-_OTHER_TOKENS = "layers that leave out tokens or are left out are not modelled; the time would be far off"
-
-# Settings without which a step is another one, and why there is no answer with them.
-_REFUSED: dict[tuple[str, ...], str] = {
-    ("activation_checkpointing", "cpu_checkpointing"): OFFLOADS,
-    ("zero_optimization", "zero_quantized_weights"): _FEWER_BITS,
-    ("zero_optimization", "zero_quantized_gradients"): _FEWER_BITS,
-    ("zero_optimization", "zero_hpz_partition_size"): "gathering within a node in the backward pass is not modelled",
-    ("amp", "enabled"): "is Apex's; bf16 and fp16 are read",
-    ("torch_autocast", "enabled"): "is not read; bf16 and fp16 are",
-    ("sparse_attention", "mode"): "attention to some of the tokens is not modelled; the time would be far off",
-    ("progressive_layer_drop", "enabled"): _OTHER_TOKENS,
-    ("data_efficiency", "data_routing", "random_ltd", "enabled"): _OTHER_TOKENS,
-    ("hybrid_engine", "enabled"): "steps that also generate text are not modelled",
-    ("tensor_parallel", "autotp_size"): "is not read; ranks that split a layer are --parallel tp=2",
-    ("sequence_parallel_size",): "is not read; ranks that split a sequence are --parallel cp=2",
-}
+_KNOWN = KNOWN["deepspeed"]
+_TIMELESS, _INSTEAD, _REFUSED = _KNOWN["timeless"], reasons(_KNOWN["instead"]), reasons(_KNOWN["refused"])
+_FEWER_BITS = next(why for why in _KNOWN["refused"] if "fewer bits" in why)
 _BUCKET = 500_000_000  # elements: the default of reduce_bucket_size (deepspeed/runtime/zero/config.py)
 _SWITCHES = (("bf16", "enabled"), ("fp16", "enabled"), ("zero_optimization", "overlap_comm"))
 _BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
@@ -201,9 +142,9 @@ def _said_of(data: Mapping[str, Any], path: str, found: DeepSpeed) -> Iterator[s
     for place, value in _keys(data):
         section, key = ("", *place)[-2:]
         name = ".".join(place)
-        if (section, key) in _INSTEAD:
+        if (setting := f"{section}.{key}") in _INSTEAD:
             if not (is_off(value) or value == "auto" or ("stage3" in key and found.zero != 3)):
-                instead.setdefault(_INSTEAD[section, key], []).append(name)
+                instead.setdefault(_INSTEAD[setting], []).append(name)
         elif not _is_known(section, key):
             unknown.append(name)
     if found.zero == 3 and not found.overlap:
@@ -224,7 +165,7 @@ def _keys(data: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], object]]:
 
 
 def _is_known(section: str, key: str) -> bool:
-    refused = {place[: 2 if section else 1] for place in _REFUSED}
+    refused = {tuple(name.split(".")[: 2 if section else 1]) for name in _REFUSED}
     own = not section and key in (*_TIMELESS, *_BATCHES)
     return own or key in Names(_TIMELESS[section]) or ((section, key) if section else (key,)) in refused
 
@@ -238,9 +179,9 @@ def _refused(source: YamlSource) -> Iterator[Fault]:
             found = found.get(key) if isinstance(found, dict) else None
         return found
 
-    for place, why in _REFUSED.items():
-        if divides(value(*place)):
-            yield source.fault(place, f"{'.'.join(place)}: {why}")
+    for name, why in _REFUSED.items():
+        if divides(value(*name.split("."))):
+            yield source.fault(tuple(name.split(".")), f"{name}: {why}")
     for place in (("zero_optimization", "offload_optimizer"), ("zero_optimization", "offload_param")):
         said = value(*place)
         if not isinstance(said, dict | None):

@@ -23,56 +23,19 @@ from simulator.launch.command import Command
 from simulator.launch.model import NAMING
 from simulator.launch.ranks import LaunchRanks
 from simulator.launch.result import LaunchLine
+from simulator.launch.unread import KNOWN
 
 # -- nanoGPT ---------------------------------------------------------------------------
 
 
 _MOST_BYTES = 100_000
 _MOST = 10**9
-# The defaults of train.py, which are those of GPT-2 of 124 M parameters.
-_DEFAULTS: dict[str, Any] = {
-    "batch_size": 12,
-    "block_size": 1024,
-    "gradient_accumulation_steps": 40,
-    "n_layer": 12,
-    "n_head": 12,
-    "n_embd": 768,
-    "dropout": 0.0,
-    "bias": False,
-    "dtype": "bfloat16",
-    "compile": True,
-    "init_from": "scratch",
-    "dataset": "openwebtext",
-    "eval_only": False,
-}
-# The files of the project's own folder config/ as far as they set these variables, for where the folder is not at hand.
-_OWN: dict[str, dict[str, Any]] = {
-    "train_gpt2.py": {},
-    "train_shakespeare_char.py": {
-        "gradient_accumulation_steps": 1,
-        "batch_size": 64,
-        "block_size": 256,
-        "n_layer": 6,
-        "n_head": 6,
-        "n_embd": 384,
-        "dropout": 0.2,
-        "dataset": "shakespeare_char",
-    },
-    "finetune_shakespeare.py": {
-        "init_from": "gpt2-xl",
-        "batch_size": 1,
-        "gradient_accumulation_steps": 32,
-        "dataset": "shakespeare",
-    },
-}
+_KNOWN = KNOWN["nanogpt"]
+_DEFAULTS, _OWN = _KNOWN["defaults"], _KNOWN["own"]
 _CHARACTERS = {"shakespeare_char": 65}  # data sets of the project whose words are characters
 _SIZES = {"gpt2": (12, 12, 768), "gpt2-medium": (24, 16, 1024), "gpt2-large": (36, 20, 1280), "gpt2-xl": (48, 25, 1600)}
 _FORMATS = {"bfloat16": "amp-bf16", "float16": "amp-fp16", "float32": "tf32"}
 _MARKS = ("n-embd", "n-layer", "n-head")
-_TIMELESS = """
-always-save-checkpoint backend beta1 beta2 decay-lr eval-interval eval-iters grad-clip learning-rate log-interval
-lr-decay-iters max-iters min-lr out-dir wandb-log wandb-project wandb-run-name warmup-iters weight-decay data-dir seed
-"""
 
 
 def is_nanogpt(command: Command, args: Arguments) -> bool:
@@ -96,7 +59,7 @@ def read_nanogpt(args: Arguments, ranks: LaunchRanks, found: LaunchLine) -> None
         key = name.replace("-", "_")
         if key in said:
             said[key] = _value(args.text(name) or "True")
-        elif name in _TIMELESS.split():
+        elif name in _KNOWN["timeless"].split():
             args.has(name)
     world = ranks.whole or 1
     options, number = found.options, partial(_number, args, said)
@@ -129,7 +92,7 @@ def _file(path: str, args: Arguments, found: LaunchLine) -> dict[str, Any]:
     """Return the settings of the Python file *path*: of a file of the project that is not at hand, the known ones."""
     name = Path(path).name
     if not args.files.has(path) and name in _OWN:
-        own = _OWN[name]
+        own: dict[str, Any] = _OWN[name]
         what = ", ".join(f"{key}={value}" for key, value in own.items()) or "the defaults of train.py"
         found.notes.append(f"{path}: is not here; simulated as in nanoGPT: {what}")
         return own
