@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from simulator.cli.options import parse_choice, parse_count
 from simulator.cli.output import Answers
@@ -46,18 +50,30 @@ def list_machines(words: Sequence[str], *, gpu: str | None, gpus: str | None, no
 def list_networks(words: Sequence[str], *, sample: str | None) -> Answers:
     """Return the networks of the zoo, of *sample* (images, ...) if given; raises InputError if none has all *words*."""
     from simulator.workload.zoo.registry import find_entry, network_names
-    from simulator.workload.zoo.words import network_words
 
     zoo = [(name, find_entry(name)) for name in network_names()]
     samples = tuple(dict.fromkeys(entry.sample for _, entry in zoo))
     of = None if sample is None else parse_choice("sample", sample, samples)
     entries = [
-        {"name": name, "sample": entry.sample, "description": network_words(name), "sizes": dict(entry.defaults)}
+        {"name": name, "sample": entry.sample, "description": _network_words(name), "sizes": dict(entry.defaults)}
         for name, entry in zoo
         if of in (None, entry.sample)
     ]
     columns = ("name", "sample", "description", "sizes")
     return _listed("networks", entries, words, columns, "no network of the zoo is of this sort")
+
+
+@cache
+def _descriptions() -> Mapping[str, str]:
+    found: Mapping[str, str] = yaml.safe_load(files("simulator.workload.zoo").joinpath("words.yaml").read_text("utf-8"))
+    return found
+
+
+def _network_words(name: str) -> str:
+    """Return a short description of the network *name*; "" if there is none."""
+    match, words = next(((m, words) for p, words in _descriptions().items() if (m := re.match(p, name))), (None, ""))
+    sizes = [size.upper() if re.search(r"\d[bmt]$|^xl$", size) else size for size in match.groups()] if match else []
+    return " ".join(words.format(*sizes).split())
 
 
 def list_parts(words: Sequence[str], *, kind: str | None) -> Answers:
