@@ -56,10 +56,12 @@ from simulator.questions.step import StepQuestion
 from simulator.workload.network import Family
 from validate.cli.app import app as validate_app
 from validate.constants.rows import calibrate_devices
-from validate.kinds import COLLECTIVES, OPERATORS, STEPS, Kind
+from validate.kinds import COLLECTIVES, KINDS, OPERATORS, STEPS, Kind
 from validate.kinds.row import MeasuredRow
 from validate.score.scores import ScoreGroup, Scores, beside_published
 from validate.score.scoring import Scoring, ScoringOptions
+from validate.tables.completing import completed
+from validate.tables.conventions import PUBLISHED, read_conventions
 from validate.tables.statistics import Errors, summarise
 from validate.tables.table import Table, read_table
 
@@ -269,6 +271,21 @@ def scored(
 
 def _read(table: Path, kind: Kind) -> Table:
     return read_table(table.read_bytes(), table.name, kind.needed, kind.columns, kind.name)
+
+
+def completed_folder(folder: Path, into: Path) -> Path:
+    """Write the tables of *folder* to *into*, with what their authors say elsewhere in columns; return *into*."""
+    rules = read_conventions(PUBLISHED)
+    into.mkdir()
+    for file in sorted(folder.glob("*.csv")):
+        raw = file.read_bytes()
+        kind = next((kind for kind in KINDS if _is_of(raw, kind)), None)
+        (into / file.name).write_bytes(completed(_read(file, kind), rules)[0] if kind is not None else raw)
+    return into
+
+
+def _is_of(raw: bytes, kind: Kind) -> bool:
+    return {*kind.needed} <= {name.strip().lower() for name in raw.split(b"\n", 1)[0].decode().split(",")}
 
 
 def _is_large(row: MeasuredRow) -> bool:
@@ -621,12 +638,16 @@ def main(arguments: Sequence[str]) -> int:
     imported: Path | None = asked.imported
     variable = os.environ.get("TOPOCAST_CORPUS")
     folder: Path | None = asked.folder or (Path(variable) if variable else None)
+    second: Path | None = asked.second
+    complete = tempfile.TemporaryDirectory()
+    folder = folder and completed_folder(folder, Path(complete.name) / "first")
+    second = second and completed_folder(second, Path(complete.name) / "second")
     old = {m["what"]: m["body"] for path in documents() for m in _MARKED.finditer(path.read_text(encoding="utf-8"))}
     answers = Answers()
-    answers.ask_together([each for each in (folder, asked.second) if each and (each / "training.csv").is_file()])
+    answers.ask_together([each for each in (folder, second) if each and (each / "training.csv").is_file()])
     new_tables = nvidia_tables(old, imported) | own_step_tables(answers)
     if folder is not None:
-        new_tables |= tables(folder, old, answers, leave_one_out=asked.leave_one_out, second=asked.second)
+        new_tables |= tables(folder, old, answers, leave_one_out=asked.leave_one_out, second=second)
     new_tables["accuracy"] = accuracy_words(old | new_tables)
     for path in documents():
         before = path.read_text(encoding="utf-8")

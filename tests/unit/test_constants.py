@@ -193,8 +193,9 @@ def test_an_installed_program_has_them() -> None:
     settings = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
     wheel = settings["tool"]["hatch"]["build"]["targets"]["wheel"]
     ignored = [line.rstrip("/") for line in (PROJECT / ".gitignore").read_text(encoding="utf-8").split()]
-    tables = PROJECT / "validate" / "tables" / "conventions.yaml"
-    data = [*FILES.values(), tables, PROJECT / "validate" / "constants" / "families.yaml"]
+    tables = [PROJECT / "validate" / "tables" / f"{name}.yaml" for name in ("conventions", "published")]
+    blind = PROJECT / "validate" / "blind" / "record.jsonl"
+    data = [*FILES.values(), *tables, blind, PROJECT / "validate" / "constants" / "families.yaml"]
     for path in (path.relative_to(PROJECT) for path in data):
         assert path.parts[0] in wheel["packages"]
         assert not any(path.is_relative_to(left_out) for left_out in wheel["exclude"])

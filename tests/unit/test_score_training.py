@@ -3,12 +3,9 @@
 import csv
 import json
 import random
-import re
 from dataclasses import replace
-from importlib.resources import files
 
 import pytest
-import yaml
 
 from simulator.api import Session, load_machine
 from simulator.errors import InputError
@@ -26,9 +23,11 @@ from validate.kinds.step_columns import step_measured_s
 from validate.kinds.timing import FromStart, TimingCosts
 from validate.score.scoring import read_published
 from validate.tables.cells import NotScored
+from validate.tables.completing import completed
+from validate.tables.conventions import PUBLISHED, general, read_conventions
 from validate.tables.csv_text import CsvRecord
 from validate.tables.names import RowNames, builtin_names
-from validate.tables.table import tabulate
+from validate.tables.table import read_table, tabulate
 
 NAMES = RowNames()
 COLUMNS = ["row_id", "machine", "n_gpus", "framework", "software", "model", "phase", "dtype", "batch_per_gpu",
@@ -46,10 +45,12 @@ NCF = {"model": "ncf", "dataset": "lambda_pytorch_throughput", "dtype": "fp16"}
 
 
 def read(**cells: str) -> RowQuestion:
-    """Return the question of a row, with the conventions that tables leave unstated filled in."""
+    """Return the question of a row, of a table that was completed, with the conventions of every table filled in."""
     row = {**ROW, **cells}
     records = [CsvRecord(1, tuple(row)), CsvRecord(2, tuple(row.values()))]
     table = tabulate(records, "t.csv", STEPS.needed, STEPS.columns, STEPS.name)
+    raw, _ = completed(table, read_conventions(PUBLISHED))
+    table = read_table(raw, "t.csv", STEPS.needed, STEPS.columns, STEPS.name)
     seen = {column: table.cell(table.rows[0], column) for column in STEPS.asked}
     return STEPS.read(seen.__getitem__, NAMES)
 
@@ -356,17 +357,18 @@ def test_columns_asked_hold_nothing_measured():
 
 
 def test_nothing_is_filled_in_by_what_was_measured():
-    rules = yaml.safe_load(files("validate.tables").joinpath("conventions.yaml").read_text(encoding="utf-8"))
     kinds = {kind.name: kind for kind in KINDS}
     looked_at = {
-        (name, column)
-        for name, of_kind in rules.items()
-        for rule in of_kind
-        if set(rule["set"]) & set(kinds[name].asked)
-        for column in (*rule.get("when", {}), *rule.get("unless", {}))
+        (name, looked)
+        for conventions in (general(), read_conventions(PUBLISHED))
+        for name, by_column in conventions.items()
+        for column, rules in by_column.items()
+        if column in kinds[name].asked
+        for rule in rules
+        for looked in rule.looks_at()
     }
     assert ("training", "software") in looked_at
-    assert not {(name, column) for name in rules for column in (*kinds[name].measured, "trust")} & looked_at
+    assert not {(name, column) for name, kind in kinds.items() for column in (*kind.measured, "trust")} & looked_at
 
 
 # -- predictions and judgement ---------------------------------------------------------
@@ -564,7 +566,7 @@ def test_frameworks_that_gather_parameters_after_the_update():
     assert asked(**cells, framework="megatron-lm", seq_len="2048").prefetches
 
 
-BATCHES = yaml.safe_load(files("validate.tables").joinpath("batches.yaml").read_text(encoding="utf-8"))
+BATCHES = [rule for rule in read_conventions(PUBLISHED)["training"]["batch_per_gpu"] if rule.values is not None]
 
 
 def test_batches_that_a_collection_publishes_beside_its_results():
@@ -611,13 +613,11 @@ def test_an_epoch_without_a_whole_batch_is_not_scored() -> None:
 
 
 def test_published_batches_are_of_known_networks_on_known_machines():
-    patterns = [re.compile(each["machine"]) for each in BATCHES["machines"]]
-    for each in BATCHES["machines"]:
-        for kind in ("fp32", "half"):
-            for name in each[kind]:
-                build = find_entry(name)
-                assert build.defaults
-        assert each["source"]
+    patterns = {dict(rule.when)["machine"] for rule in BATCHES}
+    for rule in BATCHES:
+        for name in rule.values or ():
+            build = find_entry(name)
+            assert build.defaults
     for name in builtin_names():
         assert sum(bool(pattern.search(name)) for pattern in patterns) <= 1, name
     for pattern in patterns:

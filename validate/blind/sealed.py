@@ -11,8 +11,9 @@ import zlib
 from simulator.errors import Fault, InputError
 from simulator.user_files import read_user_file
 from validate.kinds.kind import Kind
+from validate.tables.conventions import rule_columns
 from validate.tables.csv_text import MAX_BYTES
-from validate.tables.table import Table, rule_columns, shown_as
+from validate.tables.table import Table, shown_as
 
 _HEAD = b"sealed table of measurements; validate blind score opens it\n"
 _TOLD = ("row_id", "dataset", "source", "trust")  # whose rows these are

@@ -21,20 +21,11 @@ _FILES = {
     "trace": "trace",
     "import": "import_",
     "blind": "blind",
+    "table": "table",
 }
 _TOLD = (
-    "run",
-    "compare",
-    "check",
-    "trace",
-    "describe",
-    "score",
-    "calibrate",
-    "import",
-    "cluster",
-    "fit",
-    "bands",
-    "blind",
+    *("run", "compare", "check", "trace", "describe", "score", "table", "blind"),
+    *("calibrate", "import", "cluster", "fit", "bands"),
 )
 
 

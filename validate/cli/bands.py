@@ -16,7 +16,7 @@ from simulator.errors import InputError, one_line
 from validate.bands import make
 from validate.bands.material import BandRow, measured, thinned
 from validate.cli.command import Jobs, Json, Quiet, Texts, Trust, command_named, flag, positional
-from validate.cli.words import grades_in, jobs_in, print_result
+from validate.cli.words import grades_in, incomplete, jobs_in, print_remarks, print_result
 from validate.constants.rows import calibrate_devices
 from validate.kinds import OPERATORS
 from validate.kinds.kind import Kind, read_measurements
@@ -53,6 +53,7 @@ def bands_command(
     grades, processes = grades_in(trust), jobs_in(jobs)
     scoring = Scoring(ScoringOptions())
     tables = [read_measurements(file, scoring.kinds) for file in files]
+    print_remarks(incomplete(table for table, _ in tables), quiet=quiet)
     session = scoring.names.session
     rows: list[BandRow] = []
     after: dict[Question, make.CalibratedRow] = {}

@@ -38,7 +38,7 @@ from validate.cli.command import (
     positional,
     value,
 )
-from validate.cli.words import grades_in, jobs_in, print_answer, print_remarks
+from validate.cli.words import grades_in, incomplete, jobs_in, print_answer, print_remarks
 from validate.kinds import KINDS
 from validate.kinds.kind import recognise
 from validate.score.scoring import Scoring, ScoringOptions
@@ -109,7 +109,8 @@ def blind_add(
     for ending, content in ((".questions.csv", questions), (".sealed", seal)):
         with OutputFile("--out", str(Path(said["--out"]) / f"{event.name}{ending}")) as output:
             output.write(content)
-    print_remarks([f"{event.name}: {predicted} of {rows} rows predicted; none compared"], quiet=quiet)
+    remark = f"{event.name}: {predicted} of {rows} rows predicted; none compared"
+    print_remarks([*incomplete([table]), remark], quiet=quiet)
 
 
 @command_named("score", of=group)

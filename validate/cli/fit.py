@@ -14,11 +14,13 @@ from simulator.errors import InputError, nearest, one_line
 from simulator.records import asdict, dataclass, replace
 from simulator.results import taken
 from validate.cli.command import Json, Quiet, Text, Texts, command_named, flag, positional, value
-from validate.cli.words import jobs_in, print_answer, print_remarks, share_in
+from validate.cli.words import incomplete, jobs_in, print_answer, print_remarks, share_in
 from validate.constants import fit as fitting
 from validate.constants.families import FAMILIES, TERMS, Family, Term
 from validate.constants.least import Lines
 from validate.constants.rows import read_rows
+from validate.kinds import KINDS
+from validate.kinds.kind import read_measurements
 from validate.kinds.row import MeasuredRow
 from validate.tables.names import RowNames
 from validate.tables.statistics import Errors, summarise
@@ -104,6 +106,7 @@ def fit_tables(
     _read.cache_clear()
     _lines.cache_clear()
     _, rows = _read(tuple(files))
+    print_remarks(incomplete(read_measurements(file, KINDS)[0] for file in files), quiet=quiet)
     families = [family for family in families if fitting.rows_of(family, rows)]
     if not families:
         raise InputError("no row is left to fit to")

@@ -24,7 +24,7 @@ from validate.cli.command import (
     positional,
     value,
 )
-from validate.cli.words import TRUSTED, grades_in, jobs_in, opened, print_answer, print_remarks, words_in
+from validate.cli.words import TRUSTED, grades_in, incomplete, jobs_in, opened, print_answer, print_remarks, words_in
 from validate.constants.rows import calibrate_devices
 from validate.kinds import OPERATORS
 from validate.kinds.kind import Kind, read_measurements
@@ -107,7 +107,7 @@ def score_command(
     asked: dict[str, Any] = {"trust": grades, "by": axes, "scales": scaling}
     whole = scores_document(scored, strategy=strategy or "nccl", **asked) if as_json else None
     print_answer(whole, lambda style: scores_report(scored, style=style, **asked), as_json=as_json)
-    said = _remarks(scored, grades, asked_for=trust != TRUSTED)
+    said = [*incomplete(table for table, _ in tables), *_remarks(scored, grades, asked_for=trust != TRUSTED)]
     print_remarks([*said, *([f"wrote {one_line(out)}"] if out is not None else [])], quiet=quiet)
 
 

@@ -14,9 +14,12 @@ from simulator.console.run import say
 from simulator.console.style import Style, choose_style, printable
 from simulator.errors import InputError, nearest, one_line
 from validate.machine.measure.host import usable_threads
+from validate.tables.completing import is_incomplete
+from validate.tables.conventions import PUBLISHED, read_conventions
 
 if TYPE_CHECKING:
     from validate.compare.folder import Folder
+    from validate.tables.table import Table
 
 TRUSTED = "A,B"
 
@@ -81,6 +84,13 @@ def print_result(text: str) -> None:
     """Print a result; characters that standard output cannot encode are escaped."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     sys.stdout.write(printable(text, sys.stdout).encode(encoding, "backslashreplace").decode(encoding))
+
+
+def incomplete(tables: Iterable[Table]) -> list[str]:
+    """Return a remark on each of *tables* that leaves out what the conventions of published tables say."""
+    told = f"is read without what its authors say elsewhere; validate table complete --conventions {PUBLISHED} adds it"
+    rules = read_conventions(PUBLISHED)
+    return [f"{table.file}: {told}" for table in tables if is_incomplete(table, rules)]
 
 
 def print_answer(document: Any, text: Callable[[Style], str], *, as_json: bool) -> None:

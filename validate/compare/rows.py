@@ -12,7 +12,8 @@ from validate.kinds.kind import Kind
 from validate.kinds.row import MeasuredRow
 from validate.score.scoring import Scoring
 from validate.tables.cells import figure
-from validate.tables.table import Table, filled_columns
+from validate.tables.conventions import filled_columns
+from validate.tables.table import Table
 
 MEASURED_ONLY = "measured only: no scorer predicts this table"
 

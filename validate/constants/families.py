@@ -1,7 +1,7 @@
 """Shared constants that are fitted to the same kind of rows (:class:`Family`), which they are, and their terms.
 
 They are written in ``families.yaml``, with their priors and terms.  Exclusions have their reasons here, or in
-``conventions.yaml`` if they concern single tables (column ``fit_weight``); docs/constants.md lists them.
+``published.yaml`` if they concern single tables (column ``fit_weight``); docs/constants.md lists them.
 """
 
 from __future__ import annotations
