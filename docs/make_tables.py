@@ -60,7 +60,7 @@ from validate.kinds import COLLECTIVES, KINDS, OPERATORS, STEPS, Kind
 from validate.kinds.row import MeasuredRow
 from validate.score.scores import ScoreGroup, Scores, beside_published
 from validate.score.scoring import Scoring, ScoringOptions
-from validate.tables.completing import completed
+from validate.tables.completing import made_complete
 from validate.tables.conventions import PUBLISHED, read_conventions
 from validate.tables.statistics import Errors, summarise
 from validate.tables.table import Table, read_table
@@ -280,7 +280,7 @@ def completed_folder(folder: Path, into: Path) -> Path:
     for file in sorted(folder.glob("*.csv")):
         raw = file.read_bytes()
         kind = next((kind for kind in KINDS if _is_of(raw, kind)), None)
-        (into / file.name).write_bytes(completed(_read(file, kind), rules)[0] if kind is not None else raw)
+        (into / file.name).write_bytes(made_complete(_read(file, kind), rules)[0] if kind is not None else raw)
     return into
 
 

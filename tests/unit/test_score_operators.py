@@ -20,8 +20,8 @@ from validate.cli.score import score_command
 from validate.kinds import OPERATORS
 from validate.kinds.kind import RowQuestion
 from validate.tables.cells import NotScored
+from validate.tables.conventions import PUBLISHED, conventions_of, filled, stands_for
 from validate.tables.names import RowNames
-from validate.tables.table import filled
 
 NAMES = RowNames()
 
@@ -115,10 +115,12 @@ def test_the_hosts_clock_has_a_floor_of_its_own():
 
 def test_tables_that_the_host_timed_are_known():
     row = {"dataset": "llmcompass_ops", "op": "layer_norm", "trust": "A"}
-    assert filled("operators", "clock", lambda name: row.get(name, "")) == "host"
-    assert filled("operators", "compiled", lambda name: row.get(name, "")) == "1"
-    assert not filled("operators", "compiled", lambda name: {**row, "op": "softmax"}.get(name, ""))
-    assert not filled("operators", "clock", lambda name: {**row, "dataset": "neusight_ops"}.get(name, ""))
+    rules = (conventions_of(PUBLISHED)["operators"],)
+    assert stands_for(rules, "clock", lambda name: row.get(name, ""))[0] == "host"
+    assert stands_for(rules, "compiled", lambda name: row.get(name, ""))[0] == "1"
+    assert not stands_for(rules, "compiled", lambda name: {**row, "op": "softmax"}.get(name, ""))[0]
+    assert not stands_for(rules, "clock", lambda name: {**row, "dataset": "neusight_ops"}.get(name, ""))[0]
+    assert not filled("operators", "clock", lambda name: row.get(name, ""))
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from validate.kinds import COLLECTIVES
 from validate.kinds.collectives import collective_name
 from validate.kinds.kind import RowQuestion
 from validate.tables.cells import NotScored
+from validate.tables.conventions import PUBLISHED, conventions_of, filled, stands_for
 from validate.tables.names import RowNames
-from validate.tables.table import filled
 
 NAMES = RowNames()
 ROW = {"machine": "p3.16xlarge", "n_nodes": "1", "n_gpus": "8", "collective": "all_reduce", "bytes": "1024"}
@@ -169,5 +169,7 @@ def test_the_year_of_a_measurement_says_which_nccl_ran():
     assert query(software="NCCL", measured="2025").software.nccl == (2, 26)
     assert query(software="NCCL 2.19", measured="2025").software.nccl == (2, 19)
     source = "dstackai/dstack@511c318c:mkdocs/docs/examples/clusters/nebius.md"
-    assert filled("collectives", "measured", lambda name: source if name == "source" else "") == "2025"
-    assert filled("collectives", "measured", lambda _: "dstackai/dstack gcp") == ""
+    rules = (conventions_of(PUBLISHED)["collectives"],)
+    assert stands_for(rules, "measured", lambda name: source if name == "source" else "")[0] == "2025"
+    assert stands_for(rules, "measured", lambda _: "dstackai/dstack gcp")[0] == ""
+    assert filled("collectives", "measured", lambda name: source if name == "source" else "") == ""

@@ -23,7 +23,7 @@ from validate.kinds.step_columns import step_measured_s
 from validate.kinds.timing import FromStart, TimingCosts
 from validate.score.scoring import read_published
 from validate.tables.cells import NotScored
-from validate.tables.completing import completed
+from validate.tables.completing import made_complete
 from validate.tables.conventions import PUBLISHED, general, read_conventions
 from validate.tables.csv_text import CsvRecord
 from validate.tables.names import RowNames, builtin_names
@@ -49,7 +49,7 @@ def read(**cells: str) -> RowQuestion:
     row = {**ROW, **cells}
     records = [CsvRecord(1, tuple(row)), CsvRecord(2, tuple(row.values()))]
     table = tabulate(records, "t.csv", STEPS.needed, STEPS.columns, STEPS.name)
-    raw, _ = completed(table, read_conventions(PUBLISHED))
+    raw, _ = made_complete(table, read_conventions(PUBLISHED))
     table = read_table(raw, "t.csv", STEPS.needed, STEPS.columns, STEPS.name)
     seen = {column: table.cell(table.rows[0], column) for column in STEPS.asked}
     return STEPS.read(seen.__getitem__, NAMES)

@@ -9,7 +9,7 @@ from validate.cli.command import Quiet, Text, command_named, group_of_commands, 
 from validate.cli.words import opened, print_remarks
 from validate.kinds import KINDS
 from validate.kinds.kind import read_measurements
-from validate.tables.completing import completed
+from validate.tables.completing import made_complete
 from validate.tables.conventions import PUBLISHED, Conventions, read_conventions
 from validate.tables.csv_text import MAX_ROWS
 from validate.tables.table import same_file
@@ -43,7 +43,7 @@ def complete_table(
     _check(rules, conventions)
     table, _ = read_measurements(file, KINDS, MAX_ROWS)
     with opened(out) as output:
-        content, counts = completed(table, rules)
+        content, counts = made_complete(table, rules)
         if output is not None:
             output.write(content)
     said = [f"{column}: {n} cell{'s' * (n > 1)}" for column, n in counts.most_common()]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from simulator.errors import Fault, InputError
 from simulator.records import replace
-from validate.tables.conventions import Convention, Conventions, general, said_of
+from validate.tables.conventions import Convention, Conventions, general, stands_for
 from validate.tables.csv_text import CsvRecord
 from validate.tables.table import Table
 
@@ -33,7 +33,7 @@ def added_cells(table: Table, conventions: Conventions) -> Iterator[Added]:
 
         found: Added = {}
         for column in own:
-            value, rule = said_of((own, common), column, cell) if not cell(column) else ("", None)
+            value, rule = stands_for((own, common), column, cell) if not cell(column) else ("", None)
             if rule is not None and value and rule in own[column]:
                 found[column] = value, rule
         yield found
@@ -47,7 +47,7 @@ def is_incomplete(table: Table, conventions: Conventions) -> bool:
     return any(added_cells(some, conventions))
 
 
-def completed(table: Table, conventions: Conventions) -> tuple[bytes, Counter[str]]:
+def made_complete(table: Table, conventions: Conventions) -> tuple[bytes, Counter[str]]:
     """Return *table* as CSV with what *conventions* say of its rows in columns, and how many cells of each were added.
 
     The column ``completed`` has the sources.  Raises InputError where a row has more or fewer fields than the header.

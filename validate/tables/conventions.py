@@ -167,10 +167,10 @@ def rule_columns(kind: str) -> frozenset[str]:
 
 def filled(kind: str, column: str, cell: Cell) -> str:
     """Return the value that an empty *column* of a row stands for, "" for none; *cell* returns the row's own cells."""
-    return said_of((general().get(kind, {}),), column, cell)[0]
+    return stands_for((general().get(kind, {}),), column, cell)[0]
 
 
-def said_of(
+def stands_for(
     rules: Sequence[Mapping[str, tuple[Convention, ...]]], column: str, cell: Cell
 ) -> tuple[str, Convention | None]:
     """Return what an empty *column* stands for, and by which of *rules*, of which earlier ones go first."""
@@ -179,7 +179,7 @@ def said_of(
         found = cell(name)
         if not found and name == "framework":
             return cell("software")
-        return found or (said_of(rules, name, cell)[0] if name != column else "")
+        return found or (stands_for(rules, name, cell)[0] if name != column else "")
 
     for each in rules:
         for rule in each.get(column, ()):
