@@ -1,8 +1,16 @@
 """The communicators of a step's ranks, and the memory that NCCL takes for them on each GPU.
 
 Each group that exchanges has one, even if another has the same ranks: the axes that divide layers, the ranks with the
-same parameters or shards (those of experts apart), and the stages of a pipeline.  Frameworks have more, for barriers
-and single numbers, which do not count; nor do the buffers of an experts' dispatcher of its own (``flex``).
+same parameters or shards (those of experts apart), and the stages of a pipeline.  Then there are those in which ranks
+wait for each other and sum single numbers:
+
+* all ranks: ``torch.distributed``'s default group, in which trainers begin with a barrier.  It is that of the gradients
+  where these are exchanged among all by plain PyTorch; Megatron-LM (megatron/core/parallel_state.py) and DeepSpeed
+  (deepspeed/utils/groups.py, ``_clone_world_group``) make another one for them.
+* the ranks of a replica: Megatron-LM's norm of the gradients and its check for infinities (``model_parallel_group``);
+  with a distributed optimiser, all ranks (``get_grad_stats_parallel_group`` in distrib_optimizer.py).
+
+The buffers of an experts' dispatcher of its own (``flex``) do not count.
 """
 
 from __future__ import annotations
@@ -78,6 +86,21 @@ def _communicators(
     if layout.pp > 1:
         stages = placement.group.part([placement.rank(pp=stage) for stage in range(layout.pp)])
         yield [stages], set(), min(2, layout.pp - 1)
+    yield from _of_numbers(placement, question)
+
+
+_NUMBER: _Carried = {("all-reduce", 8.0)}
+
+
+def _of_numbers(placement: Placement, question: StepQuestion) -> Iterator[tuple[Sequence[Communicator], _Carried, int]]:
+    """Yield the groups that sum single numbers and exchange nothing else, as :func:`_communicators` does."""
+    layout, framework = placement.layout, question.options.framework
+    makes_own = framework in ("megatron", "deepspeed-zero3")
+    if makes_own or layout.model_ranks > 1 or layout.ep > 1 or layout.shards is not None:
+        yield [placement.group], _NUMBER, 0
+    if framework == "megatron" and layout.model_ranks > 1 and not layout.zero:
+        ranks = sorted(placement.rank(tp=t, pp=p) for t in range(layout.tp) for p in range(layout.pp))
+        yield [placement.group.part(ranks)], _NUMBER, 0
 
 
 def _of_parameters(

@@ -12,6 +12,7 @@ from simulator.collectives.nccl.buffers import NETWORK_BYTES, PEER_BYTES, commun
 from simulator.collectives.nccl.strategy import Nccl
 from simulator.collectives.registry import strategy_of
 from simulator.questions.layout import parse_layout
+from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Software, Where
 from simulator.step.memory import MemoryNeed
@@ -141,3 +142,19 @@ def test_gradients_by_other_strategies_take_none(strategy: str) -> None:
     assert need("dp", strategy=strategy).communication_bytes == 0.0
     within = need("tp=2", strategy=strategy).communication_bytes
     assert 0 < within < need("tp=2").communication_bytes
+
+
+def test_frameworks_sum_single_numbers_in_groups_of_their_own() -> None:
+    """Among all GPUs; and in Megatron-LM without a distributed optimiser, among those of a replica."""
+    whole = communicator_bytes(nccl(2, 30), group(DGX), [("all-reduce", 8.0)])
+    half = communicator_bytes(nccl(2, 30), group(DGX, 4), [("all-reduce", 8.0)])
+    assert 0 < half <= whole
+
+    def taken(layout: str, framework: str) -> float:
+        options = StepOptions(precision="master-bf16", framework=framework)  # type: ignore[arg-type]
+        return need(layout, options=options, software=Software(nccl=(2, 30))).communication_bytes
+
+    assert taken("dp", "megatron") == taken("dp", "pytorch") + whole
+    assert taken("zero=1", "megatron") == taken("zero=1", "pytorch") + whole
+    assert taken("tp=4", "megatron") == taken("tp=4", "pytorch") + half
+    assert taken("tp=4,zero=1", "megatron") == taken("tp=4,zero=1", "pytorch")
