@@ -95,8 +95,8 @@ _NUMBER: _Carried = {("all-reduce", 8.0)}
 def _of_numbers(placement: Placement, question: StepQuestion) -> Iterator[tuple[Sequence[Communicator], _Carried, int]]:
     """Yield the groups that sum single numbers and exchange nothing else, as :func:`_communicators` does."""
     layout, framework = placement.layout, question.options.framework
-    makes_own = framework in ("megatron", "deepspeed-zero3")
-    if makes_own or layout.model_ranks > 1 or layout.ep > 1 or layout.shards is not None:
+    n_ranks, makes_own = placement.group.n_ranks, framework in ("megatron", "deepspeed-zero3")
+    if makes_own or layout.divides_network or (layout.shards or n_ranks) < n_ranks:
         yield [placement.group], _NUMBER, 0
     if framework == "megatron" and layout.model_ranks > 1 and not layout.zero:
         ranks = sorted(placement.rank(tp=t, pp=p) for t in range(layout.tp) for p in range(layout.pp))
