@@ -20,7 +20,7 @@ from statistics import median
 from typing import NamedTuple
 
 from simulator.api import Session
-from simulator.bands.memory import LEVEL, class_of
+from simulator.bands.composition import LEVEL, class_of
 from simulator.errors import SimulationError
 from simulator.questions.step import StepQuestion
 from validate.kinds import KINDS

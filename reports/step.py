@@ -18,8 +18,8 @@ from simulator.results.changed import changed_words
 from simulator.results.columns import percent, rate_words
 from simulator.results.held import held_over, not_followed
 from simulator.results.limits import critical_path
-from simulator.results.order import grouped
 from simulator.results.reason import steps_verdict
+from simulator.results.result import grouped
 from simulator.results.roofline import roofline_points, roofs_of
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult

@@ -1,4 +1,4 @@
-"""Changes of a step on its own devices with which it fits in their memory, and in their hosts': :class:`StepFitting`."""
+"""Changes of a step on its own devices with which it fits in their memory and their hosts': :class:`StepFitting`."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from simulator.training import divided
 from simulator.training.memory import alone_memory, most_needed
 from simulator.training.placement import Placement
 from simulator.training.plan import contend
-from simulator.training.stragglers import slowest_of
+from simulator.training.roles import slowest_of
 from simulator.workload.network import Network
 
 _ROUNDED = 1 - 1e-9  # allows for rounding when the same seconds are added in another order

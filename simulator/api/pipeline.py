@@ -22,8 +22,7 @@ from simulator.training.data_parallel import gradient_bytes
 from simulator.training.pipeline import Chunk, CollectivePrice, StageWork, plan_chunk, plan_pipeline
 from simulator.training.placement import Placement
 from simulator.training.plan import SharedStep
-from simulator.training.roles import Role
-from simulator.training.stragglers import check_stragglers, straggler_pace
+from simulator.training.roles import Role, check_stragglers, straggler_pace
 from simulator.workload import Collective
 from simulator.workload.network import Network, network_key
 from simulator.workload.precision import ELEMENT_BYTES

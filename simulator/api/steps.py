@@ -32,8 +32,15 @@ from simulator.training import divide
 from simulator.training.memory import alone_memory, device_memory
 from simulator.training.micro_batches import Batches, in_flight, periods_s
 from simulator.training.plan import PROGRAM, SharedStep, contend, plan_alone, plan_offloaded_alone, plan_step
-from simulator.training.roles import Role, alike_roles, alone_rate, alone_s_of, roles_of
-from simulator.training.stragglers import check_stragglers, straggler_pace
+from simulator.training.roles import (
+    Role,
+    alike_roles,
+    alone_rate,
+    alone_s_of,
+    check_stragglers,
+    roles_of,
+    straggler_pace,
+)
 from simulator.workload.network import Network
 
 _EXPLICIT = (3, 6, 12)  # micro-batches simulated one by one, tried in turn until their times are periodic

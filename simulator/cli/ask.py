@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simulator.api.session import Session
-from simulator.cli.later import later
 from simulator.cli.options import software_notes
 from simulator.cli.output import Answers, Asked, warn
 from simulator.cli.written import CommandOptions, check_read, shell_command
+from simulator.console import later
 
 if TYPE_CHECKING:
     from simulator.questions.options import SamplesOption

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 
-from simulator.cli.later import later
+from simulator.console import later
 
 SHELLS = ("bash", "zsh", "fish")
 _VARIABLE = "_SIMULATE_COMPLETE"

@@ -12,7 +12,6 @@ from functools import partial
 from itertools import chain
 
 from simulator.api.session import Session
-from simulator.cli.later import later
 from simulator.cli.machines import FasterGpus, faster_gpus, find_machines, on_fastest
 from simulator.cli.options import (
     fields_of,
@@ -26,6 +25,7 @@ from simulator.cli.table import Column, changed_lines, columns_fit, outside_line
 from simulator.cli.written import CommandOptions
 from simulator.collectives.registry import unlisted_strategies
 from simulator.collectives.request import Unsuitable
+from simulator.console import later
 from simulator.console.style import Progress, Style
 from simulator.errors import Fault, InputError, SimulationError, one_line
 from simulator.questions.checks import WITHOUT_NCCL, in_ways, refuse_all
@@ -40,8 +40,7 @@ from simulator.results.columns import (
     size_column,
 )
 from simulator.results.confidence import BAND_HEAD
-from simulator.results.order import BOUNDS, bare_words, best_of, by_time, grouped
-from simulator.results.result import Result, results_document
+from simulator.results.result import BOUNDS, Result, bare_words, best_of, by_time, grouped, results_document
 from simulator.spelling import mention, spelt
 from simulator.units import format_duration, format_size
 from simulator.workload.parse import Payload, parse_workload

@@ -14,9 +14,9 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
-from simulator.cli.later import later
 from simulator.cli.written import CommandOptions
 from simulator.collectives.registry import find_strategy, strategy_names
+from simulator.console import later
 from simulator.errors import Fault, InputError, MissingDependency, nearest, one_line, refused
 from simulator.network.machine import Machine
 from simulator.questions.checks import From, field_rules, out_of

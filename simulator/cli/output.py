@@ -13,9 +13,9 @@ from contextlib import ExitStack
 from typing import Any
 
 from simulator.cli import read
-from simulator.cli.later import later
 from simulator.cli.options import check_outputs
 from simulator.cli.written import CommandOptions
+from simulator.console import later
 from simulator.console.run import INTERRUPTED, guarded, say
 from simulator.console.style import Style, choose_style, printable
 from simulator.errors import first_of

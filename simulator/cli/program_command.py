@@ -6,12 +6,12 @@ from dataclasses import replace
 from functools import partial
 
 from simulator.api.session import Session
-from simulator.cli.later import later
 from simulator.cli.machines import find_machines, with_calibration
 from simulator.cli.options import fields_of
 from simulator.cli.output import Answers
 from simulator.cli.table import changed_lines, fact_lines, outside_lines, table_of
 from simulator.cli.written import CommandOptions
+from simulator.console import later
 from simulator.console.style import Progress, Style
 from simulator.questions.program import ProgramQuestion
 from simulator.results.program import ProgramResult, program_trace, programs_document

@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from functools import partial
 
-from simulator.cli.later import later
 from simulator.cli.options import parse_count
 from simulator.cli.output import Answers, Asked
 from simulator.cli.step_command import check_fits
@@ -15,6 +14,7 @@ from simulator.cli.step_text import fit_words
 from simulator.cli.table import Column, outside_lines, table_lines
 from simulator.cli.written import CommandOptions, check_read
 from simulator.collectives.request import Unsuitable
+from simulator.console import later
 from simulator.console.style import Progress, Style
 from simulator.errors import InputError, one_line
 from simulator.records import replace

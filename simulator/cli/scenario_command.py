@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from simulator.cli import LISTS
-from simulator.cli.later import later
 from simulator.cli.options import check_outputs
 from simulator.cli.output import Answers, Asked, CommandOutput, captured, tell
 from simulator.cli.table import row_lines
 from simulator.cli.written import CommandOptions
+from simulator.console import later
 from simulator.console.style import Progress, Style
 from simulator.effects import data_file
 from simulator.errors import Fault, InputError, SimulationError, one_line

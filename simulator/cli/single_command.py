@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any
 
 from simulator.api.session import Session
-from simulator.cli.later import later
 from simulator.cli.machines import find_machines, with_calibration
 from simulator.cli.options import parse_count
 from simulator.cli.output import Answers, warn
 from simulator.cli.table import Column, changed_lines, outside_lines, table_lines
 from simulator.cli.written import CommandOptions
+from simulator.console import later
 from simulator.console.style import Progress, Style
 from simulator.errors import InputError, one_line, refused
 from simulator.questions.single import LaunchQuestion

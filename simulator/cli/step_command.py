@@ -7,17 +7,17 @@ from dataclasses import replace
 from functools import partial
 
 from simulator.api.session import Session
-from simulator.cli.later import later
 from simulator.cli.machines import faster_gpus, on_fastest, on_machine
 from simulator.cli.output import Answers, warn
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.step_text import step_lines
 from simulator.cli.written import CommandOptions
 from simulator.collectives.request import Unsuitable
+from simulator.console import later
 from simulator.console.style import Progress, Style
 from simulator.errors import Fault, InputError, SimulationError
 from simulator.questions.options import SamplesOption
-from simulator.results.order import best_of
+from simulator.results.result import best_of
 from simulator.results.training import TrainingResult, steps_document
 from simulator.spelling import mention
 from simulator.units import format_size

@@ -15,8 +15,8 @@ from simulator.cli.table import Column, changed_lines, outside_lines, table_line
 from simulator.console.style import Style
 from simulator.results.columns import duration_column, percent, rate_words
 from simulator.results.confidence import BAND_HEAD
-from simulator.results.order import grouped
 from simulator.results.reason import steps_verdict
+from simulator.results.result import grouped
 from simulator.results.step_view import trust_words
 from simulator.results.training import TrainingResult
 from simulator.results.words import MODE_WORDS, device_words, precision_words

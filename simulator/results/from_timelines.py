@@ -21,8 +21,7 @@ from simulator.step.issue import LayerCollective
 from simulator.step.memory import MemoryNeed
 from simulator.training.exchange import STREAM, CollectiveLabel
 from simulator.training.plan import SharedStep
-from simulator.training.roles import MOST_ROLES, Role
-from simulator.training.stragglers import slowest_of
+from simulator.training.roles import MOST_ROLES, Role, slowest_of
 from simulator.training.worker import ChunkRun
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from simulator.plan.plan import Flow, Plan
 from simulator.results.bottleneck import LinkUse
-from simulator.results.order import TIE, listed
-from simulator.results.result import Result
+from simulator.results.result import TIE, Result, listed
 from simulator.units import format_duration, format_size
 
 if TYPE_CHECKING:  # exchanges alone need no device models

@@ -14,9 +14,8 @@ from math import exp
 from typing import Literal
 
 from simulator.bands import exchange_chain
-from simulator.bands.composition import AnswerFacts, Composition
+from simulator.bands.composition import AnswerFacts, Composition, class_of, memory_spreads
 from simulator.bands.composition import ClassShare as Share
-from simulator.bands.memory import class_of, memory_spreads
 from simulator.plan.plan import Flow, Fragment, Part
 from simulator.records import dataclass
 from simulator.results.composed import exchange_facts, main_format, steps_alike

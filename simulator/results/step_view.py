@@ -11,9 +11,8 @@ from simulator.questions.nccl import VersionNote
 from simulator.results import Fact
 from simulator.results.columns import percent, rate_words
 from simulator.results.confidence import BAND_HEAD
-from simulator.results.order import BARE
 from simulator.results.ran import StreamUse
-from simulator.results.result import STAGED
+from simulator.results.result import BARE, STAGED
 from simulator.results.step_confidence import memory_band_words, step_confidence, step_trust
 from simulator.results.training_run import NOT_TRIED, TrainingRun
 from simulator.results.words import FORMAT_WORDS, bound_words

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.questions.collective import CollectiveQuestion
-from simulator.results.order import best_of, by_time
-from simulator.results.result import Result
+from simulator.results.result import Result, best_of, by_time
 from simulator.units import format_size
 from simulator.workload import Collective
 from simulator.workload.parse import type_bytes

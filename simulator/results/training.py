@@ -13,7 +13,7 @@ from simulator.records import dataclass
 from simulator.results import SCHEMA_VERSION, Fact, html_of, plain, taken
 from simulator.results.changed import change_fact, changed_entry, said
 from simulator.results.confidence import Confidence
-from simulator.results.order import best_of
+from simulator.results.result import best_of
 from simulator.results.step import StepResult
 from simulator.results.step_confidence import Trust, fits_by_band, memory_band, step_confidence, step_trust
 from simulator.results.step_view import step_view, time_shares

@@ -28,7 +28,7 @@ from simulator.training.exchange import bucket_size
 from simulator.training.memory import held_memory
 from simulator.training.micro_batches import in_flight
 from simulator.training.placement import Placement
-from simulator.training.stragglers import slowest_of
+from simulator.training.roles import slowest_of
 from simulator.workload.precision import ELEMENT_BYTES
 
 MEMORY = "memory"

@@ -25,8 +25,7 @@ from simulator.training.data_parallel import StepOutline, Sums, write_data_paral
 from simulator.training.exchange import GroupExchange, OpenExchange, parts_of
 from simulator.training.micro_batches import Batches
 from simulator.training.placement import Placement
-from simulator.training.roles import Role, loaded
-from simulator.training.stragglers import slowest_of
+from simulator.training.roles import Role, loaded, slowest_of
 from simulator.training.worker import HOST, RankRoles, Worker
 from simulator.workload.network import Network
 

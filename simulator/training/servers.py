@@ -34,8 +34,7 @@ from simulator.topology.parts import CpuPart
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.keys import ActivityProgress, Key, Loss, keys_of
 from simulator.training.plan import SharedStep
-from simulator.training.roles import Role, loaded
-from simulator.training.stragglers import slowest_of
+from simulator.training.roles import Role, loaded, slowest_of
 from simulator.training.teams import MOST_FLOWS, NodeTeam, bundled
 from simulator.training.worker import Worker
 from simulator.workload import Collective

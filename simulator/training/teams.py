@@ -21,8 +21,7 @@ from simulator.records import dataclass, replace
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.keys import Key, keys_of
 from simulator.training.plan import SharedStep
-from simulator.training.roles import Role, roles_of
-from simulator.training.stragglers import check_stragglers
+from simulator.training.roles import Role, check_stragglers, roles_of
 
 _MOST_ACTIVITIES = 500_000  # times teams, as sharing the links takes longer with more of them: up to 20 s to simulate
 _OF_KEY = 11  # activities of a team for each key of a step

@@ -99,7 +99,7 @@ def find_network(
             return read_described(text, batch=batch, training=training)
 
         return NetworkSource(text, cache(written))
-    from simulator.workload.zoo.attention import FUSED
+    from simulator.workload.zoo import FUSED
     from simulator.workload.zoo.registry import find_entry
 
     sizes = {"sequence_length": sequence_length, "image": image, **(settings or {})}

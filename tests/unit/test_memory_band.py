@@ -8,7 +8,7 @@ import pytest
 
 from docs.make_memory_band import inside_left_out, margin_of, share_quantile, spread_of
 from simulator.api import Session
-from simulator.bands.memory import memory_spreads
+from simulator.bands.composition import memory_spreads
 from simulator.cli.best_command import best_lines
 from simulator.console.style import Style
 from simulator.questions.layout import parse_layout

@@ -10,9 +10,8 @@ from simulator.api import load_machine
 from simulator.network.routing import Router
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.results.columns import bandwidth_column, duration_column, shortened_ring, size_column
-from simulator.results.order import bare_words, best_of, by_time
 from simulator.results.reason import rounds_in_sequence, verdict
-from simulator.results.result import Result
+from simulator.results.result import Result, bare_words, best_of, by_time
 from tests.asked import exchange_on
 from tests.machines import ring_machine
 

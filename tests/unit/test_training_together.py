@@ -21,7 +21,7 @@ from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.results.training import TrainingResult
 from simulator.training.exchange import copy_in, copy_out
-from simulator.training.stragglers import FleetCosts, slowest_of
+from simulator.training.roles import FleetCosts, slowest_of
 from simulator.workload.zoo.registry import build_network
 from tests.asked import alone_on, step_on
 from tests.devices import find_gpu

@@ -22,7 +22,7 @@ from simulator.questions.where import Where
 from simulator.results.training import TrainingResult
 from simulator.step.memory import held_in
 from simulator.training.memory import bucket_bytes_of, device_memory, gathered_elements
-from simulator.training.stragglers import FleetCosts, slowest_of
+from simulator.training.roles import FleetCosts, slowest_of
 from simulator.workload.zoo.registry import build_network
 from tests.asked import step_on
 

@@ -9,6 +9,8 @@ from simulator.records import dataclass
 from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
 
 Outputs = LayerOutput | tuple[LayerOutput, ...]
+FUSED = "fused", "fused-first", "fused-native"
+"""The kinds of attention (:mod:`simulator.workload.zoo.attention`) that never write the scores."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from typing import Literal, get_args
 
 from simulator.workload.network import Parameter
 from simulator.workload.operators import AttentionLibrary, Copy, Elementwise, Reduction
+from simulator.workload.zoo import FUSED
 from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder, SizeError
 
 AttentionKind = Literal["eager", "fused-softmax", "fused", "fused-first", "fused-native"]
 ATTENTIONS: tuple[AttentionKind, ...] = get_args(AttentionKind)
-_LIBRARIES: dict[str, AttentionLibrary] = {"fused": "flash2", "fused-first": "flash1", "fused-native": "native"}
-FUSED = tuple(_LIBRARIES)
+_LIBRARIES: dict[str, AttentionLibrary] = dict(zip(FUSED, ("flash2", "flash1", "native"), strict=True))
 _MOST_FUSED = 16384  # longest rows, in keys, of Megatron-LM's softmax kernels (FusedScaleMaskSoftmax)
 # How the mask is applied to the scores: not at all; added (padding or causal); selected with where (causal); added and
 # then bounded below (causal; OPT).
