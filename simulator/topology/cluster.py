@@ -125,6 +125,20 @@ def _with_nic(node: Topology, fabric: LinkPart | None) -> tuple[tuple[Device, ..
     return (*node.devices, nic), (*node.wires, wire)
 
 
+def with_flow_note(cluster: Topology) -> Topology:
+    """Return *cluster* with a note if the network of its adapters limits each TCP flow to a part of their rate."""
+    for part in (device.part for device in cluster.devices):
+        if isinstance(part, NicPart) and part.flow_bandwidth and part.flow_bandwidth < part.bandwidth:
+            flow, whole = format_bandwidth(part.flow_bandwidth), format_bandwidth(part.bandwidth)
+            option = mention("fabric", f"'{part.flow_bandwidth * 8 / 1e9:g} Gbit/s'")
+            note = (
+                f"one TCP flow reaches {flow} of an adapter's {whole}, and several are simulated; {option} where all "
+                "packets between two nodes are one flow, as in pods behind an overlay"
+            )
+            return replace(cluster, notes=(*cluster.notes, note))
+    return cluster
+
+
 def with_rate_note(cluster: Topology, fabric: LinkPart) -> Topology:
     """Return *cluster* with a note if the *fabric* of the command line is faster than adapters of the nodes."""
     rates_Bps = [device.part.bandwidth for device in cluster.devices if isinstance(device.part, NicPart)]

@@ -102,10 +102,10 @@ def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabri
                 else f"{mention('fabric')}: the file of {name} has the network between its {node.n_nodes} machines"
             )
         return node
-    from simulator.topology.cluster import compose_cluster, with_rate_note
+    from simulator.topology.cluster import compose_cluster, with_flow_note, with_rate_note
 
     if fabric is None:
-        return compose_cluster([(node, n_nodes)], fabric=None)
+        return with_flow_note(compose_cluster([(node, n_nodes)], fabric=None))
     part = _given_fabric(fabric, spec)
     return with_rate_note(compose_cluster([(node, n_nodes)], fabric=part), part)
 

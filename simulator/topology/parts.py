@@ -190,6 +190,7 @@ class NicPart(Part):
     network: Literal["ethernet", "infiniband", "efa", "omnipath"] = Field(..., description="What it speaks")
     bandwidth: Bandwidth = Field(..., description="Line rate of all its ports together, per direction")
     efficiency: float = Field(1.0, ge=0.001, le=1, description="Share of the line rate that large messages reach")
+    flow_bandwidth: Bandwidth | None = Field(None, description="What its network gives one TCP flow; left out: all")
     latency: Duration = Field(0.0, description="One message through the adapter, one way")
     plugin_latency: Duration = Field(0.0, description="What a collective library's plugin tells it to plan for a hop")
     plugin_time: Duration = Field(0.0, description="What that plugin takes for a message, on top of the adapter")

@@ -17,7 +17,7 @@ import pytest
 from simulator.console.run import run_app
 from simulator.console.style import Style
 from simulator.errors import InputError, MissingDependency
-from simulator.topology.load import topology_from_text
+from simulator.topology.load import load_topology, topology_from_text
 from validate.cli.app import app
 from validate.machine.cluster import network as left
 from validate.machine.cluster import network as rights
@@ -561,3 +561,10 @@ def test_three_times_have_no_interval() -> None:
     enough = [CaseOutcome(case(), median_interval([0.2] * 6), 0.2)]
     assert cluster_document(enough, {}, {}, {}, calibrated=False)["cases"][0]["interval_s"] == [0.2, 0.2]
     assert "median of 6, 95 % interval +-0.0%" in csv_table(enough, "2")
+
+
+def test_a_network_that_limits_each_flow_says_so() -> None:
+    words = "one TCP flow reaches 625 MB/s of an adapter's 6.25 GB/s"
+    assert [note for note in load_topology("g4dn.12xlarge", n_nodes=2).notes if words in note]
+    assert not [note for note in load_topology("g4dn.12xlarge", n_nodes=2, fabric="5 Gbit/s").notes if words in note]
+    assert not [note for note in load_topology("dgx-h100", n_nodes=2).notes if "TCP flow" in note]

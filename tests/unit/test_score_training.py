@@ -566,6 +566,18 @@ def test_frameworks_that_gather_parameters_after_the_update():
     assert asked(**cells, framework="megatron-lm", seq_len="2048").prefetches
 
 
+def test_the_network_of_pods_is_one_flow_between_two_nodes():
+    cells = {"machine": "g4dn.12xlarge", "n_gpus": "8", "model": "resnet50", "sync": "ddp"}
+    cells["fabric"] = "AWS 50 Gbit/s, TCP"
+    pods = {**cells, "software": "torch 1.7 (pytorch:20.10-py3), AdaptDL"}
+    assert asked(**pods, n_nodes="2").where.fabric == "5 Gbit/s"
+    assert asked(**{**pods, "n_gpus": "4"}, n_nodes="1").where.fabric is None
+    assert asked(**cells, software="torch 1.7", n_nodes="2").where.fabric is None
+    assert asked(**cells, n_nodes="2", fabric_part="ethernet-10g").where.fabric == "ethernet-10g"
+    with pytest.raises(NotScored, match="no network link is called 'some'"):
+        asked(**cells, n_nodes="2", fabric_part="some")
+
+
 BATCHES = [rule for rule in read_conventions(PUBLISHED)["training"]["batch_per_gpu"] if rule.values is not None]
 
 

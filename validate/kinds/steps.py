@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, get_args
 
@@ -38,6 +39,7 @@ _COLUMNS_ASKED = (
     *("issue", "era", "unclear", "fsdp_prefetch", "overlap", "modules", "network", "lora", "dropout", "mtp_layers"),
     *("gelu", "launch_blocking", "accumulate", "recompute_parts", "recompute_blocks", "inner", "kv_heads", "tied"),
     *("lora_layers", "lora_weights", "cross_entropy", "first_steps", "libraries", "algorithm_forced", "offload"),
+    "fabric_part",
     *(column for column in COLUMNS if column not in ("n_gpus", "n_nodes")),
 )
 _MAX_SIZE = 1e8
@@ -83,6 +85,8 @@ def read_step(cell: Cell, names: RowNames) -> RowQuestion:
     micro_batches = _micro_batches(cell, replicas)
     options = _options(cell)
     where = names.machines.where(cell("machine"), nodes, ranks // nodes)
+    if cell("fabric_part") and (where.nodes or 1) > 1:
+        where = replace(where, fabric=cell("fabric_part"))
     machine = names.machine(where)
     if ranks > 1 and not machine.gpus:
         raise NotScored(f"{ranks} ranks share the processors of a machine without GPUs, which is not modelled")
