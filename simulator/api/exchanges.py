@@ -67,10 +67,7 @@ class ExchangeProgram:
 
 
 def exchange_of(session: Session, question: CollectiveQuestion, element_bytes: int = 4) -> ExchangeProgram:
-    """Return the moves of each rank for *question*, with elements of *element_bytes*.
-
-    Raises InputError if the strategy does not fit, or has no schedule that can run rank by rank (``nccl``).
-    """
+    """Return each rank's moves, in elements of *element_bytes*; raises InputError if no schedule runs rank by rank."""
     strategy, requests = session.planned(question)
     if len(requests) > 1:
         raise InputError("several groups at once are predicted, not run rank by rank")

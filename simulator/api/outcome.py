@@ -92,10 +92,7 @@ def group_taking_part(context: Context, question: StepQuestion, count: int) -> C
 def need_on(
     device: Device, n_ranks: int, network: Network, question: StepQuestion, group: Communicator | None = None
 ) -> MemoryNeed:
-    """Return what a step of the undivided *network* needs on *device*, the one of *n_ranks* that holds most.
-
-    Without their *group*, what communicators hold does not count.  Raises InputError if the network cannot be divided.
-    """
+    """Return what the undivided step needs on *device*, the fullest of *n_ranks*; raises InputError if indivisible."""
     if n_ranks == 1:
         return alone_memory(network, question, device).times(question.programs)
     layout = question.layout.on(n_ranks)

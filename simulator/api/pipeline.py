@@ -109,11 +109,7 @@ def run_pipeline(shared: SharedStep) -> PipelineRun:
 
 
 def _paces(places: Places, question: StepQuestion, placement: Placement) -> list[float]:
-    """Return the pace of each stage's slowest rank, for which the others wait.
-
-    Raises InputError if the ranks of a stage have different parts, or if slow GPUs lie in several replicas: one replica
-    is simulated and stands for all.
-    """
+    """Return the pace of each stage's slowest rank; raises InputError if a stage's ranks, or its replicas, differ."""
     machine, layout, nodes = places.machine, placement.layout, placement.group.ranks
     check_stragglers(machine, nodes, question.stragglers)
     for stage in range(layout.pp):

@@ -209,10 +209,7 @@ class Session(Context):
     def strategy(
         self, question: CollectiveQuestion | StepQuestion, name: str | None = None, *, in_switch: bool = True
     ) -> Strategy:
-        """Return the strategy of *question*, or *name* in its place, with what the question says of it.
-
-        *in_switch*: whether a switch can reduce the data type.  Raises InputError if there is no such strategy.
-        """
+        """Return *question*'s strategy, or *name*; *in_switch*: if a switch reduces the type. Raises InputError."""
         return strategy_of(
             name or question.strategy,
             question.software,
@@ -237,10 +234,7 @@ class Session(Context):
         return self.step_as_told(question, fold=fold)
 
     def step_as_told(self, question: StepQuestion, *, fold: bool = True) -> TrainingResult:
-        """Return :meth:`step` whether the network and the devices have what *question* asks or not, as rows of tables.
-
-        Rows tell what a framework sets for all its networks and devices.
-        """
+        """Return :meth:`step`, whether network and devices have what is asked or not, as rows of tables tell it."""
         if question.input is not None:
             from simulator.api.input import check_input, with_input
 

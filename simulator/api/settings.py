@@ -117,10 +117,7 @@ def choices(settings: Mapping[str, str], collective: Collective | None = None) -
 
 
 def _chosen(value: str, collective: Collective | None) -> str:
-    """Return the one choice of NCCL_ALGO or NCCL_PROTO for *collective*, in small letters; empty if it is not one.
-
-    Since 2.24 the value may list choices by collective: ``allreduce:tree;broadcast:ring``.
-    """
+    """Return the one choice of NCCL_ALGO or NCCL_PROTO (since 2.24 ``allreduce:tree;broadcast:ring``) or ""."""
     if collective is None:
         return value.lower().replace("_", "")
     found = ""

@@ -150,10 +150,7 @@ def _view(
 
 
 def _of_whole(step: StepResult, shared: SharedStep) -> StepResult:
-    """Return *step* of one rank with the tokens and parameters of the undivided network.
-
-    Its FLOPs are an equal share of the undivided network's, whatever the layout leaves out or repeats.
-    """
+    """Return one rank's *step* with tokens and parameters of the whole network, and an equal share of its FLOPs."""
     network, count = shared.network, shared.question.micro_batches
     return replace(
         step,

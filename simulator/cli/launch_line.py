@@ -21,10 +21,7 @@ _ELSE = {field.name: field.default for field in fields(CommandOptions)}
 
 
 def with_launch(written: CommandOptions) -> tuple[CommandOptions, Sequence[str]]:
-    """Return *written* with the options of its launch line, and notes on what the line says that is not simulated.
-
-    Raises InputError if the line cannot be read or contradicts other options.
-    """
+    """Return *written* with its launch line's options, and notes on what is not simulated; raises InputError."""
     own = _gpus_of(written)
     at_hand = _number(written.gpus)
     if at_hand is None and own is not None:
@@ -80,10 +77,7 @@ def _place(written: CommandOptions, launch: LaunchLine, own: int | None) -> None
 
 
 def _place_visible(written: CommandOptions, launch: LaunchLine, own: int | None) -> None:
-    """Add the GPUs that *launch* shows, on each of its machines, to its options; raises InputError if there are none.
-
-    *own* is the number of GPUs of a machine; None if it is not known.
-    """
+    """Add the GPUs that *launch* shows to its options, of *own* a machine (None: unknown); raises InputError."""
     visible, options = launch.visible, launch.options
     if own is not None and max(map(max, visible.gpus)) >= own:
         raise InputError(f"--launch: {visible.said}: a machine of --topology has {own} GPUs, 0 to {own - 1}")

@@ -137,10 +137,7 @@ class FasterGpus:
 
 
 def on_fastest(written: CommandOptions, session: Session, questions: Sequence[Question]) -> list[Question]:
-    """Return *questions*, on the fastest GPUs of each machine if ``--gpus best:`` asks for them; raises InputError.
-
-    Questions about the same machine share one set of GPUs, the fastest with NCCL or else with the first strategy.
-    """
+    """Return *questions*, on each machine's fastest GPUs by NCCL or the first strategy if asked; raises InputError."""
     if not wants_best(written.gpus):
         return list(questions)
     from simulator.api.subsets import fastest_gpus
@@ -170,10 +167,7 @@ def on_fastest(written: CommandOptions, session: Session, questions: Sequence[Qu
 def faster_gpus(
     written: CommandOptions, session: Session, best: Result | TrainingResult, asked: Question
 ) -> FasterGpus | None:
-    """Return GPUs that are faster than the first *n*, which *asked* and *best* use, by more than a tie; otherwise None.
-
-    Also None if the GPUs were chosen in another way, or if the machine has too many to search.
-    """
+    """Return GPUs faster than the first *n*, by more than a tie; None if chosen otherwise or too many to search."""
     from simulator.api.subsets import fastest_gpus
     from simulator.questions.step import StepQuestion
 

@@ -169,11 +169,7 @@ def wants_best(text: str | None) -> bool:
 
 
 def parse_gpus(text: str | None, machine: Machine) -> Sequence[int]:
-    """Return the GPUs of *machine* that are the ranks; raises InputError.
-
-    ``4`` means the first four, ``0-4`` five GPUs, ``0,2,5`` three; ``best:4`` means four GPUs that are still to be
-    found, and the first four until then.
-    """
+    """Return ranks: ``4`` the first, ``0-4``, ``0,2,5``, ``best:4`` the first until found; raises InputError."""
     total = len(machine.gpus)
     return range(total) if text is None else gpus_among(text, total, machine.name)
 

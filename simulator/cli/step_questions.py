@@ -47,20 +47,14 @@ _COUNT = From(1, MOST)
 
 
 def ask_steps(written: CommandOptions, session: Session | None = None) -> tuple[Session, list[StepQuestion]]:
-    """Return the session with the machines, and a question for each machine and way to run the step.
-
-    *session*: one that already knows some machines or networks.  Raises InputError.
-    """
+    """Return the *session* with the machines, and a question for each machine and way to run; raises InputError."""
     session, found = _asked(written, session)
     refuse_all(_in_vain(written, found))
     return session, found
 
 
 def ask_points(points: Mapping[str, CommandOptions]) -> dict[str, tuple[Session, StepQuestion]]:
-    """Return the session and the question of each of *points*, the same step on other numbers of devices, by name.
-
-    What is said of exchanges is left out where one device steps alone.  Raises InputError, with the point's name.
-    """
+    """Return sessions and questions of *points* (other numbers of devices) by name; raises InputError with the name."""
     found = {}
     for name, written in points.items():
         try:
@@ -87,10 +81,7 @@ def _asked(written: CommandOptions, session: Session | None) -> tuple[Session, l
 
 
 def _ways(written: CommandOptions) -> list[StepQuestion]:
-    """Return the ways to run the step (strategies, layouts and overlaps), still without a machine.
-
-    The batch is still the number given, also if it is that of all devices together.
-    """
+    """Return the ways to run the step (strategies, layouts, overlaps), without a machine, with the batch as given."""
     whole = written.global_batch is not None
 
     options, batch, micro_batch, more, strategies, layouts, overlaps, said = read_all(
@@ -270,10 +261,7 @@ def _gpus(written: CommandOptions, machine: Machine) -> tuple[int, ...] | None:
 
 
 def _shared_out(written: CommandOptions, way: StepQuestion, count: int) -> StepQuestion:
-    """Return *way* with the samples of one replica and one micro-batch, on *count* devices.
-
-    Raises InputError if the layout needs another number of devices, or if the samples cannot be divided evenly.
-    """
+    """Return *way* with one replica's and micro-batch's samples on *count* devices; raises InputError if uneven."""
     replicas = (way.layout.on(count).dp or 1) if count > 1 else 1
     if written.global_batch is None:
         return way

@@ -165,10 +165,7 @@ class FragmentLoads(Fragment):
 
 
 def planned(groups: Sequence[Communicator], op: Collective, size_bytes: float, strategy: Strategy) -> Plan:
-    """Return the plan of the collective *op* of *size_bytes*, run by *strategy* in all *groups* at once.
-
-    The arguments are those of :meth:`simulator.collectives.bundle.ConcurrentGroups.collective`, and so are the errors.
-    """
+    """Return the plan of *op* by *strategy* in all *groups* at once, as :meth:`ConcurrentGroups.collective`."""
     if op == "send-recv" and len(groups) > 1 and groups[0].n_ranks == 2:  # pairs: one exchange among all
         ranks = [rank for group in groups for rank in group.ranks]
         whole = Communicator(groups[0].machine, ranks, groups[0].router)

@@ -117,10 +117,7 @@ def _places(request: Request, host: int, ranks: Sequence[int]) -> tuple[int, ...
 
 
 def rings_by_host(request: Request) -> dict[int, list[FoundRing]]:
-    """Return the rings inside each machine, by host number, with ranks numbered from 0 within it.
-
-    A machine with one rank has none.  Equal machines with the same GPUs taking part are searched once.
-    """
+    """Return rings inside each host of two ranks and more, numbered from 0; equal hosts are searched once."""
     return request.group.once("rings by host", lambda: _rings_by_host(request))
 
 

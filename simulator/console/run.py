@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 
 def collect_rarely() -> None:
-    """Look for cycles less often, and not at the end: what large plans are made of lives as long as the process.
-
-    Looking through it takes up to a fourth of a command, and the last look a tenth.
-    """
+    """Look for cycles rarely, and not at the end: large plans live on, and looking takes a fourth of a command."""
     gc.set_threshold(300_000, 20, 20)
     atexit.register(gc.freeze)
 
@@ -132,10 +129,7 @@ def guarded(program: str, action: Callable[[], int], *, debug: bool = False) -> 
 
 
 def read_app(app: typer.Typer, program: str, given: list[str], modules: Mapping[str, str]) -> object:
-    """Return what the command of *app* with the arguments *given* returns: its exit status, or what it asks.
-
-    Raises InputError for wrong usage, and what the command raises; *modules* are those of :func:`run_app`.
-    """
+    """Return what *app*'s command returns with *given*, of *modules* as :func:`run_app`; raises InputError."""
     import typer
 
     usage_error: type[Exception] = typer.BadParameter.__mro__[1]

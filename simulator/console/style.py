@@ -69,11 +69,7 @@ PLAIN = Style()
 
 
 def choose_style(stream: TextIO | None, environment: Mapping[str, str] | None = None) -> Style:
-    """Return the style for *stream*.
-
-    Colour needs a terminal, a TERM that is not ``dumb``, and no NO_COLOR.  The width is COLUMNS if set, otherwise the
-    terminal's; a pipe or a file has none.
-    """
+    """Return *stream*'s style: colour on a terminal without NO_COLOR or ``dumb``; width of COLUMNS, else its own."""
     env = os.environ if environment is None else environment
     terminal = stream is not None and not stream.closed and stream.isatty()
     colour = terminal and not env.get("NO_COLOR") and env.get("TERM") != "dumb"

@@ -86,10 +86,7 @@ class Constants:
 
 
 def _filled(cls: type[T], values: Mapping[str, Any], where: str) -> T:
-    """Return *cls* filled with *values*; names with a dot go into a mapping, or into the class that ``PARTS`` names.
-
-    Raises ValueError if the file and the class do not have the same names.
-    """
+    """Return *cls* filled with *values*, dotted names into mappings or ``PARTS``; raises ValueError if names differ."""
     own: dict[str, Any] = {}
     nested: dict[str, dict[str, Any]] = {}
     for key, value in values.items():

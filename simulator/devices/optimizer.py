@@ -149,10 +149,7 @@ def state_copies(optimizer: Optimizer) -> int:
 
 
 def state_tensors(optimizer: Optimizer, elements: int, element_bytes: int, *, paged: bool = False) -> tuple[int, ...]:
-    """Return the bytes of each tensor that *optimizer* keeps of a parameter of *elements* elements.
-
-    *element_bytes*: those of an element that is updated.  *paged*: with what is in managed memory, too.
-    """
+    """Return bytes of the tensors kept of *elements* elements of *element_bytes*; *paged*: managed memory's too."""
     copies = state_copies(optimizer)
     largest: tuple[int, ...] = ()
     element_bytes = _WIDE_BYTES if optimizer in BITSANDBYTES else element_bytes

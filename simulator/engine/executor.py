@@ -126,10 +126,7 @@ class _Executor:
         return Timeline(self.machine, self.plan, tuple(spans), end_s, self.kernel.events, moved)
 
     def _passing(self, task: Activity) -> Span | None:
-        """Return the span of *task*, whose predecessors' ends are known, if its end is known too.
-
-        It is if nothing can slow the task.  So launches that the host issues far ahead of the device cost no events.
-        """
+        """Return *task*'s span if its predecessors' ends are known and nothing can slow it; it costs no events."""
         duration_s = self.lasting_s[task.id]
         if duration_s is None or task.takes or task.gives:
             return None

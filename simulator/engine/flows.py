@@ -273,10 +273,7 @@ class FlowNetwork:
         return [share * rate for share, rate in zip(shares, alone, strict=True)]
 
     def _alone(self, part: list[ActiveFlow]) -> list[float]:
-        """Return the rate of each work by itself, and of each flow with the flows of its batch.
-
-        A flow that represents several equal ones therefore has no more weight against a work than those together.
-        """
+        """Return the rate of each work alone, and of flows with their batch, as if one flow stood for all."""
         together: dict[tuple[Batch, int], list[ActiveFlow]] = {}
         for number, flow in enumerate(part):
             together.setdefault((flow.batch, number if flow.part.in_seconds else -1), []).append(flow)

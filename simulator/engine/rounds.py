@@ -217,10 +217,7 @@ class Rounds:
         return list(group.values())
 
     def _predicts(self, run: RunningActivity, batch: Batch) -> bool:
-        """Return whether *batch*, the last round of *run*, ran from start to end with the present capacities.
-
-        A capacity counts that changed after the round's own flow on it had ended.
-        """
+        """Return whether *batch*, *run*'s last round, ran whole with the capacities that now hold."""
         if not self.changed_s:
             return batch.whole
         used = {r for amount in run.amounts for r, _ in amount.loads}

@@ -15,11 +15,7 @@ from simulator.records import dataclass, field
 
 
 class Span(NamedTuple):
-    """The time of one task, in seconds.
-
-    ``round_s`` is the duration of the first round of a transfer; ``flow_ends_s`` has the arrival time of each of its
-    flows, since the start of that round.
-    """
+    """A task's seconds; ``round_s`` of a transfer's first round, in which ``flow_ends_s`` are its flows' arrivals."""
 
     task: int
     start_s: float

@@ -17,10 +17,7 @@ _WORDS = {
 
 
 def core_answer(question: CoreQuestion, machine: Machine) -> HostTime:
-    """Return the time of *question* on the machine's first CPU, or on that called ``device``.
-
-    Raises InputError where there is no such CPU, where it lacks the latency, or where ``count`` is below 1.
-    """
+    """Return *question*'s time on the first CPU or ``device``; raises InputError without it, its latency or a count."""
     cpus = [node for node in machine.nodes if isinstance(node.part, CpuPart)]
     named = [node for node in cpus if question.device in (None, "cpu", node.name, node.part_name)]
     if not named:

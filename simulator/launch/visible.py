@@ -137,10 +137,7 @@ def _of_hosts(launcher: Arguments, hosts: Mapping[str, int], found: VisibleGpus,
 
 
 def _filtered(name: str, said: str, hosts: Mapping[str, int], own: int | None) -> tuple[tuple[int, ...], ...]:
-    """Return the GPUs of each host of ``a:0,1@b:2,3``; a host without a list has all of its own.
-
-    *hosts* are those of the host file with their GPUs; without one, each has *own* GPUs.
-    """
+    """Return the GPUs of each host of ``a:0,1@b:2,3``; without a list, all of *hosts*' own, or *own*."""
     shown = one_line(said, 60)
     listed_of: dict[str, tuple[int, ...] | None] = {}
     for host, colon, listed in (part.partition(":") for part in said.split("@")):

@@ -90,10 +90,7 @@ class MovableRoute:
 
 
 def striped(machine: Machine, routes: Sequence[Route], *, evenly: bool = False) -> Route:
-    """Return one route that stripes its bytes over *routes* in proportion to their bandwidths.
-
-    *evenly*: in equal parts, as switches hash flows, which do not know how wide a path is.
-    """
+    """Return one route that stripes its bytes over *routes* by bandwidth, or *evenly*, as switches hash flows."""
     if len(routes) == 1:
         return routes[0]
     total = sum(route.bandwidth_Bps for route in routes)

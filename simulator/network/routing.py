@@ -67,10 +67,7 @@ class Router(Kept):
         return join(self.machine, first, second, "nvb", "nvlink-relay")
 
     def out_through(self, src: int, via: int, dst: int) -> Route:
-        """Return the route over NVLink to the GPU *via*, and from there over its NICs to *dst* on another machine.
-
-        NCCL's PXN (PCI x NVLink): a GPU without a NIC of its own sends over a neighbour's.
-        """
+        """Return the route by NVLink to GPU *via* and its NICs to *dst*: NCCL's PXN, for a GPU without a NIC."""
         onward = self.route(via, dst)
         return join(self.machine, self.route(src, via), onward, onward.path_class, onward.transport)
 
@@ -275,10 +272,7 @@ class Router(Kept):
         return self._equal(self._shortest(src, dst, _HOST_LINKS, ("pcie-switch", "cpu")))
 
     def _equal(self, paths: list[list[Link]]) -> list[list[Link]]:
-        """Return the shortest *paths* that are as wide as the first and of the same class.
-
-        Between sockets, return only the first: if there are several routes, each pair uses a fixed one.
-        """
+        """Return the shortest *paths* as wide and of the class of the first, which alone serves between sockets."""
         if len(paths) < 2:
             return paths
         widest, path_class = min(link.bandwidth_Bps for link in paths[0]), self._class_of(paths[0])
@@ -312,10 +306,7 @@ class Router(Kept):
     def _shortest(
         self, src: int, dst: int, usable: Collection[str] | None, through: Collection[str] | None
     ) -> list[list[Link]]:
-        """Return the shortest paths over links of *usable* kinds through nodes of *through* kinds (None: all kinds).
-
-        At most 64 paths are returned, ordered by bottleneck bandwidth, largest first, then by link numbers.
-        """
+        """Return up to 64 shortest paths by *usable* links *through* nodes, widest first, then by link numbers."""
         nodes, outgoing = self.machine.nodes, self.machine.outgoing
         depth = {src: 0}
         frontier = [src]

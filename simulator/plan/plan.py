@@ -91,10 +91,7 @@ def crossed(flow: Flow, *, of_links: bool = True) -> Iterable[Load]:
 
 
 class Work(NamedTuple):
-    """Work that takes ``duration_s`` alone, and uses the shares ``loads`` of resources meanwhile.
-
-    A share n above 1 stands for n equal works, each of which would use the whole resource alone.
-    """
+    """Work of ``duration_s`` alone, using shares ``loads`` of resources; n above 1 stands for n equal works."""
 
     duration_s: float
     loads: tuple[tuple[Resource, float], ...] = ()
@@ -266,10 +263,7 @@ class PlanBuilder:
         return self.add(label, (fragment,), stream=stream, after=after, **more)
 
     def inline(self, plan: Plan, prefix: str, after: Sequence[int] = ()) -> list[int]:
-        """Add the activities of *plan* one by one, with *prefix* before their stream names; return the last ones.
-
-        Activities without predecessors in *plan* wait for *after*.  The last ones are those that no other waits for.
-        """
+        """Add *plan*, stream names after *prefix*, begun *after* these; return those that no other waits for."""
         offset = len(self.tasks)
         ends: dict[int, None] = {}
         for task in plan.tasks:

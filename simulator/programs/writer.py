@@ -32,10 +32,7 @@ MAX_STEPS = 200_000  # statements and activities that do not repeat evenly and a
 
 
 class Writer:
-    """Writes statements one after the other into ``builder``; ``state`` holds the state reached so far.
-
-    A loop is written by *write_loop*, which writes its body here, as often as it must.
-    """
+    """Writes statements in turn into ``builder`` from ``state``; *write_loop* writes a body as often as it must."""
 
     def __init__(
         self,

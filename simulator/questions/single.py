@@ -237,10 +237,7 @@ Operation = Literal["fma", "branch-miss", "mutex"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreQuestion:
-    """The time of ``count`` dependent operations, each of which needs the result of the one before.
-
-    A fused multiply-add, a mispredicted branch, or locking and unlocking an uncontended mutex.
-    """
+    """``count`` dependent operations: multiply-adds, mispredicted branches, or uncontended mutexes."""
 
     topic: ClassVar[Literal["core"]] = "core"
 

@@ -49,10 +49,7 @@ def critical_path(timeline: Timeline) -> list[int]:
 
 
 def _last_given(ends: Sequence[tuple[float, int, int]], start_s: float, path: Mapping[int, None]) -> list[int]:
-    """Return the activity not on *path* that last freed a slot by *start_s*, the first of equals, or nothing.
-
-    *ends* are (end, place, activity), sorted; a queue may have a million of them.
-    """
+    """Return the activity off *path* that last freed a slot by *start_s*; *ends*: sorted (end, place, activity)."""
     first: tuple[int, int] | None = None
     last_s = None
     at = bisect_right(ends, (start_s, len(ends), 0))

@@ -31,10 +31,7 @@ def rounds_in_sequence(plan: Plan) -> int:
 
 
 def _compared(results: Sequence[Answer]) -> tuple[list[Answer], list[Answer], list[Answer]]:
-    """Return those of *results* that are ranked, those faster than these but timed without software, and the bounds.
-
-    A time without software is only known to be slower.  Bounds are ranked if there is nothing else.
-    """
+    """Return those ranked, those faster but timed without software, and bounds, ranked if nothing else is there."""
     above = [result for result in results if not result.is_bound]
     bounds = [result for result in results if result.is_bound]
     counted = [result for result in above if result.counts_software]
@@ -132,10 +129,7 @@ def _tied(results: Sequence[Answer]) -> list[Answer]:
 
 
 def _unsure(one: Answer, other: Answer) -> float:
-    """Return the relative difference below which the model cannot tell which of two times is shorter.
-
-    Common errors cancel: on the same machine, only the error between ways to do the task counts.
-    """
+    """Return the relative difference below which order is unknown; on one machine, common errors cancel."""
     mine, theirs = one.confidence.estimate, other.confidence.estimate
     if mine is None or theirs is None:
         return TIE

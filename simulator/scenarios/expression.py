@@ -128,10 +128,7 @@ class Expression:
         return isinstance(self.node, float)
 
     def value(self, documents: Mapping[str, Any]) -> float:
-        """Return its value in SI units, given the answers of runs by name.
-
-        Raises Missing if a path leads nowhere, ValueError if a value is not a number or the result is not finite.
-        """
+        """Return its SI value, given answers by name; raises MissingPath, or ValueError if no finite number."""
         value = _value(self.node, documents)
         if not math.isfinite(value):
             raise ValueError("is no finite number")

@@ -124,10 +124,7 @@ class CollectiveTimes:
 
 @dataclass(frozen=True)
 class RankWork:
-    """The part of a network that one rank computes, in units; equal units are computed once.
-
-    *question* gives the options and the micro-batch; of its layout, only ``tp``, ``cp``, ``ep`` and ``sp`` count.
-    """
+    """One rank's part of a network in units, equal ones once; of *question*'s layout, ``tp cp ep sp`` count."""
 
     session: Session
     question: StepQuestion

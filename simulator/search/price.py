@@ -217,10 +217,7 @@ class Pricer:
         return max(gather_s, pieces * gather_s - stage.forward_s * (pieces - 1) / pieces)
 
     def _sharded_s(self, costs: tuple[UnitCost, ...], way: Candidate, question: StepQuestion, element: int) -> float:
-        """Return the seconds of a step that gathers parameters unit by unit, one unit ahead.
-
-        Units compute one after the other, and so do exchanges, as in :mod:`simulator.training.sharded`.
-        """
+        """Return seconds of a step that gathers units one ahead, as in :mod:`simulator.training.sharded`."""
         layout = way.layout
         units = [self._sharded_unit(cost, layout, question, element) for cost in costs]
         passes = [(unit, False) for unit in units] + [(unit, True) for unit in reversed(units)]

@@ -30,10 +30,7 @@ TO_CPU, ON_CPU, TO_GPU = "copies to the CPU", "update on the CPU", "copies to th
 
 @dataclass(frozen=True, slots=True)
 class CollectiveLabel:
-    """Label of an activity on such a stream: a collective, its size in bytes, and its micro-batch.
-
-    ``of_tied``: it sums gradients of parameters that two pipeline stages hold, as of a tied embedding.
-    """
+    """A collective on such a stream, its bytes and micro-batch; ``of_tied``: of parameters two stages hold."""
 
     op: Collective
     size_bytes: float

@@ -138,10 +138,7 @@ def scheme_of(question: StepQuestion) -> OffloadScheme:
 
 
 class OffloadWriter:
-    """Adds to *builder* what passes between the GPUs *ranks* and the CPUs nearest to them; raises InputError.
-
-    One of equal machines stands for all: its ranks share links and sockets.
-    """
+    """Adds to *builder* what *ranks* and nearest CPUs exchange, one of equal machines for all; raises InputError."""
 
     def __init__(
         self, builder: PlanBuilder, places: Places, router: Router, ranks: Sequence[int], question: StepQuestion

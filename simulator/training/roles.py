@@ -37,10 +37,7 @@ def straggler_pace(machine: Machine, node: int, stragglers: Sequence[tuple[str, 
 
 
 def check_stragglers(machine: Machine, ranks: Sequence[int], stragglers: Sequence[tuple[str, float]]) -> None:
-    """Raise InputError if a name in *stragglers* matches none of the nodes *ranks*, or one of a range of names does.
-
-    Also if two names have a device in common, which has one pace.
-    """
+    """Raise InputError if a name of *stragglers* means no node of *ranks*, or one that another names too."""
     if not stragglers:
         return
     from simulator.network.named import names_several

@@ -30,10 +30,7 @@ _Elements = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """The issues of one unit in one pass, for each role; elements to gather before it and to scatter after it.
-
-    Elements are pairs: those shared by all ranks, and those of divided experts.
-    """
+    """A unit's issues in one pass by role; elements to gather and scatter, of all ranks and of divided experts."""
 
     part: Part
     issues: tuple[tuple[Launch, ...], ...]

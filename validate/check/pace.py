@@ -21,10 +21,7 @@ from simulator.records import dataclass, replace
 
 
 class HealthyRange(NamedTuple):
-    """The healthy range of measured over predicted time, which holds 80 % of ``rows`` like it on ``machines``.
-
-    ``bend`` is how much farther from the prediction one size of a machine may be than another.
-    """
+    """The 80 % range of measured over predicted of ``rows`` alike; ``bend``: how far apart sizes of a machine lie."""
 
     slowest: float
     fastest: float

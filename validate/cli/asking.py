@@ -244,10 +244,7 @@ def is_exchange(written: CommandOptions) -> bool:
 
 
 def ask_exchanges(written: CommandOptions, *, on_gpus: bool) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the exchanges to measure, one per size and strategy, and the reasons for strategies left out.
-
-    Raises InputError if an option is invalid, no strategy fits, or one named by the user does not fit.
-    """
+    """Return exchanges by size and strategy, and reasons for those left out; raises InputError if none fits."""
     check_read(written)
     session = Session()
     refuse(

@@ -238,10 +238,7 @@ def _check_measured(folder: Path, status: int, group: str) -> None:
 
 @contextmanager
 def _kept(path: Path, text: str | None) -> Iterator[None]:
-    """Write the topology *text*, if any, into a folder of measurements, and restore what was there if a run is refused.
-
-    A run that began keeps the topology with its rows, however it ended.
-    """
+    """Keep *text* as topology of a folder of rows, and restore what was there if the run is refused."""
     folder = path.parent
     made = [folder, *folder.parents][: sum(not os.path.exists(each) for each in (folder, *folder.parents))]
     before = path.read_bytes() if text is not None and path.is_file() else None

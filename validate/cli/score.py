@@ -121,10 +121,7 @@ def _scored(
     advance: Callable[[], None],
     jobs: int,
 ) -> ScoredTable:
-    """Pass each predicted row of *table* to every callback in *seen*, and return *found*.
-
-    If *count* is not 0, each device is first calibrated on *count* of its rows, which then do not count in errors.
-    """
+    """Pass each row to all of *seen*; with *count*, devices are calibrated on so many rows, which do not count."""
     names, known = scoring.names, frozenset[str]()
     if count and found.kind.name == OPERATORS.name:
         calibrations, known = calibrate_devices(table, scoring.names, grades, count)

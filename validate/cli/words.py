@@ -33,10 +33,7 @@ def words_in(option: str, text: str, example: str) -> list[str]:
 
 
 def grades_in(text: str, folder: Folder | None = None) -> tuple[str, ...]:
-    """Return the grades in *text*, the value of ``--trust``, in upper case.
-
-    Raises InputError if one is empty or, given *folder*, is neither A, B, C nor the grade of one of its rows.
-    """
+    """Return *text*'s grades; raises InputError if one is empty or none of A, B, C and those of *folder*'s rows."""
     grades = tuple(grade.upper() for grade in words_in("--trust", text, "grades such as A,B"))
     if folder is not None:
         rows = ((table, record) for table in folder.tables.values() for record in table.rows)

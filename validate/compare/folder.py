@@ -38,11 +38,7 @@ _SAME_THROUGHOUT = frozenset(("device", "machine", "fabric", "framework", "n_nod
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The measurements in one folder.
-
-    ``record`` is the content of ``run.json``, empty if missing; ``tables`` holds the non-empty tables by file name;
-    ``faults`` maps unreadable files to the reason.
-    """
+    """A folder of measurements: ``record`` of ``run.json``, ``tables`` by file, and ``faults`` of unreadable files."""
 
     path: str
     record: Mapping[str, Any]
@@ -73,10 +69,7 @@ class Folder:
 
 
 def read_folder(path: str, option: str = "") -> Folder:
-    """Read the folder *path*; *option* is the option that named it, for error messages.
-
-    Raises InputError if *path* is not a folder, holds no measurements, or its ``run.json`` is invalid.
-    """
+    """Read *path*, which *option* named; raises InputError if it is no folder, is empty, or its record invalid."""
     shown = one_line(path, 1000)
     prefix = f"{option} " if option else ""
     folder = Path(path)

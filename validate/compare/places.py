@@ -36,10 +36,7 @@ class ScoringPlaces:
 
 
 def find_places(folder: Folder, topology: str | None, devices: Sequence[str]) -> ScoringPlaces:
-    """Return the part and topology of *folder*: the user's, else from the folder's topology, names and record.
-
-    Raises InputError if the topology cannot be read, a part is unknown, or the record contradicts them.
-    """
+    """Return part and topology: the user's, else the folder's topology, names, record; raises InputError."""
     own = str(Path(folder.path) / TOPOLOGY)
     chosen = topology or (own if Path(own).is_file() else None)
     if chosen is not None:
@@ -109,10 +106,7 @@ def _part_of_topology(topology: str) -> str:
 
 
 def topology_with(part: str, count: int) -> str | None:
-    """Return the built-in topology with *count* GPUs of *part*, else the one with the next larger number of them.
-
-    If none has as many, return the one with the most; None if no topology has such GPUs.
-    """
+    """Return the built-in topology with *count* GPUs of *part*, else the next larger, else the largest, or None."""
     counts = [(machine.n_nodes * len(gpus_of(machine)), machine.name) for machine in machines_of(part)]
     return min(((n < count, abs(n - count), name) for n, name in counts), default=(False, 0, None))[2]
 

@@ -83,10 +83,7 @@ def _without(session: Session, rows: Sequence[MeasuredRow], kept: frozenset[str]
 def _fitted(
     session: Session, part: str, rows: Sequence[MeasuredRow], kept: frozenset[str]
 ) -> tuple[Calibration, LeastSquares]:
-    """Return the factors of *part* fitted to *rows* without the classes *kept* at the data sheet's rates.
-
-    Dispatch is one factor for all classes: it is not fitted if rows of a kept class include host time.
-    """
+    """Return *part*'s factors fitted without classes *kept*; dispatch, one for all, only if none kept includes it."""
     bare = session.calibrated({})
     mine = _without(bare, rows, kept)
     names = _free(bare, [row.asks for row in mine])
@@ -141,10 +138,7 @@ class _Judged(NamedTuple):
 
 
 def _gains(rows: Sequence[_Judged]) -> bool:
-    """Return whether factors from the other rows predict *rows* better than the data sheet does.
-
-    The mean gain must exceed its standard error ``_PROOF`` times, twice that for few rows; no operator may get worse.
-    """
+    """Return whether factors of other rows beat the data sheet by ``_PROOF`` standard errors, and no operator loses."""
     gains = [row.plain - row.unseen for row in rows]
     if len(gains) < _FEWEST:
         return False
@@ -200,10 +194,7 @@ def calibration_yaml(
     others: Mapping[str, int] | None = None,
     asked: Iterable[str] = (),
 ) -> str:
-    """Return the calibration file of the device *part*: the *fitted* factors and the *rows* of *table* fitted to.
-
-    *others* counts other rows fitted to, by kind; *asked* are the digests of their questions.
-    """
+    """Return *part*'s file: *fitted* factors, *rows* of *table*, counts of *others*, digests *asked*."""
     factors = fitted.calibration
     left = summarise(fitted.errors)
     assert left.median_ape is not None

@@ -124,10 +124,7 @@ def least_errors(
 
 
 def _unseen(np: Any, errors: Callable[[Any], Any], x: Any, scale: Any, sigma: Any) -> Any:
-    """Return the log error of each row by constants near *x* fitted without that row.
-
-    *scale* is the factor on each row's error in the fit; *sigma* holds the priors' standard deviations.
-    """
+    """Return each row's log error by constants near *x* fitted without it; *scale* by row, *sigma* of the priors."""
     left = errors(x)
     slopes = np.array([(errors(x + _STEP * unit) - left) / _STEP for unit in np.eye(len(x))]).T
     weights = scale**2 * _student(np, (scale * left) ** 2, len(left))[1]
@@ -206,12 +203,7 @@ def draw_lines(
 
 
 def fit_along(lines: Lines, free: Mapping[str, Prior], kept: Collection[int], weights: Sequence[float]) -> LeastSquares:
-    """Return the constants *free* that minimise the linearised errors of the rows with the indices *kept*.
-
-    *weights* are those of the kept rows, in rising order of indices.
-
-    Raises MissingDependency if SciPy is not installed.
-    """
+    """Return constants *free* that minimise the linearised errors of rows *kept*; raises MissingDependency."""
     numbers = sorted(kept)
     table: Any = None
 

@@ -48,10 +48,7 @@ def device_rows(table: Table, names: RowNames, skip: Skip = ignore) -> dict[str,
 def countable(
     rows: Sequence[MeasuredRow], session: Session, trust: Collection[str], skip: Skip = ignore
 ) -> list[MeasuredRow]:
-    """Return the *rows* that can be predicted, have a plausible time, and a grade in *trust* or none.
-
-    Attention of serving frameworks does not count: their kernels differ by more than devices do.
-    """
+    """Return predictable, plausible *rows* of *trust* or no grade, but of no serving framework's attention."""
     found = []
     for row in rows:
         try:

@@ -43,10 +43,7 @@ _TESTS_GPUS = re.compile(r"nccl-tests.*\s-g\s*([1-9]\d{0,3})\b", re.IGNORECASE |
 
 
 def read_collective(cell: Cell, names: RowNames) -> RowQuestion:
-    """Return the question that a row asks; *cell* returns the text of one of ``_COLUMNS_ASKED``.
-
-    Raises NotScored if the row is incomplete or asks for something that is not modelled.
-    """
+    """Return a row's question, *cell* giving text of ``_COLUMNS_ASKED``; raises NotScored if not modelled."""
     collective = _COLLECTIVES.get(_letters(cell("collective")))
     if collective is None:
         raise NotScored(f"unknown collective '{one_line(cell('collective'), 40)}'")

@@ -169,11 +169,7 @@ def _recurrent(size: Size, cell: Cell) -> ops.Operator:
 
 
 def _attention(size: Size, cell: Cell) -> ops.Operator:
-    """Read attention with ``m`` queries, ``n`` keys and head size ``k``.
-
-    ``batch`` counts the heads of all sequences; each sequence has ``heads`` of them, which share ``kv_heads``
-    key-value heads.
-    """
+    """Read ``m`` queries, ``n`` keys of size ``k``; ``batch`` heads in all, ``heads`` a sequence on ``kv_heads``."""
     causal = cell("variant") == "causal"
     if cell("dtype") in ("fp8", "int8"):
         raise NotScored("attention of 8 bits is not modelled")

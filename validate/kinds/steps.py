@@ -69,10 +69,7 @@ _CONFIGURATION = ("machine", "model", "phase", "dtype", "batch_per_gpu", "image"
 
 
 def read_step(cell: Cell, names: RowNames) -> RowQuestion:
-    """Return the question that a row asks; *cell* returns the text of one of ``_COLUMNS_ASKED``.
-
-    Raises NotScored if the row is incomplete or asks for something that is not modelled.
-    """
+    """Return a row's question, *cell* giving text of ``_COLUMNS_ASKED``; raises NotScored if not modelled."""
     ranks, nodes, layout = ranks_and_layout(cell)
     name = cell("network") or cell("model")
     if not name:
@@ -172,10 +169,7 @@ def _bucket_bytes(text: str) -> float:
 
 
 def _micro_batches(cell: Cell, replicas: int) -> int:
-    """Return the micro-batches of a step per replica: as given, or from the row's global batch and micro-batch.
-
-    Raises NotScored if they are unknown for a pipeline, or if the batches do not divide.
-    """
+    """Return micro-batches per replica, as given or by division; raises NotScored if unknown or uneven."""
     said, each, every = (_whole(cell, column) for column in ("grad_accum", "micro_batch", "global_batch"))
     if said is None and each is None and (_whole(cell, "pp") or 1) > 1:
         raise NotScored("micro_batch missing, of a pipeline")

@@ -150,10 +150,7 @@ class ReadBack:
 
 @dataclass(frozen=True, slots=True)
 class FromStart:
-    """The time of the first ``ran`` steps of a run of ``ranks`` processes on a machine, divided by ``counted``.
-
-    The first step also loads kernels, fills the allocator and connects the ranks.
-    """
+    """The first ``ran`` steps of ``ranks`` processes, divided by ``counted``; loading and connecting count too."""
 
     counted: int
     ran: int

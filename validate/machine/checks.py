@@ -18,10 +18,7 @@ SHARE = 0.25
 
 
 def reported(device: str) -> dict[str, Any]:
-    """Return what the *device* to measure reports, in the form of a run's record; {} if there is no such device.
-
-    An empty *device* means the first GPU, or the CPU where there is no GPU.
-    """
+    """Return what *device* ("": the first GPU, else the CPU) reports, in a record's form; {} without it."""
     import torch
 
     if device.startswith("cuda") or (not device and torch.cuda.device_count()):

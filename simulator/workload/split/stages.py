@@ -12,11 +12,7 @@ from simulator.workload.network import Layer, Network, block_name, family_of, on
 
 @dataclass(frozen=True, eq=False)
 class NetworkStage:
-    """One part of a network.
-
-    ``received_elements`` is the size of the tensors received from earlier parts, ``shared_elements`` that of the
-    parameters that another part holds too (a tied embedding).
-    """
+    """A part of a network; elements received from earlier parts, and of parameters another part holds too."""
 
     network: Network
     received_elements: int

@@ -14,10 +14,7 @@ from simulator.workload.torch_import.trace import trace_subject
 
 
 def network_of_module(module: Any, inputs: Any, loss: Callable[[Any], Any] | None, *, training: bool) -> NetworkSource:
-    """Return the network traced from one pass of *inputs* through *module*; their first dimension is the batch.
-
-    The module is left unchanged.  Raises InputError if the inputs are missing or the pass fails.
-    """
+    """Return the network traced from one pass of *inputs* through *module*, unchanged; raises InputError."""
     with quietly():
         subject = subject_of_module(module, inputs, loss)
 

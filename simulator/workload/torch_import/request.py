@@ -32,10 +32,7 @@ class TorchRequest:
 
 
 def parse_torch(text: str, input_shape: str | None = None) -> TorchRequest:
-    """Return the request in *text*: ``torch:package.module:factory``, with an optional ``:3x224x224``.
-
-    Raises InputError, with the valid form, if *text* or *input_shape* cannot be read.
-    """
+    """Return the request ``torch:package.module:factory[:3x224x224]``; raises InputError, with the valid form."""
     parts = text.split(":")
     if parts[0] != "torch" or len(parts) not in (3, 4) or not all(parts):
         raise refused(

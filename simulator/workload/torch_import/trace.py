@@ -40,10 +40,7 @@ class _Saved:
 
 
 def trace_subject(subject: Subject, *, training: bool = True) -> TracedNetwork:
-    """Return the network and figures traced from one pass through *subject*.
-
-    Raises InputError, with the place, if it cannot be traced, runs an unknown operator, or trains nothing.
-    """
+    """Return network and figures of one pass through *subject*; raises InputError, with the place, if it cannot."""
     module = subject.module.train(training)
     order: list[str] = []
     saved = _Saved(module)

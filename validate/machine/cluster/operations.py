@@ -91,10 +91,7 @@ class Operations:
         return ended_s, right
 
     def stream(self, n: int, size_bytes: int) -> None:
-        """Send *size_bytes* to the next of *n* hosts over plain TCP while receiving as many from the previous one.
-
-        Raises ConnectionError where the incoming connection closes early.
-        """
+        """Send *size_bytes* to the next of *n* hosts, receiving as many; raises ConnectionError if closed early."""
         if self.rank >= n:
             return
         sending = threading.Thread(target=self._send, args=((self.rank + 1) % n, size_bytes), daemon=True)

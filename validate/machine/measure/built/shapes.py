@@ -45,11 +45,7 @@ def reshaped_part(have: Shape, need: int, offset: int, width: int = 0) -> tuple[
 
 
 def as_heads(have: Shape, batch: int, rows: int, cols: int) -> View:
-    """Return the view of a tensor as ``batch`` matrices of ``rows`` by ``cols``.
-
-    Rows that hold several matrices side by side, such as attention heads, are transposed without a copy where the
-    strides allow it.
-    """
+    """Return the view as ``batch`` matrices; heads side by side are transposed without a copy where strides allow."""
     if have == (batch, rows, cols):
         return itself
     if have[-1] != cols and have[-1] % cols == 0 and batch % (have[-1] // cols) == 0:

@@ -86,10 +86,7 @@ def _packaged(major: str, folders: Sequence[Path]) -> list[str]:
 
 
 def compile_binary(nvrtc: Any, source: str, architecture: str) -> bytes:
-    """Return *source* compiled to a binary for *architecture* (``sm_90``).
-
-    PTX is avoided, since the driver may be older than the compiler.  Raises Unavailable where it does not compile.
-    """
+    """Return *source* as a binary for *architecture*, as drivers may be older than PTX; raises Unavailable."""
     program = ctypes.c_void_p()
     _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None), "NVRTC")
     try:

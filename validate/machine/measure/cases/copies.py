@@ -26,10 +26,7 @@ _PAIRS_MOST = 256 << 20
 
 
 def cases(bench: Bench) -> Iterator[Case]:
-    """Yield all kinds of copies at the largest size, then the smallest, then sizes between; pairs of devices last.
-
-    If the user named a GPU, only that one is measured, since others may be in use.
-    """
+    """Yield copies at the largest size, smallest, then between; pairs last. A GPU that was named is measured alone."""
     if not bench.is_cuda:
         threads = sorted({usable_threads(), 1}, reverse=True)
         for size in spread(ladder(_LEAST, min(_CPU_MOST, _part(bench)))):

@@ -36,10 +36,7 @@ BLOCK = 4 << 20  # bytes per write; the file is a multiple of this
 
 
 class ScratchFile:
-    """A file of up to *size* bytes in *folder*, smaller where writing it takes longer than *longest_s* seconds.
-
-    Raises Unavailable where it cannot be written, leaving nothing behind.
-    """
+    """A file of up to *size* bytes, less where writing takes *longest_s*; raises Unavailable, leaving nothing."""
 
     def __init__(self, folder: Path, size: int, longest_s: float = 1.5) -> None:
         try:
