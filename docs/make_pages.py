@@ -5,8 +5,9 @@ for ``book``; ``docs/make_tables.py`` runs it too.  With ``--no-pictures`` the p
 
 docs/book/items.yaml holds statements of two sources, item by item.  One command answers an item: that of a scenario
 (``scenario``, and which of its ``answers``), or a ``run`` with ``answers`` in the format of scenario files, whose paths
-begin with ``run``.  ``partly`` and ``not`` give the reason why an answer is not right; without them it must be, as
-``tests/unit/test_book.py`` checks.
+begin with ``run``.  ``how`` says what the answer is worth: *computed*, *echoed* (its figures went in as they come out),
+or *judged* (the source has no figure, and the threshold is ours).  ``partly`` and ``not`` give the reason why an answer
+is not right; without them it must be, as ``tests/unit/test_book.py`` checks.
 """
 
 from __future__ import annotations
@@ -32,14 +33,21 @@ from simulator.cli.scenario_command import (
 )
 from simulator.console.style import PLAIN
 from simulator.scenarios.answers import ScenarioAnswer
-from simulator.scenarios.file import Scenario, find_scenario, in_order, scenario_from
+from simulator.scenarios.file import AnswerRequest, Scenario, find_scenario, in_order, scenario_from
 from simulator.topology.yaml_source import YamlSource
 
 DOCS = Path(__file__).resolve().parent
 ITEMS = DOCS / "book" / "items.yaml"
 PICTURES = DOCS / "images" / "scenarios"
 _MARKED = re.compile(r"(<!-- (?P<what>\w+) -->\n)(?P<body>.*?)(<!-- /(?P=what) -->)", re.DOTALL)
-MARKS = {"right": "✔", "partly": "~", "not": "✘"}
+MARKS = {"computed": "✔", "judged": "✔", "echoed": "=", "partly": "~", "not": "✘"}
+HEADS = {
+    "computed": "computed, right",
+    "judged": "right by our threshold",
+    "echoed": "input echoed",
+    "partly": "partly",
+    "not": "not",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +60,14 @@ class Item:
     run: str | None
     scenario: str | None
     answers: tuple[Any, ...]
+    how: str
     partly: str
     refused: str
 
     @property
     def verdict(self) -> str:
-        """``right``, ``partly`` or ``not``, as given in the file."""
-        return "not" if self.refused else "partly" if self.partly else "right"
+        """What the item counts as, one of :data:`MARKS`, as given in the file."""
+        return "not" if self.refused else "partly" if self.partly else self.how
 
     @property
     def command(self) -> str:
@@ -68,7 +77,7 @@ class Item:
 
 def read_items(file: Path = ITEMS) -> list[Item]:
     """Return the items of *file* in order; raises AssertionError for an unknown key."""
-    known = {"item", "of", "says", "run", "scenario", "answers", "partly", "not"}
+    known = {"item", "of", "says", "run", "scenario", "answers", "how", "partly", "not"}
     found = []
     for entry in yaml.safe_load(file.read_text(encoding="utf-8")):
         assert set(entry) <= known, (entry.get("item"), set(entry) - known)
@@ -80,11 +89,19 @@ def read_items(file: Path = ITEMS) -> list[Item]:
                 " ".join(entry["run"].split()) if "run" in entry else None,
                 entry.get("scenario"),
                 tuple(entry.get("answers", ())),
+                entry.get("how", ""),
                 " ".join(entry.get("partly", "").split()),
                 " ".join(entry.get("not", "").split()),
             )
         )
     return found
+
+
+def requests(item: Item) -> Sequence[AnswerRequest]:
+    """Return the answers that *item* asks for, unanswered."""
+    if item.scenario is not None:
+        return [each for each in find_scenario(item.scenario).answers if not item.answers or each.name in item.answers]
+    return _as_scenario(item).answers if item.run is not None else ()
 
 
 class Book:
@@ -146,7 +163,7 @@ def _one(answer: ScenarioAnswer) -> str:
 
 def book_body(book: Book) -> str:
     """Return the generated part of docs/book.md: counts of verdicts, and a table of items for each source."""
-    lines = ["| source | right | partly | not |", "|---|--:|--:|--:|"]
+    lines = [f"| source | {' | '.join(HEADS.values())} |", "|---|" + "--:|" * len(HEADS)]
     sources = dict.fromkeys(_chapter(item) for item in book.items)
     for source in [*sources, ""]:
         verdicts = [item.verdict for item in book.items if source in ("", _chapter(item))]
@@ -177,7 +194,9 @@ def _row(book: Book, item: Item) -> str:
         cells.append(answer_words(book.answers(item)))
     cells += [text for text in (item.partly, item.refused) if text]
     cell = "<br>".join(cells).replace("|", "\\|")
-    return f"| {item.number} {MARKS[item.verdict]} | {item.says} | {cell} |"
+    shown = {"judged": "by our threshold", "echoed": "input"}.get(item.verdict, "")
+    first = f"{item.number} {MARKS[item.verdict]}" + (f" {shown}" if shown else "")
+    return f"| {first} | {item.says} | {cell} |"
 
 
 def scenarios_body(pictures: bool, answered: dict[str, tuple[ScenarioAnswer, ...]]) -> str:
