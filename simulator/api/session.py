@@ -50,12 +50,8 @@ _TIMED = ("collective", "step", "program", "operator")  # topics of which only t
 class Session(Context):
     """Answers questions.  Machines and devices are created once; recent answers are cached.
 
-    Parameters
-    ----------
-    calibrations : mapping of str to Calibration, optional
-        Constants of single devices, by the name of their part.
-    constants : Constants, optional
-        Constants shared by all devices; by default those of the files.
+    - ``calibrations``: constants of single devices, by the name of their part.
+    - ``constants``: constants shared by all devices; by default those of the files.
     """
 
     def __init__(self, calibrations: Mapping[str, Calibration] | None = None, constants: Constants = DEFAULT) -> None:

@@ -33,28 +33,16 @@ Said = str | Field[Any]
 class Option:
     """What help shows of an option, and who reads it.
 
-    Parameters
-    ----------
-    metavar : str
-        Its value in the help; empty for a switch.
-    help : str
-        What it does.
-    complete : str
-        What completes its value (:mod:`simulator.cli.complete`).
-    short : str
-        Its short spelling.
-    read_by : tuple of str, optional
-        The kinds of question that read it; by default those of its group, and all if that names none.
-    says_too : str
-        Another option that says the same.
-    listed : bool
-        The value is a list with commas, in Python also a list.
-    usual : str
-        What holds where nothing is said, if that is no default.
-    version : str
-        An example of a value that a number would change: 2.20 is the number 2.2.
-    is_argument : bool
-        The value stands alone.
+    - ``metavar``: its value in the help; empty for a switch.
+    - ``help``: what it does.
+    - ``complete``: what completes its value (:mod:`simulator.cli.complete`).
+    - ``short``: its short spelling.
+    - ``read_by``: the kinds of question that read it; by default those of its group, and all if that names none.
+    - ``says_too``: another option that says the same.
+    - ``listed``: the value is a list with commas, in Python also a list.
+    - ``usual``: what holds where nothing is said, if that is no default.
+    - ``version``: an example of a value that a number would change: 2.20 is the number 2.2.
+    - ``is_argument``: the value stands alone.
     """
 
     metavar: str

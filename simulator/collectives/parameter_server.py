@@ -45,15 +45,10 @@ def place_servers(
 ) -> tuple[int, ...]:
     """Return the node of each server, always a CPU.
 
-    Parameters
-    ----------
-    cpus : sequence of int
-        The CPU of each working node.
-    count : int, optional
-        The number of servers; by default one at each place.
-    places : tuple of str
-        ``("own",)``: the first CPU of each machine without GPUs.  ``("workers",)``: *cpus*.  Otherwise names of CPUs.
-        If empty: ``own`` if there are such machines, else ``workers``.
+    - ``cpus``: the CPU of each working node.
+    - ``count``: the number of servers; by default one at each place.
+    - ``places``: ``("own",)``: the first CPU of each machine without GPUs.  ``("workers",)``: *cpus*.  Otherwise names
+      of CPUs.  If empty: ``own`` if there are such machines, else ``workers``.
 
     Raises Unsuitable if there are fewer places than servers, more named places than servers, or no such place.
     """

@@ -56,10 +56,7 @@ def constants_file(name: str) -> dict[str, Any]:
 class Constants:
     """The constants of each class: ``constants(GemmConstants).fetch``.
 
-    Parameters
-    ----------
-    changed : mapping of str to float, optional
-        Values that replace those in the files, by file and name: ``gemm.fetch``.
+    - ``changed``: values that replace those in the files, by file and name: ``gemm.fetch``.
 
     Raises ValueError if no file has a constant of that name.
     """

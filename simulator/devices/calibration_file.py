@@ -117,12 +117,8 @@ class CalibrationFile(_Strict):
 def read_calibration(path: str | Path, devices: Collection[str] | None = None) -> CalibrationFile:
     """Return the calibrations in the file *path*.
 
-    Parameters
-    ----------
-    path : str or Path
-        The YAML file.
-    devices : collection of str, optional
-        Names of known parts; any other name in the file is an error.  None accepts every name.
+    - ``path``: the YAML file.
+    - ``devices``: names of known parts; any other name in the file is an error.  None accepts every name.
 
     Raises InputError, which lists every mistake with its place in the file.
     """

@@ -39,12 +39,9 @@ def allowed_ways(kernel: Kernel) -> tuple[Kernel, ...]:
 def kernel_cost(device: Device, kernel: Kernel, cold: float = 0.0) -> KernelCost:
     """Return the cost of *kernel* on *device*, from its start to its end on the device.
 
-    Parameters
-    ----------
-    cold : float
-        Share of the bytes moved that caches do not hold at the start, though they would fit: parameters last used
-        a step ago, or operands of a measurement that cycles through more buffers than caches hold.  The time is
-        linear between 0 (all cached) and 1 (none cached).
+    - ``cold``: share of the bytes moved that caches do not hold at the start, though they would fit: parameters last
+      used a step ago, or operands of a measurement that cycles through more buffers than caches hold.  The time is
+      linear between 0 (all cached) and 1 (none cached).
 
     Measured neighbours in the device's calibration correct it (:mod:`simulator.devices.neighbours`).  Raises InputError
     where the device has no figure for the kernel's precision, or kernels of its class are not modelled there.

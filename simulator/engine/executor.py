@@ -34,12 +34,8 @@ from simulator.plan.plan import Activity, Flow, Fragment, Part, Perturbation, Pl
 def execute(machine: Machine, plan: Plan, *, fold: bool = True) -> Timeline:
     """Return the timeline of *plan* on *machine*.
 
-    Parameters
-    ----------
-    machine, plan
-        The plan's routes must be routes over this machine.
-    fold : bool
-        Simulate repeated rounds as one event, and equal flows as one flow.
+    - ``machine``, ``plan``: the plan's routes must be routes over this machine.
+    - ``fold``: simulate repeated rounds as one event, and equal flows as one flow.
 
     Raises SimulationError if an activity can never start or end, or if a flow has no bandwidth.
     """

@@ -26,11 +26,8 @@ class RunsOfElements(Sequence[T], Generic[F, T]):
 
     Elements are created on first access, so thousands of unused hosts cost nothing.
 
-    Parameters
-    ----------
-    make : callable
-        Returns an element, given the first host's element in that place, the element's number, and the host's offset
-        from the first host of the run.
+    - ``make``: returns an element, given the first host's element in that place, the element's number, and the host's
+      offset from the first host of the run.
     """
 
     def __init__(self, make: Callable[[F, int, int], T]) -> None:

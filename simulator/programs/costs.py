@@ -50,14 +50,9 @@ class CallPrice:
 class ProgramPricer:
     """Prices the operations of a program, each distinct one once.
 
-    Parameters
-    ----------
-    networks : callable
-        Returns the network of a name, for a batch and options; raises InputError.
-    collectives : callable
-        Returns the plan of an exchange; raises Unsuitable.
-    compiled, captured : bool
-        Whether all networks of the program are compiled, or captured as graphs.
+    - ``networks``: returns the network of a name, for a batch and options; raises InputError.
+    - ``collectives``: returns the plan of an exchange; raises Unsuitable.
+    - ``compiled``, ``captured``: whether all networks of the program are compiled, or captured as graphs.
     """
 
     def __init__(

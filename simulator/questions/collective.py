@@ -40,29 +40,19 @@ _IN_SWITCH = {
 class CollectiveQuestion:
     """The time of a collective of ``size_bytes`` (nccl-tests' size) with ``strategy``.
 
-    Parameters
-    ----------
-    gpus : tuple of int, optional
-        GPUs of the machine, counted from 0, in rank order; all by default.
-    group_size : int, optional
-        Ranks in each group of consecutive ranks, which all run the collective at once; by default one group.
-    root : int
-        The rank at which a broadcast starts and a reduce ends.
-    pairs : tuple of (source, target)
-        Ranks of a send-recv; by default each rank sends to the next.
-    gpus_per_process : int
-        GPUs that one host thread launches for, as nccl-tests' ``-g``; only ``nccl`` depends on it.
-    algorithm, protocol : str, optional
-        Replace NCCL's own choice (NCCL_ALGO, NCCL_PROTO).
-    nvls : bool
-        Whether NCCL may use NVLS (NCCL_NVLS_ENABLE).
-    dtype : str
-        Type of the elements.
-    reduction : str
-        The reduction over ranks.  All move the same bytes over the same links and are
-        memory-bound; they differ only in whether a switch can do them.
-    servers : tuple of str
-        Places of parameter servers: ``own`` machines, ``workers``, or names of CPUs; by default the strategy's best.
+    - ``gpus``: GPUs of the machine, counted from 0, in rank order; all by default.
+    - ``group_size``: ranks in each group of consecutive ranks, which all run the collective at once; by default one
+      group.
+    - ``root``: the rank at which a broadcast starts and a reduce ends.
+    - ``pairs``: ranks of a send-recv; by default each rank sends to the next.
+    - ``gpus_per_process``: GPUs that one host thread launches for, as nccl-tests' ``-g``; only ``nccl`` depends on it.
+    - ``algorithm``, ``protocol``: replace NCCL's own choice (NCCL_ALGO, NCCL_PROTO).
+    - ``nvls``: whether NCCL may use NVLS (NCCL_NVLS_ENABLE).
+    - ``dtype``: type of the elements.
+    - ``reduction``: the reduction over ranks.  All move the same bytes over the same links and are memory-bound; they
+      differ only in whether a switch can do them.
+    - ``servers``: places of parameter servers: ``own`` machines, ``workers``, or names of CPUs; by default the
+      strategy's best.
 
     Raises InputError for what the command refuses, in its words.
     """

@@ -25,43 +25,27 @@ _DEGREE = From(1, 10**6)
 class Layout:
     """Degrees of parallelism, and the options that go with them.
 
-    Parameters
-    ----------
-    tp : int
-        Ranks that split each layer (tensor parallelism).
-    pp : int
-        Stages that the layers are split into (pipeline parallelism).
-    cp : int
-        Ranks that split each sequence (context parallelism).
-    dp : int, optional
-        Ranks that split the samples; by default all ranks that the other degrees leave.
-    ep : int
-        Ranks that split the experts of a layer (expert parallelism): every ``etp``-th of the ``tp x cp x dp`` ranks of
-        a stage.
-    etp : int, optional
-        Ranks that split each expert (expert tensor parallelism); ``tp`` by default.
-    flex : bool
-        A token is sent once to each node that holds experts of it, and their results are added up there (DeepEP,
-        HybridEP; ``--moe-token-dispatcher-type flex``); otherwise it is sent once per expert.
-    sp : bool
-        Activations that tensor parallelism leaves whole are split along the sequence (sequence parallelism).
-    tp_overlap : bool
-        The gathers and scatters of ``sp`` go piece by piece, beside the products that read or write the data
-        (user buffers of Transformer Engine, ``--tp-comm-overlap``).
-    vp : int
-        Chunks of the network per stage, which take turns (virtual, or interleaved, stages).
-    zero : int
-        What ranks with the same parameters shard: 1 the optimiser state, 2 gradients too, 3 parameters too (FSDP);
-        0: nothing.
-    shards : int, optional
-        Ranks that hold one full set of shards; all ``cp x dp`` by default.  Fewer: each such group is a replica (HSDP).
-    schedule : str
-        The order of forward and backward passes in a pipeline.
-    order : tuple of str
-        The axes, from the one with neighbouring ranks to the one with the most distant ranks.
-    process : str
-        ``each``: one process per rank; or one process for all, with replicas in a Python loop (``loop``) or by
-        nn.DataParallel (``dataparallel``; :mod:`simulator.training.one_process`).
+    - ``tp``: ranks that split each layer (tensor parallelism).
+    - ``pp``: stages that the layers are split into (pipeline parallelism).
+    - ``cp``: ranks that split each sequence (context parallelism).
+    - ``dp``: ranks that split the samples; by default all ranks that the other degrees leave.
+    - ``ep``: ranks that split the experts of a layer (expert parallelism): every ``etp``-th of the ``tp x cp x dp``
+      ranks of a stage.
+    - ``etp``: ranks that split each expert (expert tensor parallelism); ``tp`` by default.
+    - ``flex``: a token is sent once to each node that holds experts of it, and their results are added up there
+      (DeepEP, HybridEP; ``--moe-token-dispatcher-type flex``); otherwise it is sent once per expert.
+    - ``sp``: activations that tensor parallelism leaves whole are split along the sequence (sequence parallelism).
+    - ``tp_overlap``: the gathers and scatters of ``sp`` go piece by piece, beside the products that read or write the
+      data (user buffers of Transformer Engine, ``--tp-comm-overlap``).
+    - ``vp``: chunks of the network per stage, which take turns (virtual, or interleaved, stages).
+    - ``zero``: what ranks with the same parameters shard: 1 the optimiser state, 2 gradients too, 3 parameters too
+      (FSDP); 0: nothing.
+    - ``shards``: ranks that hold one full set of shards; all ``cp x dp`` by default.  Fewer: each such group is a
+      replica (HSDP).
+    - ``schedule``: the order of forward and backward passes in a pipeline.
+    - ``order``: the axes, from the one with neighbouring ranks to the one with the most distant ranks.
+    - ``process``: ``each``: one process per rank; or one process for all, with replicas in a Python loop (``loop``) or
+      by nn.DataParallel (``dataparallel``; :mod:`simulator.training.one_process`).
     """
 
     tp: Annotated[int, _DEGREE] = 1

@@ -17,21 +17,13 @@ Issued = Literal["", "graph", "stream"]
 class OperatorQuestion:
     """The time of an operator's kernels in one phase.
 
-    Parameters
-    ----------
-    device : str, optional
-        A device of the machine, by its name or its part's; by default its first GPU, or its CPUs.
-    channels_last : bool
-        Images lie in memory pixel by pixel.
-    is_cold : bool
-        No input or output is in a cache at the start.
-    issued : str
-        How a GPU's kernels are launched: ``graph``, from a captured graph; ``stream``, one call after the other, so
-        that the host may be slower; empty: without waiting for launches.
-    calls : bool
-        On a CPU, include the framework's call.
-    threads : int, optional
-        Threads of a CPU; by default one per core.
+    - ``device``: a device of the machine, by its name or its part's; by default its first GPU, or its CPUs.
+    - ``channels_last``: images lie in memory pixel by pixel.
+    - ``is_cold``: no input or output is in a cache at the start.
+    - ``issued``: how a GPU's kernels are launched: ``graph``, from a captured graph; ``stream``, one call after the
+      other, so that the host may be slower; empty: without waiting for launches.
+    - ``calls``: on a CPU, include the framework's call.
+    - ``threads``: threads of a CPU; by default one per core.
     """
 
     topic: ClassVar[Literal["operator"]] = "operator"

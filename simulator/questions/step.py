@@ -72,67 +72,43 @@ class StepQuestion:
 
     A replica is one device, or several that divide the network among them (``layout``).
 
-    Parameters
-    ----------
-    workload : str
-        A network of the zoo, a YAML file of layers, or ``torch:package.module:factory``.
-    sizes : tuple of (name, value)
-        Sizes of a zoo network that differ from its defaults: ``sequence_length``, ``image``, ``layers``, ``attention``,
-        ..., and ``loss`` (0: no cross-entropy at the end).
-    device : str, optional
-        One device of the machine by its name (``gpu0``, ``cpu0``, ``cpu`` for all sockets); by default its GPUs.
-    gpus : tuple of int, optional
-        GPUs of the machine, counted from 0; all by default.
-    layout : Layout
-        How several devices divide the work; by default each has a replica of the network.
-    strategy : str
-        The strategy that exchanges gradients or shards; exchanges within layers use NCCL.
-    algorithm, protocol, nvls
-        What replaces NCCL's own choice in all its collectives, as in
-        :class:`~simulator.questions.collective.CollectiveQuestion`.
-    bucket_bytes : float
-        Gradients are exchanged in buckets of this size during the backward pass; 0: all after it.  Shards of parameters
-        (``zero=3``) are exchanged unit by unit.
-    sums_in_fp32 : bool
-        16-bit gradients are summed in fp32.
-    prefetches : bool
-        With ``zero=3``, the next unit of the backward pass is gathered while one computes (BACKWARD_PRE), otherwise
-        after it.  With ``zero=1`` and 2, parameters are gathered during the next step, otherwise after the update.
-    contention : bool
-        Concurrent computation and communication slow each other, gradients are copied into and out of buckets, and all
-        ranks wait for the slowest; otherwise everything runs as if alone, on equal devices.
-    threads : int, optional
-        Threads of a CPU; by default one per core.
-    stragglers : tuple of (name, factor)
-        A GPU, or a node with all its GPUs, that takes *factor* (1 to 100) times as long as others of its part.
-    servers : tuple of str
-        Places of parameter servers, as in :class:`~simulator.questions.collective.CollectiveQuestion`.
-    staleness : int, optional
-        With parameter servers, the steps that a worker may be ahead of the slowest; 0: all wait for all; None: nobody
-        waits.
-    epoch_samples : int
-        Samples of an epoch; 0: not asked for.
-    divided : bool
-        The samples (``batch`` per GPU, and ``remainder``) are divided among replicas so that all finish together, not
-        evenly.
-    remainder : int
-        With ``divided``, samples of all GPUs together beyond ``batch`` of each.
-    helpers : tuple of str
-        CPUs that also get a part of these samples.
-    lost : (name, seconds), optional
-        A CPU whose server fails, and the time of the failure after the start of a step.
-    checkpoints : CheckpointQuestion, optional
-        Failures and checkpoints of a run of such steps.
-    input : InputQuestion, optional
-        The input pipeline; by default each step finds its samples on the devices.
-    offload : str
-        What the host's memory holds, and its CPUs update: the state of the ``optimizer`` (DeepSpeed's ZeRO-Offload), or
-        the parameters too (ZeRO-3 offload, FSDP's CPUOffload).
-    round_robin : bool
-        Parameters go round the ranks, which then copy gradients to the host at the same time (DeepSpeed's
-        ``round_robin_gradients``); with ``zero=1`` or 2 and ``offload``.
-    programs : int
-        Processes that each run such a step on the same GPU, which runs kernels of one process at a time.
+    - ``workload``: a network of the zoo, a YAML file of layers, or ``torch:package.module:factory``.
+    - ``sizes``: sizes of a zoo network that differ from its defaults: ``sequence_length``, ``image``, ``layers``,
+      ``attention``, ..., and ``loss`` (0: no cross-entropy at the end).
+    - ``device``: one device of the machine by its name (``gpu0``, ``cpu0``, ``cpu`` for all sockets); by default its
+      GPUs.
+    - ``gpus``: GPUs of the machine, counted from 0; all by default.
+    - ``layout``: how several devices divide the work; by default each has a replica of the network.
+    - ``strategy``: the strategy that exchanges gradients or shards; exchanges within layers use NCCL.
+    - ``algorithm``, ``protocol``, ``nvls``: what replaces NCCL's own choice in all its collectives, as in
+      :class:`~simulator.questions.collective.CollectiveQuestion`.
+    - ``bucket_bytes``: gradients are exchanged in buckets of this size during the backward pass; 0: all after it.
+      Shards of parameters (``zero=3``) are exchanged unit by unit.
+    - ``sums_in_fp32``: 16-bit gradients are summed in fp32.
+    - ``prefetches``: with ``zero=3``, the next unit of the backward pass is gathered while one computes (BACKWARD_PRE),
+      otherwise after it.  With ``zero=1`` and 2, parameters are gathered during the next step, otherwise after the
+      update.
+    - ``contention``: concurrent computation and communication slow each other, gradients are copied into and out of
+      buckets, and all ranks wait for the slowest; otherwise everything runs as if alone, on equal devices.
+    - ``threads``: threads of a CPU; by default one per core.
+    - ``stragglers``: a GPU, or a node with all its GPUs, that takes *factor* (1 to 100) times as long as others of its
+      part.
+    - ``servers``: places of parameter servers, as in :class:`~simulator.questions.collective.CollectiveQuestion`.
+    - ``staleness``: with parameter servers, the steps that a worker may be ahead of the slowest; 0: all wait for all;
+      None: nobody waits.
+    - ``epoch_samples``: samples of an epoch; 0: not asked for.
+    - ``divided``: the samples (``batch`` per GPU, and ``remainder``) are divided among replicas so that all finish
+      together, not evenly.
+    - ``remainder``: with ``divided``, samples of all GPUs together beyond ``batch`` of each.
+    - ``helpers``: CPUs that also get a part of these samples.
+    - ``lost``: a CPU whose server fails, and the time of the failure after the start of a step.
+    - ``checkpoints``: failures and checkpoints of a run of such steps.
+    - ``input``: the input pipeline; by default each step finds its samples on the devices.
+    - ``offload``: what the host's memory holds, and its CPUs update: the state of the ``optimizer`` (DeepSpeed's
+      ZeRO-Offload), or the parameters too (ZeRO-3 offload, FSDP's CPUOffload).
+    - ``round_robin``: parameters go round the ranks, which then copy gradients to the host at the same time
+      (DeepSpeed's ``round_robin_gradients``); with ``zero=1`` or 2 and ``offload``.
+    - ``programs``: processes that each run such a step on the same GPU, which runs kernels of one process at a time.
 
     Raises InputError for what the command refuses, in its words.
     """

@@ -69,21 +69,13 @@ def least_errors(
 ) -> LeastSquares:
     """Return the constants that minimise *log_errors* over all rows.
 
-    Parameters
-    ----------
-    priors : mapping
-        The prior of each constant.
-    log_errors : function
-        Returns log(predicted / measured) of every row for constants by name.
-    kinds : sequence of str
-        The kind of each row.
-    weights : sequence of float, optional
-        The weight of each row; 1 by default.
-    max_evaluations : int, optional
-        Most evaluations of each of the two passes; SciPy's default otherwise.
-    unseen : bool
-        Also estimate each row's error without it in the fit: by one Gauss-Newton step from the constants found, with
-        the other rows' weights as they are there.
+    - ``priors``: the prior of each constant.
+    - ``log_errors``: returns log(predicted / measured) of every row for constants by name.
+    - ``kinds``: the kind of each row.
+    - ``weights``: the weight of each row; 1 by default.
+    - ``max_evaluations``: most evaluations of each of the two passes; SciPy's default otherwise.
+    - ``unseen``: also estimate each row's error without it in the fit: by one Gauss-Newton step from the constants
+      found, with the other rows' weights as they are there.
 
     Raises MissingDependency if SciPy is not installed.
     """
