@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.workload.network import Network
-from simulator.workload.operators import Linear
+from simulator.workload.operators import GroupedLinear
 
 
 def active_parameters(network: Network) -> int:
@@ -11,7 +11,7 @@ def active_parameters(network: Network) -> int:
     idle = 0
     for layer in network.layers:
         operator = layer.operator
-        if isinstance(operator, Linear) and operator.experts > 1:
+        if isinstance(operator, GroupedLinear) and operator.experts > 1:
             weights = sum(p.elements for p in layer.parameters)
             idle += weights - weights * operator.rows // (operator.experts * network.tokens)
     return network.parameter_count - idle

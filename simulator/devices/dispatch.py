@@ -179,6 +179,7 @@ class ContentionCosts:
 
     memory_passes: float
     filling_share: float
+    idle_taken: float
 
 
 @constants("issuing")

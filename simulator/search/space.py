@@ -14,7 +14,7 @@ from simulator.records import dataclass, fields, replace
 from simulator.spelling import mention
 from simulator.step.recompute import reruns_of
 from simulator.workload.network import Network
-from simulator.workload.operators import Attention, Linear
+from simulator.workload.operators import Attention, GroupedLinear
 
 SEARCHED: tuple[Recompute, ...] = ("none", "selective", "full")  # what is recomputed
 _LEAST_TOKENS = 1024  # of a sequence on each rank: fewer do not fill a device
@@ -94,7 +94,8 @@ class Space:
 
     def divisions(self, network: Network) -> list[Division]:
         """Return divisions to try within a node, with parts that fill a device; *network* is that of one sample."""
-        experts = max((o.experts for layer in network.layers if isinstance(o := layer.operator, Linear)), default=1)
+        grouped = (o for layer in network.layers if isinstance(o := layer.operator, GroupedLinear))
+        experts = max((o.experts for o in grouped), default=1)
         attends = any(isinstance(layer.operator, Attention) for layer in network.layers)
         most_cp = network.tokens // _LEAST_TOKENS if attends else 1
         return [

@@ -46,7 +46,7 @@ from simulator.step.precision import autocasts, is_wide_loss, storage_of
 from simulator.workload.activations import Formats, one_format, with_indices
 from simulator.workload.kernels import Kernel, Rowwise, Streaming
 from simulator.workload.network import Layer, Network, block_name, once
-from simulator.workload.operators import Convolution, Elementwise, Linear, Operator
+from simulator.workload.operators import Convolution, Elementwise, GroupedLinear, Linear, Operator
 from simulator.workload.precision import ELEMENT_BYTES, NVFP4_BYTES
 
 _WIDE_BYTES = ELEMENT_BYTES["fp32"]
@@ -217,5 +217,6 @@ def nvfp4_weights(network: Network, policy: Policy) -> int:
     for index in quantised_layers(network, policy):
         operator = network.layers[index].operator
         assert isinstance(operator, Linear)
-        found += operator.experts * operator.inputs * operator.outputs
+        matrices = operator.experts if isinstance(operator, GroupedLinear) else 1
+        found += matrices * operator.inputs * operator.outputs
     return found

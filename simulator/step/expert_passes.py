@@ -29,7 +29,7 @@ from math import comb
 from simulator.records import dataclass, replace
 from simulator.workload.kernels import Streaming
 from simulator.workload.network import Layer, Network, block_name
-from simulator.workload.operators import Copy, Elementwise, Exchange, Linear, Reduction
+from simulator.workload.operators import Copy, Elementwise, Exchange, GroupedLinear, Reduction
 from simulator.workload.precision import ELEMENT_BYTES
 
 CHOOSING = {"forward": 6, "backward": 4}
@@ -62,8 +62,8 @@ class _Mixture:
     """The layers of one expert layer, from its dispatch to its combination, and their sizes on this rank."""
 
     layers: Sequence[Layer]
-    first: Linear
-    last: Linear
+    first: GroupedLinear
+    last: GroupedLinear
     combine: Reduction
     experts: int  # on all ranks
 
@@ -101,7 +101,9 @@ def expert_passes(network: Network, element: int, *, narrow: bool) -> Mapping[tu
     router: Layer | None = None
     for part, run in groupby(network.layers, key=lambda layer: layer.part):
         layers = list(run)
-        products = [layer.operator for layer in layers if isinstance(layer.operator, Linear) and part == "experts"]
+        products = [
+            layer.operator for layer in layers if isinstance(layer.operator, GroupedLinear) and part == "experts"
+        ]
         combine = next((x.operator for x in reversed(layers) if isinstance(x.operator, Reduction)), None)
         chooses = [x for x in layers if isinstance(x.operator, Elementwise) and x.operator.function == "topk"]
         router = chooses[-1] if chooses else router
@@ -137,7 +139,7 @@ def _layers(m: _Mixture, element: int, *, narrow: bool) -> dict[tuple[str, str],
         n = m.arriving * m.hidden * element
         into, out, laid, summed = (replace(spread, read_bytes=n),), (replace(gather, written_bytes=n),), (), ()
     names = [layer.name for layer in m.layers]
-    products = [layer.name for layer in m.layers if isinstance(layer.operator, Linear)]
+    products = [layer.name for layer in m.layers if isinstance(layer.operator, GroupedLinear)]
     first, last = names.index(products[0]), names.index(products[-1])
     gate = [place for place in range(first, last) if isinstance(m.layers[place].operator, Elementwise)][-1:]
     found: dict[tuple[str, str], ExpertExtras] = {}
@@ -220,7 +222,7 @@ def looks_of(network: Network) -> frozenset[str]:
     found: dict[str, str] = {}  # by block
     for layer in network.layers:
         operator = layer.operator
-        is_sized = isinstance(operator, Exchange) or (isinstance(operator, Linear) and operator.experts > 1)
+        is_sized = isinstance(operator, Exchange) or (isinstance(operator, GroupedLinear) and operator.experts > 1)
         if layer.part == "experts" and is_sized:
             found.setdefault(block_name(layer.name), layer.name)
     return frozenset(found.values())

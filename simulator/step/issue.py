@@ -28,7 +28,7 @@ from simulator.workload import Collective
 from simulator.workload.backward import backward_steps
 from simulator.workload.kernels import Kernel, Streaming, kernel_class
 from simulator.workload.network import Layer, Network, added_needs, backward_needs, block_name, forward_needs, once
-from simulator.workload.operators import Copy, Elementwise, Exchange, Linear, Operator, Phase
+from simulator.workload.operators import Copy, Elementwise, Exchange, GroupedLinear, Operator, Phase
 from simulator.workload.precision import ELEMENT_BYTES
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class _Issuer:
 
     def more_kernels(self, operator: Operator) -> int:
         """Return the extra kernels of an expert layer: Megatron-LM launches one kernel per expert."""
-        if not isinstance(operator, Linear) or self.options.framework != "megatron":
+        if not isinstance(operator, GroupedLinear) or self.options.framework != "megatron":
             return 0
         return operator.busy_experts - 1
 
@@ -242,8 +242,8 @@ class _Issuer:
         return Launch(f"{self.options.optimizer} step of {name}", "update", *self.updates[elements], waits=waits)
 
     def work(self, runs: Sequence[KernelRun]) -> DeviceWork:
-        costs = tuple(cost for run in runs for cost in (run.cost(self.device),) * run.times)
-        kinds = tuple(kind for run in runs for kind in (kernel_class(run.kernel),) * run.times)
+        costs = tuple(run.cost(self.device) for run in runs)
+        kinds = tuple(kernel_class(run.kernel) for run in runs)
         return DeviceWork(kinds, costs, sum(cost.time_s for cost in costs))
 
 

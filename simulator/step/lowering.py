@@ -28,6 +28,7 @@ from simulator.step.conversions import (
     wide_tensors,
 )
 from simulator.step.fusion import FusedLayers
+from simulator.step.megatron import buffer_element_bytes, has_gradient_buffer
 from simulator.step.memory import held_in, need_of
 from simulator.step.precision import autocasts, casts, has_master, precision_of, scales, storage_of, updated_bytes
 from simulator.workload.backward import needs_gradient
@@ -39,13 +40,6 @@ from simulator.workload.precision import ELEMENT_BYTES, Precision
 UNSCALE = "unscale gradients"
 TO_MASTER = "gradients to fp32"
 FP32_BYTES = ELEMENT_BYTES["fp32"]
-AT_ONCE = 2
-"""How many experts' products run at once under Transformer Engine, whose GroupedLinear calls cuBLAS for each expert.
-
-It uses four streams, but two products of experts usually fill the device: 8 products of 4096 x 768 x 2048 on an H100
-take 1.04 times as long as one grouped product, 16 of 2048 rows 1.15 times (NVIDIA/TransformerEngine#2045, TE 2.7
-against CUTLASS); with two at once 1.03 and 1.16 times.
-"""
 _BOUNDARY_BYTES = 16  # at which compilers start the rows of products
 
 
@@ -54,22 +48,12 @@ class KernelRun:
     """A kernel as a step runs it.
 
     ``cold``: the share of its bytes that is in no cache.  ``moved_bytes``: for a reduction fused with other operators,
-    the bytes of the whole group; 0: its own bytes.  ``times``: how many such kernels run, one after the other; each may
-    stand for :data:`AT_ONCE` products of experts.
+    the bytes of the whole group; 0: its own bytes.
     """
 
     kernel: Kernel
     cold: float = 0.0
     moved_bytes: float = 0.0
-    times: int = 1
-
-    def spread(self) -> tuple[KernelRun, ...]:
-        """Return a grouped product as products of :data:`AT_ONCE` matrices at a time, one after the other."""
-        if not isinstance(self.kernel, Gemm) or self.kernel.batch <= AT_ONCE:
-            return (self,)
-        times, rest = divmod(self.kernel.batch, AT_ONCE)
-        pairs = replace(self, kernel=replace(self.kernel, batch=AT_ONCE), times=times)
-        return (pairs, replace(self, kernel=replace(self.kernel, batch=rest))) if rest else (pairs,)
 
     def cost(self, device: Device) -> KernelCost:
         """Return the cost on *device*; time grows in proportion to any bytes beyond the kernel's own."""
@@ -181,12 +165,17 @@ class Lowering:
         if self._options.framework == "megatron":  # Transformer Engine's normalisation
             norms = ("layer_norm", "layer_norm_bwd", "rms_norm", "rms_norm_bwd")
             kernels = tuple(replace(k, in_warps=k.kind in norms) if isinstance(k, Rowwise) else k for k in kernels)
+            kernels = tuple(map(self._into_buffer, kernels)) if isinstance(operator, Linear) else kernels
         just_cast = phase == "fwd" and casts(self._options.precision)
         olds = (k.old_bytes(forward=phase == "fwd", has_parameters=has_parameters) for k in kernels)
-        runs = [self._run(kernel, 0.0 if just_cast else old) for kernel, old in zip(kernels, olds, strict=True)]
-        if self._options.framework == "megatron" and isinstance(operator, Linear):
-            runs = [each for run in runs for each in run.spread()]
-        return tuple(runs)
+        return tuple(self._run(kernel, 0.0 if just_cast else old) for kernel, old in zip(kernels, olds, strict=True))
+
+    def _into_buffer(self, kernel: Kernel) -> Kernel:
+        """Return *kernel*; a product for a weight's gradient adds to Megatron-LM's buffer of gradients."""
+        is_gradient = isinstance(kernel, Gemm) and kernel.layout == "TN"
+        if not is_gradient or self._options.accumulation != "product" or not has_gradient_buffer(self._options):
+            return kernel
+        return replace(kernel, adds=True, out_bytes=buffer_element_bytes(self._options))
 
     def casts(self, layer: Layer, *, forward: bool) -> Iterator[KernelRun]:
         """Yield the casts around fp32 operators, and autocast's casts of weights or of their gradients.

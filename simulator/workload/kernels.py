@@ -57,7 +57,7 @@ class Kernel(ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if cls.word:
+        if "word" in cls.__dict__:
             CLASSES[cls.__name__.lower()] = cls
 
     @property
@@ -118,8 +118,9 @@ CLASSES: dict[str, type[Kernel]] = {}
 
 
 def kernel_class(kernel: Kernel) -> str:
-    """Return the name of *kernel*'s class in calibrations and tables."""
-    return type(kernel).__name__.lower()
+    """Return the name of *kernel*'s class in calibrations and tables: its base's, if it has no word of its own."""
+    bases = (cls for cls in type(kernel).__mro__[:-1] if cls is not Kernel and "word" in cls.__dict__)
+    return next(bases, type(kernel)).__name__.lower()
 
 
 Layout = Literal["NN", "NT", "TN", "TT"]
@@ -132,7 +133,8 @@ _ALIGNED = 6  # up to 2^6 elements, the widest piece of a row that a product's k
 class Gemm(Product):
     """``batch`` products ``C[m, n] = A[m, k] B[k, n]``.
 
-    ``epilogue_elements`` are read in addition when C is written (a bias).
+    ``epilogue_elements`` are read in addition when C is written (a bias).  ``adds``: the products are added to what is
+    in C, which is read too.
     """
 
     word = "matrix products"
@@ -143,7 +145,7 @@ class Gemm(Product):
     of_library = True
     axes: ClassVar = {"m": 0.2, "n": 0.2, "k": 0.25, "batch": 0.1, "layout": 1.0}
     axis_words: ClassVar = {"layout": get_args(Layout)}
-    variety_words = ("bias", "batched")
+    variety_words = ("bias", "batched", "grouped")
 
     m: int
     n: int
@@ -154,6 +156,7 @@ class Gemm(Product):
     epilogue_elements: int = 0
     out_bytes: int = 0  # per element of C; 0: that of the precision
     plain: bool = False  # matrices in the ordinary row-major layout, not in one that a library of layers prepares
+    adds: bool = False
 
     @property
     def flop(self) -> int:
@@ -161,10 +164,15 @@ class Gemm(Product):
 
     @property
     def bytes(self) -> int:
-        """Least bytes moved: A, B and C once."""
+        """Least bytes moved: A, B and C once; C twice if the products are added to it."""
         element = ELEMENT_BYTES[self.precision]
         inputs = self.batch * (self.m * self.k + self.k * self.n) * element
-        return inputs + self.batch * self.m * self.n * (self.out_bytes or element)
+        return inputs + self.batch * self.result_bytes
+
+    @property
+    def result_bytes(self) -> int:
+        """Bytes of one C, moved once or, if the product is added to it, twice."""
+        return self.m * self.n * (self.out_bytes or ELEMENT_BYTES[self.precision]) * (1 + self.adds)
 
     def variety(self) -> tuple[str, ...]:
         return self.precision, "bias" if self.epilogue_elements else "", "batched" if self.batch > 1 else ""

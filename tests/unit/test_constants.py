@@ -18,7 +18,7 @@ from simulator.api import Question
 from simulator.constants import DEFAULT, Constants, Each, constants_path
 from simulator.devices.gpu.memory import StreamingCosts
 from simulator.devices.gpu.product import GemmConstants
-from simulator.workload.operators import Attention, Linear, Operator, Recurrent, Softmax
+from simulator.workload.operators import Attention, GroupedLinear, Linear, Operator, Recurrent, Softmax
 from simulator.workload.precision import Precision
 from validate.constants.families import FAMILIES
 from validate.constants.fit import constants_text
@@ -220,6 +220,9 @@ SOFTMAX = operator("1x-a100-pcie-40gb", Softmax(4096, 4096))
 ASKED: dict[str, Question] = {
     "attention.exponentials_per_clock": operator("1x-a100-pcie-40gb", Attention(8, 16, 2048, 2048, 64), "bf16"),
     "contention.filling_share": ProgramQuestion(where=Where("p3.2xlarge"), workload="two", text=_IN_TWO_STREAMS),
+    "contention.idle_taken": operator(
+        "dgx-h100", GroupedLinear(8 * 2048, 2048, 768, False, 8, grouping="streams"), "bf16"
+    ),
     "contention.memory_passes": RESNET,
     "gemm.partial_speed": operator("p3.2xlarge", Linear(64, 16384, 64)),
     "recurrence.most_of_peak": operator("p3.2xlarge", Recurrent("lstm", 128, 50, 1024, 1024)),

@@ -56,6 +56,7 @@ from validate.importing.kernel_classes import class_of_prediction
 OPERATORS: tuple[Operator, ...] = (
     ops.Linear(64, 32, 32),
     ops.Nf4Linear(64, 32, 32, nested=True),
+    ops.GroupedLinear(64, 32, 32, experts=4, busiest=40, grouping="streams"),
     ops.MatMul(16, 16, 16, 8),
     ops.Conv2d(4, 8, 8, 8, 8, 3, 3, pad_h=1, pad_w=1),
     ops.Elementwise("relu", 2048),

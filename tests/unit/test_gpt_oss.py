@@ -10,7 +10,7 @@ import pytest
 from simulator.errors import InputError
 from simulator.workload.find import find_network
 from simulator.workload.network import Network
-from simulator.workload.operators import Attention, Linear
+from simulator.workload.operators import Attention, GroupedLinear
 from simulator.workload.split.context import context_split
 from simulator.workload.split.experts import expert_split
 from simulator.workload.split.tensor import tensor_split
@@ -51,7 +51,7 @@ def test_ranks_divide_sinks_with_their_heads_and_biases_with_their_experts() -> 
     assert isinstance(attention.operator, Attention)
     assert (attention.operator.heads, attention.operator.kv_heads, attention.operator.window) == (16, 2, 128)
     up = layers["layers.0.experts_up"]
-    assert isinstance(up.operator, Linear)
+    assert isinstance(up.operator, GroupedLinear)
     assert (up.operator.experts, [p.elements for p in up.parameters]) == (4, [4 * 2880 * 5760, 4 * 5760])
 
 

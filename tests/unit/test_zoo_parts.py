@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from simulator.errors import InputError
 from simulator.workload.kernels import Gemm
 from simulator.workload.network import Layer, Network, block_name
-from simulator.workload.operators import Attention, Elementwise, Linear, MatMul, Softmax
+from simulator.workload.operators import Attention, Elementwise, GroupedLinear, Linear, MatMul, Softmax
 from simulator.workload.split.stages import stages_of
 from simulator.workload.zoo.registry import build_network
 from tests.active_parameters import active_parameters
@@ -79,7 +79,7 @@ def test_experts_are_found_by_their_count() -> None:
     names = [layer.name.rpartition(".")[2] for layer in of_part(network, "experts")]
     assert (names[0], names[-1]) == ("dispatch", "combine")
     products = [layer.operator for layer in network.layers if isinstance(layer.operator, Linear)]
-    experts = [operator for operator in products if operator.experts > 1]
+    experts = [operator for operator in products if isinstance(operator, GroupedLinear)]
     assert [(e.rows, e.inputs, e.outputs, e.experts) for e in experts] == [
         (1024, 4096, 2 * 14336, 8),
         (1024, 14336, 4096, 8),
@@ -117,15 +117,11 @@ def test_all_parameters_of_others_are_active() -> None:
 
 @given(st.integers(1, 4096), st.integers(1, 300), st.sampled_from(["fwd", "bwd_data", "bwd_weight"]))
 def test_grouped_products_do_no_less_than_their_rows_need(rows: int, experts: int, phase: str) -> None:
-    operator = Linear(rows, 48, 32, bias=False, experts=experts)
+    operator = GroupedLinear(rows, 48, 32, bias=False, experts=experts)
     (kernel,) = operator.kernels(phase, "bf16")  # type: ignore[arg-type]
     assert isinstance(kernel, Gemm)
     assert kernel.batch == min(experts, rows)
     assert operator.flop <= kernel.flop < operator.flop + 2 * 48 * 32 * kernel.batch
-
-
-def test_one_expert_is_a_linear_layer() -> None:
-    assert Linear(8, 4, 2, experts=1).kernels("bwd", "fp32") == Linear(8, 4, 2).kernels("bwd", "fp32")
 
 
 def test_latent_attention_counts_heads_of_two_sizes() -> None:

@@ -41,8 +41,11 @@ _VARIANTS: Mapping[str, tuple[str, ...]] = {
     "linear": ("lm_head",),
     "conv2d": ("channels_last",),
     "attention": ("causal",),
+    "grouped_linear": get_args(ops.Grouping),
 }
 """The variants of each operator; those of elementwise ones are functions."""
+_GRADIENTS = {"NT": "fwd", "NN": "bwd_data", "TN": "bwd_weight"}
+"""What a batched product of Transformer Engine is: it has none but of experts, whose layouts tell the gradients."""
 _TWO_INPUTS = frozenset(("add", "mul", "div", "pow", "sub"))
 
 
@@ -59,6 +62,8 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
             return 0
         return whole_cell(column, text, _MAX_SIZE)
 
+    if op == "bmm" and phase == "fwd" and _is_te(cell) and cell("variant") in _GRADIENTS:
+        op, phase, cell = "grouped_linear", _GRADIENTS[cell("variant")], _without_variant(cell)
     operator = _READERS[op](size, cell)
     where, device = names.devices.where(cell("device"))
     part = names.devices.described(cell("device"))
@@ -91,6 +96,10 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
     elif issued == "alone" and isinstance(part, GpuPart) and part.vendor == "nvidia":
         timing = WithOverhead("alone_s")
     return RowQuestion(question, besides, timing)
+
+
+def _without_variant(cell: Cell) -> Cell:
+    return lambda column: "" if column == "variant" else cell(column)
 
 
 def _check_words(cell: Cell, op: str, phase: str, precision: str) -> None:
@@ -127,6 +136,26 @@ def _matmul(size: Size, cell: Cell) -> ops.Operator:
     if cell("order") == "column":  # a BLAS call; by rows the same call computes C^T = B^T A^T
         m, n, letters = n, m, letters[::-1]
     return ops.MatMul(m, n, k, batch, letters)  # type: ignore[arg-type]
+
+
+def _grouped(size: Size, cell: Cell) -> ops.Operator:
+    """Read the products of ``batch`` experts: each multiplies ``m`` rows, and the busiest ``rows``.
+
+    Those of Transformer Engine run on streams, and add weights' gradients to Megatron-LM's buffer.
+    """
+    each, experts = size("m"), size("batch")
+    busiest = size("rows", each)
+    if busiest < each:
+        raise NotScored("rows, those of the busiest expert, are fewer than m, those of the others")
+    is_te = _is_te(cell)
+    grouping = cast(ops.Grouping, cell("variant") or ("streams" if is_te else "kernel"))
+    rows = busiest + (experts - 1) * each
+    sizes = rows, size("k"), size("n"), False, experts, busiest if busiest > each else 0
+    return ops.GroupedLinear(*sizes, grouping, into_buffer=is_te)
+
+
+def _is_te(cell: Cell) -> bool:
+    return "transformer" in cell("software").lower() and "engine" in cell("software").lower()
 
 
 def _conv2d(size: Size, cell: Cell) -> ops.Operator:
@@ -193,6 +222,7 @@ _READERS: dict[str, Callable[[Size, Cell], ops.Operator]] = {
     ),
     "matmul": _matmul,
     "bmm": _matmul,
+    "grouped_linear": _grouped,
     "conv2d": _conv2d,
     "elementwise": _elementwise,
     "softmax": lambda size, _: ops.Softmax(size("rows"), size("cols")),

@@ -33,28 +33,32 @@ _PAGE_BYTES = 2 << 20  # covered by one translation, since Pascal
 
 def gemm_cost(gpu: Gpu, kernel: Gemm) -> KernelCost:
     """Return the cost of *kernel* on *gpu*."""
-    if kernel.plain and gpu.traits.int8_in_tiles:
-        gpu = _on_lanes(gpu)
-    element = ELEMENT_BYTES[kernel.precision]
-    if is_pipelined(gpu, kernel.precision):
-        found = tensor_product_time(gpu, kernel)
-    else:
-        found = matrix_product_time(
-            gpu,
-            kernel.m,
-            kernel.n,
-            kernel.k,
-            "fp32" if _lacks_tensor_kernel(gpu, kernel) else kernel.precision,
-            batch=kernel.batch,
-            layout=kernel.layout,
-            element_bytes=element,
-            written_bytes=float(kernel.m * kernel.n * (kernel.out_bytes or element)),
-        )
-    moved = kernel.bytes + kernel.epilogue_elements * element
+    found = product_time(gpu, kernel)
+    moved = kernel.bytes + kernel.epilogue_elements * ELEMENT_BYTES[kernel.precision]
     parts = f", k in {found.parts}" if found.parts > 1 else ""
     unaligned = f", rows at {found.piece_bytes} bytes" if found.piece_bytes < 16 else ""
     detail = f"tiles {found.tile.rows}x{found.tile.columns}{parts}{unaligned}"
     return KernelCost(found.time_s, found.bound, kernel.flop, moved, detail)
+
+
+def product_time(gpu: Gpu, kernel: Gemm) -> ProductTime:
+    """Return the time of *kernel* on *gpu*, and the way to cut it."""
+    if kernel.plain and gpu.traits.int8_in_tiles:
+        gpu = _on_lanes(gpu)
+    if is_pipelined(gpu, kernel.precision):
+        return tensor_product_time(gpu, kernel)
+    element = ELEMENT_BYTES[kernel.precision]
+    return matrix_product_time(
+        gpu,
+        kernel.m,
+        kernel.n,
+        kernel.k,
+        "fp32" if _lacks_tensor_kernel(gpu, kernel) else kernel.precision,
+        batch=kernel.batch,
+        layout=kernel.layout,
+        element_bytes=element,
+        written_bytes=float(kernel.result_bytes),
+    )
 
 
 def _lacks_tensor_kernel(gpu: Gpu, kernel: Gemm) -> bool:

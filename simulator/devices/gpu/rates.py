@@ -94,6 +94,7 @@ class PowerCosts:
     limiter_s: float
     loop_calls: float
     waiting_share: float
+    memory_byte_J: float
 
 
 @lru_cache(maxsize=1024)
@@ -125,8 +126,10 @@ def working_clock(gpu: Gpu, precision: Precision) -> float:
     return sustained_clock(gpu, precision)
 
 
-def energy_time(gpu: Gpu, precision: Precision, flop: float) -> float:
+def energy_time(gpu: Gpu, precision: Precision, flop: float, memory_bytes: float = 0.0) -> float:
     """Return the least time, in seconds, in which the board can supply the energy of *flop* on tensor cores.
+
+    *memory_bytes* are what memory delivers besides what a large product reads, with an energy of their own.
 
     0 before Ampere and without a known board power.  A small product leaves most of the chip idle and runs at the
     highest clock; a large one takes the time in which the board supplies its energy.
@@ -138,15 +141,17 @@ def energy_time(gpu: Gpu, precision: Precision, flop: float) -> float:
     """
     if not _spends(gpu, precision):
         return 0.0
-    if gpu.traits.operands == "copies":
-        return flop * gpu.boost_clock_Hz / (gpu.peak(precision) * sustained_clock(gpu, precision))
     costs = gpu.constants(PowerCosts)
+    available_W = max(_available_W(gpu, costs), 1.0)
+    delivered_s = memory_bytes * costs.memory_byte_J / available_W
+    if gpu.traits.operands == "copies":
+        return flop * gpu.boost_clock_Hz / (gpu.peak(precision) * sustained_clock(gpu, precision)) + delivered_s
     if precision == "tf32":
         joule = costs.async_32_bit_J
     else:
         joule = costs.async_16_bit_J if precision in ("fp16", "bf16") else costs.async_8_bit_J
     burst = gpu.traits.burst
-    supplied_s = flop * joule * gpu.traits.tensor_energy / max(_available_W(gpu, costs), 1.0)
+    supplied_s = flop * joule * gpu.traits.tensor_energy / available_W + delivered_s
     stored_s = (burst - 1.0) * gpu.burst_s if burst > 1.0 else 0.0
     return max(supplied_s / burst, supplied_s / gpu.drawn - stored_s) / gpu.calibration.compute
 

@@ -95,7 +95,7 @@ def tensor_product_time(gpu: Gpu, kernel: Gemm) -> ProductTime:
     both = gpu.constants(TensorProducts)
     c = both.warps if by_warps and not synchronous else both.copies
     m, n, k, batch, element = kernel.m, kernel.n, kernel.k, kernel.batch, ELEMENT_BYTES[kernel.precision]
-    written = float(m * n * (kernel.out_bytes or element))
+    written = float(kernel.result_bytes)
     p = product_on(gpu, (m, n, k, batch), element, written, (c.bandwidth_share, c.l2_share))
     l2_Bps = max(l2_bandwidth(gpu) * c.l2_rate_share, p.memory_Bps)
     s_per_byte = p.hits / l2_Bps + (1.0 - p.hits) / p.memory_Bps

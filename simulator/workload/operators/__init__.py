@@ -16,9 +16,11 @@ from simulator.workload.operators.convolution import Conv2d, Convolution
 from simulator.workload.operators.copy import Copy, Exchange
 from simulator.workload.operators.elementwise import Elementwise
 from simulator.workload.operators.embedding import Embedding, Gather
+from simulator.workload.operators.grouped import GroupedGemm, GroupedLinear, Grouping
+from simulator.workload.operators.nf4 import Nf4Linear
 from simulator.workload.operators.norms import BatchNorm, LayerNorm
 from simulator.workload.operators.pool import Pool, Pooling
-from simulator.workload.operators.products import Linear, MatMul, Nf4Linear
+from simulator.workload.operators.products import Linear, MatMul
 from simulator.workload.operators.recurrent import ChunkScan, Recurrence, Recurrent
 from simulator.workload.operators.reduction import Reduction
 from simulator.workload.operators.softmax import CrossEntropy, InPlaceCrossEntropy, LinearCrossEntropy, Softmax
@@ -39,6 +41,9 @@ __all__ = [
     "Exchange",
     "FusedAttention",
     "Gather",
+    "GroupedGemm",
+    "GroupedLinear",
+    "Grouping",
     "InPlaceCrossEntropy",
     "LayerNorm",
     "Linear",

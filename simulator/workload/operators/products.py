@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
-from simulator.errors import InputError
 from simulator.records import dataclass, replace
-from simulator.spelling import mention
-from simulator.workload.kernels import Gemm, Layout, Rowwise, Streaming, streamed
+from simulator.workload.kernels import Gemm, Layout, Rowwise, streamed
 from simulator.workload.operator import LEAST_COLUMNS, Divided, Kernels, Meeting, OfRows, Operator, Phase
-from simulator.workload.precision import ELEMENT_BYTES, PACKED, Precision
-
-_BLOCK, _SCALES = 64, 256  # weights with one scale; scales that are quantised with one scale of their own
-_SCALE_BYTES = 4
+from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 
 def layout_of(a: Any, b: Any) -> Layout:
@@ -113,11 +108,7 @@ def _linear(call: Any) -> Operator:
 
 @dataclass(frozen=True, slots=True)
 class Linear(OfRows):
-    """``y[rows, outputs] = x[rows, inputs] W^T``, and a bias.
-
-    With ``experts``, there are that many matrices, each with its own bias, and each row is multiplied by one of them.
-    All experts get equally many rows (balanced routing, as one grouped product).
-    """
+    """``y[rows, outputs] = x[rows, inputs] W^T``, and a bias."""
 
     autocast = "half"
     saved = ("input of weights",)  # the gradient of the input needs only the weights
@@ -137,43 +128,31 @@ class Linear(OfRows):
     inputs: int
     outputs: int
     bias: bool = True
-    experts: int = 1
 
     @property
     def flop(self) -> int:
         return 2 * self.rows * self.inputs * self.outputs
 
     @property
-    def busy_experts(self) -> int:
-        """Experts with at least one row: all, unless there are fewer rows than experts."""
-        return min(self.experts, self.rows)
-
-    @property
-    def rows_each(self) -> int:
-        """Rows of the busiest expert."""
-        return -(-self.rows // self.busy_experts)
-
-    @property
     def output_elements(self) -> int:
         return self.rows * self.outputs
 
-    def _product(self, m: int, n: int, k: int, precision: Precision, layout: Any, bias: int = 0) -> Gemm:
-        """Return a product; one grouped by experts takes as long as a batched one."""
-        return Gemm(m, n, k, precision, self.busy_experts, layout, epilogue_elements=bias, out_bytes=_wide(precision))
-
     def forward_kernels(self, precision: Precision) -> Kernels:
-        bias = self.outputs if self.bias else 0
-        return (self._product(self.rows_each, self.outputs, self.inputs, precision, "NT", bias),)
+        epilogue, out = self.outputs if self.bias else 0, result_bytes(precision)
+        sizes = self.rows, self.outputs, self.inputs, precision
+        return (Gemm(*sizes, layout="NT", epilogue_elements=epilogue, out_bytes=out),)
 
     def input_gradients(self, precision: Precision) -> Kernels:
-        return (self._product(self.rows_each, self.inputs, self.outputs, precision, "NN"),)
+        return (Gemm(self.rows, self.inputs, self.outputs, precision, out_bytes=result_bytes(precision)),)
 
     def parameter_gradients(self, precision: Precision) -> Kernels:
-        rows = self.rows_each
-        product = self._product(self.outputs, self.inputs, rows, precision, "TN")
-        summed = "bf16" if _wide(precision) else precision
-        bias = (Rowwise("sum", self.outputs * self.busy_experts, rows, summed),) if self.bias else ()
-        return (product, *bias)
+        out = result_bytes(precision)
+        product = Gemm(self.outputs, self.inputs, self.rows, precision, layout="TN", out_bytes=out)
+        return (
+            (product, Rowwise("sum", self.outputs, self.rows, "bf16" if out else precision))
+            if self.bias
+            else (product,)
+        )
 
     def as_run_by(self, framework: str, phase: Phase, precision: Precision, kernels: Kernels) -> Kernels:
         """Return *kernels*; in TensorFlow a bias is a kernel of its own (BiasAdd)."""
@@ -195,66 +174,6 @@ class Linear(OfRows):
         return Divided("columns", replace(self, outputs=meeting.padded(self.outputs)))
 
 
-@dataclass(frozen=True, slots=True)
-class Nf4Linear(Linear):
-    """A linear layer with frozen weights in nf4 (Dettmers et al., "QLoRA", arXiv 2305.14314, section 3).
-
-    Each block of 64 weights has a scale in fp32; with ``nested`` (double quantisation) one in 8 bits, and each 256 of
-    these one in fp32.  Each product first writes the weight in its own format (``MatMul4Bit`` of bitsandbytes, which
-    calls ``dequantize_4bit`` in the forward pass and for the gradient of the input), and drops it afterwards; nested
-    scales are first written in fp32, and their mean is added.  The host's time for such a call is taken as that of a
-    product.
-    """
-
-    from_torch: ClassVar = {}
-    narrow = False
-
-    nested: bool = False
-
-    @property
-    def weights(self) -> int:
-        """Elements of the weight."""
-        return self.experts * self.inputs * self.outputs
-
-    @property
-    def packed_bytes(self) -> int:
-        scales = -(-self.weights // _BLOCK)
-        kept = scales + -(-scales // _SCALES) * _SCALE_BYTES if self.nested else scales * _SCALE_BYTES
-        return -(-self.weights // PACKED) + kept
-
-    def _written(self, precision: Precision) -> Kernels:
-        """Return the passes that write the weight in *precision*."""
-        n = self.busy_experts * self.inputs * self.outputs
-        scales = -(-n // _BLOCK)
-        wide = scales * _SCALE_BYTES
-        of_scales = Streaming("copy", scales, scales, wide), Streaming("add", scales, wide, wide)
-        weight = Streaming("copy", n, n // PACKED + wide, n * ELEMENT_BYTES[precision])
-        return (*of_scales, weight) if self.nested else (weight,)
-
-    def forward_kernels(self, precision: Precision) -> Kernels:
-        return (*self._written(precision), *Linear.forward_kernels(self, precision))
-
-    def input_gradients(self, precision: Precision) -> Kernels:
-        return (*self._written(precision), *Linear.input_gradients(self, precision))
-
-    def host_calls(self, phase: Phase) -> int:
-        """Return the number of calls: those that write the weight, and the product."""
-        return 4 if self.nested else 2
-
-    def temporary_bytes(self, element_bytes: int) -> int:
-        """Return the bytes of the weight, of one expert at a time, and of nested scales in fp32."""
-        n = self.inputs * self.outputs
-        return n * element_bytes + (-(-n // _BLOCK) * _SCALE_BYTES if self.nested else 0)
-
-    def scratch_bytes(self, element_bytes: int) -> int:
-        """Return the same: the gradient of the input takes the weight again."""
-        return self.temporary_bytes(element_bytes)
-
-    def meets(self, meeting: Meeting) -> Divided[Self] | None:
-        """Raise InputError: bitsandbytes does not divide weights in nf4."""
-        raise InputError(f"{mention('layout')}: tp={meeting.ranks} divides {meeting.layer}, whose weight is in nf4")
-
-
-def _wide(precision: Precision) -> int:
+def result_bytes(precision: Precision) -> int:
     """Return the bytes of a result's element where only products read numbers as narrow as *precision*, else 0."""
     return ELEMENT_BYTES["bf16"] if precision in ("fp8", "nvfp4") else 0

@@ -20,7 +20,7 @@ from simulator.errors import InputError, divisors, refused
 from simulator.spelling import mention
 from simulator.workload import Collective
 from simulator.workload.network import Layer, Network, Parameter, once
-from simulator.workload.operators import Elements, Exchange, Linear
+from simulator.workload.operators import Elements, Exchange, GroupedLinear
 
 _Ways = tuple[Collective | None, Collective | None]  # collectives of the forward and the backward pass
 _THERE: _Ways = ("all-to-all", "all-to-all")
@@ -49,7 +49,7 @@ def expert_parameters(network: Network) -> frozenset[str]:
 
 
 def _is_of_experts(layer: Layer) -> bool:
-    return isinstance(layer.operator, Linear) and layer.operator.experts > 1
+    return isinstance(layer.operator, GroupedLinear) and layer.operator.experts > 1
 
 
 class _Splitter:
@@ -131,7 +131,7 @@ class _Splitter:
         operator, ranks, shards = layer.operator, self._ranks, self._shards
         if isinstance(operator, Elements):
             return replace(layer, operator=replace(operator, elements=operator.elements * self._times // shards))
-        if not _is_of_experts(layer) or not isinstance(operator, Linear):
+        if not _is_of_experts(layer) or not isinstance(operator, GroupedLinear):
             what = f"how {type(operator).__name__} is divided among experts is not known"
             raise refused("layout", f"ep={ranks}: cannot divide {layer.name}: {what}")
         split = operator.inputs if is_last else operator.outputs
@@ -147,6 +147,7 @@ class _Splitter:
         part = replace(
             operator,
             rows=operator.rows * self._times,
+            busiest=operator.busiest * self._times,
             inputs=inputs,
             outputs=outputs,
             experts=operator.experts // ranks,

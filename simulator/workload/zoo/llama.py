@@ -26,7 +26,7 @@ from __future__ import annotations
 from typing import Literal
 
 from simulator.workload.network import Parameter
-from simulator.workload.operators import ChunkScan, Conv2d, Copy, Elementwise, LayerNorm, Linear, Reduction
+from simulator.workload.operators import ChunkScan, Conv2d, Copy, Elementwise, GroupedLinear, LayerNorm, Reduction
 from simulator.workload.zoo.attention import rotate, self_attention
 from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder, SizeError
 from simulator.workload.zoo.sizes import Decoder, Hybrid, LatentAttentionMixture, MixtureOfExperts
@@ -105,7 +105,7 @@ def _products(b: NetworkBuilder, x: LayerOutput, name: str, outputs: int, d: Mix
     parameters: tuple[Parameter, ...] = (Parameter(f"{name}.weight", d.experts * inputs * outputs),)
     if d.expert_bias:
         parameters += (Parameter(f"{name}.bias", d.experts * outputs),)
-    operator = Linear(rows, inputs, outputs, bias=d.expert_bias, experts=d.experts)
+    operator = GroupedLinear(rows, inputs, outputs, bias=d.expert_bias, experts=d.experts)
     return b.add_layer(name, operator, (x,), (rows, outputs), parameters)
 
 

@@ -169,7 +169,7 @@ def _of_batch(value: Any, batch: int) -> Any:
 Cells = dict[str, str | int]
 # Measured elementwise functions, with the number of tensors that they read.
 _FUNCTIONS = {"add": 2, "mul": 2, "div": 2, "relu": 1, "tanh": 1, "gelu": 1, "mul_scalar": 1, "add_scalar": 1}
-_PRODUCTS = frozenset(("Linear", "MatMul", "Conv2d", "Attention", "Recurrent"))
+_PRODUCTS = frozenset(("Linear", "GroupedLinear", "MatMul", "Conv2d", "Attention", "Recurrent"))
 _WIDE = frozenset(("LayerNorm", "Softmax"))  # autocast computes them in fp32
 _BACKWARD = {
     "linear": ("bwd_data", "bwd_weight"),
@@ -229,7 +229,7 @@ def _cells(layer: DescribedLayer) -> Cells | str:
     """Return the cells of *layer* as an operator; where no case measures it, the reason."""
     s = layer.size
     match layer.operator:
-        case "Linear" if s("experts", 1) == 1:
+        case "Linear":
             bias = layer.sizes.get("bias", True)
             head: Cells = {} if bias else {"variant": "lm_head"}
             return {"op": "linear", **head, "batch": 1, "m": s("rows"), "n": s("outputs"), "k": s("inputs")}

@@ -21,7 +21,7 @@ def needed(layer: DescribedLayer, position: int, whole: int) -> int:
     """Return how many of the *whole* elements of input number *position* the layer reads."""
     s = layer.size
     match layer.operator:
-        case "Linear":
+        case "Linear" | "GroupedLinear":
             found = s("rows") * s("inputs")
         case "MatMul":
             found = s("batch", 1) * s("k") * (s("n") if position else s("m"))
@@ -54,8 +54,6 @@ def _of_rows(have: Shape, rows: int, cols: int) -> Shape:
 
 def _linear(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     rows, inputs, outputs = layer.size("rows"), layer.size("inputs"), layer.size("outputs")
-    if layer.size("experts", 1) > 1:
-        return grouped_experts(layer, shapes[0])
     bias = layer.sizes.get("bias", True) and len(layer.parameters) > 1
     want = _of_rows(shapes[0], rows, inputs)
     view = seen(shapes[0], want, layer)
@@ -339,6 +337,7 @@ def _joined(layer: DescribedLayer, shapes: Sequence[Shape], elements: int) -> To
 BY_NEIGHBOURS = {"Elementwise": elementwise, "Copy": _copy}
 MAKERS: dict[str, Callable[[DescribedLayer, Sequence[Shape]], TorchLayer]] = {
     "Linear": _linear,
+    "GroupedLinear": lambda layer, shapes: grouped_experts(layer, shapes[0]),
     "MatMul": _matmul,
     "Conv2d": _conv,
     "Softmax": _softmax,

@@ -35,9 +35,12 @@ class _Experts(nn.Module):  # type: ignore[misc]
 def grouped_experts(layer: DescribedLayer, have: Shape) -> TorchLayer:
     """Return the product of rows with several experts, by torch's grouped kernel.
 
-    Raises Unavailable where torch has no such kernel (before 2.10), or the experts have biases.
+    Raises Unavailable where torch has no such kernel (before 2.10), experts have biases or unlike numbers of rows, or
+    products run one by one.
     """
-    count, rows, inputs, outputs = (layer.size(name) for name in ("experts", "rows", "inputs", "outputs"))
+    count, rows, inputs, outputs = (layer.size(name, 1) for name in ("experts", "rows", "inputs", "outputs"))
+    if layer.sizes.get("busiest") or layer.sizes.get("grouping", "kernel") != "kernel":
+        raise Unavailable(f"{layer.name}: products of unlike numbers of rows, or one by one, are not measured")
     if not hasattr(F, "grouped_mm"):
         raise Unavailable(f"{layer.name}: torch {torch.__version__} has no grouped_mm for experts; 2.10 and later have")
     if len(layer.parameters) > 1 or prod(have) != rows * inputs:

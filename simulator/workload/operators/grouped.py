@@ -1,0 +1,136 @@
+"""Products of experts: each row is multiplied by the matrix of its expert."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from simulator.records import dataclass, replace
+from simulator.workload.kernels import Gemm, Rowwise
+from simulator.workload.operator import Kernels, Phase
+from simulator.workload.operators.products import Linear, result_bytes
+from simulator.workload.precision import ELEMENT_BYTES, Precision
+
+Grouping = Literal["kernel", "streams", "loop"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedGemm(Gemm):
+    """``batch`` products, of which one, of the busiest expert, has ``busiest`` for ``varies`` (0: all are alike).
+
+    ``grouping``: ``kernel``, tiles of all products in one kernel; ``streams``, a kernel each, on four streams;
+    ``loop``, a kernel each, one after the other.
+    """
+
+    gpu_cost = "simulator.devices.gpu.grouped:grouped_cost"
+
+    grouping: Grouping = "kernel"
+    varies: Literal["m", "k"] = "m"
+    busiest: int = 0
+
+    @property
+    def groups(self) -> tuple[tuple[Gemm, int], ...]:
+        """The products as plain ones, with how many there are of each."""
+        sizes = self.m, self.n, self.k, self.precision, 1, self.layout, self.epilogue_elements, self.out_bytes
+        one = Gemm(*sizes, adds=self.adds)
+        if not self.busiest:
+            return ((one, self.batch),)
+        busiest = (replace(one, m=self.busiest) if self.varies == "m" else replace(one, k=self.busiest), 1)
+        return (busiest, (one, self.batch - 1)) if self.batch > 1 else (busiest,)
+
+    @property
+    def flop(self) -> int:
+        return sum(count * one.flop for one, count in self.groups)
+
+    @property
+    def bytes(self) -> int:
+        """Least bytes moved by all products."""
+        return sum(count * one.bytes for one, count in self.groups)
+
+    def variety(self) -> tuple[str, ...]:
+        return (*Gemm.variety(self), "grouped")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedLinear(Linear):
+    """``experts`` linear layers, each with its own matrix and bias; each row is multiplied by one of the matrices.
+
+    ``busiest``: the rows of the expert that has most; the others have equally many.  0: all have (balanced routing).
+
+    ``grouping`` says what multiplies:
+
+    - ``kernel``: one kernel over the tiles of all experts (CUTLASS's grouped products, ``torch._grouped_mm``, which
+      Hugging Face's ``grouped_mm`` calls, scattermoe, MegaBlocks).
+    - ``streams``: one call of cuBLAS for each expert, on four streams, as ``multi_stream_cublas_gemm`` of Transformer
+      Engine's GroupedLinear does, which Megatron-Core uses.
+    - ``loop``: one call of cuBLAS for each expert on one stream, as in loops over experts in Python.
+
+    ``into_buffer``: gradients of weights are added to an fp32 buffer (Megatron-LM's ``main_grad``).
+    """
+
+    narrow = True
+    from_torch: ClassVar = {}
+
+    experts: int = 1
+    busiest: int = 0
+    grouping: Grouping = "kernel"
+    into_buffer: bool = False
+
+    def check(self) -> None:
+        if self.busiest and not self.rows_each <= self.busiest <= self.rows:
+            raise ValueError(
+                f"the busiest of {self.experts} experts has {self.rows_each} to {self.rows} of {self.rows} rows; "
+                f"busiest is {self.busiest}"
+            )
+        Linear.check(self)
+
+    @property
+    def busy_experts(self) -> int:
+        """Experts with at least one row: all, unless there are fewer rows than experts."""
+        return min(self.experts, self.rows - self.busiest + 1 if self.busiest else self.rows)
+
+    @property
+    def rows_each(self) -> int:
+        """Rows of an expert, if all have equally many."""
+        return -(-self.rows // min(self.experts, self.rows))
+
+    @property
+    def _rows_of_others(self) -> int:
+        others = self.busy_experts - 1
+        return -(-(self.rows - self.busiest) // others) if self.busiest and others else self.busiest or self.rows_each
+
+    def _grouped(self, m: int, n: int, k: int, precision: Precision, layout: Any, bias: int = 0) -> GroupedGemm:
+        sizes = m, n, k, precision, self.busy_experts, layout
+        return GroupedGemm(
+            *sizes,
+            epilogue_elements=bias,
+            out_bytes=result_bytes(precision),
+            grouping=self.grouping,
+            varies="k" if layout == "TN" else "m",
+            busiest=self.busiest if self.busy_experts > 1 else 0,
+        )
+
+    def forward_kernels(self, precision: Precision) -> Kernels:
+        bias = self.outputs if self.bias else 0
+        return (self._grouped(self._rows_of_others, self.outputs, self.inputs, precision, "NT", bias),)
+
+    def input_gradients(self, precision: Precision) -> Kernels:
+        return (self._grouped(self._rows_of_others, self.inputs, self.outputs, precision, "NN"),)
+
+    def parameter_gradients(self, precision: Precision) -> Kernels:
+        rows = self._rows_of_others
+        product = self._grouped(self.outputs, self.inputs, rows, precision, "TN")
+        if self.into_buffer:
+            product = replace(product, adds=True, out_bytes=ELEMENT_BYTES["fp32"])
+        summed = "bf16" if result_bytes(precision) else precision
+        bias = (Rowwise("sum", self.outputs * self.busy_experts, rows, summed),) if self.bias else ()
+        return (product, *bias)
+
+    def as_run_by(self, framework: str, phase: Phase, precision: Precision, kernels: Kernels) -> Kernels:
+        """Return *kernels*; Transformer Engine's, in Megatron-LM, run on streams."""
+        if framework != "megatron":
+            return kernels
+        return tuple(replace(k, grouping="streams") if isinstance(k, GroupedGemm) else k for k in kernels)
+
+    def host_picks(self, phase: Phase) -> int:
+        """Return how often cuBLAS picks a kernel in a call: once, or for each expert."""
+        return 1 if self.grouping == "kernel" else self.busy_experts
