@@ -15,6 +15,7 @@ Door = Literal["field", "python", "command", "value"]
 _OPTIONS: Mapping[str, str] = {  # options whose name is not that of their field
     "accumulation": "accumulate",
     "bucket_bytes": "overlap",
+    "bucket_views": "gradient_as_bucket_view",
     "captured": "cuda_graph",
     "divided": "divide",
     "epoch_samples": "epoch",

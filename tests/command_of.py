@@ -97,6 +97,7 @@ def _step(question: StepQuestion) -> dict[str, Any]:
         "recompute_blocks": None if how == "none" else _counted(options.recompute_blocks),
         "framework": options.framework,
         "launch_blocking": options.launch_blocking,
+        "expandable_segments": options.expandable_segments,
         "accumulate": options.accumulation if _adds(question) else None,
         "channels_last": options.channels_last and _convolves(question),
         "fused_optimizer": options.fused_optimizer and trains,
@@ -112,6 +113,7 @@ def _step(question: StepQuestion) -> dict[str, Any]:
     layout = (question.layout.words,) if question.layout != REPLICAS else ()
     said |= {"parallel": layout, "strategy": question.strategy if question.strategy != "nccl" else None}
     said |= {"reduce_fp32": question.sums_in_fp32, "contention": question.contention}
+    said |= {"gradient_as_bucket_view": question.bucket_views}
     said |= {name: getattr(question, name) for name in OF_NCCL}
     said["nccl"] = _nccl(question.software) if question.strategy == "nccl" else None
     if question.layout.zero == 3:

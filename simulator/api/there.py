@@ -77,7 +77,8 @@ def _faults(context: Context, question: StepQuestion) -> _Faults:
     if question.sums_in_fp32 and _sums_in_fp32(question):
         why = f"gradients of {mention('precision', options.precision)} are of fp32 already"
         yield f"{mention('sums_in_fp32')}: {why}", {"sums_in_fp32": False}
-    of_devices = options.channels_last, options.framework, options.precision == "tf32", question.software
+    of_gpus = options.channels_last or options.expandable_segments
+    of_devices = of_gpus, options.framework, options.precision == "tf32", question.software
     usual = False, USUAL.framework, False, replace(TODAY, nccl=question.software.nccl)
     if of_devices != usual or options.optimizer in BITSANDBYTES or question.loss_way in _ON_GPUS:
         yield from _of_devices(context, question)
@@ -95,6 +96,7 @@ def _of_devices(context: Context, question: StepQuestion) -> _Faults:
     if not gpus:
         for name, said, usual in (
             ("channels_last", options.channels_last, False),
+            ("expandable_segments", options.expandable_segments, False),
             ("framework", options.framework, USUAL.framework),
             ("libraries", software.libraries, None),
             ("optimizer", options.optimizer if options.optimizer in BITSANDBYTES else "adam", "adam"),

@@ -173,6 +173,9 @@ class StepOptionsGroup:
     cuda_graph: bool = switch("Launch a step as one CUDA graph.", read_by=("step", "program"))
     cuda_graph_blocks: bool = switch("Launch each block, except its experts, as one CUDA graph per pass.")
     launch_blocking: bool = switch("Wait for each kernel before the next is issued (CUDA_LAUNCH_BLOCKING=1).")
+    expandable_segments: bool = switch(
+        "PyTorch's allocator grows its segments (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)."
+    )
     accumulate: str | None = option(
         "HOW",
         "What adds the gradients of micro-batches: add (a pass of its own), product (the product that makes them), "
@@ -246,6 +249,7 @@ class Parallelism:
         listed=True,
     )
     reduce_fp32: bool = switch("For fsdp: sum 16-bit gradients in fp32.")
+    gradient_as_bucket_view: bool = switch("For dp: gradients are parts of the buckets, and not copied out of them.")
     prefetch: bool = switch(
         "For fsdp, in the backward pass: all-gather the next unit while one computes, or after it. For zero=1 and 2: "
         "all-gather parameters while the next step computes, or after the update.",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from simulator.errors import one_line
 from simulator.launch.arguments import is_off
 from simulator.launch.ranks import LaunchRanks
@@ -60,6 +62,7 @@ class LaunchLine:
 
 
 _BLOCKING = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNEL")
+_EXPANDABLE = re.compile(r"(?:^|,)\s*expandable_segments\s*:\s*true\s*(?:,|$)", re.IGNORECASE | re.ASCII)
 _KNOWN = KNOWN["variables"]
 _DEBUGS = "the checks of each collective are left out"
 
@@ -69,6 +72,8 @@ def read_variables(found: LaunchLine) -> None:
     variables = found.variables
     if any(not is_off(variables.get(name, "0")) for name in _BLOCKING):
         found.options["launch_blocking"] = True
+    if any(_EXPANDABLE.search(variables.get(name, "")) for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")):
+        found.options["expandable_segments"] = True
     instead, usual = reasons(_KNOWN["instead"]), _KNOWN["usual"]
     if variables.get("TORCH_DISTRIBUTED_DEBUG", "OFF").upper() == "DETAIL":
         instead["TORCH_DISTRIBUTED_DEBUG"] = _DEBUGS

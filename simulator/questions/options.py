@@ -12,6 +12,7 @@ from simulator.spelling import mention, spelt
 Mode = Literal["train", "inference", "forward", "backward"]
 Framework = Literal["pytorch", "megatron", "deepspeed-zero3", "tensorflow", "caffe"]
 FRAMEWORKS: tuple[Framework, ...] = get_args(Framework)
+PYTORCH: tuple[Framework, ...] = ("pytorch", "megatron", "deepspeed-zero3")
 Optimizer = Literal[
     "none",
     "sgd",
@@ -96,6 +97,8 @@ class StepOptions:
     - ``accumulation``: how gradients of micro-batches are added up: by the ``product`` that computes them
       (Megatron-LM's fusion; also if there is nothing to add), by a pass that reads both (``add``, PyTorch's), or by
       passes into an extra fp32 copy (``fp32``, DeepSpeed's ``BF16_Optimizer``).
+    - ``expandable_segments``: segments of PyTorch's allocator grow instead of being joined by others
+      (``PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True``), which leaves fewer gaps.
     """
 
     mode: Mode = "train"
@@ -112,6 +115,7 @@ class StepOptions:
     framework: Framework = "pytorch"
     launch_blocking: bool = False
     accumulation: Accumulation = "product"
+    expandable_segments: bool = False
 
     def __post_init__(self) -> None:
         check(self, self._faults())
@@ -120,6 +124,10 @@ class StepOptions:
         if self.launch_blocking and self.cuda_graph:
             graph = mention("cuda_graph")
             yield f"{mention('launch_blocking')}: waits for each kernel, and {graph} launches all at once"
+        if self.expandable_segments and not (self.trains and self.framework in PYTORCH):
+            where = "framework" if self.trains else "mode"
+            whole = f"is of PyTorch's allocator in training, not of {mention(where, getattr(self, where))}"
+            yield f"{mention('expandable_segments')}: {whole}"
         if self.fused_optimizer and self.mode != "train":
             yield f"{mention('fused_optimizer')}: updates parameters, and {mention('mode', self.mode)} updates none"
         elif self.fused_optimizer and self.optimizer in _ALONE:

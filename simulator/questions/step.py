@@ -44,7 +44,7 @@ _OF_SERVERS = {
 _OF_LOOP = ("strategy", *OF_NCCL)
 Offload = Literal["none", "optimizer", "optimizer+parameters"]
 _HAS_NO_HOST_UPDATE = ("none", *NOT_IN_TORCH)  # optimisers that no library runs on the host for a GPU
-EXCHANGING = ("strategy", "layout", "bucket_bytes", "sums_in_fp32", "divided", "contention", *OF_NCCL)
+EXCHANGING = ("strategy", "layout", "bucket_bytes", "sums_in_fp32", "bucket_views", "divided", "contention", *OF_NCCL)
 """Fields of a step that are about its exchanges."""
 
 
@@ -85,6 +85,7 @@ class StepQuestion:
     - ``bucket_bytes``: gradients are exchanged in buckets of this size during the backward pass; 0: all after it.
       Shards of parameters (``zero=3``) are exchanged unit by unit.
     - ``sums_in_fp32``: 16-bit gradients are summed in fp32.
+    - ``bucket_views``: gradients are parts of DistributedDataParallel's buckets (``gradient_as_bucket_view``).
     - ``prefetches``: with ``zero=3``, the next unit of the backward pass is gathered while one computes (BACKWARD_PRE),
       otherwise after it.  With ``zero=1`` and 2, parameters are gathered during the next step, otherwise after the
       update.
@@ -130,6 +131,7 @@ class StepQuestion:
     nvls: bool = True
     bucket_bytes: Annotated[float, From(0)] = BUCKET_BYTES
     sums_in_fp32: bool = False
+    bucket_views: bool = False
     prefetches: bool = True
     contention: bool = True
     threads: Annotated[int, From(1, MOST)] | None = None
@@ -244,6 +246,8 @@ class StepQuestion:
             yield from (
                 (name, f"is for {mention('strategy', 'parameter-server')}; {why}") for name, why in _OF_SERVERS.items()
             )
+        has_buckets = layout.has_replicas and not served and asked.bucket_bytes and asked.options.framework == "pytorch"
+        yield from () if has_buckets else [("bucket_views", f"{of_replicas}, with buckets of PyTorch")]
         if served or not layout.has_replicas:
             yield from ((name, f"{of_replicas}, with a collective") for name in ("divided", "remainder", "helpers"))
         if layout.zero == 3 or layout.process != "each":

@@ -1,8 +1,9 @@
 """PyTorch's caching allocator of device memory: what it holds, given the tensors that come and go.
 
 Reference: pytorch, c10/cuda/CUDACachingAllocator.cpp (``round_size``, ``get_allocation_size``, ``get_free_block``,
-``should_split``, ``try_merge_blocks``, ``release_cached_blocks``), with its default settings: segments do not expand.
-Of one stream.
+``should_split``, ``try_merge_blocks``, ``release_cached_blocks``).  Each stream has pools of its own.  By default,
+segments keep their size; with ``expandable_segments:True``, a pool is one segment that grows page by page at its end
+(``try_allocate_expandable_block``), and whole pages within free blocks can be returned (``unmap_block``).
 """
 
 from __future__ import annotations
@@ -100,6 +101,75 @@ class _Pool:
             after.after.before = block
 
 
+class _GrowingPool(_Pool):
+    """A pool that is one segment, which grows at its end; free blocks are split to the last unit."""
+
+    def __init__(self, page_bytes: int) -> None:
+        super().__init__(page_bytes, _UNIT_BYTES)
+        self._last: MemoryBlock | None = None
+
+    def fitting(self, size_bytes: int) -> MemoryBlock | None:
+        """Take the smallest free block that is large enough; the last one, which can grow, only if no other is."""
+        free, place = self.free, bisect_left(self.free, (size_bytes,))
+        if place < len(free) and free[place][2] is self._last:
+            place += place + 1 < len(free)
+        if place == len(free):
+            return None
+        block = free.pop(place)[2]
+        block.is_free = False
+        return block
+
+    def grown(self, size_bytes: int) -> tuple[MemoryBlock, int]:
+        """Return the last block, or a new one after it, of at least *size_bytes*, and the bytes of new pages."""
+        last = self._last
+        if last is not None and last.is_free:
+            self.remove(last)
+            block = last
+        else:
+            block = MemoryBlock(self.end, 0, last, None)
+            if last is not None:
+                last.after = block
+        more = _whole(size_bytes - block.size_bytes, self.page_bytes)
+        block.size_bytes += more
+        self.end += more
+        self._last = block
+        return block, more
+
+    def released(self) -> int:
+        """Return the whole pages within free blocks to the driver, and their bytes."""
+        blocks, n_bytes = [block for _, _, block in self.free], 0
+        for block in blocks:
+            start, end = block.start, block.start + block.size_bytes
+            first, last = _whole(start, self.page_bytes), end // self.page_bytes * self.page_bytes
+            if first >= last:
+                continue
+            self.remove(block)
+            n_bytes += last - first
+            before, after = block.before, block.after
+            head = MemoryBlock(start, first - start, before, None) if first > start else None
+            tail = MemoryBlock(last, end - last, None, after) if end > last else None
+            if before is not None:
+                before.after = head
+            if after is not None:
+                after.before = tail
+            for rest in filter(None, (head, tail)):
+                self.put(rest)
+            if block is self._last:
+                self._last = tail
+        return n_bytes
+
+    def split(self, block: MemoryBlock, size_bytes: int) -> None:
+        """Free what *block* has beyond *size_bytes*."""
+        super().split(block, size_bytes)
+        if block is self._last:
+            self._last = block.after
+
+    def _join(self, block: MemoryBlock, after: MemoryBlock) -> None:
+        super()._join(block, after)
+        if after is self._last:
+            self._last = block
+
+
 class OutOfMemoryError(Exception):
     """A request does not fit.  ``needed_bytes`` would be reserved if it did."""
 
@@ -111,22 +181,24 @@ class OutOfMemoryError(Exception):
 class CachingAllocator:
     """Gives out blocks of device memory and keeps what comes back for later requests.
 
-    When it holds *most_bytes* it returns segments that are wholly free to the driver, and goes on.
+    When it holds *most_bytes* it returns segments that are wholly free to the driver, and goes on.  *expandable*:
+    segments grow.
 
     ``allocated_bytes`` are those of the blocks in use, ``reserved_bytes`` those of all segments, as
     ``torch.cuda.memory_allocated`` and ``memory_reserved`` count them; ``most_`` is the highest so far.
     """
 
-    def __init__(self, most_bytes: float = inf) -> None:
+    def __init__(self, most_bytes: float = inf, *, expandable: bool = False) -> None:
         self._most_bytes = most_bytes
-        self._small = _Pool(2 * _MIB, _UNIT_BYTES)
-        self._large = _Pool(20 * _MIB, _SMALL_BYTES + _UNIT_BYTES)
+        self._expandable = expandable
+        self._pools: dict[int, tuple[_Pool, _Pool]] = {}  # of each stream, for small and large requests
         self.allocated_bytes = self.reserved_bytes = self.most_allocated_bytes = self.most_reserved_bytes = 0
 
-    def take(self, n_bytes: int) -> MemoryBlock:
-        """Return a block of at least *n_bytes* (more than 0); raises OutOfMemoryError."""
+    def take(self, n_bytes: int, stream: int = 0) -> MemoryBlock:
+        """Return a block of at least *n_bytes* (more than 0) for kernels of *stream*; raises OutOfMemoryError."""
         size = -(-n_bytes // _UNIT_BYTES) * _UNIT_BYTES
-        pool = self._small if size <= _SMALL_BYTES else self._large
+        pools = self._pools.get(stream) or self._new_pools(stream)
+        pool = pools[size > _SMALL_BYTES]
         block = pool.fitting(size)
         if block is None:
             block, more = pool.grown(size)
@@ -138,9 +210,17 @@ class CachingAllocator:
         self.most_allocated_bytes = max(self.most_allocated_bytes, self.allocated_bytes)
         return block
 
+    def _new_pools(self, stream: int) -> tuple[_Pool, _Pool]:
+        small, large = 2 * _MIB, 20 * _MIB
+        if self._expandable:
+            self._pools[stream] = _GrowingPool(small), _GrowingPool(large)
+        else:
+            self._pools[stream] = _Pool(small, _UNIT_BYTES), _Pool(large, _SMALL_BYTES + _UNIT_BYTES)
+        return self._pools[stream]
+
     def _reserve(self, n_bytes: int) -> None:
         if self.reserved_bytes + n_bytes > self._most_bytes:
-            self.reserved_bytes -= self._small.released() + self._large.released()
+            self.reserved_bytes -= sum(pool.released() for pools in self._pools.values() for pool in pools)
         self.reserved_bytes += n_bytes
         if self.reserved_bytes > self._most_bytes:
             raise OutOfMemoryError(self.reserved_bytes)

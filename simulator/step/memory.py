@@ -15,7 +15,7 @@ from simulator.step.conversions import formats_of, nvfp4_weights
 from simulator.step.megatron import buffer_element_bytes, has_gradient_buffer, shared_gradients
 from simulator.step.moments import Moment, tape_of
 from simulator.step.precision import casts, has_master, storage_of, updated_bytes, weight_bytes
-from simulator.step.reserved import RankState, reserved_and_allocated
+from simulator.step.reserved import RankState, flat_bytes, reserved_and_allocated
 from simulator.step.workspaces import Residents, workspace_bytes
 from simulator.workload.activations import peak_forward_bytes
 from simulator.workload.network import Network, once, packed_weights
@@ -193,11 +193,12 @@ def with_gaps(
         in_flight=shares.in_flight,
         accumulates=bool(shares.accumulates),
     )
+    copied = flat_bytes(network, element) if shares.gathered and options.framework == "pytorch" else 0
     reserved, allocated = reserved_and_allocated(network, options, gradient, held)
-    most_bytes = allocated + int(need.available_bytes - need.total_bytes)
+    most_bytes = allocated + int(need.available_bytes - need.total_bytes) - copied
     if reserved > most_bytes:  # in more pieces, the first refused request may lead to more than where none is
         reserved = min(reserved, reserved_and_allocated(network, options, gradient, held, most_bytes)[0])
-    return replace(need, cached_bytes=float(max(0, reserved - allocated)))
+    return replace(need, cached_bytes=float(max(0, reserved - allocated) + copied))
 
 
 def held_in(network: Network, options: StepOptions) -> NetworkMemory:

@@ -4,6 +4,10 @@ Blocks of unlike sizes and lifetimes leave gaps.  Most come from the order of th
 does not exist until its end, and then fills gaps that the next step's activations were to use; likewise gathered
 units and gradients come and go between activations.  So two steps are replayed, tensor by tensor, through
 :mod:`simulator.step.allocator`.
+
+FSDP gathers a unit into one flat buffer on a stream of its own, then copies it out to parameters, and keeps the buffer
+until the next unit is copied (``foreach_all_gather`` and ``AllGatherState`` in torch/distributed/fsdp/_fully_shard).
+Each stream has its own segments, so these buffers never serve what is computed: :func:`flat_bytes`.
 """
 
 from __future__ import annotations
@@ -54,7 +58,7 @@ def reserved_and_allocated(
 
     It may hold *most_bytes*.  If that is too little, the bytes are those that the first refused request would lead to.
     """
-    allocator = CachingAllocator(most_bytes)
+    allocator = CachingAllocator(most_bytes, expandable=options.expandable_segments)
     try:
         replay = _Replay(network, options, tape_of(network, options, graded_element), held, allocator)
         for _ in range(_STEPS):
@@ -62,6 +66,15 @@ def reserved_and_allocated(
     except OutOfMemoryError as error:
         return error.needed_bytes, allocator.most_allocated_bytes
     return allocator.most_reserved_bytes, allocator.most_allocated_bytes
+
+
+def flat_bytes(network: Network, element_bytes: float) -> int:
+    """Return the bytes of the segments of the flat buffers of gathered units, *element_bytes* an element.
+
+    Parameters outside of blocks come first; then two blocks are there, of which one is copied out.
+    """
+    units = unit_elements(network)
+    return ceil(element_bytes * max(units.pop("", 0), sum(sorted(units.values())[-2:])))
 
 
 class _Replay:

@@ -146,7 +146,7 @@ def write_data_parallel(outline: StepOutline, *, copies: bool) -> None:
             filling = [copy_in(role.place.device, same[0].layer, gradients, element_bytes) for role in crew.roles]
             ends[-1] = crew.issue(filling, micro_batch=last)
     sums_end = summed(last, ends)
-    for bucket, number in zip(buckets, sums_end, strict=False) if copies else ():
+    for bucket, number in zip(buckets, sums_end, strict=False) if copies and not question.bucket_views else ():
         emptying = [copy_out(role.place.device, bucket.gradients, element_bytes) for role in crew.roles]
         crew.issue(emptying, after=[number], micro_batch=last)
     trained = sum(p.elements for p in network.parameters if p.trained)

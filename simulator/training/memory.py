@@ -32,8 +32,9 @@ def device_memory(
     *in_flight*: the number of micro-batches whose activations are saved at once.  *placement*: that of the layout's
     ranks; without one, what their communicators hold does not count.
 
-    A replica also holds its buckets, a second copy of all gradients (PyTorch's ``gradient_as_bucket_view`` avoids it,
-    but is off by default).  With sharded parameters, two full units are in memory at once.  Ranks that shard the
+    A replica also holds its buckets, a second copy of all gradients, unless these are parts of the buckets; then each
+    is there for itself only until it is copied in (``mark_variable_ready_dense`` in torch/csrc/distributed/c10d/
+    reducer.cpp).  With sharded parameters, two full units are in memory at once.  Ranks that shard the
     optimiser state, or gradients too, hold only a part of these (Rajbhandari et al., "ZeRO", SC 2020, section 5), plus
     the bucket that is being filled.  An fp32 copy of half-precision parameters is optimiser state; fp32 parameters that
     are cast for each step are not (torch's ``ZeroRedundancyOptimizer`` leaves them whole).  Experts are sharded over
@@ -155,6 +156,9 @@ def rank_shares(
         kept = 0.0 if parameters else kept
         there = min(1.0, gathered / max(1, held.parameter_count) + kept)
         return Shares(kept, there - kept, there, waiting, updated, in_flight, accumulates)
+    if question.bucket_views:
+        one = held.largest / max(1, held.trained_count)
+        return Shares(gradients=one, kept_gradients=0.0, in_flight=in_flight, accumulates=accumulates)
     kept = waiting if _leave(question, layout) else 1.0
     during = kept if _has_buckets(question, layout) else 1.0  # else all wait for the end of the backward pass
     return Shares(1.0, 0.0, during, kept, updated, in_flight, accumulates)

@@ -97,6 +97,73 @@ def test_it_gives_the_bytes_that_the_slow_one_gives_and_none_twice(events: list[
         assert all(end <= start for (_, end), (start, _) in pairwise(spans))
 
 
+class _SlowGrowing(_Slow):
+    """One segment of each size, which grows by pages; what is free at its end is taken last."""
+
+    def __init__(self) -> None:
+        self.segments = {True: [(0, [])], False: [(0, [])]}
+
+    def take(self, n_bytes: int) -> tuple[bool, int, Span]:
+        size = max(1, (n_bytes + 511) // 512) * 512
+        small = size <= MIB
+        ((length, used),) = self.segments[small]
+        edges = [0, *(edge for span in used for edge in span), length]
+        *holes, (last, end) = zip(edges[::2], edges[1::2], strict=True)
+        start = min(((e - s, s) for s, e in holes if e - s >= size), default=(0, last))[1]
+        page = 2 * MIB if small else 20 * MIB
+        while start == last and end - start < size:
+            end += page
+        self.segments[small] = [(end if start == last else length, sorted([*used, (start, start + size)]))]
+        return small, 0, (start, start + size)
+
+
+@given(_EVENTS)
+def test_segments_that_grow_are_those_of_the_slow_one(events: list[int]) -> None:
+    fast, slow, held = CachingAllocator(expandable=True), _SlowGrowing(), Held()
+    for event in events:
+        if event > 0:
+            held.append((fast.take(event), slow.take(event)))
+        elif held:
+            block, (small, place, span) = held.pop(event % len(held))
+            fast.give(block)
+            slow.give(small, place, span)
+        assert fast.reserved_bytes == slow.reserved()
+        for block, (_, _, (start, end)) in held:
+            assert (block.start, block.start + block.size_bytes) == (start, end)
+
+
+@given(_EVENTS, st.integers(1, 200 * MIB))
+def test_segments_that_grow_return_whole_pages_where_memory_is_scarce(events: list[int], most_bytes: int) -> None:
+    """What is refused would not fit beside the pages that blocks in use touch, and it keeps apart what it gives."""
+    fast, held, refused = CachingAllocator(most_bytes, expandable=True), list[MemoryBlock](), None
+    for event in events:
+        if event > 0:
+            try:
+                held.append(fast.take(event))
+            except OutOfMemoryError as error:
+                refused = error
+                break
+        elif held:
+            fast.give(held.pop(event % len(held)))
+        assert fast.allocated_bytes <= fast.reserved_bytes <= most_bytes
+    for is_large, page in ((False, 2 * MIB), (True, 20 * MIB)):
+        spans = sorted((b.start, b.start + b.size_bytes) for b in held if (b.size_bytes > MIB) == is_large)
+        assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+        touched = {number for start, end in spans for number in range(start // page, -(-end // page))}
+        if refused is not None and is_large == (event > MIB):
+            assert refused.needed_bytes > most_bytes
+            assert refused.needed_bytes <= fast.reserved_bytes + page * (len(touched) + 1) + event + page
+
+
+def test_pools_of_streams_are_apart() -> None:
+    allocator = CachingAllocator()
+    allocator.give(allocator.take(40 * MIB, stream=1))
+    allocator.take(40 * MIB)
+    assert allocator.reserved_bytes == 80 * MIB
+    allocator.take(40 * MIB, stream=1)
+    assert allocator.reserved_bytes == 80 * MIB
+
+
 @given(_EVENTS, st.randoms(use_true_random=False))
 def test_what_is_given_back_merges_to_whole_segments(events: list[int], random: Random) -> None:
     allocator, slow, held = _follow(events)

@@ -39,6 +39,19 @@ def test_launches_do_not_block_where_the_variable_is_off_or_of_another_command()
 
 
 @pytest.mark.parametrize(
+    ("value", "grows"),
+    [
+        ("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", True),
+        ("PYTORCH_ALLOC_CONF=max_split_size_mb:64,expandable_segments:true", True),
+        ("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False", False),
+        ("PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64", False),
+    ],
+)
+def test_segments_that_grow_are_an_option(value: str, grows: bool) -> None:
+    assert ("expandable_segments" in read_launch(f"{value} torchrun {PROGRAM}").options) == grows
+
+
+@pytest.mark.parametrize(
     ("line", "told"),
     [
         ("NCCL_ALGO=^Ring torchrun --nproc-per-node 2", "NCCL_ALGO=^Ring"),

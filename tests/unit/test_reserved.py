@@ -148,3 +148,23 @@ def test_the_peak_is_where_most_is_held(device: Device) -> None:
     ]
     assert said == ["in the backward pass of 2", "in the update"]
     assert memory_need(chain(64), replace(PLAIN, mode="inference", fused_optimizer=False), device).peak == ""
+
+
+def test_flat_buffers_of_gathered_units_have_segments_of_their_own(device: Device) -> None:
+    """A block and the next, or what is outside of blocks; Adam's state and the rest are those of a shard."""
+    options = StepOptions(precision="amp-bf16", optimizer="adam", framework="pytorch")
+    other = replace(options, framework="deepspeed-zero3")  # which computes with views of them
+    shares = Shares(kept=1 / 8, gathered=7 / 8, gradients=1.0, kept_gradients=1 / 8, updated=1 / 8)
+    for sizes, elements in (((8, 300), 2 * (4 * 64**2 + 3 * 64 * 176 + 2 * 64)), ((8, 32000), 2 * 32000 * 64 + 64)):
+        layers, words = sizes
+        more = {"hidden": 64, "heads": 4, "inner": 176, "vocabulary": words, "layers": layers, "sequence_length": 32}
+        network = build_network("llama2-7b", batch=1, loss=True, **more)
+        flat, views = (memory_need(network, each, device, shares).cached_bytes for each in (options, other))
+        assert flat - views == 2 * elements
+
+
+def test_segments_that_grow_leave_few_gaps(device: Device) -> None:
+    network = build_network("gpt2", batch=4, loss=True)
+    plain, grown = (memory_need(network, replace(PLAIN, expandable_segments=grows), device) for grows in (False, True))
+    assert grown.allocated_bytes == plain.allocated_bytes
+    assert 0 < grown.cached_bytes < plain.cached_bytes / 2
