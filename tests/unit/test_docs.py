@@ -85,6 +85,11 @@ def test_the_readme_is_read_to_the_end() -> None:
     assert len(README.splitlines()) <= 200
 
 
+def test_the_words_on_accuracy_are_those_of_the_tables() -> None:
+    marked = {m["what"]: m["body"] for text in DOCUMENTS.values() for m in tables._MARKED.finditer(text)}
+    assert marked["accuracy"] == tables.accuracy_words(marked)
+
+
 def test_every_page_is_listed() -> None:
     listed = DOCUMENTS["docs/README.md"]
     pages = [path.name for path in (ROOT / "docs").glob("*.md") if path.name != "README.md"]
