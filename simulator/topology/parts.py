@@ -195,6 +195,7 @@ class NicPart(Part):
     plugin_latency: Duration = Field(0.0, description="What a collective library's plugin tells it to plan for a hop")
     plugin_time: Duration = Field(0.0, description="What that plugin takes for a message, on top of the adapter")
     in_order: bool = Field(True, description="Whether each 128 bytes arrive whole and in order, as NCCL's LL needs")
+    algorithms: tuple[Literal["ring", "tree"], ...] = Field((), description="To which its setup limits NCCL; none: all")
     gpudirect: bool = Field(False, description="Reads and writes GPU memory without the host")
 
 

@@ -7,12 +7,15 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 
+from simulator.api import load_machine
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.nccl.graph import comm_graph
 from simulator.collectives.nccl.paths import Sight, rank_of
 from simulator.collectives.nccl.search import Search
+from simulator.collectives.nccl.strategy import Nccl
 from simulator.collectives.nccl.tables import PATH_TYPES
 from simulator.collectives.nccl.tuning import CommGraph, candidates
+from simulator.collectives.request import Request
 from simulator.network.compiling import compile_machine
 from simulator.network.machine import Machine
 from simulator.topology.load import load_topology
@@ -303,3 +306,16 @@ def test_groups_on_equal_racks_are_searched_once() -> None:
     assert first == second
     searches = [key for key in whole.router._young if key[0] == "nccl search"]
     assert len(searches) == 1
+
+
+@pytest.mark.parametrize(("name", "algorithms"), [("gcp-a3-mega", {"ring", "tree"}), ("gcp-a3-high", {"ring"})])
+def test_an_adapter_limits_nccl_to_what_its_setup_leaves(name: str, algorithms: set[str]) -> None:
+    machine = load_machine(name, n_nodes=2)
+    group = Communicator(machine, machine.gpus)
+    for size in (1 << 10, 1 << 20, 1 << 30):
+        facts = Nccl().plan(Request(group, "all-reduce", size)).facts
+        assert facts["algorithm"] in algorithms
+        assert facts["protocol"] == "Simple"
+    assert Nccl("tree").plan(Request(group, "all-reduce", 1 << 20)).facts["algorithm"] == "tree"  # NCCL_ALGO wins
+    inside = Communicator(machine, machine.gpus[:8])
+    assert Nccl().plan(Request(inside, "all-reduce", 1 << 30)).facts["algorithm"] == "nvls"

@@ -101,6 +101,7 @@ def _searched(group: Communicator) -> CommGraph:
         cpu=cpu,
         comm_channels=channels,
         nic_latency_us=1e6 * max((nic.plugin_latency for nic in nics), default=0.0) if several else 0.0,
+        algorithms=next((nic.algorithms for nic in nics if nic.algorithms), None) if several else None,
         flags_beside_data=all(nic.in_order for nic in nics),
         has_nvlink_switch=any(node.kind == "nvlink-switch" for node in nodes),
         same_channels=agreed.same,

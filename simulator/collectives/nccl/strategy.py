@@ -173,7 +173,7 @@ class Nccl:
 
     def choice(self, graph: CommGraph, collective: Collective, size_bytes: float) -> NcclChoice:
         """Return the algorithm and protocol for *collective* over *graph*; raises Unsuitable if none is left."""
-        wanted: tuple[Algorithm, ...] | None = (cast(Algorithm, self.algorithm),) if self.algorithm else None
+        wanted = (cast(Algorithm, self.algorithm),) if self.algorithm else graph.algorithms
         adds = collective in ("all-reduce", "reduce-scatter")
         if wanted and collective != "all-reduce" and not has(self.version, "strict"):
             wanted = (*wanted, "ring")

@@ -68,6 +68,7 @@ class CommGraph:
     cpu: CpuKind
     comm_channels: int
     nic_latency_us: float = 0.0
+    algorithms: tuple[Algorithm, ...] | None = None  # to which the network's setup limits the choice
     flags_beside_data: bool = True  # the network delivers in order, as LL and LL128 require
     has_nvlink_switch: bool = False
     same_channels: bool = True  # all channels have the same ring inside a node
