@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from simulator.devices import KernelCost
 from simulator.devices.gpu import Gpu
-from simulator.devices.gpu.rates import PowerCosts
+from simulator.devices.gpu.rates import streaming_power, switching_power
 from simulator.devices.predict import drawing_device
 
 
@@ -14,8 +14,9 @@ def budgeted(device: Gpu, costs: Iterable[KernelCost]) -> Gpu:
     """Return *device* as it runs products in a step of *costs*, which are those at the board's limit.
 
     The limiter holds the mean of some milliseconds.  Kernels that wait for memory leave power, which products draw
-    beyond the limit, up to that of a burst: with t seconds of products at the limit and s of others, they draw
-    1 / (1 - (1 - w) s / t) of it, where w is the power of the others.
+    beyond the limit, up to that of a burst.  Both need energy beyond an idle board's, e a product and w a second of the
+    others, and of t + s seconds at p each e / p + s w / p are gone: with t seconds of products at the limit and s of
+    others, products draw 1 / (1 - (1 - w / p) s / t) of it.
     """
     products_s = others_s = 0.0
     for cost in costs:
@@ -23,6 +24,7 @@ def budgeted(device: Gpu, costs: Iterable[KernelCost]) -> Gpu:
             products_s += cost.time_s
         else:
             others_s += cost.time_s
-    spent = products_s - (1.0 - device.constants(PowerCosts).waiting_share) * others_s
+    left = 1.0 - min(streaming_power(device) / switching_power(device), 1.0)
+    spent = products_s - left * others_s
     share = min(products_s / spent, device.traits.burst) if spent > 0.0 else device.traits.burst
     return drawing_device(device, round(share, 2))

@@ -9,7 +9,7 @@ import pytest
 
 from simulator.constants import DEFAULT
 from simulator.devices.gpu import Gpu
-from simulator.devices.gpu.rates import arithmetic_rate
+from simulator.devices.gpu.rates import PowerCosts, arithmetic_rate
 from simulator.devices.gpu.tensor_product import TensorProducts, is_pipelined, tensor_product_time
 from simulator.devices.predict import cold_device, kernel_cost, looped_device, steady_device
 from simulator.step.power import budgeted
@@ -107,11 +107,24 @@ def test_products_draw_what_the_other_kernels_of_a_step_leave() -> None:
     product = kernel_cost(steady_device(device), Gemm(8192, 8192, 32768, "bf16"))
     waits = replace(product, bound="memory")
     assert budgeted(device, [product]).drawn == 1.0
-    assert budgeted(device, [product, waits]).drawn == pytest.approx(4.0 / 3.0, abs=0.01)
-    assert budgeted(device, [product] + 9 * [waits]).drawn == device.traits.burst
+    assert budgeted(device, [product] + 20 * [waits]).drawn == device.traits.burst
+    # As long as the products, others leave what they draw less than products, of the power beyond an idle board's.
+    power = DEFAULT(PowerCosts)
+    left = 1.0 - power.moved_byte_J * 8e12 / (1000.0 - power.sm_idle_W * 148 - power.memory_idle_J * 8e12)
+    assert budgeted(device, [product, waits]).drawn == pytest.approx(1.0 / (1.0 - left), abs=0.01)
     steady, freer = (steady_device(budgeted(device, costs)) for costs in ([product], [product, waits]))
     found = [kernel_cost(each, Gemm(8192, 8192, 32768, "bf16")).time_s for each in (steady, freer)]
-    assert found[0] / found[1] == pytest.approx(1.33, rel=0.02)
+    assert found[0] / found[1] == pytest.approx(1.0 / (1.0 - left), rel=0.02)
+
+
+def test_a_board_of_more_power_idles_at_no_more() -> None:
+    """GB300 and B200: the same idle power, energy of an operation and memory, so that the rest goes to products."""
+    product = Gemm(16384, 16384, 16384, "bf16")
+    time_s = {}
+    for watt in (1000.0, 1400.0):
+        device = steady_device(replace(find_gpu("b200"), board_power_W=watt))
+        time_s[watt] = kernel_cost(device, product).time_s
+    assert time_s[1000.0] / time_s[1400.0] == pytest.approx((1400.0 - 172.0) / (1000.0 - 172.0), rel=0.02)
 
 
 def test_plain_bytes_on_turing_are_multiplied_by_lanes() -> None:
@@ -177,7 +190,7 @@ def test_operands_in_l2_are_faster_than_in_memory_and_beyond_l2_there_is_no_diff
 def test_half_the_power_slows_large_products_on_hopper_and_not_small_ones() -> None:
     device = find_gpu("h100-sxm5-80gb")
     poor = replace(device, board_power_W=device.board_power_W / 2)
-    for n, slower in ((1024, 1.0), (16384, 2.0)):
+    for n, slower in ((512, 1.0), (16384, (700.0 - 121.0) / (350.0 - 121.0))):  # an idle board draws 121 W
         whole, half = (tensor_product_time(g, Gemm(n, n, n, "bf16")).time_s for g in (device, poor))
         assert half / whole == pytest.approx(slower, rel=0.1)
 

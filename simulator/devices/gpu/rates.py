@@ -93,7 +93,9 @@ class PowerCosts:
     async_8_bit_J: float
     limiter_s: float
     loop_calls: float
-    waiting_share: float
+    sm_idle_W: float
+    memory_idle_J: float
+    moved_byte_J: float
     memory_byte_J: float
 
 
@@ -142,18 +144,34 @@ def energy_time(gpu: Gpu, precision: Precision, flop: float, memory_bytes: float
     if not _spends(gpu, precision):
         return 0.0
     costs = gpu.constants(PowerCosts)
-    available_W = max(_available_W(gpu, costs), 1.0)
-    delivered_s = memory_bytes * costs.memory_byte_J / available_W
     if gpu.traits.operands == "copies":
+        delivered_s = memory_bytes * costs.memory_byte_J / max(_available_W(gpu, costs), 1.0)
         return flop * gpu.boost_clock_Hz / (gpu.peak(precision) * sustained_clock(gpu, precision)) + delivered_s
     if precision == "tf32":
         joule = costs.async_32_bit_J
     else:
         joule = costs.async_16_bit_J if precision in ("fp16", "bf16") else costs.async_8_bit_J
     burst = gpu.traits.burst
-    supplied_s = flop * joule * gpu.traits.tensor_energy / available_W + delivered_s
+    joules = flop * joule * gpu.traits.tensor_energy + memory_bytes * costs.memory_byte_J
+    supplied_s = joules / switching_power(gpu)
     stored_s = (burst - 1.0) * gpu.burst_s if burst > 1.0 else 0.0
     return max(supplied_s / burst, supplied_s / gpu.drawn - stored_s) / gpu.calibration.compute
+
+
+def switching_power(gpu: Gpu) -> float:
+    """Return the power, in W, that the limit of a board leaves for what its chip and memory do, since Hopper.
+
+    What an idle board draws is a matter of its chip and memory and not of its limit: one chip is sold with 1,000, 1,200
+    and 1,400 W.
+    """
+    costs = gpu.constants(PowerCosts)
+    idle_W = costs.sm_idle_W * gpu.sm_count + costs.memory_idle_J * gpu.memory_bandwidth_Bps
+    return max(gpu.board_power_W - idle_W, 1.0)
+
+
+def streaming_power(gpu: Gpu) -> float:
+    """Return the power, in W, of a kernel that moves bytes at the memory's full bandwidth, without an idle board's."""
+    return gpu.constants(PowerCosts).moved_byte_J * gpu.memory_bandwidth_Bps
 
 
 def _spends(gpu: Gpu, precision: Precision) -> bool:
