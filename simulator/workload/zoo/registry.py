@@ -1,12 +1,14 @@
-"""Networks by name: ``build_network("resnet50", batch=32)``."""
+"""Networks by name: ``build_network("resnet50", batch=32)``; ``networks.json`` and ``language.json`` list them."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
+from importlib.resources import files
 from typing import Any
 
 from simulator.errors import InputError, nearest, one_line
@@ -40,13 +42,16 @@ def _images(
     return ZooEntry("images", {"image": image, "classes": classes}, make)
 
 
-def _volumes(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
-    side = options["image"]
-    if not isinstance(side, int):
-        raise SizeError("a volume has one side; got height and width")
-    from simulator.workload.zoo.unet import unet3d
+def _volumes(image: int, classes: int) -> ZooEntry:
+    def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
+        side = options["image"]
+        if not isinstance(side, int):
+            raise SizeError("a volume has one side; got height and width")
+        from simulator.workload.zoo.unet import unet3d
 
-    return unet3d(b, b.input(batch, 1, side, side, side), options["classes"])
+        return unet3d(b, b.input(batch, 1, side, side, side), options["classes"])
+
+    return ZooEntry("images", {"image": image, "classes": classes}, make)
 
 
 def _samples(model: str, **sizes: Any) -> ZooEntry:
@@ -70,11 +75,6 @@ def _sequences(model: str, length: int, *, length_known: bool = False, **sizes: 
     return ZooEntry("sequences", {"sequence_length": length, **sizes}, make, length_known=length_known)
 
 
-def _with_memory(hidden: int, heads: int, layers: int, inner: int, length: int) -> ZooEntry:
-    sizes: dict[str, Any] = {"hidden": hidden, "heads": heads, "layers": layers, "inner": inner}
-    return _sequences("transformer_xl.transformer_xl", length, **sizes, memory=length, vocabulary=267735)
-
-
 def _widths(default: tuple[int, ...], inputs: int, activation: str = "relu") -> ZooEntry:
     def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
         from simulator.workload.zoo.small import perceptron
@@ -86,63 +86,26 @@ def _widths(default: tuple[int, ...], inputs: int, activation: str = "relu") -> 
     return ZooEntry("samples", {"inputs": inputs, "widths": default}, make)
 
 
-_VGG = (11, 13, 16, 19)
-_RESNET = (18, 34, 50, 101, 152, 200)
-_OWN: dict[str, ZooEntry] = {
-    "lenet": _images("small.lenet", image=28, channels=1, classes=10),
-    "lenet-d2l": _images("small.lenet_d2l", image=28, channels=1, classes=10),
-    "mlp": _widths((256, 128, 2), 512),
-    "alexnet": _images("alexnet.alexnet"),
-    "alexnet-owt": _images("alexnet.alexnet_owt"),
-    "overfeat-fast": _images("alexnet.overfeat_fast", image=231),
-    "googlenet": _images("googlenet.googlenet"),
-    "inception-bn": _images("googlenet.inception_bn"),
-    "inception3": _images("inception3.inception3", image=299),
-    **{f"vgg{depth}": _images("alexnet.vgg", depth=depth) for depth in _VGG},
-    **{f"resnet{depth}": _images("resnet.resnet", depth=depth) for depth in _RESNET},
-    "resnet18-28x28": _images("resnet.resnet_small_image", image=28, channels=1, classes=10),
-    "resnet18-cifar": _images("resnet.resnet_small_image", image=32, classes=10),
-    **{f"resnet{d}": _images("resnet.resnet_cifar", image=32, classes=10, depth=d) for d in (20, 32, 44, 56, 110)},
-    "resnext101-32x4d": _images("resnet.resnet", depth=101, groups=32, group_width=4),
-    **{f"densenet{depth}": _images("resnet.densenet", depth=depth) for depth in (121, 161, 169, 201)},
-    "mask-rcnn": _images("maskrcnn.mask_rcnn", image=(800, 1344), classes=91),
-    "unet": _images("unet.unet", image=572, channels=1, classes=2),
-    "unet3d": ZooEntry("images", {"image": 128, "classes": 3}, _volumes),
-    **{f"ssd-resnet{depth}": _images("maskrcnn.ssd300", image=300, classes=81, depth=depth) for depth in (34, 50)},
-    "fcn-s": _widths((2048, 2048, 2048, 26752), 26752, "sigmoid"),
-    "fcn-r": _widths((2048, 4096, 1024, 10), 784, "sigmoid"),
-    "alexnet-s": _images("small.alexnet_s"),
-    "alexnet-r": _images("small.alexnet_r", image=32, classes=10),
-    "lstm-shi2016": _sequences(
-        *("small.lstm_language_model", 32), length_known=True, hidden=256, layers=2, vocabulary=10000
-    ),
+_KINDS: Mapping[str, Callable[..., ZooEntry]] = {
+    "images": _images,
+    "samples": _samples,
+    "sequences": _sequences,
+    "volumes": _volumes,
+    "widths": _widths,
 }
-_OTHERS: dict[str, ZooEntry] = {
-    "gnmt": _sequences("gnmt.gnmt", 50, hidden=1024, layers=4, vocabulary=32320),
-    "tacotron2": _samples("tacotron2.tacotron2", characters=170, frames=860),
-    "transformer-xl-base": _with_memory(512, 8, 16, 2048, 192),
-    "transformer-xl-large": _with_memory(1024, 16, 18, 4096, 256),
-    "waveglow": _samples("waveglow.waveglow", samples=8000, channels=512),
-    "ncf": _samples("small.neumf", users=138493, items=26744, factors=64, widths=(256, 256, 128, 64)),
-}
-_OWN_ALIASES = {
-    **{f"resnet-{depth}": f"resnet{depth}" for depth in (*_RESNET, 56)},
-    **{f"vgg-{depth}": f"vgg{depth}" for depth in _VGG},
-    "inception-v3": "inception3",
-    "inceptionv3": "inception3",
-    "lenet-5": "lenet",
-    "lenet-fashion-mnist": "lenet-d2l",
-    "resnet18-fashion-mnist": "resnet18-28x28",
-    "densenet-161": "densenet161",
-}
-_OTHER_ALIASES = {
-    **{f"vit-{x}-{n}": f"vit-{x}{n}" for x, n in (("b", 16), ("b", 32), ("l", 16), ("l", 32), ("h", 14))},
-    "neumf": "ncf",
-    "maskrcnn": "mask-rcnn",
-    **{f"ssd300-resnet{depth}": f"ssd-resnet{depth}" for depth in (34, 50)},
-    "unet-medical": "unet",
-    "3d-unet": "unet3d",
-}
+_DATA = json.loads(files("simulator.workload.zoo").joinpath("networks.json").read_text(encoding="utf-8"))
+
+
+def _entries_of(place: str) -> dict[str, ZooEntry]:
+    """Return the networks that ``networks.json`` has at *place* of the list: all but transformers."""
+    read = {
+        name: {key: tuple(size) if isinstance(size, list) else size for key, size in written.items()}
+        for name, written in _DATA[place].items()
+    }
+    return {name: _KINDS[str(said.pop("as"))](**said) for name, said in read.items()}
+
+
+_FIRST = _entries_of("first")
 _WORDED = ("attention", "cross_entropy", "gelu", "head", "lora_layers", "lora_weights")
 _WIDTHS = re.compile(r"\s*\d{1,18}\s*(,\s*\d{1,18}\s*)*", re.ASCII)
 _MAX_SIZE = 10**9
@@ -159,14 +122,14 @@ def _entries() -> Mapping[str, ZooEntry]:
     from simulator.workload.zoo.language import LANGUAGE
     from simulator.workload.zoo.vit import VIT
 
-    return {**_OWN, **LANGUAGE, **VIT, **_OTHERS}
+    return {**_FIRST, **LANGUAGE, **VIT, **_entries_of("last")}
 
 
 @cache
 def _aliases() -> Mapping[str, str]:
     from simulator.workload.zoo.language import LANGUAGE_ALIASES
 
-    return {**_OWN_ALIASES, **LANGUAGE_ALIASES, **_OTHER_ALIASES}
+    return {**_DATA["aliases"]["first"], **LANGUAGE_ALIASES, **_DATA["aliases"]["last"]}
 
 
 @cache
@@ -189,7 +152,7 @@ def network_names() -> list[str]:
 def find_entry(name: str) -> ZooEntry:
     """Return the entry for *name* or an alias; raises InputError, with the nearest name, if there is none."""
     lowered = name.lower().replace("_", "-")
-    entry = _OWN.get(_OWN_ALIASES.get(lowered, lowered)) or _entries().get(_aliases().get(lowered, lowered))
+    entry = _FIRST.get(_DATA["aliases"]["first"].get(lowered, lowered)) or _entries().get(_aliases().get(lowered, lowered))
     if entry is None:
         raise InputError(f"no network is called '{one_line(name, 60)}'; {nearest_network(name, listed=8)}")
     return entry
