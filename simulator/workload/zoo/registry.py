@@ -152,7 +152,8 @@ def network_names() -> list[str]:
 def find_entry(name: str) -> ZooEntry:
     """Return the entry for *name* or an alias; raises InputError, with the nearest name, if there is none."""
     lowered = name.lower().replace("_", "-")
-    entry = _FIRST.get(_DATA["aliases"]["first"].get(lowered, lowered)) or _entries().get(_aliases().get(lowered, lowered))
+    first = _FIRST.get(_DATA["aliases"]["first"].get(lowered, lowered))
+    entry = first or _entries().get(_aliases().get(lowered, lowered))
     if entry is None:
         raise InputError(f"no network is called '{one_line(name, 60)}'; {nearest_network(name, listed=8)}")
     return entry
