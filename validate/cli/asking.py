@@ -9,8 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
+
+import yaml
 
 from simulator.api import Session
 from simulator.api.exchanges import exchange_of, stands_of
@@ -20,7 +23,7 @@ from simulator.cli.step_questions import ask_steps
 from simulator.cli.written import CommandOptions, check_read
 from simulator.console.files import OutputFile
 from simulator.errors import Fault, InputError, one_line
-from simulator.questions.collective import OF_NCCL, CollectiveQuestion
+from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.records import dataclass, replace
 from simulator.results import plain
@@ -38,44 +41,10 @@ if TYPE_CHECKING:
 FACTORY_SIZES = ("sequence_length", "image")
 """Sizes of a step, besides its batch, that may be passed to a user's factory."""
 NETWORKS = "networks"  # subfolder of the measurements that holds the described networks
-_MODEL = "changes the prediction, not the machine; give it to validate compare"
-_OUTPUT = "belongs to the output of simulate"
-_BY_TABLE = "applies to a library's collectives; --only collectives measures them, controlled by NCCL's own variables"
-NOT_MEASURED: Mapping[str, str] = {
-    **dict.fromkeys(("staleness", "lose"), "applies to parameter servers in a step; --strategy measures an exchange"),
-    **dict.fromkeys(("slow_link", "neighbour", "straggler", "mtbf"), "is an event that cannot be caused"),
-    **dict.fromkeys(("checkpoint_every", "checkpoint_time", "restart_time"), "applies to a run with failures"),
-    **dict.fromkeys(("calibration", "contention", "what_if", "nccl", "epoch", "trust_code"), _MODEL),
-    **dict.fromkeys(("json", "trace", "plot", "show_options"), _OUTPUT),
-    **dict.fromkeys(("pairs", "group_size", "gpus_per_process", "dtype", "redop", *OF_NCCL), _BY_TABLE),
-    **dict.fromkeys(("recompute_parts", "recompute_blocks"), "is Megatron-LM's; torch recomputes blocks or attention"),
-    "fold": _MODEL,
-    "prefetch": "torch's fully_shard decides it: the next unit is gathered ahead",
-    "divide": "applies to unlike GPUs; torch's replicas all have the same batch",
-    "fabric": "names a network that is not there; a topology describes the real one (cluster: fabric)",
-    **dict.fromkeys(("offload", "round_robin_gradients"), "lets hosts update; a step is measured on devices alone"),
-    "input": "loads samples; a step is measured with samples in memory",
-    "programs": "needs other programs on the same GPU",
-    "framework": "uses Megatron-LM's modules; a step is measured with torch's",
-    "cpu_library": "names a library of 2016; a step is measured with torch's own",
-    "libraries": "names a month; a step is measured with the libraries of the installed torch",
-    "cuda_graph_blocks": "captures block by block, as Megatron-LM does; --cuda-graph captures the whole step",
-    "launch_blocking": "is a CUDA variable for debugging",
-    "accumulate": "belongs to Megatron-LM or DeepSpeed; torch adds gradients in its own passes",
-    "launch": "is read by simulate --show-options, which prints it in these words",
-}
+_WRITTEN = yaml.safe_load(files("validate.cli").joinpath("not_measured.yaml").read_text(encoding="utf-8"))
+NOT_MEASURED: Mapping[str, str] = {name: why for why, names in _WRITTEN["options"].items() for name in names.split()}
 """Options of ``simulate`` that ``validate run`` does not accept, with the reason."""
-
-WITHOUT_TWIN: Mapping[str, str] = {
-    "op": "is a single operator; --only ops measures operators by class, size and precision",
-    "copy": "is a copy; --only copies measures copies between all devices, by size",
-    "access": "is an access to memory; --only memory measures bandwidth and latency, by size",
-    "launch": "is the cost of a launch; --only launch measures it",
-    "disk": "accesses a disk; --only storage measures reads of a file",
-    "message": "crosses machines; validate cluster measures exchanges over links of a known rate",
-    "core": "is a latency inside a core; published tables are scored, but none is measured here",
-    "program": "is a host program; --only launch,ops,copies measures its kernels and copies",
-}
+WITHOUT_TWIN: Mapping[str, str] = _WRITTEN["workloads"]
 """Workloads of ``simulate`` that are neither steps nor exchanges, with the command that measures something similar."""
 
 _PHASES = {"train": "train", "inference": "inference", "forward": "fwd", "backward": "bwd"}

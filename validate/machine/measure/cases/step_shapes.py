@@ -1,11 +1,13 @@
-"""The steps to measure: networks, batches, precision policies and modes of issue, the most informative first."""
+"""The steps to measure (``steps.json``): networks, batches, precision and modes of issue, most informative first."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from pathlib import Path
 from typing import Literal
 
 from validate.machine.measure.built.description import (
@@ -151,55 +153,12 @@ class _Way:
     plain: bool = False  # SGD without momentum
 
 
-NETWORKS: tuple[tuple[str, tuple[int, int, int], Sizes], ...] = (
-    ("resnet50", (8, 32, 128), OWN),
-    ("bert-base", (4, 16, 32), OWN),
-    ("gpt2", (1, 4, 12), OWN),
-    ("vgg16", (8, 32, 128), OWN),
-    ("llama-7b", (1, 2, 4), Sizes(2048, layers=4)),
-    ("resnet18", (16, 64, 256), OWN),
-    ("lstm-shi2016", (32, 128, 512), OWN),
-    ("lenet", (64, 1024, 8192), OWN),
-    ("bert-large", (8, 16, 64), Sizes(128)),
-    ("densenet121", (8, 32, 128), OWN),
-    ("mpt-125m", (1, 4, 16), OWN),
-    ("alexnet", (32, 128, 512), OWN),
-    ("resnet18-28x28", (32, 256, 1024), OWN),
-    ("gpt2-medium", (1, 2, 8), OWN),
-    ("inception3", (8, 32, 128), OWN),
-    ("mlp", (64, 1024, 16384), OWN),
-    ("llama-7b", (1, 2, 4), Sizes(2048, 2048, 16, 16)),
-    ("resnet152", (8, 32, 96), OWN),
-    ("bert-large", (1, 4, 16), Sizes(512)),
-    ("mpt-350m", (1, 4, 8), OWN),
+_DATA = json.loads(Path(__file__).with_name("steps.json").read_text(encoding="utf-8"))
+NETWORKS: tuple[tuple[str, tuple[int, int, int], Sizes], ...] = tuple(
+    (name, tuple(batches), Sizes(**sizes)) for name, batches, sizes in _DATA["networks"]
 )
-_WAYS = (
-    _Way(1, "amp-bf16", channels_last=True),
-    _Way(2, "tf32"),
-    _Way(0, "fp32"),
-    _Way(1, "tf32", issue="graph"),
-    _Way(2, "amp-bf16", channels_last=True),
-    _Way(1, "fp32"),
-    _Way(0, "amp-bf16", issue="graph"),
-    _Way(1, "bf16", "inference"),
-    _Way(1, "tf32", "fwd"),
-    _Way(1, "tf32", "bwd"),
-    _Way(1, "amp-fp16"),
-    _Way(2, "amp-bf16"),
-    _Way(0, "fp32", "inference"),
-    _Way(2, "bf16"),
-    _Way(0, "tf32", each=True),
-    _Way(1, "tf32"),
-    _Way(0, "tf32", issue="graph"),
-    _Way(2, "fp32"),
-    _Way(1, "tf32", fused=True),
-    _Way(2, "tf32", "inference"),
-    _Way(0, "amp-bf16"),
-    _Way(0, "bf16", "inference", issue="graph"),
-    _Way(1, "amp-bf16", plain=True),
-    _Way(2, "amp-fp16", channels_last=True),
-    _Way(1, "amp-bf16", each=True),
-)
+"""Networks, each with a small, a medium and a large batch, and its sizes."""
+_WAYS = tuple(_Way(**way) for way in _DATA["ways"])
 _STRIDE = 7  # offset between the ways of successive networks; coprime to the number of ways
 
 
@@ -235,26 +194,8 @@ def _shape(model: str, batches: tuple[int, int, int], sizes: Sizes, way: _Way) -
     )
 
 
-_TINY = {name: Sizes(64, 256, 4, 2, 5000) for name in ("gpt2", "bert-base", "mpt-125m")}
-CPU_STEPS: tuple[MeasuredStep, ...] = (
-    MeasuredStep("lenet", 64),
-    MeasuredStep("resnet18-28x28", 4),
-    MeasuredStep("gpt2", 2, optimizer="adam", sizes=_TINY["gpt2"]),
-    MeasuredStep("mlp", 256),
-    MeasuredStep("lenet", 256, phase="inference"),
-    MeasuredStep("resnet18-28x28", 4, phase="fwd"),
-    MeasuredStep("bert-base", 2, optimizer="adam", sizes=_TINY["bert-base"]),
-    MeasuredStep("resnet18-28x28", 2, phase="bwd"),
-    MeasuredStep("gpt2", 2, phase="fwd", sizes=_TINY["gpt2"]),
-    MeasuredStep("lstm-shi2016", 2, optimizer="adam"),
-    MeasuredStep("lenet", 64, phase="bwd"),
-    MeasuredStep("resnet18-28x28", 8, phase="inference"),
-    MeasuredStep("gpt2", 2, phase="bwd", sizes=_TINY["gpt2"]),
-    MeasuredStep("mlp", 2048, optimizer="sgd"),
-    MeasuredStep("mpt-125m", 2, optimizer="adam", sizes=_TINY["mpt-125m"]),
-    MeasuredStep("resnet18-28x28", 1, each=True),
-    MeasuredStep("lenet", 1024, optimizer="adam"),
-    MeasuredStep("bert-base", 4, phase="inference", sizes=_TINY["bert-base"]),
+CPU_STEPS: tuple[MeasuredStep, ...] = tuple(
+    MeasuredStep(**{**step, "sizes": Sizes(**step.get("sizes", {}))}) for step in _DATA["cpu"]
 )
 """Steps that take a fraction of a second on two cores."""
 
