@@ -200,8 +200,8 @@ class StepOptionsGroup:
     cpu_library: str = option("NAME", "CPU kernels: onednn, or blas as frameworks used it in 2016.", default="onednn")
     libraries: str | None = option(
         "MONTH",
-        "Month of the GPU's kernel libraries (cuBLAS, cuDNN), for example 2020-10: young ones are slower. Default: "
-        "mature ones.",
+        "Month of the GPU's kernel libraries (cuBLAS, cuDNN) and of the compiler, for example 2020-10, or a version of "
+        "PyTorch, torch-2.1: young ones are slower. Default: mature ones.",
         version="2020-10",
     )
     calibration: str | None = option(

@@ -20,7 +20,7 @@ from simulator.console import later
 from simulator.errors import Fault, InputError, MissingDependency, nearest, one_line, refused
 from simulator.network.machine import Machine
 from simulator.questions.checks import From, field_rules, out_of
-from simulator.questions.where import NCCL_TODAY, Month, Neighbour, SlowLink, month_of
+from simulator.questions.where import MONTH_NEEDED, NCCL_TODAY, Month, Neighbour, SlowLink, month_of
 from simulator.spelling import mention, option_of
 from simulator.units import parse_quantity
 from simulator.workload import COLLECTIVES, Collective
@@ -98,10 +98,10 @@ def parse_choice(name: str, text: str, allowed: Sequence[T]) -> T:
 
 
 def parse_month(text: str) -> Month:
-    """Return the month *text* of the kernel libraries, as in 2020-10; raises InputError."""
+    """Return the month *text* of the kernel libraries, as in 2020-10 or torch-1.7; raises InputError."""
     month = month_of(text)
     if month is None:
-        raise refused("libraries", "a month is needed, such as 2020-10", one_line(text, 40))
+        raise refused("libraries", MONTH_NEEDED, one_line(text, 40))
     return month
 
 

@@ -22,10 +22,23 @@ _PASSING = "gpu0-gpu1:0x@10ms..50ms"
 
 
 _MONTH = re.compile(r"\s*((?:19|20)\d\d)-(0[1-9]|1[0-2])\s*", re.ASCII)
+_TORCH = re.compile(r"\s*(?:py)?torch[- =]{0,2}([12]\.\d{1,2})(?:\.\d{1,2})?\s*", re.ASCII | re.IGNORECASE)
+MONTH_NEEDED = "a month is needed, such as 2020-10, or a version of PyTorch, such as torch-2.1"
+TORCH_CAME: dict[str, Month] = {
+    **{"1.0": (2018, 12), "1.1": (2019, 5), "1.2": (2019, 8), "1.3": (2019, 10), "1.4": (2020, 1), "1.5": (2020, 4)},
+    **{"1.6": (2020, 7), "1.7": (2020, 10), "1.8": (2021, 3), "1.9": (2021, 6), "1.10": (2021, 10), "1.11": (2022, 3)},
+    **{"1.12": (2022, 6), "1.13": (2022, 10), "2.0": (2023, 3), "2.1": (2023, 10), "2.2": (2024, 1), "2.3": (2024, 4)},
+    **{"2.4": (2024, 7), "2.5": (2024, 10), "2.6": (2025, 1), "2.7": (2025, 4), "2.8": (2025, 8), "2.9": (2025, 10)},
+}
+"""The month of each release of PyTorch, whose wheels hold the kernel libraries of that time
+(github.com/pytorch/pytorch/releases)."""
 
 
 def month_of(text: str) -> Month | None:
-    """Return the month *text*, as in 2020-05; None where it is none."""
+    """Return the month *text*, as in 2020-05, or of a version of PyTorch, as in torch-2.1; None where it is neither."""
+    torch = _TORCH.fullmatch(text)
+    if torch is not None:
+        return TORCH_CAME.get(torch[1])
     found = _MONTH.fullmatch(text)
     return (int(found[1]), int(found[2])) if found else None
 
@@ -112,7 +125,7 @@ class Software:
     """Libraries and their versions; current ones by default.
 
     ``cpu_library`` provides the kernels of CPUs; ``blas``: as frameworks of 2016 used it.  ``libraries``: the month of
-    the GPUs' kernel libraries (cuBLAS, cuDNN); None: mature ones.
+    the GPUs' kernel libraries (cuBLAS, cuDNN) and of the compiler; None: mature ones, and today's compiler.
     """
 
     nccl: tuple[int, int] = NCCL_TODAY
@@ -126,7 +139,7 @@ class Software:
         if self.nccl < (2, 0):
             yield f"{mention('nccl', '.'.join(map(str, self.nccl)))}: a version such as 2.18 is needed, from 2.0 on"
         if self.libraries is not None and month_of(month_words(self.libraries)) is None:
-            yield f"{mention('libraries', month_words(self.libraries))}: a month is needed, such as 2020-10"
+            yield f"{mention('libraries', month_words(self.libraries))}: {MONTH_NEEDED}"
 
 
 TODAY = Software()

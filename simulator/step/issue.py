@@ -118,7 +118,7 @@ class _Issuer:
         if isinstance(layer.operator, Exchange):
             yield from self.exchanged(layer, layer.operator, part)
             return
-        key = layer.operator, phase, self.lowering.mix(layer), bool(layer.parameters)
+        key = self.lowering.computed(layer, phase), phase, self.lowering.mix(layer), bool(layer.parameters)
         extra = self.extras.get((layer.name, part))
         if extra is not None:
             yield from self.around(layer, part, extra.before, extra.calls)

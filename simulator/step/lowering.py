@@ -28,12 +28,13 @@ from simulator.step.conversions import (
     wide_tensors,
 )
 from simulator.step.fusion import FusedLayers
+from simulator.step.layouts import is_before, turns_images
 from simulator.step.megatron import buffer_element_bytes, has_gradient_buffer
 from simulator.step.memory import held_in, need_of
 from simulator.step.precision import autocasts, casts, has_master, precision_of, scales, storage_of, updated_bytes
 from simulator.workload.backward import needs_gradient
 from simulator.workload.kernels import Gemm, Kernel, Rowwise, Streaming
-from simulator.workload.network import Layer, Network, block_name
+from simulator.workload.network import Layer, Network, block_name, once, readers_of
 from simulator.workload.operators import BatchNorm, Conv2d, Linear, Operator, Phase
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
@@ -82,6 +83,17 @@ def _sizes(network: Network, options: StepOptions, wide: Sequence[bool], element
     return tuple(found)
 
 
+@once
+def _biases_of_readers(network: Network) -> frozenset[str]:
+    """Return the convolutions whose results only pointwise operators and reductions over rows read."""
+    return frozenset(
+        layer.name
+        for layer in network.layers
+        if isinstance(layer.operator, Conv2d) and layer.operator.bias
+        if (readers := readers_of(network).get(layer.output)) and all(each.operator.fuses for each in readers)
+    )
+
+
 def forgotten_share(device: Device, step_bytes: float) -> float:
     """Return the share of old data that is no longer cached after *step_bytes* have passed through the cache.
 
@@ -127,6 +139,9 @@ class Lowering:
         self._options = options
         self._element_bytes = ELEMENT_BYTES[storage_of(options.precision)]
         self._wide = wide_tensors(network) if autocasts(options.precision) else (False,) * len(network.elements)
+        self._turned = turns_images(device, network, options)
+        self._written = {layer.output for layer in network.layers}
+        self._bias_later = _biases_of_readers(network) if options.compiled else frozenset()
         self._needed = needs_gradient(network)
         narrow = (network.layers[index] for index in sorted(quantised_layers(network, options.precision), reverse=True))
         self._quantises = {layer.inputs[0]: layer.name for layer in narrow}  # the first of the layers that read it
@@ -144,6 +159,17 @@ class Lowering:
         promotes = layer.operator.autocast == "promotes"
         return Mix("fp32", sum(not self._wide[tensor] for tensor in layer.inputs) if promotes else 0)
 
+    def computed(self, layer: Layer, phase: Phase) -> Operator:
+        """Return the operator whose kernels compute *layer*: of a compiled convolution, one without its bias.
+
+        Inductor adds the bias in the kernel that reads the result (``torch/_inductor/kernel/conv.py``), XLA in cuDNN's.
+        """
+        operator = layer.operator
+        if phase == "fwd" and layer.name in self._bias_later:
+            assert isinstance(operator, Conv2d)
+            return replace(operator, bias=False)
+        return operator
+
     def layer(self, operator: Operator, phase: Phase, mix: Mix, *, has_parameters: bool) -> tuple[KernelRun, ...]:
         """Return the kernels of one operator in *phase*; none if it is folded into others."""
         if self._options.precision in QUANTISED and operator.folds:
@@ -155,7 +181,7 @@ class Lowering:
             kernels = tuple(
                 replace(k, read_bytes=k.read_bytes - saved) if isinstance(k, Streaming) else k for k in kernels
             )
-        if self._options.compiled:
+        if self._options.compiled and (fused or not is_before(self._device, "2.1")):
             kernels = tuple(padded(self._device, kernel) for kernel in kernels)
         if self._is_pointwise(operator):
             n = operator.output_elements
@@ -180,8 +206,12 @@ class Lowering:
     def casts(self, layer: Layer, *, forward: bool) -> Iterator[KernelRun]:
         """Yield the casts around fp32 operators, and autocast's casts of weights or of their gradients.
 
-        Frozen weights are already stored in the format of the products.
+        Frozen weights are already stored in the format of the products.  Where a compiler turns images, it turns those that
+        the network reads in a pass of its own, or in the one that casts them.
         """
+        if forward and self._turned and isinstance(layer.operator, Conv2d) and not autocasts(self._options.precision):
+            for n in (self._network.elements[tensor] for tensor in layer.inputs if tensor not in self._written):
+                yield KernelRun(Streaming("copy", n, n * self._element_bytes, n * self._element_bytes))
         if self._options.precision in QUANTISED:
             yield from self._requantised(layer)
             return
@@ -223,7 +253,9 @@ class Lowering:
 
     def _autocasts(self, layer: Layer, *, forward: bool) -> Iterator[KernelRun]:
         """Yield autocast's casts of *layer*'s inputs; compilers fuse them into the kernels that write these."""
-        for cast in () if self._options.compiled else casts_of(layer, self._wide):
+        for cast in casts_of(layer, self._wide):
+            if self._options.compiled and cast.tensor in self._written:
+                continue
             if cast.backward_alone if forward else not self._needed[cast.tensor]:
                 continue
             n = self._network.elements[cast.tensor]
@@ -323,7 +355,8 @@ class Lowering:
 
     def _is_by_pixels(self, operator: Operator) -> bool:
         """Return whether the kernels of *operator* work by pixels: due to the layout, or as compilers split sums."""
-        return self._options.channels_last or (self._options.compiled and isinstance(operator, BatchNorm))
+        by_compiler = self._turned or (self._options.compiled and isinstance(operator, BatchNorm))
+        return self._options.channels_last or by_compiler
 
     def _run(self, kernel: Kernel, old: float) -> KernelRun:
         return KernelRun(kernel, self._forgotten * min(1.0, old / kernel.bytes) if kernel.bytes else 0.0)

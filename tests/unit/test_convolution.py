@@ -330,6 +330,17 @@ def test_turings_gradients_of_filters_take_128_channels_of_a_tap(corpus: Path) -
     assert abs(statistics.median(errors)) < 0.25  # -36 % before
 
 
+def test_tf32_that_is_no_faster_than_fp32_still_reads_pixels() -> None:
+    """GeForce cards since Ampere; lanes would read images by planes, from copies."""
+    device = find_gpu("rtx-4090")
+    times = [
+        convolution_cost(device, Convolution(MIDDLE, "fwd", precision, channels_last=True))
+        for precision in ("tf32", "fp32")
+    ]
+    assert [cost.detail for cost in times] == ["tensor cores", "Winograd 2x2, fused"]
+    assert times[0].time_s > MIDDLE.flop / device.peak("tf32")
+
+
 def test_tensor_cores_that_are_held_back_wait_less_for_what_they_read() -> None:
     """A GeForce card of half the products per clock takes less than twice the time, and half the energy of feeding."""
     half = replace(find_gpu("rtx-3090"), board_power_W=0.0)

@@ -16,7 +16,7 @@ from simulator.errors import InputError, nearest, one_line
 from simulator.questions import options as known
 from simulator.questions.single import LaunchQuestion
 from simulator.questions.step import BUCKET_BYTES, Offload, StepQuestion, accumulating
-from simulator.questions.where import Month, Software, month_of
+from simulator.questions.where import MONTH_NEEDED, Month, Software, month_of
 from simulator.topology.parts import CpuPart
 from simulator.units import parse_quantity
 from simulator.workload.find import is_described
@@ -143,7 +143,7 @@ def _month(text: str) -> Month | None:
     """Return the month *text*, as in 2020-10; raises NotScored."""
     month = month_of(text)
     if text and month is None:
-        raise NotScored(f"libraries '{one_line(text, 20)}': a month is needed, such as 2020-10")
+        raise NotScored(f"libraries '{one_line(text, 20)}': {MONTH_NEEDED}")
     return month
 
 

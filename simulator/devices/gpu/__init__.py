@@ -74,6 +74,7 @@ class Gpu:
     burst_s: float = math.inf  # share of one call in the time for which a run exceeds the board's power; 0: a long run
     drawn: float = 1.0  # power of products in a long run, relative to the board's
     is_cold: bool = False  # caches hold none of a kernel's data when it starts
+    libraries: Month | None = None  # month of the kernel libraries and the compiler; None: mature ones
     library_factor: float = 1.0  # time of library kernels relative to mature ones
     any_shape_on_tensor_cores: bool = True  # else neither dilated convolutions nor products of unaligned rows
 
@@ -150,6 +151,7 @@ def gpu_from_part(
         above_boost=part.above_boost,
         calibration=calibration or Calibration(),
         constants=constants,
+        libraries=libraries,
     )
     try:
         traits = gpu.traits

@@ -29,6 +29,7 @@ from simulator.devices.gpu.implicit_gemm import byte_gemm, direct, explicit_gemm
 from simulator.devices.gpu.rates import (
     BYTES_AT_ONCE,
     energy_time,
+    held,
     multiplies_bytes,
     sustained_clock,
     tensor_pace,
@@ -142,6 +143,8 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
     """
     asked = problem(gpu, kernel, ELEMENT_BYTES[kernel.precision])
     tensor_flops_per_s = tensor_rate(gpu, kernel.precision)
+    if kernel.precision == "tf32" and "tf32" in gpu.peak_flops_per_s:  # a way of its own, even where it has fp32's rate
+        tensor_flops_per_s = tensor_flops_per_s or held(gpu, gpu.peak("tf32"), "tf32")
     if not gpu.any_shape_on_tensor_cores and _is_dilated(kernel.shape):
         tensor_flops_per_s = 0.0
     on_lanes = not tensor_flops_per_s and multiplies_bytes(gpu, kernel.precision)

@@ -155,7 +155,9 @@ _GENERATIONS: dict[str, dict[str, Traits]] = {
         "maxwell": _MAXWELL,
         "pascal": _PASCAL,
         "volta": _VOLTA,
-        "turing": replace(_VOLTA, threads_per_sm=1024, int8_in_tiles=True, whole_filter_tiles=True),
+        "turing": replace(
+            _VOLTA, tensor_flops=1024.0, threads_per_sm=1024, int8_in_tiles=True, whole_filter_tiles=True
+        ),
         "ampere": _AMPERE,
         "ada": replace(_AMPERE, process=_5_NM, large_l2=True),
         "hopper": _HOPPER,
