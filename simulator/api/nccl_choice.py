@@ -17,13 +17,7 @@ from simulator.units import format_duration
 
 _TOLD_BELOW = 0.9  # of the time with NCCL's choice
 _MOST_EVENTS = 5_000  # of an answer that is worth simulating with each other algorithm, some 0.1 s each
-_IN_NCCL_ALGO = {
-    "ring": "Ring",
-    "tree": "Tree",
-    "nvls": "NVLS",
-    "nvls_tree": "NVLSTree",
-    "pat": "PAT",
-}
+_IN_NCCL_ALGO = {"ring": "Ring", "tree": "Tree", "nvls": "NVLS", "nvls_tree": "NVLSTree", "pat": "PAT"}
 
 
 def with_faster_algorithm(session: Session, result: Result) -> Result:

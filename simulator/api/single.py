@@ -19,11 +19,7 @@ from simulator.host.disks import disk_answer, disk_bound_s, requests_plan
 from simulator.host.launches import launch_answer, launch_kernels_s
 from simulator.host.memory import access_answer, access_bound_s
 from simulator.host.messages import message_answer, message_bound_s
-from simulator.questions.single import (
-    CopyQuestion,
-    CoreQuestion,
-    DiskQuestion,
-)
+from simulator.questions.single import CopyQuestion, CoreQuestion, DiskQuestion
 from simulator.step.operator import operator_roofline_s
 
 

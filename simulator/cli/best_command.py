@@ -61,10 +61,7 @@ def answer_best(
         )
     if written.topology == "-":
         raise refused("topology", "several processes read the machine; write it to a file", "-")
-    refuse(
-        {"--jobs": jobs is not None and dask is not None},
-        "starts processes on this machine; --dask uses a cluster",
-    )
+    refuse({"--jobs": jobs is not None and dask is not None}, "starts processes on this machine; --dask uses a cluster")
     refuse(
         {mention("gpus", one_line(written.gpus or "", 60)): wants_best(written.gpus)},
         "is simulate's; name the GPUs here",

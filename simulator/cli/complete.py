@@ -18,9 +18,7 @@ _SCHEMES = ("bytes:", "sweep:8B-8GB", "op:", "copy:", "access:", "launch:", "dis
 
 def script(shell: str) -> str:
     """Return the completion script for *shell*, one of ``SHELLS``."""
-    from typer.completion import (  # type: ignore[attr-defined]  # Typer re-exports it from a private module
-        get_completion_script,
-    )
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]  # Typer re-exports it from a private module
 
     return str(get_completion_script(prog_name="simulate", complete_var=_VARIABLE, shell=shell))
 

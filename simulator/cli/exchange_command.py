@@ -13,13 +13,7 @@ from itertools import chain
 
 from simulator.api.session import Session
 from simulator.cli.machines import FasterGpus, faster_gpus, find_machines, on_fastest
-from simulator.cli.options import (
-    fields_of,
-    parse_gpus,
-    parse_strategies,
-    read_all,
-    refuse,
-)
+from simulator.cli.options import fields_of, parse_gpus, parse_strategies, read_all, refuse
 from simulator.cli.output import Answers, warn
 from simulator.cli.table import Column, changed_lines, columns_fit, outside_lines, table_lines
 from simulator.cli.written import CommandOptions
@@ -32,13 +26,7 @@ from simulator.questions.checks import WITHOUT_NCCL, in_ways, refuse_all
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Software
 from simulator.results.bottleneck import LinkUse
-from simulator.results.columns import (
-    bandwidth_column,
-    duration_column,
-    percent,
-    shortened_ring,
-    size_column,
-)
+from simulator.results.columns import bandwidth_column, duration_column, percent, shortened_ring, size_column
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.result import BOUNDS, Result, bare_words, best_of, by_time, grouped, results_document
 from simulator.spelling import mention, spelt

@@ -116,10 +116,7 @@ def _lines(curve: Curve, style: Style) -> list[str]:
         Column("of a doubling", ["-", *(percent(gain) for gain in curve.gains)], spare=5),
         Column("memory", [fit_words(result) for result in curve.results], right=False),
         Column(
-            "bound by",
-            [BOUND_WORDS[result.bound].partition(":")[0] for result in curve.results],
-            right=False,
-            spare=4,
+            "bound by", [BOUND_WORDS[result.bound].partition(":")[0] for result in curve.results], right=False, spare=4
         ),
         Column("time lost to", [loss_words(time_shares(result)) for result in curve.results], right=False, spare=3),
     ]

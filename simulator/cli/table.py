@@ -134,11 +134,7 @@ def _widths(columns: Sequence[Column], room: int | None) -> list[int] | None:
 
 
 def _table(
-    columns: Sequence[Column],
-    widths: Sequence[int],
-    style: Style,
-    before: _Lines,
-    first: Sequence[str],
+    columns: Sequence[Column], widths: Sequence[int], style: Style, before: _Lines, first: Sequence[str]
 ) -> list[str]:
     heads = [column.lines_of(column.head, width)[::-1] for column, width in zip(columns, widths, strict=True)]
     lines = [style.mark(line, "bold") for line in _row(heads, widths)[::-1] if line]

@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from simulator.cli.ranking import price_words, ranking_lines
-from simulator.cli.step_text import (
-    alternative_lines,
-    fit_words,
-    how_words,
-    parameter_words,
-)
+from simulator.cli.step_text import alternative_lines, fit_words, how_words, parameter_words
 from simulator.cli.table import Column, changed_lines, outside_lines, table_lines
 from simulator.console.style import Style
 from simulator.results.columns import duration_column, percent, rate_words

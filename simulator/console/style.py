@@ -51,12 +51,7 @@ class Style:
 
 def fold(text: str, width: int, hang: int = 0) -> list[str]:
     """Return *text* as lines of *width*, later ones indented by *hang*; only a word longer than a line is broken."""
-    lines = textwrap.wrap(
-        _BEFORE_UNIT.sub(_KEPT, text),
-        width,
-        subsequent_indent=" " * hang,
-        break_on_hyphens=False,
-    )
+    lines = textwrap.wrap(_BEFORE_UNIT.sub(_KEPT, text), width, subsequent_indent=" " * hang, break_on_hyphens=False)
     return [line.replace(_KEPT, " ") for line in lines]
 
 

@@ -50,7 +50,7 @@ _GRAPH: dict[str, _Passes] = {
         *((1, 1, 1), (2, 1, 0)),  # weight decay,
         *((1, 1, 0), (2, 1, 0)),  # rate of learning, step
         *((1, 1, 0), (1, 1, 0), (1, 1, 0)),  # and three assignments
-    ),
+    )
 }
 
 

@@ -14,15 +14,7 @@ from functools import lru_cache, partial
 
 from simulator.engine.flows import Amount
 from simulator.engine.kernel import Queue, SimulationClock
-from simulator.engine.resources import (
-    Capacities,
-    all_parts,
-    is_alike,
-    needs_of,
-    roomy,
-    stands_for_all,
-    undisturbed,
-)
+from simulator.engine.resources import Capacities, all_parts, is_alike, needs_of, roomy, stands_for_all, undisturbed
 from simulator.engine.rounds import Rounds, RunningActivity
 from simulator.engine.timeline import LinkBytes, Span, Timeline
 from simulator.errors import SimulationError

@@ -33,10 +33,7 @@ class LinkBytes(Sequence[float]):
     """The bytes moved over each of *n* links or resources; only nonzero entries are stored."""
 
     def __init__(
-        self,
-        n: int,
-        by_number: Mapping[int, float],
-        spread: Iterable[tuple[int, int, Sequence[int], float]] = (),
+        self, n: int, by_number: Mapping[int, float], spread: Iterable[tuple[int, int, Sequence[int], float]] = ()
     ) -> None:
         """Store *by_number*, or *spread*: equal bytes on several hosts, as (number on host 0, stride, hosts, bytes)."""
         self._n = n

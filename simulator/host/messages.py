@@ -90,8 +90,7 @@ def _on_the_line(question: MessageQuestion, line: Link) -> tuple[float, str]:
         share = line.bandwidth_Bps / line.nominal_Bps
         return question.size_bytes / share, f"{format_size(question.size_bytes, 4)} and what {line.kind} adds"
     mtu_bytes = question.mtu_bytes or min(
-        _MTUS,
-        key=lambda mtu: abs(frames_of(_LARGE_BYTES, "tcp", mtu).share - line.bandwidth_Bps / line.nominal_Bps),
+        _MTUS, key=lambda mtu: abs(frames_of(_LARGE_BYTES, "tcp", mtu).share - line.bandwidth_Bps / line.nominal_Bps)
     )
     frames = frames_of(question.size_bytes, question.protocol, mtu_bytes)
     said = (

@@ -184,8 +184,7 @@ class LaunchDegrees:
         if each is not None and layers:
             if layers % (self.pp * each):
                 args.fault(
-                    "num-layers-per-virtual-pipeline-stage",
-                    f"{each} x {self.pp} stages do not divide {layers} layers",
+                    "num-layers-per-virtual-pipeline-stage", f"{each} x {self.pp} stages do not divide {layers} layers"
                 )
                 return
             parts = layers // (self.pp * each)

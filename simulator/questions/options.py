@@ -14,16 +14,7 @@ Framework = Literal["pytorch", "megatron", "deepspeed-zero3", "tensorflow", "caf
 FRAMEWORKS: tuple[Framework, ...] = get_args(Framework)
 PYTORCH: tuple[Framework, ...] = ("pytorch", "megatron", "deepspeed-zero3")
 Optimizer = Literal[
-    "none",
-    "sgd",
-    "momentum",
-    "adam",
-    "lamb",
-    "adam-loop",
-    "bert-adam",
-    "adam-8bit",
-    "paged-adam",
-    "paged-adam-8bit",
+    "none", "sgd", "momentum", "adam", "lamb", "adam-loop", "bert-adam", "adam-8bit", "paged-adam", "paged-adam-8bit"
 ]
 Policy = Literal[
     "fp32",

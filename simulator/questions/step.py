@@ -37,10 +37,7 @@ from simulator.spelling import mention
 
 BUCKET_BYTES = 25 * 2**20  # bucket_cap_mb of PyTorch's DistributedDataParallel
 _PACE = From(1, 100)  # times as long as others
-_OF_SERVERS = {
-    "staleness": "others wait for all",
-    "lost": f"others go on from a checkpoint ({mention('mtbf_s')})",
-}
+_OF_SERVERS = {"staleness": "others wait for all", "lost": f"others go on from a checkpoint ({mention('mtbf_s')})"}
 _OF_LOOP = ("strategy", *OF_NCCL)
 Offload = Literal["none", "optimizer", "optimizer+parameters"]
 _HAS_NO_HOST_UPDATE = ("none", *NOT_IN_TORCH)  # optimisers that no library runs on the host for a GPU

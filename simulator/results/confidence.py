@@ -263,9 +263,7 @@ def _words(question: StepQuestion, device: str) -> Iterator[str]:
     )
     yield from options.recompute_words
     yield from _said(
-        channels_last=options.channels_last,
-        fused_optimizer=options.fused_optimizer,
-        cuda_graph=options.cuda_graph,
+        channels_last=options.channels_last, fused_optimizer=options.fused_optimizer, cuda_graph=options.cuda_graph
     )
     for name, value in question.sizes:
         yield from _said(**{_SIZES[name]: value} if name in _SIZES else {"sizes": f"{name}={value}"})

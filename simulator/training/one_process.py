@@ -134,13 +134,7 @@ def _split(replicas: Sequence[Replica], router: Router, network: Network, builde
 
 
 def _copied(
-    builder: PlanBuilder,
-    router: Router,
-    src: Role,
-    dst: Role,
-    size: float,
-    after: Sequence[int],
-    label: str = "copy",
+    builder: PlanBuilder, router: Router, src: Role, dst: Role, size: float, after: Sequence[int], label: str = "copy"
 ) -> int:
     """Add a copy from one GPU to another, issued by the host; return its activity."""
     issued_s = dispatch_time(src.place.device, Copy(1), "fwd")

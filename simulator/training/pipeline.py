@@ -100,24 +100,13 @@ def plan_chunk(shared: SharedStep, role: Role, part: Part) -> Plan:
     return builder.build()
 
 
-def plan_pipeline(
-    stages: Sequence[StageWork],
-    question: StepQuestion,
-    placement: Placement,
-    price: Price,
-) -> Plan:
+def plan_pipeline(stages: Sequence[StageWork], question: StepQuestion, placement: Placement, price: Price) -> Plan:
     """Return the plan of *stages*; *price* is the cost of a sum of gradients. Raises Unsuitable or InputError."""
     return _Pipeline(stages, question, placement, price).plan()
 
 
 class _Pipeline:
-    def __init__(
-        self,
-        stages: Sequence[StageWork],
-        question: StepQuestion,
-        placement: Placement,
-        price: Price,
-    ) -> None:
+    def __init__(self, stages: Sequence[StageWork], question: StepQuestion, placement: Placement, price: Price) -> None:
         self.builder = PlanBuilder()
         self.stages = stages
         self.question = question

@@ -241,10 +241,7 @@ def _programs(builder: PlanBuilder, machine: Machine, role: Role, question: Step
     prefixes = [f"{PROGRAM} {number}/" for number in range(question.programs)]
     return RankRoles(
         [
-            (
-                role,
-                Worker(builder, machine, role.place, captured=captured, pace=role.pace, prefix=prefix, turns=turns),
-            )
+            (role, Worker(builder, machine, role.place, captured=captured, pace=role.pace, prefix=prefix, turns=turns))
             for prefix in prefixes
         ]
     )

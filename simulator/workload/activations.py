@@ -74,10 +74,7 @@ class SavedTensors:
         return sum(self.by_tensor.values()) + sum(self.by_layer) + sum(self.copies)
 
     def part(
-        self,
-        tensor: Callable[[int], bool],
-        other: Callable[[int], bool],
-        copy: Callable[[int], bool] | None = None,
+        self, tensor: Callable[[int], bool], other: Callable[[int], bool], copy: Callable[[int], bool] | None = None
     ) -> SavedTensors:
         """Return what *tensor* (given its number), layers' *other*, and *copy* (default *other*) hold for."""
         kept = {number: size for number, size in self.by_tensor.items() if tensor(number)}

@@ -32,15 +32,7 @@ transformers_version unk_token unk_token_id use_bfloat16 use_cache verbose
 """
 _TIMELESS = frozenset(_TIMELESS_KEYS.split())
 # Values with which an unknown key has no effect.
-_OFF: tuple[Any, ...] = (
-    None,
-    False,
-    0,
-    0.0,
-    [],
-    {},
-    "",
-)
+_OFF: tuple[Any, ...] = (None, False, 0, 0.0, [], {}, "")
 
 
 class Config:

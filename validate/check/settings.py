@@ -73,12 +73,7 @@ def _others(question: CollectiveQuestion, settings: dict[str, str]) -> Iterator[
 
 
 def _effects(
-    session: Session,
-    other: LogQuestion,
-    setting: str,
-    some: Sequence[SizeComparison],
-    *,
-    is_set: bool,
+    session: Session, other: LogQuestion, setting: str, some: Sequence[SizeComparison], *, is_set: bool
 ) -> Iterator[SettingEffect]:
     """Yield the effect at each of *some* sizes where it is more than the model's error between two ways."""
     for row in some:

@@ -64,8 +64,7 @@ app = typer.Typer(
 
 @app.callback(invoke_without_command=True)
 def _validate(
-    context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False
 ) -> None:
     """Compare predicted times with measured ones, and measure them."""
     if version:

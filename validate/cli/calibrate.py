@@ -104,8 +104,7 @@ _REASONS = 8  # most reasons in one message
 @command_named("calibrate")
 def calibrate_command(
     measurements: Annotated[
-        Text,
-        positional("MEASUREMENTS", "A folder from validate run, or a table of operators; - is standard input."),
+        Text, positional("MEASUREMENTS", "A folder from validate run, or a table of operators; - is standard input.")
     ] = None,
     device: Annotated[Text, value("PART", "The measured part; needed for a folder only if it names none.")] = None,
     topology: Annotated[Text, value("FILE", "For a folder: the measured machine.")] = None,

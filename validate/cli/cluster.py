@@ -31,8 +31,7 @@ def cluster_command(
     delay: Annotated[Text, value("TIME", "Added one-way delay between hosts: 1ms.")] = None,
     sizes: Annotated[str, value("SIZE,...", "Bytes that each host exchanges.")] = "1MB,4MB,16MB",
     strategies: Annotated[
-        str,
-        value("NAME,...", "Any schedule of simulate --strategy, or torch's own gloo and broadcast."),
+        str, value("NAME,...", "Any schedule of simulate --strategy, or torch's own gloo and broadcast.")
     ] = "ring,halving-doubling,sharded,parameter-server,gloo,broadcast",
     repeat: Annotated[str, value("COUNT", "Most repetitions of a case.")] = "15",
     budget: Annotated[str, value("TIME", "Approximate time to measure.")] = "10 min",

@@ -64,8 +64,7 @@ def fit_tables(
         Texts, value("NAME", "A machine or device to leave out of the fit and judge on; repeatable.")
     ] = None,
     leave_one_out: Annotated[
-        Text,
-        value("place|generation", "Judge each device or machine, or each GPU generation, by a fit to all others."),
+        Text, value("place|generation", "Judge each device or machine, or each GPU generation, by a fit to all others.")
     ] = None,
     leave_one_generation_out: Annotated[
         bool, flag("--leave-one-generation-out", "Same as --leave-one-out generation.")
@@ -351,10 +350,7 @@ def _document(done: Sequence[_Done], hold_out: Sequence[str]) -> dict[str, Any]:
     return {
         "schema_version": _SCHEMA_VERSION,
         "families": {
-            item.task.family: {
-                **taken(item.fitted, "constants=values spread at_bound"),
-                "rows": len(item.fitted.rows),
-            }
+            item.task.family: {**taken(item.fitted, "constants=values spread at_bound"), "rows": len(item.fitted.rows)}
             for item in done
             if item.task.is_whole
         },

@@ -47,8 +47,7 @@ def score_command(
     ] = None,
     strategy: Annotated[Text, value("NAME", "Strategy that predicts collectives.  [default: nccl]")] = None,
     devices: Annotated[
-        Texts,
-        value("[NAME=]PART", "GPU part of one device in the tables, or of every device; repeatable.", "--device"),
+        Texts, value("[NAME=]PART", "GPU part of one device in the tables, or of every device; repeatable.", "--device")
     ] = None,
     calibrate: Annotated[
         Text, value("ROWS", "Fit each device's constants to this many of its rows, and show the error on the rest.")

@@ -108,8 +108,7 @@ def _chosen(variety: str, points: Sequence[_Point]) -> tuple[Neighbourhood, list
             errors = [point.error(strength * value) for point, value in zip(points, others, strict=True)]
             gains = [before - _size(error) for before, error in zip(plain, errors, strict=True)]
             proved = min(
-                fmean(gains) - _PROOF * stdev(gains) / math.sqrt(len(gains)),
-                median(plain) - median(map(_size, errors)),
+                fmean(gains) - _PROOF * stdev(gains) / math.sqrt(len(gains)), median(plain) - median(map(_size, errors))
             )
             if proved > (0.0 if best is None else best[0]):
                 best = proved, Neighbourhood(variety, near, strength, _NOISE, measured), errors

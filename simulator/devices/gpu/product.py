@@ -109,11 +109,7 @@ class PlacedProduct:
 
 
 def product_on(
-    gpu: Gpu,
-    sides: tuple[int, int, int, int],
-    element_bytes: int,
-    written_bytes: float,
-    shares: tuple[float, float],
+    gpu: Gpu, sides: tuple[int, int, int, int], element_bytes: int, written_bytes: float, shares: tuple[float, float]
 ) -> PlacedProduct:
     """Return the product of *sides* m, n, k and batch; it has *shares* of the memory's bandwidth and of L2's bytes."""
     m, n, k, batch = sides
@@ -224,14 +220,7 @@ def _in_library(gpu: Gpu, columns: int, rows: int, layout: str, batched: bool) -
     return (columns, rows) != (64, 128)
 
 
-def _busy_share(
-    gpu: Gpu,
-    tensor: bool,
-    columns: int,
-    rows: int,
-    layout: str,
-    aligned: bool,
-) -> float:
+def _busy_share(gpu: Gpu, tensor: bool, columns: int, rows: int, layout: str, aligned: bool) -> float:
     c = gpu.constants(GemmConstants)
     fetches, kernels = 1.0 / columns + 1.0 / rows, gpu.traits.kernels
     if tensor:

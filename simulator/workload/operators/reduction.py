@@ -47,10 +47,7 @@ class Reduction(Rows):
 
     autocast = "fp32"
     saved = ()
-    from_torch: ClassVar = {
-        **dict.fromkeys(_SUMS.split(), _reduction),
-        **dict.fromkeys(_LOSSES.split(), _loss),
-    }
+    from_torch: ClassVar = {**dict.fromkeys(_SUMS.split(), _reduction), **dict.fromkeys(_LOSSES.split(), _loss)}
 
     @property
     def output_elements(self) -> int:

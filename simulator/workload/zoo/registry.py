@@ -26,12 +26,7 @@ def _model(where: str) -> Any:
 
 
 def _images(
-    model: str,
-    *,
-    image: int | tuple[int, int] = 224,
-    channels: int = 3,
-    classes: int = 1000,
-    **fixed: Any,
+    model: str, *, image: int | tuple[int, int] = 224, channels: int = 3, classes: int = 1000, **fixed: Any
 ) -> ZooEntry:
     def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
         size = options["image"]

@@ -92,8 +92,7 @@ def _gpu(bench: Bench) -> dict[str, Any]:
             **bench.sensors.limits(),
         },
         "settings": nvidia_smi(
-            "--query-gpu=ecc.mode.current,mig.mode.current,persistence_mode,compute_mode,vbios_version",
-            "--format=csv",
+            "--query-gpu=ecc.mode.current,mig.mode.current,persistence_mode,compute_mode,vbios_version", "--format=csv"
         ).splitlines(),
         "links": nvidia_smi("topo", "-m").splitlines(),
     }

@@ -229,12 +229,7 @@ def _range_of(description: Description, number: int) -> int:
 
 
 def build_module(
-    description: Description,
-    device: Any,
-    *,
-    dtype: Any = None,
-    recompute: Recompute = "",
-    in_blocks: bool = False,
+    description: Description, device: Any, *, dtype: Any = None, recompute: Recompute = "", in_blocks: bool = False
 ) -> BuiltModule:
     """Return *description* on *device* with random inputs; parameters and floating-point inputs have *dtype* (fp32).
 
