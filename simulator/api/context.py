@@ -38,6 +38,9 @@ else:
 K = TypeVar("K")
 V = TypeVar("V")
 Q = TypeVar("Q")
+_OF_TRANSFORMER_ENGINE = ("fused-native", "fused-fourth")
+_CAPABILITY, _AMPERE = "compute_capability", 8.0  # from which on Transformer Engine has fused attention
+_UNFUSED = "runs from Ampere on; simulated as fused-softmax, which Transformer Engine runs before"
 _WORDS = 128  # Megatron-LM's default of --make-vocab-size-divisible-by
 
 
@@ -160,20 +163,30 @@ class Context(ABC):
             return self._networks[question.workload]
         # Megatron-LM pads the vocabulary so that each tensor-parallel rank has a multiple of 128 words.
         multiple = _WORDS * question.layout.tp if question.options.framework == "megatron" else 1
-        key = question.workload, question.sizes, question.options.trains, multiple
-        sizes = dict(question.sizes)
+        sizes, notes = dict(question.sizes), tuple[str, ...]()
+        if sizes.get("attention") in _OF_TRANSFORMER_ENGINE and self._lacks_fused_attention(question):
+            notes = (f"attention={sizes['attention']}: {_UNFUSED}",)
+            sizes["attention"] = "fused-softmax"
+        key = question.workload, tuple(sizes.items()), question.options.trains, multiple, notes
         length, image = sizes.pop("sequence_length", None), sizes.pop("image", None)
-        return self._machines.once(
-            ("source", key),
-            lambda: find_network(
+
+        def found() -> NetworkSource:
+            source = find_network(
                 question.workload,
                 training=question.options.trains,
                 sequence_length=length,  # type: ignore[arg-type]
                 image=image,  # type: ignore[arg-type]
                 settings=sizes,
                 words_multiple=multiple,
-            ),
-        )
+            )
+            return replace(source, notes=(*source.notes, *notes))
+
+        return self._machines.once(("source", key), found)
+
+    def _lacks_fused_attention(self, question: StepQuestion) -> bool:
+        """Return whether the GPUs of *question* are older than those that Transformer Engine's fused kernels need."""
+        capability = getattr(self.places(question.where, question.software).part(question.device), _CAPABILITY, None)
+        return capability is not None and float(capability) < _AMPERE
 
     def network(self, question: StepQuestion) -> Network:
         """Return the network of *question*; raises InputError."""

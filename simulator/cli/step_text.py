@@ -27,6 +27,8 @@ from simulator.results.words import (
 )
 from simulator.units import format_duration, format_size
 from simulator.workload.network import in_any_block
+from simulator.workload.operators import Attention
+from simulator.workload.zoo import FUSED
 
 if TYPE_CHECKING:
     from simulator.results.checkpoints import Checkpoints
@@ -97,6 +99,8 @@ def how_words(result: TrainingResult, precision: str) -> list[str]:
     step = result.step
     options = step.options
     sizes = dict(result.question.sizes)
+    if sizes.get("attention") in FUSED and not any(isinstance(x.operator, Attention) for x in step.network.layers):
+        sizes["attention"] = "fused-softmax"  # before Ampere, where others do not run
     how = [precision, *(f"{sizes[name]} {word}" for name, word in _KERNELS.items() if name in sizes)]
     if options.mode == "train":
         fused = "fused " if options.fused_optimizer and options.optimizer != "none" else ""

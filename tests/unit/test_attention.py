@@ -140,6 +140,25 @@ def test_kernels_of_the_own_generation_run_at_published_rates(
     assert rate(device, kernel) == pytest.approx(tflops * 1e12, rel=0.12)
 
 
+@pytest.mark.parametrize(("device", "tflops"), [("b200", 1500), ("gb200", 1700)])
+def test_the_fourth_overlaps_softmax_on_blackwell(device: str, tflops: float) -> None:
+    """1,613 TFLOP/s at most on a B200 (arXiv 2603.05451, abstract); 1,600 to 1,780 on a GB200 (cudnn-frontend)."""
+    third, fourth = (replace(attention("fwd", 16384, 128), library=library) for library in ("native", "flash4"))
+    assert rate(device, fourth) == pytest.approx(tflops * 1e12, rel=0.1)
+    assert rate(device, fourth) > 1.1 * rate(device, third)
+    for other in ("h100-sxm5-80gb", "a100-sxm4-80gb"):
+        assert rate(other, fourth) == rate(other, third)
+
+
+def test_blackwell_ultra_takes_twice_the_exponentials() -> None:
+    ultra = find_gpu("gb300")
+    plain = replace(ultra, generation="blackwell")
+    kernel = replace(attention("fwd", 16384, 128), library="native")
+    saved = attention_cost(plain, kernel).time_s / attention_cost(ultra, kernel).time_s
+    assert ultra.traits.exponentials == 2.0 == 2 * plain.traits.exponentials
+    assert 1.1 < saved < 1.2  # of 1,331 clocks for products and 482 for exponentials of a step, 241 fall out
+
+
 @pytest.mark.parametrize(("device", "times"), [("h100-sxm5-80gb", 1.8), ("b200", 2.9), ("a100-sxm4-80gb", 1.0)])
 def test_what_a_kernel_of_the_own_generation_is_worth(device: str, times: float) -> None:
     older, native = (

@@ -294,6 +294,7 @@ def test_a_step_of_sequences_has_its_loss():
         ({"software": "torch 2.11.0+cu128", "model": "gpt2"}, None),  # its default is eager
         ({"software": "torch 2.11.0+cu128", "model": "gpt2", "schedule": "fused attention"}, "fused-native"),
         ({"schedule": "flash attention 3"}, "fused-native"),
+        ({"software": "torch, cuDNN 9.20.0"}, "fused-fourth"),
     ],
 )
 def test_whose_attention_was_run(cells, attention):

@@ -158,7 +158,7 @@ def test_sizes_can_be_changed() -> None:
         (
             "gpt2",
             {"attention": "flash"},
-            "gpt2: attention 'flash'; allowed: eager, fused, fused-first, fused-native, fused-softmax",
+            "gpt2: attention 'flash'; allowed: eager, fused, fused-first, fused-fourth, fused-native, fused-softmax",
         ),
         ("gpt2", {"hiden": 64}, "gpt2: hiden does not apply to this network; did you mean 'hidden'?"),
         ("mlp", {"widths": "12,x"}, "mlp: widths must be a whole number, 1 to 1000000000; got 12,x"),

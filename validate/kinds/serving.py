@@ -17,6 +17,9 @@ _NATIVE = re.compile(
     r"vllm|sglang|trtllm|tensorrt-llm|transformer.?engine|megatron|nemo|cudnn|flash.?attention.?3", re.IGNORECASE
 )
 _TORCH = re.compile(r"(?:py)?torch ?(\d+)\.(\d+)", re.IGNORECASE)
+_CUDNN = re.compile(r"cudnn (?:\S+ backend )?(\d)(\d\d)(\d\d)\b|cudnn (\d+)\.(\d+)\.", re.IGNORECASE)  # 92200 is 9.22.0
+_FOURTH = re.compile(r"flash.?attention.?4", re.IGNORECASE)
+_FOURTH_CUDNN = (9, 14)  # cuDNN version from which attention is FlashAttention 4's on Blackwell
 _PREFERS_CUDNN = (2, 11)  # torch version from which attention uses cuDNN on data-centre Hopper and Blackwell
 _WRITES_APART = (0, 17)  # vLLM version from which the cache is written by a separate operation
 
@@ -26,6 +29,10 @@ def attention_library(software: str) -> AttentionLibrary:
     torch = _TORCH.match(software)
     if torch is not None:
         return "native" if (int(torch[1]), int(torch[2])) >= _PREFERS_CUDNN else "flash2"
+    cudnn = _CUDNN.search(software)
+    version = tuple(int(part) for part in cudnn.groups() if part)[:2] if cudnn is not None else (0, 0)
+    if version >= _FOURTH_CUDNN or _FOURTH.search(software):
+        return "flash4"
     return "native" if _NATIVE.search(software) else "flash2"
 
 

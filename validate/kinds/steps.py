@@ -203,8 +203,9 @@ def _sizes(cell: Cell, entry: ZooEntry, options: known.StepOptions) -> tuple[tup
             refusal = f"{column} '{one_line(cell(column), 20)}' is not modelled; {', '.join(allowed)}"
             sizes[column] = one_of(cell(column), allowed, refusal)
     attention = cell("attention")
-    if (attention or entry.defaults.get("attention")) == "fused" and attention_library(cell("software")) == "native":
-        attention = "fused-native"
+    by_library = {"native": "fused-native", "flash4": "fused-fourth"}.get(attention_library(cell("software")))
+    if (attention or entry.defaults.get("attention")) == "fused" and by_library is not None:
+        attention = by_library
     if attention:
         sizes["attention"] = attention
     if cell("gelu") and entry.defaults.get("gelu") not in (None, cell("gelu")):

@@ -50,7 +50,7 @@ def library_factor(known: Constants, since: Month | None, libraries: Month | Non
 class Gpu:
     """A GPU.  ``peak_flops_per_s``, by precision, holds the data sheet's dense rates at ``boost_clock_Hz``.
 
-    ``generation`` is the vendor's name of the architecture in lower case
+    ``generation`` is the vendor's name of the architecture and chip in lower case
     (:mod:`simulator.devices.gpu.generation` lists the known ones).
     Devices compare by identity, so that costs can be cached by device.
     """
@@ -137,7 +137,7 @@ def gpu_from_part(
     gpu = Gpu(
         name=name,
         vendor=part.vendor,
-        generation=part.architecture.split()[0].lower() if part.architecture else "",
+        generation=part.architecture.lower(),
         sm_count=part.sm_count,
         boost_clock_Hz=part.boost_clock,
         peak_flops_per_s=dict(part.peak),

@@ -1,16 +1,17 @@
 """Attention in one kernel: FlashAttention on matrix units, a memory-efficient kernel on fp32 lanes.
 
 A block keeps a tile of queries on chip and loops over the keys; the scores never leave the SM.  Each step multiplies
-on matrix units and takes exponentials, of which an SM computes 16 per clock.  At a head size of 128 the exponentials
-need a quarter of the products' clocks on an A100, half on an H100 and as many on a B200; other products hide about
-half of them.
+on matrix units and takes exponentials, of which an SM computes 16 per clock, and 32 on Blackwell Ultra.  At a head size
+of 128 the exponentials need a quarter of the products' clocks on an A100, half on an H100 and as many on a B200; other
+products hide about half of them.  FlashAttention 4 computes some of them as polynomials on fp32 lanes, and hides more.
 
 The kernel depends on the library, not on the device.  ``flash2``, FlashAttention 2, issues Ampere's instructions
 (mma.sync) on every GPU; matrix units since Hopper run these at about half of their rate.  ``native`` is written for
 the GPU's own generation: FlashAttention 3 and cuDNN 9 on Hopper; cuDNN, FlashInfer and TensorRT-LLM on Blackwell.  Up
-to Ada the two are the same.  ``flash1``, FlashAttention 1, divides work among warps less well and takes twice as long
-as ``flash2``.  The backward pass computes five products instead of two and accumulates the gradient of the queries
-with atomic additions.
+to Ada the two are the same.  ``flash4`` is ``native`` with FlashAttention 4's softmax on Blackwell.  ``flash1``,
+FlashAttention 1, divides work among warps less well and takes twice as long as ``flash2``.  Before Ampere PyTorch's
+memory-efficient kernel runs in place of all.  The backward pass computes five products instead of two and accumulates
+the gradient of the queries with atomic additions.
 
 A block owns rows of queries (backward: of keys) and loops over the keys in steps.  Under a causal mask each block is
 longer than the one before; it computes the whole tile on the diagonal.  In a window it skips the tiles of keys that
@@ -33,6 +34,7 @@ from simulator.workload.operators import FusedAttention
 from simulator.workload.precision import ELEMENT_BYTES
 
 ROWS = 128
+_EFFICIENT = "memory-efficient"  # PyTorch's kernel where FlashAttention does not run: before Ampere, and in fp32
 _COLUMNS = 64
 _MOST_SEEN = 100_000  # blocks of windows that are looked at one by one
 _GROUPS = 64  # blocks of one batch-head pair are grouped into at most this many lengths; more add no accuracy
@@ -127,6 +129,7 @@ class AttentionCosts:
 
     products: float
     exponentials: float
+    emulated: float
     block_clocks: float
     exposed_memory: float
     alone: float
@@ -149,13 +152,16 @@ def attention_cost(gpu: Gpu, kernel: FusedAttention) -> KernelCost:
     """
     costs = gpu.constants(AttentionCosts)
     is_forward = kernel.direction == "fwd"
-    is_native = kernel.library == "native" and gpu.traits.operands == "warps"
+    is_native = kernel.library in ("native", "flash4") and gpu.traits.operands == "warps"
     has_high_tiles = is_native and gpu.traits.tensor_memory
     blocks = blocks_of(kernel, rows=2 * ROWS if has_high_tiles else ROWS, packs=is_native and not has_high_tiles)
     flop_per_clock, detail = _flop_per_clock(gpu, kernel, is_native, costs)
     scores = blocks.rows * blocks.columns
     flop = (4 if is_forward else 10) * scores * kernel.head_size
-    step_clocks = flop / flop_per_clock + costs.exponentials * scores / costs.exponentials_per_clock
+    is_emulated = kernel.library == "flash4" and has_high_tiles and is_forward
+    exposed = costs.emulated if is_emulated else costs.exponentials
+    exponentials_per_clock = costs.exponentials_per_clock * gpu.traits.exponentials
+    step_clocks = flop / flop_per_clock + exposed * scores / exponentials_per_clock
     if kernel.library == "flash1":
         step_clocks *= costs.first
     clocks = _clocks(gpu, blocks, step_clocks, is_native, costs)
@@ -186,7 +192,7 @@ def _flop_per_clock(gpu: Gpu, kernel: FusedAttention, is_native: bool, costs: At
     sm_clocks_per_s = gpu.sm_count * working_clock(gpu, kernel.precision)
     peak = tensor_rate(gpu, kernel.precision) / sm_clocks_per_s
     if not peak:
-        return costs.lanes * compute_rate(gpu, "fp32") / sm_clocks_per_s, "memory-efficient"
+        return costs.lanes * compute_rate(gpu, "fp32") / sm_clocks_per_s, _EFFICIENT
     if gpu.traits.operands == "warps" and not is_native:
         peak = min(peak, costs.synchronous_per_clock)
     share = costs.products if kernel.direction == "fwd" else costs.backward_products
@@ -194,7 +200,7 @@ def _flop_per_clock(gpu: Gpu, kernel: FusedAttention, is_native: bool, costs: At
         share *= costs.amd
     elif gpu.traits.operands == "registers":
         share *= costs.early
-    return peak * share, "flash, native" if is_native else "flash"
+    return peak * share, "flash, native" if is_native else "flash" if gpu.traits.operands != "registers" else _EFFICIENT
 
 
 def _traffic(kernel: FusedAttention) -> tuple[float, float]:

@@ -72,6 +72,9 @@ class Traits:
     # Products accumulate in tensor memory rather than in registers, so that a block may hold twice the rows (NVIDIA,
     # "CUDA C++ programming guide", tcgen05).
     tensor_memory: bool = False
+    # Exponentials of an SM in a clock, relative to other generations' 16 (NVIDIA, "Inside NVIDIA Blackwell Ultra",
+    # 2025: twice those of Blackwell, for attention).
+    exponentials: float = 1.0
 
     # Units for integers (addresses, bounds, Philox): the fp32 lanes; as many lanes of their own (NVIDIA, "Volta
     # architecture", 2017); or other: half of the lanes take both, or AMD's scalar unit computes what threads share.
@@ -145,6 +148,7 @@ _AMPERE = Traits(
     kernels_since=(2020, 5),
 )
 _HOPPER = Traits(_5_NM, "warps", kernels_since=(2022, 10))
+_BLACKWELL = replace(_HOPPER, burst=1.54, turned_32_bit=False, tensor_memory=True, kernels_since=(2024, 12))
 _VEGA = Traits(_14_NM, "none", controllers="amd", large_l2=True, kernels="amd", wide_batches=True, cudnn=0)
 _CDNA = replace(_VEGA, operands="registers", tensor_energy=1.65)
 
@@ -161,7 +165,8 @@ _GENERATIONS: dict[str, dict[str, Traits]] = {
         "ampere": _AMPERE,
         "ada": replace(_AMPERE, process=_5_NM, large_l2=True),
         "hopper": _HOPPER,
-        "blackwell": replace(_HOPPER, burst=1.54, turned_32_bit=False, tensor_memory=True, kernels_since=(2024, 12)),
+        "blackwell ultra": replace(_BLACKWELL, exponentials=2.0),
+        "blackwell": _BLACKWELL,
     },
     "amd": {
         "gcn": replace(_VEGA, process=_28_NM),
@@ -190,6 +195,7 @@ MAKERS = frozenset(_GENERATIONS)
 def traits_of(maker: str, generation: str, lanes_per_sm: float, tensor_flops_per_sm: float = math.inf) -> Traits:
     """Return the traits of chips of *generation* whose SMs have *lanes_per_sm* fp32 lanes.
 
+    Words after the name of a generation are those of its chips ("blackwell ultra gb100").
     *tensor_flops_per_sm* is the rate of tensor cores in 16 bit, in FLOPs per SM and clock.
 
     Raises InputError where there is no model of GPUs of *maker*.
@@ -198,6 +204,9 @@ def traits_of(maker: str, generation: str, lanes_per_sm: float, tensor_flops_per
         known = "; ".join(f"{name} ({', '.join(_GENERATIONS[name])})" for name in sorted(MAKERS))
         raise InputError(f"no model of GPUs of maker '{maker}'; there are models of {known}")
     generations = _GENERATIONS[maker]
+    words = generation.split()
+    named = (" ".join(words[:count]) for count in range(len(words), 0, -1))
+    generation = next((name for name in named if name in generations), words[0] if words else "")
     if generation not in generations:
         line = generation.rstrip("0123456789")
         of_line = [name for name in generations if line and name.startswith(line)]

@@ -9,7 +9,7 @@ from simulator.records import dataclass
 from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
 
 Outputs = LayerOutput | tuple[LayerOutput, ...]
-FUSED = "fused", "fused-first", "fused-native"
+FUSED = "fused", "fused-first", "fused-native", "fused-fourth"
 """The kinds of attention (:mod:`simulator.workload.zoo.attention`) that never write the scores."""
 
 

@@ -4,7 +4,7 @@
 and softmax are one kernel, and the products need no copies, as in Megatron-LM.  ``fused``: one kernel that never
 writes the scores (FlashAttention 2).  ``fused-first``: the same before July 2023 (FlashAttention 1).  ``fused-native``:
 the same, written for the GPU's own generation (FlashAttention 3, cuDNN 9; see
-:class:`simulator.workload.operators.Attention`).
+:class:`simulator.workload.operators.Attention`).  ``fused-fourth``: the same since 2026 (FlashAttention 4, cuDNN 9.14).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from simulator.workload.operators import AttentionLibrary, Copy, Elementwise, Re
 from simulator.workload.zoo import FUSED
 from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder, SizeError
 
-AttentionKind = Literal["eager", "fused-softmax", "fused", "fused-first", "fused-native"]
+AttentionKind = Literal["eager", "fused-softmax", "fused", "fused-first", "fused-native", "fused-fourth"]
 ATTENTIONS: tuple[AttentionKind, ...] = get_args(AttentionKind)
-_LIBRARIES: dict[str, AttentionLibrary] = dict(zip(FUSED, ("flash2", "flash1", "native"), strict=True))
+_LIBRARIES: dict[str, AttentionLibrary] = dict(zip(FUSED, ("flash2", "flash1", "native", "flash4"), strict=True))
 _MOST_FUSED = 16384  # longest rows, in keys, of Megatron-LM's softmax kernels (FusedScaleMaskSoftmax)
 # How the mask is applied to the scores: not at all; added (padding or causal); selected with where (causal); added and
 # then bounded below (causal; OPT).
