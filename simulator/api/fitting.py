@@ -55,10 +55,14 @@ class StepFitting:
     samples: SamplesOption
     count: int
 
-    def need(self, asked: StepQuestion) -> MemoryNeed:
-        """Return what *asked* needs on the device that holds most; raises InputError where it cannot be divided."""
+    def need(self, asked: StepQuestion, *, gaps: bool = True) -> MemoryNeed:
+        """Return what *asked* needs on the device that holds most, with the allocator's *gaps* or without.
+
+        Raises InputError where it cannot be divided.
+        """
         group = group_taking_part(self.context, self.question, self.count)
-        return need_on(self.device, self.count, self.context.network(asked), asked, group)
+        network = self.context.network(asked)
+        return need_on(self.device, self.count, network, asked, group, gaps=gaps)
 
     def fits(self, asked: StepQuestion | None) -> bool:
         """Return whether *asked* fits, on its hosts too; a step that is none, or cannot be divided, does not."""
@@ -79,8 +83,23 @@ class StepFitting:
         return host_memory(asked, own, machine, group.ranks).missing_bytes == 0.0
 
     def largest(self, sizes: Sequence[int], sized: Callable[[int], StepQuestion]) -> int:
-        """Return the largest of *sizes*, ascending, with which the step *sized* fits, or 0."""
-        return largest_fitting(sizes, lambda size: self.need(sized(size)))
+        """Return the largest of *sizes*, ascending, with which the step *sized* fits, or 0.
+
+        Gaps take long to find: they are first left out, and then guessed, to try few sizes with all.
+        """
+
+        def without(size: int) -> MemoryNeed:
+            return self.need(sized(size), gaps=False)
+
+        most = largest_fitting(sizes, without)
+        if not most or (there := self.need(sized(most))).fits:
+            return most
+        least = largest_fitting(sizes, lambda size: replace(without(size), cached_bytes=there.cached_bytes))
+        if least and self.need(sized(least)).fits:
+            between = [size for size in sizes if least <= size < most]
+        else:
+            between = [size for size in sizes if size < (least or most)]
+        return largest_fitting(between, lambda size: self.need(sized(size)))
 
     def fewer_samples(self, asked: StepQuestion) -> Way | None:
         """Return the most samples with which *asked* fits, or None."""

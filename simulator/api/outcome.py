@@ -90,14 +90,23 @@ def group_taking_part(context: Context, question: StepQuestion, count: int) -> C
 
 
 def need_on(
-    device: Device, n_ranks: int, network: Network, question: StepQuestion, group: Communicator | None = None
+    device: Device,
+    n_ranks: int,
+    network: Network,
+    question: StepQuestion,
+    group: Communicator | None = None,
+    *,
+    gaps: bool = True,
 ) -> MemoryNeed:
-    """Return what the undivided step needs on *device*, the fullest of *n_ranks*; raises InputError if indivisible."""
+    """Return what the undivided step needs on *device*, the fullest of *n_ranks*; raises InputError if indivisible.
+
+    Without *gaps*, what the allocator holds besides does not count.
+    """
     if n_ranks == 1:
-        return alone_memory(network, question, device).times(question.programs)
+        return alone_memory(network, question, device, gaps=gaps).times(question.programs)
     layout = question.layout.on(n_ranks)
     placement = Placement(group, layout) if group is not None else None
-    return most_needed(divided(network, layout), question, device, layout, placement)
+    return most_needed(divided(network, layout), question, device, layout, placement, gaps=gaps)
 
 
 def least_step_s(context: Context, question: StepQuestion) -> float:

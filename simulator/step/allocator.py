@@ -1,8 +1,8 @@
 """PyTorch's caching allocator of device memory: what it holds, given the tensors that come and go.
 
 Reference: pytorch, c10/cuda/CUDACachingAllocator.cpp (``round_size``, ``get_allocation_size``, ``get_free_block``,
-``should_split``, ``try_merge_blocks``, ``release_cached_blocks``).  Each stream has pools of its own.  By default,
-segments keep their size; with ``expandable_segments:True``, a pool is one segment that grows page by page at its end
+``should_split``, ``try_merge_blocks``, ``release_cached_blocks``).  Of one stream.  By default, segments keep their
+size; with ``expandable_segments:True``, a pool is one segment that grows page by page at its end
 (``try_allocate_expandable_block``), and whole pages within free blocks can be returned (``unmap_block``).
 """
 
@@ -190,15 +190,15 @@ class CachingAllocator:
 
     def __init__(self, most_bytes: float = inf, *, expandable: bool = False) -> None:
         self._most_bytes = most_bytes
-        self._expandable = expandable
-        self._pools: dict[int, tuple[_Pool, _Pool]] = {}  # of each stream, for small and large requests
+        small, large = 2 * _MIB, 20 * _MIB
+        self._small: _Pool = _GrowingPool(small) if expandable else _Pool(small, _UNIT_BYTES)
+        self._large: _Pool = _GrowingPool(large) if expandable else _Pool(large, _SMALL_BYTES + _UNIT_BYTES)
         self.allocated_bytes = self.reserved_bytes = self.most_allocated_bytes = self.most_reserved_bytes = 0
 
-    def take(self, n_bytes: int, stream: int = 0) -> MemoryBlock:
-        """Return a block of at least *n_bytes* (more than 0) for kernels of *stream*; raises OutOfMemoryError."""
+    def take(self, n_bytes: int) -> MemoryBlock:
+        """Return a block of at least *n_bytes* (more than 0); raises OutOfMemoryError."""
         size = -(-n_bytes // _UNIT_BYTES) * _UNIT_BYTES
-        pools = self._pools.get(stream) or self._new_pools(stream)
-        pool = pools[size > _SMALL_BYTES]
+        pool = self._small if size <= _SMALL_BYTES else self._large
         block = pool.fitting(size)
         if block is None:
             block, more = pool.grown(size)
@@ -206,21 +206,13 @@ class CachingAllocator:
         if block.size_bytes - size >= pool.least_rest_bytes:
             pool.split(block, size)
         block.pool = pool
-        self.allocated_bytes += block.size_bytes
-        self.most_allocated_bytes = max(self.most_allocated_bytes, self.allocated_bytes)
+        self.allocated_bytes = allocated = self.allocated_bytes + block.size_bytes
+        self.most_allocated_bytes = max(self.most_allocated_bytes, allocated)
         return block
-
-    def _new_pools(self, stream: int) -> tuple[_Pool, _Pool]:
-        small, large = 2 * _MIB, 20 * _MIB
-        if self._expandable:
-            self._pools[stream] = _GrowingPool(small), _GrowingPool(large)
-        else:
-            self._pools[stream] = _Pool(small, _UNIT_BYTES), _Pool(large, _SMALL_BYTES + _UNIT_BYTES)
-        return self._pools[stream]
 
     def _reserve(self, n_bytes: int) -> None:
         if self.reserved_bytes + n_bytes > self._most_bytes:
-            self.reserved_bytes -= sum(pool.released() for pools in self._pools.values() for pool in pools)
+            self.reserved_bytes -= self._small.released() + self._large.released()
         self.reserved_bytes += n_bytes
         if self.reserved_bytes > self._most_bytes:
             raise OutOfMemoryError(self.reserved_bytes)

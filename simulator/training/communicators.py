@@ -66,8 +66,14 @@ def communication_bytes(placement: Placement, question: StepQuestion, network: N
             nvls=question.nvls,
         ),
     )
+    how = question.software.nccl, question.algorithm, question.protocol, question.nvls
+
+    def taken(group: Communicator, carried: _Carried, n_peers: int) -> float:
+        key = "buffers", how, frozenset(carried), n_peers  # which stages and trials share
+        return group.once(key, lambda: communicator_bytes(nccl, group, carried, n_peers))
+
     return sum(
-        max(communicator_bytes(nccl, group, carried, n_peers) for group in groups)
+        max(taken(group, carried, n_peers) for group in groups)
         for groups, carried, n_peers in _communicators(placement, question, network)
     )
 

@@ -74,11 +74,13 @@ def _with_gaps(
     return with_gaps(need, network, options, device, shares, buckets)
 
 
-def alone_memory(network: Network, question: StepQuestion, device: Device) -> MemoryNeed:
+def alone_memory(network: Network, question: StepQuestion, device: Device, *, gaps: bool = True) -> MemoryNeed:
     """Return the memory that one program needs on *device* if it steps alone."""
     if question.offload != "none":
-        return device_memory(network, question, device, REPLICAS)
+        return most_needed(network, question, device, REPLICAS, gaps=gaps)
     shares = Shares(accumulates=float(question.micro_batches > 1))
+    if not gaps:
+        return need_of(_held(network, question.options), question.options, device, shares, question.software)
     return memory_need(network, question.options, device, shares, question.software)
 
 
@@ -90,14 +92,21 @@ def stage_options(options: StepOptions, layout: Layout) -> StepOptions:
 
 
 def most_needed(
-    network: Network, question: StepQuestion, device: Device, layout: Layout, placement: Placement | None = None
+    network: Network,
+    question: StepQuestion,
+    device: Device,
+    layout: Layout,
+    placement: Placement | None = None,
+    *,
+    gaps: bool = True,
 ) -> MemoryNeed:
     """Return the need of the device with the highest total, among those that divide *network* into stages.
 
-    The arguments are those of :func:`device_memory`.
+    The arguments are those of :func:`device_memory`.  Without *gaps*, what the allocator holds besides does not count.
     """
     if layout.pp == 1:
-        return device_memory(network, question, device, layout, placement=placement)
+        need = _without_gaps(network, question, device, layout, 1.0, placement)
+        return _with_gaps(need, network, question, device, layout, 1.0) if gaps else need
     from simulator.workload.split.stages import joined_stages, stages_of
 
     parts = stages_of(network, layout.pp * layout.vp)
@@ -111,7 +120,7 @@ def most_needed(
         _without_gaps(whole, question, device, layout, count, placement)
         for whole, count in zip(stages, counts, strict=True)
     ]
-    if all(need.fits for need in needs):
+    if gaps and all(need.fits for need in needs):
         needs = [
             _with_gaps(need, whole, question, device, layout, count)
             for need, whole, count in zip(needs, stages, counts, strict=True)

@@ -155,15 +155,6 @@ def test_segments_that_grow_return_whole_pages_where_memory_is_scarce(events: li
             assert refused.needed_bytes <= fast.reserved_bytes + page * (len(touched) + 1) + event + page
 
 
-def test_pools_of_streams_are_apart() -> None:
-    allocator = CachingAllocator()
-    allocator.give(allocator.take(40 * MIB, stream=1))
-    allocator.take(40 * MIB)
-    assert allocator.reserved_bytes == 80 * MIB
-    allocator.take(40 * MIB, stream=1)
-    assert allocator.reserved_bytes == 80 * MIB
-
-
 @given(_EVENTS, st.randoms(use_true_random=False))
 def test_what_is_given_back_merges_to_whole_segments(events: list[int], random: Random) -> None:
     allocator, slow, held = _follow(events)
