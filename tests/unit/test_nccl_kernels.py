@@ -467,3 +467,17 @@ def test_ampere_uses_less_of_its_links_in_ll128(name: str) -> None:
         for size in (8 << 20, 16 << 20)
     ]
     assert times[1] - times[0] == pytest.approx(slope_s * (8 << 20), rel=1e-6)
+
+
+@pytest.mark.parametrize("n", [2, 4, 8])
+def test_an_all_to_all_is_no_faster_than_its_blocks(n: int) -> None:
+    """On B200 the blocks bind for any number of GPUs, as they copy the part that a rank keeps too."""
+    machine, size = load_machine("dgx-b200"), 1 << 28
+    blocks_Bps = 32 * DEFAULT(NcclConstants).recent["P2P"].channel_Bps
+    times = [
+        execute(
+            machine, Nccl().plan(request_of(machine, float(k * size), collective="all-to-all", gpus=range(n)))
+        ).end_s
+        for k in (1, 2)
+    ]
+    assert times[1] - times[0] == pytest.approx(size / blocks_Bps, rel=1e-6)

@@ -193,11 +193,12 @@ class KernelPlanner:
 
             flows, peers = self._pair_by_pair(self.request.pairs or neighbour_pairs(n), self.request.size_bytes), 1
         after = self._begin("ncclDevKernel_SendRecv", cost.base_s, peers)
+        each_Bps = t.P2P_CHANNELS * cost.channel_Bps / (n if self.request.collective == "all-to-all" else 1)
         late = []
         for flow in flows:
             over_network = flow.route.path_class == "net"
             latency_s = cost.hop_s * self._pace * peers + over_network * (cost.net_hop_s + self._plugin_s)
-            late.append(replace(flow, latency_s=latency_s))
+            late.append(replace(flow, latency_s=latency_s, cap_Bps=flow.cap_Bps if over_network else each_Bps))
         self.paces.channels.append(("p2p", late, 1, cost))
         self.paces.submit(self.builder, self.request.collective, after)
 
