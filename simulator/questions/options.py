@@ -185,12 +185,17 @@ def said_of(sizes: NetworkSizes, name: str) -> int | str:
     return dict(sizes).get(name, "plain")
 
 
+_IN_HALF: tuple[Policy, ...] = ("fp16", "bf16", "master-fp16", "master-bf16")  # whose trainers cast scores first
+
+
 def loss_faults(sizes: NetworkSizes, options: StepOptions, *, one_process: bool) -> Iterator[str]:
     """Yield what a cross-entropy that is not torch's own cannot be combined with."""
     way = said_of(sizes, "cross_entropy")
     if way == "plain":
         return
     said = mention("sizes", f"cross_entropy={way}")
+    if way == "half" and options.precision not in _IN_HALF:
+        yield f"{said}: {mention('precision', options.precision)} does not cast scores first; {', '.join(_IN_HALF)} do"
     allowed = ("pytorch", "deepspeed-zero3", *(("megatron",) if way == "in-place" else ()))
     if options.framework not in allowed:
         yield f"{said}: {mention('framework', options.framework)} has none; {', '.join(allowed)} have"
@@ -198,7 +203,7 @@ def loss_faults(sizes: NetworkSizes, options: StepOptions, *, one_process: bool)
         yield f"{said}: is about the loss, which this step does not compute"
     if one_process:
         yield f"{said}: is of each process, and one process drives all GPUs"
-    if options.cuda_graph and way != "chunked":
+    if options.cuda_graph and way not in ("chunked", "half"):
         yield f"{said}: waits for the device, and {mention('cuda_graph')} launches all at once"
 
 

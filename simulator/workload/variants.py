@@ -18,6 +18,7 @@ from simulator.workload.network import Layer, Network, Parameter, Part, block_na
 from simulator.workload.operators import (
     CrossEntropy,
     Elementwise,
+    HalfCrossEntropy,
     InPlaceCrossEntropy,
     Linear,
     LinearCrossEntropy,
@@ -75,7 +76,7 @@ def _adapted(layer: Layer, rank: int, elements: list[int]) -> list[Layer]:
     ]
 
 
-LossWay = Literal["plain", "in-place", "fused-linear", "chunked"]
+LossWay = Literal["plain", "half", "in-place", "fused-linear", "chunked"]
 LOSS_WAYS: tuple[LossWay, ...] = get_args(LossWay)
 _CHUNKS = 8  # torchtitan's default
 
@@ -83,8 +84,9 @@ _CHUNKS = 8  # torchtitan's default
 def with_losses(network: Network, way: LossWay) -> Network:
     """Return *network* with its cross-entropies computed in another *way*.
 
-    ``in-place``: the scores' gradient over the scores (Transformer Engine); ``fused-linear``: with the output layer, in
-    chunks (Liger); ``chunked``: the same by torch's operators in eight chunks (torchtitan).
+    ``half``: torch's, in the format of the scores; ``in-place``: the scores' gradient over the scores (Transformer
+    Engine); ``fused-linear``: with the output layer, in chunks (Liger); ``chunked``: the same by torch's operators in
+    eight chunks (torchtitan).
 
     Raises InputError if there is no linear layer whose result only the loss reads.
     """
@@ -97,6 +99,9 @@ def with_losses(network: Network, way: LossWay) -> Network:
             found.append(layer)
             continue
         scores = layer.inputs[0]
+        if way == "half":
+            found.append(replace(layer, operator=HalfCrossEntropy(layer.operator.rows, layer.operator.cols)))
+            continue
         head = writers.get(scores)
         if head is None or not isinstance(head.operator, Linear) or len(readers[scores]) > 1:
             raise InputError(

@@ -70,6 +70,7 @@ OPERATORS: tuple[Operator, ...] = (
     ops.Attention(4, 4, 16, 16, 8),
     ops.ChunkScan(4, 16, 4, 8, 2, 4, 8),
     ops.CrossEntropy(64, 32),
+    ops.HalfCrossEntropy(64, 32),
     ops.InPlaceCrossEntropy(64, 32),
     ops.LinearCrossEntropy(64, 32, 32),
     ops.Copy(2048),
@@ -174,7 +175,7 @@ def test_every_operator_is_measured() -> None:
     from validate.machine.measure.built.operators import BY_NEIGHBOURS, MAKERS
 
     missing = {named(operator) for operator in OPERATORS} - {*MAKERS, *BY_NEIGHBOURS}
-    losses = {"InPlaceCrossEntropy", "LinearCrossEntropy"}
+    losses = {"HalfCrossEntropy", "InPlaceCrossEntropy", "LinearCrossEntropy"}
     assert missing == {"ChunkScan", "Nf4Linear", *losses}  # plain torch has none of them
 
 

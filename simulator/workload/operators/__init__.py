@@ -23,7 +23,13 @@ from simulator.workload.operators.pool import Pool, Pooling
 from simulator.workload.operators.products import Linear, MatMul
 from simulator.workload.operators.recurrent import ChunkScan, Recurrence, Recurrent
 from simulator.workload.operators.reduction import Reduction
-from simulator.workload.operators.softmax import CrossEntropy, InPlaceCrossEntropy, LinearCrossEntropy, Softmax
+from simulator.workload.operators.softmax import (
+    CrossEntropy,
+    HalfCrossEntropy,
+    InPlaceCrossEntropy,
+    LinearCrossEntropy,
+    Softmax,
+)
 
 __all__ = [
     "CLASSES",
@@ -44,6 +50,7 @@ __all__ = [
     "GroupedGemm",
     "GroupedLinear",
     "Grouping",
+    "HalfCrossEntropy",
     "InPlaceCrossEntropy",
     "LayerNorm",
     "Linear",

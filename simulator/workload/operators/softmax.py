@@ -144,6 +144,13 @@ class CrossEntropy(Rows):
 
 
 @dataclass(frozen=True, slots=True)
+class HalfCrossEntropy(CrossEntropy):
+    """The loss from scores that nobody casts first: in their own 16 bits, where the policy is not autocast's."""
+
+    fp32_always = False
+
+
+@dataclass(frozen=True, slots=True)
 class InPlaceCrossEntropy(Rows):
     """The loss from scores in their own format, whose gradient is written over the scores.
 
