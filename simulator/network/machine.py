@@ -13,8 +13,8 @@ from typing import Generic, TypeVar
 from simulator.errors import InputError, nearest
 from simulator.records import dataclass, field
 from simulator.topology import DeviceKind, each
-from simulator.topology.parts import Part
-from simulator.topology.schema import NO_COSTS, MessagesSpec, Price, TransportSpec
+from simulator.topology.parts import GpuPart, Part
+from simulator.topology.schema import NO_COSTS, MessagesSpec, PeerLevel, Price, TransportSpec
 
 F = TypeVar("F")
 T = TypeVar("T")
@@ -198,6 +198,12 @@ class Machine:
     price_per_hour: Price | None = None  # of all hosts
     nominal: Machine | None = field(default=None, repr=False)  # without slow links and neighbours, if there are any
     down: tuple[Link, ...] = ()  # out of use for good, one direction of each, numbered as if they were among the links
+
+    def peer_level(self, *gpus: Node) -> PeerLevel:
+        """Return how far *gpus* copy directly over PCIe: as the topology says, else pxb where drivers let all."""
+        if self.transport.peer_to_peer is not None:
+            return self.transport.peer_to_peer
+        return "pxb" if all(not isinstance(gpu.part, GpuPart) or gpu.part.pcie_peers for gpu in gpus) else "none"
 
     def find(self, name: str) -> Node | None:
         """Return the node called *name*, or None."""

@@ -4,7 +4,7 @@ Between two GPUs of one machine, best first:
 
 1. NVLink (or xGMI), directly or through NVLink switches, striped over all shortest paths; equal
    shortest paths over other switches also share the bytes, as if flows were spread (ECMP);
-2. peer to peer over PCIe, as far as the machine's ``transport.peer_to_peer`` allows;
+2. peer to peer over PCIe, as far as the machine's ``transport.peer_to_peer`` and the driver allow;
 3. staged in host memory: to the sender's CPU, into memory, out of it, and to the receiver.
 
 Between machines: over the NICs nearest to each GPU, directly (GPUDirect) if the NIC and ``transport.gpudirect_rdma``
@@ -120,7 +120,7 @@ class Router(Kept):
             if direct is not None:
                 return direct
             paths = self._host_paths(src.index, dst.index)
-            if paths and _allows(self.machine.transport.peer_to_peer, self._class_of(paths[0])):
+            if paths and _allows(self.machine.peer_level(src, dst), self._class_of(paths[0])):
                 return self._along(paths, "peer-to-peer")
             return self._staged(src.index, dst.index)
         paths = self._host_paths(src.index, dst.index)

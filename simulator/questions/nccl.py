@@ -24,6 +24,8 @@ Feature = Literal[
     "strict",
     "cumem",
     "lazy",
+    "sockets",
+    "amd_sockets",
 ]
 OLDEST_RULES: Version = (2, 6)  # the oldest version whose planning tables are known
 
@@ -59,6 +61,15 @@ FEATURES: Mapping[Feature, FirstVersion] = {
     ),
     "cumem": FirstVersion((2, 19), "user guide, NCCL_CUMEM_ENABLE: since 2.19 used where the system supports it"),
     "lazy": FirstVersion((2, 22), "NCCL_RUNTIME_CONNECT (src/init.cc): in 178b6b75, not in 2.20.3; UNVERIFIED: 2.22"),
+    "amd_sockets": FirstVersion(
+        (2, 19),
+        "AMD_BW in src/graph/topo.h; UNVERIFIED: 2.19, as the file with 20.6 for SM90 has it, not that with 20.0",
+    ),
+    "sockets": FirstVersion(
+        (2, 28),
+        "figures of Sapphire Rapids and Emerald Rapids in src/graph/topo.h; UNVERIFIED: 2.28, as the file that"
+        " has 40.1 for SM100, and not the one with 40.0 (2.25 to 2.27)",
+    ),
     "pat": FirstVersion((2, 23), "not in the tables of 2.20.3; in those of 2.24; UNVERIFIED: 2.23"),
 }
 # By the least compute capability of a generation: the first version made for it.

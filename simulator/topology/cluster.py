@@ -108,11 +108,12 @@ def _transport(nodes: Sequence[Topology]) -> TransportSpec:
     """Return the transport rules, which must be the same on all nodes with GPUs; raises InputError if they differ."""
     with_gpus = [node for node in nodes if any(d.kind == "gpu" for d in node.devices)] or list(nodes)
     first = with_gpus[0]
+    default = "the default"
     for node in with_gpus[1:]:
         for level in ("peer_to_peer", "gpudirect_rdma"):
             own, other = getattr(first.transport, level), getattr(node.transport, level)
             if own != other:
-                known = f"{first.name} has {own}, {node.name} has {other}"
+                known = f"{first.name} has {own or default}, {node.name} has {other or default}"
                 raise InputError(f"transport: nodes of a cluster have the same {level}; {known}")
     return first.transport
 

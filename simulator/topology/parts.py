@@ -81,6 +81,9 @@ class GpuPart(Part):
     l2_latency: Duration | None = Field(None, description="One load that the last-level cache serves")
     memory_latency: Duration | None = Field(None, description="One load from device memory, its address translated")
     board_power: Power | None = Field(None, description="Board power limit")
+    pcie_peers: bool = Field(
+        True, description="Copies directly to other GPUs over PCIe; NVIDIA's driver does not for GeForce and Titan RTX"
+    )
     nvlink_count: int | None = Field(None, ge=0, description="NVLink ports")
 
 

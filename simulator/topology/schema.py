@@ -115,10 +115,11 @@ class MeshSpec(_LinkFigures):
 class TransportSpec(Strict):
     """How far GPUs and NICs reach each other without the host's memory."""
 
-    peer_to_peer: PeerLevel = Field(
-        "pxb",
+    peer_to_peer: PeerLevel | None = Field(
+        None,
         description="Farthest pair of GPUs that copy directly over PCIe: "
-        "pix one switch, pxb several switches, phb through the CPU's root, sys across sockets",
+        "pix one switch, pxb several switches, phb through the CPU's root, sys across sockets; left out: pxb, none "
+        "for GPUs that cannot (pcie_peers), and with NCCL sys for two GPUs beside AMD's CPUs",
     )
     gpudirect_rdma: PeerLevel = Field("pxb", description="The same for a GPU and a NIC")
 

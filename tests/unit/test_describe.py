@@ -241,7 +241,7 @@ def test_what_the_driver_keeps_apart_goes_through_the_host() -> None:
     for peers, expected in (
         (closed, "host-staged"),
         (closed.replace("CNS", "OK"), "peer-to-peer"),
-        ("?", "peer-to-peer"),
+        ("?", "host-staged"),
     ):
         text, _ = draft_of(XEONS, cards("NVIDIA GeForce RTX 4090", 3, 4), matrix, peers)
         assert transports(compile_machine(topology_from_text(text))) == [expected, "host-staged"]

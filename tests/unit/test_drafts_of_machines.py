@@ -53,7 +53,10 @@ def test_a_dump_of_a_machine_is_the_machine(name, kind, tmp_path) -> None:
     topology, one, two = measured(name)
     dump = Dumped(topology)
     text = dump.xml() if kind == "xml" else dump.matrix(cascaded=kind == "cascaded")
-    draft, _ = drafted(tmp_path, topology, text)
+    draft, said = drafted(tmp_path, topology, text)
+    if topology.transport.peer_to_peer is not None:
+        assert any("how far GPUs copy directly" in remark for remark in said)
+        draft += f"\ntransport: {{peer_to_peer: {topology.transport.peer_to_peer}}}\n"
     assert bandwidth(topology_from_text(draft)) == pytest.approx(one, rel=NEAR)
     if two and not (name == "dgx-2" and kind == "cascaded"):  # where all is PXB, no level of switches can be seen
         assert bandwidth(topology_from_text(draft, n_nodes=2)) == pytest.approx(two, rel=NEAR)

@@ -332,10 +332,10 @@ def test_cluster_joins_all_nodes(name: str, n_nodes: int, gpus: int, nics_Bps: f
         ("pcie3-x16", 12.35),
         ("pcie4-x16", 26.24),
         ("pcie5-x16", 55.4),
-        ("qpi-9.6", 6.0),
-        ("upi-10.4-x2", 10.0),
-        ("upi-16-x3", 22.0),
-        ("xgmi-socket", 16.0),
+        ("qpi-9.6", 2 * 9.6 * 2 * 0.83),
+        ("upi-10.4-x2", 2 * 10.4 * 2 * 0.83),
+        ("upi-16-x3", 3 * 16 * 2 * 0.83),
+        ("xgmi-socket", 4 * 16 * 16 / 8 * 0.7),
     ],
 )
 def test_link_reaches_the_bandwidth_of_its_source(name: str, effective_GBps: float) -> None:

@@ -13,7 +13,7 @@ from simulator.topology.parts import NicPart
 from validate.cli.command import Quiet, Text, Texts, command_named, value
 from validate.cli.words import give, opened, print_remarks
 from validate.machine.describe.draft import draft
-from validate.machine.describe.driver import Card, ask_driver
+from validate.machine.describe.driver import Card, are_peers, ask_driver
 from validate.machine.describe.dumps.combine import combined
 from validate.machine.describe.dumps.read import read_dump
 from validate.machine.describe.matrix import Matrix, parse_peers, parse_topo, peer_level
@@ -94,5 +94,5 @@ def draft_of(
     level = ""
     if matrix is not None and peers:
         with suppress(ValueError):  # an older driver that knows no such table
-            level = peer_level(matrix, parse_peers(peers))
+            level = peer_level(matrix, parse_peers(peers), usual=are_peers(cards))
     return draft(processor, cards, matrix, remarks, disk, peers=level), remarks

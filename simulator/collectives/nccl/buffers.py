@@ -31,6 +31,7 @@ from math import ceil
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.graph import fewest_nvlinks
+from simulator.collectives.nccl.peers import with_peers
 from simulator.collectives.nccl.strategy import Nccl, nvls_channels
 from simulator.collectives.nccl.tuning import CommGraph
 from simulator.collectives.request import Unsuitable
@@ -83,7 +84,7 @@ class _Taken:
     """What *nccl* takes on a GPU of *group*, by its use."""
 
     def __init__(self, nccl: Nccl, group: Communicator) -> None:
-        self._version, self._group = nccl.version, group
+        self._version, self._group = nccl.version, with_peers(group)
         self._graph: CommGraph = nccl.graph(group)
         hosts = list(group.by_host().values())
         self._several = len(hosts) > 1

@@ -26,6 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 from simulator.collectives.nccl.paths import capability
+from simulator.collectives.nccl.sockets import peers_between_sockets_bps
 from simulator.collectives.nccl.tables import NVLS_EFFICIENCY, generation
 from simulator.constants import DEFAULT, Constants, Each, constants
 from simulator.network.machine import Link, Machine, Node
@@ -74,15 +75,18 @@ class NcclConstants:
 
     ``launch_s`` is the time to start one kernel on one GPU, and ``peer_launch_s`` the extra time for each peer of a
     point-to-point group.  ``pcie_share`` is the fraction of a PCIe link's rate that one flow between GPUs reaches
-    through a CPU; ``network_share`` is that of a NIC, or ``staged_share`` if bytes reach the NIC through host memory.
-    ``rccl_base_s`` is what each kernel of RCCL takes beyond NCCL's; ``rccl_direct_share`` is the share of a link that
-    it reaches where all GPUs exchange at once.
+    through a CPU's memory, ``peer_share`` where GPUs copy directly through the CPU; a channel moves
+    ``staged_channel_Bps`` at most through that memory.  ``network_share`` is the fraction of a NIC, ``staged_share``
+    that where bytes reach the NIC through host memory.  ``rccl_base_s`` is what each kernel of RCCL takes beyond
+    NCCL's; ``rccl_direct_share`` is the share of a link that it reaches where all GPUs exchange at once.
     """
 
     PARTS: ClassVar = {"recent": Each(ProtocolCost), "earlier": Each(ProtocolCost)}
     launch_s: float
     peer_launch_s: float
     pcie_share: float
+    peer_share: float
+    staged_channel_Bps: float
     network_share: float
     staged_share: float
     blackwell_pace: float
@@ -210,6 +214,9 @@ class Paces:
                     link = links[index]
                     at_full_s = sent * carried * repeat / link.bandwidth_Bps
                     taken_s = at_full_s / (1.0 if self._is_trunk(link) else shares.get(link.kind, 1.0))
+                    if link.kind == "socket" and flow.route.transport == "peer-to-peer":
+                        peers_Bps = peers_between_sockets_bps(self._machine.nodes[link.src])
+                        taken_s = max(taken_s, sent * carried * repeat / peers_Bps)
                     for key, times in keys:
                         sent_s[key] = added(sent_s.get(key, 0.0), taken_s, times)
                         if through_cpu and link.kind == "pcie":
@@ -254,7 +261,9 @@ class Paces:
 
         A single flow does not saturate PCIe there; several together do.
         """
-        return repeat * (flow.wire_bytes * carried / link.bandwidth_Bps) / self._shared.pcie_share
+        direct = flow.route.transport == "peer-to-peer"
+        share = self._shared.peer_share if direct else self._shared.pcie_share
+        return repeat * (flow.wire_bytes * carried / link.bandwidth_Bps) / share
 
     def _note_bound(self, builder: PlanBuilder, needed_s: Mapping[int, float]) -> None:
         """Record the link that takes longest at its share, and report the share if it explains the time."""

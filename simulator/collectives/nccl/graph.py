@@ -18,15 +18,16 @@ Interpretations where the source leaves room:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, permutations
 
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.nccl import tables as t
-from simulator.collectives.nccl.paths import SeenMachine, Sight, capability, cpu_kind
+from simulator.collectives.nccl.paths import SeenMachine, Sight, capability
 from simulator.collectives.nccl.rccl import in_orders_of_rccl, is_amd
 from simulator.collectives.nccl.search import ChannelSolution, solution
+from simulator.collectives.nccl.sockets import cpu_kind
 from simulator.collectives.nccl.tables import CpuKind
 from simulator.collectives.nccl.tuning import CommGraph
 from simulator.collectives.search.rings import Ends, FoundRing, find_rings
@@ -38,20 +39,26 @@ from simulator.questions.where import NCCL_TODAY
 from simulator.topology.parts import NicPart
 
 
-def comm_graph(group: Communicator) -> CommGraph:
-    """Return the graph that NCCL would find for the group's ranks; searched once."""
-    return group.once("nccl graph", lambda: _searched(group))
+def comm_graph(group: Communicator, version: Version = NCCL_TODAY) -> CommGraph:
+    """Return the graph that NCCL's *version* would find for the group's ranks; searched once."""
+    return group.once(_of_version("nccl graph", version), lambda: _searched(group, version))
 
 
-def found_inside(group: Communicator) -> tuple[ChannelSolution, int]:
-    """Return (result of the search, node offset) for a group on one machine.
+def _of_version(name: str, version: Version) -> Hashable:
+    """Return the key of what depends on how *version* sees a machine; the name itself for today's."""
+    seen = has(version, "sockets"), has(version, "amd_sockets")
+    return name if all(seen) else (name, seen)
+
+
+def found_inside(group: Communicator, version: Version) -> tuple[ChannelSolution, int]:
+    """Return (result of the search by *version*, node offset) for a group on one machine.
 
     The offset is added to GPU numbers in the result to get the group's nodes.
     """
     ((host, gpus, by),) = _picked(group)
     nodes = group.machine.nodes_of(host)
     lowest = min(capability(group.machine.nodes[gpu]) for gpu in gpus)
-    return _found(group, nodes, gpus, lowest, several=False), by
+    return _found(group, nodes, gpus, lowest, version, several=False), by
 
 
 def _picked(group: Communicator) -> list[tuple[int, tuple[int, ...], int]]:
@@ -64,7 +71,7 @@ def _picked(group: Communicator) -> list[tuple[int, tuple[int, ...], int]]:
     return picked
 
 
-def _searched(group: Communicator) -> CommGraph:
+def _searched(group: Communicator, version: Version) -> CommGraph:
     machine = group.machine
     hosts = group.by_host()
     alike: dict[int, dict[tuple[int, ...], None]] = {}  # by first equal host: its sets of GPUs
@@ -79,7 +86,7 @@ def _searched(group: Communicator) -> CommGraph:
     searched = []
     for host, sets in alike.items():
         for gpus in sets:
-            searched.append(_found(group, nodes_of[host], gpus, lowest, several=several))
+            searched.append(_found(group, nodes_of[host], gpus, lowest, version, several=several))
     agreed = _agreed(searched)
     kinds = {cpu_kind(node) for node in nodes if node.kind == "cpu"}
     cpu: CpuKind = kinds.pop() if len(kinds) == 1 else "mixed" if kinds else "other"
@@ -113,30 +120,32 @@ def _searched(group: Communicator) -> CommGraph:
 
 
 def _found(
-    group: Communicator, nodes: Sequence[Node], gpus: tuple[int, ...], lowest: int, *, several: bool
+    group: Communicator, nodes: Sequence[Node], gpus: tuple[int, ...], lowest: int, version: Version, *, several: bool
 ) -> ChannelSolution:
     """Return the search's result for the participating *gpus* of the host with *nodes*; cached for all groups."""
     host = nodes[0].host
 
     def search() -> ChannelSolution:
-        seen = _seen(group, nodes, gpus, several=several)
+        seen = _seen(group, nodes, gpus, version, several=several)
         found = solution(seen, lowest, several=several)
         parts = (group.machine.nodes[gpu].part for gpu in gpus)
         return in_orders_of_rccl(seen, found) if all(is_amd(part) for part in parts) and not several else found
 
-    return group.router.once(("nccl search", host, gpus, lowest, several), search)
+    return group.router.once((_of_version("nccl search", version), host, gpus, lowest, several), search)
 
 
-def _seen(group: Communicator, nodes: Sequence[Node], gpus: tuple[int, ...], *, several: bool) -> SeenMachine:
-    key = "sight", nodes[0].host, several
-    return group.router.once(key, lambda: Sight(group.machine, nodes, network=several)).of(gpus)
+def _seen(
+    group: Communicator, nodes: Sequence[Node], gpus: tuple[int, ...], version: Version, *, several: bool
+) -> SeenMachine:
+    key = _of_version("sight", version), nodes[0].host, several
+    return group.router.once(key, lambda: Sight(group.machine, nodes, network=several, version=version)).of(gpus)
 
 
 def fewest_nvlinks(group: Communicator) -> int:
     """Return the fewest NVLinks, as NCCL counts them, between two GPUs of *group* on one machine; 0 for other paths."""
     host, gpus, _ = max(_picked(group), key=lambda picked: len(picked[1]))
     each = t.planned_nvlink(capability(group.machine.nodes[gpus[0]]))
-    seen = _seen(group, group.machine.nodes_of(host), gpus, several=len(group.by_host()) > 1)
+    seen = _seen(group, group.machine.nodes_of(host), gpus, NCCL_TODAY, several=len(group.by_host()) > 1)
     paths = [seen.paths.get(pair) for pair in permutations(gpus, 2)]
     return min(
         (max(1, int(p.bandwidth / 1000 / each)) if p and t.PATH_TYPES[p.kind] == "nvl" else 0 for p in paths), default=0
@@ -173,7 +182,7 @@ def channel_rings(group: Communicator, version: Version = NCCL_TODAY) -> list[Fo
     if len(group.by_host()) > 1:
         ends = Ends(nearest=has(version, "search"), lent=has(version, "pxn"))
         return find_rings(group, both_directions=False, in_order=True, ends=ends)
-    return list(group.once("nccl rings", lambda: _rings_inside(group)))
+    return list(group.once(_of_version("nccl rings", version), lambda: _rings_inside(group, version)))
 
 
 def relays_of(machine: Machine, rings: Sequence[FoundRing]) -> dict[tuple[int, int], int]:
@@ -196,8 +205,8 @@ def way(router: Router, relays: Mapping[tuple[int, int], int], src: int, dst: in
     return router.route(src, dst) if via is None else _relayed(router, src, via, dst)
 
 
-def _rings_inside(group: Communicator) -> list[FoundRing]:
-    found, by = found_inside(group)
+def _rings_inside(group: Communicator, version: Version) -> list[FoundRing]:
+    found, by = found_inside(group, version)
     rank_of = {node: rank for rank, node in enumerate(group.ranks)}
     vias = {(src + by, dst + by): via + by for src, via, dst in found.relayed}
     counted = Counter(tuple(gpu + by for gpu in order) for order in found.orders)

@@ -80,19 +80,28 @@ class KernelPlanner:
         total = sum(ring.bandwidth_Bps for ring in rings)
         for i, ring in enumerate(rings):
             part = size * ring.bandwidth_Bps / total
-            cap = self._channel_rate(cost, ring.bandwidth_Bps / total)
+            share = ring.bandwidth_Bps / total
             if rooted or len(self.hosts) > 1:
                 moved = part if rooted else part * rounds / n
                 ways = self._ways.round(ring, rooted=rooted)
                 latency = self._way_s([route for route, _ in ways], hops, net_hops, cost)
                 if rooted:
                     ways = [(route, None) for route in self._ways.open(ring)]
-                flows = [_piped(route, moved, cost, cap, latency, at) for route, at in ways]
+                flows = [
+                    _piped(route, moved, cost, self._channel_rate(cost, share, route), latency, at)
+                    for route, at in ways
+                ]
                 repeat = 1
             else:
                 flows = [
-                    Flow(r, part / n, overhead=cost.wire, cap_Bps=cap, latency_s=cost.hop_s * self._pace)
-                    for r in ring.routes
+                    Flow(
+                        route,
+                        part / n,
+                        overhead=cost.wire,
+                        cap_Bps=self._channel_rate(cost, share, route),
+                        latency_s=cost.hop_s * self._pace,
+                    )
+                    for route in ring.routes
                 ]
                 repeat = rounds
             self.paces.channels.append((f"channel {i}", flows, repeat, cost))
@@ -237,9 +246,12 @@ class KernelPlanner:
         what = "".join(word.capitalize() for word in self.request.collective.split("-"))
         return f"ncclDevKernel_{what}_Sum_f32_{algorithm}_{protocol.upper()}"
 
-    def _channel_rate(self, cost: ProtocolCost, fraction: float) -> float:
-        """Return the largest rate on the link, in B/s, of a *fraction* of the channels in use."""
-        return self.n_filled * fraction * cost.channel_Bps * cost.wire
+    def _channel_rate(self, cost: ProtocolCost, fraction: float, route: Route) -> float:
+        """Return the largest rate on the links of *route*, in B/s, of a *fraction* of the channels in use."""
+        rate_Bps = cost.channel_Bps * cost.wire
+        if route.transport == "host-staged":
+            rate_Bps = min(rate_Bps, self.costs.shared.staged_channel_Bps)
+        return self.n_filled * fraction * rate_Bps
 
     def _way_s(self, routes: Sequence[Route], hops: int, net_hops: int, cost: ProtocolCost) -> float:
         """Return the time in seconds of the first chunk over the given numbers of hops, including route latencies."""
@@ -284,8 +296,10 @@ class KernelPlanner:
                 ends += [(src, dst, half_bytes) for c, p in between for src, dst in ((c, p), (p, c))]
             ways = [(way_of(router, relays, ranks[src], ranks[dst]), None, n_bytes) for src, dst, n_bytes in ends]
         latency = self._way_s([route for route, _, _ in ways], hops, net_hops, cost)
-        cap = self._channel_rate(cost, fraction)
-        return [_piped(route, n_bytes, cost, cap, latency, at) for route, at, n_bytes in ways]
+        return [
+            _piped(route, n_bytes, cost, self._channel_rate(cost, fraction, route), latency, at)
+            for route, at, n_bytes in ways
+        ]
 
 
 def _piped(

@@ -18,10 +18,12 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 
 from simulator.collectives.nccl import tables as t
-from simulator.collectives.nccl.tables import CpuKind
+from simulator.collectives.nccl.sockets import cpu_kind, planned_socket
 from simulator.network.machine import Link, Machine, Node
+from simulator.questions.nccl import Version
+from simulator.questions.where import NCCL_TODAY
 from simulator.records import dataclass
-from simulator.topology.parts import NETWORK_LINKS, CpuPart, GpuPart, NicPart
+from simulator.topology.parts import NETWORK_LINKS, GpuPart, NicPart
 
 UNKNOWN_CAPABILITY = 80  # GPUs without one, and those of other vendors, are tuned as an A100
 rank_of = {path_type: i for i, path_type in enumerate(t.PATH_TYPES)}
@@ -69,11 +71,6 @@ def capability(node: Node) -> int:
     return int(major) * 10 + int(minor)
 
 
-def cpu_kind(node: Node) -> CpuKind:
-    """Return the vendor of a CPU."""
-    return node.part.vendor if isinstance(node.part, CpuPart) else "other"
-
-
 class Sight:
     """NCCL's view of the machine formed by *nodes*, for any set of participating GPUs.
 
@@ -83,18 +80,21 @@ class Sight:
     *machine*: the machine that holds the nodes.
     *nodes*: all devices of one host.
     *network*: whether network devices count, as they do if several machines take part.
+    *version*: whose figures of links between sockets count.
     """
 
-    def __init__(self, machine: Machine, nodes: Iterable[Node], *, network: bool) -> None:
-        self._machine, self._nodes, self._network = machine, list(nodes), network
+    def __init__(
+        self, machine: Machine, nodes: Iterable[Node], *, network: bool, version: Version = NCCL_TODAY
+    ) -> None:
+        self._machine, self._nodes, self._network, self._version = machine, list(nodes), network, version
         gpus = tuple(node.index for node in self._nodes if node.kind == "gpu")
-        self._whole = _Builder(machine, self._nodes, gpus, network)
+        self._whole = _Builder(machine, self._nodes, gpus, network, version)
         self._leads_through = self._whole.joins_gpus()
 
     def of(self, gpus: tuple[int, ...]) -> SeenMachine:
         """Return the view with the given participating *gpus*."""
         if self._leads_through:
-            return _Builder(self._machine, self._nodes, gpus, self._network).seen(gpus)
+            return _Builder(self._machine, self._nodes, gpus, self._network, self._version).seen(gpus)
         return self._whole.seen(gpus)
 
 
@@ -110,8 +110,10 @@ _Way = tuple[int, int, tuple[_Edge, ...]]  # class, bottleneck in MB/s, links
 
 
 class _Builder:
-    def __init__(self, machine: Machine, nodes: list[Node], gpus: tuple[int, ...], network: bool) -> None:
-        self.machine = machine
+    def __init__(
+        self, machine: Machine, nodes: list[Node], gpus: tuple[int, ...], network: bool, version: Version
+    ) -> None:
+        self.machine, self.version = machine, version
         self.gpus = gpus
         self.cpus = [node.index for node in nodes if node.kind == "cpu"]
         self.capacity: list[int] = []
@@ -127,7 +129,7 @@ class _Builder:
         for a in self.cpus:  # all sockets are joined pairwise, whatever the topology says
             for b in self.cpus:
                 if a < b and all(edge.dst != b for edge in self.out.get(a, ())):
-                    self._join(a, b, _SYS, _socket(machine.nodes[a], None), _socket(machine.nodes[b], None))
+                    self._join(a, b, _SYS, self._between(machine.nodes[a]), self._between(machine.nodes[b]))
         for net, rate in self.rate.items():
             self.ports[net] = (self._link(rate), self._link(rate))
         # Paths never enter a network device; paths to it are those from it, reversed.
@@ -183,7 +185,11 @@ class _Builder:
             speed = round(t.planned_pcie(link.nominal_Bps / link.count) * link.count * 1000)
             self._join(a, b, _PIX, speed, speed)
         elif link.kind == "socket":
-            self._join(a, b, _SYS, _socket(ends[0], link), _socket(ends[1], link))
+            self._join(a, b, _SYS, self._between(ends[0], link), self._between(ends[1], link))
+
+    def _between(self, cpu: Node, link: Link | None = None) -> int:
+        """Return the planning bandwidth in MB/s from *cpu* to another socket."""
+        return round(1000 * planned_socket(cpu, link, self.version))
 
     # -- paths ---------------------------------------------------------------------
 
@@ -283,7 +289,8 @@ class _Builder:
     def _peer(self, gpu: int, found: _Way) -> DevicePath:
         """Return the path to another GPU; it passes through host memory if direct peer access is not allowed."""
         dst = found[2][-1].dst
-        if found[0] <= _C2C or _allowed(self.machine.transport.peer_to_peer, found[0]) or not self.cpus:
+        level = self.machine.peer_level(self.machine.nodes[gpu], self.machine.nodes[dst])
+        if found[0] <= _C2C or _allowed(level, found[0]) or not self.cpus:
             return self._path(gpu, found)
         return self._path(gpu, self._over_cpu(gpu, dst, found))
 
@@ -352,17 +359,3 @@ def _nvlink(gpu: Node, link: Link) -> float:
     if link.kind == "xgmi" or not isinstance(part, GpuPart) or part.compute_capability is None:
         return link.bandwidth_Bps / 1e9
     return t.planned_nvlink(capability(gpu)) * link.count
-
-
-def _socket(cpu: Node, link: Link | None) -> int:
-    """Return the planning bandwidth in MB/s from *cpu* to another socket."""
-    part = cpu.part
-    vendor = cpu_kind(cpu)
-    architecture = part.architecture.lower() if isinstance(part, CpuPart) else ""
-    if vendor == "intel":
-        speed = next((s for names, s in t.INTEL_SOCKET if any(n in architecture for n in names)), t.INTEL_SOCKET_OLD)
-    elif vendor in t.SOCKET:
-        speed = t.SOCKET[vendor]
-    else:
-        speed = link.bandwidth_Bps / 1e9 if link is not None else t.LOCAL
-    return round(speed * 1000)

@@ -13,6 +13,7 @@ from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.cost import NcclCosts, costs_of
 from simulator.collectives.nccl.graph import channel_rings, comm_graph
 from simulator.collectives.nccl.kernels import KernelPlanner
+from simulator.collectives.nccl.peers import with_peers
 from simulator.collectives.nccl.rccl import direct_protocol
 from simulator.collectives.nccl.rules import version_notes
 from simulator.collectives.nccl.tuning import CommGraph, NcclChoice, fastest_choice
@@ -123,6 +124,7 @@ class Nccl:
 
     def _planned(self, request: Request, present: Machine) -> Plan:
         """Return the plan of *request* by the rates of its machine, to run on *present*; raises as :meth:`plan`."""
+        request = replace(request, group=with_peers(request.group))
         parts = [node.part for node in request.group.unlike()]
         if any(isinstance(part, GpuPart) and part.vendor == "other" for part in parts):
             raise Unsuitable("NCCL does not run on this hardware")
@@ -169,7 +171,7 @@ class Nccl:
 
     def graph(self, group: Communicator) -> CommGraph:
         """Return the graph with which this version plans for *group*."""
-        return replace(comm_graph(group), version=self.version)
+        return replace(comm_graph(with_peers(group), self.version), version=self.version)
 
     def choice(self, graph: CommGraph, collective: Collective, size_bytes: float) -> NcclChoice:
         """Return the algorithm and protocol for *collective* over *graph*; raises Unsuitable if none is left."""

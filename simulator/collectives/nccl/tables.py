@@ -87,15 +87,6 @@ def planned_pcie(nominal_Bps: float) -> float:
     return (whole if abs(lanes / whole - 1) < 0.04 else lanes) * 60 / 80
 
 
-# GB/s between CPUs: by architecture (substring of the part's, lower case), then by vendor.
-INTEL_SOCKET: tuple[tuple[tuple[str, ...], float], ...] = (
-    (("emerald", "granite"), 40.0),
-    (("sapphire",), 22.0),
-    (("skylake", "cascade", "cooper", "ice lake"), 10.0),
-)
-INTEL_SOCKET_OLD = 6.0
-SOCKET: Mapping[str, float] = {"amd": 16.0, "ibm": 32.0, "arm": 6.0}
-
 # -- search.cc: speeds tried for one channel, fastest first ------------------------------
 
 SPEEDS_INTRA: tuple[tuple[float, ...], ...] = (

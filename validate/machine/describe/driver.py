@@ -78,6 +78,12 @@ def slot_generation(cards: Sequence[Card]) -> int:
     return said or (int(found[1]) if found else 0)
 
 
+def are_peers(cards: Sequence[Card]) -> bool:
+    """Return whether drivers let all *cards* copy to each other over PCIe, if the machine does."""
+    parts = [load_part(driver_part(card) or "") for card in cards]
+    return all(not isinstance(part, GpuPart) or part.pcie_peers for part in parts)
+
+
 def pcie_part(card: Card) -> tuple[str, bool]:
     """Return the link part between a card and its CPU, and whether it is certain (else the architecture's usual)."""
     if driver_part(card) in _BESIDE_CPU:

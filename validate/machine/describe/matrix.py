@@ -113,10 +113,11 @@ def parse_peers(text: str) -> dict[tuple[int, int], str]:
     return found
 
 
-def peer_level(matrix: Matrix, states: Mapping[tuple[int, int], str]) -> str:
+def peer_level(matrix: Matrix, states: Mapping[tuple[int, int], str], *, usual: bool = True) -> str:
     """Return how far GPUs copy directly over PCIe, by *states*; empty where all pairs may, and NCCL's rules decide.
 
-    Pairs with NVLinks do not count.  A level is reached where all pairs up to it are OK.
+    Pairs with NVLinks do not count.  A level is reached where all pairs up to it are OK.  Where drivers do not let such
+    GPUs copy directly (not *usual*), but this one does, the level is NCCL's.
     """
     found = "none"
     over = {(a, b): word for (a, b), word in _pcie_words(matrix).items() if (a, b) in states}
@@ -125,7 +126,12 @@ def peer_level(matrix: Matrix, states: Mapping[tuple[int, int], str]) -> str:
         if any(states[pair] != "OK" for pair in pairs):
             return found
         found = level if pairs else found
-    return ""
+    return "" if usual or not over else "pxb"
+
+
+def has_pcie_pairs(matrix: Matrix) -> bool:
+    """Return whether any two GPUs have no NVLinks between them."""
+    return bool(_pcie_words(matrix))
 
 
 def _pcie_words(matrix: Matrix) -> dict[tuple[int, int], str]:

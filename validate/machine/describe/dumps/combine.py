@@ -15,13 +15,18 @@ from validate.machine.describe.draft import draft
 from validate.machine.describe.dumps.like import cpu_like, links_like
 from validate.machine.describe.dumps.read import KINDS, Dump
 from validate.machine.describe.dumps.tree import BusTree
-from validate.machine.describe.matrix import Matrix, peer_level
+from validate.machine.describe.matrix import Matrix, has_pcie_pairs, peer_level
 from validate.machine.describe.placement import Attachments, place_gpus
 from validate.machine.describe.processor import Processor
 from validate.tables.names import gpu_names
 
 _MOST_GPUS = 1024
 _NVLINK_BPS = 25e9  # per link, since Volta
+_ASK_PEERS = "nvidia-smi topo -p2p r says it, with another --from"
+_PEERS = {
+    True: f"UNVERIFIED: no file says how far GPUs copy directly over PCIe: here as NCCL does by default; {_ASK_PEERS}",
+    False: f"UNVERIFIED: GPUs do not copy directly over PCIe, which drivers of such boards refuse; {_ASK_PEERS}",
+}
 _DETAIL = ("nccl-xml", "hwloc-xml", "nccl-log", "lspci")  # kinds of dumps with a tree; the first present is used
 
 
@@ -69,7 +74,9 @@ def combined(dumps: Sequence[Dump], gpu: str | None = None, nic: str | None = No
     if len(parts) > 1:
         remarks.append(f"GPUs of several kinds: {', '.join(sorted(parts))}")
     states = next((dump.peers for dump in shows if dump.peers), {})
-    peers = peer_level(matrix, states) if states else ""
+    peers = peer_level(matrix, states, usual=driver.are_peers(cards)) if states else ""
+    if not states and has_pcie_pairs(matrix):
+        remarks.append(_PEERS[driver.are_peers(cards)])
     source = ", ".join(dict.fromkeys(KINDS.get(dump.kind, dump.kind) for dump in dumps))
     return draft(processor, cards, matrix, remarks, peers=peers, placement=placement, source=source), remarks
 
