@@ -6,7 +6,7 @@ import pytest
 
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.nccl.cost import NcclConstants
-from simulator.collectives.nccl.peers import with_peers
+from simulator.collectives.nccl.graph import with_peers
 from simulator.collectives.nccl.sockets import peers_between_sockets_bps
 from simulator.constants import DEFAULT
 from simulator.network.machine import Machine

@@ -30,8 +30,7 @@ from math import ceil
 
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.nccl import tables as t
-from simulator.collectives.nccl.graph import fewest_nvlinks
-from simulator.collectives.nccl.peers import with_peers
+from simulator.collectives.nccl.graph import fewest_nvlinks, with_peers
 from simulator.collectives.nccl.strategy import Nccl, nvls_channels
 from simulator.collectives.nccl.tuning import CommGraph
 from simulator.collectives.request import Unsuitable
