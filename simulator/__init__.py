@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from simulator.questions.input import InputQuestion
     from simulator.questions.layout import Layout
     from simulator.questions.options import StepOptions
-    from simulator.questions.program import ProgramQuestion
     from simulator.questions.single import (
         AccessQuestion,
         CopyQuestion,
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
         LaunchQuestion,
         MessageQuestion,
         OperatorQuestion,
+        ProgramQuestion,
     )
     from simulator.questions.step import CheckpointQuestion, StepQuestion
     from simulator.questions.where import Neighbour, SlowLink, Software, Where
@@ -69,9 +69,8 @@ _PLACES = {
     "questions.input": "InputQuestion",
     "questions.layout": "Layout",
     "questions.options": "StepOptions",
-    "questions.program": "ProgramQuestion",
     "questions.single": "AccessQuestion CopyQuestion CoreQuestion DiskQuestion LaunchQuestion MessageQuestion "
-    "OperatorQuestion",
+    "OperatorQuestion ProgramQuestion",
     "questions.step": "CheckpointQuestion StepQuestion",
     "questions.where": "Neighbour SlowLink Software Where",
     "results.program": "ProgramResult",

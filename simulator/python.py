@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from simulator import spelling
 from simulator.api.session import Session
-from simulator.cli.ask import answers
 from simulator.cli.launch_line import with_launch
 from simulator.cli.options import software_notes
+from simulator.cli.output import answers
 from simulator.cli.written import OPTIONS, CommandOptions, Output, ProgramOptions, check_read, option_spelt
 from simulator.errors import Fault, InputError, first_of, nearest, one_line
 from simulator.results.program import ProgramResult

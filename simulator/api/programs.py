@@ -16,7 +16,7 @@ from simulator.programs.reader import load_program
 from simulator.programs.statements import CollectiveStatement
 from simulator.programs.writer import Writer
 from simulator.questions.options import StepOptions
-from simulator.questions.program import ProgramQuestion
+from simulator.questions.single import ProgramQuestion
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import TODAY
 from simulator.results.program import ProgramResult, make_program_result

@@ -30,8 +30,8 @@ if TYPE_CHECKING:  # device models are imported on first use
     from simulator.questions.calibration import Calibration, Shape
     from simulator.questions.collective import CollectiveQuestion
     from simulator.questions.options import SamplesOption
-    from simulator.questions.program import ProgramQuestion
     from simulator.questions.question import Question
+    from simulator.questions.single import ProgramQuestion
     from simulator.questions.step import StepQuestion
     from simulator.results.account import Account
     from simulator.results.program import ProgramResult

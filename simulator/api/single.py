@@ -14,9 +14,8 @@ from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.host.answer import HostTime, check_copy
 from simulator.host.copies import copy_answer, copy_bound_s, copy_plan, copy_within_s
-from simulator.host.core import core_answer
 from simulator.host.disks import disk_answer, disk_bound_s, requests_plan
-from simulator.host.launches import launch_answer, launch_kernels_s
+from simulator.host.launches import core_answer, launch_answer, launch_kernels_s
 from simulator.host.memory import access_answer, access_bound_s
 from simulator.host.messages import message_answer, message_bound_s
 from simulator.questions.single import CopyQuestion, CoreQuestion, DiskQuestion

@@ -1,4 +1,4 @@
-"""The fastest GPUs of a machine for a task, among sets that its symmetries do not make equal."""
+"""The fastest GPUs of a machine for a task, among sets that its symmetries (:class:`Symmetry`) do not make equal."""
 
 from __future__ import annotations
 

@@ -61,6 +61,6 @@ def simulate(**given: Any) -> Any:
 
         typer.echo(script(parse_choice("completion", shell, SHELLS)))
         return None
-    from simulator.cli.ask import ask
+    from simulator.cli.output import ask
 
     return ask(written_of(given))

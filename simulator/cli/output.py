@@ -1,6 +1,7 @@
 """The outputs of commands: results go to standard output, everything else to standard error.
 
-Or a command runs within this process, and its answer is kept (:func:`captured`).
+Or a command runs within this process, and its answer is kept (:func:`captured`).  Which command answers follows from
+the options (:func:`ask`).
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import io
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from simulator.api.session import Session
 from simulator.cli import read
-from simulator.cli.options import check_outputs
-from simulator.cli.written import CommandOptions
+from simulator.cli.options import check_outputs, software_notes
+from simulator.cli.written import CommandOptions, check_read, shell_command
 from simulator.console import later
 from simulator.console.run import INTERRUPTED, guarded, say
 from simulator.console.style import Style, choose_style, printable
@@ -22,6 +24,11 @@ from simulator.errors import first_of
 from simulator.records import dataclass, replace
 from simulator.results import to_json
 from simulator.spelling import spelt
+
+if TYPE_CHECKING:
+    from simulator.questions.options import SamplesOption
+    from simulator.questions.step import StepQuestion
+    from simulator.results.training import TrainingResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,3 +140,41 @@ def captured(arguments: Sequence[str], *, brief: bool = False) -> CommandOutput:
         raise KeyboardInterrupt
     lines = [line.removeprefix("simulate: ") for line in said.getvalue().splitlines() if line.strip()]
     return CommandOutput(status, found[0] if found else None, lines)
+
+
+_ANSWERS = {
+    "single": later("simulator.cli.single_command:answer_singles"),
+    "program": later("simulator.cli.program_command:answer_programs"),
+    "step": later("simulator.cli.step_command:answer_steps"),
+    "exchange": later("simulator.cli.exchange_command:answer_exchanges"),
+}
+
+
+class _Brief(Session):
+    """Answers steps without advice, which takes longer than they do themselves."""
+
+    def advised(self, question: StepQuestion, samples: SamplesOption = "batch") -> TrainingResult:
+        del samples
+        return self.step(question)
+
+
+def ask(written: CommandOptions) -> Asked:
+    """Return the question in *written*; raises InputError for options that cannot be read or are not read."""
+    if written.launch is not None:
+        from simulator.cli.launch_line import with_launch
+
+        written, notes = with_launch(written)
+        warn(written, notes)
+    check_read(written)
+    warn(written, software_notes(written.nccl))
+    if written.show_options:
+        return Asked(
+            CommandOptions(topology=written.topology), lambda _: Answers(lines=lambda _: [shell_command(written)])
+        )
+    return Asked(written, lambda written: answers(written, Session()), brief=lambda written: answers(written, _Brief()))
+
+
+def answers(written: CommandOptions, session: Session) -> Answers:
+    """Return the answers to *written*; raises TopocastError. *session* may already know some machines or networks."""
+    found: Answers = _ANSWERS[written.kind](written, session)
+    return found

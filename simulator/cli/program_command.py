@@ -13,7 +13,7 @@ from simulator.cli.table import changed_lines, fact_lines, outside_lines, table_
 from simulator.cli.written import CommandOptions
 from simulator.console import later
 from simulator.console.style import Progress, Style
-from simulator.questions.program import ProgramQuestion
+from simulator.questions.single import ProgramQuestion
 from simulator.results.program import ProgramResult, program_trace, programs_document
 from simulator.units import format_duration
 

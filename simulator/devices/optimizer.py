@@ -19,43 +19,23 @@ Optimizers via Block-wise Quantization", arXiv 2110.02861, section 2), with the 
 keep moments of parameters of 100,000 elements and more in managed memory (``get_state_buffer``), which the driver moves
 to the host where the device lacks room, and back for the update.  There is one kernel for each tensor, which reads and
 writes the moments as they are kept, and for which the host waits (``sync_gpu`` in ``Optimizer8bit.step``).
+
+``optimizers.json`` has the passes of each, in the order of the kernels; ``graph`` is the graph of Google's BERT
+(AdamWeightDecayOptimizer of google-research/bert) without fusion.
 """
 
 from __future__ import annotations
 
+import json
+from importlib.resources import files
 from typing import NamedTuple
 
 from simulator.questions.options import BITSANDBYTES, Optimizer
 from simulator.workload.kernels import Streaming
 
-# Tensors that each pass reads, writes, and reads for the first time, in the order of the kernels.
-_Passes = tuple[tuple[int, int, int], ...]
-# Norm; moments and step; norms of parameters and of steps; apply.
-_LAMB: _Passes = ((1, 0, 1), (4, 3, 3), (1, 0, 0), (1, 0, 0), (2, 1, 0))
-_FUSED: dict[str, _Passes] = {"sgd": ((2, 1, 2),), "momentum": ((3, 2, 3),), "adam": ((4, 3, 4),), "lamb": _LAMB}
-_FOREACH: dict[str, _Passes] = {
-    "sgd": ((2, 1, 2),),
-    "momentum": ((1, 1, 1), (2, 1, 1), (2, 1, 1)),  # scale the velocity, add the gradient, step
-    # mean; scale and add the square; root, correct, add epsilon; step
-    "adam": ((2, 1, 2), (1, 1, 1), (2, 1, 0), (1, 1, 0), (1, 1, 0), (1, 1, 0), (3, 1, 1)),
-    "lamb": _LAMB,
-}
-# As a graph without fusion, in Google's BERT (AdamWeightDecayOptimizer of google-research/bert).
-_GRAPH: dict[str, _Passes] = {
-    "adam": (
-        *((1, 0, 1), (1, 1, 0)),  # gradients clipped by the norm of all,
-        *((1, 1, 1), (1, 1, 0), (2, 1, 0)),  # mean,
-        *((1, 1, 1), (1, 1, 0), (1, 1, 0), (2, 1, 0)),  # square,
-        *((1, 1, 0), (1, 1, 0), (2, 1, 0)),  # root, epsilon, quotient,
-        *((1, 1, 1), (2, 1, 0)),  # weight decay,
-        *((1, 1, 0), (2, 1, 0)),  # rate of learning, step
-        *((1, 1, 0), (1, 1, 0), (1, 1, 0)),  # and three assignments
-    )
-}
-
 
 class TensorPass(NamedTuple):
-    """One call of an update that loops over tensors: how often it reads and writes the tensor (0, 0: scalars only).
+    """A pass of an update over all tensors, or a call for one: how often it reads and writes (0, 0: scalars only).
 
     ``first``: the reads that no earlier call has made.  ``looked_at``: the host reads the result, and waits for it.
     ``with_state``: the call also reads and writes what the optimiser keeps, which may be in fewer bits.
@@ -68,51 +48,29 @@ class TensorPass(NamedTuple):
     with_state: bool = False
 
 
-_NUMBER = TensorPass(0, 0)
-_BY_TENSOR: dict[Optimizer, tuple[TensorPass, ...]] = {
-    "adam-loop": (
-        TensorPass(1, 1, first=1),  # mean: scaled,
-        TensorPass(2, 1, first=1),  # plus the gradient
-        TensorPass(1, 1, first=1),  # square: scaled,
-        TensorPass(2, 1),  # plus the squared gradient
-        TensorPass(1, 1),  # root of the square,
-        TensorPass(1, 1),  # corrected,
-        TensorPass(1, 1),  # plus epsilon
-        TensorPass(3, 1, first=1),  # step
-    ),
-    "bert-adam": (
-        TensorPass(1, 0, first=1),  # the norm of the gradient,
-        _NUMBER,  # the norm of a list of one norm,
-        _NUMBER,
-        _NUMBER,  # the largest allowed norm over the norm,
-        TensorPass(0, 0, looked_at=True),
-        TensorPass(1, 1, first=1),  # mean: scaled,
-        TensorPass(2, 1),  # plus the gradient
-        TensorPass(1, 1, first=1),  # square: scaled,
-        TensorPass(2, 1),  # plus the squared gradient
-        TensorPass(1, 1),  # root of the square,
-        TensorPass(1, 1),  # plus epsilon,
-        TensorPass(2, 1),  # quotient
-        TensorPass(1, 1, first=1),  # weight decay,
-        TensorPass(2, 1),  # added
-        TensorPass(1, 1),  # times the learning rate,
-        TensorPass(1, 1),  # negated,
-        TensorPass(2, 1),  # added to the parameter
-        TensorPass(0, 1),  # gradient zeroed for the next step
-    ),
+_WRITTEN = json.loads(files("simulator.devices").joinpath("optimizers.json").read_text(encoding="utf-8"))
+_READ = {
+    way: {
+        name: tuple(TensorPass(**{key: value for key, value in each.items() if key != "what"}) for each in passes)
+        for name, passes in by_name.items()
+    }
+    for way, by_name in _WRITTEN.items()
+}
+_BY_TENSOR: dict[str, tuple[TensorPass, ...]] = {
+    **_READ["by_tensor"],
     **dict.fromkeys(BITSANDBYTES, (TensorPass(2, 1, first=2, looked_at=True, with_state=True),)),
 }
 
 
-def _passes(optimizer: Optimizer, fused: bool, graph: bool) -> _Passes:
-    if graph and not fused and optimizer in _GRAPH:
-        return _GRAPH[optimizer]
-    return (_FUSED if fused else _FOREACH)[optimizer]
+def _passes(optimizer: Optimizer, fused: bool, graph: bool) -> tuple[TensorPass, ...]:
+    if graph and not fused and optimizer in _READ["graph"]:
+        return _READ["graph"][optimizer]
+    return _READ["fused" if fused else "foreach"][optimizer]
 
 
 def first_reads(optimizer: Optimizer, *, fused: bool = False, graph: bool = False) -> tuple[int, ...]:
     """Return the tensors that each pass reads and no earlier pass has touched, in the order of the kernels."""
-    return tuple(first for _, _, first in _passes(optimizer, fused, graph))
+    return tuple(each.first for each in _passes(optimizer, fused, graph))
 
 
 def optimizer_kernels(
@@ -124,7 +82,7 @@ def optimizer_kernels(
     """
     size, name = elements * element_bytes, f"{optimizer}_step"
     passes = _passes(optimizer, fused, graph)
-    return tuple(Streaming(name, elements, reads * size, writes * size) for reads, writes, _ in passes)
+    return tuple(Streaming(name, elements, each.reads * size, each.writes * size) for each in passes)
 
 
 def tensor_passes(optimizer: Optimizer) -> tuple[TensorPass, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from simulator.questions.collective import CollectiveQuestion
-from simulator.questions.program import ProgramQuestion
 from simulator.questions.single import (
     AccessQuestion,
     CopyQuestion,
@@ -12,6 +11,7 @@ from simulator.questions.single import (
     LaunchQuestion,
     MessageQuestion,
     OperatorQuestion,
+    ProgramQuestion,
 )
 from simulator.questions.step import StepQuestion
 

@@ -206,8 +206,8 @@ class Lowering:
     def casts(self, layer: Layer, *, forward: bool) -> Iterator[KernelRun]:
         """Yield the casts around fp32 operators, and autocast's casts of weights or of their gradients.
 
-        Frozen weights are already stored in the format of the products.  Where a compiler turns images, it turns those that
-        the network reads in a pass of its own, or in the one that casts them.
+        Frozen weights are already stored in the format of the products.  Where a compiler turns images, it turns those
+        that the network reads in a pass of its own, or in the one that casts them.
         """
         if forward and self._turned and isinstance(layer.operator, Conv2d) and not autocasts(self._options.precision):
             for n in (self._network.elements[tensor] for tensor in layer.inputs if tensor not in self._written):

@@ -53,7 +53,7 @@ def test_an_end_of_file_inside_is_no_interrupt(monkeypatch, capsys) -> None:
     def ends(*_: object) -> None:
         raise EOFError("marshal data too short")
 
-    monkeypatch.setattr("simulator.cli.ask.check_read", ends)
+    monkeypatch.setattr("simulator.cli.output.check_read", ends)
     assert run(["--topology", "t4"]) == FAILED
     assert capsys.readouterr().err.strip() == "simulate: EOFError: marshal data too short (--debug shows where)"
 

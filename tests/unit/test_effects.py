@@ -165,7 +165,7 @@ def test_nothing_is_imported_from_the_folder_of_a_scenario(tmp_path: Path, monke
             seen.append(__import__("evil"))
         raise InputError("looked")
 
-    monkeypatch.setattr("simulator.cli.ask.check_read", look)
+    monkeypatch.setattr("simulator.cli.output.check_read", look)
     assert run(["scenario", path]) == 0
     assert not seen
 

@@ -15,8 +15,7 @@ from simulator.devices.predict import steady_device
 from simulator.errors import InputError
 from simulator.programs import loops
 from simulator.programs.costs import SkippedRepetitions
-from simulator.questions.program import ProgramQuestion
-from simulator.questions.single import OperatorQuestion
+from simulator.questions.single import OperatorQuestion, ProgramQuestion
 from simulator.questions.where import Where
 from simulator.results.program import ProgramResult, program_trace
 from simulator.step.operator import operator_s

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from simulator.errors import one_line
-from simulator.questions.program import ProgramQuestion
-from simulator.questions.single import DISK_ACCESSES, CopyKind, CopyQuestion, DiskQuestion
+from simulator.questions.single import DISK_ACCESSES, CopyKind, CopyQuestion, DiskQuestion, ProgramQuestion
 from validate.kinds.kind import Cell, Kind, RowQuestion
 from validate.tables.cells import NotScored, decade_of, measured_s, number, size_bytes, threads_of, whole_cell
 from validate.tables.names import RowNames

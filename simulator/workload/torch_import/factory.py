@@ -18,10 +18,9 @@ import torch
 from simulator.errors import InputError, nearest, one_line
 from simulator.records import dataclass
 from simulator.spelling import mention
-from simulator.workload.torch_import.call import tensors_in
+from simulator.workload.torch_import.call import FollowingValues, KnownValues, tensors_in
 from simulator.workload.torch_import.faults import fault_of
 from simulator.workload.torch_import.request import InputShape, TorchRequest
-from simulator.workload.torch_import.values import FollowingValues, KnownValues
 
 _RETURNS = "a torch.nn.Module, (module, inputs) or (module, inputs, loss)"
 

@@ -13,9 +13,8 @@ from simulator.errors import Fault
 from simulator.records import dataclass
 from simulator.workload.network import Layer, Parameter
 from simulator.workload.operators import CrossEntropy, Operator, Softmax
-from simulator.workload.torch_import.call import FREE, Call, call_of, operators_of
+from simulator.workload.torch_import.call import FREE, Call, KnownValues, call_of, operators_of
 from simulator.workload.torch_import.faults import TraceFault, stack_place
-from simulator.workload.torch_import.values import KnownValues
 
 _DYNAMIC = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
 
