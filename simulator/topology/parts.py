@@ -81,6 +81,7 @@ class GpuPart(Part):
     l2_latency: Duration | None = Field(None, description="One load that the last-level cache serves")
     memory_latency: Duration | None = Field(None, description="One load from device memory, its address translated")
     board_power: Power | None = Field(None, description="Board power limit")
+    unified_memory: bool = Field(False, description="Its memory is its CPU's (GB10): nothing is staged between them")
     pcie_peers: bool = Field(
         True, description="Copies directly to other GPUs over PCIe; NVIDIA's driver does not for GeForce and Titan RTX"
     )

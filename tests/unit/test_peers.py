@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from simulator.api import load_machine
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.nccl.cost import NcclConstants
 from simulator.collectives.nccl.graph import with_peers
@@ -13,7 +14,7 @@ from simulator.network.machine import Machine
 from simulator.questions.nccl import Version
 from simulator.questions.where import Software
 from simulator.topology.catalogue import load_part
-from simulator.topology.parts import GpuPart
+from simulator.topology.parts import NETWORK_LINKS, GpuPart
 from tests.asked import exchange_on
 from tests.machines import machine_from
 
@@ -141,3 +142,12 @@ def test_boards_for_gamers_have_no_peers_over_pcie_unless_the_file_says_so(gpu) 
 def test_a_bridge_joins_boards_for_gamers() -> None:
     bridged = box(gpu="rtx-3090", bridges=True)
     assert Communicator(bridged, bridged.gpus[:2]).router.route(*bridged.gpus[:2]).transport == "nvlink"
+
+
+def test_memory_that_a_gpu_shares_with_its_cpu_stages_nothing() -> None:
+    """DGX Spark measures 18.9 to 21 GB/s over 200 Gbit/s (NVIDIA/dgx-spark-playbooks)."""
+    machine = load_machine("dgx-spark", n_nodes=2)
+    wire_Bps = min(link.bandwidth_Bps for link in machine.links if link.kind in NETWORK_LINKS)
+    found_Bps = rate_of(machine, (0, 1))
+    assert found_Bps == pytest.approx(SHARED.network_share * wire_Bps, rel=0.01)
+    assert found_Bps / 1e9 == pytest.approx(20.0, rel=0.25)

@@ -77,8 +77,9 @@ class NcclConstants:
     point-to-point group.  ``pcie_share`` is the fraction of a PCIe link's rate that one flow between GPUs reaches
     through a CPU's memory, ``peer_share`` where GPUs copy directly through the CPU; a channel moves
     ``staged_channel_Bps`` at most through that memory.  ``network_share`` is the fraction of a NIC, ``staged_share``
-    that where bytes reach the NIC through host memory.  ``rccl_base_s`` is what each kernel of RCCL takes beyond
-    NCCL's; ``rccl_direct_share`` is the share of a link that it reaches where all GPUs exchange at once.
+    that where bytes reach the NIC through host memory, unless that is the GPU's own.  ``rccl_base_s`` is what each
+    kernel of RCCL takes beyond NCCL's; ``rccl_direct_share`` is the share of a link that it reaches where all GPUs
+    exchange at once.
     """
 
     PARTS: ClassVar = {"recent": Each(ProtocolCost), "earlier": Each(ProtocolCost)}
@@ -301,7 +302,9 @@ class Paces:
 
     def _shares(self, route: Route, cost: ProtocolCost) -> dict[str, float]:
         """Return the usable share of link bandwidth on *route* by kind of link; other kinds are fully usable."""
-        staged = route.transport == "network-staged"
+        ends = (self._machine.nodes[route.src].part, self._machine.nodes[route.dst].part)
+        unified = all(isinstance(part, GpuPart) and part.unified_memory for part in ends)
+        staged = route.transport == "network-staged" and not unified
         key = staged, cost.share
         if key not in self._known_shares:
             net = self._shared.staged_share if staged else self._shared.network_share
