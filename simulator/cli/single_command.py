@@ -71,6 +71,8 @@ def _answer(session: Session, question: Single, size_bytes: int | None) -> Singl
     with suppress(InputError):  # the part may lack figures that only the account needs
         account = plain(session.account(question))
         known = {name: value for name, value in account.items() if value and name != "is_gpu"}
+        if account["sustained_s"] <= _MATTERS * account["kernels_s"]:
+            known.pop("sustained_s", None)
     least_s = None
     if not isinstance(question, LaunchQuestion):  # the data sheet says nothing of launches
         with suppress(InputError):  # nor of latencies
@@ -154,6 +156,7 @@ def _why(found: Sequence[SingleResult], style: Style) -> list[str]:
     return lines
 
 
+_MATTERS = 1.03  # a long run that takes less more is not told
 _REMOVED = ("nodes", "fabric", "slow_link", "neighbour", "threads", "calibration")
 
 

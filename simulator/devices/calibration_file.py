@@ -20,6 +20,7 @@
 
 ``host`` gives seconds that replace constants of :class:`~simulator.devices.dispatch.DispatchCosts`.
 ``neighbours`` holds measured kernels that correct those near them (:mod:`simulator.devices.neighbours`).
+``clocks`` holds what seconds of load showed of the board's power (:data:`~simulator.questions.calibration.CLOCKS`).
 ``spread`` and ``points`` record how certain a device's factors are and the measurements they were fitted to.
 """
 
@@ -34,7 +35,7 @@ from pydantic import BaseModel, ConfigDict, Field, Strict
 from simulator.devices.dispatch import HOST_TIMES
 from simulator.devices.neighbours import LEAST_SIZE, MOST_SIZE
 from simulator.errors import InputError, nearest, one_line
-from simulator.questions.calibration import ISOLATED, MOST_MEASURED, Calibration, Neighbourhood
+from simulator.questions.calibration import CLOCKS, ISOLATED, MOST_MEASURED, Calibration, Neighbourhood
 from simulator.topology.validation import validate
 from simulator.topology.yaml_source import read_yaml
 from simulator.workload.operators import CLASSES
@@ -94,6 +95,7 @@ class DeviceCalibration(_Strict):
         {}, description="Seconds of the host's calls, by name of DispatchCosts, and of measuring"
     )
     neighbours: tuple[NeighboursOf, ...] = Field((), description="Measured kernels that correct those near them")
+    clocks: dict[str, _Factor] = Field({}, description="Power of the board in seconds of load: power, burst, stream")
     spread: dict[str, float] = Field({}, description="Relative standard deviation of each factor")
     points: Points = Field(Points(), description="What the factors were fitted to")
 
@@ -103,7 +105,7 @@ class DeviceCalibration(_Strict):
         kept = tuple(sorted(set(self.by_data_sheet)))
         near = tuple(each.neighbourhood for each in self.neighbours)
         return Calibration(
-            self.compute, self.bandwidth, self.dispatch, dict(self.by_class), dict(self.host), kept, near
+            self.compute, self.bandwidth, self.dispatch, dict(self.by_class), dict(self.host), kept, near, self.clocks
         )
 
 
@@ -132,6 +134,7 @@ def read_calibration(path: str | Path, devices: Collection[str] | None = None) -
         for known, keys, place in (
             (CLASSES, device.by_class, "by_class"),
             (_HOST, device.host, "host"),
+            (CLOCKS, device.clocks, "clocks"),
             ((*_FACTORS, *(f"by_class.{c}" for c in CLASSES)), device.spread, "spread"),
         ):
             for key in keys:

@@ -133,7 +133,9 @@ def steady_device(device: Device) -> Device:
     A board that may exceed its boost clock does so while it is cool, as in a measurement of one operator; the boost
     clock is the vendor's figure for sustained load.  Nor does it draw more than its power.
     """
-    if isinstance(device, Gpu) and (device.above_boost or device.traits.burst > 1.0):
+    if not isinstance(device, Gpu):
+        return device
+    if device.above_boost or (device.burst_s > 0.0 and (device.burst > 1.0 or device.calibration.clocks)):
         return replace(device, above_boost=False, burst_s=0.0)
     return device
 
@@ -147,7 +149,7 @@ def drawing_device(device: Gpu, power: float) -> Gpu:
 @lru_cache(maxsize=256)
 def looped_device(device: Device) -> Device:
     """Return *device* in a loop of calls, each with its share of what the board gives beyond its limit."""
-    if isinstance(device, Gpu) and device.traits.burst > 1.0:
+    if isinstance(device, Gpu) and device.burst > 1.0:
         costs = device.constants(PowerCosts)
         return replace(device, burst_s=costs.limiter_s / costs.loop_calls)
     return device
@@ -155,8 +157,8 @@ def looped_device(device: Device) -> Device:
 
 @lru_cache(maxsize=256)
 def _by_data_sheet(device: Device) -> Device:
-    """Return *device* without its calibration."""
-    return replace(device, calibration=Calibration())
+    """Return *device* without the factors of its calibration; what its board holds was measured apart."""
+    return replace(device, calibration=Calibration(clocks=device.calibration.clocks))
 
 
 def operator_costs(device: Device, operator: Operator, phase: Phase, precision: Precision) -> tuple[KernelCost, ...]:

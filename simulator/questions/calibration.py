@@ -13,6 +13,10 @@ ISOLATED = tuple(
 """The extra time that two events around one operator show; measurements need it, predictions do not."""
 
 
+CLOCKS = ("power", "burst", "stream")
+"""Power that seconds of load show: of a long run relative to the model's, of a short run relative to a long one's, and
+of a stream relative to a product's."""
+
 MOST_MEASURED = 200
 """The most measured kernels of one variety; solving for their weights takes the cube of their number."""
 
@@ -46,7 +50,8 @@ class Calibration:
     ``streaming``, ``rowwise``, ...).  None of them applies to the kernel classes in ``by_data_sheet``.  ``host`` holds
     measured host times in seconds, which replace the constants of the same name in
     :class:`~simulator.devices.dispatch.DispatchCosts`, or ``ISOLATED``.  ``neighbours`` holds measured kernels, by
-    variety; they correct what the factors, or the data sheet, give to kernels near them.
+    variety; they correct what the factors, or the data sheet, give to kernels near them.  ``clocks`` holds measured
+    values of ``CLOCKS``, and leaves the rest to the model (:mod:`simulator.devices.gpu.rates`).
     """
 
     compute: float = 1.0
@@ -56,3 +61,4 @@ class Calibration:
     host: Mapping[str, float] = field(default_factory=dict)
     by_data_sheet: tuple[str, ...] = ()
     neighbours: tuple[Neighbourhood, ...] = ()
+    clocks: Mapping[str, float] = field(default_factory=dict)

@@ -16,8 +16,6 @@ from simulator.step.operator import operator_kernels
 from simulator.step.precision import product_precision
 from simulator.workload.precision import Precision
 
-_MATTERS = 1.03
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
@@ -32,7 +30,7 @@ class Account:
     kernels_s, host_s : float
         Seconds of the kernels on the device, and of the host to launch them.
     sustained_s : float
-        Seconds of the kernels in a run of seconds, if power or heat slows it by more than 3 %.
+        Seconds of an operator's kernels in a run of seconds, which power and heat limit.
     waiting_share : float
         Fraction of a step in which the device waits for the host.
     working_set_bytes, cache_bytes, memory_bytes : float
@@ -82,7 +80,7 @@ def operator_account(question: OperatorQuestion, device: Device) -> Account:
         bound=longest.bound,
         detail=longest.detail,
         kernels_s=kernels_s,
-        sustained_s=sustained_s if sustained_s > _MATTERS * kernels_s else 0.0,
+        sustained_s=sustained_s,
         host_s=dispatch_time(device, question.operator, question.phase),
         working_set_bytes=max(cost.bytes for cost in costs),
         clock_Hz=clock_Hz,

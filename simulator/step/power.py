@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from simulator.devices import KernelCost
 from simulator.devices.gpu import Gpu
-from simulator.devices.gpu.rates import streaming_power, switching_power
+from simulator.devices.gpu.rates import streaming_share
 from simulator.devices.predict import drawing_device
 
 
@@ -24,7 +24,6 @@ def budgeted(device: Gpu, costs: Iterable[KernelCost]) -> Gpu:
             products_s += cost.time_s
         else:
             others_s += cost.time_s
-    left = 1.0 - min(streaming_power(device) / switching_power(device), 1.0)
-    spent = products_s - left * others_s
-    share = min(products_s / spent, device.traits.burst) if spent > 0.0 else device.traits.burst
+    spent = products_s - (1.0 - streaming_share(device)) * others_s
+    share = min(products_s / spent, device.burst) if spent > 0.0 else device.burst
     return drawing_device(device, round(share, 2))

@@ -26,7 +26,7 @@ from validate.cli.app import app  # noqa: E402
 from validate.machine.measure import __main__ as measuring  # noqa: E402
 from validate.machine.measure import case, run, timing  # noqa: E402
 from validate.machine.measure.case import TimedRun  # noqa: E402
-from validate.machine.measure.cases import copies, memory, overlap, steps  # noqa: E402
+from validate.machine.measure.cases import clocks, copies, memory, overlap, steps  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -90,6 +90,9 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int) -> Path
     monkeypatch.setattr(overlap, "_SIZES", (64 << 10, 16 << 10))
     for name in ("_SIDE", "_SMALL_SIDE", "_VECTOR", "_SMALL_VECTOR"):
         monkeypatch.setattr(overlap, name, 16)
+    for name in ("_SIDE", "_LEAST_SIDE", "_ELEMENTS"):
+        monkeypatch.setattr(clocks, name, 16)
+    monkeypatch.setattr(clocks, "_RUN_S", 0.05)
     monkeypatch.setattr(copies, "random_bytes", lambda size, *_, **__: torch.ones(size, dtype=torch.uint8))
     monkeypatch.chdir(tmp_path)
     return tmp_path

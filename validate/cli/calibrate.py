@@ -65,7 +65,7 @@ def calibrate_folder(
         text = folder_yaml(places.part, Path(name).resolve().name, bench, fitted)
         give(text, output)
     where = "" if out is None else f"; wrote {one_line(out)}"
-    skipped = Counter(row.skipped for row in rows if row.skipped).most_common()
+    skipped = Counter(row.skipped for row in rows if row.skipped and row.table not in fitted.tables).most_common()
     unused = (f"not used: {count} rows: {reason}" for reason, count in skipped)
     print_remarks([f"{places.part}: {_folder_summary(bench, fitted)}{where}", *unused], quiet=quiet)
 
@@ -74,7 +74,7 @@ def folder_yaml(part: str, table: str, bench: FolderDevice, fitted: FittedCalibr
     """Return the calibration file of the device *part* as YAML: *fitted*, and the rows of the folder *table* used."""
     spread = dict(fitted.operators.spread) if fitted.operators is not None else {}
     left = tuple(row.error for row in bench.again([*fitted.rows, *fitted.steps], fitted.calibration))
-    others = {"launches": fitted.launches, "steps": len(fitted.steps)}
+    others = {"launches": fitted.launches, "clocks": fitted.clocks, "steps": len(fitted.steps)}
     return calibration_yaml(
         part,
         table,
@@ -93,6 +93,9 @@ def _folder_summary(bench: FolderDevice, fitted: FittedCalibration) -> str:
             words.append(f"{len(rows)} {name}, median error left {100 * (left.median_ape or 0.0):.1f} %")
     if fitted.launches:
         words.append(f"{fitted.launches} constants of its host from launches")
+    if fitted.clocks:
+        power = fitted.calibration.clocks["power"]
+        words.append(f"its board holds {power:.3g} times the power for products in long runs")
     if fitted.host_scale is not None:
         words.append(f"its host takes {fitted.host_scale:.3g} times as long as they say in steps")
     return "; ".join(words)

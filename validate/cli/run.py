@@ -54,7 +54,7 @@ from validate.machine.measure.duration import duration_s, fraction
 def run_command(
     out: Annotated[str, value("DIR", "Folder for the tables; existing rows are kept.")] = "measured",
     only: Annotated[
-        Text, value("GROUP,...", "ops, launch, memory, copies, overlap, steps, storage, collectives.")
+        Text, value("GROUP,...", "ops, launch, clocks, memory, copies, overlap, steps, storage, collectives.")
     ] = None,
     device: Annotated[Text, value("NAME", "cuda:0 or cpu.  [default: the first GPU]")] = None,
     budget: Annotated[Text, value("TIME", "Start no case after this time: 120s, 5min.")] = None,

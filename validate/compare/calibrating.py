@@ -21,6 +21,7 @@ from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
 from simulator.topology.parts import GpuPart
 from validate.compare.classes import ClassErrors, class_errors
+from validate.compare.clocks import CLOCKS, clock_factors
 from validate.compare.folder import Folder
 from validate.compare.rows import ComparedRow
 from validate.constants.calibrate import CalibrationFactors, fit_calibration
@@ -117,7 +118,8 @@ _HOST_SHARE = 0.3  # of the device's time; steps with less host time are not use
 class FittedCalibration:
     """A calibration, and the rows that it was fitted to.
 
-    ``operators`` is the fit to operators alone; ``launches`` counts the host constants from ``launch.csv``;
+    ``operators`` is the fit to operators alone; ``launches`` counts the host constants from ``launch.csv``, ``clocks``
+    the factors of the board's power from ``clocks.csv``;
     ``host_scale`` is the factor on host times from ``steps``, None if no step was used.
     """
 
@@ -127,11 +129,17 @@ class FittedCalibration:
     launches: int = 0
     steps: tuple[ComparedRow, ...] = ()
     host_scale: float | None = None
+    clocks: int = 0
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Tables that were fitted to as a whole, and have no prediction of their own."""
+        return (CLOCKS,) if self.clocks else ()
 
     @property
     def points(self) -> int:
-        """Number of rows and launch constants fitted to."""
-        return len(self.rows) + len(self.steps) + self.launches
+        """Number of rows, launch constants and factors of power fitted to."""
+        return len(self.rows) + len(self.steps) + self.launches + self.clocks
 
 
 class FolderDevice:
@@ -143,6 +151,7 @@ class FolderDevice:
         self.part = part
         self._bare = names.session.calibrated({})
         try:
+            self._where = names.devices.where(part)
             self._has_host = isinstance(names.devices.described(part), GpuPart)  # a CPU is its own host
         except NotScored as reason:
             raise InputError(str(reason)) from None
@@ -159,6 +168,8 @@ class FolderDevice:
             calibration = found.calibration
         else:
             rows = []
+        clocks = self._clocks(folder, calibration) if folder is not None else {}
+        calibration = replace(calibration, clocks=clocks)
         seconds = host_seconds(folder) if folder is not None and self._has_host else {}
         known = replace(calibration, dispatch=1.0, host=scaled_constants(seconds, 1.0, calibration.dispatch))
         session = self._bare.calibrated({self.part: known})
@@ -167,12 +178,20 @@ class FolderDevice:
         scale: float | None = None
         if telling:
             scale = scale_of_steps([(predict, row.measured_s or 0.0) for row, predict in telling])
-        if not rows and not seconds and scale is None:
-            raise InputError(f"too few rows to calibrate on: {len(operators)} operators, no launches, no steps")
+        if not rows and not seconds and not clocks and scale is None:
+            few = f"{len(operators)} operators, no launches, no clocks, no steps"
+            raise InputError(f"too few rows to calibrate on: {few}")
         if seconds or scale is not None:
             host = scaled_constants(seconds, scale or 1.0, calibration.dispatch)
             calibration = replace(calibration, dispatch=1.0, host=host)
-        return FittedCalibration(calibration, found, tuple(rows), len(seconds), tuple(row for row, _ in telling), scale)
+        used = tuple(row for row, _ in telling)
+        return FittedCalibration(calibration, found, tuple(rows), len(seconds), used, scale, len(clocks))
+
+    def _clocks(self, folder: Folder, calibration: Calibration) -> dict[str, float]:
+        """Return the factors of the board's power that *folder* holds, beside *calibration*; empty for CPUs."""
+        if not self._has_host:
+            return {}
+        return clock_factors(folder, self._bare.calibrated({self.part: calibration}), *self._where)
 
     def again(self, rows: Sequence[ComparedRow], calibration: Calibration) -> list[ComparedRow]:
         """Return *rows* (operators and steps) predicted with *calibration*, without those it cannot predict."""
@@ -283,6 +302,7 @@ def judge_by(
 def _said(fitted: FittedCalibration) -> str:
     words = [f"{len(fitted.rows)} operators"] if fitted.rows else []
     words += [f"{fitted.launches} launches"] if fitted.launches else []
+    words += [f"{fitted.clocks} clocks"] if fitted.clocks else []
     words += [f"{len(fitted.steps)} steps"] if fitted.steps else []
     return ", ".join(words) or "nothing"
 

@@ -26,7 +26,7 @@ _NOT_ASKED = frozenset(
     name.lower()
     for name in (
         *VALUES,
-        *("latency_cycles", "clock_MHz", "throughput_unit", "interval", "samples", "sm_clock_MHz"),
+        *("latency_cycles", "clock_MHz", "burst_s", "throughput_unit", "interval", "samples", "sm_clock_MHz"),
         *ALL_COLUMNS,  # of memory
         *("memory_clock_MHz", "power_W", "temperature_C", "throttled", "dataset", "source", "software", "trust"),
         *("note", "row_id"),

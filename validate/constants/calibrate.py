@@ -206,6 +206,7 @@ def calibration_yaml(
         "by_class": dict(sorted(factors.by_class.items())),
         **({"by_data_sheet": sorted(factors.by_data_sheet)} if factors.by_data_sheet else {}),
         **({"host": dict(factors.host)} if factors.host else {}),
+        **({"clocks": dict(factors.clocks)} if factors.clocks else {}),
         **({"neighbours": [_neighbours(each) for each in factors.neighbours]} if factors.neighbours else {}),
         "spread": fitted.spread,
         "points": {

@@ -90,6 +90,11 @@ class Gpu:
         return self.boost_clock_Hz * self.calibration.compute
 
     @property
+    def burst(self) -> float:
+        """Power that products draw until the limiter acts, relative to its limit: measured, or of its generation."""
+        return self.calibration.clocks.get("burst", self.traits.burst)
+
+    @property
     def traits(self) -> Traits:
         """The traits of its generation."""
         return traits_of(self.vendor, self.generation, self.lanes_per_sm, self._tensor_flops_per_sm)

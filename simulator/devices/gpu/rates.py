@@ -151,7 +151,7 @@ def energy_time(gpu: Gpu, precision: Precision, flop: float, memory_bytes: float
         joule = costs.async_32_bit_J
     else:
         joule = costs.async_16_bit_J if precision in ("fp16", "bf16") else costs.async_8_bit_J
-    burst = gpu.traits.burst
+    burst = gpu.burst
     joules = flop * joule * gpu.traits.tensor_energy + memory_bytes * costs.memory_byte_J
     supplied_s = joules / switching_power(gpu)
     stored_s = (burst - 1.0) * gpu.burst_s if burst > 1.0 else 0.0
@@ -166,12 +166,16 @@ def switching_power(gpu: Gpu) -> float:
     """
     costs = gpu.constants(PowerCosts)
     idle_W = costs.sm_idle_W * gpu.sm_count + costs.memory_idle_J * gpu.memory_bandwidth_Bps
-    return max(gpu.board_power_W - idle_W, 1.0)
+    return max(gpu.board_power_W - idle_W, 1.0) * gpu.calibration.clocks.get("power", 1.0)
 
 
-def streaming_power(gpu: Gpu) -> float:
-    """Return the power, in W, of a kernel that moves bytes at the memory's full bandwidth, without an idle board's."""
-    return gpu.constants(PowerCosts).moved_byte_J * gpu.memory_bandwidth_Bps
+def streaming_share(gpu: Gpu) -> float:
+    """Return the power of a kernel that moves bytes at the memory's full bandwidth, of that of products in a long run.
+
+    Both without what an idle board draws.  Measured, or by the energy of a moved byte.
+    """
+    streaming_W = gpu.constants(PowerCosts).moved_byte_J * gpu.memory_bandwidth_Bps
+    return min(gpu.calibration.clocks.get("stream", streaming_W / switching_power(gpu)), 1.0)
 
 
 def _spends(gpu: Gpu, precision: Precision) -> bool:
@@ -181,8 +185,9 @@ def _spends(gpu: Gpu, precision: Precision) -> bool:
 
 
 def _available_W(gpu: Gpu, costs: PowerCosts) -> float:  # noqa: N802  units keep their case
-    """Return the power, in W, that the board's limit leaves for switching."""
-    return gpu.board_power_W * (1.0 - costs.idle_share) - costs.idle_W
+    """Return the power, in W, that the board's limit leaves for switching; in a long run, that measured."""
+    measured = gpu.calibration.clocks.get("power", 1.0) if gpu.burst_s == 0.0 else 1.0
+    return (gpu.board_power_W * (1.0 - costs.idle_share) - costs.idle_W) * measured
 
 
 def _clock_of_power(gpu: Gpu, precision: Precision, available_W: float, energy: float) -> float:

@@ -105,6 +105,7 @@ GROUPS: dict[str, CaseGroup] = {
     "strategies": CaseGroup("strategies", 10, "the exchanges that --strategy asked for, rank by rank", EXCHANGES),
     "scaling": CaseGroup("scaling", 25, "the step that --gpus asked for, over more and more ranks", SCALING),
     "launch": CaseGroup("launch", 3, "what issuing work costs: kernels in a stream, alone, from a captured graph"),
+    "clocks": CaseGroup("clocks", 3, "what the board holds in seconds of products, of streams, and of both in turn"),
     "ops": CaseGroup("operators", 50, "operators by class, size and precision"),
     "memory": CaseGroup("memory", 8, "bandwidth and latency by the size of what is touched"),
     "copies": CaseGroup("copies", 8, "copies between host and device, and between devices"),

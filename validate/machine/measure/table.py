@@ -49,6 +49,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         *("machine", "kind", "bytes", "block_bytes", "threads", "cache", "GBps", "latency_s", "time_s"),
         *_COMMON,
     ),
+    "clocks.csv": ("device", "work", "dtype", "side", "elements", "repeats", "time_s", "burst_s", *_COMMON),
     "launch.csv": ("device", "metric", "mode", "time_s", *_COMMON),
     "collectives.csv": (
         *("machine", "fabric", "n_nodes", "n_gpus", "gpu_set", "group_size", "n_groups_concurrent", "collective"),

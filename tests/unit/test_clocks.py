@@ -1,0 +1,156 @@
+"""What a board's power holds: measured on a simulated GPU with a limiter, carried by calibrations, predicted with."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulator.api import Session
+from simulator.api.calibrations import load_calibration
+from simulator.devices.gpu import Gpu
+from simulator.devices.predict import kernel_cost, steady_device
+from simulator.errors import InputError
+from simulator.questions.calibration import Calibration
+from simulator.questions.where import Where
+from simulator.step.power import budgeted
+from simulator.workload.kernels import Gemm
+from tests.devices import find_gpu
+from validate.compare.clocks import clock_factors
+from validate.compare.folder import read_folder
+from validate.machine.measure.table import COLUMNS
+
+PRODUCT = Gemm(8192, 8192, 8192, "fp16")
+
+
+def held(gpu: Gpu, **clocks: float) -> Gpu:
+    return replace(gpu, calibration=Calibration(clocks=clocks))
+
+
+def folder_of(path: Path, rows: list[dict[str, Any]]) -> Path:
+    with (path / "clocks.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS["clocks.csv"])
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def factors(path: Path, gpu: Gpu) -> dict[str, float]:
+    return clock_factors(read_folder(str(path)), Session(), Where(gpu.name), gpu.name)
+
+
+@pytest.mark.parametrize("name", ["t4", "a100-sxm4-80gb", "l40s", "h100-sxm5-80gb", "b200"])
+@pytest.mark.parametrize("power", [0.7, 0.9])
+def test_a_board_of_less_power_is_found_by_its_product(tmp_path: Path, name: str, power: float) -> None:
+    gpu = find_gpu(name)
+    long_s = kernel_cost(steady_device(held(gpu, power=power)), PRODUCT).time_s
+    rows = [{"work": "product", "side": 8192, "time_s": long_s, "burst_s": long_s / 1.3, "interval": 0.01}]
+    found = factors(folder_of(tmp_path, rows), gpu)
+    assert found["burst"] == pytest.approx(1.3, rel=1e-3)
+    again = kernel_cost(steady_device(held(gpu, **found)), PRODUCT).time_s
+    assert again == pytest.approx(long_s, rel=5e-3)
+
+
+def test_streams_in_turn_with_products_leave_what_they_do_not_draw(tmp_path: Path) -> None:
+    """Products of 2 ms alone, 1.6 ms in turn with streams of 1 ms: of 2 units of energy a step of 2.6 has 2.6 - w."""
+    rows = [
+        {"work": "product", "side": 8192, "time_s": 2e-3, "burst_s": 1.4e-3},
+        {"work": "stream", "time_s": 0.25e-3, "burst_s": 0.25e-3},
+        {"work": "mixture", "side": 8192, "repeats": 4, "time_s": 2.6e-3, "burst_s": 2.4e-3},
+    ]
+    gpu = find_gpu("b200")
+    found = factors(folder_of(tmp_path, rows), gpu)
+    assert found["stream"] == pytest.approx(0.6)
+    device = held(gpu, **found)
+    product = kernel_cost(steady_device(device), PRODUCT)
+    waits = replace(product, bound="memory", time_s=product.time_s / 2)
+    assert budgeted(device, [product, waits]).drawn == pytest.approx(2.0 / 1.6, abs=0.01)
+
+
+def test_a_board_that_holds_its_clock_keeps_it(tmp_path: Path) -> None:
+    gpu = find_gpu("h100-pcie")
+    free_s = kernel_cost(replace(gpu, board_power_W=2000.0), PRODUCT).time_s
+    rows = [{"work": "product", "side": 8192, "time_s": free_s, "burst_s": free_s}]
+    found = factors(folder_of(tmp_path, rows), gpu)
+    assert kernel_cost(steady_device(held(gpu, **found)), PRODUCT).time_s == pytest.approx(free_s, rel=0.03)
+    assert found["burst"] == 1.0
+
+
+def test_a_measured_burst_replaces_that_of_the_generation() -> None:
+    hopper, blackwell = find_gpu("h100-sxm5-80gb"), find_gpu("b200")
+    assert kernel_cost(held(hopper, burst=1.2), PRODUCT).time_s < kernel_cost(hopper, PRODUCT).time_s
+    calm = held(blackwell, burst=1.0)
+    assert kernel_cost(calm, PRODUCT).time_s == kernel_cost(steady_device(calm), PRODUCT).time_s
+
+
+def test_clocks_of_a_file_are_named_and_few(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("schema_version: 1\ndevices:\n  b200:\n    clocks: {power: 0.9, burst: 1.3}\n", encoding="utf-8")
+    assert load_calibration(path)["b200"].clocks == {"power": 0.9, "burst": 1.3}
+    path.write_text("schema_version: 1\ndevices:\n  b200:\n    clocks: {powr: 0.9}\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"mine.yaml:4:14: .*'powr'.*power"):
+        load_calibration(path)
+
+
+torch = pytest.importorskip("torch")
+from tests.clocked_cuda import ClockedBench, clocked_bench  # noqa: E402
+from validate.machine.measure import run  # noqa: E402
+from validate.machine.measure.case import Unavailable  # noqa: E402
+from validate.machine.measure.cases import clocks  # noqa: E402
+
+_PRODUCT_S, _STREAM_S, _LIMITER_S, _SLOWED = 1e-3, 0.5e-3, 5e-3, 1.5
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ClockedBench:
+    """A GPU whose products take half as long again after 5 ms of work; each second of rest fills the store."""
+    found = clocked_bench(monkeypatch, tmp_path)
+    kernel_s = torch.cuda._sleep
+    worked = {"s": 0.0}
+    rested = clocks.time.sleep
+
+    def takes(seconds: float, slowed: float) -> None:
+        seconds *= slowed if worked["s"] >= _LIMITER_S else 1.0
+        worked["s"] += seconds
+        kernel_s(seconds * 1.5e9)
+
+    def rest(seconds: float) -> None:
+        worked["s"] = 0.0
+        rested(seconds)
+
+    monkeypatch.setattr(clocks.time, "sleep", rest)
+    monkeypatch.setattr(clocks, "_multiply", lambda *_: takes(_PRODUCT_S, _SLOWED))
+    monkeypatch.setattr(clocks, "_add", lambda *_: takes(_STREAM_S, 1.0))
+    monkeypatch.setattr(clocks, "_SIDE", 16)
+    monkeypatch.setattr(clocks, "_LEAST_SIDE", 16)
+    monkeypatch.setattr(clocks, "_ELEMENTS", 64)
+    return found
+
+
+def test_ten_seconds_show_burst_and_sustained_times(
+    bench: ClockedBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "open_bench", lambda device, scratch: bench)
+    monkeypatch.setattr(run, "environment", lambda bench: {"device": bench.name})
+    out, said = tmp_path / "out", list[str]()
+    began_s = clocks.time.perf_counter()
+    assert run.measure(run.Settings(out, ("clocks",), "cuda:0"), said.append) == 0
+    assert clocks.time.perf_counter() - began_s < 12.0
+    assert json.loads((out / "run.json").read_text())["left"] == []
+    rows = {row["work"]: row for row in csv.DictReader((out / "clocks.csv").read_text(encoding="utf-8").splitlines())}
+    assert list(rows) == ["product", "stream", "mixture"]
+    assert float(rows["product"]["burst_s"]) == pytest.approx(_PRODUCT_S, rel=0.03)
+    assert float(rows["product"]["time_s"]) == pytest.approx(_SLOWED * _PRODUCT_S, rel=0.03)
+    assert float(rows["stream"]["time_s"]) == pytest.approx(_STREAM_S, rel=0.08)
+    turns = int(rows["mixture"]["repeats"])
+    assert turns == round(_SLOWED * _PRODUCT_S / _STREAM_S)
+    assert float(rows["mixture"]["time_s"]) == pytest.approx(_SLOWED * _PRODUCT_S + turns * _STREAM_S, rel=0.05)
+
+
+def test_a_cpu_has_no_clocks_to_measure(bench: ClockedBench) -> None:
+    with pytest.raises(Unavailable, match="CPU"):
+        next(clocks.cases(run.Bench(torch.device("cpu"), "cpu", 1 << 30, 1 << 20, bench.scratch)))

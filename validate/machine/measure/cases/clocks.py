@@ -1,0 +1,94 @@
+"""What a board's power holds: the time of a call after rest, and in seconds of load.
+
+Three works: products, streams (vector sums), and both in turn, one product and as many sums as take about as long.
+``burst_s`` is the time of a call in the first milliseconds after rest, ``time_s`` that in the second half of a run of
+seconds, ``repeats`` the sums of a turn.  Clock and power stand in the columns of the sensors, where the driver tells
+them.  Products are of random numbers, as equal ones take less power.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+
+from validate.machine.measure.bench import Bench
+from validate.machine.measure.case import Case, TimedWork, Unavailable
+from validate.machine.measure.timing import Call, Interval, median_interval
+
+_SIDE, _ELEMENTS = 8192, 64 << 20
+_LEAST_SIDE = 1024
+_LONG_S = 10e-3  # a product that takes longer is halved in its sides
+_REST_S, _RUN_S = 0.3, 2.5
+_BURST_S, _SAMPLE_S = 1e-3, 20e-3
+_BURSTS = 5  # samples after rest, of which the fastest counts: a clock may take a millisecond to rise
+_MOST_REPEATS = 100
+_WORKS = ("product", "stream", "mixture")
+
+
+def cases(bench: Bench) -> Iterator[Case]:
+    """Yield the three works; raises Unavailable on a CPU, whose clock is modelled by its cores at work."""
+    if not bench.is_cuda:
+        raise Unavailable("the clock of a CPU is modelled by the cores at work, not by time")
+    needs_bytes = 3 * 2 * _SIDE**2 + 3 * 4 * _ELEMENTS
+    for work in _WORKS:
+        yield Case("clocks", "clocks.csv", {"work": work}, partial(_build, work), needs_bytes=needs_bytes)
+
+
+def _build(work: str, bench: Bench) -> TimedWork:
+    watch = bench.stopwatch()
+    side = _SIDE
+    while True:
+        a, b, out = (torch.randn(side, side, device=bench.device).half() for _ in range(3))
+        product: Call = partial(_multiply, a, b, out)
+        watch.sample(product, 1)  # what libraries do once
+        product_s = watch.sample(product, 2) / 2
+        if product_s <= _LONG_S or side <= _LEAST_SIDE:
+            break
+        side //= 2
+    x, y, total = torch.randn(3, _ELEMENTS, device=bench.device)
+    stream: Call = partial(_add, x, y, total)
+    watch.sample(stream, 1)
+    stream_s = watch.sample(stream, 2) / 2
+    repeats = max(1, min(_MOST_REPEATS, round(product_s / stream_s)))
+
+    def mixture(i: int) -> None:
+        product(i)
+        for _ in range(repeats):
+            stream(i)
+
+    call, about_s = {
+        "product": (product, product_s),
+        "stream": (stream, stream_s),
+        "mixture": (mixture, product_s + repeats * stream_s),
+    }[work]
+    burst: list[float] = []
+
+    def own() -> Interval:
+        bench.settle()
+        time.sleep(_REST_S)
+        calls = max(1, round(_BURST_S / about_s))
+        burst.append(min(watch.sample(call, calls) / calls for _ in range(_BURSTS)))
+        calls = max(1, round(_SAMPLE_S / about_s))
+        samples: list[float] = []
+        end_s = time.perf_counter() + _RUN_S
+        while time.perf_counter() < end_s:
+            samples.append(watch.sample(call, calls) / calls)
+        return median_interval(samples[len(samples) // 2 :])
+
+    cells: dict[str, Any] = {"dtype": "fp16" if work != "stream" else "fp32"}
+    cells |= {"side": side} if work != "stream" else {}
+    cells |= {"elements": _ELEMENTS} if work != "product" else {}
+    cells |= {"repeats": repeats} if work == "mixture" else {}
+    return TimedWork(call, own=own, figures=lambda found: {**cells, "time_s": found.median, "burst_s": burst[-1]})
+
+
+def _multiply(a: Any, b: Any, out: Any, _: int) -> None:
+    torch.mm(a, b, out=out)
+
+
+def _add(x: Any, y: Any, total: Any, _: int) -> None:
+    torch.add(x, y, out=total)
