@@ -21,6 +21,7 @@ from simulator.workload.precision import PACKED, Precision
 
 Device = Gpu | Cpu
 
+_CHANNELS_AT_ONCE = 4  # of tf32 in 16 bytes
 _PACKED_IN: dict[Precision, Precision] = {"int4": "int8", "nvfp4": "fp8"}  # two elements in a byte
 
 
@@ -29,10 +30,18 @@ def allowed_ways(kernel: Kernel) -> tuple[Kernel, ...]:
 
     TF32 is allowed, not demanded (``CUDNN_TENSOR_OP_MATH``, ``CUBLAS_TF32_TENSOR_OP_MATH``): where it is slower, as for
     few channels, or on chips that have little more of it than of fp32, heuristics take kernels of the fp32 lanes.
+    Kernels for tensor cores read the channels of a pixel in pieces of 16 bytes (``alignc4`` of cuDNN's names), so that
+    images by planes with fewer than four channels are left to the lanes, which read them as they are.
     """
-    if kernel.of_library and isinstance(kernel, Product) and kernel.precision == "tf32":
-        return kernel, replace(kernel, precision="fp32")
-    return (kernel,)
+    if not kernel.of_library or not isinstance(kernel, Product) or kernel.precision != "tf32":
+        return (kernel,)
+    on_lanes = replace(kernel, precision="fp32")
+    return (on_lanes,) if isinstance(kernel, Convolution) and _has_few_channels(kernel) else (kernel, on_lanes)
+
+
+def _has_few_channels(kernel: Convolution) -> bool:
+    each = kernel.shape.c_in // kernel.shape.groups
+    return each < _CHANNELS_AT_ONCE and kernel.direction != "bwd_data" and not kernel.channels_last
 
 
 @lru_cache(maxsize=65536)

@@ -15,6 +15,7 @@ from simulator.devices.gpu.convolution import convolution_cost, winograd_fused
 from simulator.devices.gpu.convolution_algorithms import ConvolutionCosts, Engine, blocks_time, problem
 from simulator.devices.gpu.memory import memory_time
 from simulator.devices.gpu.rates import compute_rate, energy_time, tensor_pace
+from simulator.devices.predict import kernel_cost
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
 from simulator.topology.parts import GpuPart
@@ -328,6 +329,25 @@ def test_turings_gradients_of_filters_take_128_channels_of_a_tap(corpus: Path) -
     assert len(errors) > 90
     assert statistics.mean(map(abs, errors)) < 0.30  # 36 % before
     assert abs(statistics.median(errors)) < 0.25  # -36 % before
+
+
+@pytest.mark.parametrize(
+    ("device", "kernel", "measured_s"),  # KernelBench in PyTorch 2.5, less 55 us between its events
+    [
+        *(("a100-sxm4-40gb", shape, s) for shape, s in (((3, 3), 395e-6), ((3, 5), 520e-6), ((1, 1), 226e-6))),
+        *(("l40s", shape, s) for shape, s in (((3, 3), 412e-6), ((3, 5), 440e-6), ((1, 1), 393e-6))),
+        *(("l4", shape, s) for shape, s in (((3, 3), 1415e-6), ((3, 5), 1205e-6), ((1, 1), 1185e-6))),
+    ],
+)
+def test_images_of_three_channels_by_planes_are_left_to_lanes(
+    device: str, kernel: tuple[int, int], measured_s: float
+) -> None:
+    shape = Conv2d(16, 3, 64, 256, 256, *kernel)
+    allowed, alone = (kernel_cost(find_gpu(device), Convolution(shape, "fwd", p)) for p in ("tf32", "fp32"))
+    assert allowed == alone
+    assert allowed.time_s == pytest.approx(measured_s, rel=0.15)
+    four = kernel_cost(find_gpu(device), Convolution(replace(shape, c_in=4), "fwd", "tf32"))
+    assert four.time_s <= kernel_cost(find_gpu(device), Convolution(replace(shape, c_in=4), "fwd", "fp32")).time_s
 
 
 def test_tf32_that_is_no_faster_than_fp32_still_reads_pixels() -> None:

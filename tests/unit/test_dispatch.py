@@ -25,7 +25,10 @@ from simulator.workload.operators import (
 )
 from simulator.workload.zoo.registry import build_network
 from tests.devices import find_gpu
-from validate.kinds.timing import TimingCosts, between_events
+from validate.kinds import OPERATORS
+from validate.kinds.timing import BetweenEvents, TimingCosts, between_events
+from validate.tables.cells import NotScored
+from validate.tables.names import RowNames
 
 RELU = Elementwise("relu", 1000)
 DISPATCH = DEFAULT(DispatchCosts)
@@ -62,6 +65,21 @@ def test_floors_are_those_that_were_measured() -> None:
         (Linear(8, 8, 8), 53e-6),
     ):
         assert isolated_time(operator, 0.0) == pytest.approx(measured_s, rel=0.2)
+
+
+def test_a_convolution_shows_the_search_of_its_algorithm_only_where_a_row_says_so() -> None:
+    shape = Conv2d(1, 3, 8, 8, 8, 3, 3)
+    plain, searched = (between_events("t4", shape, "fwd", searched=s).shown_s(1e-3, Session()) for s in (False, True))
+    assert plain == pytest.approx(1e-3 + TIMING.isolated_linear_s)
+    assert searched == pytest.approx(1e-3 + TIMING.searched_convolution_s)
+    row = {"device": "t4", "op": "conv2d", "dtype": "fp32", "includes_dispatch": "1", "batch": "1", "time_s": "1e-3"}
+    row |= {"c_in": "3", "c_out": "8", "h_in": "8", "w_in": "8", "kernel_h": "3", "kernel_w": "3"}
+    for said, before in (("", "isolated_linear_s"), ("1", "searched_convolution_s")):
+        found = OPERATORS.read(lambda column, said=said: {**row, "searched": said}.get(column, ""), RowNames()).timing
+        assert isinstance(found, BetweenEvents)
+        assert found.before == before
+    with pytest.raises(NotScored, match="searched 'yes' is neither 0 nor 1"):
+        OPERATORS.read(lambda column: {**row, "searched": "yes"}.get(column, ""), RowNames())
 
 
 def test_a_calibration_multiplies_the_host_alone(t4: Gpu) -> None:

@@ -28,7 +28,7 @@ SIZES = (
 )
 COLUMNS_ASKED = (
     *("device", "op", "variant", "order", "phase", "dtype", *SIZES, "includes_dispatch", "software", "cache"),
-    *("threads", "issue", "schedule", "clock", "compiled"),
+    *("threads", "issue", "schedule", "clock", "compiled", "searched"),
 )
 _MAX_SIZE = 1e10
 _THREADS = re.compile(r"cpu threads=([1-9][0-9]{0,3})", re.IGNORECASE | re.ASCII)
@@ -81,8 +81,9 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
         calls=alone,
         threads=_threads(cell) if on_cpu else None,
     )
-    if cell("compiled") not in ("", "0", "1"):
-        raise NotScored(f"compiled '{one_line(cell('compiled'), 20)}' is neither 0 nor 1")
+    for column in ("compiled", "searched"):
+        if cell(column) not in ("", "0", "1"):
+            raise NotScored(f"{column} '{one_line(cell(column), 20)}' is neither 0 nor 1")
     timing: Timing | None = None
     besides: tuple[Question, ...] = ()
     if isinstance(operator, ops.Attention):
@@ -92,7 +93,8 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
     if alone and not on_cpu and cell("clock") == "host":
         timing = by_host(where, device, operator, is_compiled=cell("compiled") == "1")
     elif alone and not on_cpu:
-        timing = between_events(device, operator, question.phase)
+        searched = op == "conv2d" and cell("searched") == "1"
+        timing = between_events(device, operator, question.phase, searched=searched)
     elif issued == "alone" and isinstance(part, GpuPart) and part.vendor == "nvidia":
         timing = WithOverhead("alone_s")
     return RowQuestion(question, besides, timing)

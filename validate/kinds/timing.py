@@ -29,7 +29,7 @@ class TimingCosts:
     isolated_norm_s: float
     isolated_linear_s: float
     isolated_matmul_s: float
-    isolated_convolution_s: float
+    searched_convolution_s: float
     isolated_other_s: float
     isolated_backward_s: float
     isolated_end_s: float
@@ -47,7 +47,7 @@ _ISOLATED: dict[type, str] = {
     ops.BatchNorm: "isolated_norm_s",
     ops.Linear: "isolated_linear_s",
     ops.MatMul: "isolated_matmul_s",
-    ops.Conv2d: "isolated_convolution_s",
+    ops.Conv2d: "isolated_linear_s",  # a library that is asked for a kernel, and a bias
 }
 
 
@@ -74,9 +74,9 @@ def _costs_of(part: str, session: Session) -> tuple[TimingCosts, float]:
     return replace(costs, **own), known.dispatch
 
 
-def between_events(part: str, operator: ops.Operator, phase: ops.Phase) -> BetweenEvents:
-    """Return the timing of *operator* in *phase* between two events."""
-    forward = _ISOLATED.get(type(operator), "isolated_other_s")
+def between_events(part: str, operator: ops.Operator, phase: ops.Phase, *, searched: bool = False) -> BetweenEvents:
+    """Return the timing of *operator* in *phase* between two events; *searched*: with the search of its algorithm."""
+    forward = "searched_convolution_s" if searched else _ISOLATED.get(type(operator), "isolated_other_s")
     return BetweenEvents(part, forward if phase == "fwd" else "isolated_backward_s")
 
 
