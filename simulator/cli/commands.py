@@ -63,7 +63,7 @@ def best(**given: Any) -> Any:
     *("topology", "workload", "nodes", "gpus", "fabric", "batch", "global_batch", "micro_batches", "micro_batch"),
     *("parallel", "strategy", "overlap", *_OF_NETWORK),
     *("recompute", "recompute_attention", "recompute_operators", "recompute_parts", "recompute_blocks"),
-    *("offload", "round_robin_gradients", *_LAST, "plot", "json", "quiet", "debug"),
+    *("offload", "offload_to", "round_robin_gradients", *_LAST, "plot", "json", "quiet", "debug"),
     **_SIMULATED,
     batch="Samples per GPU (weak scaling).",
     global_batch="Samples on all GPUs together (strong scaling).",

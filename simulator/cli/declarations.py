@@ -218,6 +218,9 @@ class StepOptionsGroup:
         "fsdp, or on one GPU), optimizer+parameters (with fsdp, or on one GPU), none.",
         default="none",
     )
+    offload_to: str = option(
+        "PLACE", "Of --offload: host, or nvme, the disks of the machine (DeepSpeed's stage 3).", default="host"
+    )
     round_robin_gradients: bool = switch(
         "With --offload and zero=1 or 2: parameters go round the ranks, which copy gradients to the host together."
     )

@@ -194,7 +194,9 @@ def _refused(source: YamlSource) -> Iterator[Fault]:
 # -- offload ---------------------------------------------------------------------------
 
 
-_DISKS = "reads and writes disks in every step, which is not modelled; the time would be far off"
+_DISKS = (
+    "reads and writes disks in every step, and the line does not say which; take cpu here, and add --offload-to nvme"
+)
 _ALONE = "parameters on the host with their optimiser's state on the device are not modelled; offload_optimizer too is"
 _SECTIONS = ("offload_optimizer", "offload_param")
 _PAGEABLE = "is not on; copies are simulated from and to pinned memory"

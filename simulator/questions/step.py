@@ -40,6 +40,7 @@ _PACE = From(1, 100)  # times as long as others
 _OF_SERVERS = {"staleness": "others wait for all", "lost": f"others go on from a checkpoint ({mention('mtbf_s')})"}
 _OF_LOOP = ("strategy", *OF_NCCL)
 Offload = Literal["none", "optimizer", "optimizer+parameters"]
+OffloadTo = Literal["host", "nvme"]
 _HAS_NO_HOST_UPDATE = ("none", *NOT_IN_TORCH)  # optimisers that no library runs on the host for a GPU
 EXCHANGING = ("strategy", "layout", "bucket_bytes", "sums_in_fp32", "bucket_views", "divided", "contention", *OF_NCCL)
 """Fields of a step that are about its exchanges."""
@@ -143,6 +144,7 @@ class StepQuestion:
     checkpoints: CheckpointQuestion | None = None
     input: InputQuestion | None = None
     offload: Offload = "none"
+    offload_to: OffloadTo = "host"
     round_robin: bool = False
     programs: Annotated[int, From(1, 64)] = 1
     software: Software = TODAY
@@ -196,6 +198,10 @@ class StepQuestion:
         if self.programs > 1 or self.divided:
             other = mention("programs", self.programs) if self.programs > 1 else mention("divided")
             yield f"{said}: is not modelled with {other}"
+        of_deepspeed = options.framework in ("deepspeed-zero3", "megatron") or self.offload == "optimizer"
+        if self.offload_to == "nvme" and not (of_deepspeed and layout.zero in (0, 3)):
+            stage_3 = f"{mention('layout', 'fsdp')} and {mention('framework', 'deepspeed-zero3')}"
+            yield f"{mention('offload_to', 'nvme')}: is of DeepSpeed's stage 3; take {stage_3}"
 
     def device_faults(self, count: int) -> Iterator[str]:
         """Yield what does not go with *count* GPUs that take part."""
@@ -256,6 +262,8 @@ class StepQuestion:
         if layout.process != "each":
             yield "sums_in_fp32", f"{of_replicas} or fsdp; one process sums as it stores"
             yield "contention", "applies to one process for each GPU"
+        apart = f"is about what is kept off the devices; add {mention('offload', 'optimizer')}"
+        yield from () if asked.offload != "none" else [("offload_to", apart)]
         if asked.offload == "none" or layout.zero not in (1, 2):
             two = f"{mention('layout', 'zero=2')} and {mention('offload', 'optimizer')}"
             yield "round_robin", f"is about copies to the host, with {two}"

@@ -14,7 +14,7 @@ from simulator.records import dataclass
 from simulator.results.ran import run_counts
 from simulator.step.memory import held_in
 from simulator.topology.parts import CpuPart
-from simulator.training.exchange import ON_CPU, STREAM, TO_CPU, TO_GPU, HostLabel
+from simulator.training.exchange import FROM_DISK, ON_CPU, STREAM, TO_CPU, TO_DISK, TO_GPU, HostLabel
 from simulator.training.offload import scheme_of
 from simulator.training.worker import SkippedMicroBatches
 from simulator.workload.network import Network
@@ -29,6 +29,7 @@ class OffloadRun:
     ``exposed_`` are seconds in which the device waits for the update, for copies alone, and for exchanges alone.
     ``host_bytes`` are those of the host that lacks most or has least left, ``host_available_bytes`` its memory,
     infinite if the machine's file does not say.
+    ``disk_bytes`` are what its disks hold, of all ranks.
     """
 
     what: str
@@ -42,6 +43,11 @@ class OffloadRun:
     to_device_bytes: float
     host_bytes: float
     host_available_bytes: float
+    disk_bytes: float = 0.0
+    from_disks_s: float = 0.0
+    to_disks_s: float = 0.0
+    from_disks_bytes: float = 0.0
+    to_disks_bytes: float = 0.0
 
     @property
     def host_missing_bytes(self) -> float:
@@ -58,7 +64,8 @@ def offload_run(
     question: StepQuestion, network: Network, timeline: Timeline, prefix: str, ranks: Sequence[int]
 ) -> OffloadRun:
     """Return what offload costs in *timeline* the device of *prefix*; *network*: the part of each of *ranks*."""
-    busy_s, n_bytes = dict.fromkeys((TO_CPU, ON_CPU, TO_GPU), 0.0), dict.fromkeys((TO_CPU, ON_CPU, TO_GPU), 0.0)
+    stages = TO_CPU, ON_CPU, TO_GPU, FROM_DISK, TO_DISK
+    busy_s, n_bytes = dict.fromkeys(stages, 0.0), dict.fromkeys(stages, 0.0)
     for task, span, times in zip(timeline.plan.tasks, timeline.spans, run_counts(timeline), strict=True):
         if isinstance(task.about, HostLabel):
             busy_s[task.stream] += times * span.length_s
@@ -74,6 +81,10 @@ def offload_run(
         n_bytes[TO_CPU],
         n_bytes[TO_GPU],
         *host,
+        busy_s[FROM_DISK],
+        busy_s[TO_DISK],
+        n_bytes[FROM_DISK],
+        n_bytes[TO_DISK],
     )
 
 
@@ -122,10 +133,11 @@ def _merged(spans: _Spans) -> _Spans:
 
 
 class HostNeed(NamedTuple):
-    """Bytes that a host needs, and its memory."""
+    """Bytes that a host needs, its memory, and the bytes that its disks hold."""
 
     needed_bytes: float
     available_bytes: float
+    disk_bytes: float = 0.0
 
     @property
     def missing_bytes(self) -> float:
@@ -139,7 +151,8 @@ def host_memory(question: StepQuestion, network: Network, machine: Machine, rank
     layout = question.layout.on(len(ranks)) if len(ranks) > 1 else REPLICAS
     updated = held.trained_count * layout.kept_share(held.trained_count, held.trained_of_experts)
     kept = held.parameter_count * layout.kept_share(held.parameter_count, held.of_experts)
-    each = scheme_of(question).host_bytes(question, updated, kept)
+    scheme = scheme_of(question)
+    each, on_disks = (of(question, updated, kept) for of in (scheme.host_bytes, scheme.disk_bytes))
     counts: dict[int, int] = {}
     for rank in ranks:
         host = machine.locate(rank)[1]
@@ -150,5 +163,5 @@ def host_memory(question: StepQuestion, network: Network, machine: Machine, rank
     found = []
     for host, count in most.items():
         sizes = [node.part.memory_size or inf for node in machine.nodes_of(host) if isinstance(node.part, CpuPart)]
-        found.append(HostNeed(count * each, sum(sizes)))
+        found.append(HostNeed(count * each, sum(sizes), count * on_disks))
     return max(found, key=lambda need: (need.needed_bytes - need.available_bytes, need.needed_bytes))

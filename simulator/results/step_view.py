@@ -70,8 +70,12 @@ def _offload(run: OffloadRun | None) -> Iterator[Fact]:
     yield Fact("update", "on the host", format_duration(run.update_s))
     down, up = (format_size(n_bytes, 3) for n_bytes in (run.to_host_bytes, run.to_device_bytes))
     yield Fact("copies", f"to the host, {down} of a device", format_duration(run.to_host_s))
-    both = f"of both, {format_duration(run.exposed_copies_s)} are exposed"
+    both = f"of {'all' if run.disk_bytes else 'both'}, {format_duration(run.exposed_copies_s)} are exposed"
     yield Fact("copies back", f"to the device, {up}; {both}", format_duration(run.to_device_s))
+    if run.disk_bytes:
+        read, written = (format_size(n_bytes, 3) for n_bytes in (run.from_disks_bytes, run.to_disks_bytes))
+        moved = f"to read {read} of a device, {format_duration(run.to_disks_s)} to write {written}"
+        yield Fact("disks", f"{moved}; they hold {format_size(run.disk_bytes, 3)}", format_duration(run.from_disks_s))
     has = f"of {format_size(run.host_available_bytes, 3)}" if isfinite(run.host_available_bytes) else ""
     has += "" if run.fits else f": {format_size(run.host_missing_bytes, 3)} too much, it does not fit"
     yield Fact("host memory", has, format_size(run.host_bytes, 3), () if run.fits else ("bold", "red"))

@@ -25,6 +25,7 @@ from simulator.workload.kernels import Streaming
 
 STREAM = "communication"
 TO_CPU, ON_CPU, TO_GPU = "copies to the CPU", "update on the CPU", "copies to the GPU"
+FROM_DISK, TO_DISK = "reads from disks", "writes to disks"
 """Streams between GPUs and the CPUs of hosts that update (:mod:`simulator.training.offload`)."""
 
 

@@ -26,6 +26,13 @@ is finite (``update_offload_overflow_tracker_for_param_grad``), and as stage 3 d
 copies overlap with the backward pass, but for the host's additions.  In stages 1 and 2 a rank's shard is a contiguous
 part of all parameters, so few ranks copy a bucket while the others wait for them, unless parameters go round the ranks
 (``round_robin_gradients``, whose documentation says so); stage 3 and FSDP divide each parameter among all ranks.
+On disks (``nvme``, stage 3; Rajbhandari et al., "ZeRO-Infinity", SC 2021; deepspeed/runtime/swap_tensor)
+    Gradients that the host has in fp32 are written to disks (``swap_out_gradients``).  The update goes part by part:
+    it reads the fp32 parameters, the state and the gradients, updates, and writes the first two back, one after the
+    other, as ``pipeline_read`` and ``pipeline_write`` are off by default.  Parameters on disks too are read for each
+    pass of a unit, and written after the update.  All disks of a machine hold equal parts, as one striped volume; the
+    host holds its buffers alone.
+
 Copies are from and to pinned memory of the nearest CPU.  DeepSpeedCPUAdam is one pass (csrc/adam/cpu_adam_impl.cpp);
 ranks share the cores and the memory bandwidth of their socket.
 """
@@ -60,13 +67,27 @@ from simulator.training.data_parallel import (
     gradient_bytes,
     ready_after,
 )
-from simulator.training.exchange import ON_CPU, TO_CPU, TO_GPU, HostLabel, bucket_size, copy_in
+from simulator.training.disks import Disks
+from simulator.training.exchange import (
+    FROM_DISK,
+    ON_CPU,
+    TO_CPU,
+    TO_DISK,
+    TO_GPU,
+    HostLabel,
+    bucket_size,
+    copy_in,
+)
 from simulator.workload.kernels import Streaming
 from simulator.workload.operators import Copy
 from simulator.workload.precision import ELEMENT_BYTES
 from simulator.workload.split.experts import expert_parameters
 
 _FP32 = ELEMENT_BYTES["fp32"]
+# DeepSpeed's defaults: fp32 buffers (``buffer_count`` of offload_optimizer) of a part of the update
+# (``sub_group_size``); those of units, 5 of 100 million elements (offload_param).
+_BUFFERS, _PART = 4, 1e9
+_UNIT_BUFFERS = 5 * 1e8
 # Bytes read and written by the calls for each gradient, whose own element counts 0: cast to fp64, and its norm
 # (``set_norm_for_param_grad_in_gpu``); cast, nan, inf, either, cast, largest (``_has_inf_or_nan``); the cast to send.
 _CHECKS = ((0, 8), (8, 0), (0, 4), (4, 1), (4, 1), (2, 1), (1, 4), (4, 0), (0, 4))
@@ -81,6 +102,7 @@ class OffloadScheme:
     kept_bytes: int
     stored_bytes: int
     gradient_bytes: int
+    on_disks: bool = False
 
     def gradient_moves(self, number: int, *, ends: bool) -> tuple[tuple[str, int], ...]:
         """Return the stage and bytes an element of the copies of micro-batch *number*, in order; *ends*: the last."""
@@ -112,11 +134,22 @@ class OffloadScheme:
         state = updated * self.kept_bytes * state_copies(question.options.optimizer)
         if self.way == "fsdp":
             return state + kept * self.kept_bytes + updated * self.kept_bytes  # parameters and gradients
+        if self.on_disks:
+            buffers = _BUFFERS * min(updated, _PART) * _FP32
+            buffers += _UNIT_BUFFERS * self.stored_bytes if self.has_parameters else 0.0
+            return updated * self.gradient_bytes + buffers
         held = state + 2 * updated * _FP32  # the fp32 copies of parameters and gradients
         if self.way == "zero-3":
             return held + updated * self.gradient_bytes + (kept * self.stored_bytes if self.has_parameters else 0.0)
         sums = updated * self.gradient_bytes if question.micro_batches > 1 and question.layout.zero != 1 else 0.0
         return held + sums + updated * self.stored_bytes  # with the pinned buffer
+
+    def disk_bytes(self, question: StepQuestion, updated: float, kept: float) -> float:
+        """Return the bytes that a rank keeps on disks: of *updated* elements, and of *kept* parameters in all."""
+        if not self.on_disks:
+            return 0.0
+        state = updated * self.kept_bytes * (1 + state_copies(question.options.optimizer))
+        return state + updated * _FP32 + (kept * self.stored_bytes if self.has_parameters else 0.0)
 
 
 def scheme_of(question: StepQuestion) -> OffloadScheme:
@@ -125,7 +158,7 @@ def scheme_of(question: StepQuestion) -> OffloadScheme:
     is_fsdp = has_parameters and options.framework not in ("deepspeed-zero3", "megatron")  # which DeepSpeed divides
     stored = ELEMENT_BYTES[storage_of(options.precision)]
     is_wide = not is_fsdp or casts(options.precision) or has_master(options.precision)
-    of_units = has_parameters or question.layout.zero == 3
+    of_units = has_parameters or question.layout.zero == 3 or question.offload_to == "nvme"
     return OffloadScheme(
         "fsdp" if is_fsdp else "zero-3" if of_units else "zero-2",
         has_parameters,
@@ -134,6 +167,7 @@ def scheme_of(question: StepQuestion) -> OffloadScheme:
         stored
         if of_units and not question.sums_in_fp32
         else gradient_bytes(options, sums_in_fp32=question.sums_in_fp32),
+        question.offload_to == "nvme",
     )
 
 
@@ -154,6 +188,8 @@ class OffloadWriter:
         }
         self._cpus = Counter(cpu for _, cpu in ends)
         self._flows: dict[tuple[str, float, int], tuple[Flow, ...]] = {}  # blocks repeat
+        self._disks = Disks(router, self._machine, ranks[0], len(ends)) if self.scheme.on_disks else None
+        self._written: list[int] = []  # the last gradients
 
     def checked(self, device: Device, tensors: int, elements: int, of: int, shards: int) -> Launch:
         """Return DeepSpeed's calls for those of a bucket's *tensors* that one rank copies; as :meth:`gradients`."""
@@ -183,6 +219,8 @@ class OffloadWriter:
         for stage, element_bytes in self.scheme.gradient_moves(number, ends=ends):
             flows = self._flows_of(stage, most * element_bytes, copying)
             last = [self._moved(stage, flows, each * element_bytes, last, number)]
+        if self._disks is not None and ends:
+            self._written = [self._swapped(TO_DISK, each * _FP32, last, number)]
         if self.scheme.way == "fsdp" and number:
             size = round(each) * self.scheme.kept_bytes
             last = [self._on_cpus([Streaming("add", round(each), 2 * size, size)], last, number)]
@@ -201,13 +239,21 @@ class OffloadWriter:
         if not self.scheme.has_parameters:
             return []
         size = self.scheme.kept_bytes if self.scheme.way == "fsdp" else self.scheme.stored_bytes
+        if self._disks is not None:
+            after = [self._swapped(FROM_DISK, elements * size, after, number)]
         return [self._moved(TO_GPU, self._flows_of(TO_GPU, elements * size), elements * size, after, number)]
 
     def update(self, elements: float, after: Sequence[int], number: int) -> list[int]:
         """Add the update of *elements* parameters of each rank, and their way back; return the last activities."""
         if round(elements) < 1:
             return list(after)
+        state = elements * self.scheme.kept_bytes * (1 + state_copies(self._question.options.optimizer))
+        if self._disks is not None:
+            after = [self._swapped(FROM_DISK, state + elements * _FP32, [*after, *self._written], number)]
         ends = [self._on_cpus(self.scheme.update_kernels(self._question, round(elements)), after, number)]
+        if self._disks is not None:
+            parameters = elements * self.scheme.stored_bytes if self.scheme.has_parameters else 0.0
+            ends = [self._swapped(TO_DISK, state + parameters, ends, number)]
         if self.scheme.has_parameters:
             return ends
         size = elements * self.scheme.stored_bytes
@@ -230,6 +276,13 @@ class OffloadWriter:
         """Add *flows*, which move *each_bytes* of a rank on average."""
         about = HostLabel(stage, each_bytes, number)
         return self._builder.add(stage, flows, stream=stage, after=after, about=about)
+
+    def _swapped(self, stage: str, each_bytes: float, after: Sequence[int], number: int) -> int:
+        """Add what moves *each_bytes* of each rank to or from the disks; return its activity."""
+        assert self._disks is not None
+        parts = self._disks.parts(each_bytes, writes=stage == TO_DISK)
+        about = HostLabel(stage, each_bytes, number)
+        return self._builder.add(stage, parts, stream=stage, after=after, about=about)
 
     def _thread_Bps(self, route: Route) -> float:  # noqa: N802  units keep their case
         """Return the rate at which one thread copies within the memory of the CPU where *route* starts."""

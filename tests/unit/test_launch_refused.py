@@ -20,7 +20,7 @@ GPT = (
 TRAINER = "torchrun --nproc-per-node 8 train.py --per_device_train_batch_size 4 --bf16"
 ACCELERATE = "accelerate launch --num_processes 8 --mixed_precision bf16 {} train.py --per_device_train_batch_size 4"
 FAR_OFF = "moves data between GPU and host in every step, which is not modelled"
-DISKS = "reads and writes disks in every step, which is not modelled"
+DISKS = "reads and writes disks in every step, and the line does not say which"
 HELD = "add --offload optimizer or optimizer+parameters"
 
 

@@ -379,3 +379,63 @@ def test_the_curve_over_nodes_takes_it(capsys: pytest.CaptureFixture[str]) -> No
     assert run([*words, "--parallel", "zero=2", "--offload", "optimizer", "--round-robin-gradients"]) == 0
     one, two = json.loads(capsys.readouterr().out)["points"]
     assert 0.0 < two["account_s"]["cpu_update"] < one["account_s"]["cpu_update"]  # twice as many hosts update
+
+
+# -- disks -----------------------------------------------------------------------------
+
+
+STAGE_3 = replace(OPTIONS, framework="deepspeed-zero3")
+READ_BPS, WRITE_BPS = 8 * 3.0e9, 8 * 2.0e9  # of the eight disks of a DGX-2
+
+
+@pytest.mark.parametrize(
+    ("offload", "count", "read", "written"),
+    [
+        ("optimizer", 1, 4 + 8 + 4, 4 + 4 + 8),  # parameters, moments, gradients; gradients, parameters, moments
+        ("optimizer+parameters", 1, 16 + 2 * 2, 16 + 2),  # and parameters for both passes; those outside of blocks stay
+        ("optimizer+parameters", 3, 16 + 2 * 2 * 3, 16 + 2),
+    ],
+)
+def test_bytes_on_disks_are_those_of_the_sources(offload: Offload, count: int, read: int, written: int) -> None:
+    question = asked(offload, options=STAGE_3, offload_to="nvme", machine="dgx-2", micro_batches=count)
+    run, n = ran(question), elements(question)
+    stay = 2 * count * unit_elements(SESSION.network(question))[""] if "parameters" in offload else 0
+    assert run.from_disks_bytes == pytest.approx(read * n - stay, rel=1e-3)
+    assert run.to_disks_bytes == pytest.approx(written * n, rel=1e-3)
+    assert run.from_disks_s == pytest.approx(run.from_disks_bytes / READ_BPS, rel=1e-3)
+    assert run.to_disks_s == pytest.approx(run.to_disks_bytes / WRITE_BPS, rel=1e-3)
+    assert run.disk_bytes == pytest.approx((16 + 2 * ("parameters" in offload)) * n)
+
+
+def test_all_ranks_of_a_machine_share_its_disks() -> None:
+    one, all_ranks = (
+        ran(asked(options=STAGE_3, offload_to="nvme", machine="dgx-2", **more))
+        for more in ({}, {"layout": ZERO3, "gpus": tuple(range(8))})
+    )
+    assert all_ranks.from_disks_s == pytest.approx(one.from_disks_s, rel=1e-3)
+    assert all_ranks.from_disks_bytes == pytest.approx(one.from_disks_bytes / 8, rel=1e-3)
+
+
+def test_on_disks_the_host_holds_sums_and_buffers_and_the_step_takes_longer() -> None:
+    plain = asked(options=STAGE_3, machine="dgx-2", layout=ZERO3)
+    on_disks = replace(plain, offload_to="nvme")
+    n = elements(plain)
+    assert ran(on_disks).host_bytes == pytest.approx(
+        (2 + 4 * 4) * n
+    )  # four fp32 buffers of a rank's part of the update
+    swapped_s = ran(on_disks).from_disks_s + ran(on_disks).to_disks_s
+    assert SESSION.time_s(plain) < SESSION.time_s(on_disks) < SESSION.time_s(plain) + swapped_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"offload": "none", "offload_to": "nvme"}, "is about what is kept off the devices"),
+        ({"offload": "optimizer+parameters", "offload_to": "nvme"}, "is of DeepSpeed's stage 3"),
+        ({"offload_to": "nvme", "layout": ZERO2, "options": replace(OPTIONS, framework="megatron")}, "stage 3"),
+        ({"offload_to": "nvme", "options": STAGE_3, "machine": "dgx-h100"}, "has no disk with bandwidths"),
+    ],
+)
+def test_disks_are_refused_where_nothing_swaps_to_them(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        ran(asked(**changes))

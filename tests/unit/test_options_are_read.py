@@ -64,6 +64,11 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "--epoch": (_STEP, "100000"),
     "--input": (_STEP, "sample=4MB"),
     "--offload": (_STEP, "optimizer"),
+    "--offload-to": (
+        "--topology dgx-2 --gpus 1 --workload resnet18 --batch 2 --framework deepspeed-zero3 "
+        "--offload optimizer+parameters",
+        "nvme",
+    ),
     "--round-robin-gradients": (f"{_DP} --parallel zero=2 --offload optimizer", ""),
     "--programs": (_STEP, "2"),
     "--micro-batches": (_STEP, "2"),
@@ -156,6 +161,10 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "scale --global-batch": (f"{_SCALE} --global-batch 4", "8"),
     "scale --micro-batches": (f"{_SCALE} --batch 2", "2"),
     "scale --micro-batch": (f"{_SCALE} --global-batch 4", "1"),
+    "scale --offload-to": (
+        "--topology dgx-2 --workload alexnet --gpus 2,4 --batch 2 --parallel fsdp --offload optimizer",
+        "nvme",
+    ),
     "scale --offload": (f"{_SCALE} --batch 2 --parallel zero=2", "optimizer"),
     "scale --round-robin-gradients": (f"{_SCALE} --batch 2 --parallel zero=2 --offload optimizer", ""),
     "scale --parallel": (f"{_SCALE} --batch 2", "fsdp"),
