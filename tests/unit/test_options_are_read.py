@@ -65,8 +65,10 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "--input": (_STEP, "sample=4MB"),
     "--offload": (_STEP, "optimizer"),
     "--offload-to": (
-        "--topology dgx-2 --gpus 1 --workload resnet18 --batch 2 --framework deepspeed-zero3 "
-        "--offload optimizer+parameters",
+        (
+            "--topology dgx-2 --gpus 1 --workload resnet18 --batch 2 --framework deepspeed-zero3 "
+            "--offload optimizer+parameters"
+        ),
         "nvme",
     ),
     "--round-robin-gradients": (f"{_DP} --parallel zero=2 --offload optimizer", ""),
