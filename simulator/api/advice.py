@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Literal
 
 from simulator.api.context import Context
 from simulator.api.outcome import faster, samples_words, with_size
-from simulator.devices.predict import Device
+from simulator.devices.gpu import Gpu
+from simulator.devices.predict import Device, rested_device
 from simulator.errors import InputError
 from simulator.questions.checks import changed
 from simulator.questions.options import SamplesOption
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
+from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
-from simulator.results.training_run import NOT_TRIED
+from simulator.results.training_run import NOT_TRIED, ClockAssumed
 from simulator.spelling import word_of
 from simulator.step.changes import Change, possible_changes
+from simulator.step.issue import launches_of
 
 _OF_THE_UPDATE = {"optimizer", "fused_optimizer"}  # irrelevant with servers, which run the update at memory rate
 # A step with more simulation events is simulated once, without trying changes; an event of servers costs more.
 _MOST_EVENTS, _MOST_EVENTS_OF_SERVERS = 50_000, 20_000
+_MATTERS = 0.03  # of the kernels' time: a clock that costs less is not told
 
 
 def advised(context: Context, question: StepQuestion, samples: SamplesOption = "batch") -> TrainingResult:
@@ -39,6 +44,7 @@ def advised(context: Context, question: StepQuestion, samples: SamplesOption = "
         result = with_input_cures(context, question, result)
     count = result.device_count
     device = context.device(question.where, result.step.device, question.threads, question.software)
+    result = replace(result, clock=_clock(result.step, device))
     is_fed = result.input is None or not result.input.is_slower  # otherwise only a faster input makes the step faster
     most_events = _MOST_EVENTS_OF_SERVERS if question.has_servers else _MOST_EVENTS
     is_small = result.step.simulation_events <= most_events
@@ -53,6 +59,21 @@ def advised(context: Context, question: StepQuestion, samples: SamplesOption = "
     ways = ((words, context, asked) for words, asked in changes)
     alternatives = faster(result.step_time_s, question, ways) if is_fed and is_small else ()
     return replace(result, alternatives=alternatives, notes=notes)
+
+
+def _clock(step: StepResult, device: Device) -> ClockAssumed | None:
+    """Return what the clock of a long run costs *step* on *device*; None for CPUs and where it hardly matters."""
+    if not isinstance(device, Gpu):
+        return None
+    kernels_s, rested_s = (
+        sum(launch.device_s for launch in launches_of(each, step.network, step.options))
+        for each in (device, rested_device(device))
+    )
+    if rested_s > kernels_s * (1.0 - _MATTERS):
+        return None
+    bursts = device.above_boost or device.burst > 1.0
+    state: Literal["sustained", "held", "measured"] = "sustained" if bursts else "held"
+    return ClockAssumed("measured" if device.calibration.clocks else state, kernels_s, rested_s, device.board_power_W)
 
 
 def faster_options(question: StepQuestion, device: Device) -> Iterator[tuple[Change, StepQuestion]]:

@@ -142,11 +142,19 @@ def steady_device(device: Device) -> Device:
     A board that may exceed its boost clock does so while it is cool, as in a measurement of one operator; the boost
     clock is the vendor's figure for sustained load.  Nor does it draw more than its power.
     """
-    if not isinstance(device, Gpu):
+    if not isinstance(device, Gpu) or device.is_rested:
         return device
     if device.above_boost or (device.burst_s > 0.0 and (device.burst > 1.0 or device.calibration.clocks)):
         return replace(device, above_boost=False, burst_s=0.0)
     return device
+
+
+@lru_cache(maxsize=256)
+def rested_device(gpu: Gpu) -> Gpu:
+    """Return *gpu* as in the first milliseconds after rest, in steps too; without a burst, at its boost clock."""
+    if gpu.above_boost or gpu.burst > 1.0:
+        return replace(gpu, is_rested=True)
+    return replace(gpu, is_rested=True, board_power_W=0.0)
 
 
 @lru_cache(maxsize=256)

@@ -14,7 +14,7 @@ from simulator.results.confidence import BAND_HEAD
 from simulator.results.ran import StreamUse
 from simulator.results.result import BARE, STAGED
 from simulator.results.step_confidence import memory_band_words, step_confidence, step_trust
-from simulator.results.training_run import NOT_TRIED, TrainingRun
+from simulator.results.training_run import NOT_TRIED, ClockAssumed, TrainingRun
 from simulator.results.words import FORMAT_WORDS, bound_words
 from simulator.training.exchange import STREAM
 from simulator.training.worker import AUTOGRAD, HOST
@@ -83,6 +83,8 @@ def _offload(run: OffloadRun | None) -> Iterator[Fact]:
 
 def _explained(result: TrainingRun) -> Iterator[tuple[str, str]]:
     yield "arithmetic", _arithmetic(result)
+    if result.clock is not None:
+        yield "clock", _clock(result.clock)
     yield "bound by", bound_words(result)
     if result.bottleneck is not None:
         yield "slowest link", f"{result.bottleneck.name}, {percent(result.bottleneck.utilisation)} in use"
@@ -96,6 +98,19 @@ def _explained(result: TrainingRun) -> Iterator[tuple[str, str]]:
         yield "at least", f"{result.strategy} is {BARE}"
     if text := trust_words(result):
         yield "trust", text
+
+
+_CLOCK_WORDS = {
+    "sustained": "of a run of seconds, which the board's {watt:.4g} W hold; in the first milliseconds after rest",
+    "held": "held down by the board's {watt:.4g} W; at the boost clock",
+    "measured": "of a run of seconds, as measured; in the first milliseconds after rest",
+}
+
+
+def _clock(clock: ClockAssumed) -> str:
+    """Return which clock the kernels have, and how much it matters."""
+    words = _CLOCK_WORDS[clock.state].format(watt=clock.board_power_W)
+    return f"{words} kernels would take {percent(1.0 - clock.rested_s / clock.kernels_s)} less"
 
 
 def _arithmetic(result: TrainingRun) -> str:

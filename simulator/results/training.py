@@ -87,6 +87,7 @@ def steps_document(results: Sequence[TrainingRun], unfit: Mapping[str, str]) -> 
         **step_confidence(best).to_dict(),
         "bound": best.bound,
         "trust": plain(step_trust(best)),
+        "clock": plain(best.clock),
         "alternatives": plain(best.alternatives),
         "what_if": [{**plain(other), "gain": best.step_time_s / other.step_time_s} for other in best.what_if],
         "remedies": [remedy.change for remedy in best.remedies],

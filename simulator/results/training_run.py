@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from simulator.engine.timeline import Timeline
 from simulator.questions.step import StepQuestion
@@ -33,6 +33,20 @@ class DeviceMemory:
     need: MemoryNeed
     stage: int | None = None
     network: Network | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ClockAssumed:
+    """What the clock of a long run costs a step: its kernels take ``kernels_s``, and ``rested_s`` after rest.
+
+    ``state``: ``sustained`` where the board runs faster for some milliseconds, ``held`` where its power holds it below
+    its boost clock from the start, ``measured`` where a calibration says what it holds.
+    """
+
+    state: Literal["sustained", "held", "measured"]
+    kernels_s: float
+    rested_s: float
+    board_power_W: float
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -70,6 +84,7 @@ class TrainingRun:
     offload: OffloadRun | None = None
     checkpoints: Checkpoints | None = None
     shares: tuple[tuple[str, str, int], ...] = ()
+    clock: ClockAssumed | None = None
     alternatives: tuple[Alternative, ...] = ()
     remedies: tuple[Remedy, ...] = ()
     input: InputRun | None = None

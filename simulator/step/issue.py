@@ -260,7 +260,7 @@ def launches_of(device: Device, network: Network, options: StepOptions) -> tuple
 
     Raises InputError if the device has no figure for a precision that the step needs.
     """
-    if isinstance(device, Gpu) and device.burst > 1.0:
+    if isinstance(device, Gpu) and device.burst > 1.0 and not device.is_rested:
         device = budgeted(device, [cost for each in _issued(device, network, options) for cost in each.work.costs])
     return _issued(device, network, options)
 

@@ -16,7 +16,10 @@ from simulator.devices.gpu import Gpu
 from simulator.devices.predict import kernel_cost, steady_device
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
+from simulator.questions.options import StepOptions
+from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
+from simulator.results.training_run import ClockAssumed
 from simulator.step.power import budgeted
 from simulator.workload.kernels import Gemm
 from tests.devices import find_gpu
@@ -85,6 +88,25 @@ def test_a_measured_burst_replaces_that_of_the_generation() -> None:
     assert kernel_cost(held(hopper, burst=1.2), PRODUCT).time_s < kernel_cost(hopper, PRODUCT).time_s
     calm = held(blackwell, burst=1.0)
     assert kernel_cost(calm, PRODUCT).time_s == kernel_cost(steady_device(calm), PRODUCT).time_s
+
+
+def test_a_step_says_which_clock_its_kernels_have_and_how_much_it_costs() -> None:
+    def advised(name: str, precision: Any = "fp16", **clocks: float) -> ClockAssumed | None:
+        session = Session({name: Calibration(clocks=clocks)} if clocks else {})
+        options, sizes = StepOptions(precision=precision), (("layers", 1),)
+        question = StepQuestion(where=Where(name), workload="llama2-7b", batch=1, options=options, sizes=sizes)
+        return session.advised(question).clock
+
+    for name, state in (("b200", "sustained"), ("l40s", "held"), ("gtx-1080-ti", "sustained")):
+        clock = advised(name)
+        assert clock is not None
+        assert clock.state == state
+        assert clock.rested_s < 0.97 * clock.kernels_s
+    measured = advised("b200", power=0.5)
+    assert measured is not None
+    assert measured.state == "measured"
+    assert measured.kernels_s > 1.1 * measured.rested_s
+    assert advised("v100-sxm2-16gb", "fp32") is None  # its power holds the boost clock
 
 
 def test_clocks_of_a_file_are_named_and_few(tmp_path: Path) -> None:

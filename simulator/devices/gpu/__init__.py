@@ -73,6 +73,7 @@ class Gpu:
     constants: Constants = DEFAULT
     burst_s: float = math.inf  # share of one call in the time for which a run exceeds the board's power; 0: a long run
     drawn: float = 1.0  # power of products in a long run, relative to the board's
+    is_rested: bool = False  # priced as in the first milliseconds after rest, in steps too
     is_cold: bool = False  # caches hold none of a kernel's data when it starts
     libraries: Month | None = None  # month of the kernel libraries and the compiler; None: mature ones
     library_factor: float = 1.0  # time of library kernels relative to mature ones
