@@ -172,24 +172,26 @@ def with_gaps(
     """Return *need*, of a step of *network*, with what the allocator of *device* holds beyond tensors.
 
     That is nothing on CPUs, and for frameworks other than PyTorch.  Where memory is scarce the allocator returns to
-    the driver what it can.  If the step fits even so, *need* does; if not, it is what the first refused request would
-    lead to, or the tensors alone where these are too much.  *bucket_bytes* are the buffers of gradients that are
-    exchanged.
+    the driver what it can.  If the step does not fit even so, *need* is what the first refused request would lead to,
+    or the tensors alone where these are too much.  *bucket_bytes* are the buffers of gradients that are exchanged.
     """
     is_of_pytorch = isinstance(device, Gpu) and options.trains and options.framework not in ("tensorflow", "caffe")
     if not is_of_pytorch or need.missing_bytes:
         return need
     element, kept = _element_bytes(options)
     n, gradient = network.trained_count, parameter_gradient_bytes(options)
-    master = (kept * shares.updated,) if has_master(options.precision) else ()
+    wide = has_wide_shards(options, shares)
+    master = (kept * shares.updated,) if has_master(options.precision) and not wide else ()
     held = RankState(
-        weight_bytes=(gradient * shares.kept, *master),
+        weight_bytes=((kept if wide else gradient) * shares.kept, *master),
         frozen_bytes=weight_bytes(options.precision) * shares.kept,
         updated=shares.updated,
-        update_bytes=sum(_update_bytes(options)) * shares.updated,
+        update_bytes=sum(_update_bytes(options, wide=wide)) * shares.updated,
         buffer_bytes=round(_buffer_bytes(n, options, shares) + _sums_bytes(n, options) + bucket_bytes),
         gathered_bytes=element if shares.gathered else 0.0,
-        kept_gradients=shares.kept_gradients if shares.gathered else shares.gradients,
+        kept_gradients=shares.kept_gradients * (kept / gradient if wide else 1.0)
+        if shares.gathered
+        else shares.gradients,
         in_flight=shares.in_flight,
         accumulates=bool(shares.accumulates),
     )
@@ -223,6 +225,15 @@ def held_in(network: Network, options: StepOptions) -> NetworkMemory:
     moments = tape_of(network, options, parameter_gradient_bytes(options)).moments
     layers = tuple([layer.name for layer in network.layers])
     return replace(held, moments=moments, unread_gradients=shared_gradients(network, options), layers=layers)
+
+
+def has_wide_shards(options: StepOptions, shares: Shares) -> bool:
+    """Return whether a rank keeps shards of parameters and gradients in fp32 alone, as FSDP's ``MixedPrecision`` does.
+
+    It casts a shard before it is gathered, and a sum after it is scattered (``foreach_reduce``); DeepSpeed has both.
+    """
+    is_fsdp = options.framework == "pytorch" and shares.gathered > 0.0 and shares.updated == shares.kept > 0.0
+    return is_fsdp and has_master(options.precision) and options.trains
 
 
 def state_bytes(network: Network, options: StepOptions, *, paged: bool = False) -> int:
@@ -289,6 +300,8 @@ def _parameters(held: NetworkMemory, options: StepOptions, shares: Shares) -> fl
     if casts(policy):
         copies = 0.0 if options.trains else trained * element
         return whole + frozen + trained * kept * shares.kept + copies
+    if has_wide_shards(options, shares):
+        return whole + frozen + trained * kept * shares.kept
     master = trained * kept * shares.updated if has_master(policy) and options.trains else 0.0
     return whole + frozen + trained * element * shares.kept + master
 
@@ -333,12 +346,14 @@ class _RankView:
         self._buffer += held.unread_gradients * element if buffer else 0.0
         self._waiting = held.moments[0].saved_bytes * (shares.in_flight - 1.0)  # activations of later micro-batches
         self._casts = 0.0 if shares.gathered else 1.0  # gathered weights are in the format of products already
-        self._gradients = shares.gradients
-        self._earlier = n * element * shares.kept_gradients * shares.accumulates
+        wide = has_wide_shards(options, shares)
+        kept = n * (ELEMENT_BYTES["fp32"] if wide else element) * shares.kept_gradients
+        self._gradients = shares.gradients + (shares.kept_gradients if wide else 0.0)  # of twice the bytes
+        self._earlier = kept * shares.accumulates
         self.updates: tuple[RankMoment, ...] = ()
         if options.mode == "train":  # activations and casts are freed; a pass over all parameters writes one more copy
-            copy, widened = (n * each * shares.updated for each in _update_bytes(options))
-            gradients = (self._buffer or n * element * shares.kept_gradients + sums) + widened
+            copy, widened = (n * each * shares.updated for each in _update_bytes(options, wide=wide))
+            gradients = (self._buffer or kept + sums) + widened
             self.updates = (RankMoment(UPDATE, 0.0, 0.0, gradients, copy),)
 
     def of(self, moment: Moment) -> RankMoment:
@@ -376,10 +391,10 @@ def _buffer_bytes(trained: int, options: StepOptions, shares: Shares) -> float:
     return trained * buffer_element_bytes(options) * shares.kept_gradients if has_gradient_buffer(options) else 0.0
 
 
-def _update_bytes(options: StepOptions) -> tuple[int, int]:
+def _update_bytes(options: StepOptions, *, wide: bool = False) -> tuple[int, int]:
     """Return the bytes an element that only updates take: of a pass's copy, and of gradients cast to fp32."""
     _, kept = _element_bytes(options)
     copied = options.optimizer == "adam" and not options.fused_optimizer
     is_wide = has_gradient_buffer(options) and buffer_element_bytes(options) == kept
-    widens = has_master(options.precision) and options.accumulation != "fp32" and not is_wide
+    widens = has_master(options.precision) and options.accumulation != "fp32" and not is_wide and not wide
     return kept if copied else 0, kept if widens else 0

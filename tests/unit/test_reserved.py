@@ -12,7 +12,7 @@ from simulator.questions.layout import Layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.step.memory import Shares, held_in, memory_need
+from simulator.step.memory import Shares, held_in, memory_need, moments_of, need_of
 from simulator.step.moments import tape_of
 from simulator.step.reserved import RankState, reserved_and_allocated
 from simulator.workload.network import Network
@@ -168,3 +168,18 @@ def test_segments_that_grow_leave_few_gaps(device: Device) -> None:
     plain, grown = (memory_need(network, replace(PLAIN, expandable_segments=grows), device) for grows in (False, True))
     assert grown.allocated_bytes == plain.allocated_bytes
     assert 0 < grown.cached_bytes < plain.cached_bytes / 2
+
+
+def test_fsdp_in_mixed_precision_keeps_shards_in_fp32_alone(device: Device) -> None:
+    """4 bytes of a parameter, 4 of its gradient, 8 of moments; DeepSpeed has 2 + 4, 2 + 4 and 8 in the update."""
+    network = build_network("llama2-7b", batch=1, loss=True, sequence_length=32, layers=4)
+    n = network.trained_count
+    shares = Shares(kept=1 / 8, gathered=0.1, gradients=0.1 + 1 / 8, kept_gradients=1 / 8, updated=1 / 8)
+    found = {}
+    for framework in ("pytorch", "deepspeed-zero3"):
+        options = StepOptions(precision="master-bf16", optimizer="adam", fused_optimizer=True, framework=framework)  # type: ignore[arg-type]
+        held = held_in(network, options)
+        need, update = need_of(held, options, device, shares), moments_of(held, options, shares)[-1]
+        gathered = 2 * 0.1 * n
+        found[framework] = (need.parameters_bytes - gathered + update.gradients_bytes + need.optimizer_bytes) * 8 / n
+    assert found == pytest.approx({"pytorch": 16.0, "deepspeed-zero3": 20.0})
