@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 
 import pytest
@@ -11,6 +13,9 @@ from simulator.launch.launch import read_launch
 from simulator.questions.step import StepQuestion
 from simulator.workload.zoo.registry import build_network, network_names
 from validate.kinds import STEPS
+from validate.tables.completing import made_complete
+from validate.tables.conventions import PUBLISHED as PUBLISHED_TABLES
+from validate.tables.conventions import read_conventions
 from validate.tables.csv_text import CsvRecord
 from validate.tables.names import RowNames
 from validate.tables.table import tabulate
@@ -165,7 +170,8 @@ def test_tables_keep_the_network_that_neusight_measured() -> None:
         cells = {**row, "model": "gpt3-xl", "dataset": dataset, "step_time_s": "1", "n_gpus": "1", "trust": "A"}
         records = [CsvRecord(1, tuple(cells)), CsvRecord(2, tuple(cells.values()))]
         table = tabulate(records, "t.csv", STEPS.needed, STEPS.columns, STEPS.name)
-        seen = {column: table.cell(table.rows[0], column) for column in STEPS.asked}
-        question = STEPS.read(seen.__getitem__, RowNames()).question
+        written, _ = made_complete(table, read_conventions(PUBLISHED_TABLES))
+        (complete,) = csv.DictReader(io.StringIO(written.decode()))
+        question = STEPS.read(lambda column, seen=complete: seen.get(column, ""), RowNames()).question
         assert isinstance(question, StepQuestion)
         assert question.workload == network
