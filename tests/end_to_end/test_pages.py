@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from reports.check import draw_check
 from reports.compare import comparison_page
+from reports.sizes import draw_check
 from simulator.api import Session
 from tests.measured_folders import bandwidths, constant, operators, scattered, steps, timed, write
 from tests.nccl_logs import as_log

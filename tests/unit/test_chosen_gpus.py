@@ -10,10 +10,9 @@ import pytest
 
 from simulator.api.context import load_machine
 from simulator.api.session import Session
-from simulator.api.subsets import fastest_gpus
+from simulator.api.subsets import Symmetry, fastest_gpus
 from simulator.cli import run
 from simulator.network.machine import Machine
-from simulator.network.symmetry import Symmetry
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
 

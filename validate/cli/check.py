@@ -93,7 +93,7 @@ def check_command(
             )
         document = as_document(checked)
         if output is not None and kind is not None:
-            from reports.check import draw_check
+            from reports.sizes import draw_check
 
             output.write(draw_check(document, headline(checked), kind[1].lower()))
     print_answer(document, partial(as_text, checked), as_json=as_json)
