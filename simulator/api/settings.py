@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from simulator.api.faulty import adapters_of, fewer_adapters, without_gpudirect, without_nvlink, without_peers
+from simulator.collectives.nccl.tables import MAX_CHANNELS
 from simulator.questions.collective import SENDING, Algorithm, CollectiveQuestion, Protocol
 from simulator.records import dataclass, replace
 from simulator.topology import Topology
@@ -51,6 +52,11 @@ _USUAL = {  # values that NCCL has without the setting
     **dict.fromkeys(("NCCL_SHM_DISABLE", "NCCL_PXN_DISABLE", "NCCL_IB_MERGE_NICS"), ("0",)),
     "NCCL_CUMEM_ENABLE": ("0", "1"),
 }
+_CHANNELS = {
+    **dict.fromkeys(("NCCL_MIN_NCHANNELS", "NCCL_MIN_CTAS"), "least_channels"),
+    **dict.fromkeys(("NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS"), "most_channels"),
+}
+_COUNT = re.compile(r"[1-9]\d?", re.ASCII)
 _NUMBERED = re.compile(r"\w{1,40}_[a-z]{0,8}(\d{1,3})(?::\d{1,3})?", re.ASCII)  # mlx5_0:1, bnxt_re0
 
 
@@ -137,9 +143,18 @@ def _machine(name: str, value: str, topology: Topology) -> Topology | None:
         return without_gpudirect(topology)
     if name == "NCCL_IB_HCA":
         return _adapters(value, topology)
+    if name == "NCCL_PXN_DISABLE" and value in ("0", "1"):
+        return _with_transport(topology, pxn=value == "0")
+    if name in _CHANNELS and _COUNT.fullmatch(value) and int(value) <= MAX_CHANNELS:
+        return _with_transport(topology, **{_CHANNELS[name]: int(value)})
     if (name, value.lower()) in (("NCCL_IB_DISABLE", "1"), ("NCCL_NET", "socket")):
         return topology if _speaks_sockets(topology, efa=name == "NCCL_IB_DISABLE") else None
     return topology if (name, value.lower()) in (("NCCL_IB_DISABLE", "0"), ("NCCL_NET", "ib")) else None
+
+
+def _with_transport(topology: Topology, **changes: int) -> Topology:
+    changed = topology.transport.model_copy(update=changes)
+    return topology if changed == topology.transport else replace(topology, transport=changed)
 
 
 def _speaks_sockets(topology: Topology, *, efa: bool) -> bool:

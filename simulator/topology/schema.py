@@ -122,6 +122,9 @@ class TransportSpec(Strict):
         "for GPUs that cannot (pcie_peers), and with NCCL sys for two GPUs beside AMD's CPUs",
     )
     gpudirect_rdma: PeerLevel = Field("pxb", description="The same for a GPU and a NIC")
+    pxn: bool = Field(True, description="Whether a GPU may send over a neighbour's adapter (NCCL_PXN_DISABLE)")
+    least_channels: int = Field(1, ge=1, le=64, description="The fewest channels of NCCL (NCCL_MIN_NCHANNELS)")
+    most_channels: int = Field(64, ge=1, le=64, description="The most channels of NCCL (NCCL_MAX_NCHANNELS)")
 
     @field_validator("peer_to_peer", "gpudirect_rdma", mode="before")
     @classmethod

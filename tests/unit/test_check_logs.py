@@ -11,6 +11,8 @@ import pytest
 from simulator.api import Session
 from simulator.api.faulty import fewer_adapters, without_gpudirect, without_nvlink, without_peers
 from simulator.api.settings import applied
+from simulator.collectives.nccl.cost import NcclConstants
+from simulator.constants import DEFAULT
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
@@ -162,6 +164,10 @@ def test_settings_are_found_where_they_are_written(line: str, found: tuple[tuple
     assert read_nccl_tests(f"{line}\n{as_log(TIMES)}", "a").settings == found
 
 
+def with_transport(topology: Topology, **changes: int) -> Topology:
+    return replace(topology, transport=topology.transport.model_copy(update=changes))
+
+
 PLAIN = CollectiveQuestion(where=Where("dgx-h100", 2), size_bytes=1e9)
 
 
@@ -194,6 +200,10 @@ def test_a_setting_is_part_of_the_question(setting: tuple[str, str], changed: di
         ({"NCCL_P2P_DISABLE": "0"}, lambda t: t),
         ({"NCCL_NET_GDR_LEVEL": "LOC"}, without_gpudirect),
         ({"NCCL_IB_DISABLE": "0"}, lambda t: t),
+        ({"NCCL_PXN_DISABLE": "0"}, lambda t: t),
+        ({"NCCL_PXN_DISABLE": "1"}, lambda t: with_transport(t, pxn=False)),
+        ({"NCCL_MIN_NCHANNELS": "16"}, lambda t: with_transport(t, least_channels=16)),
+        ({"NCCL_MAX_CTAS": "4"}, lambda t: with_transport(t, most_channels=4)),
         ({"CUDA_VISIBLE_DEVICES": "0,1"}, lambda t: t),
     ],
 )
@@ -206,7 +216,9 @@ def test_a_setting_is_part_of_the_machine(setting: dict[str, str], machine: Call
 @pytest.mark.parametrize(
     "setting",
     [
-        ("NCCL_MAX_NCHANNELS", "2"),
+        ("NCCL_MAX_NCHANNELS", "0"),
+        ("NCCL_MAX_NCHANNELS", "65"),
+        ("NCCL_BUFFSIZE", "8388608"),
         ("NCCL_ALGO", "^Ring"),
         ("NCCL_IB_HCA", "^eth"),
         ("NCCL_IB_DISABLE", "1"),
@@ -225,6 +237,25 @@ def test_sockets_are_what_ethernet_adapters_speak_anyway() -> None:
         for setting in ({"NCCL_IB_DISABLE": "1"}, {"NCCL_NET": "Socket"}):
             found = applied(setting, plain, PLAIN)
             assert (found.topology, found.unknown) == (plain, ())
+
+
+def test_few_channels_move_no_more_than_their_blocks() -> None:
+    """An all-gather of 1 GiB in one channel: 7/8 of it at what one block moves, which a log of it is told."""
+    plain, session, size = load_topology("dgx-h100"), Session(), 1 << 30
+    asked = CollectiveQuestion(where=Where("few"), size_bytes=size, collective="all-gather")
+    session.know(asked.where, applied({"NCCL_MAX_NCHANNELS": "1"}, plain, asked).topology)
+    block_Bps = DEFAULT(NcclConstants).recent["Simple"].channel_Bps
+    assert session.time_s(asked) == pytest.approx(7 / 8 * size / block_Bps, rel=0.01)
+    assert session.collective(asked).facts["channels"] == 1
+
+
+def test_without_pxn_half_of_the_adapters_carry_rings_of_their_own_gpus_alone() -> None:
+    session, half = Session(), fewer_adapters(load_topology("dgx-h100", n_nodes=2), range(4))
+    ring = replace(PLAIN, where=Where("half"), algorithm="ring")
+    session.know(ring.where, half)
+    alone = replace(ring, where=Where("alone"))
+    session.know(alone.where, applied({"NCCL_PXN_DISABLE": "1"}, half, ring).topology)
+    assert session.time_s(alone) > 1.3 * session.time_s(ring)
 
 
 def test_nvls_is_off_for_all_collectives() -> None:
@@ -263,7 +294,7 @@ def test_a_ring_that_was_asked_for_is_expected() -> None:
     ("line", "ignored"),
     [
         ("NCCL_IB_DISABLE=1", "NCCL_IB_DISABLE=1 was"),
-        ("-x NCCL_MAX_NCHANNELS=2 -x NCCL_BUFFSIZE=8388608", "NCCL_MAX_NCHANNELS=2, NCCL_BUFFSIZE=8388608 were"),
+        ("-x NCCL_CROSS_NIC=1 -x NCCL_BUFFSIZE=8388608", "NCCL_CROSS_NIC=1, NCCL_BUFFSIZE=8388608 were"),
         ("-x NCCL_SOCKET_IFNAME=eth0 -x NCCL_IB_GID_INDEX=3 -x NCCL_ALGO=Ring", ""),
     ],
 )

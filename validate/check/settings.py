@@ -68,6 +68,10 @@ def _others(question: CollectiveQuestion, settings: dict[str, str]) -> Iterator[
         return
     if "NCCL_ALGO" not in settings:
         yield from (("NCCL_ALGO", value) for value in ("Ring", "Tree", "NVLS", "NVLSTree"))
+    if "NCCL_MIN_NCHANNELS" not in settings and "NCCL_MAX_NCHANNELS" not in settings:
+        yield from (("NCCL_MIN_NCHANNELS", value) for value in ("16", "32"))
+    if "NCCL_PXN_DISABLE" not in settings:
+        yield "NCCL_PXN_DISABLE", "1"
     if "NCCL_PROTO" not in settings:
         yield from (("NCCL_PROTO", value) for value in ("Simple", "LL128", "LL"))
 

@@ -22,6 +22,7 @@ Each flow has a pace: it uses each link at the share that the link's kind allows
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
@@ -118,8 +119,13 @@ class NcclCosts:
         return (self.shared.blackwell_pace if is_blackwell else 1.0) * _REFERENCE_HZ / clock_Hz
 
     def chunked(self, protocol: str, gpus: Iterable[Node]) -> ProtocolCost:
-        """Return the cost of *protocol* for rings and trees on *gpus*; LL128 has a share of its own on Ampere."""
+        """Return the cost of *protocol* for rings and trees on *gpus*; LL128 has a share of its own on Ampere.
+
+        How many blocks RCCL starts is not followed, so they limit nothing on AMD's GPUs.
+        """
         cost = self.protocols[protocol]
+        if protocol == "Simple" and any(isinstance(gpu.part, GpuPart) and gpu.part.vendor == "amd" for gpu in gpus):
+            return replace(cost, channel_Bps=math.inf)
         on_ampere = protocol == "LL128" and any(generation(capability(gpu)) == _AMPERE for gpu in gpus)
         return replace(cost, share=self.shared.ampere_ll128_share) if on_ampere else cost
 

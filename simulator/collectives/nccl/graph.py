@@ -117,6 +117,7 @@ def _searched(group: Communicator, version: Version) -> CommGraph:
     channels = min(2 * agreed.n_channels, t.MAX_CHANNELS)
     if lowest >= 90 and several and agreed.speed > 45 and channels < 16:
         channels *= 2
+    channels = min(max(channels, machine.transport.least_channels), machine.transport.most_channels)
     heads, nvls_intra, nvls_inter = agreed.nvls
     nics = [node.part for node in nodes if isinstance(node.part, NicPart)]
     return CommGraph(
@@ -131,6 +132,7 @@ def _searched(group: Communicator, version: Version) -> CommGraph:
         compute_capability_max=max(capabilities),
         cpu=cpu,
         comm_channels=channels,
+        most_channels=machine.transport.most_channels,
         nic_latency_us=1e6 * max((nic.plugin_latency for nic in nics), default=0.0) if several else 0.0,
         algorithms=next((nic.algorithms for nic in nics if nic.algorithms), None) if several else None,
         flags_beside_data=all(nic.in_order for nic in nics),
@@ -204,7 +206,7 @@ def channel_rings(group: Communicator, version: Version = NCCL_TODAY) -> list[Fo
     search, it ended at any GPU of the machine, and before PXN the last GPU sent by itself.
     """
     if len(group.by_host()) > 1:
-        ends = Ends(nearest=has(version, "search"), lent=has(version, "pxn"))
+        ends = Ends(nearest=has(version, "search"), lent=has(version, "pxn") and group.machine.transport.pxn)
         return find_rings(group, both_directions=False, in_order=True, ends=ends)
     return list(group.once(_of_version("nccl rings", version), lambda: _rings_inside(group, version)))
 

@@ -52,7 +52,7 @@ def channels_used(graph: CommGraph, choice: NcclChoice, size_bytes: float) -> Ke
     """
     algorithm, protocol = choice.algorithm, choice.protocol
     if algorithm in ("nvls", "nvls_tree"):
-        fixed = nvls_channels(graph)
+        fixed = min(nvls_channels(graph), graph.most_channels)
         return KernelResources(fixed, t.NVLS_THREADS, fixed)
     channels, threads = graph.comm_channels, t.THREADS[protocol]
     threshold = t.BYTES_PER_THREAD[protocol]

@@ -67,6 +67,7 @@ class CommGraph:
     compute_capability_max: int
     cpu: CpuKind
     comm_channels: int
+    most_channels: int = t.MAX_CHANNELS
     nic_latency_us: float = 0.0
     algorithms: tuple[Algorithm, ...] | None = None  # to which the network's setup limits the choice
     flags_beside_data: bool = True  # the network delivers in order, as LL and LL128 require
