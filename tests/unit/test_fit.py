@@ -378,6 +378,20 @@ def test_each_generation_is_judged_by_a_fit_to_the_others(tmp_path, capsys) -> N
 
 
 @pytest.mark.usefixtures("simple")
+def test_each_data_set_is_judged_by_a_fit_to_the_others(tmp_path, capsys) -> None:
+    """One that measured all devices slower by a fifth; rows without a name of their data set are one group."""
+    path = Path(table(tmp_path))
+    lines = path.read_text(encoding="utf-8").splitlines()
+    slow = [line.split(",") for line in lines[1:]]
+    slow = [[*row[:6], repr(1.2 * float(row[6])), "A", "slow_source"] for row in slow]
+    path.write_text("\n".join([*lines, *map(",".join, slow)]) + "\n", encoding="utf-8")
+    found = document(capsys, str(path), "--leave-one-out", "dataset")
+    assert errors(found, "dataset left out", "slow_source")["bias"] == pytest.approx(1 / 1.2 - 1, abs=0.01)
+    assert errors(found, "dataset left out", "no dataset named")["bias"] == pytest.approx(0.2, abs=0.01)
+    assert errors(found, "dataset left out")["n"] == 18
+
+
+@pytest.mark.usefixtures("simple")
 def test_leaving_generations_out_has_a_name_of_its_own(tmp_path, capsys) -> None:
     file = table(tmp_path, v100=1.2, titan=1.2)
     by_name = document(capsys, file, "--leave-one-generation-out")
@@ -448,7 +462,7 @@ ALL_HELD_OUT = [word for device in DEVICES for word in ("--hold-out", device)]
         (["--hold-out", "titan"], "--hold-out: the tables have no device or machine 'titan'; did you mean 'titan-v'"),
         (["--only", "simpel"], "--only: no family 'simpel'; did you mean 'simple'"),
         (["--jobs", "none"], "--jobs: a number of processes such as 2 is needed; got 'none'"),
-        (["--leave-one-out", "device"], "--leave-one-out: place or generation; got 'device'"),
+        (["--leave-one-out", "device"], "--leave-one-out: place, generation or dataset; got 'device'"),
         (["--terms"], "--terms: what a term is worth shows where it was not fitted; add --leave-one-out generation"),
         (["--rows", "0"], "--rows: a share above 0 and at most 1 is needed, such as 0.2; got '0'"),
         (["--rows", "half"], "--rows: a share above 0 and at most 1 is needed, such as 0.2; got 'half'"),

@@ -64,7 +64,11 @@ def fit_tables(
         Texts, value("NAME", "A machine or device to leave out of the fit and judge on; repeatable.")
     ] = None,
     leave_one_out: Annotated[
-        Text, value("place|generation", "Judge each device or machine, or each GPU generation, by a fit to all others.")
+        Text,
+        value(
+            "place|generation|dataset",
+            "Judge each device or machine, each GPU generation, or each data set (a source), by a fit to all others.",
+        ),
     ] = None,
     leave_one_generation_out: Annotated[
         bool, flag("--leave-one-generation-out", "Same as --leave-one-out generation.")
@@ -134,8 +138,8 @@ def _check_judging(
     leave_one_out: str | None, hold_out: Sequence[str], share: float, *, terms: bool, write: bool
 ) -> None:
     """Raise InputError where the options on what is left out do not fit together."""
-    if leave_one_out not in (None, "place", "generation"):
-        raise InputError(f"--leave-one-out: place or generation; got '{one_line(leave_one_out, 40)}'")
+    if leave_one_out not in (None, *fitting.GROUPINGS):
+        raise InputError(f"--leave-one-out: place, generation or dataset; got '{one_line(leave_one_out, 40)}'")
     if terms and leave_one_out is None:
         raise InputError("--terms: what a term is worth shows where it was not fitted; add --leave-one-out generation")
     if write and share < 1.0:
@@ -212,7 +216,8 @@ def _fit(task: _Task) -> _Done:
     found = []
     for row, error in zip(judged, fitting.fit_errors(judged, names.session, fitted.constants), strict=True):
         if error is not None:
-            found.append((_what(family, row, task), row.op, row.place, error))
+            of = task.judged[1] if task.judged is not None and task.judged[0] == "dataset" else row.place
+            found.append((_what(family, row, task), row.op, of, error))
     return _Done(task, fitted, tuple(found))
 
 

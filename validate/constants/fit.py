@@ -22,7 +22,9 @@ from validate.tables.cells import NotScored
 from validate.tables.share import HELD_OUT
 
 Group = tuple[str, str]
-"""Rows left out together: ``("place", NAME)`` for a device or machine, or ``("generation", NAME)``."""
+"""Rows left out together: ``(BY, NAME)``, with one of ``GROUPINGS`` and the name of what they share."""
+GROUPINGS = ("place", "generation", "dataset")
+UNNAMED = "no dataset named"
 
 _PROBED = 1.2  # factor on constants, alternately up and down, to find the rows that depend on them
 
@@ -67,7 +69,9 @@ def is_held_out(family: Family, row: MeasuredRow) -> bool:
 
 
 def group_of(row: MeasuredRow, what: str) -> str:
-    """Return the generation of *row*'s GPU if *what* is ``generation``, else its device or machine."""
+    """Return the generation of *row*'s GPU, its data set, or its device or machine, by *what* of ``GROUPINGS``."""
+    if what == "dataset":
+        return row.cells.get("dataset") or UNNAMED
     if what == "generation":
         architecture = getattr(row.part, "architecture", "") or ""
         return architecture.split()[0].lower() if architecture else row.place
