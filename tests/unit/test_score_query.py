@@ -128,6 +128,7 @@ def test_forced_algorithm(text, algorithm):
         ({"strategy": "ring", "algorithm_forced": "tree"}, "strategy and algorithm_forced are both named"),
         ({"algorithm_forced": "collnet"}, "forced algorithm 'collnet' is not modelled"),
         ({"algorithm_forced": "ringtree"}, "forced algorithm 'ringtree' is not modelled"),
+        ({"unclear": "its network was shared"}, "^its network was shared$"),
     ],
 )
 def test_reasons(cells, words):
@@ -173,3 +174,11 @@ def test_the_year_of_a_measurement_says_which_nccl_ran():
     assert stands_for(rules, "measured", lambda name: source if name == "source" else "")[0] == "2025"
     assert stands_for(rules, "measured", lambda _: "dstackai/dstack gcp")[0] == ""
     assert filled("collectives", "measured", lambda name: source if name == "source" else "") == ""
+
+
+@pytest.mark.parametrize("size_bytes", [8, 1024, 67108864, 134217728, 17179869184])
+def test_what_rides_on_every_exchange_of_an_installation_hides_small_ones(size_bytes):
+    row = {"dataset": "fresh_amd", "n_nodes": "2", "bytes": str(size_bytes)}
+    rules = conventions_of(PUBLISHED)[COLLECTIVES.name]["unclear"]
+    added = [rule.value_for(lambda column: row.get(column, "")) for rule in rules]
+    assert any(added) == (size_bytes < 128 << 20)

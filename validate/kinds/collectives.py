@@ -20,7 +20,7 @@ from validate.tables.software import nccl_of
 LARGE_BYTES = 1 << 20
 _COLUMNS_ASKED = (
     *("machine", "n_nodes", "n_gpus", "gpu_set", "group_size", "n_groups_concurrent", "collective", "bytes"),
-    *("strategy", "algorithm_forced", "software", "measured", "dtype"),
+    *("strategy", "algorithm_forced", "software", "measured", "dtype", "unclear"),
 )
 MAX_RANKS = 4096
 _MAX_BYTES = 1e15
@@ -47,6 +47,8 @@ def read_collective(cell: Cell, names: RowNames) -> RowQuestion:
     collective = _COLLECTIVES.get(_letters(cell("collective")))
     if collective is None:
         raise NotScored(f"unknown collective '{one_line(cell('collective'), 40)}'")
+    if cell("unclear"):
+        raise NotScored(one_line(cell("unclear"), 200))
     size_bytes = number("bytes", cell("bytes"))
     if size_bytes > _MAX_BYTES:
         raise NotScored(f"bytes is more than {_MAX_BYTES:g}")
