@@ -137,15 +137,17 @@ def cold_device(device: Device) -> Device:
 
 @lru_cache(maxsize=256)
 def steady_device(device: Device) -> Device:
-    """Return *device* after minutes of load, when it is hot and does not exceed its boost clock.
+    """Return *device* after minutes of load, when it is hot and draws no more than its power.
 
-    A board that may exceed its boost clock does so while it is cool, as in a measurement of one operator; the boost
-    clock is the vendor's figure for sustained load.  Nor does it draw more than its power.
+    A board that may exceed its boost clock does so while it is cool, as in a measurement of one operator, or where its
+    kernels leave much of its power (:func:`simulator.devices.gpu.rates.highest_clock`).
     """
     if not isinstance(device, Gpu) or device.is_rested:
         return device
-    if device.above_boost or (device.burst_s > 0.0 and (device.burst > 1.0 or device.calibration.clocks)):
-        return replace(device, above_boost=False, burst_s=0.0)
+    if (device.above_boost and not device.is_hot) or (
+        device.burst_s > 0.0 and (device.burst > 1.0 or device.calibration.clocks)
+    ):
+        return replace(device, is_hot=True, burst_s=0.0)
     return device
 
 

@@ -154,12 +154,12 @@ def test_operands_beyond_the_reach_of_translations_cost_more_to_walk() -> None:
     assert small.walk_s / small.compute_s < 0.6 * large.walk_s / large.compute_s
 
 
-@pytest.mark.parametrize("name", ["rtx-4090", "rtx-3090"])
-def test_no_product_on_tensor_cores_beats_the_data_sheet_though_a_board_runs_above_its_boost_clock(name: str) -> None:
-    device = find_gpu(name)
+def test_products_on_tensor_cores_of_a_board_above_its_boost_clock_reach_what_was_measured() -> None:
+    """PyTorch 2.7 on an RTX 4090, 4096 cubed (zzc0721/torch-performance-test-data, issue 78): above the data sheet."""
+    device = find_gpu("rtx-4090")
     assert sustained_clock(replace(device, board_power_W=1000.0), "fp32") > device.boost_clock_Hz
-    cost = gemm_cost(device, Gemm(16384, 16384, 16384, "fp16"))
-    assert cost.flop / cost.time_s < device.peak("fp16")
+    cost = gemm_cost(device, Gemm(4096, 4096, 4096, "fp16"))
+    assert cost.flop / cost.time_s == pytest.approx(168.4e12, rel=0.06)
 
 
 def test_numbers_without_units_of_their_own_are_computed_in_fp32() -> None:

@@ -69,6 +69,7 @@ class Gpu:
     max_clock_Hz: float = 0.0  # where power allows; 0: not published
     inline_ecc: bool = False  # the check bits are stored in the memory itself
     above_boost: bool = False  # runs above the boost clock where power allows
+    is_hot: bool = False  # after minutes of load
     calibration: Calibration = field(default_factory=Calibration)
     constants: Constants = DEFAULT
     burst_s: float = math.inf  # share of one call in the time for which a run exceeds the board's power; 0: a long run
