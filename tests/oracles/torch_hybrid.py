@@ -15,7 +15,7 @@ from torch.nn import functional as F  # noqa: N812  torch's own short name
 from tests.oracles.torch_counting import oracle
 from tests.oracles.torch_libraries import language
 
-_KINDS = {"M": "linear_attention", "*": "full_attention", "E": "moe"}
+_KINDS = {"M": "linear_attention", "*": "full_attention", "E": "moe", "-": "mlp"}
 NEMOTRON3: dict[str, tuple[str, dict[str, int]]] = {
     "nemotron-3-nano": (
         "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
@@ -26,6 +26,11 @@ NEMOTRON3: dict[str, tuple[str, dict[str, int]]] = {
         "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME",
         {"hidden_size": 4096, "mamba_num_heads": 128, "n_routed_experts": 512, "num_experts_per_tok": 22}
         | {"moe_intermediate_size": 2688, "moe_shared_expert_intermediate_size": 5376, "moe_latent_size": 1024},
+    ),
+    "nemotron-h-56b": (
+        "M-M-M-M*" + 9 * "-M-M-M-M-M*" + "-M-M-M-M-M-",
+        {"hidden_size": 8192, "mamba_num_heads": 256, "intermediate_size": 32768, "ssm_state_size": 256}
+        | {"num_attention_heads": 64, "num_key_value_heads": 8, "chunk_size": 256},
     ),
 }
 
@@ -80,16 +85,18 @@ def nemotron3(name: str) -> Any:
     pattern, sizes = NEMOTRON3[name]
     config = NemotronHConfig(
         layers_block_type=[_KINDS[letter] for letter in pattern],
-        num_attention_heads=32,
-        num_key_value_heads=2,
-        head_dim=128,
-        mamba_head_dim=64,
-        n_groups=8,
-        ssm_state_size=128,
-        chunk_size=128,
-        vocab_size=131072,
-        use_cache=False,
-        **sizes,
+        **{
+            "num_attention_heads": 32,
+            "num_key_value_heads": 2,
+            "head_dim": 128,
+            "mamba_head_dim": 64,
+            "n_groups": 8,
+            "ssm_state_size": 128,
+            "chunk_size": 128,
+            "vocab_size": 131072,
+            "use_cache": False,
+            **sizes,
+        },
     )
     model, (tokens, mask) = language(NemotronHForCausalLM, config, 8192)
     return _Masked(model.model), (tokens, mask)

@@ -11,7 +11,8 @@ import pytest
 from simulator.cli import run
 from simulator.launch.launch import read_launch
 from simulator.questions.step import StepQuestion
-from simulator.workload.zoo.registry import build_network, network_names
+from simulator.workload.zoo import registry
+from simulator.workload.zoo.registry import build_network, find_entry, network_names
 from validate.kinds import STEPS
 from validate.tables.completing import made_complete
 from validate.tables.conventions import PUBLISHED as PUBLISHED_TABLES
@@ -25,7 +26,8 @@ PUBLISHED = {
     "torchvision.models, and timm for resnet200 and inception-bn": """
         alexnet=61.1M alexnet-owt=61.1M inception3=27.2M mask-rcnn=44.4M vgg11=132.9M vgg13=133.0M vgg16=138.4M
         vgg19=143.7M resnet18=11.7M resnet34=21.8M resnet50=25.6M resnet101=44.5M resnet152=60.2M resnet200=64.7M
-        resnext101-32x4d=44.2M inception-bn=11.3M densenet121=8.0M densenet161=28.7M densenet169=14.1M
+        resnext101-32x4d=44.2M se-resnext101-32x4d=49.0M inception-bn=11.3M densenet121=8.0M densenet161=28.7M
+        densenet169=14.1M
         densenet201=20.0M vit-b16=86.6M vit-b32=88.2M vit-l16=304.3M vit-l32=306.5M vit-h14=632.0M
     """,
     "He et al. 2015, arXiv 1512.03385, table 6": """
@@ -70,6 +72,9 @@ PUBLISHED = {
     "DeepSeek: arXiv 2405.04434, 2412.19437; Kimi K2: arXiv 2507.20534": """
         deepseek-v2-lite=15.7B deepseek-v2=236B deepseek-v3=671B kimi-k2=1.04T
     """,
+    "Jasper, arXiv 1904.03288, table 3; QuartzNet, arXiv 1910.10261, table 2": "jasper=333M quartznet=18.9M",
+    "BART, model card of Hugging Face": "bart-large=406M",
+    "Grok-1, xai-org/grok-1; Nemotron-H, arXiv 2504.03624": "grok-1=314B nemotron-h-56b=56B",
     "T5: model cards of Hugging Face": "t5-small=60.5M t5-base=223M t5-large=738M t5-3b=2.85B t5-11b=11.3B",
     "Nemotron: arXiv 2402.16819, 2406.11704, 2512.20848": """
         nemotron4-15b=15.7B nemotron4-340b=341.0B nemotron-3-nano=31.6B nemotron-3-super=120.6B
@@ -82,6 +87,9 @@ _WITHOUT = {
     *("lenet", "lenet-d2l", "mlp", "googlenet", "resnet18-28x28", "resnet18-cifar", "fcn-s", "fcn-r", "alexnet-s"),
     *("alexnet-r", "lstm-shi2016", "ssd-resnet34", "ssd-resnet50", "unet3d", "waveglow", "gpt"),
     "transformer-xl-large",  # a full softmax where the paper's is adaptive
+    "electra-base",  # 110 million without the generator, whose words are the same
+    "iresnet100",  # 65.2 million without its table of identities
+    "nnunet-2d",
     "nemotron3-8b",  # 8.5 billion, with two tables of 256,000 words, rounded down in its name
 }
 _UNITS = {"M": 1e6, "B": 1e9, "T": 1e12}
@@ -175,3 +183,48 @@ def test_tables_keep_the_network_that_neusight_measured() -> None:
         question = STEPS.read(lambda column, seen=complete: seen.get(column, ""), RowNames()).question
         assert isinstance(question, StepQuestion)
         assert question.workload == network
+
+
+# -- spellings -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "network"),
+    [
+        ("llama-3.1-70b", "llama3-70b"),
+        ("llama-3.1-405b", "llama3-405b"),
+        ("llama31_8b", "llama3-8b"),
+        ("llama2-7b-sft", "llama2-7b"),
+        ("Llama 2 70B-chat", "llama2-70b"),
+        ("ResNet-50", "resnet50"),
+        ("vit_b_16", "vit-b16"),
+        ("GPT-3 175B", "gpt3-175b"),
+        ("insightface", "iresnet100"),
+        ("NemotronH-56B", "nemotron-h-56b"),
+    ],
+)
+def test_other_spellings_are_found(written: str, network: str) -> None:
+    assert find_entry(written) is find_entry(network)
+
+
+def test_no_spelling_stands_for_two_networks() -> None:
+    """Different sizes stay different: gpt3-1.3b and gpt3-13b are not one."""
+    found: dict[str, set[int]] = {}
+    for name in (*registry._entries(), *registry._aliases()):
+        found.setdefault(registry.spelling(name), set()).add(id(find_entry(name)))
+    assert {name: len(entries) for name, entries in found.items() if len(entries) > 1} == {}
+    assert registry.spelling("gpt3-1.3b") != registry.spelling("gpt3-13b")
+
+
+def test_the_generator_shares_its_words_with_the_discriminator() -> None:
+    """ELECTRA-base: 110 M of BERT without its pooler and predictions, and a generator of 4 heads of 64."""
+    hidden, narrow, words = 768, 256, 30522
+
+    def stack(h: int) -> int:
+        return 12 * (4 * (h * h + h) + 2 * 4 * h * h + 5 * h + 4 * h)
+
+    tables = (words + 2 + 512) * hidden
+    norms = 2 * hidden
+    generator = stack(narrow) + hidden * narrow + narrow + narrow * hidden + hidden + 2 * hidden + words
+    discriminator = stack(hidden) + hidden * hidden + hidden + hidden + 1
+    assert build_network("electra-base", batch=1).parameter_count == tables + norms + generator + discriminator

@@ -143,6 +143,7 @@ class Kind:
     baseline_label: str = ""
     is_simulated: bool = False  # each answer is a simulation, some 0.1 s
     holds_memory: bool = False  # rows may hold figures of memory
+    set_aside: str = ""  # the column that says why a row does not count, though it is predicted
     # returns the labels of a row
     labelled: Callable[[Cell, RowNames], Mapping[str, str]] = lambda _cell, _names: {}
 
@@ -150,7 +151,7 @@ class Kind:
     def columns(self) -> tuple[str, ...]:
         """All columns that are read."""
         memory = ALL_COLUMNS if self.holds_memory else ()
-        return tuple(dict.fromkeys((*self.asked, *self.measured, *memory, "trust")))
+        return tuple(dict.fromkeys((*self.asked, *self.measured, *memory, *filter(None, [self.set_aside]), "trust")))
 
     def needed_in(self, header: Sequence[str]) -> tuple[str, ...]:
         """Return the columns that a table with *header* must have: no times where it has memory."""

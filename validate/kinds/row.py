@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 
 from simulator.bands.composition import Band
+from simulator.errors import one_line
 from simulator.records import dataclass, field, replace
 from simulator.topology.parts import CpuPart, GpuPart
 from validate.kinds.kind import Kind, MemoryFigure, RowQuestion, memory_figures
@@ -29,9 +30,10 @@ class MeasuredRow:
     """A row: its question, its measured seconds, where it is, and its prediction once it has one.
 
     ``asked`` is None, and ``skipped`` the reason, if it cannot be read as a question.  ``time_s`` is NaN, and
-    ``untimed`` the reason, if it has no valid time.  ``cells`` are the non-empty ones, with what empty ones stand for
-    and the labels of its ``kind``; ``labels`` the cells as written, with the same labels: what rows are grouped by.
-    ``digest`` is that of its question.  ``place`` is a device or a machine, ``part`` the device's part.
+    ``untimed`` the reason, if it has no valid time; ``set_aside`` is why it does not count though it is predicted.
+    ``cells`` are the non-empty ones, with what empty ones stand for and the labels of its ``kind``; ``labels`` those
+    as written, with the same labels: what rows are grouped by.  ``digest`` is that of its question.  ``place`` is a
+    device or a machine, ``part`` the device's part.
 
     ``memory`` are its figures of memory, each with its own prediction and reason.
 
@@ -56,6 +58,7 @@ class MeasuredRow:
     published: Mapping[str, float] = field(default_factory=dict)
     skipped: str = ""
     is_context: bool = False
+    set_aside: str = ""
     memory: tuple[MemoryFigure, ...] = ()
 
     @property
@@ -136,6 +139,7 @@ def every_row(table: Table, kind: Kind, names: RowNames) -> Iterator[MeasuredRow
             digest({column: cell(column) for column in kind.asked}), place, part, untimed,
             {name: text for name, text in {**written, **own}.items() if text},
         )  # fmt: skip
+        found.set_aside = one_line(cell(kind.set_aside), 200) if kind.set_aside else ""
         found.skipped = asked if isinstance(asked, str) else ""
         found.memory = memory_figures(cell) if kind.holds_memory else ()
         if found.asked is not None and not all(each.skipped for each in found.memory):

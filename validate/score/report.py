@@ -78,6 +78,7 @@ def _table_document(table: ScoredTable, by: tuple[str, ...]) -> dict[str, Any]:
         **taken(everything, "rows scored=errors.n coverage"),
         "context": table.rows.context,
         "skipped": {reason: len(numbers) for reason, numbers in lines.items()},
+        "skipped_errors": {reason: asdict(errors) for reason, errors in table.rows.skipped_errors().items()},
         "skipped_lines": {reason: list(numbers) for reason, numbers in lines.items()},
         "overall": {
             **asdict(everything.errors),
@@ -137,7 +138,8 @@ def _table(table: ScoredTable, trust: Sequence[str], by: Sequence[str], style: S
     if everything.errors.n or not table.memory.scored:
         lines += ["", *_times(table, everything, by, style)]
     lines += besides.memory_lines(table.memory, style)
-    skipped = skipped_table("not scored", skipped_lines(table.rows), style)
+    medians = {reason: errors.median_ape for reason, errors in table.rows.skipped_errors().items()}
+    skipped = skipped_table("not scored", skipped_lines(table.rows), style, medians)
     return "\n".join([*lines, *([""] if skipped else []), *skipped])
 
 

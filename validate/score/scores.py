@@ -76,6 +76,14 @@ class Scores:
                 lines[number].append(line)
         yield from ((reason, lines[number]) for reason, number in self._reasons.items() if number)
 
+    def skipped_errors(self) -> dict[str, Errors]:
+        """Return the errors of rows that do not count though they are predicted and timed, by the reason."""
+        found: dict[int, list[float]] = {}
+        for number, error in zip(self._reason, self._error, strict=True):
+            if number and not math.isnan(error):
+                found.setdefault(number, []).append(error)
+        return {reason: summarise(found[number]) for reason, number in self._reasons.items() if number in found}
+
     def whole(self) -> ScoreGroup:
         """Return the rows as one group."""
         return self._together(self._codes)

@@ -177,12 +177,12 @@ def score_rows(
             reason = row.skipped or answer.no_memory or (_context(row) if is_outside else "")
             figure.skipped = figure.skipped or reason
         if row.predicted_s is not None:
-            row.skipped = row.untimed
+            row.skipped = row.untimed or row.set_aside
             row.published = published.get(row.cells.get("row_id", ""), {})
             row.is_context = is_outside and not row.untimed
         if row.is_context:
             row.skipped = _context(row)
-        row.skipped = row.skipped or set_aside(row)
+        row.skipped = row.skipped or row.set_aside or set_aside(row)
         yield row
         advance()
     next(answers, None)  # ends other processes in peace

@@ -37,10 +37,17 @@ def percent_text(value: float | None, sign: str = "") -> str:
     return f"{value * 100:{sign}.1f} %" if abs(value) < 1e4 else f"{value * 100:{sign}.1e} %"
 
 
-def skipped_table(title: str, lines: Mapping[str, Sequence[int]], style: Style) -> list[str]:
-    """Return a table of the rows left out, their number and lines by reason; empty where there are none."""
+def skipped_table(
+    title: str, lines: Mapping[str, Sequence[int]], style: Style, medians: Mapping[str, float | None] | None = None
+) -> list[str]:
+    """Return a table of the rows left out, their number and lines by reason; empty where there are none.
+
+    *medians*: the median absolute error that those rows would have which are predicted, by reason.
+    """
     if not lines:
         return []
-    rows = [[title, "rows", "lines"]]
-    rows += [[reason, str(len(found)), line_ranges(found)] for reason, found in lines.items()]
-    return table_of(rows, [False, True, False], style)
+    of = medians or {}
+    rows = [[title, "rows", *(["would be"] if of else []), "lines"]]
+    for reason, found in lines.items():
+        rows.append([reason, str(len(found)), *([percent_text(of.get(reason))] if of else []), line_ranges(found)])
+    return table_of(rows, [False, True, *([True] if of else []), False], style)

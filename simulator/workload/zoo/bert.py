@@ -79,3 +79,78 @@ def _block(b: NetworkBuilder, x: LayerOutput, name: str, e: Encoder) -> LayerOut
         y = b.linear(y, f"{name}.down", hidden, split="rows")
     y = b.dropout(y, f"{name}.down_dropout")
     return b.layer_norm(b.add(y, x, f"{name}.add2"), f"{name}.norm2")
+
+
+def electra(
+    b: NetworkBuilder, tokens: LayerOutput, hidden: int, heads: int, layers: int, vocabulary: int
+) -> tuple[LayerOutput, ...]:
+    """Return the generator's scores of the masked words, and for each token whether it was replaced.
+
+    Clark et al., arXiv 2003.10555, section 3: the generator is a third as wide, has its words from the same table, and
+    predicts the masked 15 % of tokens.
+    """
+    batch, length = tokens.shape
+    narrow = hidden // 3
+    if hidden % 3 or heads % 3 or hidden % heads:
+        raise SizeError(f"a third of {heads} heads and of a hidden size of {hidden} must be whole, of whole heads")
+    y = b.linear(_embedded(b, tokens, "generator.", hidden, vocabulary), "generator.project", narrow)
+    for i in range(layers):
+        y = _block(b, y, f"generator.layers.{i}", Encoder(narrow, heads // 3, layers, vocabulary))
+    masked = max(1, length * 15 // 100)
+    y = b.copy(b.view(y, batch * masked, narrow), "generator.gather")
+    y = b.layer_norm(
+        b.elementwise("generator.gelu", "gelu", b.linear(y, "generator.transform", hidden)), "generator.norm"
+    )
+    words = b.linear(y, "generator.predictions", vocabulary, tied=Parameter("embed.weight", vocabulary * hidden))
+    x = _embedded(b, b.input(batch, length), "discriminator.", hidden, vocabulary)
+    for i in range(layers):
+        x = _block(b, x, f"layers.{i}", Encoder(hidden, heads, layers, vocabulary))
+    x = b.elementwise("discriminator.gelu", "gelu", b.linear(x, "discriminator.dense", hidden))
+    return words, b.linear(x, "discriminator.replaced", 1)
+
+
+def _embedded(b: NetworkBuilder, tokens: LayerOutput, prefix: str, hidden: int, vocabulary: int) -> LayerOutput:
+    """Return words, segments and places of *tokens*; both halves of ELECTRA read the same tables."""
+    with b.sharing(prefix, ""):
+        x = b.embedding(tokens, f"{prefix}embed", vocabulary, hidden)
+        kinds = b.embedding(b.input(*tokens.shape), f"{prefix}segments", 2, hidden)
+        x = embed_positions(b, b.add(x, kinds, f"{prefix}segments.add"), f"{prefix}positions", 512)
+        return b.dropout(b.layer_norm(x, f"{prefix}embed_norm"), f"{prefix}embed_dropout")
+
+
+def bart(
+    b: NetworkBuilder, tokens: LayerOutput, hidden: int, heads: int, layers: int, inner: int, vocabulary: int
+) -> LayerOutput:
+    """Return the scores of each word, from an encoder and a decoder of *layers* each.
+
+    Lewis et al., arXiv 1910.13461, section 2, as in Hugging Face's model; the decoder writes as many tokens as the
+    encoder reads, as in pretraining.
+    """
+    table = Parameter("embed.weight", vocabulary * hidden)
+    sides: list[LayerOutput] = []
+    for side, read in (("encoder", tokens), ("decoder", b.input(*tokens.shape))):
+        x = b.embedding(read, f"{side}.embed", vocabulary, hidden, of="embed")
+        x = b.layer_norm(embed_positions(b, x, f"{side}.positions", 1026), f"{side}.norm")
+        x = b.dropout(x, f"{side}.dropout")
+        for i in range(layers):
+            name = f"{side}.{i}"
+            x = _attended(b, x, x, f"{name}.self", heads, causal=side == "decoder")
+            x = _attended(b, x, sides[0], f"{name}.cross", heads, causal=False) if sides else x
+            with b.part("feed-forward"):
+                y = b.elementwise(f"{name}.gelu", "gelu", b.linear(x, f"{name}.up", inner, split="columns"))
+                y = b.dropout(b.linear(y, f"{name}.down", hidden, split="rows"), f"{name}.down_dropout")
+            x = b.layer_norm(b.add(y, x, f"{name}.add"), f"{name}.norm")
+        sides.append(x)
+    return b.linear(sides[1], "lm_head", vocabulary, bias=False, tied=table)
+
+
+def _attended(
+    b: NetworkBuilder, x: LayerOutput, source: LayerOutput, name: str, heads: int, *, causal: bool
+) -> LayerOutput:
+    hidden = x.shape[-1]
+    with b.part("attention"):
+        qkv = tuple(b.linear(x if c == "q" else source, f"{name}.{c}", hidden, split="columns") for c in "qkv")
+        mask: Literal["add-causal", "add-padding"] = "add-causal" if causal else "add-padding"
+        y = self_attention(b, (qkv[0], qkv[1], qkv[2]), name, heads=heads, kind="eager", mask=mask)
+        y = b.dropout(b.linear(y, f"{name}.out", hidden, split="rows"), f"{name}.out_dropout")
+    return b.layer_norm(b.add(y, x, f"{name}.add"), f"{name}.norm")

@@ -193,6 +193,9 @@ def hybrid_block(b: NetworkBuilder, x: LayerOutput, name: str, d: Hybrid, kind: 
     elif kind == "*":
         with b.part("attention"):
             y = attention(b, y, name, d, 0)
+    elif kind == "-":
+        with b.part("feed-forward"):
+            y = squared(b, y, name, d.inner)
     else:
         chosen = experts(b, y, name, d)
         with b.part("feed-forward"):

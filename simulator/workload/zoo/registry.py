@@ -102,6 +102,8 @@ def _entries_of(place: str) -> dict[str, ZooEntry]:
 
 _FIRST = _entries_of("first")
 _WORDED = ("attention", "cross_entropy", "gelu", "head", "lora_layers", "lora_weights")
+_BREAK = re.compile(r"(?<=[a-z])-(?=[0-9])")
+_USE = re.compile(r"-(sft|pretrain|pretraining|finetune|finetuning|instruct|chat|hf)$")
 _WIDTHS = re.compile(r"\s*\d{1,18}\s*(,\s*\d{1,18}\s*)*", re.ASCII)
 _MAX_SIZE = 10**9
 _MOST = {"layers": 1024, "frames": 1024, "tied": 1, "dropout": 1, "mtp_layers": 64}
@@ -118,6 +120,20 @@ def _entries() -> Mapping[str, ZooEntry]:
     from simulator.workload.zoo.vit import VIT
 
     return {**_FIRST, **LANGUAGE, **VIT, **_entries_of("last")}
+
+
+def spelling(name: str) -> str:
+    """Return what all spellings of *name* have in common: no capitals, and no break between letters and a number.
+
+    ``Llama_3.1 70B`` and ``llama3.1-70b`` are one, ``gpt3-1.3b`` and ``gpt3-13b`` are two.
+    """
+    return _BREAK.sub("", re.sub(r"[_ ]", "-", name.strip().lower()))
+
+
+@cache
+def _spelt() -> Mapping[str, str]:
+    """Return every network and alias by its spelling."""
+    return {spelling(name): name for name in (*_aliases(), *_entries())}
 
 
 @cache
@@ -145,10 +161,15 @@ def network_names() -> list[str]:
 
 
 def find_entry(name: str) -> ZooEntry:
-    """Return the entry for *name* or an alias; raises InputError, with the nearest name, if there is none."""
-    lowered = name.lower().replace("_", "-")
-    first = _FIRST.get(_DATA["aliases"]["first"].get(lowered, lowered))
-    entry = first or _entries().get(_aliases().get(lowered, lowered))
+    """Return the entry for *name* or an alias, in any spelling; raises InputError, with the nearest name, for others.
+
+    What a name says of a use is passed over: ``llama2-7b-sft`` is a Llama 2 7B that is fine-tuned.
+    """
+    spelt = spelling(name)
+    entry = _FIRST.get(_DATA["aliases"]["first"].get(spelt, spelt))
+    if entry is None:
+        found = _spelt().get(spelt) or _spelt().get(_USE.sub("", spelt), "")
+        entry = _entries().get(_aliases().get(found, found))
     if entry is None:
         raise InputError(f"no network is called '{one_line(name, 60)}'; {nearest_network(name, listed=8)}")
     return entry

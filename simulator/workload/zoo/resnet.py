@@ -1,8 +1,10 @@
 """Residual and densely connected networks: for ImageNet as in torchvision, for small images as in their papers.
 
 He et al., arXiv 1512.03385: table 1 (ImageNet), section 4.2 (CIFAR-10).  The stride of a bottleneck is at its 3x3
-convolution, as in torchvision and unlike the paper.  ResNeXt: Xie et al., arXiv 1611.05431.  ResNet-200: the block
-counts of He et al., arXiv 1603.05027, with the order of operations of ResNet-152, as in torch7's fb.resnet.torch.
+convolution, as in torchvision and unlike the paper.  ResNeXt: Xie et al., arXiv 1611.05431.
+Squeeze and excitation: Hu et al., arXiv 1709.01507, a sixteenth of the channels.  IResNet-100: Deng et al., arXiv
+1801.07698, section 2.3, the embedding of faces with the table of identities that it is trained with.  ResNet-200: the
+block counts of He et al., arXiv 1603.05027, with the order of operations of ResNet-152, as in fb.resnet.torch.
 DenseNet: Huang et al., arXiv 1608.06993, table 1.
 """
 
@@ -11,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from simulator.workload.network import Parameter
+from simulator.workload.operators import Elementwise
 from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
 
 RESNET_BLOCKS = {
@@ -26,10 +30,17 @@ _STRIDES = (1, 2, 2, 2)
 
 
 def resnet(
-    b: NetworkBuilder, x: LayerOutput, classes: int, depth: int, *, groups: int = 1, group_width: int = 64
+    b: NetworkBuilder,
+    x: LayerOutput,
+    classes: int,
+    depth: int,
+    *,
+    groups: int = 1,
+    group_width: int = 64,
+    squeezed: bool = False,
 ) -> LayerOutput:
-    """Return the logits of ResNet or, with *groups*, ResNeXt."""
-    stages = resnet_stages(b, x, depth, groups=groups, group_width=group_width)
+    """Return the logits of ResNet or, with *groups*, ResNeXt; *squeezed*: channels are weighted by their means."""
+    stages = resnet_stages(b, x, depth, groups=groups, group_width=group_width, squeezed=squeezed)
     return _head(b, stages[-1], classes)
 
 
@@ -42,6 +53,7 @@ def resnet_stages(
     groups: int = 1,
     group_width: int = 64,
     frozen: int = 0,
+    squeezed: bool = False,
 ) -> list[LayerOutput]:
     """Return the stages' results, one for each of *strides*; the first *frozen*, and then the stem, are not trained."""
     b.frozen = frozen > 0
@@ -50,7 +62,7 @@ def resnet_stages(
     x = b.pool(x, "maxpool", 3, stride=2, pad=1)
 
     def bottleneck(b: NetworkBuilder, x: LayerOutput, name: str, planes: int, stride: int) -> LayerOutput:
-        return _bottleneck(b, x, name, planes, stride, planes * group_width // 64 * groups, groups)
+        return _bottleneck(b, x, name, planes, stride, planes * group_width // 64 * groups, groups, squeezed)
 
     block = _basic if depth < _FIRST_BOTTLENECK else bottleneck
     return _stages(b, x, 64, RESNET_BLOCKS[depth][: len(strides)], block, strides, frozen)
@@ -108,12 +120,13 @@ def _basic(
 
 
 def _bottleneck(
-    b: NetworkBuilder, x: LayerOutput, name: str, planes: int, stride: int, width: int, groups: int
+    b: NetworkBuilder, x: LayerOutput, name: str, planes: int, stride: int, width: int, groups: int, squeezed: bool
 ) -> LayerOutput:
     y = b.relu(b.batch_norm(b.conv(x, f"{name}.conv1", width, 1), f"{name}.bn1"), f"{name}.relu1")
     y = b.conv(y, f"{name}.conv2", width, 3, stride=stride, pad=1, groups=groups)
     y = b.relu(b.batch_norm(y, f"{name}.bn2"), f"{name}.relu2")
     y = b.batch_norm(b.conv(y, f"{name}.conv3", 4 * planes, 1), f"{name}.bn3")
+    y = excite(b, y, f"{name}.se", y.shape[1] // 16) if squeezed else y
     return _join(b, x, y, name, stride)
 
 
@@ -123,6 +136,39 @@ def _join(b: NetworkBuilder, x: LayerOutput, y: LayerOutput, name: str, stride: 
         x = b.conv(x, f"{name}.downsample.0", y.shape[1], 1, stride=stride)
         x = b.batch_norm(x, f"{name}.downsample.1")
     return b.relu(b.add(y, x, f"{name}.add", in_place=True), f"{name}.relu")
+
+
+def excite(b: NetworkBuilder, x: LayerOutput, name: str, width: int, function: str = "relu") -> LayerOutput:
+    """Return the channels of *x* times weights between 0 and 1, from their means by two layers, *width* between."""
+    y = b.flatten(b.adaptive_avg_pool(x, f"{name}.means"))
+    y = b.elementwise(f"{name}.{function}", function, b.linear(y, f"{name}.squeeze", width))
+    weights = b.elementwise(f"{name}.sigmoid", "sigmoid", b.linear(y, f"{name}.expand", x.shape[1]))
+    return b.add_layer(f"{name}.scale", Elementwise("mul", x.elements, 2, 1), (x, weights), x.shape)
+
+
+_FACE_BLOCKS, _FACE_WIDTHS, _EMBEDDING = (3, 13, 30, 3), (64, 128, 256, 512), 512
+
+
+def iresnet100(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
+    """Return the similarity of each face with *classes* identities."""
+    x = _prelu(b, b.batch_norm(b.conv(x, "conv1", 64, 3, pad=1), "bn1"), "prelu")
+    for stage, (blocks, width) in enumerate(zip(_FACE_BLOCKS, _FACE_WIDTHS, strict=True), 1):
+        for i in range(blocks):
+            name, stride = f"layer{stage}.{i}", 1 if i else 2
+            y = b.conv(b.batch_norm(x, f"{name}.bn1"), f"{name}.conv1", width, 3, pad=1)
+            y = _prelu(b, b.batch_norm(y, f"{name}.bn2"), f"{name}.prelu")
+            y = b.batch_norm(b.conv(y, f"{name}.conv2", width, 3, stride=stride, pad=1), f"{name}.bn3")
+            if x.shape != y.shape:
+                x = b.batch_norm(b.conv(x, f"{name}.downsample.0", width, 1, stride=stride), f"{name}.downsample.1")
+            x = b.add(y, x, f"{name}.add", in_place=True)
+    x = b.flatten(b.dropout(b.batch_norm(x, "bn2"), "dropout"))
+    x = b.layer_norm(b.linear(x, "fc", _EMBEDDING), "features")
+    return b.linear(x, "identities", classes, bias=False)
+
+
+def _prelu(b: NetworkBuilder, x: LayerOutput, name: str) -> LayerOutput:
+    slope = Parameter(f"{name}.weight", x.shape[1])
+    return b.add_layer(name, Elementwise("prelu", x.elements, summed=1), (x,), x.shape, (slope,))
 
 
 # Growth rate; layers of each block; channels of the stem.

@@ -114,7 +114,7 @@ class LatentAttentionMixture(MixtureOfExperts):
 
 @dataclass(frozen=True, slots=True)
 class Hybrid(MixtureOfExperts):
-    """A mixture whose blocks are each one layer: of Mamba-2 (``M``), of attention (``*``) or of experts (``E``).
+    """Blocks of one layer each: of Mamba-2 (``M``), attention (``*``), experts (``E``) or a squared ReLU (``-``).
 
     ``pattern`` has a letter for each block.  A Mamba-2 layer has ``mamba_heads`` of ``mamba_size`` elements, with a
     state of ``state`` numbers for each; the heads of one of ``groups`` share what writes and reads their states.  It

@@ -95,3 +95,35 @@ def _up(b: NetworkBuilder, x: LayerOutput, name: str, width: int) -> LayerOutput
     )
     weights = Parameter(f"{name}.weight", operator.weight_elements), Parameter(f"{name}.bias", width)
     return b.add_layer(name, operator, (x,), (batch, width, 2 * depth, 2 * height, 2 * side), weights)
+
+
+_WIDTHS_2D = (32, 64, 128, 256, 512, 512)
+
+
+def unet_slices(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
+    """Return the logits of each pixel of slices, as ``(pixels, classes)``: nnU-Net in two dimensions.
+
+    Isensee et al., arXiv 1809.10486, section 2.1; widths end at 512, as in NVIDIA's DeepLearningExamples.  The outputs
+    of coarser levels, which the loss reads too, are left out.  Raises SizeError unless sides can be halved five times.
+    """
+    if any(side % 2 ** (len(_WIDTHS_2D) - 1) for side in x.shape[2:]):
+        raise SizeError(f"sides must be multiples of {2 ** (len(_WIDTHS_2D) - 1)} pixels; got {x.shape[2:]}")
+    seen: list[LayerOutput] = []
+    for i, width in enumerate(_WIDTHS_2D):
+        x = _pixels(b, _pixels(b, x, f"down{i}.1", width, stride=2 if i else 1), f"down{i}.2", width)
+        seen.append(x)
+    for i, width in reversed(list(enumerate(_WIDTHS_2D[:-1]))):
+        x = b.up(x, f"up{i}", width, 2, 2)
+        joined = x.shape[0], 2 * width, *x.shape[2:]
+        x = b.add_layer(f"up{i}.join", Copy(2 * x.elements), (x, seen[i]), joined)
+        x = _pixels(b, _pixels(b, x, f"up{i}.1", width), f"up{i}.2", width)
+    x = b.conv(x, "head", classes, 1, bias=True)
+    return b.view(x, x.elements // classes, classes)
+
+
+def _pixels(b: NetworkBuilder, x: LayerOutput, name: str, width: int, stride: int = 1) -> LayerOutput:
+    x = b.conv(x, name, width, 3, stride=stride, pad=1)
+    batch, _, height, side = x.shape
+    weights = Parameter(f"{name}.norm.weight", width), Parameter(f"{name}.norm.bias", width)
+    x = b.add_layer(f"{name}.norm", BatchNorm(1, batch * width, height, side), (x,), x.shape, weights)
+    return b.elementwise(f"{name}.relu", "leaky_relu", x, in_place=True)
