@@ -43,7 +43,7 @@ def faulty_machines(topology: Topology) -> Iterator[FaultyMachine]:
         bare, links = without_nvlink(topology), "`nvidia-smi nvlink -s` on each machine"
         yield FaultyMachine("PCIe in place of NVLink", ("fabric manager", "links down"), bare, links)
         yield FaultyMachine("no direct copies between GPUs", no_peers, without_peers(bare), at_gpus, peers)
-    elif _has_peers(topology):
+    elif has_peers(topology):
         yield FaultyMachine("no direct copies between GPUs", no_peers, without_peers(topology), at_gpus, peers)
     narrower = narrower_pcie(topology, 0.5)
     lanes = "`nvidia-smi -q`, `lspci -vv` (LnkSta) for width and generation under load"
@@ -51,11 +51,12 @@ def faulty_machines(topology: Topology) -> Iterator[FaultyMachine]:
     yield FaultyMachine("PCIe links at half of their rate", why, narrower, lanes, frozenset({SLOTS}))
 
 
-def _has_peers(topology: Topology) -> bool:
+def has_peers(topology: Topology) -> bool:
     """Return whether any GPUs of *topology* may copy to each other over PCIe."""
     if topology.transport.peer_to_peer is not None:
         return topology.transport.peer_to_peer != "none"
-    return any(not isinstance(device.part, GpuPart) or device.part.pcie_peers for device in topology.devices)
+    parts = [device.part for device in topology.devices if device.kind == "gpu"]
+    return any(not isinstance(part, GpuPart) or part.pcie_peers for part in parts)
 
 
 def _of_adapters(topology: Topology) -> Iterator[FaultyMachine]:

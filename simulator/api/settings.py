@@ -12,12 +12,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from simulator.api.faulty import adapters_of, fewer_adapters, without_gpudirect, without_nvlink, without_peers
+from simulator.api.faulty import adapters_of, fewer_adapters, has_peers, without_nvlink, without_peers
 from simulator.collectives.nccl.tables import MAX_CHANNELS
 from simulator.questions.collective import SENDING, Algorithm, CollectiveQuestion, Protocol
 from simulator.records import dataclass, replace
 from simulator.topology import Topology
 from simulator.topology.parts import NicPart
+from simulator.topology.schema import PeerLevel
 from simulator.workload import Collective
 
 _ALGORITHMS: Mapping[str, Algorithm] = {
@@ -134,13 +135,28 @@ def _chosen(value: str, collective: Collective | None) -> str:
     return found.replace("_", "")
 
 
+_REACHES = {
+    "NCCL_P2P_LEVEL": "peer_to_peer",
+    "NCCL_NET_GDR_LEVEL": "gpudirect_rdma",
+    "NCCL_IB_GDR_LEVEL": "gpudirect_rdma",
+}
+_LEVELS: dict[str, PeerLevel] = {  # words, and the numbers of old (src/graph/paths.cc, ncclGetLevel)
+    **dict.fromkeys(("LOC", "0", "NVL"), "none"),
+    **dict.fromkeys(("PIX", "1"), "pix"),
+    **dict.fromkeys(("PXB", "2"), "pxb"),
+    **dict.fromkeys(("PHB", "3"), "phb"),
+    **dict.fromkeys(("SYS", "4", "5"), "sys"),
+}
+
+
 def _machine(name: str, value: str, topology: Topology) -> Topology | None:
     """Return the machine with one setting; None if it is not about the machine, or its value is not modelled."""
     is_local = value.upper() in ("LOC", "0")
     if name == "NCCL_P2P_DISABLE" or (name == "NCCL_P2P_LEVEL" and is_local):
         return topology if name == "NCCL_P2P_DISABLE" and value != "1" else without_peers(without_nvlink(topology))
-    if name in ("NCCL_NET_GDR_LEVEL", "NCCL_IB_GDR_LEVEL") and is_local:
-        return without_gpudirect(topology)
+    if name in _REACHES and value.upper() in _LEVELS:
+        refused = name == "NCCL_P2P_LEVEL" and not has_peers(topology)
+        return topology if refused else _with_transport(topology, **{_REACHES[name]: _LEVELS[value.upper()]})
     if name == "NCCL_IB_HCA":
         return _adapters(value, topology)
     if name == "NCCL_PXN_DISABLE" and value in ("0", "1"):

@@ -188,6 +188,15 @@ def test_a_setting_is_part_of_the_question(setting: tuple[str, str], changed: di
     assert (found.topology, found.known, found.unknown) == (machine, ("=".join(setting),), ())
 
 
+def reaching(topology: Topology, **levels: str) -> Topology:
+    return replace(topology, transport=topology.transport.model_copy(update=levels))
+
+
+def test_a_level_gives_no_peers_to_gpus_that_drivers_refuse_them() -> None:
+    plain = load_topology("2x-rtx4090-desktop")
+    assert applied({"NCCL_P2P_LEVEL": "SYS"}, plain, PLAIN).topology is plain
+
+
 @pytest.mark.parametrize(
     ("setting", "machine"),
     [
@@ -199,6 +208,10 @@ def test_a_setting_is_part_of_the_question(setting: tuple[str, str], changed: di
         ({"NCCL_P2P_DISABLE": "1"}, lambda t: without_peers(without_nvlink(t))),
         ({"NCCL_P2P_DISABLE": "0"}, lambda t: t),
         ({"NCCL_NET_GDR_LEVEL": "LOC"}, without_gpudirect),
+        ({"NCCL_NET_GDR_LEVEL": "PHB"}, lambda t: reaching(t, gpudirect_rdma="phb")),
+        ({"NCCL_P2P_LEVEL": "SYS"}, lambda t: reaching(t, peer_to_peer="sys")),
+        ({"NCCL_P2P_LEVEL": "3"}, lambda t: reaching(t, peer_to_peer="phb")),
+        ({"NCCL_P2P_LEVEL": "NVL"}, without_peers),
         ({"NCCL_IB_DISABLE": "0"}, lambda t: t),
         ({"NCCL_PXN_DISABLE": "0"}, lambda t: t),
         ({"NCCL_PXN_DISABLE": "1"}, lambda t: with_transport(t, pxn=False)),
