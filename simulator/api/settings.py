@@ -168,7 +168,7 @@ def _machine(name: str, value: str, topology: Topology) -> Topology | None:
     return topology if (name, value.lower()) in (("NCCL_IB_DISABLE", "0"), ("NCCL_NET", "ib")) else None
 
 
-def _with_transport(topology: Topology, **changes: int) -> Topology:
+def _with_transport(topology: Topology, **changes: int | PeerLevel) -> Topology:
     changed = topology.transport.model_copy(update=changes)
     return topology if changed == topology.transport else replace(topology, transport=changed)
 
