@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from importlib.resources import files
 
 from simulator.questions.nccl import FEATURES, OLDEST_RULES, Feature, Version, chip_since
 from simulator.questions.where import NCCL_TODAY
@@ -11,37 +13,13 @@ _NCCL = re.compile(r"\b[nr]ccl[ =v]{0,2}([1-9]\d?)\.(\d{1,3})\b", re.IGNORECASE 
 _YEAR = re.compile(r"\b(20[0-4]\d)\b", re.ASCII)
 _MONTH = re.compile(r"(?<![\d.])(1[6-9]|[2-4]\d)\.(0[1-9]|1[0-2]|[1-9])(?![\d.])", re.ASCII)  # containers, HPC SDK
 _TORCH = re.compile(r"\b(?:py)?torch ?v?([12])\.(\d{1,2})\b", re.IGNORECASE | re.ASCII)
+_CAME = json.loads(files("validate.tables").joinpath("releases.json").read_text(encoding="utf-8"))
 # Release dates in years (github.com/NVIDIA/nccl/releases); a version covers the time until the next one listed.
-_RELEASES: tuple[tuple[float, Version], ...] = (
-    (2017.5, (2, 0)),
-    (2019.0, (2, 4)),
-    (2020.2, (2, 6)),
-    (2020.4, (2, 7)),
-    (2020.9, (2, 8)),
-    (2021.5, (2, 10)),
-    (2022.2, (2, 12)),
-    (2022.9, (2, 16)),
-    (2023.2, (2, 17)),
-    (2023.3, (2, 18)),
-    (2024.1, (2, 20)),
-    (2024.4, (2, 22)),
-    (2024.8, (2, 23)),
-    (2025.2, (2, 26)),
-    (2025.8, (2, 28)),
-)
+_RELEASES: list[tuple[float, Version]] = [
+    (came, (int(version.partition(".")[0]), int(version.partition(".")[2]))) for came, version in _CAME["nccl"]
+]
 _TORCH_CAME = {1: 2018.9, 2: 2023.2}  # release years of 1.0 and 2.0 (github.com/pytorch/pytorch/releases)
 _TORCH_APART = 0.29  # years between minor versions
-# Release years of NVIDIA's GPUs, by compute capability.
-_GENERATIONS: tuple[tuple[float, float], ...] = (
-    (5.0, 2014.0),
-    (6.0, 2016.0),
-    (7.0, 2017.0),
-    (7.5, 2018.0),
-    (8.0, 2020.0),
-    (8.9, 2022.0),
-    (9.0, 2022.8),
-    (10.0, 2025.0),
-)
 _IN_USE = 1.0  # years after a GPU's release when most published measurements of it are taken
 
 
@@ -61,7 +39,7 @@ def nccl_of(software: str, compute_capability: str | None, *features: Feature) -
     if compute_capability is not None:
         least.append(chip_since(round(10 * float(compute_capability))))
     if year is None and compute_capability is not None:
-        year = _IN_USE + max((came for since, came in _GENERATIONS if since <= float(compute_capability)), default=0.0)
+        year = _IN_USE + max((came for since, came in _CAME["gpus"] if since <= float(compute_capability)), default=0.0)
         least.append(OLDEST_RULES)
     if year is None:
         return NCCL_TODAY

@@ -119,35 +119,7 @@ _CPU_LINE, _GPU_LINE = 64, 128
 _LEAST, _MOST = 4 << 10, 1 << 30
 _STEPS = 16384  # loads per call; a multiple of the unrolling
 _L1_LINES = 4096  # more lines than any GPU's L1 holds; a new kernel finds the L1 empty
-
-_CPU_SOURCE = """
-#define NEXT p = *(void **)p;
-void *chase(void *p, long steps) {
-    for (long i = 0; i < steps; i += 8) { NEXT NEXT NEXT NEXT NEXT NEXT NEXT NEXT }
-    return p;
-}
-/* A chain of operations that take a cycle each; the empty asm keeps the compiler from merging them. */
-#define TURN x ^= y; __asm__ volatile("" : "+r"(x));
-unsigned long spin(unsigned long x, unsigned long y, long turns) {
-    for (long i = 0; i < turns; i += 8) { TURN TURN TURN TURN TURN TURN TURN TURN }
-    return x;
-}
-"""
-_GPU_SOURCE = """
-#define NEXT asm volatile("ld.global.u64 %0, [%0];" : "+l"(p) :: "memory");
-#define READ(value, what) asm volatile("mov.u64 %0, %%" what ";" : "=l"(value) :: "memory");
-extern "C" __global__ void chase(unsigned long long *state, unsigned long long warm, unsigned long long steps) {
-    unsigned long long p = state[0], began, ended, began_ns, ended_ns;
-    for (unsigned long long i = 0; i < warm; i++) { NEXT }
-    state[3] = p;  /* waits for the last of them */
-    READ(began_ns, "globaltimer") READ(began, "clock64")
-    for (unsigned long long i = 0; i < steps; i += 8) { NEXT NEXT NEXT NEXT NEXT NEXT NEXT NEXT }
-    state[0] = p;
-    READ(ended, "clock64") READ(ended_ns, "globaltimer")
-    state[1] += ended - began;
-    state[2] += ended_ns - began_ns;
-}
-"""
+_SOURCE = Path(__file__).with_suffix(".c")  # of CPUs; chase.cu beside it is that of GPUs
 _CYCLES, _NS = 1, 2  # indices in the kernel's state
 
 
@@ -200,9 +172,8 @@ def _library() -> ctypes.CDLL:
     if compiler is None:
         raise Unavailable("no C compiler (cc, gcc or clang) to compile the walk with")
     with tempfile.TemporaryDirectory(prefix="topocast-chase-") as folder:
-        source, target = Path(folder) / "chase.c", Path(folder) / "chase.so"
-        source.write_text(_CPU_SOURCE, encoding="ascii")
-        command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(target), str(source)]
+        target = Path(folder) / "chase.so"
+        command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(target), str(_SOURCE)]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
@@ -276,4 +247,4 @@ def _on_gpu(size: int, bench: Bench) -> TimedWork:
 def _kernel(device: str) -> NvrtcKernel:
     """Return the compiled walk for *device*, which must be the current one."""
     del device  # only a cache key
-    return NvrtcKernel(_GPU_SOURCE, "chase")
+    return NvrtcKernel(_SOURCE.with_suffix(".cu").read_text(encoding="ascii"), "chase")
