@@ -117,10 +117,7 @@ def _more_devices(search: StepFitting) -> Iterator[tuple[str, StepQuestion | Non
 
 
 def _place_of(search: StepFitting, number: int) -> tuple[str, Where, tuple[int, ...] | None] | None:
-    """Return the option that takes *number* GPUs of the machine, or of several such, with what it says; None if none.
-
-    All GPUs of several machines take part.
-    """
+    """Return the option for *number* GPUs of the machine, or all of several such, with what it says; None if none."""
     where, n_gpus = search.question.where, len(search.context.machine(search.question.where).gpus)
     if search.question.device is not None or not n_gpus:
         return None

@@ -164,11 +164,7 @@ class ClassShare:
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """The composition of an answer.
-
-    ``chain`` has the classes of the answer as a whole; it is empty for a plain sum of ``parts``.  ``facts`` describe
-    the answer.
-    """
+    """An answer's composition: ``chain``, its classes (empty for a plain sum of ``parts``), and ``facts`` of it."""
 
     chain: Chain
     parts: tuple[ClassShare, ...]

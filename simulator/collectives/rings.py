@@ -116,10 +116,7 @@ def _of_equal(
 def _region(
     ring: FoundRing, schedule: Schedule, bounds: tuple[Fraction, Fraction], blocks: Callable[[int], Region] | None
 ) -> Callable[[int], Region]:
-    """Return a function from a chunk on *ring* to its part of the buffer.
-
-    The ring carries the fraction of each block that lies within *bounds*.
-    """
+    """Return a function from a chunk on *ring*, which carries the part of each block in *bounds*, to its bytes."""
     n, m = len(ring.order), schedule.n_chunks
     of_rank = blocks or (lambda rank: block(rank, n))
 

@@ -95,10 +95,7 @@ class OutputFile:
 
 
 def _new_file(target: Path) -> Path:
-    """Create an empty file with a new name beside *target*, with the permissions of a new file.
-
-    Files left by killed processes of this machine are removed.
-    """
+    """Create an empty file of a new name beside *target*; files left by killed processes here are removed."""
     stem = f".{target.name.encode()[:120].decode(errors='ignore')}.{_HOST}."
     _remove_left(target.parent, stem)
     number = 0

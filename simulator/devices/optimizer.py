@@ -76,10 +76,7 @@ def first_reads(optimizer: Optimizer, *, fused: bool = False, graph: bool = Fals
 def optimizer_kernels(
     optimizer: Optimizer, elements: int, element_bytes: int = 4, *, fused: bool = False, graph: bool = False
 ) -> tuple[Streaming, ...]:
-    """Return the kernels that update *elements* parameters.
-
-    *graph*: as a graph of operations without fusion runs them (TensorFlow), where that differs.
-    """
+    """Return the kernels that update *elements* parameters; *graph*: TensorFlow's without fusion, if different."""
     size, name = elements * element_bytes, f"{optimizer}_step"
     passes = _passes(optimizer, fused, graph)
     return tuple(Streaming(name, elements, each.reads * size, each.writes * size) for each in passes)

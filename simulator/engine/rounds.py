@@ -20,10 +20,7 @@ _SAME = 1e-12  # relative difference of instants that is due to rounding
 
 
 class RunningActivity:
-    """A running activity: its current round and parts.
-
-    ``stands_for`` gives, for each original part, the index of the amount that represents it.
-    """
+    """A running activity, its round and parts; ``stands_for``: the amount that represents each original part."""
 
     __slots__ = (
         "amounts",
@@ -83,10 +80,7 @@ class Rounds:
         self.changed_s: dict[Resource, float] = {}
 
     def start(self, task: Activity, amounts: Sequence[Amount]) -> RunningActivity:
-        """Start *task*, each round of which consists of *amounts*.
-
-        With folding, equal amounts without loads are merged.
-        """
+        """Start *task* with *amounts* in each round; with folding, equal amounts without loads are merged."""
         if len(amounts) == 1:
             run = RunningActivity(task, amounts, (0,), self.kernel.now_s)
             self._round(run)

@@ -93,10 +93,7 @@ def _in_order(by_number: Mapping[int, float]) -> tuple[array[int], array[float]]
 
 @dataclass(frozen=True)
 class Timeline:
-    """The result of an engine run; ``spans`` are in the order of the plan's tasks.
-
-    ``moved`` computes the bytes of links (True) or resources (False) on demand.
-    """
+    """An engine run's ``spans`` in the order of tasks; ``moved``: bytes of links (True) or resources, on demand."""
 
     machine: Machine
     plan: Plan

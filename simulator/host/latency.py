@@ -231,11 +231,7 @@ def _at_most(most: int, trials: int, chance: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Memory as a core reaches it.
-
-    ``bandwidth_Bps`` limits traffic from it; None where only the socket's own figures do.  ``why`` describes its
-    distance.
-    """
+    """Memory as a core reaches it, at most ``bandwidth_Bps`` (None: the socket's figures); ``why``: its distance."""
 
     place: LoadedMemory | None
     bandwidth_Bps: float | None = None

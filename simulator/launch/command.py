@@ -148,10 +148,7 @@ _PAIRED = ("-genv", "-env")  # of MPICH: before NAME value
 
 
 def set_by(words: Sequence[Word]) -> dict[str, Word]:
-    """Return the variables that *words* set: ``env A=b``, ``mpirun -x A=b``, ``srun --export=ALL,A=b``, ``-genv A b``.
-
-    Each is its value, at the place of its word.
-    """
+    """Return variables set by *words* (``env A=b``, ``mpirun -x``, ``srun --export``, ``-genv A b``), at their word."""
     found: dict[str, Word] = {}
     before, in_env = "", False
     for at, word in enumerate(words):

@@ -68,10 +68,7 @@ def written_gpus(gpus: Sequence[int]) -> str:
 
 
 def visible_gpus(launcher: Arguments, command: Command, own: int | None, notes: list[str]) -> VisibleGpus:
-    """Return the GPUs that processes see; *own* is the number of GPUs of the machine.
-
-    Faults are added to those of *launcher*, and what is passed over to *notes*.
-    """
+    """Return the GPUs that processes see, of *own*; faults go to *launcher*, what is passed over to *notes*."""
     environment = dict(command.environment)
     environment.pop(_CONTAINER, None)
     if command.container is not None:

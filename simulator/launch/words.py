@@ -59,10 +59,7 @@ class Document(NamedTuple):
 
 
 class Scanner:
-    """Scans the script *text*, called *file* in faults.
-
-    ``comments`` are those met so far, with their ``#``, and ``documents`` the here-documents that go to files.
-    """
+    """Scans *text*, called *file* in faults; keeps ``comments`` with ``#``, and ``documents`` that go to files."""
 
     def __init__(self, text: str, file: str) -> None:
         self._text = text.replace("\r\n", "\n")

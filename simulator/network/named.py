@@ -44,10 +44,7 @@ def devices(said: str, text: str, machine: Machine) -> list[Node]:
 
 
 def hosts(said: str, text: str, machine: Machine) -> list[int] | None:
-    """Return the nodes that *text* names as a whole (``node2``, ``node[0-3]``, ``node*``), or None if it names none.
-
-    Raises InputError if one of them does not exist.
-    """
+    """Return the nodes *text* names whole (``node2``, ``node[0-3]``, ``node*``), or None; raises InputError."""
     if machine.n_hosts == 1 or _HOST.fullmatch(text) is None:
         return None
     if text == "node*":

@@ -94,10 +94,7 @@ class SlowLink:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """Another job that constantly moves ``rate_Bps`` from the first device of ``ends`` to the second.
-
-    Raises InputError if the rate is not above 0 and finite.
-    """
+    """A job that moves ``rate_Bps`` between ``ends``, first to second; raises InputError unless above 0 and finite."""
 
     ends: str
     rate_Bps: float

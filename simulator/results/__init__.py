@@ -17,10 +17,7 @@ from simulator.errors import escaped
 
 
 class Fact(NamedTuple):
-    """What is ``said`` under a ``label``: a sentence, or a note beside a ``value`` with its unit.
-
-    ``marks`` stress it (bold, green, ...).
-    """
+    """A ``label`` with what is ``said``, a sentence or a note on a ``value`` with its unit; ``marks`` stress it."""
 
     label: str
     said: str

@@ -215,10 +215,7 @@ WORTH_SAYING = 1.03  # least speed-up worth mentioning
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A change; the time is for as many samples as the original step has.
-
-    With it, a micro-batch has ``batch`` samples, and a step ``samples`` on a device.
-    """
+    """A change and its time for as many samples; with it, ``batch`` in a micro-batch, ``samples`` on a device."""
 
     change: str
     step_time_s: float

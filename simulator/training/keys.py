@@ -80,10 +80,7 @@ class ActivityProgress(Enum):
 
 @dataclass(frozen=True)
 class Loss:
-    """The server with index ``server`` is lost at ``at_s`` seconds.
-
-    ``spans_s`` has the start and end of each stage, step and key without the loss, over all teams.
-    """
+    """Server ``server`` is lost at ``at_s``; ``spans_s`` of each stage, step and key without the loss, over teams."""
 
     server: int
     at_s: float

@@ -141,10 +141,7 @@ def gathered_elements(network: Network, layout: Layout) -> int:
 def held_memory(
     held: NetworkMemory, gathered: int, question: StepQuestion, device: Device, layout: Layout, in_flight: float = 1.0
 ) -> MemoryNeed:
-    """Return :func:`device_memory` of a network whose memory is *held*.
-
-    *gathered*: its :func:`gathered_elements`.
-    """
+    """Return :func:`device_memory` of a network with memory *held* and :func:`gathered_elements` *gathered*."""
     if question.has_servers:  # the servers hold the optimiser state
         return need_of(held, replace(question.options, optimizer="none"), device, software=question.software)
     shares = rank_shares(held, gathered, question, layout, in_flight)

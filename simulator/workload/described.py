@@ -24,10 +24,7 @@ _MOST = 2**53  # integers up to this are exact in every JSON reader
 
 
 def network_document(network: Network) -> dict[str, Any]:
-    """Return *network* as numbers, strings, lists and mappings.
-
-    Raises InputError if it is one rank's part of a divided network.
-    """
+    """Return *network* as plain data; raises InputError if it is one rank's part of a divided network."""
     for layer in network.layers:
         if isinstance(layer.operator, Exchange):
             raise InputError(f"{network.name}: {layer.name} exchanges with other devices; a whole network is described")

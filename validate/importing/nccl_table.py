@@ -326,10 +326,7 @@ def unknown_types(dtype: str, redop: str) -> str:
 
 
 def row_times(out: str, inside: str) -> tuple[float, float] | str:
-    """Return the seconds out of place and in place in figures of microseconds, or why they cannot be read.
-
-    ``N/A`` and an in-place time that cannot be read are NaN.
-    """
+    """Return seconds out of and in place of microseconds (``N/A`` in place: NaN), or why they cannot be read."""
     times = [number_of(text) * 1e-6 for text in (out, inside)]
     times = [time_s if _SHORTEST_S <= time_s <= _LONGEST_S else math.nan for time_s in times]
     if math.isnan(times[0]) and (out != NOT_MEASURED or math.isnan(times[1])):

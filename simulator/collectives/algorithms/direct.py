@@ -73,10 +73,7 @@ def send_recv(n: int, pairs: Sequence[tuple[int, int]]) -> Schedule:
 
 
 def pairwise_all_to_all(n: int) -> Schedule:
-    """Return the schedule in which rank r sends its block for rank r + k in round k.
-
-    The block from rank r to rank q is chunk r n + q of the n buffers taken together.
-    """
+    """Return the schedule in which rank r sends to r + k in round k; from r to q goes chunk r n + q of n buffers."""
     rounds = (
         Round(tuple(Send(r, (r + k) % n, r * n + (r + k) % n) for r in range(n)), label="all-to-all")
         for k in range(1, n)

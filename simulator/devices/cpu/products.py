@@ -101,10 +101,7 @@ def multiply_time(cpu: Cpu, kernel: Gemm, threads: int) -> tuple[float, float]:
 
 
 def recurrence_products(cpu: Cpu, kernel: Recurrence) -> KernelCost:
-    """Return the cost of *kernel* on *cpu*: one product with all inputs, then one with the state at each step.
-
-    The weights used at each step are packed once.
-    """
+    """Return the cost of *kernel* on *cpu*: a product with all inputs, then one a step, of weights packed once."""
     gates, hidden, steps = kernel.gates * kernel.hidden, kernel.hidden, kernel.timesteps
     rows = steps * kernel.batch
     if kernel.direction == "bwd_weight":

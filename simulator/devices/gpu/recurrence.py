@@ -69,10 +69,7 @@ class RecurrenceCosts:
 
 
 def recurrence_cost(gpu: Gpu, kernel: Recurrence) -> KernelCost:
-    """Return the cost of *kernel* on *gpu*.
-
-    Raises InputError where the device has no figure for the kernel's precision.
-    """
+    """Return the cost of *kernel* on *gpu*; raises InputError where there is no figure for its precision."""
     costs = gpu.constants(RecurrenceCosts)
     gates = kernel.gates * kernel.hidden
     states = kernel.batch * kernel.timesteps

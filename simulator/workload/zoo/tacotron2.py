@@ -14,10 +14,7 @@ _ENCODER_LAYERS, _POSTNET_LAYERS = 3, 5
 
 
 def tacotron2(b: NetworkBuilder, batch: int, characters: int, frames: int) -> tuple[LayerOutput, LayerOutput]:
-    """Return the spectrum, and the end-of-text logit of each frame.
-
-    Each of *batch* texts has *characters* characters and *frames* frames.
-    """
+    """Return each frame's spectrum and end-of-text logit, for *batch* texts of *characters* and *frames* each."""
     memory = _encoder(b, b.input(batch, characters))
     keys = b.linear(memory, "attention.memory", _ATTENTION, bias=False)
     heard = b.input(batch, frames, _BANDS)

@@ -20,10 +20,7 @@ def transformer_xl(
     memory: int,
     vocabulary: int,
 ) -> LayerOutput:
-    """Return the logits of each next word (no adaptive softmax), ``(batch, length, vocabulary)``.
-
-    Raises SizeError if *heads* do not divide *hidden*.
-    """
+    """Return next words' logits ``(batch, length, vocabulary)``, softmax not adaptive; raises SizeError."""
     if hidden % heads:
         raise SizeError(f"hidden {hidden} is no multiple of {heads} heads")
     batch, length = tokens.shape

@@ -129,10 +129,7 @@ class Adapter:
 
 
 def adapter_part(adapter: Adapter, generation: int = 0) -> tuple[str, str]:
-    """Return the built-in part nearest to *adapter*, at a PCIe port of *generation*, and what of it is a guess.
-
-    Both are empty where neither the adapter nor its port says anything.
-    """
+    """Return the built-in part nearest to *adapter* on a port of *generation*, and what is a guess; "" if unknown."""
     if adapter.part:
         return adapter.part, ""
     rate_Bps = adapter.rate_Bps or _USUAL_BPS.get(generation, 0.0)

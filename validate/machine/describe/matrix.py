@@ -96,10 +96,7 @@ def _between(columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> dict[
 
 
 def parse_peers(text: str) -> dict[tuple[int, int], str]:
-    """Return the state of each pair of GPUs in the output of ``nvidia-smi topo -p2p r``: OK, or why not.
-
-    Raises ValueError where *text* holds no valid table.
-    """
+    """Return each pair's state in ``nvidia-smi topo -p2p r``, OK or why not; raises ValueError without a table."""
     rows = [line.split() for line in _ANSI.sub("", text).splitlines()]
     states = {row[0]: row[1:] for row in rows if len(row) > 1 and _GPU.fullmatch(row[0]) and row[1] in _STATES}
     names = [f"GPU{i}" for i in range(len(states))]

@@ -13,10 +13,7 @@ _APART = frozenset(("SYS", "SOC"))
 
 @dataclass(frozen=True, slots=True)
 class AttachedAdapter:
-    """An adapter and where it is attached: to PCIe switch number ``switch``, or directly to a socket.
-
-    ``generation`` and ``lanes`` describe its PCIe port, 0 where unknown.
-    """
+    """An adapter at PCIe switch ``switch`` or a socket; ``generation`` and ``lanes`` of its port, 0 where unknown."""
 
     adapter: Adapter
     switch: int | None

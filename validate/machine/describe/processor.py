@@ -53,10 +53,7 @@ class Processor:
 
 
 def read_processor(root: Path = Path("/"), usable: Collection[int] | None = None) -> Processor:
-    """Return the processor of the system with its files under *root*.
-
-    *usable* are the logical processors that this process may use; None means all.
-    """
+    """Return the processor of the files under *root*, as *usable* logical processors (None: all) see it."""
     blocks = _cpuinfo(root)
     first = next(iter(blocks.values()), {})
     said = {number: _place(root, number, block) for number, block in blocks.items()}
@@ -173,10 +170,7 @@ _OVER_A_NETWORK = ("elastic block store", "persistentdisk", "virtual disk")  # a
 
 
 def disk_part(root: Path = Path("/")) -> tuple[str, str] | None:
-    """Return the names of the part and the link part of the first disk under *root*; None where there is none.
-
-    RAM disks, loop devices, optical drives and devices without a size do not count.
-    """
+    """Return the names of part and link of the first disk under *root*, or None; no RAM, loop or optical drives."""
     for folder in sorted((root / "sys/block").glob("*")):
         name = folder.name
         if not name.startswith(("nvme", "sd", "vd", "xvd", "mmcblk", "hd")) or not text_of(folder / "size").strip("0"):

@@ -68,10 +68,7 @@ def sockets_like(cpu: str, part: CpuPart, generation: int) -> str:
 
 
 def links_like(part: str, count: int) -> tuple[Matrix, str] | None:
-    """Return the most common NVLinks of built-in machines with *count* GPUs of *part*, and the first such machine.
-
-    None where no built-in machine has these GPUs.
-    """
+    """Return the most common NVLinks of built-in machines with *count* GPUs of *part*, and the first one; or None."""
     drawn = {machine.name: _matrix(machine) for machine in machines_like(part, count)}
     if not drawn:
         return None

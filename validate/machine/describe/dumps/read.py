@@ -58,10 +58,7 @@ class Dump:
 
 
 def read_text(path: str) -> str:
-    """Return the text of the file *path*, in UTF-8 or, as PowerShell's ``>`` writes it, in UTF-16.
-
-    Raises InputError if it is unreadable or larger than 20 MB.
-    """
+    """Return the text of *path*, in UTF-8 or PowerShell's UTF-16; raises InputError if unreadable or over 20 MB."""
     raw = read_user_file(path, MAX_BYTES)
     unmarked = {0: "utf-16-be", 1: "utf-16-le"}.get(raw[:2].find(b"\0"), "utf-8-sig")
     return raw.decode("utf-16" if raw.startswith(_UTF_16) else unmarked, "replace")
