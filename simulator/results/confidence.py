@@ -82,9 +82,10 @@ class Confidence:
 
 def confidence_of(time_s: float, composition: Composition, question: object = None) -> Confidence:
     """Return the uncertainty of *time_s* for an answer of *composition* to *question*."""
-    known, narrowed = evidence(), narrowing_of(question, composition.facts)
+    known = evidence()
     state, outside = distance(composition.facts, known)
     found = estimate(composition, known) if time_s > 0.0 else None
+    narrowed = narrowing_of(question, composition.facts, found.widest if found is not None else "")
     band = None if found is None else band_of(time_s, found.low, found.high)
     return Confidence(band, outside, found, _known(composition.facts, state), narrowed, is_exact=time_s <= 0.0)
 
@@ -162,10 +163,15 @@ _SIZES = {"sequence_length": "seq_len", "image": "image"}
 _CALIBRATED = ", then validate calibrate measured/ --out mine.yaml and --calibration mine.yaml"
 
 
-def narrowing_of(question: Any, facts: AnswerFacts) -> str:
-    """Return the command that measures, and the use of its result, given an answer's *facts*; empty if none helps."""
+def narrowing_of(question: Any, facts: AnswerFacts, widest: str = "") -> str:
+    """Return the command that measures, and the use of its result, given an answer's *facts*; empty if none helps.
+
+    Where the class *widest* is that of launches, the speed of the host is what a step's band lacks most.
+    """
     device = "cpu" if facts.generation == "cpu" else "cuda:0"
     topic = "" if question is None else str(question.topic)
+    if topic == "step" and widest.partition(" ")[0] == "launch":
+        return _command(question.where.topology, "--only launch") + ("" if facts.calibrated else _CALIBRATED)
     if topic == "step":
         return _of_step(question, device, calibrated=facts.calibrated)
     if topic == "collective":

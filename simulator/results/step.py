@@ -43,8 +43,8 @@ class StepResult:
 
     The device computes for ``busy_s`` and the host launches for ``host_s``; for the rest of ``step_time_s`` the device
     waits for the host.  ``model_flop`` counts the FLOPs of products as torch does, forward and backward;
-    ``flop_by_format`` counts those of the forward pass, by number format.  ``family`` is the family of the network,
-    ``kernel_parts`` are its kernels by error class, in seconds.
+    ``flop_by_format`` counts those of the forward pass, by number format.  ``family`` is the family of the network.
+    ``host_measured``: a calibration has the host's times.  ``kernel_parts`` are its kernels by error class, in seconds.
     """
 
     machine: str
@@ -58,6 +58,7 @@ class StepResult:
     tokens: int  # of all samples together; 0 if there are none
     options: StepOptions
     calibrated: bool
+    host_measured: bool
     step_time_s: float
     parts_s: dict[str, float]
     busy_s: float
@@ -134,6 +135,7 @@ def make_step_result(
         tokens=network.tokens * micro_batches,
         options=options,
         calibrated=place.device.calibration != Calibration(),
+        host_measured=bool(place.device.calibration.host),
         step_time_s=timeline.end_s,
         parts_s=lengths_of(ran) if ran else lengths_of_passes(passes),
         busy_s=sum(each.times * each.busy_s for each in ran) if ran else sum(s for _, s in passes),

@@ -13,7 +13,7 @@ from importlib.resources import files
 from math import exp
 from typing import Literal
 
-from simulator.bands import exchange_chain
+from simulator.bands import exchange_chain, host_chain
 from simulator.bands.composition import AnswerFacts, Composition, class_of, memory_spreads
 from simulator.bands.composition import ClassShare as Share
 from simulator.plan.plan import Flow, Fragment, Part
@@ -29,6 +29,7 @@ from simulator.workload.precision import Precision
 
 Processor = Literal["GPU", "CPU"]
 Format = Literal["fp32", "tf32", "half", "fp8"]
+_HOST_KNOWN = 0.75  # of the variance of hosts, where this host was measured: its launches then err by half
 _FORMATS: dict[Precision, Format] = {"fp32": "fp32", "tf32": "tf32", "fp16": "half", "bf16": "half", "fp8": "fp8"}
 
 
@@ -76,7 +77,10 @@ def step_trust(result: TrainingRun) -> Trust | None:
 
 
 def step_composition(result: TrainingRun) -> Composition:
-    """Return the composition of a step: the whole, its kernels and its exposed communication."""
+    """Return the composition of a step: the whole, its kernels, its exposed communication, and its waits for the host.
+
+    All launches of a host err alike, by how fast the host is, which no data sheet tells and a measurement does.
+    """
     step, question, time_s = result.step, result.question, result.step_time_s
     parts = []
     if time_s > 0.0:
@@ -86,6 +90,10 @@ def step_composition(result: TrainingRun) -> Composition:
         for several_nodes, of_exposed in ((False, 1.0 - between), (True, between)):
             if share := of_exposed * result.exposed_s / time_s:
                 parts.append(Share(exchange_chain(several_nodes=several_nodes), share, share))
+    waits_s = step.waiting_s - result.exposed_s - result.bubble_s
+    if time_s > 0.0 and waits_s > 0.0 and not step.on_host:
+        share = waits_s / time_s
+        parts.append(Share(host_chain("launch", "host"), share, share, _HOST_KNOWN if step.host_measured else 0.0))
     return steps_alike(
         step.family,
         main_format(step.flop_by_format),

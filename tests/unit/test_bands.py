@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from simulator.api import Session
+from simulator.api.calibrations import host_constants
 from simulator.bands import (
     Evidence,
     MeasuredCoverage,
@@ -342,6 +343,29 @@ def test_calibrating_narrows_the_band_of_an_operator() -> None:
     assert plain is not None
     assert fitted is not None
     assert fitted.high - fitted.low < plain.high - plain.low
+
+
+def test_waits_for_the_host_have_the_spread_of_hosts_and_its_launches_narrow_it() -> None:
+    """A tenth of a millisecond of kernels in 2.6 ms: the host decides, and its times are what a calibration lacks."""
+    options = StepOptions(mode="forward", precision="tf32")
+    question = StepQuestion(where=Where("h100-pcie"), workload="resnet18", batch=2, options=options)
+    found = Session().step(question)
+    parts = {part.chain[-1]: part for part in step_composition(found).parts}
+    assert parts["launch"].share == pytest.approx(found.step.waiting_s / found.step_time_s)
+    assert parts["launch"].alone == parts["launch"].share  # all launches of a host err alike
+    assert found.confidence.estimate is not None
+    assert found.confidence.estimate.widest.startswith("launch")
+    assert "--only launch --out measured/, then validate calibrate" in found.confidence.why
+
+    def width(calibration: Calibration) -> float:
+        estimate = Session({"h100-pcie": calibration}).step(question).confidence.estimate
+        assert estimate is not None
+        return estimate.high - estimate.low
+
+    host = host_constants()
+    assert width(Calibration(compute=0.99, host=host)) < 0.9 * width(Calibration(compute=0.99))
+    busy = Session().step(replace(question, batch=1024))
+    assert "launch" not in {part.chain[-1] for part in step_composition(busy).parts if part.share > 0.02}
 
 
 def test_a_step_and_its_question_are_of_one_class() -> None:
