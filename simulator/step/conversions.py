@@ -150,7 +150,6 @@ def _autocast(network: Network, half: int, compiled: bool) -> Formats:
     return Formats(stored, computed, copies, promoted)
 
 
-_WRITE_PLANES = frozenset(("volta", "turing"))
 # The images and gradients that a convolution reads; below, also those that it writes.
 _READ = {
     "fwd": ("input_elements",),
@@ -173,7 +172,7 @@ def laid_out(device: Device, kernels: Sequence[Kernel], *, channels_last: bool) 
             continue
         if channels_last:
             found += _by_pixels(device, kernel)
-        elif device.generation in _WRITE_PLANES and kernel_cost(device, kernel).detail == "tensor cores":
+        elif device.traits.kernels == "volta" and kernel_cost(device, kernel).detail == "tensor cores":
             found += [*_copies(kernel, _READ), kernel]
         else:
             found.append(by_planes)

@@ -28,7 +28,7 @@ def workspace_bytes(device: Device, options: StepOptions) -> float:
     """
     if not isinstance(device, Gpu) or options.framework in ("tensorflow", "caffe"):
         return 0.0
-    each = _LARGE_ON.get(device.generation, _LARGE if device.vendor == "amd" else _USUAL)
+    each = _LARGE_ON.get(device.generation.partition(" ")[0], _LARGE if device.vendor == "amd" else _USUAL)
     return float(each * (2 if options.mode in ("train", "backward") else 1))
 
 
