@@ -155,7 +155,7 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
     elif on_lanes:
         candidates = [implicit_gemm(_of_bytes(asked))]
     else:
-        candidates = [] if tensor_flops_per_s and kernel.shape.groups == 1 else _on_lanes(asked)
+        candidates = [] if tensor_flops_per_s and kernel.shape.groups == 1 else _on_lanes(asked, kernel.channels_last)
     if tensor_flops_per_s and not packed:
         pace, energy_s = tensor_pace(gpu, kernel.precision), energy_time(gpu, kernel.precision, float(kernel.flop))
         candidates.append(tensor_gemm(asked, tensor_flops_per_s, pace, energy_s, kernel.channels_last))
@@ -176,12 +176,12 @@ def _of_bytes(asked: Problem) -> Problem:
     return replace(asked, rate_flops_per_s=hot, hot_rate_flops_per_s=hot)
 
 
-def _on_lanes(asked: Problem) -> list[ConvolutionAlgorithm]:
+def _on_lanes(asked: Problem, channels_last: bool) -> list[ConvolutionAlgorithm]:
     """Return the library's algorithms that do without matrix units."""
     shape = asked.shape
     found = [implicit_gemm(asked)]
     if shape.groups > 1:
-        found.append(direct(asked))
+        found.append(direct(asked, channels_last))
     if asked.direction == "bwd_data" and (asked.taps > 1 or not asked.unit_stride):
         found.append(explicit_gemm(asked))
     if shape.groups > 1 or asked.taps == 1 or _is_dilated(shape):

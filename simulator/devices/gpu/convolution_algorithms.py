@@ -43,6 +43,7 @@ class ConvolutionCosts:
     energy: float
     direct: float
     direct_bandwidth: float
+    place_clocks: float
     tensor: float
     tensor_tile_intensity: float
     tensor_kernel_s: float

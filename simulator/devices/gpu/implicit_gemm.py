@@ -23,6 +23,7 @@ from simulator.devices.gpu.convolution_algorithms import (
     tensor_engine,
 )
 from simulator.devices.gpu.memory import memory_time
+from simulator.workload.precision import ELEMENT_BYTES
 
 # Tiles for which the libraries' kernels are compiled: channels of the result by pixels.
 _FORWARD_EARLY = ((128, 128), (64, 128), (32, 128))
@@ -213,11 +214,21 @@ def byte_gemm(problem: Problem, rate_flops_per_s: float) -> ConvolutionAlgorithm
     return ConvolutionAlgorithm(time_s, "implicit GEMM of bytes", compute_s, memory_s, problem.bytes)
 
 
-def direct(problem: Problem) -> ConvolutionAlgorithm:
-    """Return the direct sum over taps, one thread per pixel of the result, as depthwise and grouped kernels do."""
-    costs = problem.costs
-    compute_s = problem.shape.flop / (problem.rate_flops_per_s * costs.direct)
-    memory_s = problem.bytes / (problem.bandwidth_Bps * costs.direct_bandwidth)
+def direct(problem: Problem, channels_last: bool) -> ConvolutionAlgorithm:
+    """Return the direct sum over taps, one thread per pixel of the result, as depthwise and grouped kernels do.
+
+    In fp32 by planes, PyTorch's own depthwise kernels divide to find the place of each result, which takes an SM longer
+    than a few taps do (``aten/src/ATen/native/cuda/DepthwiseConv2d.cu``).
+    """
+    costs, shape, gpu = problem.costs, problem.shape, problem.gpu
+    compute_s = shape.flop / (problem.rate_flops_per_s * costs.direct)
+    written = {"fwd": shape.output_elements, "bwd_data": shape.input_elements, "bwd_weight": shape.weight_elements}
+    results = written[problem.direction]
+    divides = gpu.vendor == "nvidia" and shape.groups == shape.c_in and problem.element_bytes == ELEMENT_BYTES["fp32"]
+    if divides and not channels_last and problem.direction != "bwd_weight":
+        compute_s = max(compute_s, results * costs.place_clocks / (gpu.sm_count * gpu.light_clock_Hz))
+    written_bytes = problem.element_bytes * results
+    memory_s = memory_time(gpu, problem.bytes - written_bytes, written_bytes) / costs.direct_bandwidth
     return ConvolutionAlgorithm(
         at_least(compute_s, memory_s) + costs.kernel_s, "direct", compute_s, memory_s, problem.bytes
     )
