@@ -10,7 +10,7 @@ wait for each other and sum single numbers:
 * the ranks of a replica: Megatron-LM's norm of the gradients and its check for infinities (``model_parallel_group``);
   with a distributed optimiser, all ranks (``get_grad_stats_parallel_group`` in distrib_optimizer.py).
 
-The buffers of an experts' dispatcher of its own (``flex``) do not count.
+Experts' tokens go through buffers of their dispatcher instead where it has its own (``flex``: DeepEP's).
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from typing import cast
 
 from simulator.collectives.bundle import ConcurrentGroups
 from simulator.collectives.communicator import Communicator
+from simulator.collectives.deep_ep import deep_ep_bytes
 from simulator.collectives.nccl.buffers import communicator_bytes
 from simulator.collectives.nccl.strategy import Nccl
 from simulator.collectives.registry import strategy_of
 from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
 from simulator.step.precision import storage_of
+from simulator.topology.parts import GpuPart, Part
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.placement import Placement
 from simulator.workload import Collective
 from simulator.workload.network import Network, unit_elements
-from simulator.workload.operators import Exchange
+from simulator.workload.operators import Exchange, LayerNorm
 from simulator.workload.precision import ELEMENT_BYTES
 
 _Carried = set[tuple[Collective, float]]
@@ -72,10 +74,22 @@ def communication_bytes(placement: Placement, question: StepQuestion, network: N
         key = "buffers", how, frozenset(carried), n_peers  # which stages and trials share
         return group.once(key, lambda: communicator_bytes(nccl, group, carried, n_peers))
 
-    return sum(
+    layout, found = placement.layout, 0.0
+    if layout.flex and layout.ep > 1 and all(_is_nvidia(node.part) for node in placement.group.unlike()):
+        found = deep_ep_bytes(layout.ep, _width(network))
+    return found + sum(
         max(taken(group, carried, n_peers) for group in groups)
         for groups, carried, n_peers in _communicators(placement, question, network)
     )
+
+
+def _is_nvidia(part: Part | None) -> bool:
+    return isinstance(part, GpuPart) and part.vendor == "nvidia"
+
+
+def _width(network: Network) -> int:
+    """Return the numbers of a token between the layers of *network*."""
+    return max((each.operator.cols for each in network.layers if isinstance(each.operator, LayerNorm)), default=0)
 
 
 def _communicators(

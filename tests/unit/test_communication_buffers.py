@@ -8,6 +8,7 @@ import pytest
 
 from simulator.api import Session
 from simulator.collectives.communicator import Communicator
+from simulator.collectives.deep_ep import deep_ep_bytes
 from simulator.collectives.nccl.buffers import NETWORK_BYTES, PEER_BYTES, communicator_bytes
 from simulator.collectives.nccl.strategy import Nccl
 from simulator.collectives.registry import strategy_of
@@ -158,3 +159,33 @@ def test_frameworks_sum_single_numbers_in_groups_of_their_own() -> None:
     assert taken("zero=1", "megatron") == taken("zero=1", "pytorch") + whole
     assert taken("tp=4", "megatron") == taken("tp=4", "pytorch") + half
     assert taken("tp=4,zero=1", "megatron") == taken("tp=4,zero=1", "pytorch")
+
+
+@pytest.mark.parametrize(
+    ("n_ranks", "rings", "network_bytes"),
+    [
+        (8, 10 * 8 * 256, 0),
+        (16, 10 * 8 * 288, 512 * MIB),  # 10 channels x 2 machines x 2 rings of 140 tokens of 16,408 B: 92 MB
+        (128, 10 * 8 * 560, 1024 * MIB),  # 16 machines, rings of 132: 693 MB
+    ],
+)
+def test_deep_ep_has_rings_for_each_gpu_of_a_machine_and_for_each_machine(
+    n_ranks: int, rings: int, network_bytes: int
+) -> None:
+    """Of tokens of 7,168 numbers in 16 bits with 2,056 B of numbers, experts and scales; and a workspace of 32 MiB."""
+    found = deep_ep_bytes(n_ranks, 7168) - rings * (2 * 7168 + 2056) - network_bytes - 32 * MIB
+    assert 0 < found < MIB  # heads, tails and prefix sums
+
+
+def test_the_dispatchers_own_buffers_take_the_place_of_nccls() -> None:
+    sizes = (("layers", 2), ("sequence_length", 128))
+
+    def taken(layout: str) -> float:
+        asked = StepQuestion(
+            where=DGX, workload="mixtral-8x7b", batch=1, sizes=sizes, layout=parse_layout(layout), strategy="nccl"
+        )
+        return SESSION.memory(asked).communication_bytes
+
+    dense, nccls, own = taken("dp=8,zero=1"), taken("ep=8,zero=1"), taken("ep=8,flex,zero=1")
+    assert nccls > dense
+    assert own >= deep_ep_bytes(8, 4096)
