@@ -93,7 +93,10 @@ DIVIDED = "tensor, pipeline, context, expert parallel: transformers"
 Lines = tuple[tuple[str, dict[str, str]], ...]
 SHOWN_STEPS: Lines = (
     ("all steps", {}),
-    ("one GPU: transformers since 2019", {**_GPU, "family": "transformer", "era": "since 2019"}),
+    (
+        "one GPU, or several that exchange nothing: transformers since 2019",
+        {**_GPU, "family": "transformer", "era": "since 2019"},
+    ),
     ("of these in fp32, eager PyTorch (NeuSight)", {"dataset": "neusight_model_latency"}),
     ("one GPU: CNNs since 2019", {**_GPU, "family": "CNN", "era": "since 2019"}),
     *(
@@ -112,6 +115,14 @@ SHOWN_STEPS: Lines = (
         for rank, which in _FRAMEWORKS
     ),
 )
+# What the rows of the table of steps hold besides whole steps on as many GPUs as there are.
+STEP_PARTS: Lines = (
+    ("whole training steps", {"phase": "train"}),
+    ("inference", {"phase": "inference"}),
+    ("forward passes of training alone", {"phase": "fwd"}),
+    ("backward passes alone", {"phase": "bwd"}),
+    ("on several GPUs that exchange nothing, counted as one GPU", {"ranks": "one", "strategy": "none"}),
+)
 # Lines of the table of the published steps in the project.
 OWN_STEPS: Lines = (
     ("all steps", {}),
@@ -128,6 +139,7 @@ HELD_OUT: Lines = (
     ("Qwen3, 0.6 to 30 billion parameters, FSDP on A6000 to B200 (prime-rl)", {"dataset": "prime_rl_sft"}),
     ("Llama, 7 and 34 billion parameters, FSDP over 128 A100", {"dataset": "fms_fsdp"}),
 )
+_FEW_NETWORKS = re.compile(r"^no network '.*' in the zoo$")
 _FILE = r"(?:<!-- file: (?P<file>\S+) -->\n+)?"
 _BLOCK = re.compile(_FILE + r"```(?P<kind>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARKED = re.compile(r"(<!-- (?P<what>[\w-]+) -->\n)(?P<body>.*?)(<!-- /(?P=what) -->)", re.DOTALL)
@@ -199,6 +211,51 @@ def step_table(rows: Sequence[MeasuredRow], groups: Sequence[tuple[str, Mapping[
         cells = [*cells_of(e), percent(e.p90_ape), percent(e.bias, "+"), *cells_of(group.baseline)]
         lines.append(f"| {name} | {e.n} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def unscored_table(rows: Sequence[MeasuredRow]) -> str:
+    """Return the table of the graded rows that are not scored: reasons, and the error that they would have."""
+    graded = [row for row in rows if not row.is_context and row.grade in ("", "A", "B")]
+    reasons: dict[str, list[MeasuredRow]] = {}
+    for row in graded:
+        if row.skipped:
+            reasons.setdefault(_FEW_NETWORKS.sub("the network is not in the zoo", row.skipped), []).append(row)
+    left = [row for found in reasons.values() for row in found]
+    share = percent(len(left) / len(graded)) if graded else "-"
+    lines = [f"Of {len(graded):,} graded steps {len(left):,} ({share}) are not scored:", ""]
+    lines += ["| reason | rows | predicted | median | mean |", "|---|--:|--:|--:|--:|"]
+    for reason, found in sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0])):
+        errors = summarise([row.error for row in found if row.error is not None])
+        said = reason.replace("|", "\\|")
+        lines.append(f"| {said} | {len(found)} | {errors.n} | {' | '.join(cells_of(errors if errors.n else None))} |")
+    return "\n".join(lines) + "\n"
+
+
+def constants_words() -> str:
+    """Return how many constants there are, and how many of them were fitted or chosen."""
+
+    def counted(files: Sequence[Path]) -> tuple[int, int, int]:
+        origins = [text for file in files for text in _origins(json.loads(file.read_text(encoding="utf-8")))]
+        return len(origins), *(sum(text.startswith(word) for text in origins) for word in ("fit", "chosen"))
+
+    folder = ROOT / "simulator" / "constants"
+    whole, fitted, chosen = counted(sorted(folder.glob("*.json")))
+    of_nccl = counted([folder / "nccl.json"])
+    text = (
+        f"Of {whole} shared constants {fitted} are fitted to rows of these tables and {chosen} chosen; the others are "
+        f"published or measured. NCCL's costs have {of_nccl[0]}, {of_nccl[1]} of them fitted. [constants.md]"
+        f"(constants.md) tells which rows each was fitted to."
+    )
+    return textwrap.fill(text, 119, break_on_hyphens=False) + "\n"
+
+
+def _origins(node: Any) -> Iterator[str]:
+    """Yield where each constant under *node* is from."""
+    if isinstance(node, dict) and "value" in node:
+        yield str(node.get("from", ""))
+    elif isinstance(node, dict):
+        for each in node.values():
+            yield from _origins(each)
 
 
 def published_table(rows: Sequence[MeasuredRow]) -> str:
@@ -642,6 +699,7 @@ def tables(
         rows = step_rows(folder, answers)
         PREDICTED.write_text(answers.written(), encoding="utf-8")
         found |= {"steps": step_table(rows, SHOWN_STEPS), "published": published_table(rows)}
+        found |= {"step-parts": step_table(rows, STEP_PARTS), "unscored": unscored_table(rows)}
         TRUST.write_text(trust_json(rows), encoding="utf-8")
         if second is not None:
             found["divided"] = divided_table([*rows, *step_rows(second, answers)])
@@ -671,7 +729,7 @@ def main(arguments: Sequence[str]) -> int:
     new_tables = nvidia_tables(old, imported) | own_step_tables(answers)
     if folder is not None:
         new_tables |= tables(folder, old, answers, leave_one_out=asked.leave_one_out, second=second)
-    new_tables["accuracy"] = accuracy_words(old | new_tables)
+    new_tables |= {"accuracy": accuracy_words(old | new_tables), "constants": constants_words()}
     for path in documents():
         before = path.read_text(encoding="utf-8")
         after = _MARKED.sub(lambda m: f"{m[1]}{new_tables.get(m['what'], m['body'])}{m[4]}", with_outputs(before))

@@ -88,6 +88,7 @@ def test_the_readme_is_read_to_the_end() -> None:
 def test_the_words_on_accuracy_are_those_of_the_tables() -> None:
     marked = {m["what"]: m["body"] for text in DOCUMENTS.values() for m in tables._MARKED.finditer(text)}
     assert marked["accuracy"] == tables.accuracy_words(marked)
+    assert marked["constants"] == tables.constants_words()
 
 
 def test_every_page_is_listed() -> None:
