@@ -54,6 +54,7 @@ _USUAL = {  # values that NCCL has without the setting
     "NCCL_CUMEM_ENABLE": ("0", "1"),
 }
 _CHANNELS = {
+    "NCCL_NCHANNELS_PER_NET_PEER": "peer_channels",
     **dict.fromkeys(("NCCL_MIN_NCHANNELS", "NCCL_MIN_CTAS"), "least_channels"),
     **dict.fromkeys(("NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS"), "most_channels"),
 }

@@ -24,6 +24,7 @@ Feature = Literal[
     "strict",
     "cumem",
     "lazy",
+    "peers",
     "sockets",
     "amd_sockets",
 ]
@@ -70,6 +71,7 @@ FEATURES: Mapping[Feature, FirstVersion] = {
         "figures of Sapphire Rapids and Emerald Rapids in src/graph/topo.h; UNVERIFIED: 2.28, as the file that"
         " has 40.1 for SM100, and not the one with 40.0 (2.25 to 2.27)",
     ),
+    "peers": FirstVersion((2, 20), "issue 1272: fewer channels to a peer among many ranks than in 2.19.4"),
     "pat": FirstVersion((2, 23), "not in the tables of 2.20.3; in those of 2.24; UNVERIFIED: 2.23"),
 }
 # By the least compute capability of a generation: the first version made for it.

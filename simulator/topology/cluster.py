@@ -110,7 +110,7 @@ def _transport(nodes: Sequence[Topology]) -> TransportSpec:
     first = with_gpus[0]
     default = "the default"
     for node in with_gpus[1:]:
-        for level in ("peer_to_peer", "gpudirect_rdma", "pxn", "least_channels", "most_channels"):
+        for level in ("peer_to_peer", "gpudirect_rdma", "pxn", "least_channels", "most_channels", "peer_channels"):
             own, other = getattr(first.transport, level), getattr(node.transport, level)
             if own != other:
                 known = f"{first.name} has {own or default}, {node.name} has {other or default}"

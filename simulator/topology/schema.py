@@ -124,6 +124,7 @@ class TransportSpec(Strict):
     gpudirect_rdma: PeerLevel = Field("pxb", description="The same for a GPU and a NIC")
     pxn: bool = Field(True, description="Whether a GPU may send over a neighbour's adapter (NCCL_PXN_DISABLE)")
     least_channels: int = Field(1, ge=1, le=64, description="The fewest channels of NCCL (NCCL_MIN_NCHANNELS)")
+    peer_channels: int | None = Field(None, ge=1, le=64, description="NCCL_NCHANNELS_PER_NET_PEER; left out: by NCCL")
     most_channels: int = Field(64, ge=1, le=64, description="The most channels of NCCL (NCCL_MAX_NCHANNELS)")
 
     @field_validator("peer_to_peer", "gpudirect_rdma", mode="before")

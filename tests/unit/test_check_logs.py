@@ -15,7 +15,7 @@ from simulator.collectives.nccl.cost import NcclConstants
 from simulator.constants import DEFAULT
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
-from simulator.questions.where import Where
+from simulator.questions.where import NCCL_TODAY, Software, Where
 from simulator.topology import Topology
 from simulator.topology.load import load_topology
 from tests.nccl_logs import as_json_log, as_log
@@ -216,6 +216,7 @@ def test_a_level_gives_no_peers_to_gpus_that_drivers_refuse_them() -> None:
         ({"NCCL_PXN_DISABLE": "0"}, lambda t: t),
         ({"NCCL_PXN_DISABLE": "1"}, lambda t: with_transport(t, pxn=False)),
         ({"NCCL_MIN_NCHANNELS": "16"}, lambda t: with_transport(t, least_channels=16)),
+        ({"NCCL_NCHANNELS_PER_NET_PEER": "4"}, lambda t: with_transport(t, peer_channels=4)),
         ({"NCCL_MAX_CTAS": "4"}, lambda t: with_transport(t, most_channels=4)),
         ({"CUDA_VISIBLE_DEVICES": "0,1"}, lambda t: t),
     ],
@@ -260,6 +261,22 @@ def test_few_channels_move_no_more_than_their_blocks() -> None:
     block_Bps = DEFAULT(NcclConstants).recent["Simple"].channel_Bps
     assert session.time_s(asked) == pytest.approx(7 / 8 * size / block_Bps, rel=0.01)
     assert session.collective(asked).facts["channels"] == 1
+
+
+def test_a_send_among_many_ranks_has_one_channel_to_a_peer() -> None:
+    """NVIDIA/nccl issue 1272: sends over 25 GB/s fill the adapter again with NCCL_NCHANNELS_PER_NET_PEER=4."""
+    block_Bps = DEFAULT(NcclConstants).recent["P2P"].channel_Bps
+    times = {}
+    for nodes, version, channels in ((4, NCCL_TODAY, None), (16, NCCL_TODAY, None), (16, (2, 19), None), (16, None, 4)):
+        session, plain = Session(), load_topology("dgx-h100", n_nodes=nodes)
+        software = Software(nccl=version or NCCL_TODAY)
+        asked = CollectiveQuestion(where=Where("m"), size_bytes=1 << 30, collective="send-recv", software=software)
+        settings = {"NCCL_NCHANNELS_PER_NET_PEER": str(channels)} if channels else {}
+        session.know(asked.where, applied(settings, plain, asked).topology)
+        times[nodes, version, channels] = session.time_s(asked)
+    many = times.pop((16, NCCL_TODAY, None))
+    assert many == pytest.approx((1 << 30) / block_Bps, rel=0.01)
+    assert all(other < 0.5 * many for other in times.values())
 
 
 def test_without_pxn_half_of_the_adapters_carry_rings_of_their_own_gpus_alone() -> None:

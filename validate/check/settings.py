@@ -65,6 +65,8 @@ def setting_effects(
 def _others(question: CollectiveQuestion, settings: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Yield settings that the log may lack."""
     if question.collective in SENDING:
+        if "NCCL_NCHANNELS_PER_NET_PEER" not in settings:
+            yield "NCCL_NCHANNELS_PER_NET_PEER", "4"
         return
     if "NCCL_ALGO" not in settings:
         yield from (("NCCL_ALGO", value) for value in ("Ring", "Tree", "NVLS", "NVLSTree"))

@@ -134,6 +134,6 @@ class _Taken:
         at_once = 2 if n_peers and self._network else int(has(self._version, "pxn") and self._is_eager)
         each = min(self._sending, 1 << (max(2, 2 * self._nvlinks) - 1).bit_length())
         if self._several:
-            each = min(each, 2 if 2 * self._group.n_ranks <= 4 * self._sending else 1)
+            each = min(each, self._graph.channels_to_a_peer)
         near = min(n_peers, self._on_host - 1) * each * self._peer
         return float(near + at_once * self._sending * _SHARED_STEPS * chunk)

@@ -133,6 +133,7 @@ def _searched(group: Communicator, version: Version) -> CommGraph:
         cpu=cpu,
         comm_channels=channels,
         most_channels=machine.transport.most_channels,
+        peer_channels=machine.transport.peer_channels,
         nic_latency_us=1e6 * max((nic.plugin_latency for nic in nics), default=0.0) if several else 0.0,
         algorithms=next((nic.algorithms for nic in nics if nic.algorithms), None) if several else None,
         flags_beside_data=all(nic.in_order for nic in nics),

@@ -6,6 +6,7 @@ hops work at once, preceded by the pipeline fill, the latency of the first chunk
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, permutations
@@ -181,8 +182,8 @@ class KernelPlanner:
         self.paces.channels.append(("direct", flows, rounds, cost))
         self.paces.submit(self.builder, self.request.collective, after)
 
-    def point_to_point(self) -> None:
-        """Plan all-to-all or send-recv, with the flows of all pairs at once."""
+    def point_to_point(self, *, one_channel: bool) -> None:
+        """Plan all-to-all or send-recv, with the flows of all pairs at once, those to other nodes in *one_channel*."""
         cost, n = self.costs.protocols["P2P"], self.request.n_ranks
         if self.request.collective == "all-to-all":
             from simulator.collectives.sharded import between_equal
@@ -203,11 +204,12 @@ class KernelPlanner:
             flows, peers = self._pair_by_pair(self.request.pairs or neighbour_pairs(n), self.request.size_bytes), 1
         after = self._begin("ncclDevKernel_SendRecv", cost.base_s, peers)
         each_Bps = t.P2P_CHANNELS * cost.channel_Bps / (n if self.request.collective == "all-to-all" else 1)
+        far_Bps = cost.channel_Bps if one_channel else math.inf
         late = []
         for flow in flows:
             over_network = flow.route.path_class == "net"
             latency_s = cost.hop_s * self._pace * peers + over_network * (cost.net_hop_s + self._plugin_s)
-            late.append(replace(flow, latency_s=latency_s, cap_Bps=flow.cap_Bps if over_network else each_Bps))
+            late.append(replace(flow, latency_s=latency_s, cap_Bps=far_Bps if over_network else each_Bps))
         self.paces.channels.append(("p2p", late, 1, cost))
         self.paces.submit(self.builder, self.request.collective, after)
 

@@ -136,7 +136,7 @@ class Nccl:
             if not has(self.version, "send-recv"):
                 own, came = version_words(self.version), version_words(FEATURES["send-recv"].version)
                 raise Unsuitable(f"NCCL {own} has no send and receive, which came with {came}")
-            kernels.point_to_point()
+            kernels.point_to_point(one_channel=has(self.version, "peers") and graph.channels_to_a_peer == 1)
             return builder.build()
         direct = None if self.algorithm or self.protocol else direct_protocol(request, self.version)
         if direct is not None:

@@ -68,6 +68,7 @@ class CommGraph:
     cpu: CpuKind
     comm_channels: int
     most_channels: int = t.MAX_CHANNELS
+    peer_channels: int | None = None  # to a rank of another node (NCCL_NCHANNELS_PER_NET_PEER)
     nic_latency_us: float = 0.0
     algorithms: tuple[Algorithm, ...] | None = None  # to which the network's setup limits the choice
     flags_beside_data: bool = True  # the network delivers in order, as LL and LL128 require
@@ -83,6 +84,12 @@ class CommGraph:
     def rules(self) -> Rules:
         """The rules by which that version chooses."""
         return rules_of(self.version)
+
+    @property
+    def channels_to_a_peer(self) -> int:
+        """The channels of a send to another node: fewer among many ranks (``src/graph/paths.cc``, since 2.20)."""
+        most = 1 << (self.comm_channels - 1).bit_length()
+        return self.peer_channels or (2 if 2 * self.n_ranks <= 4 * most else 1)
 
     @property
     def ranks_per_node(self) -> float:
