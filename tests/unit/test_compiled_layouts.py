@@ -12,6 +12,7 @@ from simulator.api import Session
 from simulator.cli import run as simulate
 from simulator.devices.gpu import Gpu
 from simulator.questions.options import Mode, StepOptions
+from simulator.questions.step import StepQuestion
 from simulator.questions.where import Month, Software, Where, month_of
 from simulator.step.issue import launches_of
 from simulator.step.layouts import NODES_EACH, turns_images
@@ -21,6 +22,9 @@ from simulator.workload.network import Layer, Network
 from simulator.workload.operators import Conv2d, Convolution, Elementwise
 from simulator.workload.zoo.registry import build_network
 from tests.devices import find_gpu
+from validate.kinds import STEPS
+from validate.tables.names import RowNames
+from validate.tables.table import read_table
 
 COMPILED = StepOptions(compiled=True, precision="amp-fp16")
 SERVED = replace(COMPILED, mode="inference")
@@ -165,3 +169,14 @@ def test_the_version_of_the_compiler_is_said_with_the_libraries(capsys: pytest.C
     assert (
         "--libraries torch-9.9: a month is needed, such as 2020-10, or a version of PyTorch" in capsys.readouterr().err
     )
+
+
+def test_rows_that_xla_compiled_keep_the_layout_of_xla() -> None:
+    text = "machine,model,framework,software,phase,dtype,batch_per_gpu,step_time_s\n"
+    for software, framework in (("TensorFlow 1.15; XLA", "tensorflow"), ("torch 2.4; torch.compile", "pytorch")):
+        raw = f"{text}p3.2xlarge,resnet50,{framework},{software},train,fp32,64,0.2\n".encode()
+        table = read_table(raw, "steps.csv", STEPS.needed, STEPS.columns, STEPS.name)
+        (row,) = table.rows
+        question = STEPS.read(lambda column, table=table, row=row: table.cell(row, column), RowNames()).question  # type: ignore[misc]
+        assert isinstance(question, StepQuestion)
+        assert (question.options.compiled, question.options.framework) == (True, framework)

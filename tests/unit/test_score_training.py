@@ -200,7 +200,7 @@ def test_a_row_forces_the_algorithm_of_nccl():
         ({**NCF, "software": "PyTorch 1.7.0a0"}, "optimizer", "adam"),
         ({**NCF, "software": "PyTorch 1.7.0a0"}, "fused_optimizer", True),
         ({**DLPERF, "software": "NGC TensorFlow 1.x"}, "framework", "tensorflow"),
-        ({**DLPERF, "software": "NGC TensorFlow 1.x w/XLA"}, "framework", "pytorch"),
+        ({**DLPERF, "software": "NGC TensorFlow 1.x w/XLA"}, "framework", "tensorflow"),
         ({**DLPERF, "software": "TensorFlow", "note": "XLA; batch from heading"}, "compiled", True),
         ({**DLPERF, "software": "TensorFlow", "note": "no XLA; batch from heading"}, "compiled", False),
         ({"framework": "torch7", "software": "Torch7 nn (no cuDNN) CUDA 8"}, "framework", "caffe"),
