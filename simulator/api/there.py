@@ -74,6 +74,11 @@ def _faults(context: Context, question: StepQuestion) -> _Faults:
         if apart or options.mode == "inference":
             zero3 = f"is ZeRO-3 in training; add {mention('layout', 'fsdp')}"
             yield f"{mention('framework', 'deepspeed-zero3')}: {zero3}", {"framework": USUAL.framework}
+    if options.framework == "adaptdl" and (
+        options.mode != "train" or question.layout.divides_network or question.layout.zero
+    ):
+        replicas = f"keeps statistics of replicas in training; take {mention('layout', 'dp')}"
+        yield f"{mention('framework', 'adaptdl')}: {replicas}", {"framework": USUAL.framework}
     if question.sums_in_fp32 and _sums_in_fp32(question):
         why = f"gradients of {mention('precision', options.precision)} are of fp32 already"
         yield f"{mention('sums_in_fp32')}: {why}", {"sums_in_fp32": False}

@@ -194,7 +194,7 @@ class StepOptionsGroup:
     framework: str = option(
         "NAME",
         "What issues operators: pytorch, megatron (Megatron-LM), deepspeed-zero3 (its hooks around each layer), "
-        "tensorflow (a kernel an operation), caffe.",
+        "adaptdl (its statistics of gradients), tensorflow (a kernel an operation), caffe.",
         default="pytorch",
     )
     cpu_library: str = option("NAME", "CPU kernels: onednn, or blas as frameworks used it in 2016.", default="onednn")

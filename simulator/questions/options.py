@@ -10,9 +10,9 @@ from simulator.records import dataclass
 from simulator.spelling import mention, spelt
 
 Mode = Literal["train", "inference", "forward", "backward"]
-Framework = Literal["pytorch", "megatron", "deepspeed-zero3", "tensorflow", "caffe"]
+Framework = Literal["pytorch", "megatron", "deepspeed-zero3", "adaptdl", "tensorflow", "caffe"]
 FRAMEWORKS: tuple[Framework, ...] = get_args(Framework)
-PYTORCH: tuple[Framework, ...] = ("pytorch", "megatron", "deepspeed-zero3")
+PYTORCH: tuple[Framework, ...] = ("pytorch", "megatron", "deepspeed-zero3", "adaptdl")
 Optimizer = Literal[
     "none", "sgd", "momentum", "adam", "lamb", "adam-loop", "bert-adam", "adam-8bit", "paged-adam", "paged-adam-8bit"
 ]

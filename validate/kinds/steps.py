@@ -239,8 +239,15 @@ def _options(cell: Cell) -> known.StepOptions:
         channels_last=cell("channels_last") == "1",
         fused_optimizer=cell("fused_optimizer") == "1",
         launch_blocking=cell("launch_blocking") == "1",
-        framework=next((name for name in known.FRAMEWORKS if name == cell("modules")), "pytorch"),
+        framework=_framework(cell, mode),
     )
+
+
+def _framework(cell: Cell, mode: str) -> known.Framework:
+    """Return what issues the operators: as ``modules`` says, or AdaptDL where the software has it."""
+    if mode == "train" and "adaptdl" in cell("software").lower():
+        return "adaptdl"
+    return next((name for name in known.FRAMEWORKS if name == cell("modules")), "pytorch")
 
 
 def _recompute(cell: Cell) -> tuple[known.Recompute, tuple[known.RecomputedPart, ...], int | None]:

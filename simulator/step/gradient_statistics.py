@@ -1,0 +1,53 @@
+"""What AdaptDL runs besides a step: the statistics of gradients by which it chooses batch sizes.
+
+``adaptdl/torch/gradient_noise_scale.py`` (petuum/adaptdl) calls plain torch, tensor by tensor.  A squared norm is
+``g.pow(2).sum(dtype=torch.float64)``: a square, a copy in fp64, which torch makes as it sums fp32 into nothing else,
+and a sum.  A hook of each parameter adds that of its local gradient to a sum.  After the backward pass, and the
+exchange of gradients, each gradient is divided twice (by the loss's scale, by the count of micro-batches) and its norm
+read back.  A replica alone, which has no other gradient to compare with, keeps that of the step before: the norms of it
+and of the mean of both are read back too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from simulator.devices.dispatch import dispatch_time
+from simulator.devices.predict import Device
+from simulator.records import replace
+from simulator.step.issue import Launch, Part, work_of
+from simulator.workload.kernels import Streaming
+from simulator.workload.network import Network
+from simulator.workload.operators import Elementwise
+from simulator.workload.precision import ELEMENT_BYTES
+
+_WORD = ELEMENT_BYTES["fp32"]
+_Passes = tuple[tuple[int, int], ...]
+# Words of fp32 that each call reads and writes, for each element; (0, 0): a call on a single number.
+_NORM: _Passes = ((1, 1), (1, 2), (2, 0), (0, 0))
+_DIVIDED: _Passes = ((1, 1), (1, 1))
+_MEAN: _Passes = ((2, 1), (1, 1))
+_KEPT: _Passes = ((1, 1),)
+
+
+def with_statistics(device: Device, network: Network, issues: Sequence[Launch], *, alone: bool) -> tuple[Launch, ...]:
+    """Return *issues* of a training step of *network* on *device* with AdaptDL's; *alone*: of a single replica."""
+    before = [issue for issue in issues if issue.part != "update"]
+    update = [issue for issue in issues if issue.part == "update"]
+    before += _passes(device, network, "backward", _NORM)
+    for passes in (_DIVIDED + _NORM, *((_NORM, _MEAN + _NORM) if alone else ())):
+        read = list(_passes(device, network, "update", passes))
+        before += [*read[:-1], *(replace(last, waits=True) for last in read[-1:])]
+    if alone:
+        before += _passes(device, network, "update", _KEPT)
+    return (*before, *update)
+
+
+def _passes(device: Device, network: Network, part: Part, passes: _Passes) -> Iterator[Launch]:
+    for layer in network.layers:
+        for parameter in layer.trained:
+            n = parameter.elements
+            sizes = [(n * reads or 1, n * writes or 1) for reads, writes in passes]
+            kernels = [Streaming("add", max(1, n), _WORD * read, _WORD * written) for read, written in sizes]
+            host_s = len(kernels) * dispatch_time(device, Elementwise("mul_scalar", max(1, n)), "fwd")
+            yield Launch(f"statistics of {parameter.name}", part, host_s, work_of(device, kernels))

@@ -1,0 +1,56 @@
+"""AdaptDL's statistics of gradients: calls and bytes by the count of its source, for replicas alone and in company."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.api import Session
+from simulator.errors import InputError
+from simulator.questions.options import StepOptions
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import Where
+from simulator.records import replace
+from simulator.step.gradient_statistics import with_statistics
+from simulator.step.issue import launches_of
+from simulator.workload.zoo.registry import build_network
+from tests.devices import find_gpu
+
+OPTIONS = StepOptions(optimizer="momentum")
+PLAIN = StepQuestion(where=Where("1x-t4"), workload="bert-base", batch=2, options=OPTIONS)
+# Words of fp32 that an element moves: a norm 2 (square), 3 (to fp64), 2 (sum); a division 2; a sum of two 3; a copy 2.
+HOOK, SYNCED, DIFFERENCES = 7, 2 + 2 + 7, 7 + (3 + 2 + 7) + 2
+
+
+@pytest.mark.parametrize(
+    ("alone", "words", "calls", "reads"), [(True, HOOK + SYNCED + DIFFERENCES, 21, 3), (False, HOOK + SYNCED, 10, 1)]
+)
+def test_calls_and_bytes_are_those_of_the_source(alone: bool, words: int, calls: int, reads: int) -> None:
+    device, network = find_gpu("t4"), build_network("resnet50", batch=8)
+    plain = launches_of(device, network, OPTIONS)
+    whole = with_statistics(device, network, plain, alone=alone)
+    found = [each for each in whole if each not in plain]
+    tensors = sum(len(layer.trained) for layer in network.layers)
+    costs = [cost for launch in found for cost in launch.work.costs]
+    assert len(costs) == calls * tensors
+    assert sum(cost.bytes for cost in costs) == pytest.approx(4 * words * network.trained_count, rel=0.01)
+    assert sum(launch.waits for launch in found) == reads
+    updates = [each for each in plain if each.part == "update"]
+    assert list(whole[-len(updates) :]) == updates  # the optimiser waits for the statistics
+
+
+def test_a_step_takes_longer_by_its_statistics() -> None:
+    asked = replace(PLAIN, options=replace(OPTIONS, framework="adaptdl"))
+    session = Session()
+    more_s = session.time_s(asked) - session.time_s(PLAIN)
+    least_s = 4 * (HOOK + SYNCED + DIFFERENCES) * session.step(PLAIN).step.trained_count / 320e9
+    assert least_s < more_s < 4.0 * least_s
+
+
+def test_it_is_refused_where_adaptdl_does_not_run() -> None:
+    options = replace(OPTIONS, framework="adaptdl")
+    for asked in (
+        replace(PLAIN, options=replace(options, mode="inference")),
+        replace(PLAIN, where=Where("dgx-a100-80gb"), options=options, layout=replace(PLAIN.layout, tp=2)),
+    ):
+        with pytest.raises(InputError, match="keeps statistics of replicas in training"):
+            Session().step(asked)
