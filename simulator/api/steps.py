@@ -26,7 +26,6 @@ from simulator.results.from_timelines import StageTotals, pipeline_result, toget
 from simulator.results.step import StepResult, make_step_result, model_flop_of, of_programs
 from simulator.results.training import TrainingResult
 from simulator.spelling import mention
-from simulator.step.gradient_statistics import with_statistics
 from simulator.step.issue import launches_of
 from simulator.step.memory import MemoryNeed
 from simulator.training import divide
@@ -214,6 +213,8 @@ def alone_timeline(
     machine, offloads = places.machine, question.offload != "none"
     issues = launches_of(place.device, network, question.rank_options if offloads else question.options)
     if question.options.framework == "adaptdl":
+        from simulator.step.gradient_statistics import with_statistics
+
         issues = with_statistics(place.device, network, issues, alone=True)
     node = machine.find(place.name)
     check_stragglers(machine, () if node is None else (node.index,), question.stragglers)

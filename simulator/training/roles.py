@@ -25,7 +25,6 @@ from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
 from simulator.spelling import mention
-from simulator.step.gradient_statistics import with_statistics
 from simulator.step.issue import Launch, launches_of
 from simulator.workload.network import Network, once
 
@@ -157,6 +156,8 @@ def roles_of(
     priced = {id(place.device): place for nodes in found.values() for place in (places.place(nodes[0]),)}
     issues = {key: launches_of(place.device, network, options) for key, place in priced.items()}
     if options.framework == "adaptdl":
+        from simulator.step.gradient_statistics import with_statistics
+
         each = {key: (place.device, network, issues[key]) for key, place in priced.items()}
         issues = {key: with_statistics(*asked, alone=False) for key, asked in each.items()}
     roles = []
