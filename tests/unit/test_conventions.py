@@ -69,9 +69,12 @@ def test_completing_twice_adds_nothing(tmp_path: Path) -> None:
 
 
 def test_a_published_table_that_was_not_completed_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    table = "machine,n_gpus,collective,bytes,time_s\n{},2,all_reduce,1048576,0.0001\n"
-    for machine, told in (("p4de.24xlarge", True), ("p3.16xlarge", False)):
-        (tmp_path / "t.csv").write_text(table.format(machine), encoding="utf-8")
+    collectives = "machine,n_gpus,collective,bytes,time_s\np4de.24xlarge,2,all_reduce,1048576,0.0001\n"
+    products = "device,op,dtype,m,n,k,time_s,dataset\nt4,matmul,fp32,512,512,512,1e-4,{}\n"
+    of_published, of_others = (products.format(name) for name in ("deepbench_ops", "mine"))
+    # what is added to the first is a weight, which no prediction reads
+    for table, told in ((collectives, False), (of_published, True), (of_others, False)):
+        (tmp_path / "t.csv").write_text(table, encoding="utf-8")
         assert run_app(app, "validate", ["score", str(tmp_path / "t.csv")]) == 0
         assert (f"validate table complete --conventions {PUBLISHED}" in capsys.readouterr().err) == told
 

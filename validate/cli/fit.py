@@ -109,7 +109,7 @@ def fit_tables(
     _read.cache_clear()
     _lines.cache_clear()
     _, rows = _read(tuple(files))
-    print_remarks(incomplete(read_measurements(file, KINDS)[0] for file in files), quiet=quiet)
+    print_remarks(incomplete((read_measurements(file, KINDS)[0] for file in files), fits=True), quiet=quiet)
     families = [family for family in families if fitting.rows_of(family, rows)]
     if not families:
         raise InputError("no row is left to fit to")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from simulator.errors import Fault, InputError
 from simulator.records import replace
@@ -39,12 +39,15 @@ def added_cells(table: Table, conventions: Conventions) -> Iterator[Added]:
         yield found
 
 
-def is_incomplete(table: Table, conventions: Conventions) -> bool:
-    """Return whether *conventions* add something to a row of *table*; of a long one, some rows are looked at."""
+def is_incomplete(table: Table, conventions: Conventions, unread: Collection[str] = ()) -> bool:
+    """Return whether *conventions* add something to a row of *table* besides the columns *unread*.
+
+    Of a long table some rows are looked at.
+    """
     if table.kind not in conventions:
         return False
     some = replace(table, rows=table.rows[:: 1 + len(table.rows) // _LOOKED_AT])
-    return any(added_cells(some, conventions))
+    return any(found.keys() - {*unread} for found in added_cells(some, conventions))
 
 
 def made_complete(table: Table, conventions: Conventions) -> tuple[bytes, Counter[str]]:
