@@ -150,6 +150,16 @@ def test_the_fourth_overlaps_softmax_on_blackwell(device: str, tflops: float) ->
         assert rate(other, fourth) == rate(other, third)
 
 
+def test_backward_blocks_of_blackwell_are_no_taller_than_those_before() -> None:
+    """Few heads, whose masked blocks differ most, leave no SM waiting for blocks of 256 keys."""
+    few, many = (
+        replace(attention("bwd", 4096, 128, causal=True), batch=1, heads=n, kv_heads=n, library="native")
+        for n in (8, 64)
+    )
+    times = [attention_cost(find_gpu("gb200"), kernel).time_s for kernel in (few, many)]
+    assert times[0] < 1.25 * times[1] / 8
+
+
 def test_blackwell_ultra_takes_twice_the_exponentials() -> None:
     ultra = find_gpu("gb300")
     plain = replace(ultra, generation="blackwell")

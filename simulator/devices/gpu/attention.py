@@ -138,6 +138,7 @@ class AttentionCosts:
     backward_products: float
     synchronous_per_clock: float
     backward_kernels_s: float
+    backward_energy: float
     early: float
     first: float
     amd: float
@@ -154,7 +155,9 @@ def attention_cost(gpu: Gpu, kernel: FusedAttention) -> KernelCost:
     is_forward = kernel.direction == "fwd"
     is_native = kernel.library in ("native", "flash4") and gpu.traits.operands == "warps"
     has_high_tiles = is_native and gpu.traits.tensor_memory
-    blocks = blocks_of(kernel, rows=2 * ROWS if has_high_tiles else ROWS, packs=is_native and not has_high_tiles)
+    blocks = blocks_of(
+        kernel, rows=2 * ROWS if has_high_tiles and is_forward else ROWS, packs=is_native and not has_high_tiles
+    )
     flop_per_clock, detail = _flop_per_clock(gpu, kernel, is_native, costs)
     scores = blocks.rows * blocks.columns
     flop = (4 if is_forward else 10) * scores * kernel.head_size
@@ -167,7 +170,9 @@ def attention_cost(gpu: Gpu, kernel: FusedAttention) -> KernelCost:
     clocks = _clocks(gpu, blocks, step_clocks, is_native, costs)
     compute_s = clocks / working_clock(gpu, kernel.precision)
     if not detail.startswith("memory"):
-        compute_s = max(compute_s, energy_time(gpu, kernel.precision, kernel.flop))
+        compute_s = max(
+            compute_s, energy_time(gpu, kernel.precision, kernel.flop * (1.0 if is_forward else costs.backward_energy))
+        )
     read_bytes, written_bytes = _traffic(kernel)
     memory_s = memory_time(gpu, read_bytes, written_bytes)
     fixed_s = costs.kernel_s + (0.0 if is_forward else costs.backward_kernels_s)
