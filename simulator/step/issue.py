@@ -102,11 +102,13 @@ class _Issuer:
         self.extras: Mapping[tuple[str, str], ExpertExtras] = {}
         if options.framework == "megatron":
             from simulator.step.expert_passes import NARROW, expert_passes, looks_of
+            from simulator.step.fused_passes import fused_passes
 
             self.looks = looks_of(network)
         if options.framework == "megatron" and options.mode != "inference" and not options.compiled:
             size = ELEMENT_BYTES[storage_of(options.precision)]
-            self.extras = expert_passes(network, size, narrow=options.precision in NARROW)
+            experts = expert_passes(network, size, narrow=options.precision in NARROW)
+            self.extras = {**fused_passes(network, size), **experts}
         exchanges = any(isinstance(layer.operator, Exchange) for layer in network.layers)
         self.needs: Mapping[Part, Mapping[str, tuple[str, ...]]] = {
             "forward": forward_needs(network) if exchanges else {},

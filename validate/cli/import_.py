@@ -10,21 +10,25 @@ from typing import Annotated
 
 from simulator.console.files import OutputFile
 from simulator.errors import InputError, nearest, one_line
+from simulator.topology.catalogue import part_names
 from validate.cli.command import Quiet, Text, command_named, positional, value
 from validate.cli.words import print_remarks
 from validate.importing import formats
 from validate.importing.aiconfigurator import Source, SourceTable
+from validate.importing.simumax import simumax_rows
 from validate.tables.share import SampledShapes
 
-FORMATS = ("aiconfigurator",)
+FORMATS = ("aiconfigurator", "simumax")
 
 
 @command_named("import")
 def import_command(
-    collection: Annotated[str, positional("COLLECTION", "The collection: aiconfigurator.")],
-    source: Annotated[str, positional("WHEEL|FOLDER", "The package, as a wheel or unpacked.")],
+    collection: Annotated[str, positional("COLLECTION", "The collection: aiconfigurator or simumax.")],
+    source: Annotated[
+        str, positional("SOURCE", "The package, as a wheel or unpacked; or SimuMax's file of a machine.")
+    ],
     out: Annotated[Text, value("DIR", "Create one folder per device in DIR.")] = None,
-    device: Annotated[Text, value("PART,...", "Only these devices.  [default: all]")] = None,
+    device: Annotated[Text, value("PART,...", "Only these devices, or SimuMax's.  [default: all]")] = None,
     sample: Annotated[Text, value("1/N", "Take one of N shapes, chosen by hash.")] = None,
     sample_attention: Annotated[Text, value("1/N", "The same for attention.  [default: --sample]")] = None,
     quiet: Quiet = False,
@@ -32,12 +36,17 @@ def import_command(
     """Turn published measurements into tables for validate score.
 
     aiconfigurator: NVIDIA's package on PyPI, with GEMMs, attention and collectives measured on its data-centre GPUs.
-    Nothing is downloaded.  Skipped rows are counted on standard error, with the reason.  docs/published.md explains it.
+    simumax: a file of SimuMax's machines (configs/system/*.json), with products, products of experts and attention of
+    Transformer Engine, measured on the part --device.  Nothing is downloaded.  Skipped rows are counted on standard
+    error, with the reason.  docs/published.md explains it.
     """
     if collection not in FORMATS:
         raise InputError(f"no such collection: '{one_line(collection, 60)}'; {nearest(collection, FORMATS)}")
     if not out:
         raise InputError("--out: a folder for the tables is needed")
+    if collection == "simumax":
+        print_remarks(_of_simumax(source, out, device, sample or sample_attention), quiet=quiet)
+        return
     share = SampledShapes.parse("--sample", sample) if sample is not None else SampledShapes()
     of_attention = (
         SampledShapes.parse("--sample-attention", sample_attention) if sample_attention is not None else share
@@ -66,10 +75,31 @@ def import_command(
         )
         said.append(f"{name}: " + "; ".join(f"{len(rows)} {kind}{_of(tables)}" for kind, rows, tables in counts))
     _write(files)
-    said += [f"left out: {count} x {one_line(reason, 200)}" for reason, count in sorted(left_out.items()) if count]
+    print_remarks([*said, *_ended(out, files, left_out)], quiet=quiet)
+
+
+def _of_simumax(source: str, out: str, device: str | None, sampled: str | None) -> list[str]:
+    """Write the table of SimuMax's file *source*, and return what to say."""
+    if device is None or "," in device:
+        raise InputError("--device: SimuMax's file does not say which part it was measured on; name one, such as b200")
+    if sampled is not None:
+        raise InputError("--sample: a file of SimuMax is small; it is imported whole")
+    if device not in part_names("gpu"):
+        raise InputError(f"--device: there is no '{one_line(device, 60)}'; {nearest(device, part_names('gpu'))}")
+    rows, left_out = simumax_rows(source, device)
+    files = {Path(out) / device / "ops.csv": formats.csv_of(formats.OPERATORS, rows)} if rows else {}
+    _write(files)
+    counts = Counter(str(row["op"]) for row in rows)
+    return [
+        f"{device}: " + "; ".join(f"{count} {op}" for op, count in sorted(counts.items())),
+        *_ended(out, files, left_out),
+    ]
+
+
+def _ended(out: str, files: dict[Path, bytes], left_out: formats.LeftOut) -> list[str]:
+    said = [f"left out: {count} x {one_line(reason, 200)}" for reason, count in sorted(left_out.items()) if count]
     tables = f"{len(files)} table{'s' if len(files) != 1 else ''}"
-    said.append(f"wrote {tables} into {one_line(out)}; try: validate score {one_line(next(iter(files)))}")
-    print_remarks(said, quiet=quiet)
+    return [*said, f"wrote {tables} into {one_line(out)}; try: validate score {one_line(next(iter(files)))}"]
 
 
 def _of(tables: Sequence[SourceTable]) -> str:

@@ -1,0 +1,123 @@
+"""SimuMax's files of a machine as rows of tables of operators (MooreThreads/SimuMax, ``configs/system/*.json``).
+
+Under ``accelerator`` and ``op`` a file has efficiencies by shape, of the rate ``tflops``; the time of a shape is its
+FLOPs over both.  The scripts beside it (``simu_tools/efficency_test``) measured them with Transformer Engine on the
+host's clock, one call after the other:
+
+- ``matmul``: ``general_gemm``, whose layouts have BLAS's letters by column: TN is the forward pass, NN the gradient of
+  the input, NT that of the weight.
+- ``group_matmul``: ``general_grouped_gemm`` of ``ng`` experts with M rows each, K inputs and N outputs; in the
+  backward stages too, sizes are those of the forward pass.  No cache holds the matrices of an expert after those of
+  others.
+- ``sdp_fwd``, ``sdp_bwd``: causal attention, counted as if it were not; 2 and 5 products.
+
+Rows in 8 bits, and gradients that are added in bf16, are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from simulator.errors import Fault, InputError, one_line
+from simulator.topology.yaml_source import read_json
+from validate.importing.formats import LeftOut, Row
+
+_PAIR = re.compile(r"\s*(\w+)\s*=\s*([\w.]+)\s*")
+_LAYOUTS = {"TN": "NT", "NN": "NN", "NT": "TN"}  # by rows, which is how frameworks store matrices
+_STAGES = {"fwd": "fwd", "bwd_grad_act": "bwd_data", "bwd_grad_w": "bwd_weight"}
+_SOFTWARE = "transformer_engine"
+Sizes = Mapping[str, str]
+
+
+def simumax_rows(path: str, device: str) -> tuple[list[Row], LeftOut]:
+    """Return the rows of the file *path*, measured on the part *device*, and how many were left out, by reason.
+
+    Raises InputError if it is no such file.
+    """
+    source = read_json(Path(path), "machine's file of SimuMax")
+    try:
+        operators = source.data["accelerator"]["op"]
+        named = {
+            name: (float(of["tflops"]), dict(of["accurate_efficient_factor"])) for name, of in _measured(operators)
+        }
+    except (KeyError, TypeError, ValueError, AttributeError):
+        missing = "holds no accelerator: op: with tflops and accurate_efficient_factor"
+        raise InputError(Fault(missing, one_line(path))) from None
+    rows: list[Row] = []
+    left_out: LeftOut = Counter()
+    for name, (tflops, shapes) in named.items():
+        for shape, efficiency in shapes.items():
+            reason = _read(name, dict(_PAIR.findall(shape)), tflops, efficiency, device, rows)
+            if reason:
+                left_out[reason] += 1
+    return rows, left_out
+
+
+def _measured(operators: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    return ((name, of) for name, of in operators.items() if of.get("accurate_efficient_factor"))
+
+
+def _read(name: str, sizes: Sizes, tflops: float, efficiency: Any, device: str, rows: list[Row]) -> str:
+    """Add the row of one shape to *rows*; return why it is left out, or nothing."""
+    reader = _READERS.get(name)
+    if reader is None:
+        return f"{one_line(name, 40)}: not modelled"
+    if not isinstance(efficiency, int | float) or not 0.0 < efficiency * tflops < float("inf"):
+        return f"{name}: no efficiency"
+    try:
+        flop, found = reader(sizes)
+    except (KeyError, ValueError):
+        return f"{name}: sizes that are not known"
+    if isinstance(found, str):
+        return found
+    same = {"device": device, "dtype": "bf16", "issue": "stream", "software": _SOFTWARE, "dataset": "simumax"}
+    rows.append({**same, **found, "time_s": f"{flop / (efficiency * tflops * 1e12):.5g}", "trust": "A"})
+    return ""
+
+
+Found = tuple[float, Mapping[str, object] | str]
+
+
+def _product(s: Sizes) -> Found:
+    batch, m, n, k = (int(s[name]) for name in "bmnk")
+    note = f"{s['layout']}, accumulate={s['accumulate']}, out={s['out_dtype']}"
+    sizes = {"m": batch * m, "n": n, "k": k} if s["layout"] != "NT" else {"m": m, "n": n, "k": batch * k}
+    row = {"op": "matmul", "variant": _LAYOUTS[s["layout"]], "phase": "fwd", **sizes, "cache": "warm", "note": note}
+    return 2.0 * batch * m * n * k, row
+
+
+def _grouped(s: Sizes) -> Found:
+    experts, m, n, k = (int(s[name]) for name in ("ng", "M", "N", "K"))
+    flop, phase = 2.0 * experts * m * n * k, _STAGES[s["stage"]]
+    if s["dtype"] != "bf16":
+        return flop, "group_matmul in 8 bits"
+    if phase == "bwd_weight" and s["main_grad_dtype"] != "fp32":
+        return flop, "group_matmul that adds gradients in bf16"
+    sizes = {"batch": experts, "m": m, "n": n, "k": k}
+    return flop, {"op": "grouped_linear", "phase": phase, **sizes, "cache": "cold", "note": s["stage"]}
+
+
+def _attention(products: int, phase: str) -> Callable[[Sizes], Found]:
+    def read(s: Sizes) -> Found:
+        batch, length, heads, kv_heads, of_keys, of_values = (
+            int(s[name]) for name in ("batch", "seq_len", "head_num", "kv_head_num", "qk_head_dim", "v_head_dim")
+        )
+        flop = float(products * batch * length**2 * max(heads, kv_heads) * (of_keys + of_values))
+        sizes = {"batch": batch * heads, "m": length, "n": length, "k": (of_keys + of_values) // 2}
+        note = f"heads of {of_keys} and {of_values}, contiguous={s['qkv_contiguous']}"
+        row = {"op": "attention", "variant": "causal", "phase": phase, **sizes, "heads": heads, "kv_heads": kv_heads}
+        return flop, {**row, "cache": "warm", "note": note}
+
+    return read
+
+
+_READERS: Mapping[str, Callable[[Sizes], Found]] = {
+    "matmul": _product,
+    "group_matmul": _grouped,
+    "sdp_fwd": _attention(2, "fwd"),
+    "sdp_bwd": _attention(5, "bwd"),
+}
