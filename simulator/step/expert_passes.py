@@ -30,6 +30,7 @@ from simulator.records import dataclass, replace
 from simulator.workload.kernels import Streaming
 from simulator.workload.network import Layer, Network, block_name
 from simulator.workload.operators import Copy, Elementwise, Exchange, GroupedLinear, Reduction
+from simulator.workload.operators.fused import gathered, spread
 from simulator.workload.precision import ELEMENT_BYTES
 
 CHOOSING = {"forward": 6, "backward": 4}
@@ -129,15 +130,14 @@ def _router(router: Layer, m: _Mixture) -> dict[tuple[str, str], ExpertExtras]:
 def _layers(m: _Mixture, element: int, *, narrow: bool) -> dict[tuple[str, str], ExpertExtras]:
     rows, tokens = m.rows * m.hidden, m.tokens * m.hidden
     copy = Streaming("copy", rows, rows * element, rows * element)
-    spread = Streaming("copy", rows, tokens * element, rows * element)
-    gather = Streaming("add", rows, rows * element, tokens * element)
+    there, back = spread(tokens, rows, element), gathered(tokens, rows, element)
     sorts = m.exchange is not None and m.first.experts > 1
     into = out = (copy,) * (sorts + narrow)
-    laid: tuple[Streaming, ...] = (spread,)
-    summed: tuple[Streaming, ...] = (gather,)
+    laid: tuple[Streaming, ...] = (there,)
+    summed: tuple[Streaming, ...] = (back,)
     if m.exchange is not None and m.exchange.flex:
         n = m.arriving * m.hidden * element
-        into, out, laid, summed = (replace(spread, read_bytes=n),), (replace(gather, written_bytes=n),), (), ()
+        into, out, laid, summed = (replace(there, read_bytes=n),), (replace(back, written_bytes=n),), (), ()
     names = [layer.name for layer in m.layers]
     products = [layer.name for layer in m.layers if isinstance(layer.operator, GroupedLinear)]
     first, last = names.index(products[0]), names.index(products[-1])

@@ -57,6 +57,9 @@ OPERATORS: tuple[Operator, ...] = (
     ops.Linear(64, 32, 32),
     ops.Nf4Linear(64, 32, 32, nested=True),
     ops.GroupedLinear(64, 32, 32, experts=4, busiest=40, grouping="streams"),
+    ops.Permute(64, 32, 4),
+    ops.Rotary(64 * 32),
+    ops.Gated(64 * 32),
     ops.MatMul(16, 16, 16, 8),
     ops.Conv2d(4, 8, 8, 8, 8, 3, 3, pad_h=1, pad_w=1),
     ops.Elementwise("relu", 2048),
@@ -176,7 +179,8 @@ def test_every_operator_is_measured() -> None:
 
     missing = {named(operator) for operator in OPERATORS} - {*MAKERS, *BY_NEIGHBOURS}
     losses = {"HalfCrossEntropy", "InPlaceCrossEntropy", "LinearCrossEntropy"}
-    assert missing == {"ChunkScan", "Nf4Linear", *losses}  # plain torch has none of them
+    fused = {"Gated", "Permute", "Rotary"}
+    assert missing == {"ChunkScan", "Nf4Linear", *losses, *fused}  # plain torch has none of them
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=named)

@@ -125,3 +125,20 @@ def test_a_busiest_expert_that_cannot_be_is_refused() -> None:
     for words in ("busiest=100", "busiest=9000"):
         with pytest.raises(InputError, match="the busiest of 8 experts has 1024 to 8192 of 8192 rows"):
             parse_question(f"op:grouped_linear,rows=8192,inputs=64,outputs=64,experts=8,{words}", Where("dgx-h100"))
+
+
+def test_fused_passes_move_what_a_hand_counts() -> None:
+    def bytes_of(op: str, phase: str = "fwd", **cells: str) -> list[tuple[int, int]]:
+        asked = read(op=op, phase=phase, rows="64", cols="32", batch="4", **cells)
+        return [(k.read_bytes, k.written_bytes) for k in asked.operator.kernels(asked.phase, asked.precision)]
+
+    n = 2 * 64 * 32
+    assert bytes_of("permute") == bytes_of("permute", "bwd", variant="back") == [(n, 4 * n)]
+    assert bytes_of("permute", "bwd") == bytes_of("permute", variant="back") == [(4 * n, n)]
+    assert bytes_of("rotary") == bytes_of("rotary", "bwd") == [(n, n)]
+    assert (bytes_of("gated"), bytes_of("gated", "bwd")) == ([(2 * n, n)], [(3 * n, 2 * n)])
+    plain, in_place = (
+        read(op="cross_entropy", rows="64", cols="32"),
+        read(op="cross_entropy", rows="64", cols="32", variant="in-place"),
+    )
+    assert (type(plain.operator).__name__, type(in_place.operator).__name__) == ("CrossEntropy", "InPlaceCrossEntropy")

@@ -42,6 +42,10 @@ _VARIANTS: Mapping[str, tuple[str, ...]] = {
     "conv2d": ("channels_last",),
     "attention": ("causal",),
     "grouped_linear": get_args(ops.Grouping),
+    "cross_entropy": ("in-place",),
+    "permute": ("back",),
+    "gated": ("silu", "gelu"),
+    "rotary": (),
 }
 """The variants of each operator; those of elementwise ones are functions."""
 _GRADIENTS = {"NT": "fwd", "NN": "bwd_data", "TN": "bwd_weight"}
@@ -227,6 +231,12 @@ _READERS: dict[str, Callable[[Size, Cell], ops.Operator]] = {
     "grouped_linear": _grouped,
     "conv2d": _conv2d,
     "elementwise": _elementwise,
+    "cross_entropy": lambda size, cell: (ops.InPlaceCrossEntropy if cell("variant") else ops.CrossEntropy)(
+        size("rows"), size("cols")
+    ),
+    "permute": lambda size, cell: ops.Permute(size("rows"), size("cols"), size("batch"), cell("variant") == "back"),
+    "rotary": lambda size, _: ops.Rotary(size("rows") * size("cols")),
+    "gated": lambda size, cell: ops.Gated(size("rows") * size("cols"), "gelu" if cell("variant") == "gelu" else "silu"),
     "softmax": lambda size, _: ops.Softmax(size("rows"), size("cols")),
     "layer_norm": lambda size, _: ops.LayerNorm(size("rows"), size("cols")),
     "batch_norm": lambda size, _: ops.BatchNorm(size("batch"), size("c_in"), size("h_in"), size("w_in")),

@@ -16,6 +16,7 @@ from simulator.workload.operators.convolution import Conv2d, Convolution
 from simulator.workload.operators.copy import Copy, Exchange
 from simulator.workload.operators.elementwise import Elementwise
 from simulator.workload.operators.embedding import Embedding, Gather
+from simulator.workload.operators.fused import Gated, Permute, Rotary
 from simulator.workload.operators.grouped import GroupedGemm, GroupedLinear, Grouping
 from simulator.workload.operators.nf4 import Nf4Linear
 from simulator.workload.operators.norms import BatchNorm, LayerNorm
@@ -46,6 +47,7 @@ __all__ = [
     "Embedding",
     "Exchange",
     "FusedAttention",
+    "Gated",
     "Gather",
     "GroupedGemm",
     "GroupedLinear",
@@ -58,12 +60,14 @@ __all__ = [
     "MatMul",
     "Nf4Linear",
     "Operator",
+    "Permute",
     "Phase",
     "Pool",
     "Pooling",
     "Recurrence",
     "Recurrent",
     "Reduction",
+    "Rotary",
     "Softmax",
     "known_operators",
 ]
