@@ -30,7 +30,7 @@ from simulator.records import dataclass, replace
 from simulator.workload.kernels import Streaming
 from simulator.workload.network import Layer, Network, block_name
 from simulator.workload.operators import Copy, Elementwise, Exchange, GroupedLinear, Reduction
-from simulator.workload.operators.fused import gathered, spread
+from simulator.workload.operators.fused import rows_gathered, rows_spread
 from simulator.workload.precision import ELEMENT_BYTES
 
 CHOOSING = {"forward": 6, "backward": 4}
@@ -130,7 +130,7 @@ def _router(router: Layer, m: _Mixture) -> dict[tuple[str, str], ExpertExtras]:
 def _layers(m: _Mixture, element: int, *, narrow: bool) -> dict[tuple[str, str], ExpertExtras]:
     rows, tokens = m.rows * m.hidden, m.tokens * m.hidden
     copy = Streaming("copy", rows, rows * element, rows * element)
-    there, back = spread(tokens, rows, element), gathered(tokens, rows, element)
+    there, back = rows_spread(tokens, rows, element), rows_gathered(tokens, rows, element)
     sorts = m.exchange is not None and m.first.experts > 1
     into = out = (copy,) * (sorts + narrow)
     laid: tuple[Streaming, ...] = (there,)

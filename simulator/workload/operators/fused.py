@@ -10,12 +10,12 @@ from simulator.workload.operator import Elements, Kernels, Operator, Saved
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 
-def spread(tokens: int, rows: int, element_bytes: int) -> Streaming:
+def rows_spread(tokens: int, rows: int, element_bytes: int) -> Streaming:
     """Return the pass that writes *rows* elements of copies of the *tokens* elements that it reads."""
     return Streaming("copy", rows, tokens * element_bytes, rows * element_bytes)
 
 
-def gathered(tokens: int, rows: int, element_bytes: int) -> Streaming:
+def rows_gathered(tokens: int, rows: int, element_bytes: int) -> Streaming:
     """Return the pass that reads *rows* elements and writes *tokens* elements of their sums."""
     return Streaming("add", rows, rows * element_bytes, tokens * element_bytes)
 
@@ -45,7 +45,7 @@ class Permute(Operator):
 
     def _kernels(self, precision: Precision, *, back: bool) -> Kernels:
         tokens = self.tokens * self.hidden
-        return ((gathered if back else spread)(tokens, self.chosen * tokens, ELEMENT_BYTES[precision]),)
+        return ((rows_gathered if back else rows_spread)(tokens, self.chosen * tokens, ELEMENT_BYTES[precision]),)
 
     def forward_kernels(self, precision: Precision) -> Kernels:
         return self._kernels(precision, back=self.back)
