@@ -26,7 +26,10 @@ from simulator.questions.step import StepQuestion
 from validate.kinds import KINDS
 from validate.kinds.kind import read_measurements
 from validate.kinds.row import every_row
+from validate.tables.completing import made_complete
+from validate.tables.conventions import PUBLISHED, read_conventions
 from validate.tables.names import RowNames
+from validate.tables.table import read_table
 
 OUT = Path(__file__).parents[1] / "simulator" / "bands" / "memory.json"
 _STATED = re.compile(r"\bmem(?:ory)? (\d+) ?G")
@@ -128,6 +131,8 @@ def _answered(asked: list[str], file: Path, source: str, figure: str, stated_byt
 
 def _noted(file: Path) -> Iterator[StatedMemory]:
     table, kind = read_measurements(str(file), KINDS)
+    whole, _ = made_complete(table, read_conventions(PUBLISHED))  # what authors say elsewhere, such as ZeRO's stage
+    table = read_table(whole, file.name, kind.needed, kind.columns, kind.name)
     session = Session()
     for row in every_row(table, kind, RowNames()):
         stated = _STATED.search(row.cells.get("note", "") or table.cell(row.record, "note"))
