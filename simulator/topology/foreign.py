@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Literal
 
-Foreign = Literal["nccl-xml", "hwloc-xml", "xml", "topo", "peers", "lspci", "nccl-log", "gpu-list", "link-classes"]
+Foreign = Literal[
+    "nccl-xml", "hwloc-xml", "xml", "topo", "peers", "amd", "ibstat", "query", "lspci", "lspci-vv", "lstopo",
+    "nccl-log", "gpu-list", "link-classes",
+]  # fmt: skip
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _ROOT = re.compile(r"<([A-Za-z_][\w.-]{0,60})")
 _GPUS = re.compile(r"^[ \t]*GPU0[ \t]+(?:GPU1\b|.*CPU Affinity|X[ \t]*$)", re.MULTILINE | re.ASCII)
 _PEERS = re.compile(r"^[ \t]*GPU0[ \t]+X[ \t]+(?:OK|CNS|GNS|TNS|NS|DR|U)\b", re.MULTILINE | re.ASCII)
+_AMD = re.compile(r"Link Type between two GPUs|^\s*LINK TYPE TABLE", re.MULTILINE)
+_IBSTAT = re.compile(r"^CA '[^'\n]+'\s*$", re.MULTILINE)
+_QUERY = re.compile(r"=NVSMI LOG=|^GPU [0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]", re.MULTILINE | re.ASCII)
+_VERBOSE = re.compile(r"^\s+(?:LnkCap:|Bus: primary=|NUMA node: \d)", re.MULTILINE | re.ASCII)
+_LSTOPO = re.compile(r"^Machine \([^\n]*\n(?:.*\n)*?\s+(?:Package|HostBridge|NUMANode|PCI)\b")
 _MATRIX = re.compile(r"^[ \t]*GPU0[ \t]*$", re.MULTILINE | re.ASCII)
 _LSPCI = re.compile(r"^[ \t]*[-+\\|]*[-+\\]-?\[[0-9a-f]{4,8}:[0-9a-f]{2}\]-", re.MULTILINE | re.IGNORECASE | re.ASCII)
 _LOG = re.compile(r"\[\d+\] NCCL (?:INFO|WARN)\b", re.ASCII)
@@ -27,8 +36,13 @@ def foreign_kind(text: str) -> Foreign | None:
         return "nccl-xml" if "system" in tags else "hwloc-xml" if "topology" in tags else "xml"
     if _LOG.search(start):
         return "nccl-log"
-    if _PEERS.search(start):
-        return "peers"
+    of_line: Sequence[tuple[re.Pattern[str], Foreign]] = (
+        (_AMD, "amd"), (_PEERS, "peers"), (_IBSTAT, "ibstat"), (_QUERY, "query"), (_VERBOSE, "lspci-vv"),
+        (_LSTOPO, "lstopo"),
+    )  # fmt: skip
+    for line, kind in of_line:
+        if line.search(start):
+            return kind
     if _GPUS.search(start) or (_MATRIX.search(start) and "X" in start):
         return "topo"
     if _LSPCI.search(start):

@@ -126,6 +126,12 @@ def _gpus(cards: Sequence[driver.Card], taken: str) -> tuple[list[str], list[str
     names = []
     for card in cards:
         name = driver.driver_part(card)
+        limit = driver.limited(card)
+        if name is not None and limit:
+            own = f"{name}-{limit.split()[0]}w"
+            if f"  {own}:" not in lines:
+                lines += [f"  {own}:", *(f"    {line}" for line in driver.figures_of(name, limit))]
+            name = own
         if name is None:
             name = slug(card.name) or "gpu"
             name += "-gpu" if name == taken else ""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from simulator.records import dataclass
-from simulator.topology.catalogue import load_part, part_names
+from simulator.topology.catalogue import builtin_folder, load_part, part_names
 from simulator.topology.parts import GpuPart, LinkPart, NicPart
 from validate.machine.measure.host import nvidia_smi, slug
 from validate.tables.names import gpu_names
@@ -20,7 +20,17 @@ _SLOT = re.compile(r"pcie(\d)-")
 _FIGURES = 3  # besides the name
 _BESIDE_CPU = frozenset(("gh200-480gb", "gb200", "gb300"))  # attached to their CPU by NVLink-C2C
 # PCIe generation of data-centre GPUs by architecture; 4 is assumed for others.
-_PCIE_OF = {"Kepler": 3, "Maxwell": 3, "Pascal": 3, "Volta": 3, "Turing": 3, "Hopper": 5, "Blackwell": 5, "CDNA3": 5}
+_PCIE_OF = {
+    "Kepler": 3,
+    "Maxwell": 3,
+    "Pascal": 3,
+    "Volta": 3,
+    "Turing": 3,
+    "Hopper": 5,
+    "Blackwell": 5,
+    "CDNA3": 5,
+    "CDNA4": 5,
+}
 BRANDS = ("nvidia-", "amd-", "tesla-", "quadro-", "geforce-", "instinct-")
 
 
@@ -32,6 +42,9 @@ class Card:
     memory_bytes: int = 0
     pcie_generation: int = 0
     pcie_lanes: int = 0
+    power_limit_W: float = 0.0
+    clock_Hz: float = 0.0  # that applications are given
+    max_clock_Hz: float = 0.0
 
 
 def ask_driver() -> tuple[tuple[Card, ...], str, str]:
@@ -76,6 +89,25 @@ def slot_generation(cards: Sequence[Card]) -> int:
     said = max((card.pcie_generation for card in cards), default=0)
     found = _SLOT.match(pcie_part(cards[0])[0]) if cards else None
     return said or (int(found[1]) if found else 0)
+
+
+_LIMITED = 0.98  # of a board's usual power
+
+
+def limited(card: Card) -> str:
+    """Return the power to which *card* is limited, in YAML's words; empty for the usual power or an unknown board."""
+    part = load_part(driver_part(card) or "")
+    usual_W = part.board_power if isinstance(part, GpuPart) else None
+    if not usual_W or not 0 < card.power_limit_W < _LIMITED * usual_W:
+        return ""
+    return f"{card.power_limit_W:.0f} W"
+
+
+def figures_of(name: str, board_power: str) -> list[str]:
+    """Return the lines of the built-in GPU part *name* with another *board_power*, without the names it is known by."""
+    text = (builtin_folder() / "parts" / "gpu" / f"{name}.yaml").read_text(encoding="utf-8")
+    kept = [line for line in text.splitlines() if not line.startswith(("#", "aliases:", "pci_ids:"))]
+    return [f"board_power: {board_power}" if line.startswith("board_power:") else line for line in kept]
 
 
 def are_peers(cards: Sequence[Card]) -> bool:
@@ -151,7 +183,7 @@ def adapter_part(adapter: Adapter, generation: int = 0) -> tuple[str, str]:
 
 _BY_GENERATION = {"Pascal": "nvlink1", "Volta": "nvlink2", "Ampere": "nvlink3", "Hopper": "nvlink4",
                   "Blackwell": "nvlink5", "CDNA1": "xgmi-mi100", "CDNA2": "xgmi-mi200",
-                  "CDNA3": "xgmi-mi300"}  # fmt: skip
+                  "CDNA3": "xgmi-mi300", "CDNA4": "xgmi-mi350"}  # fmt: skip
 _SWITCHES = {"Volta": "nvswitch1", "Ampere": "nvswitch2", "Hopper": "nvswitch3", "Blackwell": "nvswitch4"}
 
 

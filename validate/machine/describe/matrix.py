@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from simulator.records import dataclass
+from simulator.records import dataclass, field
 
 MOST_DEVICES = 512  # GPUs and adapters of one machine
 
@@ -15,6 +15,7 @@ _NVLINK = re.compile(r"NV(\d{1,3})", re.ASCII)
 _WORDS = frozenset(("X", "SYS", "SOC", "NODE", "PHB", "PXB", "PIX"))
 _LEVELS = {"pix": ("PIX",), "pxb": ("PXB",), "phb": ("PHB", "NODE"), "sys": ("SYS", "SOC")}
 _STATES = frozenset(("X", "OK", "CNS", "GNS", "TNS", "NS", "DR", "U"))
+_LEGEND = re.compile(r"^\s*(NIC\d{1,4}): (\S{1,60})\s*$", re.MULTILINE | re.ASCII)
 _RANGE = re.compile(r"\d{1,5}(?:-\d{1,5})?(?:,\d{1,5}(?:-\d{1,5})?)*", re.ASCII)
 
 
@@ -23,7 +24,7 @@ class Matrix:
     """``between[a, b]`` is the word for two names (``GPU0``, ``mlx5_0``), in both orders.
 
     ``affinity`` gives the first processor listed beside each GPU; ``threads`` is the number of processors listed
-    beside GPUs, all together.
+    beside GPUs, all together; ``legend`` the names of adapters that are numbered (``NIC0``).
     """
 
     gpus: int
@@ -31,6 +32,7 @@ class Matrix:
     between: Mapping[tuple[str, str], str]
     affinity: Mapping[int, int]
     threads: int = 0
+    legend: Mapping[str, str] = field(default_factory=dict)
 
     def nvlinks(self, a: int, b: int) -> int:
         """Return the number of NVLinks between two GPUs."""
@@ -79,7 +81,8 @@ def parse_topo(text: str) -> Matrix:
     nics = tuple(name for name in columns if name not in gpus)
     both = {**{(b, a): cell for (a, b), cell in between.items()}, **between}
     ends = [(int(first), int(last or first)) for first, _, last in (each.partition("-") for each in ranges if each)]
-    return Matrix(len(gpus), nics, both, affinity, sum(last - first + 1 for first, last in ends))
+    legend = dict(_LEGEND.findall(text))
+    return Matrix(len(gpus), nics, both, affinity, sum(last - first + 1 for first, last in ends), legend)
 
 
 def _between(columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from simulator.api.collectives import planned_nvlink_bps
@@ -27,7 +27,7 @@ _PEERS = {
     True: f"UNVERIFIED: no file says how far GPUs copy directly over PCIe: here as NCCL does by default; {_ASK_PEERS}",
     False: f"UNVERIFIED: GPUs do not copy directly over PCIe, which drivers of such boards refuse; {_ASK_PEERS}",
 }
-_DETAIL = ("nccl-xml", "hwloc-xml", "nccl-log", "lspci")  # kinds of dumps with a tree; the first present is used
+_DETAIL = ("nccl-xml", "hwloc-xml", "nccl-log", "lspci-vv", "lstopo", "lspci")  # with a tree; the first present is used
 
 
 def combined(dumps: Sequence[Dump], gpu: str | None = None, nic: str | None = None) -> tuple[str, list[str]]:
@@ -58,14 +58,19 @@ def combined(dumps: Sequence[Dump], gpu: str | None = None, nic: str | None = No
     if matrix is None:
         matrix, guess = _links(trees, part, count)
         remarks += guess
+    if any(dump.kind == "amd" for dump in shows):
+        matrix, said = _counted(matrix, part)
+        remarks.append(said)
     _check_links(shows[0].shown, matrix, part)
     generation = driver.slot_generation(cards)
-    placement = _placement(trees, matrix, nic, generation, remarks)
+    adapters = {name: each for dump in dumps for name, each in dump.adapters.items()}
+    placement = _placement(trees, matrix, nic, adapters, generation, remarks)
     processor = _processor(trees, placement, matrix, part, count, generation)
     left = [
         hung.adapter.name for hung in placement.adapters if not driver.adapter_part(hung.adapter, hung.generation)[0]
     ]
-    left += [name for name in matrix.nics if nic is None and not any(tree.nics() for tree in trees)]
+    if nic is None and not any(tree.nics() for tree in trees):
+        left += [name for name in matrix.nics if not _rated(name, matrix, adapters)]
     if left:
         names = ", ".join(one_line(name, 40) for name in dict.fromkeys(left))
         remarks.append(
@@ -94,6 +99,8 @@ def _cards(
                 cards[i] = replace(cards[i], name=card.name, memory_bytes=card.memory_bytes)
     for i, name in enumerate(listed):
         cards[i] = replace(cards[i], name=name)
+    for i, card in enumerate(next((dump.cards for dump in dumps if dump.cards), ())):
+        cards[i] = card
     if gpu is not None:
         cards = [replace(card, name=_named(gpu, matrix, count), memory_bytes=0) for card in cards]
     if not all(card.name for card in cards):
@@ -168,10 +175,19 @@ def _check_links(shown: str, matrix: Matrix, part: str) -> None:
 
 
 def _placement(
-    trees: Sequence[BusTree], matrix: Matrix, nic: str | None, generation: int, remarks: list[str]
+    trees: Sequence[BusTree],
+    matrix: Matrix,
+    nic: str | None,
+    adapters: Mapping[str, driver.Adapter],
+    generation: int,
+    remarks: list[str],
 ) -> Attachments:
-    """Return where devices are attached: by the first tree, else by *matrix*, which also fills in missing sockets."""
-    named = {name: driver.Adapter(name, part=nic) for name in matrix.nics} if nic is not None else {}
+    """Return where devices are attached: by the first tree, else by *matrix*, which also fills in missing sockets.
+
+    *adapters* are those that ibstat lists, by name; *nic* is the part of all instead.
+    """
+    rated = {name: adapters[matrix.legend.get(name, name)] for name in matrix.nics if _rated(name, matrix, adapters)}
+    named = rated if nic is None else {name: driver.Adapter(name, part=nic) for name in matrix.nics}
     sockets = _sockets_drawn(matrix)
     tree = next(iter(trees), None)
     if tree is None or (not any(bus.below for numa in tree.numas for bus in numa.below) and matrix.nics):
@@ -181,10 +197,13 @@ def _placement(
             remarks.append("UNVERIFIED: no file says at which socket or switch a GPU hangs; all are at one socket")
         return placed
     placed = tree.placement()
-    if nic is not None:
-        placed = replace(
-            placed, adapters=tuple(replace(hung, adapter=replace(hung.adapter, part=nic)) for hung in placed.adapters)
-        )
+    placed = replace(
+        placed,
+        adapters=tuple(
+            replace(hung, adapter=replace(adapters.get(hung.adapter.name, hung.adapter), part=nic or hung.adapter.part))
+            for hung in placed.adapters
+        ),
+    )
     if tree.sockets_said:
         return placed
     if sockets > 1:
@@ -198,6 +217,25 @@ def _placement(
         return replace(placed, socket=socket, switch_sockets=at, adapters=hung, guessed=False)
     remarks.append("UNVERIFIED: no file says at which socket a GPU hangs; all are at one; nvidia-smi topo -m says it")
     return placed
+
+
+def _rated(name: str, matrix: Matrix, adapters: Mapping[str, driver.Adapter]) -> bool:
+    """Return whether *adapters* give a rate for the one called *name* in *matrix*."""
+    found = adapters.get(matrix.legend.get(name, name))
+    return found is not None and found.rate_Bps > 0
+
+
+def _counted(matrix: Matrix, part: str) -> tuple[Matrix, str]:
+    """Return *matrix*, whose joined GPUs have one link each, with the counts of a similar machine, and a remark."""
+    like = links_like(part, matrix.gpus)
+    if like is not None:
+        joined = [{pair for pair, word in each.between.items() if word[:2] == "NV"} for each in (matrix, like[0])]
+        if joined[0] == joined[1]:
+            between = {
+                pair: like[0].between[pair] if pair in joined[0] else word for pair, word in matrix.between.items()
+            }
+            return replace(matrix, between=between), f"UNVERIFIED: as many xGMI links between two GPUs as in {like[1]}"
+    return matrix, "UNVERIFIED: one xGMI link between two GPUs; amd-smi topology does not count them"
 
 
 def _sockets_drawn(matrix: Matrix) -> int:

@@ -59,7 +59,7 @@ def lspci_tree(text: str) -> BusTree:
                 }
                 position = found.end()
                 continue
-            leaf = _device(name, line[found.end() :])
+            leaf = device_of(name, line[found.end() :])
             if leaf is not None:
                 parents.append(leaf)
                 found_devices += 1
@@ -73,7 +73,7 @@ def lspci_tree(text: str) -> BusTree:
     return tree
 
 
-def _device(name: str, words: str) -> Bus | None:
+def device_of(name: str, words: str) -> Bus | None:
     """Return the GPU or adapter that *words* describe; None for any other device."""
     if "NVIDIA" in words or "AMD" in words:
         model = model_in(words)

@@ -10,8 +10,11 @@ from simulator.errors import Fault, InputError, one_line
 from simulator.records import dataclass, field
 from simulator.topology.foreign import foreign_kind
 from simulator.user_files import read_user_file
+from validate.machine.describe.driver import Adapter, Card
+from validate.machine.describe.dumps.lists import lspci_verbose_tree, lstopo_tree
 from validate.machine.describe.dumps.lspci import lspci_tree
 from validate.machine.describe.dumps.nccl_log import log_tree
+from validate.machine.describe.dumps.tables import amd_matrix, ibstat_adapters, queried_cards
 from validate.machine.describe.dumps.tree import BusTree
 from validate.machine.describe.dumps.xml_dumps import hwloc_tree, nccl_tree, parse_xml
 from validate.machine.describe.matrix import MOST_DEVICES, Matrix, parse_peers, parse_topo
@@ -23,12 +26,20 @@ KINDS = {
     "hwloc-xml": "hwloc's XML",
     "topo": "nvidia-smi topo -m",
     "peers": "nvidia-smi topo -p2p r",
+    "query": "nvidia-smi -q",
+    "amd": "rocm-smi --showtopo or amd-smi topology",
+    "ibstat": "ibstat",
     "lspci": "lspci -tv",
+    "lspci-vv": "lspci -vv",
+    "lstopo": "lstopo's text",
     "nccl-log": "NCCL's log",
     "gpu-list": "nvidia-smi -L",
     "link-classes": "MXNet's classes of links",
 }
 _LISTED = re.compile(r"^GPU (\d{1,4}): (.{1,200}?) \(UUID:", re.MULTILINE | re.ASCII)
+
+
+_TREES = {"lspci": lspci_tree, "lspci-vv": lspci_verbose_tree, "lstopo": lstopo_tree, "nccl-log": log_tree}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +52,8 @@ class Dump:
     matrix: Matrix | None = None
     names: tuple[str, ...] = ()
     peers: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    cards: tuple[Card, ...] = ()
+    adapters: Mapping[str, Adapter] = field(default_factory=dict)
     remarks: tuple[str, ...] = field(default=())
 
     def said(self) -> tuple[str, ...]:
@@ -54,7 +67,7 @@ class Dump:
             return len(self.tree.gpus())
         if self.matrix is not None:
             return self.matrix.gpus
-        return len(self.names) or 1 + max((a for a, _ in self.peers), default=-1)
+        return len(self.names) or len(self.cards) or 1 + max((a for a, _ in self.peers), default=-1)
 
 
 def read_text(path: str) -> str:
@@ -85,10 +98,14 @@ def read_dump(path: str) -> Dump:
         if kind == "link-classes":
             guess = "a square of numbers with 0 on its diagonal: MXNet's classes, 2 for one NVLink and 3 for two"
             return Dump(shown, kind, matrix=_of_classes(text), remarks=(guess,))
-        if kind == "lspci":
-            return Dump(shown, kind, _checked(lspci_tree(text), shown))
-        if kind == "nccl-log":
-            return Dump(shown, kind, _checked(log_tree(text), shown))
+        if kind == "amd":
+            return Dump(shown, kind, matrix=amd_matrix(text))
+        if kind == "ibstat":
+            return Dump(shown, kind, adapters=ibstat_adapters(text))
+        if kind == "query":
+            return Dump(shown, kind, cards=queried_cards(text))
+        if kind in _TREES:
+            return Dump(shown, kind, _checked(_TREES[kind](text), shown))
     except ValueError as error:
         raise InputError(Fault(one_line(error, 200), shown, 1, 1)) from None
     listed = {int(number): name for number, name in _LISTED.findall(text)}
