@@ -35,8 +35,8 @@ def describe_command(
     Reads what the system and the driver report.  What they do not report, CPU memory bandwidth above all, is an
     estimate marked UNVERIFIED.  simulate, validate run and validate compare take the draft with --topology.
 
-    --from takes the output of nvidia-smi topo -m, topo -p2p r, -q and -L, rocm-smi --showtopo, amd-smi topology, ibstat,
-    lspci -tv and -vv, lstopo, hwloc's and NCCL's topology XML, and NCCL's log; docs/dumps.md explains each.
+    --from takes the output of nvidia-smi topo -m, topo -p2p r, -q and -L, rocm-smi --showtopo, amd-smi topology,
+    ibstat, lspci -tv and -vv, lstopo, hwloc's and NCCL's topology XML, and NCCL's log; docs/dumps.md explains each.
 
     validate describe --from topo.txt --gpu h100 --out mine.yaml
     """
