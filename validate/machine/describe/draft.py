@@ -126,7 +126,7 @@ def _gpus(cards: Sequence[driver.Card], taken: str) -> tuple[list[str], list[str
     names = []
     for card in cards:
         name = driver.driver_part(card)
-        limit = driver.limited(card)
+        limit = driver.power_limit(card)
         if name is not None and limit:
             own = f"{name}-{limit.split()[0]}w"
             if f"  {own}:" not in lines:

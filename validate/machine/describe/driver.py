@@ -94,7 +94,7 @@ def slot_generation(cards: Sequence[Card]) -> int:
 _LIMITED = 0.98  # of a board's usual power
 
 
-def limited(card: Card) -> str:
+def power_limit(card: Card) -> str:
     """Return the power to which *card* is limited, in YAML's words; empty for the usual power or an unknown board."""
     part = load_part(driver_part(card) or "")
     usual_W = part.board_power if isinstance(part, GpuPart) else None
