@@ -130,7 +130,7 @@ def _gpus(cards: Sequence[driver.Card], taken: str) -> tuple[list[str], list[str
         if name is not None and limit:
             own = f"{name}-{limit.split()[0]}w"
             if f"  {own}:" not in lines:
-                lines += [f"  {own}:", *(f"    {line}" for line in driver.figures_of(name, limit))]
+                lines += [f"  {own}:", *(f"    {line}" for line in driver.part_with_power(name, limit))]
             name = own
         if name is None:
             name = slug(card.name) or "gpu"

@@ -103,7 +103,7 @@ def power_limit(card: Card) -> str:
     return f"{card.power_limit_W:.0f} W"
 
 
-def figures_of(name: str, board_power: str) -> list[str]:
+def part_with_power(name: str, board_power: str) -> list[str]:
     """Return the lines of the built-in GPU part *name* with another *board_power*, without the names it is known by."""
     text = (builtin_folder() / "parts" / "gpu" / f"{name}.yaml").read_text(encoding="utf-8")
     kept = [line for line in text.splitlines() if not line.startswith(("#", "aliases:", "pci_ids:"))]
