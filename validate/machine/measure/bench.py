@@ -248,35 +248,23 @@ _TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class HostStopwatch:
-    """Times how long calls occupy the host: the device starts idle and is not waited for."""
+    """Times calls by the host's clock from an idle device on: how long they occupy the host, or take if it *waits*."""
 
     bench: Bench
+    waits: bool = False
 
     def sample(self, call: Call, calls: int) -> float:
-        """Return the seconds until *calls* calls have returned."""
+        """Return the seconds until *calls* calls have returned, or the device has completed each."""
         self.bench.settle()
         began_s = time.perf_counter()
         for i in range(calls):
             call(i)
+            if self.waits:
+                self.bench.settle()
         took_s = time.perf_counter() - began_s
-        self.bench.sensors.look()
+        if not self.waits:
+            self.bench.sensors.look()
         return took_s
-
-
-@dataclass(frozen=True, slots=True)
-class WallStopwatch:
-    """Times calls by the host's clock until the device has completed them."""
-
-    bench: Bench
-
-    def sample(self, call: Call, calls: int) -> float:
-        """Return the seconds for *calls* calls, each waited for."""
-        self.bench.settle()
-        began_s = time.perf_counter()
-        for i in range(calls):
-            call(i)
-            self.bench.settle()
-        return time.perf_counter() - began_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from validate.machine.measure.bench import Bench, QueuedStopwatch, ThreadsStopwatch, WallStopwatch
+from validate.machine.measure.bench import Bench, HostStopwatch, QueuedStopwatch, ThreadsStopwatch
 from validate.machine.measure.case import Case, Columns, TimedWork
 from validate.machine.measure.cases.sizes import ladder, random_bytes, spread
 from validate.machine.measure.host import host_bytes, usable_threads
@@ -94,7 +94,7 @@ def _work(call: Any, size: int, watch: Stopwatch | None, ways: int = 1) -> Timed
 def _with_host(size: int, pinned: int, to_device: bool, bench: Bench) -> TimedWork:
     host, device = random_bytes(size, "cpu", pinned=bool(pinned)), random_bytes(size, bench.device)
     source, target = (host, device) if to_device else (device, host)
-    watch: Stopwatch = QueuedStopwatch(bench) if pinned else WallStopwatch(bench)
+    watch: Stopwatch = QueuedStopwatch(bench) if pinned else HostStopwatch(bench, waits=True)
     return _work(lambda _: target.copy_(source, non_blocking=bool(pinned)), size, watch)
 
 
