@@ -99,12 +99,12 @@ def test_measured_and_predicted_agree(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.torch
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupted_run_leaves_nothing(number: signal.Signals) -> None:
+def test_an_interrupted_run_leaves_nothing() -> None:
+    """With one signal, as each run loads torch three times; the unit tests take all."""
     process = started_and_measuring()
     workers = workers_of(process)
     assert len(workers) >= 2
-    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err.strip().splitlines()[-1] == "validate: interrupted"
@@ -135,11 +135,10 @@ def test_a_killed_run_is_cleaned_up_after_and_others_are_not() -> None:
 
 @pytest.mark.slow
 @pytest.mark.torch
-@pytest.mark.parametrize("number", [0, 1])
-def test_a_worker_that_dies_ends_the_run_in_one_line(number: int) -> None:
+def test_a_worker_that_dies_ends_the_run_in_one_line() -> None:
     process = started_and_measuring()
     workers = workers_of(process)
-    os.kill(workers[number], signal.SIGKILL)
+    os.kill(workers[0], signal.SIGKILL)
     try:
         _, err = process.communicate(timeout=30)
     finally:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -568,3 +569,23 @@ def test_a_network_that_limits_each_flow_says_so() -> None:
     assert [note for note in load_topology("g4dn.12xlarge", n_nodes=2).notes if words in note]
     assert not [note for note in load_topology("g4dn.12xlarge", n_nodes=2, fabric="5 Gbit/s").notes if words in note]
     assert not [note for note in load_topology("dgx-h100", n_nodes=2).notes if "TCP flow" in note]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_each_signal_interrupts_once(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    later: list[signal.Signals] = []
+
+    def interrupted() -> None:
+        with rights.removed_on_signals():
+            try:
+                os.kill(os.getpid(), number)
+            finally:  # what is removed then is not cut short by others
+                for other in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                    os.kill(os.getpid(), other)
+                    later.append(other)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert len(later) == 3
+    assert signal.getsignal(number) == before
