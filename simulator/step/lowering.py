@@ -334,9 +334,17 @@ class Lowering:
                 yield f"{options.optimizer} step", self._run(kernel, float(first * n * size))
         if master:
             yield "weights from fp32", self._run(Streaming("copy", n, FP32_BYTES * n, half * n), 0.0)
+        narrow = self._weights_in_8_bits() if options.precision == "master-fp8" else 0
+        if narrow:  # with their transposes, by the scales of earlier steps (delayed scaling)
+            yield "weights to fp8", self._run(Streaming("copy", narrow, half * narrow, 2 * narrow), 0.0)
         quantised = nvfp4_weights(self._network, options.precision)
         for kernel in nvfp4_passes(quantised) if quantised else ():
             yield "weights to nvfp4", self._run(kernel, 0.0)
+
+    def _weights_in_8_bits(self) -> int:
+        """Return the elements of the weights that Transformer Engine casts once a step, for its first micro-batch."""
+        layers = (layer for layer in self._network.layers if isinstance(layer.operator, Linear) and layer.parameters)
+        return sum(layer.parameters[0].elements for layer in layers if self.mix(layer).precision == "fp8")
 
     def tensor_update(self, elements: int) -> Iterator[tuple[TensorPass, KernelRun]]:
         """Yield the calls that update a tensor of *elements* elements, if the optimiser updates tensors singly."""

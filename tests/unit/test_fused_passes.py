@@ -56,3 +56,15 @@ def test_latent_attention_and_experts_have_passes_of_their_own() -> None:
     assert not any("rotate_" in name for name in found)
     assert not any("experts" in name for name in found)
     assert {"layers.0.mul", "layers.3.shared.mul"} <= found
+
+
+def test_weights_are_cast_to_8_bits_once_a_step() -> None:
+    def cast_bytes(device: object, precision: str) -> list[int]:
+        options = StepOptions(precision=precision, optimizer="adam", fused_optimizer=True, framework="megatron")  # type: ignore[arg-type]
+        issues = launches_of(device, LLAMA, options)  # type: ignore[arg-type]
+        return [int(cost.bytes) for issue in issues if issue.name == "weights to fp8" for cost in issue.work.costs]
+
+    in_blocks = 2 * HIDDEN * (HIDDEN + KEYS) + 3 * HIDDEN * INNER
+    assert cast_bytes(H100, "master-fp8") == [in_blocks * (2 + 1 + 1)]
+    assert cast_bytes(H100, "master-bf16") == []
+    assert cast_bytes(Session().device(Where("dgx-a100-80gb")), "master-fp8") == []  # which has no fp8
