@@ -45,6 +45,11 @@ class FoundFault:
         """Whether the log is called slow."""
         return self.checked.verdict == "slow"
 
+    @property
+    def first_causes(self) -> int:
+        """How many causes the first two explanations name."""
+        return sum(1 + len(each.alike) for each in self.checked.explanations[:2])
+
     def rank(self, most: int = 99) -> int:
         """Return the place of the fault among the causes, from 1; 0 where it is not among *most*."""
         words = FAULTS[self.fault][1]
@@ -105,7 +110,7 @@ def main() -> int:
     parser.add_argument("--logs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    healthy, faulty, slow, named, say = 0, 0, 0, 0, sys.stdout.write
+    healthy, faulty, slow, named, causes, say = 0, 0, 0, 0, 0, sys.stdout.write
     of_fault: dict[str, Counter[str]] = defaultdict(Counter)
     for found in found_faults(given.tables, given.logs, given.seed):
         if not found.fault:
@@ -115,6 +120,7 @@ def main() -> int:
             faulty += 1
             place = found.rank()
             named += 0 < place <= 2
+            causes += found.first_causes
             counts = of_fault[found.fault]
             counts.update(logs=1, slow=found.is_slow, named=0 < place <= 2)
         if found.is_slow != bool(found.fault) or (found.fault and not 0 < found.rank() <= 2):
@@ -126,6 +132,7 @@ def main() -> int:
     caught = sum(counts["slow"] for counts in of_fault.values())
     say(f"healthy logs not called slow: {healthy - slow} of {healthy}\n")
     say(f"faulty logs called slow: {caught} of {faulty}; the cause among the first two: {named}\n")
+    say(f"causes named by the first two: {causes / max(faulty, 1):.1f} a faulty log\n")
     for fault, counts in of_fault.items():
         say(f"  {fault}: {counts['logs']} logs, {counts['slow']} slow, {counts['named']} named\n")
     return 0

@@ -31,7 +31,6 @@ _SAME = 0.02  # smaller relative differences in time count as none
 _MACHINE = 0.3  # an error of a machine's prediction between machines, as the bands of Ethernet and InfiniBand say
 _SIZE = 0.15  # what remains of it from size to size
 _FREEDOM = 3.0
-_APART = 0.2  # causes whose times differ by less, a size's scale to its standard deviation of 0.26, are not told apart
 _OFFSETS = tuple(step / 20.0 for step in range(-30, 31))
 _CLEARLY = 2.0  # difference of the logarithms of two likelihoods, from which the data speak for the first (Jeffreys)
 
@@ -153,7 +152,7 @@ def _joined(found: Sequence[tuple[float, FaultExplanation]]) -> Iterator[FaultEx
         for group in groups:
             if _mechanism(each) == _mechanism(group[0][1]):
                 break  # in a less likely degree
-            if _difference(group[0][1], each) < _APART:
+            if _difference(group[0][1], each) < _SIZE:
                 group.append((unlikely, each))
                 break
         else:
