@@ -201,11 +201,12 @@ def _flop_per_clock(gpu: Gpu, kernel: FusedAttention, is_native: bool, costs: At
     if gpu.traits.operands == "warps" and not is_native:
         peak = min(peak, costs.synchronous_per_clock)
     share = costs.products if kernel.direction == "fwd" else costs.backward_products
+    name = "flash, native" if is_native else "flash"
     if gpu.traits.kernels == "amd":
         share *= costs.amd
     elif gpu.traits.operands == "registers":
-        share *= costs.early
-    return peak * share, "flash, native" if is_native else "flash" if gpu.traits.operands != "registers" else _EFFICIENT
+        share, name = share * costs.early, _EFFICIENT
+    return peak * share, name
 
 
 def _traffic(kernel: FusedAttention) -> tuple[float, float]:
