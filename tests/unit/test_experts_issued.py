@@ -101,7 +101,9 @@ def test_graphs_of_blocks_are_a_launch_on_either_side_of_the_experts() -> None:
             assert launches == [pytest.approx(launch_s)] * count
     for before, after in zip(plain, captured, strict=True):
         if before.layer in apart or not block_name(before.layer):
-            assert before == after
+            # Products take the power that the other kernels of the step leave, which is a little less beside graphs.
+            assert before.device_s == pytest.approx(after.device_s, rel=0.02)
+            assert replace(before, work=after.work) == after
         else:
             assert after.device_s < before.device_s or not before.work.costs
     dense = [issue.host_s for issue in issued(LLAMA, graphs) if block_name(issue.layer) and issue.host_s]
