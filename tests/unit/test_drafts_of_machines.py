@@ -12,8 +12,10 @@ from simulator.topology import Topology
 from simulator.topology.load import load_topology, topology_from_text
 from tests.asked import exchange_on
 from tests.dumped_machines import Dumped
+from validate.cli import main
 from validate.machine.describe.dumps.combine import combined
 from validate.machine.describe.dumps.read import read_dump
+from validate.machine.describe.guesses import moving_guesses
 
 # PIX, PXB, PHB, NODE and SYS stand in these; between 1 and 16 GPUs, with and without NVLinks and adapters.
 MACHINES = (
@@ -113,3 +115,32 @@ def test_a_cpu_beside_new_slots_has_them(tmp_path) -> None:
     cpus = {device.part.architecture for device in topology.devices if device.kind == "cpu"}
     assert cpus <= {"Ice Lake", "Sapphire Rapids", "Emerald Rapids"}
     assert next(wire.part.description for wire in topology.wires if wire.part.of == "socket").startswith("UPI")
+
+
+def test_guesses_that_move_an_all_reduce_stand_first(tmp_path) -> None:
+    """The slot of each GPU and of the adapter bound the ring over two machines; the link between sockets does not."""
+    text = "GPU0 GPU1 NIC0 CPU Affinity\nGPU0 X SYS PXB 0-31\nGPU1 SYS X SYS 32-63\nNIC0 PXB SYS X\n"
+    (tmp_path / "topo.txt").write_text(text)
+    draft, _ = combined([read_dump(str(tmp_path / "topo.txt"))], "h100-pcie", "connectx-7-ndr")
+    told = moving_guesses(draft, peers_unsaid=True)
+    assert any("slots of GPUs" in each and "nvidia-smi -q" in each for each in told)
+    assert not any("between sockets" in each for each in told)
+    changes = [int(each.split("by ")[1].split(" %")[0]) for each in told]
+    assert changes == sorted(changes, reverse=True)
+    assert min(changes) >= 10
+
+
+def test_a_draft_without_guesses_has_none_that_move(tmp_path) -> None:
+    topology = load_topology("dgx-h100")
+    draft, _ = drafted(tmp_path, topology, Dumped(topology).xml())
+    assert moving_guesses(draft, peers_unsaid=False) == []
+
+
+def test_the_command_puts_moving_guesses_below_its_first_line(tmp_path, capsys) -> None:
+    (tmp_path / "topo.txt").write_text("GPU0 GPU1 CPU Affinity\nGPU0 X NODE 0-31\nGPU1 NODE X 0-31\n")
+    with pytest.raises(SystemExit):
+        main(["describe", "--from", str(tmp_path / "topo.txt"), "--gpu", "a40"])
+    out, err = capsys.readouterr()
+    assert out.splitlines()[1].startswith("# UNVERIFIED: slots of GPUs: a guess, where another moves an all-reduce by ")
+    assert err.splitlines()[0] == out.splitlines()[1].removeprefix("# ")
+    assert topology_from_text(out).devices

@@ -16,6 +16,7 @@ from validate.machine.describe.draft import draft
 from validate.machine.describe.driver import Card, are_peers, ask_driver
 from validate.machine.describe.dumps.combine import combined
 from validate.machine.describe.dumps.read import read_dump
+from validate.machine.describe.guesses import moving_guesses
 from validate.machine.describe.matrix import Matrix, parse_peers, parse_topo, peer_level
 from validate.machine.describe.processor import Processor, disk_part, read_processor
 
@@ -53,9 +54,12 @@ def describe_command(
         else:
             usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
             text, remarks = draft_of(read_processor(usable=usable), *ask_driver(), disk=disk_part())
+        estimates = sum("UNVERIFIED" in line for line in text.splitlines()[1:])
+        moving = moving_guesses(text, peers_unsaid=any("how far GPUs copy" in remark for remark in remarks))
+        first, rest = text.split("\n", 1)
+        text = "\n".join([first, *(f"# {remark}" for remark in moving), rest])
         give(text, output)
-    estimates = sum("UNVERIFIED" in line for line in text.splitlines()[1:])
-    said = [*remarks]
+    said = [*moving, *remarks]
     if estimates:
         said.append(f"{estimates} figure{'s are estimates' if estimates > 1 else ' is an estimate'}: see UNVERIFIED")
     if out is not None:
