@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from simulator.api import Session
 from simulator.constants import DEFAULT
 from simulator.devices.dispatch import in_graph
 from simulator.devices.predict import kernel_cost
@@ -103,3 +104,22 @@ def test_attention_for_serving_calibrates_nothing() -> None:
     assert [found.cells["software"] for found in kept] == ["torch 2.10.0"]
     assert len(skipped) == 2
     assert all("serving" in reason for reason in skipped)
+
+
+def test_transformer_engines_attention_spans_what_its_host_launches_before() -> None:
+    row = {
+        "device": "b200",
+        "op": "attention",
+        "dtype": "bf16",
+        "batch": "8",
+        "heads": "8",
+        "m": "4096",
+        "n": "4096",
+        "k": "128",
+    }
+    plain, engine = (
+        OPERATORS.read(lambda column, row={**row, "software": software}: row.get(column, ""), RowNames())
+        for software in ("cudnn 8.9.7", "transformer_engine 2.11")
+    )
+    session = Session()
+    assert engine.time_s(session) - plain.time_s(session) == pytest.approx(DEFAULT(TimingCosts).te_attention_s)

@@ -94,6 +94,7 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
         elements = copied_besides(operator, cell("software"))
         besides = (replace(question, operator=ops.Copy(elements), phase="fwd"),) if elements else ()
         timing = WithOverhead("replay_s") if replays(cell("software")) else None
+        timing = WithOverhead("te_attention_s") if _is_te(cell) and not alone else timing
     if alone and not on_cpu and cell("clock") == "host":
         timing = by_host(where, device, operator, is_compiled=cell("compiled") == "1")
     elif alone and not on_cpu:

@@ -36,6 +36,7 @@ class TimingCosts:
     compiled_call_s: float
     alone_s: float
     replay_s: float
+    te_attention_s: float
     start_s: float
     start_rank_s: float
 
@@ -126,7 +127,8 @@ def by_host(where: Where, device: str, operator: ops.Operator, *, is_compiled: b
 class WithOverhead:
     """A time that includes the ``constant`` of :class:`TimingCosts` with this name.
 
-    ``alone_s``: a kernel alone on an idle NVIDIA GPU; ``replay_s``: from one replay of a graph of one call to the next.
+    ``alone_s``: a kernel alone on an idle NVIDIA GPU; ``replay_s``: from one replay of a graph of one call to the next;
+    ``te_attention_s``: from the first kernel of a call of Transformer Engine's attention to the one that attends.
     """
 
     constant: str
