@@ -66,10 +66,23 @@ def step_s(options: StepOptions, micro_batches: int, words: str = "tp=8") -> flo
 
 
 def test_the_first_micro_batch_has_nothing_to_add_to() -> None:
-    first, second, third = (step_s(replace(HALF, accumulation="add"), n) - step_s(HALF, n) for n in (1, 2, 3))
+    plain = replace(HALF, framework="pytorch")
+    first, second, third = (step_s(replace(plain, accumulation="add"), n) - step_s(plain, n) for n in (1, 2, 3))
     assert first == pytest.approx(0.0, abs=1e-12)
     assert third == pytest.approx(2 * second, rel=0.1)
     assert second > 0.0
+
+
+def test_products_that_add_read_the_buffer_in_the_first_micro_batch_too() -> None:
+    """Megatron-LM zeroes its buffer before the step, and each product adds to it; a pass of the first is left out."""
+    part = divided(GPT, parse_layout("tp=8").on(8))
+    passes, products = replace(HALF, accumulation="add"), HALF
+    kernels_s = [
+        sum(issue.device_s for issue in launches_of(DEVICE, part, options) if not issue.adds)
+        for options in (passes, products)
+    ]
+    assert step_s(products, 1) - step_s(passes, 1) == pytest.approx(kernels_s[1] - kernels_s[0], rel=1e-6)
+    assert kernels_s[1] > kernels_s[0]
 
 
 def test_stages_add_up_in_every_pass() -> None:

@@ -24,7 +24,7 @@ from tests.devices import find_gpu
 from validate.cli import main as validate
 
 LLAMA = build_network("llama3-8b", batch=1, sequence_length=2048, layers=2, loss=True)
-FP4_GPUS = ("b200", "b300", "gb10", "gb200", "gb300", "rtx-5090")
+FP4_GPUS = ("b200", "b300", "gb10", "gb200", "gb300", "rtx-5090", "rtx-pro-6000")
 
 
 def gpu(name: str) -> Gpu:

@@ -100,7 +100,7 @@ def tensor_product_time(gpu: Gpu, kernel: Gemm) -> ProductTime:
     p = product_on(gpu, (m, n, k, batch), element, written, (c.bandwidth_share, c.l2_share))
     l2_Bps = max(l2_bandwidth(gpu) * c.l2_rate_share, p.memory_Bps)
     s_per_byte = p.hits / l2_Bps + (1.0 - p.hits) / p.memory_Bps
-    clock_Hz = _top_clock(gpu, kernel.precision)
+    clock_Hz = _top_clock(gpu)
     latency_s_per_k = c.latency_s * element / 2.0 * (1.0 - p.hits * (1.0 - c.cached))
     l2_Bps_per_sm = c.l2_clock_bytes * piece / _WHOLE_PIECE * clock_Hz
     start_s, reduce_s = c.start_clocks / clock_Hz, c.reduce_clocks / clock_Hz
@@ -129,8 +129,10 @@ def tensor_product_time(gpu: Gpu, kernel: Gemm) -> ProductTime:
     return ProductTime(*found[:6], 0.0, found[6], piece, energy_s)
 
 
-def _top_clock(gpu: Gpu, precision: Precision) -> float:
-    return max(gpu.max_clock_Hz, highest_clock(gpu, precision))
+def _top_clock(gpu: Gpu) -> float:
+    """Return the clock, in Hz, of what is not multiplication: in all formats that of the format that leaves most power."""
+    formats = (precision for precision in gpu.peak_flops_per_s if computes_on_tensor_cores(gpu, precision))
+    return max(gpu.max_clock_Hz, *(highest_clock(gpu, precision) for precision in formats))
 
 
 def _piece_bytes(kernel: Gemm) -> int:
@@ -151,7 +153,7 @@ def _piece_bytes(kernel: Gemm) -> int:
 def _tiles(gpu: Gpu, precision: Precision, c: TensorProductCosts, *, synchronous: bool) -> tuple[Tile, ...]:
     """Return the tiles of products in *precision*, largest first; *synchronous*: with Ampere's instructions."""
     if gpu.traits.operands == "warps":  # energy_time limits large products to the board's power
-        clock_Hz = _top_clock(gpu, precision) * gpu.calibration.compute
+        clock_Hz = _top_clock(gpu) * gpu.calibration.compute
     else:
         clock_Hz = working_clock(gpu, precision)
     pace = tensor_pace(gpu, precision)
