@@ -348,7 +348,7 @@ def test_a_copy_and_an_exchange_share_the_port_of_a_gpu_where_both_use_it(
 @pytest.mark.parametrize("gpus", [1, 4])
 def test_memory_of_the_other_socket_is_further_away(tmp_path: Path, gpus: int) -> None:
     """One GPU's PCIe 5 is slower than UPI between the sockets (3 links of 16 GT/s, 0.83 of 96 GB/s); four share UPI."""
-    slot_Bps, socket_Bps, size_bytes = 55.39e9, 0.83 * 96e9, 144e6  # noqa: N806  units keep their case
+    slot_Bps, socket_Bps, size_bytes = 55.39e9, 0.83 * 96e9, 144e6
 
     def copied_s(socket: str) -> float:
         body = "".join(

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 from simulator.constants import constants
 from simulator.devices.gpu import Gpu
@@ -129,9 +129,10 @@ def tensor_product_time(gpu: Gpu, kernel: Gemm) -> ProductTime:
     return ProductTime(*found[:6], 0.0, found[6], piece, energy_s)
 
 
+@lru_cache(maxsize=256)
 def _top_clock(gpu: Gpu) -> float:
-    """Return the clock, in Hz, of what is not multiplication: in all formats that of the format that leaves most power."""
-    formats = (precision for precision in gpu.peak_flops_per_s if computes_on_tensor_cores(gpu, precision))
+    """Return the clock, in Hz, of what is not multiplication: that of the format that leaves most power."""
+    formats = (precision for precision in get_args(Precision) if computes_on_tensor_cores(gpu, precision))
     return max(gpu.max_clock_Hz, *(highest_clock(gpu, precision) for precision in formats))
 
 
