@@ -219,7 +219,7 @@ def named_network(args: Arguments) -> tuple[str, str]:
         if is_config(said):
             return said, ""
         last = said.rstrip("/").rpartition("/")[2]
-        for name in (last, _plain(last)):
+        for name in (_plain(last), last):
             try:
                 find_entry(name)
             except InputError:
