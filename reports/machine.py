@@ -138,7 +138,10 @@ def _links(view: View) -> dict[str, DrawnEdge]:
 
 
 def edge_curve(view: View, edge: DrawnEdge, layout: DrawingLayout) -> Curve:
-    """Return *edge* as a cubic: an arc below for a row's GPUs, over symbols, else a line, bent round others."""
+    """Return the cubic curve of *edge*: an arc below for GPUs of one row, over symbols in between, else a line.
+
+    A line that would pass behind an unrelated symbol bends around it.
+    """
     (xa, ya), (xb, yb) = layout.positions[edge.a], layout.positions[edge.b]
     if ya == yb and view.symbols[edge.a].kind == "gpu":
         xa, xb = xa + layout.ports[edge][0], xb + layout.ports[edge][1]

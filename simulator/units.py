@@ -163,7 +163,10 @@ def in_si(number: str, unit: str) -> float:
 
 
 def parse_quantity(value: object, dimension: str, *, minimum: float = 0.0, positive: bool = False) -> float:
-    """Return *value* in SI (bytes, s, B/s, FLOP/s, Hz, W, m, bit/m2, 1/s); raises ValueError if it is none."""
+    """Return *value* (text with a unit) in SI: bytes, seconds, B/s, FLOP/s, Hz, W, m, bit/m2 or 1/s.
+
+    Raises ValueError if *value* is not text, has no unit or one of another dimension, or is out of range.
+    """
     if isinstance(value, bool) or not isinstance(value, str):
         example = _EXAMPLE[dimension]
         kind = "the bare number" if isinstance(value, int | float) and not isinstance(value, bool) else "the value"

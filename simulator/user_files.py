@@ -48,7 +48,10 @@ def open_user_file(path: str | Path, shown: str | None = None, *, needed: str = 
 def read_user_file(
     path: str | Path, most: int, shown: str | None = None, *, needed: str = "a file", usual: str = ""
 ) -> bytes:
-    """Return *path*'s content of at most *most* bytes, *usual* in words; raises as :func:`open_user_file`."""
+    """Return the content of the file *path* of at most *most* bytes; *usual* says the usual size in the refusal.
+
+    Raises InputError as :func:`open_user_file` does, and if the file is larger.
+    """
     name = one_line(path, 1000) if shown is None else shown
     with open_user_file(path, name, needed=needed) as stream:
         try:

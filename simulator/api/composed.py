@@ -29,7 +29,10 @@ from simulator.workload.network import family_of
 
 
 def composed(context: Context, question: Any) -> Composition:
-    """Return the error classes of *question*'s answer, none if never measured, and facts of it; raises InputError."""
+    """Return the error classes of the answer to *question*, and the facts about it; raises InputError.
+
+    For a step, only the classes of the whole are returned.  A kind of question that was never measured has no classes.
+    """
     known = COMPOSED.get(type(question))
     if known is None:
         return Composition((), (), AnswerFacts(kind="host", place="", what=question.topic))

@@ -69,7 +69,10 @@ class Context(ABC):
     # -- machines, devices and networks --------------------------------------------
 
     def know(self, where: Where, made: Topology | Machine) -> None:
-        """Use *made* for *where*; a compiled machine has no slow links or neighbours but its own."""
+        """Use *made* for *where* instead of a file or a built-in machine.
+
+        A topology is used whatever is changed of it; a compiled machine has no slow links or neighbours but its own.
+        """
         known = replace(where, slow_links=(), neighbours=())
         self._known = {**self._known, known: made}
         self._machines = self._machines.without(where, (where, "all"), (where, "router"))  # others keep theirs

@@ -154,7 +154,10 @@ def with_far_adapters(topology: Topology) -> Topology | None:
 
 
 def scaled(topology: Topology, factor: float, figures: Callable[[Device | Wire], Sequence[str]]) -> Topology:
-    """Return *topology* with those *figures* of its devices and wires that a part has *factor* times as high."""
+    """Return *topology* with figures of its devices and wires *factor* times as high.
+
+    *figures* names those of a device or wire by the fields of its part; what a part lacks, or has as 0, stays.
+    """
 
     def changed(of: Any) -> Any:
         known = {name: value for name in figures(of) if (value := getattr(of.part, name, None))}

@@ -56,7 +56,10 @@ class StepFitting:
     count: int
 
     def need(self, asked: StepQuestion, *, gaps: bool = True) -> MemoryNeed:
-        """Return what *asked* needs on the fullest device, with *gaps* or without; raises InputError if indivisible."""
+        """Return what *asked* needs on the device that holds most, with the allocator's *gaps* or without.
+
+        Raises InputError where the network cannot be divided.
+        """
         group = group_taking_part(self.context, self.question, self.count)
         network = self.context.network(asked)
         return need_on(self.device, self.count, network, asked, group, gaps=gaps)

@@ -98,9 +98,10 @@ def need_on(
     *,
     gaps: bool = True,
 ) -> MemoryNeed:
-    """Return what the undivided step needs on *device*, the fullest of *n_ranks*; raises InputError if indivisible.
+    """Return what a step of the undivided *network* needs on *device*, the one of *n_ranks* that holds most.
 
-    Without *gaps*, what the allocator holds besides does not count.
+    Without *gaps*, what the allocator holds besides does not count; without their *group*, nor what communicators
+    hold.  Raises InputError if the network cannot be divided.
     """
     if n_ranks == 1:
         return alone_memory(network, question, device, gaps=gaps).times(question.programs)

@@ -205,7 +205,10 @@ class Session(Context):
     def strategy(
         self, question: CollectiveQuestion | StepQuestion, name: str | None = None, *, in_switch: bool = True
     ) -> Strategy:
-        """Return *question*'s strategy, or *name*; *in_switch*: if a switch reduces the type. Raises InputError."""
+        """Return the strategy of *question*, or *name* in its place, with what the question says of it.
+
+        *in_switch*: whether a switch can reduce the data type.  Raises InputError if there is no such strategy.
+        """
         return strategy_of(
             name or question.strategy,
             question.software,
@@ -230,7 +233,10 @@ class Session(Context):
         return self.step_as_told(question, fold=fold)
 
     def step_as_told(self, question: StepQuestion, *, fold: bool = True) -> TrainingResult:
-        """Return :meth:`step`, whether network and devices have what is asked or not, as rows of tables tell it."""
+        """Return :meth:`step` whether the network and the devices have what *question* asks or not, as rows of tables.
+
+        Rows tell what a framework sets for all its networks and devices.
+        """
         if question.input is not None:
             from simulator.api.input import check_input, with_input
 
@@ -279,7 +285,10 @@ class Session(Context):
         return advised(self, question, samples)
 
     def account(self, question: Question) -> Account:
-        """Return how the model computes an operator or a step on one device, else device facts; raises InputError."""
+        """Return how the model computes the time of an operator or of a step on one device; raises InputError.
+
+        For other questions, return only the facts about the device.
+        """
         from simulator.questions.single import OperatorQuestion
         from simulator.questions.step import StepQuestion
         from simulator.results.account import device_account, operator_account, step_account

@@ -208,7 +208,10 @@ def check_place(place: Place, question: StepQuestion) -> None:
 def alone_timeline(
     places: Places, place: Place, network: Network, question: StepQuestion, *, host_scale: float = 1.0
 ) -> Timeline:
-    """Return the timeline of a step of *network* on *place* alone, launches times *host_scale*; raises InputError."""
+    """Return the timeline of a step of *network* on *place* alone; raises InputError.
+
+    *host_scale* multiplies the host's launch times.
+    """
     check_place(place, question)
     machine, offloads = places.machine, question.offload != "none"
     issues = launches_of(place.device, network, question.rank_options if offloads else question.options)

@@ -31,7 +31,10 @@ FORMATS = {"fp32": "fp32", "tf32": "tf32", "fp16": "half", "bf16": "half", "fp8"
 
 
 def kernel_chain(kernel: str, bound: str, precision: str) -> Chain:
-    """Return the classes of a *kernel* limited by *bound*; *precision* of operands, "" if its time depends on none."""
+    """Return the classes of a kernel of class *kernel*, limited by *bound*.
+
+    *precision*: the format of the operands, if the kernel's time depends on it, as that of products; else "".
+    """
     wide = (f"kernel {kernel} {bound}", f"kernel {kernel}", "kernel")
     if not precision:
         return wide
@@ -42,7 +45,10 @@ def kernel_chain(kernel: str, bound: str, precision: str) -> Chain:
 
 
 def collective_chain(collective: str, size_bytes: float, network: str, n_nodes: int = 1) -> Chain:
-    """Return the classes of a collective: ``INSIDE`` or ``BETWEEN`` *n_nodes*; *network* "" is one without a class."""
+    """Return the classes of a collective of *size_bytes* over *network*, one of ``INSIDE`` or ``BETWEEN`` *n_nodes*.
+
+    An empty *network* is one that no class names.
+    """
     size = "small" if size_bytes < LARGE_BYTES else "middle" if size_bytes < FULL_BYTES else "full"
     wide = "small" if size == "small" else "large"
     where = "node" if network in INSIDE else "nodes"
@@ -64,7 +70,10 @@ def exchange_chain(*, several_nodes: bool) -> Chain:
 
 
 def step_chain(processor: str, family: str | None, form: str | None, ranks: str) -> Chain:
-    """Return the classes of a step; *ranks*: ``one``, ``several`` that exchange, ``divided`` that share the network."""
+    """Return the classes of a step on a *processor*, for a network of *family* with matrix products in *form*.
+
+    *ranks*: ``one`` device; ``several`` that exchange data; or ``divided``, if they divide the network.
+    """
     head, of = f"step {processor}", family or "other"
     return f"{head} {ranks} {of} {form or 'mixed'}", f"{head} {ranks} {of}", f"{head} {ranks}", head
 

@@ -47,7 +47,10 @@ class Band:
 
 
 def band_of(time_s: float, low: float, high: float) -> Band:
-    """Return the band of *time_s*, given its ends as log(measured / predicted); at least ``LEAST_HALF_WIDTH``."""
+    """Return the band of *time_s*, given its ends as logarithms of (measured / predicted).
+
+    It is widened to at least twice ``LEAST_HALF_WIDTH``.
+    """
     lacking = max(0.0, 2 * LEAST_HALF_WIDTH - (math.exp(high) - math.exp(low)))
     return Band(LEVEL, time_s * (math.exp(low) - lacking / 2), time_s * (math.exp(high) + lacking / 2))
 
@@ -164,7 +167,11 @@ class ClassShare:
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """An answer's composition: ``chain``, its classes (empty for a plain sum of ``parts``), and ``facts`` of it."""
+    """The composition of an answer.
+
+    ``chain`` has the classes of the answer as a whole; it is empty for a plain sum of ``parts``.  ``facts`` describe
+    the answer.
+    """
 
     chain: Chain
     parts: tuple[ClassShare, ...]

@@ -161,7 +161,10 @@ def process_runner(count: int, stack: ExitStack) -> Runner:
 
 
 def dask_runner(address: str, stack: ExitStack) -> Runner:
-    """Return a runner on the Dask cluster at *address* until *stack* closes; raises MissingDependency or InputError."""
+    """Return a runner on the Dask cluster at *address* until *stack* closes.
+
+    Raises MissingDependency if Dask is not installed, InputError if no cluster answers.
+    """
     effect("opens a connection", f"--dask {one_line(address, 60)}")
     try:
         from distributed import Client

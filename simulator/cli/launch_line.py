@@ -21,7 +21,10 @@ _ELSE = {field.name: field.default for field in fields(CommandOptions)}
 
 
 def with_launch(written: CommandOptions) -> tuple[CommandOptions, Sequence[str]]:
-    """Return *written* with its launch line's options, and notes on what is not simulated; raises InputError."""
+    """Return *written* with the options of its launch line, and notes on what the line says that is not simulated.
+
+    Raises InputError if the line cannot be read or contradicts other options.
+    """
     own = _gpus_of(written)
     at_hand = _number(written.gpus)
     if at_hand is None and own is not None:

@@ -137,7 +137,10 @@ class FasterGpus:
 
 
 def on_fastest(written: CommandOptions, session: Session, questions: Sequence[Question]) -> list[Question]:
-    """Return *questions*, on each machine's fastest GPUs by NCCL or the first strategy if asked; raises InputError."""
+    """Return *questions*, on the fastest GPUs of each machine if ``--gpus best:`` asks for them; raises InputError.
+
+    Questions about the same machine share one set of GPUs, the fastest with NCCL or else with the first strategy.
+    """
     if not wants_best(written.gpus):
         return list(questions)
     from simulator.api.subsets import fastest_gpus

@@ -45,7 +45,10 @@ def refuse(given: Mapping[str, bool], why: str) -> None:
 
 
 def check_outputs(files: Mapping[str, str | None]) -> None:
-    """Raise InputError unless output files differ and ``--plot`` can be drawn; raises MissingDependency too."""
+    """Check the output files: all different, and a ``--plot`` that can be drawn.
+
+    Raises InputError, or MissingDependency if matplotlib is needed and missing.
+    """
     places: dict[str, str] = {}
     for option, path in files.items():
         other = places.setdefault(os.path.realpath(path), option) if path else option
@@ -169,7 +172,11 @@ def wants_best(text: str | None) -> bool:
 
 
 def parse_gpus(text: str | None, machine: Machine) -> Sequence[int]:
-    """Return ranks: ``4`` the first, ``0-4``, ``0,2,5``, ``best:4`` the first until found; raises InputError."""
+    """Return the GPUs of *machine* that are the ranks; raises InputError.
+
+    ``4`` means the first four, ``0-4`` five GPUs, ``0,2,5`` three; ``best:4`` means four GPUs that are still to be
+    found, and the first four until then.
+    """
     total = len(machine.gpus)
     return range(total) if text is None else gpus_among(text, total, machine.name)
 

@@ -163,7 +163,10 @@ _REMOVED = ("nodes", "fabric", "slow_link", "neighbour", "threads", "calibration
 def unread_options(
     written: CommandOptions, ask: Callable[[CommandOptions], Iterable[float]], times_s: Iterable[float]
 ) -> list[str]:
-    """Return remarks on options without which *times_s* stay; *ask* gives seconds, read up to a difference."""
+    """Return a remark on each option of *written* that can be removed without changing *times_s*.
+
+    *ask* answers a set of options with an iterator of seconds, which is read up to the first difference.
+    """
     known = list(times_s)
     remarks = []
     for name in _REMOVED:

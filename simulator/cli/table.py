@@ -58,7 +58,10 @@ def table_of(
     spare: Sequence[int] = (),
     marks: Mapping[int, str] | None = None,
 ) -> list[str]:
-    """Return a table's lines, headings first of *rows*; *spare* columns leave in that order, *marks* go before rows."""
+    """Return the lines of a table; the first of *rows* holds the headings.
+
+    *spare* holds the numbers of the columns that leave, the first one first; *marks* are bold lines before rows.
+    """
     head, *body = rows
     cells = list(zip(*body, strict=True)) or [()] * len(head)
     columns = [

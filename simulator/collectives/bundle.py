@@ -19,7 +19,10 @@ from simulator.workload import Collective
 
 
 class GpuLoads:
-    """Loads of *plan* on each GPU of *machine*, on first use; *stand_ins*: the nodes of an equal plan elsewhere."""
+    """The loads of *plan* on each GPU of *machine*; counted on first use.
+
+    *stand_ins* returns nodes that do in an equal plan elsewhere what others do in this one.
+    """
 
     def __init__(self, machine: Machine, plan: Plan, stand_ins: Callable[[], Mapping[int, int]]) -> None:
         self.machine = machine

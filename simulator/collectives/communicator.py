@@ -63,7 +63,11 @@ class Communicator(Kept):
         return self.once(("along", id(order)), lambda: (order, tuple([self.ranks[rank] for rank in order])))[1]
 
     def equal_hosts(self) -> list[int]:
-        """Return several equal hosts, in order; [] if they or their nodes differ, or ranks change hosts."""
+        """Return the host numbers, in order, of several equal machines with the same GPUs taking part.
+
+        Return an empty list if machines or their participating nodes differ, or if ranks are not numbered machine by
+        machine.
+        """
         return self.once("equal hosts", self._equal_hosts)
 
     def _equal_hosts(self) -> list[int]:

@@ -136,7 +136,10 @@ def lower(
 def carried_in(
     schedule: Schedule, repetition: int, region: Callable[[int], Region], rounds: tuple[Round, ...] | None = None
 ) -> Iterator[FlowData]:
-    """Yield each send's data in one *repetition* of consecutive *rounds* (by default all) of *schedule*."""
+    """Yield the data carried by each send in one *repetition* of consecutive *rounds* of *schedule*.
+
+    *repetition* counts over all *rounds* (by default all rounds of the schedule).
+    """
     m = schedule.n_chunks
     for step in rounds or schedule.rounds:
         if repetition < step.repeat:

@@ -101,7 +101,10 @@ def _named(machine: Machine, name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ParameterServer:
-    """Nodes push sums to ``n_servers`` servers, or one at each of ``places`` (None), and pull the total."""
+    """Nodes push their sums to ``n_servers`` servers and pull the total; None means one server at each of ``places``.
+
+    ``places`` is passed to :func:`simulator.collectives.parameter_server.place_servers`.
+    """
 
     name: str
     n_servers: int | None = 1

@@ -47,7 +47,10 @@ _SERVERS = {"parameter-server": ("colocated", "sharded")}
 
 
 def strategy_names(*, named_only: bool = False) -> list[str]:
-    """Return the strategies to compare, built-in first; *named_only*: others too. Code is left out for a data file."""
+    """Return the names of the strategies to compare, built-in ones first; with *named_only*, the others too.
+
+    Registered ones, which are code, are left out where a data file asks.
+    """
     rest = _NAMED_ONLY if named_only else {}
     return [*_BUILT_IN, *rest, *(_registered() if has_effects() else ())]
 

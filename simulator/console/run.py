@@ -129,7 +129,10 @@ def guarded(program: str, action: Callable[[], int], *, debug: bool = False) -> 
 
 
 def read_app(app: typer.Typer, program: str, given: list[str], modules: Mapping[str, str]) -> object:
-    """Return what *app*'s command returns with *given*, of *modules* as :func:`run_app`; raises InputError."""
+    """Return what the command of *app* with the arguments *given* returns: its exit status, or what it asks.
+
+    Raises InputError for wrong usage, and what the command raises; *modules* are those of :func:`run_app`.
+    """
     import typer
 
     usage_error: type[Exception] = typer.BadParameter.__mro__[1]

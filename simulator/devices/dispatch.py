@@ -139,7 +139,10 @@ def unit_time(device: Gpu | Cpu, parameters: int) -> float:
 
 
 def bucket_copy_time(device: Gpu | Cpu) -> float:
-    """Return host seconds of one copy of a gradient in a bucket (``torch/csrc/distributed/c10d/reducer.cpp``)."""
+    """Return the host time, in seconds, of one copy of a gradient into or out of a bucket.
+
+    DistributedDataParallel makes it in C++, without autograd (``torch/csrc/distributed/c10d/reducer.cpp``).
+    """
     if isinstance(device, Cpu):
         return cpu_dispatch_time(device, "bwd_data")
     costs = host_costs(device)

@@ -76,7 +76,10 @@ def first_reads(optimizer: Optimizer, *, fused: bool = False, graph: bool = Fals
 def optimizer_kernels(
     optimizer: Optimizer, elements: int, element_bytes: int = 4, *, fused: bool = False, graph: bool = False
 ) -> tuple[Streaming, ...]:
-    """Return the kernels that update *elements* parameters; *graph*: TensorFlow's without fusion, if different."""
+    """Return the kernels that update *elements* parameters.
+
+    *graph*: as a graph of operations without fusion runs them (TensorFlow), where that differs.
+    """
     size, name = elements * element_bytes, f"{optimizer}_step"
     passes = _passes(optimizer, fused, graph)
     return tuple(Streaming(name, elements, each.reads * size, each.writes * size) for each in passes)
@@ -104,7 +107,10 @@ def state_copies(optimizer: Optimizer) -> int:
 
 
 def state_tensors(optimizer: Optimizer, elements: int, element_bytes: int, *, paged: bool = False) -> tuple[int, ...]:
-    """Return bytes of the tensors kept of *elements* elements of *element_bytes*; *paged*: managed memory's too."""
+    """Return the bytes of each tensor that *optimizer* keeps of a parameter of *elements* elements.
+
+    *element_bytes*: those of an element that is updated.  *paged*: with what is in managed memory, too.
+    """
     copies = state_copies(optimizer)
     largest: tuple[int, ...] = ()
     element_bytes = _WIDE_BYTES if optimizer in BITSANDBYTES else element_bytes

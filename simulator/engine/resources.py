@@ -26,7 +26,10 @@ def is_alike(part: Part) -> bool:
 
 
 def stands_for_all(machine: Machine, plan: Plan) -> bool:
-    """Return whether each flow ends as all it represents: all have room, or share links in the same way."""
+    """Return whether each flow of *plan* ends at the same time as all flows that it represents.
+
+    This holds if all flows have room within their caps, or if equal flows share their links in the same way everywhere.
+    """
     flows = [part for part in all_parts(plan) if isinstance(part, Flow)]
     sites = {None if flow.at is None else flow.at.sites for flow in flows}
     others = (part for part in all_parts(plan) if not isinstance(part, Flow))

@@ -15,7 +15,11 @@ from simulator.records import dataclass, field
 
 
 class Span(NamedTuple):
-    """A task's seconds; ``round_s`` of a transfer's first round, in which ``flow_ends_s`` are its flows' arrivals."""
+    """The time of one task, in seconds.
+
+    ``round_s`` is the duration of the first round of a transfer; ``flow_ends_s`` has the arrival time of each of its
+    flows, since the start of that round.
+    """
 
     task: int
     start_s: float

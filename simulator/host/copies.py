@@ -71,7 +71,10 @@ def page_faults_s(question: CopyQuestion, places: Places) -> float:
 
 
 def copy_plan(question: CopyQuestion, places: Places, router: Router) -> Plan:
-    """Return the plan of the copy, or both, each on its engine, and of the host's wait; raises InputError."""
+    """Return the plan of the copy, or of both, each on its own engine; a waited copy ends with the host's wait.
+
+    Raises InputError where the machine has no such GPU, no CPU, or no route between them.
+    """
     plan, costs = PlanBuilder(), places.constants(CopyCosts)
     machine = router.machine
     route = copy_route(question, router)

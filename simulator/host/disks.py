@@ -63,7 +63,11 @@ class _Request:
 
 
 def disk_answer(question: DiskQuestion, machine: Machine, places: Places) -> HostTime:
-    """Return the time per block and why; raises InputError for figures out of range or that the disk lacks."""
+    """Return the time per block and its reason.
+
+    Raises InputError where figures of the question are out of range or do not apply, where the machine has no such
+    disk, or where the disk lacks a figure.
+    """
     if not 0 <= question.hit_percent <= _PERCENT:
         raise InputError(f"hit-percent is from 0 to 100; got {question.hit_percent}")
     if question.threads < 1:

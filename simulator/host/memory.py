@@ -156,7 +156,10 @@ def _kernel(question: AccessQuestion) -> Kernel:
 
 
 def shared_answer(question: AccessQuestion, part: CpuPart) -> HostTime:
-    """Return the time of an access by the next of ``cores`` to shared data, or falsely shared; raises InputError."""
+    """Return the time of an access by the next of ``cores`` cores to shared, or falsely shared, data.
+
+    Raises InputError where the question's figures are out of range or the part lacks one.
+    """
     if question.cores < 1:
         raise InputError(f"cores is at least 1; got {question.cores}")
     is_remote = question.node == "remote"

@@ -36,7 +36,10 @@ class DistanceCosts:
 
 
 def message_answer(question: MessageQuestion, places: Places, router: Router) -> HostTime:
-    """Return the time of a message one way or both, and why; raises InputError for unfit machines or links."""
+    """Return the time of a message one way, or of a round trip, and its reason.
+
+    Raises InputError where the machines do not exist or are one, or where the question does not fit the link.
+    """
     machine, costs = router.machine, places.constants(DistanceCosts)
     if question.switches < 1:
         raise InputError(f"switches is at least 1; got {question.switches}")

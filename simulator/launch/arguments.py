@@ -227,7 +227,10 @@ def whole_sum(text: str) -> int | None:
 
 
 def whole_list(text: str, most: int) -> list[int] | None:
-    """Return whole numbers that *text* lists, adds or repeats as Python does (``[0]*1+[1]*3``), or None."""
+    """Return the list of whole numbers that *text* writes out, adds or repeats, as Python does: ``[0]*1+[1]*3``.
+
+    None if it is anything else, or longer than *most*.
+    """
     return _value(text, lambda node: _items(node, most))
 
 

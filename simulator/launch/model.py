@@ -210,7 +210,10 @@ NAMING = ("model-name-or-path", "model-name", "model-id", "model", "arch", "a") 
 
 
 def named_network(args: Arguments) -> tuple[str, str]:
-    """Return the network that *args* name, a folder or a last part, and an argument that names an unknown one."""
+    """Return the network that *args* name, and the argument that names one which is not known; each may be empty.
+
+    A folder with a ``config.json`` is a network; of other names (``openai-community/gpt2``) the last part counts.
+    """
     unknown = ""
     for argument in NAMING:
         said = args.text(argument)

@@ -41,7 +41,10 @@ class LaunchRanks:
 def read_ranks(
     command: Command, launcher: Arguments, comments: Sequence[Word], own: int | None, file: str, notes: list[str]
 ) -> LaunchRanks:
-    """Return ranks of *launcher*, else of ``#SBATCH`` lines, else one for each visible of *own* GPUs a machine."""
+    """Return the ranks that *launcher*, the words before the program, starts; else those of ``#SBATCH`` lines.
+
+    *own* is the number of GPUs of the machine.  Where nothing else is said, each visible GPU has a process.
+    """
     outer, batch = Arguments(command.outer, file), batch_arguments(comments, file)
     visible = visible_gpus(launcher, command, own, notes)
     whole = launcher.number(*_ALL)

@@ -67,7 +67,10 @@ class Router(Kept):
         return join(self.machine, first, second, "nvb", "nvlink-relay")
 
     def out_through(self, src: int, via: int, dst: int) -> Route:
-        """Return the route by NVLink to GPU *via* and its NICs to *dst*: NCCL's PXN, for a GPU without a NIC."""
+        """Return the route over NVLink to the GPU *via*, and from there over its NICs to *dst* on another machine.
+
+        NCCL's PXN (PCI x NVLink): a GPU without a NIC of its own sends over a neighbour's.
+        """
         onward = self.route(via, dst)
         return join(self.machine, self.route(src, via), onward, onward.path_class, onward.transport)
 

@@ -68,7 +68,10 @@ _NOTHING: Mapping[int, float] = {}
 
 
 class LinkLimit(NamedTuple):
-    """Seconds of a link: at least ``fixed_s``, ``full_s`` at ``rate_Bps``, which draws on the capacity ``resource``."""
+    """The seconds that a link takes at least: ``fixed_s``, and ``full_s`` at its rate ``rate_Bps``.
+
+    ``resource`` is the capacity that it draws on.
+    """
 
     resource: int
     fixed_s: float

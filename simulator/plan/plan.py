@@ -91,7 +91,10 @@ def crossed(flow: Flow, *, of_links: bool = True) -> Iterable[Load]:
 
 
 class Work(NamedTuple):
-    """Work of ``duration_s`` alone, using shares ``loads`` of resources; n above 1 stands for n equal works."""
+    """Work that takes ``duration_s`` alone, and uses the shares ``loads`` of resources meanwhile.
+
+    A share n above 1 stands for n equal works, each of which would use the whole resource alone.
+    """
 
     duration_s: float
     loads: tuple[tuple[Resource, float], ...] = ()
@@ -237,7 +240,10 @@ class PlanBuilder:
         carries: Carries | None = None,
         beside: Iterable[Work] = (),
     ) -> int:
-        """Add flows, zero bytes or not, that start together with works *beside* them; return the activity's number."""
+        """Add flows that start together, with the works *beside* them; return the activity's number.
+
+        Flows of zero bytes still pay their latency.
+        """
         return self.add(label, (*flows, *beside), stream=stream, after=after, repeat=repeat, carries=carries)
 
     def work(
@@ -263,7 +269,10 @@ class PlanBuilder:
         return self.add(label, (fragment,), stream=stream, after=after, **more)
 
     def inline(self, plan: Plan, prefix: str, after: Sequence[int] = ()) -> list[int]:
-        """Add *plan*, stream names after *prefix*, begun *after* these; return those that no other waits for."""
+        """Add the activities of *plan* one by one, with *prefix* before their stream names; return the last ones.
+
+        Activities without predecessors in *plan* wait for *after*.  The last ones are those that no other waits for.
+        """
         offset = len(self.tasks)
         ends: dict[int, None] = {}
         for task in plan.tasks:

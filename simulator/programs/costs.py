@@ -188,7 +188,10 @@ Use = Literal["issue", "python", "wait", "mark", "kernel", "copy", "hidden"]
 
 @dataclass(frozen=True, slots=True)
 class ProgramLabel:
-    """The host issues, computes or waits, a device computes, or data is copied; ``hidden``: a known delay alone."""
+    """What an activity is: the host issues, computes or waits, a device computes, or data is copied.
+
+    ``hidden``: it only represents a known delay.
+    """
 
     use: Use
     bound: Bound = "given"

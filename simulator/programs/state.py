@@ -69,7 +69,10 @@ class StreamQueue:
             self.count += operators * times
 
     def pieces(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Return first and last numbers of ranges, from *first* to before *last*, whose ends are evenly spaced."""
+        """Split the operators from *first* to before *last* into ranges within which their ends are evenly spaced.
+
+        Returns the first and last number of each range.  Operators yet to come count as evenly spaced.
+        """
         cuts = {first, last, min(max(self.count, first), last)}
         for passed in self._passed:
             cuts.update((passed.first, passed.first + len(passed.base) * passed.times))

@@ -115,7 +115,10 @@ class Layout:
 
     @property
     def expert_shards(self) -> int:
-        """Ranks with one full set of an expert's shards, at least 1; a set spans ``shards * tp`` of a stage."""
+        """Ranks that hold one full set of shards of an expert's parameters, at least 1.
+
+        As for all other parameters, a set spans ``shards * tp`` ranks of a stage.
+        """
         return max(1, (self.shards or 1) * self.tp // self.expert_ranks)
 
     def kept_share(self, count: float, of_experts: float) -> float:

@@ -229,7 +229,10 @@ Operation = Literal["fma", "branch-miss", "mutex"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreQuestion:
-    """``count`` dependent operations: multiply-adds, mispredicted branches, or uncontended mutexes."""
+    """The time of ``count`` dependent operations, each of which needs the result of the one before.
+
+    A fused multiply-add, a mispredicted branch, or locking and unlocking an uncontended mutex.
+    """
 
     topic: ClassVar[Literal["core"]] = "core"
 

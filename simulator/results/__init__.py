@@ -17,7 +17,10 @@ from simulator.errors import escaped
 
 
 class Fact(NamedTuple):
-    """A ``label`` with what is ``said``, a sentence or a note on a ``value`` with its unit; ``marks`` stress it."""
+    """What is ``said`` under a ``label``: a sentence, or a note beside a ``value`` with its unit.
+
+    ``marks`` stress it (bold, green, ...).
+    """
 
     label: str
     said: str

@@ -132,7 +132,10 @@ def server_result(
     pace: float,
     exchanged_bytes: float,
 ) -> TrainingResult:
-    """Return the result of *timeline* in steady state *run*; *step*: a GPU's view, at *pace*, of the step *one*."""
+    """Return the result of *timeline*, whose steady state is *run*; *step* is a GPU's view of the one step *one*.
+
+    *pace* is that GPU's; *exchanged_bytes* is the sum over all keys.
+    """
     uses = {name: use for name, use in stream_uses(one).items() if use.busy_s}
     prefix = f"{step.device}/" if f"{step.device}/compute" in uses else ""
     waits_s = uses.get(f"{prefix}compute", StreamUse()).waits_s

@@ -63,7 +63,10 @@ class OffloadRun:
 def offload_run(
     question: StepQuestion, network: Network, timeline: Timeline, prefix: str, ranks: Sequence[int]
 ) -> OffloadRun:
-    """Return what offload costs in *timeline* the device of *prefix*; *network*: the part of each of *ranks*."""
+    """Return what offload costs *question* in *timeline*, for the device whose streams start with *prefix*.
+
+    *network* is the part of each of the GPU nodes *ranks*.
+    """
     stages = TO_CPU, ON_CPU, TO_GPU, FROM_DISK, TO_DISK
     busy_s, n_bytes = dict.fromkeys(stages, 0.0), dict.fromkeys(stages, 0.0)
     for task, span, times in zip(timeline.plan.tasks, timeline.spans, run_counts(timeline), strict=True):

@@ -92,7 +92,10 @@ _NAMES = {"issue": "host", "python": "host", "copy": "copies", "wait": "waiting"
 
 @dataclass(slots=True)
 class StreamTimes:
-    """Seconds of a stream's work by kind and by limiter; ``waiting_s`` is a host's; the rest is idle."""
+    """Seconds of a stream's work, by its kind (``issue``, ``kernel``, ...) and by its limiter.
+
+    ``waiting_s`` is explicit waiting (a host's synchronisation); the stream is idle for the rest of the time.
+    """
 
     by_use: dict[str, float] = field(default_factory=dict)
     by_bound: dict[str, float] = field(default_factory=dict)

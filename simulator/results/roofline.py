@@ -46,7 +46,10 @@ class Roofs:
 
 
 def roofline_points(step: StepResult) -> list[RooflinePoint]:
-    """Return kernels that compute and access memory, by class and layers, longest first, each once, alone."""
+    """Return the kernels of *step* that compute and access memory, by class and layers, the longest first.
+
+    Each kernel counts once, with its time alone.
+    """
     sums: dict[tuple[str, str, str], list[float]] = {}
     for issue in _issues(step):
         layers = in_any_block(issue.layer or issue.name)

@@ -312,7 +312,10 @@ def loss_at(timeline: Timeline, teams: Sequence[NodeTeam], step: int, server: in
 
 
 def one_step(timeline: Timeline, teams: Sequence[NodeTeam], number: int, step: int) -> Timeline:
-    """Return *step* of team *number*, from the end of computing before it; its pulls are those of the step before."""
+    """Return *step* of team *number* from *timeline*, from the end of its previous step's computation.
+
+    Its pulls are those of the previous step, which bring the parameters that it computes with.
+    """
     ends_s = team_step_ends(timeline, teams)[number]
     start_s = ends_s[step - 1]
     streams = {task.stream for task, _ in timeline.ran(ServerLabel) if task.about.team in (number, -1)}

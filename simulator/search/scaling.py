@@ -16,7 +16,10 @@ _WORTH_SAYING = 0.02  # smallest drop of the doubling efficiency that counts as 
 
 @dataclass(frozen=True, slots=True)
 class Knee:
-    """The step from ``before`` to ``after`` whose efficiency falls most, by ``drop``; ``cause``: what grows most."""
+    """The increase from ``before`` to ``after`` devices at which the doubling efficiency falls most, by ``drop``.
+
+    ``cause`` is the part of the step whose time per sample grows most.
+    """
 
     before: int
     after: int

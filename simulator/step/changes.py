@@ -36,7 +36,10 @@ class Change:
 
 
 def possible_changes(options: StepOptions, device: Device) -> Iterator[Change]:
-    """Yield changes of *options*, least intrusive first; half precision is autocast in training, parameters else."""
+    """Yield the possible changes of *options* on *device*, least intrusive first.
+
+    Half precision is autocast in training; in inference the parameters themselves are cast.
+    """
     on_gpu = isinstance(device, Gpu)
     updates = options.mode == "train" and options.optimizer != "none"
     if updates and options.optimizer in ("adam-loop", "bert-adam"):

@@ -169,7 +169,10 @@ def _directions(cable: LinkPart) -> int:
 def cable_notes(
     source: YamlSource, devices: Mapping[str, Device], keys: Mapping[str, str], wires: Sequence[Wire]
 ) -> list[str]:
-    """Return notes, with positions, on adapters slower than their cables, by the *keys* under ``devices``."""
+    """Return a note, with its position, for adapters whose cables together are faster than themselves.
+
+    *keys* maps each device to its key under ``devices``; the first adapter of a key stands for the others.
+    """
     rates_Bps: dict[str, float] = {}
     for wire in wires:
         if wire.part.of in NETWORK_LINKS:

@@ -29,7 +29,10 @@ _LOOKED_AT = 200_000
 
 
 def foreign_kind(text: str) -> Foreign | None:
-    """Return the kind of dump *text* is, by its first element or lines, or None; ``link-classes`` is MXNet's square."""
+    """Return the kind of dump that *text* is, by its first element or by characteristic lines, or None.
+
+    ``link-classes`` is a square of numbers with a zero diagonal, as MXNet prints links.
+    """
     start = _ANSI.sub("", text[:_LOOKED_AT]).lstrip("\ufeff \t\r\n")
     if start.startswith("<"):
         tags = {tag.lower() for tag in _ROOT.findall(_without_comments(start)[:2_000])}

@@ -58,7 +58,10 @@ class Sums(NamedTuple):
     replicas: GroupExchange | None = None
 
     def reduce(self, size_bytes: float, after: Sequence[int], micro_batch: int, *, ends: bool = True) -> list[int]:
-        """Add the sum of gradients, at *ends* of shards' replicas too; return its last activity, or [] without need."""
+        """Add the sum of *size_bytes* of gradients; return its last activity, or [] if no exchange is needed.
+
+        *ends*: this is the last micro-batch, so the sum also includes the replicas of each shard.
+        """
         if self.shards is None:
             if self.whole is None or not ends:
                 return []

@@ -31,7 +31,10 @@ FROM_DISK, TO_DISK = "reads from disks", "writes to disks"
 
 @dataclass(frozen=True, slots=True)
 class CollectiveLabel:
-    """A collective on such a stream, its bytes and micro-batch; ``of_tied``: of parameters two stages hold."""
+    """Label of an activity on such a stream: a collective, its size in bytes, and its micro-batch.
+
+    ``of_tied``: it sums gradients of parameters that two pipeline stages hold, as of a tied embedding.
+    """
 
     op: Collective
     size_bytes: float

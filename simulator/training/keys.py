@@ -80,7 +80,10 @@ class ActivityProgress(Enum):
 
 @dataclass(frozen=True)
 class Loss:
-    """Server ``server`` is lost at ``at_s``; ``spans_s`` of each stage, step and key without the loss, over teams."""
+    """The server with index ``server`` is lost at ``at_s`` seconds.
+
+    ``spans_s`` has the start and end of each stage, step and key without the loss, over all teams.
+    """
 
     server: int
     at_s: float

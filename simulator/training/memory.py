@@ -129,7 +129,10 @@ def most_needed(
 
 
 def gathered_elements(network: Network, layout: Layout) -> int:
-    """Return parameters gathered at once: the two largest blocks' and those outside; unsharded experts not."""
+    """Return the parameters (elements) that are gathered at once: those of the two largest blocks, and outside blocks.
+
+    If each rank keeps its experts unsharded, they need no gathering.
+    """
     units = unit_elements(network)
     if layout.has_experts_apart and layout.expert_shards == 1:
         experts = unit_elements(network, only=expert_parameters(network))

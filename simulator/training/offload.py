@@ -95,7 +95,10 @@ _CHECKS = ((0, 8), (8, 0), (0, 4), (4, 1), (4, 1), (2, 1), (1, 4), (4, 0), (0, 4
 
 @dataclass(frozen=True, slots=True)
 class OffloadScheme:
-    """What is moved and kept, bytes an element: ``kept_bytes`` as updated, ``stored_bytes`` as computed with."""
+    """What a way to offload moves and keeps, in bytes an element.
+
+    ``kept_bytes`` are those of a parameter as it is updated, ``stored_bytes`` as it is computed with.
+    """
 
     way: Literal["zero-2", "zero-3", "fsdp"]
     has_parameters: bool
@@ -172,7 +175,10 @@ def scheme_of(question: StepQuestion) -> OffloadScheme:
 
 
 class OffloadWriter:
-    """Adds to *builder* what *ranks* and nearest CPUs exchange, one of equal machines for all; raises InputError."""
+    """Adds to *builder* what passes between the GPUs *ranks* and the CPUs nearest to them; raises InputError.
+
+    One of equal machines stands for all: its ranks share links and sockets.
+    """
 
     def __init__(
         self, builder: PlanBuilder, places: Places, router: Router, ranks: Sequence[int], question: StepQuestion

@@ -106,7 +106,10 @@ def plan_offloaded_alone(
 
 
 def plan_step(shared: SharedStep, roles: Sequence[Role], batches: Batches) -> Plan:
-    """Return the plan of *shared* with *roles* and *batches*, sharing what stays the same of it; raises Unsuitable."""
+    """Return the plan of *shared* with *roles*, of the micro-batches *batches*.
+
+    Strategies share what they do not change of it.  Raises Unsuitable if a strategy does not fit.
+    """
     question = shared.question
     if question.one_process:
         return _plan_process(shared, roles)

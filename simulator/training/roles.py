@@ -37,7 +37,10 @@ def straggler_pace(machine: Machine, node: int, stragglers: Sequence[tuple[str, 
 
 
 def check_stragglers(machine: Machine, ranks: Sequence[int], stragglers: Sequence[tuple[str, float]]) -> None:
-    """Raise InputError if a name of *stragglers* means no node of *ranks*, or one that another names too."""
+    """Raise InputError if a name in *stragglers* matches none of the nodes *ranks*, or one of a range of names does.
+
+    Also if two names have a device in common, which has one pace.
+    """
     if not stragglers:
         return
     from simulator.network.named import names_several
@@ -220,7 +223,10 @@ _SAME = 1e-9  # relative: two micro-batches whose times differ only by rounding
 
 
 def alone_rate(roles: Iterable[Role], network: Network, question: StepQuestion) -> float:
-    """Return samples/s of *roles*' devices, each alone at usual pace on undivided *network*; raises InputError."""
+    """Return the samples per second of the devices of *roles* if all step alone at their usual pace; raises InputError.
+
+    *network* is the undivided one of a micro-batch.
+    """
     counts = Counter[Device]()
     for role in roles:
         counts[role.place.device] += role.count
@@ -230,7 +236,10 @@ def alone_rate(roles: Iterable[Role], network: Network, question: StepQuestion) 
 
 
 def alone_s_of(device: Device, network: Network, question: StepQuestion, pace: float = 1.0) -> float:
-    """Return seconds of an undivided step on *device*, *pace* times the mean device's kernels; raises InputError."""
+    """Return the seconds of a step of the undivided *network* on *device* alone; raises InputError.
+
+    *pace* is the time of its kernels relative to the mean device.
+    """
     return _alone_s(device, pace, network, question.options, question.micro_batches)
 
 

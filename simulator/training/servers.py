@@ -63,7 +63,10 @@ class ServerLabel(NamedTuple):
 
 
 def pace_in(question: StepQuestion, teams: Sequence[NodeTeam], team: NodeTeam, role: Role) -> float:
-    """Return the time of *role*'s device in *team* over its part's mean; without synchronisation, in its own node."""
+    """Return the time of a device of *role* in *team*, relative to the mean of its part, waits for others included.
+
+    Without synchronisation between nodes, a device waits only for the GPUs of its own node.
+    """
     if not question.contention:
         return role.pace
     device = role.place.device

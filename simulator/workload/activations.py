@@ -76,7 +76,10 @@ class SavedTensors:
     def part(
         self, tensor: Callable[[int], bool], other: Callable[[int], bool], copy: Callable[[int], bool] | None = None
     ) -> SavedTensors:
-        """Return what *tensor* (given its number), layers' *other*, and *copy* (default *other*) hold for."""
+        """Return the data for which *tensor*, given its number, holds, and of layers for which *other* and *copy* do.
+
+        *copy* is *other* unless given.
+        """
         kept = {number: size for number, size in self.by_tensor.items() if tensor(number)}
         by_layer = tuple(n * other(place) for place, n in enumerate(self.by_layer))
         copies = tuple(n * (copy or other)(place) for place, n in enumerate(self.copies))

@@ -285,7 +285,10 @@ Passes = tuple[tuple[str, int, int], ...]
 def as_formula(
     forward: Passes, backward: Passes, elements: int, phase: str, precision: Precision
 ) -> tuple[Kernel, ...]:
-    """Return kernels of a formula, products in *precision* or fp32; those of inputs have parameters' gradients too."""
+    """Return the kernels of a formula on *elements* elements; *precision*: of products, or fp32 if that is wider.
+
+    The gradients of parameters are among those of the inputs.
+    """
     wide: Precision = "fp32" if ELEMENT_BYTES[precision] < ELEMENT_BYTES["fp32"] else precision
     return streamed({"fwd": forward, "bwd_weight": ()}.get(phase, backward), elements, wide)
 

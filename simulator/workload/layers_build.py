@@ -146,7 +146,12 @@ def add_input(b: NetworkBuilder, spec: InputSpec, batch: int) -> tuple[LayerOutp
 def add_layer(
     b: NetworkBuilder, spec: LayerSpec, name: str, inputs: list[LayerOutput], tied: LayerOutput | None
 ) -> LayerOutput:
-    """Append *spec* and return its result; *tied*: the embedding whose weight it shares. Raises SizeError."""
+    """Append the layer *spec* and return its result.
+
+    *tied*: the result of the embedding whose weight the layer shares, or None.
+
+    Raises SizeError if the layer cannot take *inputs*.
+    """
     kind = str(spec.kind)
     if kind in ("add", "mul"):
         if len(inputs) < 2:

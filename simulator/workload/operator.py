@@ -189,7 +189,10 @@ class Operator(ABC):
     # -- the backward pass -----------------------------------------------------------
 
     def backward_flop(self, trained: bool, needed: Sequence[bool]) -> int:
-        """FLOPs of the backward pass: a product's forward again for parameters and for each input that *needed* has."""
+        """Return the FLOPs of the backward pass; *needed*: which inputs need a gradient.
+
+        A product costs its forward FLOPs again for its parameters and for its input.
+        """
         return self.flop * (trained + needed[0]) if self.flop else 0
 
     @property
@@ -269,7 +272,10 @@ class Operator(ABC):
     @property
     @abstractmethod
     def per_token(self) -> tuple[str, ...] | None:
-        """The sizes in proportion to tokens; None: sequences cannot be divided. Empty: a rank computes it whole."""
+        """The sizes in proportion to tokens, if sequences are divided; None: its sequences cannot be.
+
+        Without such sizes, each rank computes the whole operator.
+        """
 
     def over_sequences(self, part: Callable[[int], int]) -> Self | None:
         """Return its part if sequences are divided and *part* is that of a number of tokens; None: they cannot be."""

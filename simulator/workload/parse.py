@@ -92,7 +92,10 @@ def parse_workload(text: str) -> Payload:
 
 
 def gradient_count(name: str) -> int | None:
-    """Return the trained parameters of network *name* (or a file of layers), or None; raises InputError."""
+    """Return the trained parameters (elements) of the network *name* with its default sizes; None if there is none.
+
+    *name* may be a YAML file of layers; raises InputError for faults in it.
+    """
     if name in _KEPT:
         return _KEPT[name]
     if name.endswith((".yaml", ".yml")):

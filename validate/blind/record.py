@@ -132,7 +132,10 @@ def _event(line: bytes, file: str, number: int) -> BlindEvent:
 
 
 def line_of(event: BlindEvent, events: Sequence[BlindEvent], record: bytes) -> bytes:
-    """Return *event*'s line of *record* with *events*; raises InputError if there, or scored without prediction."""
+    """Return the line that adds *event* to *record*, which holds *events*.
+
+    Raises InputError where the entry is there already, or is scored and was never predicted.
+    """
     known = {each.name for each in events}
     done = {each.name for each in events if each.what == "scored"}
     if event.what != "scored" and event.name in known:

@@ -38,7 +38,11 @@ class Cause(NamedTuple):
 def causes_of(
     session: Session, topology: Topology, question: CollectiveQuestion, fixed: Collection[str]
 ) -> Iterator[Cause]:
-    """Yield possible causes on *topology*, without those that *fixed* settings, ``version`` or NCCL's report decide."""
+    """Yield possible causes.
+
+    *topology* is the question's machine.  *fixed* are the settings that the log shows, ``version`` if it names its
+    NCCL, and what NCCL reports of its transports: what they decide is no cause.
+    """
     for faulty in faulty_machines(topology):
         left = [reason for reason in faulty.reasons if reason not in fixed]
         if left and not faulty.decided_by & set(fixed):

@@ -21,7 +21,10 @@ from simulator.records import dataclass, replace
 
 
 class HealthyRange(NamedTuple):
-    """The 80 % range of measured over predicted of ``rows`` alike; ``bend``: how far apart sizes of a machine lie."""
+    """The healthy range of measured over predicted time, which holds 80 % of ``rows`` like it on ``machines``.
+
+    ``bend`` is how much farther from the prediction one size of a machine may be than another.
+    """
 
     slowest: float
     fastest: float
@@ -182,7 +185,10 @@ def _deciding(rows: Sequence[SizeComparison]) -> list[tuple[bool, ...]]:
 
 
 def outside(rows: Sequence[SizeComparison]) -> list[list[SizeComparison]]:
-    """Return runs of *rows* beyond one side, a size twice or three in a row, which no scatter explains."""
+    """Return the runs of neighbouring *rows* beyond their range on one side that no scatter explains.
+
+    In such a run a size is twice beyond, or three sizes in a row are beyond.
+    """
     runs = [list(run) for mark, run in groupby(rows, key=lambda row: row.mark) if mark]
     return [run for run in runs if len(run) >= FEW or any(row.is_far for row in run)]
 

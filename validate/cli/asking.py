@@ -213,7 +213,10 @@ def is_exchange(written: CommandOptions) -> bool:
 
 
 def ask_exchanges(written: CommandOptions, *, on_gpus: bool) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return exchanges by size and strategy, and reasons for those left out; raises InputError if none fits."""
+    """Return the exchanges to measure, one per size and strategy, and the reasons for strategies left out.
+
+    Raises InputError if an option is invalid, no strategy fits, or one named by the user does not fit.
+    """
     check_read(written)
     session = Session()
     refuse(
@@ -251,7 +254,10 @@ _BY_TORCH = ("nccl", "gloo")  # measured as the library's own collective, withou
 
 
 def exchanges_of(session: Session, questions: Sequence[CollectiveQuestion]) -> list[dict[str, Any]]:
-    """Return each question's exchange as plain data; raises InputError without a fit or with fewer than two ranks."""
+    """Return each question's exchange as plain data.
+
+    Raises InputError where a strategy does not fit the machine or fewer than two ranks take part.
+    """
     found = []
     for question in questions:
         stands = stands_of(session, question)

@@ -50,7 +50,11 @@ def calibrate_folder(
     trust: str = TRUSTED,
     quiet: bool = False,
 ) -> None:
-    """Write the YAML fitted to the device in folder *name*; raises InputError, MissingDependency without SciPy."""
+    """Fit the constants of the device measured in the folder *name*, and write them as YAML.
+
+    Raises InputError if an option or the folder is invalid or it has too few rows, MissingDependency if SciPy is not
+    installed.
+    """
     if name is None:
         raise InputError("a folder is needed, for example: validate calibrate measured/ --out mine.calibration.yaml")
     folder = read_folder(name)

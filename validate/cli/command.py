@@ -45,7 +45,11 @@ F = TypeVar("F", bound=Callable[..., int | None])
 
 
 def command_named(name: str, epilog: str = EPILOG, **settings: Any) -> Callable[[F], F]:
-    """Return a decorator: the file's ``app`` runs the function, with ``--debug``; it returns the exit status."""
+    """Return a decorator for the function of the command *name*: its file's ``app`` runs it.
+
+    The function returns the exit status, or None.  ``of`` among *settings* is the group of a command within a command.
+    ``--debug`` is added; console/run.py reads it from the arguments.
+    """
     commands: typer.Typer | None = settings.pop("of", None)
 
     def declared(function: F) -> F:

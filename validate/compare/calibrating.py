@@ -102,7 +102,10 @@ def scale_of_steps(steps: Sequence[tuple[Callable[[float], float], float]]) -> f
 
 
 def scaled_constants(measured: Mapping[str, float], scale: float, isolated: float) -> dict[str, float]:
-    """Return dispatch constants, s: *measured* else shared, times *scale*, or *isolated* for isolated calls."""
+    """Return all dispatch constants in seconds: *measured* ones, else shared ones, times *scale*.
+
+    Constants of isolated calls are multiplied by *isolated* instead.
+    """
     constants = {**host_constants(), **{name: getattr(DEFAULT(TimingCosts), name) for name in ISOLATED}, **measured}
     return {
         name: float(f"{value * (isolated if name.startswith('isolated_') else scale):.4g}")
@@ -159,7 +162,10 @@ class FolderDevice:
     def fit(
         self, operators: Sequence[ComparedRow], folder: Folder | None = None, steps: Sequence[ComparedRow] = ()
     ) -> FittedCalibration:
-        """Return the device and host fitted to what was measured; raises InputError if too few rows can be fitted."""
+        """Return a fit of the device and its host to *operators*, the launches of *folder* and *steps*.
+
+        Raises InputError if there are too few rows to fit anything.
+        """
         rows = [row for row in operators if row.counts]
         found: CalibrationFactors | None = None
         calibration = Calibration()

@@ -157,7 +157,10 @@ def fit_folder(
 
 
 def share_of(text: str, folder: Folder, rows: Sequence[ComparedRow]) -> float:
-    """Return the share of rows, up to 0.5, for ``50`` operators or ``120s`` of the run; raises InputError."""
+    """Return the share of rows, at most 0.5, that *text* asks for: ``50`` operators, or ``120s`` of measuring.
+
+    Raises InputError if *text* is neither, or if a time is given and ``run.json`` does not record the run's duration.
+    """
     count = sum(row.counts and row.kind == "operators" for row in rows)
     plain = text.strip()
     if re.fullmatch(r"0*[1-9][0-9]{0,5}", plain, re.ASCII):

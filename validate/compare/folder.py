@@ -38,7 +38,11 @@ _SAME_THROUGHOUT = frozenset(("device", "machine", "fabric", "framework", "n_nod
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder of measurements: ``record`` of ``run.json``, ``tables`` by file, and ``faults`` of unreadable files."""
+    """The measurements in one folder.
+
+    ``record`` is the content of ``run.json``, empty if missing; ``tables`` holds the non-empty tables by file name;
+    ``faults`` maps unreadable files to the reason.
+    """
 
     path: str
     record: Mapping[str, Any]

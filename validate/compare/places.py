@@ -36,7 +36,10 @@ class ScoringPlaces:
 
 
 def find_places(folder: Folder, topology: str | None, devices: Sequence[str]) -> ScoringPlaces:
-    """Return part and topology: the user's, else the folder's topology, names, record; raises InputError."""
+    """Return the part and topology of *folder*: the user's, else from the folder's topology, names and record.
+
+    Raises InputError if the topology cannot be read, a part is unknown, or the record contradicts them.
+    """
     own = str(Path(folder.path) / TOPOLOGY)
     chosen = topology or (own if Path(own).is_file() else None)
     if chosen is not None:

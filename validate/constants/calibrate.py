@@ -194,7 +194,10 @@ def calibration_yaml(
     others: Mapping[str, int] | None = None,
     asked: Iterable[str] = (),
 ) -> str:
-    """Return *part*'s file: *fitted* factors, *rows* of *table*, counts of *others*, digests *asked*."""
+    """Return the calibration file of the device *part*: the *fitted* factors and the *rows* of *table* fitted to.
+
+    *others* counts other rows fitted to, by kind; *asked* are the digests of their questions.
+    """
     factors = fitted.calibration
     left = summarise(fitted.errors)
     assert left.median_ape is not None

@@ -128,7 +128,10 @@ def linearised_rows(
     share: float = 1.0,
     at: Mapping[str, float] | None = None,
 ) -> Lines:
-    """Return *share* of the rows of a family of one stage, linearised at *at* or the constants in use."""
+    """Return the rows that may be fitted to, linearised at the constants in use, or at *at*.
+
+    The family must have one stage; *share* is the share of the rows to use.
+    """
     (stage,) = family.stages
     mine = _chosen(stage, [row for row in rows_of(family, rows) if counts(family, row)], session, {}, share)
     known = {name: at[name] if at else in_use(name) for name in stage.free}

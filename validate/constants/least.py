@@ -195,7 +195,12 @@ def draw_lines(
 
 
 def fit_along(lines: Lines, free: Mapping[str, Prior], kept: Collection[int], weights: Sequence[float]) -> LeastSquares:
-    """Return constants *free* that minimise the linearised errors of rows *kept*; raises MissingDependency."""
+    """Return the constants *free* that minimise the linearised errors of the rows with the indices *kept*.
+
+    *weights* are those of the kept rows, in rising order of indices.
+
+    Raises MissingDependency if SciPy is not installed.
+    """
     numbers = sorted(kept)
     table: Any = None
 

@@ -48,7 +48,10 @@ def device_rows(table: Table, names: RowNames, skip: Skip = ignore) -> dict[str,
 def countable(
     rows: Sequence[MeasuredRow], session: Session, trust: Collection[str], skip: Skip = ignore
 ) -> list[MeasuredRow]:
-    """Return predictable, plausible *rows* of *trust* or no grade, but of no serving framework's attention."""
+    """Return the *rows* that can be predicted, have a plausible time, and a grade in *trust* or none.
+
+    Attention of serving frameworks does not count: their kernels differ by more than devices do.
+    """
     found = []
     for row in rows:
         try:
@@ -67,7 +70,10 @@ def countable(
 
 
 def calibrating_rows(rows: Sequence[MeasuredRow], chosen: Collection[str]) -> list[MeasuredRow]:
-    """Return a row of each digest *chosen*, in that order: the fastest of those that ask alike, least disturbed."""
+    """Return one of *rows* for each digest *chosen*, in the order of digests.
+
+    Of several rows with the same question, it takes the fastest, which was disturbed least.
+    """
     best: dict[str, MeasuredRow] = {}
     for row in rows:
         if row.digest in chosen and (row.digest not in best or row.time_s < best[row.digest].time_s):

@@ -158,7 +158,10 @@ class Source:
         return max(0, sum(1 for line in self._read(table.name).splitlines() if line.strip()) - 1)
 
     def rows(self, table: SourceTable, needed: Sequence[str]) -> Iterator[tuple[Cell, Callable[[str], int]]]:
-        """Yield each row as functions of a column, for text and number; raises InputError for an invalid table."""
+        """Yield each row as two functions of a column: for its text, empty for a missing column, and for its number.
+
+        Raises InputError if the table cannot be read, a column of *needed* is missing, or a number is not whole.
+        """
         place = self._place(table.name)
         head, *rows = read_records(self._read(table.name), place, _MAX_ROWS)
         position = {text.strip(): index for index, text in enumerate(head.fields)}

@@ -29,7 +29,10 @@ _MOST = 100_000
 
 
 class LinkFigure(NamedTuple):
-    """A measured bandwidth of two GPUs, a GPU and the host (``src``), or an adapter, by ``size_bytes`` a message."""
+    """A measured bandwidth: between two GPUs, a GPU and the host (``src``), or of an adapter by its number.
+
+    ``size_bytes`` is that of one message or copy.
+    """
 
     kind: LinkKind
     src: int

@@ -162,7 +162,11 @@ class TestRun:
 
 
 def runs_in(text: str, shown: str) -> list[TestRun]:
-    """Return *text*'s runs in order, a table without a header continuing the last; raises InputError if unlike."""
+    """Return the runs in *text*, in order; a table without a header of its own continues the run before it.
+
+    Raises InputError if *text* is not output of nccl-tests, or holds too many rows, other columns or an impossible
+    number.
+    """
     runs: list[TestRun] = []
     run = TestRun(1)
     looks = filled = False  # filled: a row was found since the lines before its table

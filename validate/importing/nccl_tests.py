@@ -33,7 +33,10 @@ _AN_ERROR = 0.12  # relative error of a ratio of two figures with two or three d
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Seconds of a size out of and in place (NaN: none), medians, ``spread`` of runs; whether results were wrong."""
+    """One size: seconds out of place and in place, NaN if not measured, and whether results were wrong.
+
+    Of several runs, these are medians, and ``spread`` is the longest time over the shortest.
+    """
 
     size_bytes: int
     out_s: float

@@ -21,7 +21,10 @@ _MOST = 1e6
 
 
 def beside_work(cell: Cell, names: RowNames, copy: CopyQuestion) -> ProgramQuestion:
-    """Return the program timed: *work* ``repeats`` times beside *copy* or alone; raises NotScored."""
+    """Return the program that a row timed: ``work`` run ``repeats`` times, with *copy* beside it or alone.
+
+    Raises NotScored if the row does not give the work and its repeats, or if the machine lacks the GPU.
+    """
     note, work = cell("note"), cell("work")
     if not work or not cell("repeats"):
         raise NotScored("work beside a copy, and how much of it is not said (work, repeats)")

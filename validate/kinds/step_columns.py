@@ -21,7 +21,11 @@ _ALL_REDUCE = re.compile(r"ddp|horovod|nccl|replicated \(nccl\)", re.IGNORECASE)
 
 
 def ranks_and_layout(cell: Cell) -> tuple[int, int, Layout]:
-    """Return GPUs (one for a CPU), nodes and layout of a row; raises NotScored if unclear or degrees misfit."""
+    """Return the numbers of GPUs and nodes of a row's step, and its layout; one GPU stands for a CPU.
+
+    Raises NotScored if the degrees do not multiply to the number of GPUs, or if the row does not say how gradients are
+    exchanged.
+    """
     if cell("n_gpus") == "0":
         return 1, 1, REPLICAS
     ranks, nodes = (_whole(cell, column) or 1 for column in ("n_gpus", "n_nodes"))

@@ -30,7 +30,7 @@ def figure(text: str) -> float | None:
 
 
 def number(column: str, text: str) -> float:
-    """Return the positive number *text* of *column*; raises NotScored where it is empty or anything else."""
+    """Return the number *text* of *column*; raises NotScored where it is empty, no number, or not positive."""
     if not text:
         raise NotScored(f"{column} missing")
     value = figure(text)

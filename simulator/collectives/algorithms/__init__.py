@@ -46,7 +46,11 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Rounds among ranks 0 to ``n_ranks`` - 1 and helpers (the CPU, servers) from there on, which have no input."""
+    """A sequence of rounds.
+
+    Ranks are 0 to ``n_ranks`` - 1.  Numbers from ``n_ranks`` on are helpers (the CPU, servers), which have no input of
+    their own.
+    """
 
     n_ranks: int
     n_chunks: int

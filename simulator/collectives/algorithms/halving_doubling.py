@@ -142,7 +142,10 @@ def halving_doubling_broadcast(n: int, root: int = 0) -> Schedule:
 
 
 def halving_doubling_reduce(n: int, root: int = 0) -> Schedule:
-    """Return a reduce-scatter and gather: 2 lg n L + 2(n-1)/n S/B, and a round of S unless n is a power of 2."""
+    """Return a reduce-scatter by halving followed by a binomial gather on *root*.
+
+    It takes 2 lg n L + 2(n-1)/n S/B if n is a power of two, and one more round of S otherwise.
+    """
     group = _by_member(n)
     rounds = [group.along("gather", far, down=False) for far in group.distances]
     return _turned(Schedule(n, group.n_chunks, (*_fold(group), *_halving(group), *rounds)), root)

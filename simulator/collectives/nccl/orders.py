@@ -27,7 +27,10 @@ Following = tuple[tuple[int, tuple[int, ...]], ...]  # for each GPU those that m
 
 @dataclass(frozen=True, slots=True)
 class RingCandidate:
-    """A candidate ring, with its load on each directed link, inside and to the network, in parts of a channel."""
+    """A candidate ring, with its load on each directed link inside the machine and to the network.
+
+    Loads are fractions of a channel's speed.
+    """
 
     order: tuple[int, ...]
     inside: tuple[tuple[int, float], ...]
@@ -43,7 +46,10 @@ class RingCandidate:
 
 
 def closed_rings(seen: SeenMachine, speed: float, intra: int, free: Free, budget: Budget) -> Iterator[RingCandidate]:
-    """Yield rings with hops of class *intra* or better and *speed* (GB/s) free; *budget*: GPUs tried as the next."""
+    """Yield rings inside the machine whose hops are of class *intra* or better and have *speed* (GB/s) free.
+
+    *budget*: a step is a GPU tried as the next of an order.
+    """
     following = _following(seen, speed, intra, free)
     for order in _orders(seen, seen.gpus[0], following, budget, cut=False):
         hops = [*pairwise(order), (order[-1], order[0])]

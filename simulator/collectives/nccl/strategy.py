@@ -32,7 +32,10 @@ from simulator.workload import Collective
 
 @dataclass(frozen=True, slots=True)
 class KernelResources:
-    """What a kernel takes of a GPU: a thread block per channel, threads per block; channels filled, not rounded."""
+    """The GPU resources of a kernel: thread blocks (one per channel) and threads per block.
+
+    ``n_filled`` is the number of channels that the buffer fills, not rounded.
+    """
 
     n_channels: int
     n_threads: int

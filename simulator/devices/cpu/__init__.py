@@ -209,7 +209,10 @@ class ThreadCosts:
 
 
 def effective_cores(cpu: Cpu, threads: int) -> float:
-    """Return how many cores' work *threads* do, divided equally: all wait for the busiest core."""
+    """Return the number of cores' work that *threads* threads do, when the work is divided equally among them.
+
+    Where threads outnumber cores, the busiest core runs ``ceil(threads / cores)`` of them, and all wait for it.
+    """
     cores = cpu.core_count
     if threads <= cores:
         return threads

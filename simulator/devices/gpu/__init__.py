@@ -24,7 +24,10 @@ from simulator.workload.precision import Precision
 @constants("libraries")
 @dataclass(frozen=True, slots=True)
 class LibraryCosts:
-    """``young``: the excess of new designs' kernels on their first boards, down by e in ``settles_years``."""
+    """``young``: the excess time of kernels of a new design on its first boards, relative to mature ones.
+
+    This excess falls by a factor e in ``settles_years``.
+    """
 
     young: float
     settles_years: float

@@ -73,7 +73,10 @@ _ENOUGH_BLOCKS = 4  # per SM: beyond this, more splits do not help
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Units that compute: SMs, their rate, costs of tiles; ``full_block``: half the result elements in an SM."""
+    """The units that compute: the number of SMs, their combined rate, and the costs of tiles on them.
+
+    ``full_block`` is half of the number of result elements that an SM holds at a time.
+    """
 
     sm_count: int
     rate_flops_per_s: float

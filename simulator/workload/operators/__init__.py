@@ -80,7 +80,10 @@ _BUILT_IN: Mapping[str, type[Operator]] = {
 
 
 def known_operators() -> Mapping[str, type[Operator]]:
-    """Return operators by class name, registered last; those, being code, are left out where a data file asks."""
+    """Return the operators by the names of their classes, registered ones last.
+
+    Registered ones, which are code, are left out where a data file asks.
+    """
     return {**_BUILT_IN, **_registered()} if has_effects() else _BUILT_IN
 
 

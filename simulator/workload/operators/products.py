@@ -29,7 +29,10 @@ def _batched(a: Any, b: Any) -> Operator:
 
 @dataclass(frozen=True, slots=True)
 class MatMul(Operator):
-    """``batch`` products ``C[m, n] = A[m, k] B[k, n]`` of activations; ``layout``: BLAS's ``N``, ``T`` of A and B."""
+    """``batch`` products ``C[m, n] = A[m, k] B[k, n]`` of activations.
+
+    ``layout`` has BLAS's letters for A and B: ``N`` stored as written, ``T`` stored transposed.
+    """
 
     autocast = "half"
     saved = ("factors",)

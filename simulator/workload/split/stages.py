@@ -12,7 +12,11 @@ from simulator.workload.network import Layer, Network, block_name, family_of, on
 
 @dataclass(frozen=True, eq=False)
 class NetworkStage:
-    """A part of a network; elements received from earlier parts, and of parameters another part holds too."""
+    """One part of a network.
+
+    ``received_elements`` is the size of the tensors received from earlier parts, ``shared_elements`` that of the
+    parameters that another part holds too (a tied embedding).
+    """
 
     network: Network
     received_elements: int

@@ -29,7 +29,10 @@ State = Literal["whole", "split", "rows"]
 
 @once
 def tensor_split(network: Network, ranks: int, by_rows: bool = False) -> Network:
-    """Return one rank's part of *network*; *by_rows*: sequence parallelism. Raises InputError if uneven."""
+    """Return one rank's part of *network* among *ranks*; *by_rows*: with sequence parallelism.
+
+    Raises InputError if heads or channels do not divide evenly, nor, *by_rows*, the tokens.
+    """
     if by_rows and network.tokens % ranks:
         told = f"{mention('layout')}: sp: tp={ranks} does not divide the {network.tokens:,} tokens of {network.name}"
         raise InputError(f"{told}; {divisors(network.tokens)}")

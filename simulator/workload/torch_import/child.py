@@ -43,7 +43,10 @@ _serving: dict[tuple[str, ...], _Serving] = {}  # at most one, keyed by working 
 
 
 def trace_apart(text: str, **sizes: Any) -> TracedNetwork:
-    """Return ``load_torch_workload``'s result in a process of ``LIMIT_S``; raises as it does, or InputError."""
+    """Return ``load_torch_workload(text, **sizes)``, run in a separate process.
+
+    Raises what that raises, and InputError if the process ends or ``LIMIT_S`` seconds pass without an answer.
+    """
     what = mention("workload", one_line(text, 80))
     effect("runs code", what)
     serving = _started()

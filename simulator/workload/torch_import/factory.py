@@ -53,7 +53,10 @@ def quietly() -> Iterator[None]:
 
 
 def build_subject(request: TorchRequest, sizes: Mapping[str, int]) -> Subject:
-    """Return the result of *request*'s factory, given the *sizes* it accepts; raises InputError if it fails."""
+    """Return the result of *request*'s factory, called with those of *sizes* that it accepts.
+
+    Raises InputError if there is no such factory, if it fails, or if it returns something else.
+    """
     what = mention("workload", one_line(request.text, 80))
     values = KnownValues()
     with quietly():
@@ -68,7 +71,10 @@ def build_subject(request: TorchRequest, sizes: Mapping[str, int]) -> Subject:
 
 
 def subject_of_module(module: Any, inputs: Any, loss: Callable[[Any], Any] | None) -> Subject:
-    """Return *module* with *inputs* as a copy without data; raises InputError for missing or wrong types."""
+    """Return *module* with its *inputs*; the subject is a copy without data, and the module is left unchanged.
+
+    Raises InputError if the inputs are missing, or if module, inputs or loss have the wrong type.
+    """
     what, values = f"workload {type(module).__name__}", KnownValues()
     without_data: dict[int, Any] = {}
     for tensor in (*module.parameters(), *module.buffers()):

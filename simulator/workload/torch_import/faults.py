@@ -46,7 +46,11 @@ _ADVICE: tuple[tuple[tuple[str, ...], str], ...] = (
 
 
 def fault_of(error: BaseException, doing: str, *, path: str = "", hint: str = "") -> InputError:
-    """Return *error* as a line, with its place, what was *doing*, *path*, and *hint* or a remedy by torch's message."""
+    """Return *error* as one line, with its place in the user's code.
+
+    *doing* is the action that failed, *path* the submodule that was running.  Without *hint*, a remedy is guessed from
+    torch's message.
+    """
     if isinstance(error, InputError):
         return error
     message = one_line(_first_sentences(str(error)), _MESSAGE_LENGTH).rstrip(".!; ")

@@ -40,7 +40,10 @@ class _Saved:
 
 
 def trace_subject(subject: Subject, *, training: bool = True) -> TracedNetwork:
-    """Return network and figures of one pass through *subject*; raises InputError, with the place, if it cannot."""
+    """Return the network and figures traced from one pass through *subject*.
+
+    Raises InputError, with the place, if it cannot be traced, runs an unknown operator, or trains nothing.
+    """
     module = subject.module.train(training)
     order: list[str] = []
     saved = _Saved(module)

@@ -134,7 +134,10 @@ def _eager(
 
 
 def rotate(b: NetworkBuilder, x: LayerOutput, name: str, share: int = 1) -> LayerOutput:
-    """Return *x* with rotary positions, a kernel an operation; a *share* of 2 rotates half of each head."""
+    """Return *x* with rotary positions: ``x cos + rotate_half(x) sin``, one kernel per operation.
+
+    With a *share* of 2, half of each head is rotated and concatenated with the rest.
+    """
     turning = replace(x, shape=(*x.shape[:-1], x.shape[-1] // share))
     half = replace(x, shape=(*x.shape[:-1], x.shape[-1] // (2 * share)))
     negated = b.add_layer(f"{name}.neg", Elementwise("neg", half.elements), (half,), half.shape)

@@ -154,7 +154,10 @@ class NetworkBuilder:
         bias: bool = False,
         of: str = "",
     ) -> LayerOutput:
-        """Add a convolution to *channels*; *of* names filters that layers share. Raises SizeError if it misfits."""
+        """Return a convolution with *channels* output channels; *of*: the name of filters that layers share.
+
+        Raises SizeError if the sizes do not fit.
+        """
         batch, c_in, height, width = x.shape
         (kernel_h, kernel_w), (stride_h, stride_w), (pad_h, pad_w) = pair(kernel), pair(stride), pair(pad)
         if c_in % groups or channels % groups:
@@ -228,7 +231,10 @@ class NetworkBuilder:
         pad: Pair = 0,
         ceil: bool = False,
     ) -> LayerOutput:
-        """Add the maximum or mean of windows; *ceil* rounds sizes up, as Caffe. Raises SizeError if too large."""
+        """Return the maximum or mean of each window; *ceil* rounds the result's size up, as Caffe does.
+
+        Raises SizeError if a window is larger than the padded image.
+        """
         batch, channels, height, width = x.shape
         (kernel_h, kernel_w), (pad_h, pad_w) = pair(kernel), pair(pad)
         stride_h, stride_w = pair(kernel if stride is None else stride)

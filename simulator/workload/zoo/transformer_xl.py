@@ -20,7 +20,10 @@ def transformer_xl(
     memory: int,
     vocabulary: int,
 ) -> LayerOutput:
-    """Return next words' logits ``(batch, length, vocabulary)``, softmax not adaptive; raises SizeError."""
+    """Return the logits of each next word (no adaptive softmax), ``(batch, length, vocabulary)``.
+
+    Raises SizeError if *heads* do not divide *hidden*.
+    """
     if hidden % heads:
         raise SizeError(f"hidden {hidden} is no multiple of {heads} heads")
     batch, length = tokens.shape

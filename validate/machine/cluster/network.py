@@ -77,7 +77,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class HostNetwork:
-    """Hosts 0 to *n_hosts* - 1 on a switch, as a context that removes them; raises CommandFailed on entry."""
+    """Hosts 0 to *n_hosts* - 1 on one switch, as a context manager.
+
+    Leaving removes the namespaces, as does an entry that fails half way.  Raises CommandFailed on entry.
+    """
 
     def __init__(self, names: commands.RunNames, n_hosts: int) -> None:
         self.names = names
@@ -155,7 +158,10 @@ def leftovers() -> list[str]:
 
 
 def remove_leftovers() -> list[str]:
-    """Kill the processes of leftover namespaces, remove and return these; raises CommandFailed where it cannot."""
+    """Kill the processes in leftover namespaces, remove these, and return their names.
+
+    Raises CommandFailed where a namespace cannot be removed.
+    """
     removed = []
     for name in leftovers():
         with contextlib.suppress(commands.CommandFailed):

@@ -24,7 +24,10 @@ class WorkerFailed(TopocastError):  # noqa: N818  the name says the fault
 
 
 class HostWorkers:
-    """A worker on each of *n_hosts*, as a context; ``versions`` of worker 0. Raises WorkerFailed on entry."""
+    """One worker on each of *n_hosts* hosts, as a context manager.
+
+    ``versions`` holds what worker 0 reports of its software.  Entering raises WorkerFailed where one does not start.
+    """
 
     def __init__(self, names: RunNames, n_hosts: int, node_counts: list[int]) -> None:
         self.versions: dict[str, str] = {}
@@ -50,7 +53,10 @@ class HostWorkers:
         self.end()
 
     def ask(self, do: str, *arguments: Any, within_s: float) -> list[Any]:
-        """Return all workers' results of operation *do*, by host; raises WorkerFailed after *within_s* seconds too."""
+        """Have all workers run the function *do* of the operations, and return what it returns, ordered by host.
+
+        Raises WorkerFailed where a worker exits, raises an error, or does not answer within *within_s* seconds.
+        """
         from validate.machine.cluster import operations  # imports torch
         from validate.machine.measure.ranks import RanksFailed
 

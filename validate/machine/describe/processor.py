@@ -53,7 +53,10 @@ class Processor:
 
 
 def read_processor(root: Path = Path("/"), usable: Collection[int] | None = None) -> Processor:
-    """Return the processor of the files under *root*, as *usable* logical processors (None: all) see it."""
+    """Return the processor of the system with its files under *root*.
+
+    *usable* are the logical processors that this process may use; None means all.
+    """
     blocks = _cpuinfo(root)
     first = next(iter(blocks.values()), {})
     said = {number: _place(root, number, block) for number, block in blocks.items()}

@@ -121,7 +121,10 @@ class RowFile:
         return len(self._rows)
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Append *row* and flush it; raises ValueError for unknown columns, OSError leaving the file as it was."""
+        """Append *row* and flush it to the disk.
+
+        Raises ValueError for unknown columns; OSError where writing fails, leaving the file as it was.
+        """
         unknown = set(row) - set(self._columns)
         if unknown:
             raise ValueError(f"{self.path.name} has no column {', '.join(sorted(unknown))}")

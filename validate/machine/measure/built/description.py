@@ -192,7 +192,10 @@ class OperatorPart:
 def operator_parts(
     description: Description, policy: str, phase: str, *, channels_last: bool = False
 ) -> Iterator[OperatorPart]:
-    """Yield each distinct operator forward and, when training, backward; others with why none measures them."""
+    """Yield each distinct operator of *description*: its forward pass and, when training, its backward pass.
+
+    *policy* and *phase* are those of the step.  Operators that no case measures are yielded with the reason.
+    """
     seen: set[tuple[tuple[str, str | int], ...]] = set()
     for layer in description.layers:
         found = _cells(layer)

@@ -45,7 +45,11 @@ def reshaped_part(have: Shape, need: int, offset: int, width: int = 0) -> tuple[
 
 
 def as_heads(have: Shape, batch: int, rows: int, cols: int) -> View:
-    """Return the view as ``batch`` matrices; heads side by side are transposed without a copy where strides allow."""
+    """Return the view of a tensor as ``batch`` matrices of ``rows`` by ``cols``.
+
+    Rows that hold several matrices side by side, such as attention heads, are transposed without a copy where the
+    strides allow it.
+    """
     if have == (batch, rows, cols):
         return itself
     if have[-1] != cols and have[-1] % cols == 0 and batch % (have[-1] // cols) == 0:
@@ -78,7 +82,7 @@ class TorchLayer:
 
 
 def named(layer: DescribedLayer, sizes: dict[str, int]) -> dict[str, str]:
-    """Return the description's name for each parameter of a module, by elements; raises Unavailable if none fits."""
+    """Return the description's name of each parameter, by element counts; raises Unavailable if these differ."""
     left = list(layer.parameters)
     found = {}
     for name, size in sizes.items():

@@ -98,7 +98,10 @@ class Groups(KeptRanks):
         return TimedWork(lambda _: None, own=own, figures=partial(figures_of, name, size, count))
 
     def slowest(self, count: int, function: Callable[..., Interval], *arguments: Any) -> Interval:
-        """Return *function*'s result, times of the slowest rank; raises RanksFailed, or Unavailable after three."""
+        """Return what *function* returns on *count* ranks, on all of them the time of the slowest.
+
+        Raises RanksFailed on a fault, and Unavailable immediately after three faults with this number of ranks.
+        """
         faults = self._faults.setdefault(count, [])
         if len(faults) >= _MOST_FAULTS:
             raise Unavailable(f"given up after faults, the last of them: {faults[-1]}")
