@@ -16,7 +16,7 @@ from simulator.questions.options import SamplesOption
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
-from simulator.results.training_run import NOT_TRIED, ClockAssumed
+from simulator.results.training_run import NOT_TRIED, StepClock
 from simulator.spelling import word_of
 from simulator.step.changes import Change, possible_changes
 from simulator.step.issue import launches_of
@@ -61,7 +61,7 @@ def advised(context: Context, question: StepQuestion, samples: SamplesOption = "
     return replace(result, alternatives=alternatives, notes=notes)
 
 
-def _clock(step: StepResult, device: Device) -> ClockAssumed | None:
+def _clock(step: StepResult, device: Device) -> StepClock | None:
     """Return what the clock of a long run costs *step* on *device*; None for CPUs and where it hardly matters."""
     if not isinstance(device, Gpu):
         return None
@@ -73,7 +73,7 @@ def _clock(step: StepResult, device: Device) -> ClockAssumed | None:
         return None
     bursts = device.above_boost or device.burst > 1.0
     state: Literal["sustained", "held", "measured"] = "sustained" if bursts else "held"
-    return ClockAssumed("measured" if device.calibration.clocks else state, kernels_s, rested_s, device.board_power_W)
+    return StepClock("measured" if device.calibration.clocks else state, kernels_s, rested_s, device.board_power_W)
 
 
 def faster_options(question: StepQuestion, device: Device) -> Iterator[tuple[Change, StepQuestion]]:

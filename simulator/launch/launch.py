@@ -39,7 +39,7 @@ _LISTED = 12
 _OTHER_MODELS = re.compile("bert|t5|mamba|vision|vlm|retro|ict|multimodal|biencoder")
 _EIGHT = ("fp8-format", "fp8-hybrid", "fp8-e4m3")
 _NARROW = (*_EIGHT, "fp4-format")
-_UNREAD = ", which chooses the attention of each GPU and leaves --use-flash-attn unread"
+_UNREAD = ", which chooses the attention of each GPU and ignores --use-flash-attn"
 # Arguments of old checkouts and of DeepSpeed's fork, whose default layers are Megatron-LM's own.
 _OLD = frozenset(
     (
@@ -273,12 +273,12 @@ def _attention(args: Arguments, notes: list[str]) -> str:
         return own
     if old is not None:
         notes.append(
-            f"--transformer-impl: is not there; simulated as local, with Megatron-LM's own fused softmax, as in the "
+            f"--transformer-impl: is not given; simulated as local, with Megatron-LM's own fused softmax, as in the "
             f"older checkouts that have --{old}"
         )
         return own
     notes.append(
-        "--transformer-impl: is not there; simulated as transformer_engine, the default of current checkouts of "
+        "--transformer-impl: is not given; simulated as transformer_engine, the default of current checkouts of "
         f"Megatron-LM{_UNREAD if is_flash else ''}; where yours is older (2023), add --transformer-impl local"
     )
     return "fused-native"

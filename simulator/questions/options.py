@@ -117,7 +117,7 @@ class StepOptions:
             yield f"{mention('launch_blocking')}: waits for each kernel, and {graph} launches all at once"
         if self.expandable_segments and not (self.trains and self.framework in PYTORCH):
             where = "framework" if self.trains else "mode"
-            whole = f"is of PyTorch's allocator in training, not of {mention(where, getattr(self, where))}"
+            whole = f"is an option of PyTorch's allocator in training, not of {mention(where, getattr(self, where))}"
             yield f"{mention('expandable_segments')}: {whole}"
         if self.fused_optimizer and self.mode != "train":
             yield f"{mention('fused_optimizer')}: updates parameters, and {mention('mode', self.mode)} updates none"

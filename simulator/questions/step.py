@@ -201,7 +201,7 @@ class StepQuestion:
         of_deepspeed = options.framework in ("deepspeed-zero3", "megatron") or self.offload == "optimizer"
         if self.offload_to == "nvme" and not (of_deepspeed and layout.zero in (0, 3)):
             stage_3 = f"{mention('layout', 'fsdp')} and {mention('framework', 'deepspeed-zero3')}"
-            yield f"{mention('offload_to', 'nvme')}: is of DeepSpeed's stage 3; take {stage_3}"
+            yield f"{mention('offload_to', 'nvme')}: DeepSpeed's stage 3 alone has it; take {stage_3}"
 
     def device_faults(self, count: int) -> Iterator[str]:
         """Yield what does not go with *count* GPUs that take part."""
@@ -262,7 +262,7 @@ class StepQuestion:
         if layout.process != "each":
             yield "sums_in_fp32", f"{of_replicas} or fsdp; one process sums as it stores"
             yield "contention", "applies to one process for each GPU"
-        apart = f"is about what is kept off the devices; add {mention('offload', 'optimizer')}"
+        apart = f"applies to what is offloaded; add {mention('offload', 'optimizer')}"
         yield from () if asked.offload != "none" else [("offload_to", apart)]
         if asked.offload == "none" or layout.zero not in (1, 2):
             two = f"{mention('layout', 'zero=2')} and {mention('offload', 'optimizer')}"

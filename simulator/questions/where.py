@@ -30,7 +30,7 @@ _RELEASES = (
     *("2.0 2023-03", "2.1 2023-10", "2.2 2024-01", "2.3 2024-04", "2.4 2024-07", "2.5 2024-10", "2.6 2025-01"),
     *("2.7 2025-04", "2.8 2025-08", "2.9 2025-10"),
 )
-TORCH_CAME: dict[str, Month] = {
+TORCH_RELEASE_MONTHS: dict[str, Month] = {
     version: (int(month[:4]), int(month[5:])) for version, month in (each.split() for each in _RELEASES)
 }
 """The month of each release of PyTorch, whose wheels hold the kernel libraries of that time
@@ -41,7 +41,7 @@ def month_of(text: str) -> Month | None:
     """Return the month *text*, as in 2020-05, or of a version of PyTorch, as in torch-2.1; None where it is neither."""
     torch = _TORCH.fullmatch(text)
     if torch is not None:
-        return TORCH_CAME.get(torch[1])
+        return TORCH_RELEASE_MONTHS.get(torch[1])
     found = _MONTH.fullmatch(text)
     return (int(found[1]), int(found[2])) if found else None
 

@@ -14,7 +14,7 @@ from simulator.results.confidence import BAND_HEAD
 from simulator.results.ran import StreamUse
 from simulator.results.result import BARE, STAGED
 from simulator.results.step_confidence import memory_band_words, step_confidence, step_trust
-from simulator.results.training_run import NOT_TRIED, ClockAssumed, TrainingRun
+from simulator.results.training_run import NOT_TRIED, StepClock, TrainingRun
 from simulator.results.words import FORMAT_WORDS, bound_words
 from simulator.training.exchange import STREAM
 from simulator.training.worker import AUTOGRAD, HOST
@@ -107,7 +107,7 @@ _CLOCK_WORDS = {
 }
 
 
-def _clock(clock: ClockAssumed) -> str:
+def _clock(clock: StepClock) -> str:
     """Return which clock the kernels have, and how much it matters."""
     words = _CLOCK_WORDS[clock.state].format(watt=clock.board_power_W)
     return f"{words} kernels would take {percent(1.0 - clock.rested_s / clock.kernels_s)} less"

@@ -36,7 +36,7 @@ class DeviceMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class ClockAssumed:
+class StepClock:
     """What the clock of a long run costs a step: its kernels take ``kernels_s``, and ``rested_s`` after rest.
 
     ``state``: ``sustained`` where the board runs faster for some milliseconds, ``held`` where its power holds it below
@@ -84,7 +84,7 @@ class TrainingRun:
     offload: OffloadRun | None = None
     checkpoints: Checkpoints | None = None
     shares: tuple[tuple[str, str, int], ...] = ()
-    clock: ClockAssumed | None = None
+    clock: StepClock | None = None
     alternatives: tuple[Alternative, ...] = ()
     remedies: tuple[Remedy, ...] = ()
     input: InputRun | None = None

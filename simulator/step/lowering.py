@@ -28,7 +28,7 @@ from simulator.step.conversions import (
     wide_tensors,
 )
 from simulator.step.fusion import FusedLayers
-from simulator.step.layouts import is_before, turns_images
+from simulator.step.layouts import is_before, lays_out_channels_last
 from simulator.step.megatron import buffer_element_bytes, has_gradient_buffer
 from simulator.step.memory import held_in, need_of
 from simulator.step.precision import autocasts, casts, has_master, precision_of, scales, storage_of, updated_bytes
@@ -139,7 +139,7 @@ class Lowering:
         self._options = options
         self._element_bytes = ELEMENT_BYTES[storage_of(options.precision)]
         self._wide = wide_tensors(network) if autocasts(options.precision) else (False,) * len(network.elements)
-        self._turned = turns_images(device, network, options)
+        self._turned = lays_out_channels_last(device, network, options)
         self._written = {layer.output for layer in network.layers}
         self._bias_later = _biases_of_readers(network) if options.compiled else frozenset()
         self._needed = needs_gradient(network)

@@ -194,12 +194,16 @@ class NicPart(Part):
     network: Literal["ethernet", "infiniband", "efa", "omnipath"] = Field(..., description="What it speaks")
     bandwidth: Bandwidth = Field(..., description="Line rate of all its ports together, per direction")
     efficiency: float = Field(1.0, ge=0.001, le=1, description="Share of the line rate that large messages reach")
-    flow_bandwidth: Bandwidth | None = Field(None, description="What its network gives one TCP flow; left out: all")
+    flow_bandwidth: Bandwidth | None = Field(
+        None, description="Bandwidth of one TCP flow over its network; left out: its own"
+    )
     latency: Duration = Field(0.0, description="One message through the adapter, one way")
     plugin_latency: Duration = Field(0.0, description="What a collective library's plugin tells it to plan for a hop")
     plugin_time: Duration = Field(0.0, description="What that plugin takes for a message, on top of the adapter")
     in_order: bool = Field(True, description="Whether each 128 bytes arrive whole and in order, as NCCL's LL needs")
-    algorithms: tuple[Literal["ring", "tree"], ...] = Field((), description="To which its setup limits NCCL; none: all")
+    algorithms: tuple[Literal["ring", "tree"], ...] = Field(
+        (), description="Algorithms that its setup leaves NCCL between nodes; left out: all"
+    )
     gpudirect: bool = Field(False, description="Reads and writes GPU memory without the host")
 
 

@@ -19,7 +19,7 @@ from simulator.questions.calibration import Calibration
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.results.training_run import ClockAssumed
+from simulator.results.training_run import StepClock
 from simulator.step.power import budgeted
 from simulator.workload.kernels import Gemm
 from tests.devices import find_gpu
@@ -91,7 +91,7 @@ def test_a_measured_burst_replaces_that_of_the_generation() -> None:
 
 
 def test_a_step_says_which_clock_its_kernels_have_and_how_much_it_costs() -> None:
-    def advised(name: str, precision: Any = "fp16", **clocks: float) -> ClockAssumed | None:
+    def advised(name: str, precision: Any = "fp16", **clocks: float) -> StepClock | None:
         session = Session({name: Calibration(clocks=clocks)} if clocks else {})
         options, sizes = StepOptions(precision=precision), (("layers", 1),)
         question = StepQuestion(where=Where(name), workload="llama2-7b", batch=1, options=options, sizes=sizes)

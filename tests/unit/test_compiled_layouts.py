@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from simulator.api import Session
@@ -15,7 +15,7 @@ from simulator.questions.options import Mode, StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Month, Software, Where, month_of
 from simulator.step.issue import launches_of
-from simulator.step.layouts import NODES_EACH, turns_images
+from simulator.step.layouts import NODES_PER_LAYER, lays_out_channels_last
 from simulator.step.lowering import Lowering
 from simulator.workload.kernels import Streaming
 from simulator.workload.network import Layer, Network
@@ -53,6 +53,7 @@ def network_of(shapes: list[Conv2d], others: int = 0) -> Network:
     return Network("convolutions", layers, (8,) * (2 * len(layers)), 4)
 
 
+@example([Conv2d(4, 1, 128, 7, 7, 1, 1), Conv2d(4, 2, 1, 7, 7, 3, 3, 1, 1, 1, 1)], False)
 @settings(max_examples=60, deadline=None)
 @given(st.lists(convolutions, min_size=1, max_size=4), st.booleans())
 def test_the_rules_are_those_of_inductor(shapes: list[Conv2d], is_inference: bool) -> None:
@@ -76,9 +77,9 @@ def test_the_rules_are_those_of_inductor(shapes: list[Conv2d], is_inference: boo
     graph.output(found)
     module = torch.fx.GraphModule(torch.nn.Module(), graph)
     mode: Mode = "inference" if is_inference else "train"
-    assert turns_images(DEVICE, network_of(shapes), replace(COMPILED, mode=mode)) == GraphLowering.decide_layout_opt(
-        module, is_inference=is_inference
-    )
+    assert lays_out_channels_last(
+        DEVICE, network_of(shapes), replace(COMPILED, mode=mode)
+    ) == GraphLowering.decide_layout_opt(module, is_inference=is_inference)
 
 
 @pytest.mark.parametrize(
@@ -95,18 +96,18 @@ def test_which_networks_are_turned_by_version(network: str, trained: bool, serve
     built = build_network(network, batch=2)
     asked = [((2023, 3), COMPILED), ((2023, 3), SERVED), ((2023, 10), COMPILED), ((2023, 10), SERVED)]
     asked += [((2024, 1), SERVED), (None, COMPILED), (None, SERVED)]
-    found = [turns_images(of(month), built, options) for month, options in asked]
+    found = [lays_out_channels_last(of(month), built, options) for month, options in asked]
     assert found == [False, False, trained, served_first, served, trained, served]
 
 
 def test_nothing_else_turns_images() -> None:
     built = build_network("resnet18", batch=2)
     for options in (replace(COMPILED, compiled=False), replace(COMPILED, framework="tensorflow")):
-        assert not turns_images(DEVICE, built, options)
-    assert not turns_images(find_gpu("mi300x"), built, COMPILED)
-    few = 300 // NODES_EACH
-    assert turns_images(DEVICE, network_of([Conv2d(4, 64, 256, 14, 14, 3, 3)], few - 2), COMPILED)
-    assert not turns_images(DEVICE, network_of([Conv2d(4, 64, 256, 14, 14, 3, 3)], few - 1), COMPILED)
+        assert not lays_out_channels_last(DEVICE, built, options)
+    assert not lays_out_channels_last(find_gpu("mi300x"), built, COMPILED)
+    few = 300 // NODES_PER_LAYER
+    assert lays_out_channels_last(DEVICE, network_of([Conv2d(4, 64, 256, 14, 14, 3, 3)], few - 2), COMPILED)
+    assert not lays_out_channels_last(DEVICE, network_of([Conv2d(4, 64, 256, 14, 14, 3, 3)], few - 1), COMPILED)
 
 
 def test_a_turned_step_is_one_by_pixels_and_its_input_is_turned_once() -> None:

@@ -333,7 +333,7 @@ def test_layers_are_transformer_engines_where_nothing_says_otherwise() -> None:
 @pytest.mark.parametrize(
     ("more", "attention", "told"),
     [
-        ("", "fused-native", "leaves --use-flash-attn unread"),
+        ("", "fused-native", "ignores --use-flash-attn"),
         ("--transformer-impl transformer_engine", "fused-native", None),
         ("--use-mcore-models", "fused-native", None),
         ("--use-mcore-models --transformer-impl local", "fused-softmax", None),

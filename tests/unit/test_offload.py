@@ -430,8 +430,8 @@ def test_on_disks_the_host_holds_sums_and_buffers_and_the_step_takes_longer() ->
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"offload": "none", "offload_to": "nvme"}, "is about what is kept off the devices"),
-        ({"offload": "optimizer+parameters", "offload_to": "nvme"}, "is of DeepSpeed's stage 3"),
+        ({"offload": "none", "offload_to": "nvme"}, "applies to what is offloaded"),
+        ({"offload": "optimizer+parameters", "offload_to": "nvme"}, "DeepSpeed's stage 3 alone has it"),
         ({"offload_to": "nvme", "layout": ZERO2, "options": replace(OPTIONS, framework="megatron")}, "stage 3"),
         ({"offload_to": "nvme", "options": STAGE_3, "machine": "dgx-h100"}, "has no disk with bandwidths"),
     ],

@@ -21,8 +21,11 @@ _STEPS = 40  # of a bisection
 
 
 @dataclass(frozen=True, slots=True)
-class HeldWork:
-    """A measured work: seconds of a call in a long run and after rest, sides of a product, sums in turn with it."""
+class ClockMeasurement:
+    """A row of ``clocks.csv``: seconds of a call in a long run (``time_s``) and after rest (``burst_s``; 0: unknown).
+
+    ``side``: rows and columns of the product, 0 for streams.  ``repeats``: streams in turn with each product.
+    """
 
     time_s: float
     burst_s: float
@@ -53,20 +56,22 @@ def clock_factors(folder: Folder, session: Session, where: Where, part: str) -> 
     return {name: float(f"{value:.4g}") for name, value in found.items()}
 
 
-def _works(folder: Folder) -> Mapping[str, HeldWork]:
+def _works(folder: Folder) -> Mapping[str, ClockMeasurement]:
     table = folder.tables.get(CLOCKS)
-    found: dict[str, HeldWork] = {}
+    found: dict[str, ClockMeasurement] = {}
     if table is None:
         return found
     for record in table.rows:
         interval, time_s = figure(table.cell(record, "interval") or "0"), figure(table.cell(record, "time_s"))
         if interval is not None and interval <= _WORST_KNOWN and time_s is not None and time_s > 0.0:
             burst_s, side, repeats = (figure(table.cell(record, n) or "0") for n in ("burst_s", "side", "repeats"))
-            found[table.cell(record, "work")] = HeldWork(time_s, burst_s or 0.0, int(side or 0), int(repeats or 0))
+            found[table.cell(record, "work")] = ClockMeasurement(
+                time_s, burst_s or 0.0, int(side or 0), int(repeats or 0)
+            )
     return found
 
 
-def _power(session: Session, where: Where, part: str, product: HeldWork) -> float:
+def _power(session: Session, where: Where, part: str, product: ClockMeasurement) -> float:
     operator = MatMul(product.side, product.side, product.side)
     asked = OperatorQuestion(where=where, device=part, operator=operator, precision="fp16")
     known = session.calibrations.get(part, Calibration())

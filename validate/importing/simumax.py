@@ -79,10 +79,10 @@ def _read(name: str, sizes: Sizes, tflops: float, efficiency: Any, device: str, 
     return ""
 
 
-Found = tuple[float, Mapping[str, object] | str]
+ShapeReading = tuple[float, Mapping[str, object] | str]  # FLOPs of a shape, and its row or why it is left out
 
 
-def _product(s: Sizes) -> Found:
+def _product(s: Sizes) -> ShapeReading:
     batch, m, n, k = (int(s[name]) for name in "bmnk")
     note = f"{s['layout']}, accumulate={s['accumulate']}, out={s['out_dtype']}"
     sizes = {"m": batch * m, "n": n, "k": k} if s["layout"] != "NT" else {"m": m, "n": n, "k": batch * k}
@@ -90,7 +90,7 @@ def _product(s: Sizes) -> Found:
     return 2.0 * batch * m * n * k, row
 
 
-def _grouped(s: Sizes) -> Found:
+def _grouped(s: Sizes) -> ShapeReading:
     experts, m, n, k = (int(s[name]) for name in ("ng", "M", "N", "K"))
     flop, phase = 2.0 * experts * m * n * k, _STAGES[s["stage"]]
     if s["dtype"] != "bf16":
@@ -101,8 +101,8 @@ def _grouped(s: Sizes) -> Found:
     return flop, {"op": "grouped_linear", "phase": phase, **sizes, "cache": "cold", "note": s["stage"]}
 
 
-def _attention(products: int, phase: str) -> Callable[[Sizes], Found]:
-    def read(s: Sizes) -> Found:
+def _attention(products: int, phase: str) -> Callable[[Sizes], ShapeReading]:
+    def read(s: Sizes) -> ShapeReading:
         batch, length, heads, kv_heads, of_keys, of_values = (
             int(s[name]) for name in ("batch", "seq_len", "head_num", "kv_head_num", "qk_head_dim", "v_head_dim")
         )
@@ -115,7 +115,7 @@ def _attention(products: int, phase: str) -> Callable[[Sizes], Found]:
     return read
 
 
-_READERS: Mapping[str, Callable[[Sizes], Found]] = {
+_READERS: Mapping[str, Callable[[Sizes], ShapeReading]] = {
     "matmul": _product,
     "group_matmul": _grouped,
     "sdp_fwd": _attention(2, "fwd"),

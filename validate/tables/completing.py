@@ -17,10 +17,10 @@ SOURCES = "completed"
 """The column in which a completed table has the sources of what was added to a row."""
 
 _LOOKED_AT = 2000  # rows
-Added = dict[str, tuple[str, Convention]]
+AddedCells = dict[str, tuple[str, Convention]]  # of a row, by column: the value, and the rule that it is from
 
 
-def added_cells(table: Table, conventions: Conventions) -> Iterator[Added]:
+def added_cells(table: Table, conventions: Conventions) -> Iterator[AddedCells]:
     """Yield what *conventions* say of each row of *table*: the value of each empty column that they fill, and the rule.
 
     What the conventions of every table say is left to these.
@@ -31,7 +31,7 @@ def added_cells(table: Table, conventions: Conventions) -> Iterator[Added]:
         def cell(name: str, row: CsvRecord = row) -> str:
             return table.written(row, name)
 
-        found: Added = {}
+        found: AddedCells = {}
         for column in own:
             value, rule = stands_for((own, common), column, cell) if not cell(column) else ("", None)
             if rule is not None and value and rule in own[column]:
@@ -76,7 +76,7 @@ def made_complete(table: Table, conventions: Conventions) -> tuple[bytes, Counte
     return output.getvalue().encode(), counts
 
 
-def _sources(found: Added) -> list[str]:
+def _sources(found: AddedCells) -> list[str]:
     columns: dict[str, list[str]] = {}
     for column, (_, rule) in found.items():
         columns.setdefault(rule.source, []).append(column)

@@ -92,7 +92,7 @@ def electra(
     batch, length = tokens.shape
     narrow = hidden // 3
     if hidden % 3 or heads % 3 or hidden % heads:
-        raise SizeError(f"a third of {heads} heads and of a hidden size of {hidden} must be whole, of whole heads")
+        raise SizeError(f"heads must divide hidden, and 3 both; got {heads} heads and hidden {hidden}")
     y = b.linear(_embedded(b, tokens, "generator.", hidden, vocabulary), "generator.project", narrow)
     for i in range(layers):
         y = _block(b, y, f"generator.layers.{i}", Encoder(narrow, heads // 3, layers, vocabulary))

@@ -126,7 +126,7 @@ def _bottleneck(
     y = b.conv(y, f"{name}.conv2", width, 3, stride=stride, pad=1, groups=groups)
     y = b.relu(b.batch_norm(y, f"{name}.bn2"), f"{name}.relu2")
     y = b.batch_norm(b.conv(y, f"{name}.conv3", 4 * planes, 1), f"{name}.bn3")
-    y = excite(b, y, f"{name}.se", y.shape[1] // 16) if squeezed else y
+    y = squeeze_excite(b, y, f"{name}.se", y.shape[1] // 16) if squeezed else y
     return _join(b, x, y, name, stride)
 
 
@@ -138,7 +138,7 @@ def _join(b: NetworkBuilder, x: LayerOutput, y: LayerOutput, name: str, stride: 
     return b.relu(b.add(y, x, f"{name}.add", in_place=True), f"{name}.relu")
 
 
-def excite(b: NetworkBuilder, x: LayerOutput, name: str, width: int, function: str = "relu") -> LayerOutput:
+def squeeze_excite(b: NetworkBuilder, x: LayerOutput, name: str, width: int, function: str = "relu") -> LayerOutput:
     """Return the channels of *x* times weights between 0 and 1, from their means by two layers, *width* between."""
     y = b.flatten(b.adaptive_avg_pool(x, f"{name}.means"))
     y = b.elementwise(f"{name}.{function}", function, b.linear(y, f"{name}.squeeze", width))

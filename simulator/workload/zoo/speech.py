@@ -41,7 +41,7 @@ def quartznet(b: NetworkBuilder, batch: int, spectrum: int, classes: int) -> Lay
 
 def _spectrum(b: NetworkBuilder, batch: int, frames: int) -> LayerOutput:
     if frames % 2:
-        raise SizeError(f"frames go by two; got {frames}")
+        raise SizeError(f"frames must be even; got {frames}")
     return b.input(batch, _BANDS, 1, frames)
 
 
