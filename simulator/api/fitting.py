@@ -65,13 +65,13 @@ class StepFitting:
         return need_on(self.device, self.count, network, asked, group, gaps=gaps)
 
     def fits(self, asked: StepQuestion | None) -> bool:
-        """Return whether *asked* fits, on its hosts too; a step that is none, or cannot be divided, does not."""
+        """Return whether *asked* fits, on its hosts too; False for None, or where it cannot be divided."""
         with suppress(InputError):
             return asked is not None and self.need(asked).fits and self.host_fits(asked)
         return False
 
     def host_fits(self, asked: StepQuestion) -> bool:
-        """Return whether the hosts hold what *asked* leaves them; raises InputError where it cannot be divided."""
+        """Return whether the hosts' memory holds what *asked* offloads; raises InputError if it cannot be divided."""
         if asked.offload == "none":
             return True
         group, place = group_taking_part(self.context, asked, self.count), self.context.single(asked)

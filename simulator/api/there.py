@@ -33,7 +33,7 @@ def check_there(context: Context, question: StepQuestion) -> None:
 
 
 def as_there(context: Context, questions: Sequence[StepQuestion]) -> list[StepQuestion]:
-    """Return *questions*, each without what it asks in vain; raises InputError for what all of them ask in vain."""
+    """Return *questions*, each without what has no effect on it; raises InputError for what has none on any of them."""
     faults = [dict(_faults(context, question)) for question in questions]
     refuse_all(fault for fault in faults[0] if all(fault in others for others in faults))
     return [_without(question, found.values()) for question, found in zip(questions, faults, strict=True)]

@@ -21,7 +21,7 @@ KNOWN: Mapping[str, Any] = yaml.load(_FILE_OF_NAMES.read_text(encoding="utf-8"),
 
 
 def reasons(named: Mapping[str, str]) -> dict[str, str]:
-    """Return by name what *named* says of its names."""
+    """Return the reason for each argument; *named* has the names, separated by spaces, of each reason."""
     return {name: why for why, names in named.items() for name in names.split()}
 
 

@@ -29,7 +29,7 @@ from simulator.workload.precision import Precision
 
 Processor = Literal["GPU", "CPU"]
 Format = Literal["fp32", "tf32", "half", "fp8"]
-_HOST_KNOWN = 0.75  # of the variance of hosts, where this host was measured: its launches then err by half
+_HOST_KNOWN = 0.75  # chosen: part of the variance of hosts that measuring this one removes; launches then err by half
 _FORMATS: dict[Precision, Format] = {"fp32": "fp32", "tf32": "tf32", "fp16": "half", "bf16": "half", "fp8": "fp8"}
 
 

@@ -31,7 +31,7 @@ _KEPT: _Passes = ((1, 1),)
 
 
 def with_statistics(device: Device, network: Network, issues: Sequence[Launch], *, alone: bool) -> tuple[Launch, ...]:
-    """Return *issues* of a training step of *network* on *device* with AdaptDL's; *alone*: of a single replica."""
+    """Return *issues* of a training step, with AdaptDL's statistics of gradients; *alone*: one replica steps."""
     before = [issue for issue in issues if issue.part != "update"]
     update = [issue for issue in issues if issue.part == "update"]
     before += _passes(device, network, "backward", _NORM)

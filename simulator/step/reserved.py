@@ -69,9 +69,9 @@ def reserved_and_allocated(
 
 
 def flat_bytes(network: Network, element_bytes: float) -> int:
-    """Return the bytes of the segments of the flat buffers of gathered units, *element_bytes* an element.
+    """Return the bytes of FSDP's flat buffers of gathered units, with *element_bytes* an element.
 
-    Parameters outside of blocks come first; then two blocks are there, of which one is copied out.
+    They hold the parameters outside of blocks, then two blocks at a time: one is gathered while one is copied out.
     """
     units = unit_elements(network)
     return ceil(element_bytes * max(units.pop("", 0), sum(sorted(units.values())[-2:])))

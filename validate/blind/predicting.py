@@ -93,7 +93,7 @@ def _prediction(table: Table, line: int, cells: Sequence[str]) -> BlindPredictio
 
 
 def counted(predictions: Sequence[BlindPrediction]) -> tuple[int, int, dict[str, int]]:
-    """Return how many rows count, how many of them are predicted, and why how many others are not."""
+    """Return the numbers of rows that count and of those predicted, and by reason the number of those that are not."""
     count = [each for each in predictions if not each.is_context]
     refused = Counter(each.refused for each in count if each.refused)
     return len(count), len(count) - refused.total(), dict(sorted(refused.items(), key=lambda item: (-item[1], item[0])))

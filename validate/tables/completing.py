@@ -23,7 +23,7 @@ AddedCells = dict[str, tuple[str, Convention]]  # of a row, by column: the value
 def added_cells(table: Table, conventions: Conventions) -> Iterator[AddedCells]:
     """Yield what *conventions* say of each row of *table*: the value of each empty column that they fill, and the rule.
 
-    What the conventions of every table say is left to these.
+    Cells that the conventions of every table fill are left empty.
     """
     own, common = conventions.get(table.kind, {}), general().get(table.kind, {})
     for row in table.rows:

@@ -173,7 +173,7 @@ def filled(kind: str, column: str, cell: Cell) -> str:
 def stands_for(
     rules: Sequence[Mapping[str, tuple[Convention, ...]]], column: str, cell: Cell
 ) -> tuple[str, Convention | None]:
-    """Return what an empty *column* stands for, and by which of *rules*, of which earlier ones go first."""
+    """Return what an empty *column* stands for, and the rule; of *rules* the first that applies counts."""
 
     def text(name: str) -> str:
         found = cell(name)

@@ -42,7 +42,7 @@ def gemm_cost(gpu: Gpu, kernel: Gemm) -> KernelCost:
 
 
 def product_time(gpu: Gpu, kernel: Gemm) -> ProductTime:
-    """Return the time of *kernel* on *gpu*, and the way to cut it."""
+    """Return the time of *kernel* on *gpu*, and the tiles that it is cut into."""
     if kernel.plain and gpu.traits.int8_in_tiles:
         gpu = _on_lanes(gpu)
     if is_pipelined(gpu, kernel.precision):

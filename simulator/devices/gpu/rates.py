@@ -40,8 +40,8 @@ _WHOLE = 0.75  # tensor_pace of boards that hold nothing back, but for rounded d
 def tensor_pace(gpu: Gpu, precision: Precision) -> float:
     """Return the rate at which tensor cores issue products in *precision*, relative to what the chip's SMs can feed.
 
-    Below 1 on boards that hold them back (``Traits.tensor_flops``): what feeds them, and the energy of that, then has
-    time between two instructions.
+    It is below 1 on boards that hold them back (``Traits.tensor_flops``): loading the operands is then hidden between
+    two instructions, and costs less energy.
     """
     full = gpu.traits.tensor_flops * 2.0 / ELEMENT_BYTES[precision]
     if not full or precision not in gpu.peak_flops_per_s:
@@ -172,10 +172,10 @@ def energy_time(gpu: Gpu, precision: Precision, flop: float, memory_bytes: float
 
 
 def switching_power(gpu: Gpu) -> float:
-    """Return the power, in W, that the limit of a board leaves for what its chip and memory do, since Hopper.
+    """Return the power, in W, that a board's limit leaves for work of its chip and memory, since Hopper.
 
-    What an idle board draws is a matter of its chip and memory and not of its limit: one chip is sold with 1,000, 1,200
-    and 1,400 W.
+    What an idle board draws depends on its chip and memory, not on its limit: one chip is sold with 1,000, 1,200 and
+    1,400 W.
     """
     costs = gpu.constants(PowerCosts)
     idle_W = costs.sm_idle_W * gpu.sm_count + costs.memory_idle_J * gpu.memory_bandwidth_Bps
@@ -183,9 +183,9 @@ def switching_power(gpu: Gpu) -> float:
 
 
 def streaming_share(gpu: Gpu) -> float:
-    """Return the power of a kernel that moves bytes at the memory's full bandwidth, of that of products in a long run.
+    """Return the power of a kernel at the memory's full bandwidth, relative to that of products in a long run.
 
-    Both without what an idle board draws.  Measured, or by the energy of a moved byte.
+    Both exclude what an idle board draws.  It is measured (a calibration's ``clocks``), else from the energy of a byte.
     """
     streaming_W = gpu.constants(PowerCosts).moved_byte_J * gpu.memory_bandwidth_Bps
     return min(gpu.calibration.clocks.get("stream", streaming_W / switching_power(gpu)), 1.0)

@@ -15,7 +15,7 @@ Grouping = Literal["kernel", "streams", "loop"]
 
 @dataclass(frozen=True, slots=True)
 class GroupedGemm(Gemm):
-    """``batch`` products, of which one, of the busiest expert, has ``busiest`` for ``varies`` (0: all are alike).
+    """Products of ``batch`` experts; that of the busiest has the size ``busiest`` in dimension ``varies`` (0: equal).
 
     ``grouping``: ``kernel``, tiles of all products in one kernel; ``streams``, a kernel each, on four streams;
     ``loop``, a kernel each, one after the other.
@@ -126,7 +126,7 @@ class GroupedLinear(Linear):
         return (product, *bias)
 
     def as_run_by(self, framework: str, phase: Phase, precision: Precision, kernels: Kernels) -> Kernels:
-        """Return *kernels*; Transformer Engine's, in Megatron-LM, run on streams."""
+        """Return *kernels* as *framework* runs them: Megatron-LM, with Transformer Engine, on streams."""
         if framework != "megatron":
             return kernels
         return tuple(replace(k, grouping="streams") if isinstance(k, GroupedGemm) else k for k in kernels)

@@ -145,7 +145,7 @@ class CrossEntropy(Rows):
 
 @dataclass(frozen=True, slots=True)
 class HalfCrossEntropy(CrossEntropy):
-    """The loss from scores that nobody casts first: in their own 16 bits, where the policy is not autocast's."""
+    """The loss computed in the scores' own 16 bits, without a cast to fp32, where the policy is not autocast's."""
 
     fp32_always = False
 

@@ -139,7 +139,7 @@ def _join(b: NetworkBuilder, x: LayerOutput, y: LayerOutput, name: str, stride: 
 
 
 def squeeze_excite(b: NetworkBuilder, x: LayerOutput, name: str, width: int, function: str = "relu") -> LayerOutput:
-    """Return the channels of *x* times weights between 0 and 1, from their means by two layers, *width* between."""
+    """Return *x* with channels weighted by a squeeze-and-excitation of *width* (Hu et al., arXiv 1709.01507)."""
     y = b.flatten(b.adaptive_avg_pool(x, f"{name}.means"))
     y = b.elementwise(f"{name}.{function}", function, b.linear(y, f"{name}.squeeze", width))
     weights = b.elementwise(f"{name}.sigmoid", "sigmoid", b.linear(y, f"{name}.expand", x.shape[1]))
@@ -150,7 +150,7 @@ _FACE_BLOCKS, _FACE_WIDTHS, _EMBEDDING = (3, 13, 30, 3), (64, 128, 256, 512), 51
 
 
 def iresnet100(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
-    """Return the similarity of each face with *classes* identities."""
+    """Return the similarity of each face with *classes* identities (InsightFace; arXiv 1801.07698)."""
     x = _prelu(b, b.batch_norm(b.conv(x, "conv1", 64, 3, pad=1), "bn1"), "prelu")
     for stage, (blocks, width) in enumerate(zip(_FACE_BLOCKS, _FACE_WIDTHS, strict=True), 1):
         for i in range(blocks):

@@ -18,7 +18,10 @@ _SLOT = re.compile(r"pcie([45])-")
 
 
 class Guess(NamedTuple):
-    """What is guessed, the words that mark its lines, what shows the truth, and the line as it could also be."""
+    """A guess in a draft: ``what`` it is of, and words that mark its lines.
+
+    ``run`` is the command whose output replaces it; ``otherwise`` returns a line as it could also be.
+    """
 
     what: str
     marks: tuple[str, ...]

@@ -86,7 +86,7 @@ def parse_topo(text: str) -> Matrix:
 
 
 def _between(columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], str]:
-    """Return nvidia-smi's word for the way between each two devices; raises ValueError as :func:`parse_topo`."""
+    """Return nvidia-smi's word for the path between each two devices; raises ValueError as :func:`parse_topo`."""
     found = {}
     for name, cells in rows.items():
         if len(cells) < len(columns):
