@@ -96,7 +96,10 @@ class Router(Kept):
         return [nic for nic, _ in self._nics_of(node)]
 
     def owners(self, nodes: Iterable[int]) -> dict[int, list[int]]:
-        """Return the NICs that carry traffic of *nodes*, in their order, each with those of them nearest to it."""
+        """Return, for each NIC that carries traffic of one of *nodes*, those of them that are nearest to it.
+
+        The NICs are in the order of *nodes*.
+        """
         found: dict[int, dict[int, int]] = {}
         for node in nodes:
             for nic, leg in self._nics_of(node):

@@ -117,7 +117,10 @@ class Filling(NamedTuple):
 
 
 class FlowLimits(NamedTuple):
-    """What limits a flow of ``wire_bytes`` in all rounds: its rate and each of ``links``, ``filling`` longer each."""
+    """What limits a flow of ``wire_bytes``, all rounds together: its own rate, and each of ``links``.
+
+    Each takes ``filling`` longer.
+    """
 
     own_Bps: float
     wire_bytes: float

@@ -74,7 +74,10 @@ def unread_faults(question: _Asked) -> Iterator[str]:
 
 
 def in_ways(cls: type[Q], values: Mapping[str, Any], ways: Iterable[Mapping[str, Any]]) -> list[Q]:
-    """Return a question for each of *ways*, with the *values* it reads; raises InputError for what none reads."""
+    """Return a question with *values* for each of *ways*, each without the values that it does not read.
+
+    Raises InputError for what none of them reads.
+    """
     found: dict[Q, None] = {}
     never: dict[str, str] | None = None
     usual = _usual(cls)

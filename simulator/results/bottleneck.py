@@ -13,7 +13,10 @@ from simulator.plan.plan import Flow, Fragment, Perturbation, Plan
 
 
 class LinkUse(NamedTuple):
-    """Bytes over a link, memory bus or fabric, and the fraction used of what slow links and neighbours leave of it."""
+    """Bytes over a link (or through a memory bus or a switch's fabric), and the fraction of its capacity used.
+
+    The capacity is what slow links and neighbours leave.
+    """
 
     names: Sequence[str]
     number: int

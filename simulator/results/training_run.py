@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """The memory that each of ``count`` devices needs; with several stages, of ``stage`` and its ``network``."""
+    """The memory that each of ``count`` devices of a part needs, all of one pipeline ``stage`` if there are several.
+
+    ``network`` is then that of the stage.
+    """
 
     part: str
     count: int

@@ -62,7 +62,10 @@ class OpenExchange(NamedTuple):
 def parts_of(
     exchanges: Iterable[OpenExchange], strategy: Strategy, loads_on: Mapping[int, float]
 ) -> dict[int, tuple[Fragment, ...]]:
-    """Return parts of *exchanges*, by activity, that *strategy* runs and that load *loads_on*; raises Unsuitable."""
+    """Return the parts of *exchanges* by activity, if *strategy* runs them and they load *loads_on*.
+
+    Raises Unsuitable if it does not fit.
+    """
     made: dict[tuple[object, ...], tuple[Fragment, ...]] = {}  # blocks repeat
     found: dict[int, tuple[Fragment, ...]] = {}
     for activity, bundles, op, size_bytes in sorted(exchanges, key=lambda each: each.activity):

@@ -101,7 +101,10 @@ def plan_chunk(shared: SharedStep, role: Role, part: Part) -> Plan:
 
 
 def plan_pipeline(stages: Sequence[StageWork], question: StepQuestion, placement: Placement, price: Price) -> Plan:
-    """Return the plan of *stages*; *price* is the cost of a sum of gradients. Raises Unsuitable or InputError."""
+    """Return the plan of a step of *stages*; *price* returns the cost of a sum of gradients.
+
+    Raises Unsuitable, or InputError if the schedule does not fit.
+    """
     return _Pipeline(stages, question, placement, price).plan()
 
 

@@ -167,7 +167,10 @@ def row_class(row: ComparedRow) -> tuple[str, ...]:
 
 
 def worst_rows(rows: Sequence[ComparedRow], count: int = 10, of_one_class: int = 3) -> list[ComparedRow]:
-    """Return *count* rows of the largest abs(log(predicted / measured)), at most *of_one_class* of a class."""
+    """Return the *count* rows with the largest abs(log(predicted / measured)), the worst first.
+
+    At most *of_one_class* rows of a class are returned, as more of them would add little.
+    """
     counted = [row for row in rows if row.counts]
     taken: Counter[tuple[str, ...]] = Counter()
     found = []

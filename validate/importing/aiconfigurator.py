@@ -130,7 +130,10 @@ class Source:
         return sorted({table.device for tables in self._tables.values() for table in tables})
 
     def chosen(self, text: str | None) -> list[str]:
-        """Return the parts that *text* names (None: all); raises InputError, with the nearest name, if one is empty."""
+        """Return the parts named by the option *text*, all if it is None.
+
+        Raises InputError, with the nearest name, if a part has no measurements.
+        """
         if text is None:
             return self.devices
         wanted = [name.strip() for name in text.split(",")]

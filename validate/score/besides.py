@@ -114,7 +114,10 @@ _SAME = ("framework", "software", "model", "data")
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """Differences of efficiencies, predicted minus measured, over ``pairs`` rows; medians of the two themselves."""
+    """Differences of efficiencies, predicted minus measured, as fractions, over ``pairs`` rows.
+
+    ``measured`` and ``predicted`` are the medians of the efficiencies themselves.
+    """
 
     dataset: str
     pairs: int

@@ -129,7 +129,10 @@ _SIZE_ORDER = {">=1MiB": "0", "<1MiB": "1"}
 
 @dataclass(frozen=True, slots=True)
 class ScoreGroup:
-    """``rows`` with equal labels ``by``, ``errors.n`` of them scored; ``baseline``: its errors over the same rows."""
+    """``rows`` rows that share the labels ``by``, of which ``errors.n`` are scored.
+
+    ``baseline`` holds the errors of the baseline over the same scored rows.
+    """
 
     by: dict[str, str]
     rows: int

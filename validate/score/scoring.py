@@ -193,7 +193,10 @@ def _context(row: MeasuredRow) -> str:
 
 
 def ranked(rows: Iterable[MeasuredRow], table: Table, kind: Kind, names: RowNames) -> Iterator[MeasuredRow]:
-    """Yield *rows*, labelled ``framework_rank`` if *kind* ranks them; raises InputError for too many settings."""
+    """Yield *rows* of *table*, with the label ``framework_rank`` where their *kind* ranks frameworks.
+
+    Raises InputError where the table has too many different configurations.
+    """
     best = _fastest(table, kind, names)
     for row in rows:
         if best and row.labels.get("ranks") == "one":

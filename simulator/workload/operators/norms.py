@@ -73,7 +73,10 @@ class LayerNorm(Rows):
         return self.rows * STATISTIC_BYTES * (2 if self.kind == "layer_norm" else 1)
 
     def meets(self, meeting: Meeting) -> Divided[Self] | None:
-        """Return its part on one rank: groups, with own weights (Mamba-2's gated norm), or heads, which share."""
+        """Return its part on one rank: some groups of each token, or some heads.
+
+        Groups have weights of their own (Mamba-2's gated norm), heads share theirs.
+        """
         n, tokens = meeting.ranks, meeting.tokens
         if not meeting.is_split or not 0 < tokens < self.rows:
             return None

@@ -88,7 +88,10 @@ class Recurrence(Cells, Product):
         return ELEMENT_BYTES[self.precision] * (weights + states)
 
     def place(self) -> Shape:
-        """Return values on the axes: gradients of states repeat the steps, those of weights are one product."""
+        """Return the values on the axes.
+
+        Gradients of states repeat the forward pass step by step; those of weights are one product over all steps.
+        """
         direction = "weights" if self.direction == "bwd_weight" else "steps"
         return direction, self.batch, self.timesteps, self.hidden
 

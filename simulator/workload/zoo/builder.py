@@ -134,7 +134,10 @@ class NetworkBuilder:
         split: Split | None = None,
         of: str = "",
     ) -> LayerOutput:
-        """Add a linear layer on the last dimension; *tied*: a layer whose weight it shares, *of*: the weights' name."""
+        """Return a linear layer over the last dimension; *tied* is the weight of another layer that it shares.
+
+        *of*: the name of the weights, if layers share them.
+        """
         inputs = x.shape[-1]
         weight = tied or Parameter(f"{of or name}.weight", inputs * outputs)
         parameters = (weight, Parameter(f"{of or name}.bias", outputs)) if bias else (weight,)

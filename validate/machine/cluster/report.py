@@ -271,7 +271,10 @@ class ClusterFiles:
         payload_Bps: Mapping[LinkShape, float] | None = None,
         costs: Mapping[LinkShape, cases.MessageCosts] | None = None,
     ) -> None:
-        """Write the topologies, with *payload_Bps* for link rates' payload and *costs* for default message costs."""
+        """Write the topologies.
+
+        *payload_Bps* replaces the payload rates that follow from the link rates, *costs* the default message costs.
+        """
         for path, shape in self._topologies.items():
             rate_Bps, own = (payload_Bps or {}).get(shape), (costs or {}).get(shape)
             self._write(path, cases.topology_text(shape, self._n_nodes, rate_Bps, own))

@@ -84,7 +84,10 @@ class MeasuredStep:
         return builtin_network(self.model, self.sizes, self.batch, training=self.phase != "inference")
 
     def cells(self, threads: int = 0) -> dict[str, str | int]:
-        """Return its cells of ``training.csv``; *threads* are the CPU's, 0 on a GPU; ``schedule`` has the rest."""
+        """Return the identifying cells of ``training.csv``; *threads* is the number of CPU threads, 0 on a GPU.
+
+        ``schedule`` describes in words what has no column of its own.
+        """
         threads = threads and (self.threads or threads)
         words = [f"cpu threads={threads}"] if threads else []
         words += ["cross-entropy"] if self.phase != "inference" else []
