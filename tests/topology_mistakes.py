@@ -63,6 +63,15 @@ CASES: dict[str, tuple[str, list[str]]] = {
         devices("gpu[0-1]: {kind: gpu, memroy_size: 16 GB}"),
         ["t.yaml:4:25: unknown key 'memroy_size'; did you mean 'memory_size'?"],
     ),
+    "key_of_a_part_given_to_a_device": (
+        devices("gpu[0-1]: {part: rtx-4090, pcie_peers: false}"),
+        [
+            (
+                "t.yaml:4:32: unknown key 'pcie_peers'; "
+                "it is a key of parts: give it to one of your own under parts, and name that here"
+            )
+        ],
+    ),
     "unknown_key_of_a_link": (
         link("between: [gpu0, gpu1], kind: pcie, bandwith: 16 GB/s"),
         ["t.yaml:6:41: unknown key 'bandwith'; did you mean 'bandwidth'?"],

@@ -74,11 +74,11 @@ def _faults(context: Context, question: StepQuestion) -> _Faults:
         if apart or options.mode == "inference":
             zero3 = f"is ZeRO-3 in training; add {mention('layout', 'fsdp')}"
             yield f"{mention('framework', 'deepspeed-zero3')}: {zero3}", {"framework": USUAL.framework}
-    if options.framework == "adaptdl" and (
-        options.mode != "train" or question.layout.divides_network or question.layout.zero
-    ):
-        replicas = f"keeps statistics of replicas in training; take {mention('layout', 'dp')}"
-        yield f"{mention('framework', 'adaptdl')}: {replicas}", {"framework": USUAL.framework}
+    if options.framework == "adaptdl":
+        yield from (
+            (f"{mention('framework', 'adaptdl')}: {why}", {"framework": USUAL.framework})
+            for why in _of_statistics(question)
+        )
     if question.sums_in_fp32 and _sums_in_fp32(question):
         why = f"gradients of {mention('precision', options.precision)} are of fp32 already"
         yield f"{mention('sums_in_fp32')}: {why}", {"sums_in_fp32": False}
@@ -87,6 +87,15 @@ def _faults(context: Context, question: StepQuestion) -> _Faults:
     usual = False, USUAL.framework, False, replace(TODAY, nccl=question.software.nccl)
     if of_devices != usual or options.optimizer in BITSANDBYTES or question.loss_way in _ON_GPUS:
         yield from _of_devices(context, question)
+
+
+def _of_statistics(question: StepQuestion) -> Iterator[str]:
+    """Yield why AdaptDL keeps no statistics of the step of *question*."""
+    options = question.options
+    if options.mode != "train":
+        yield f"keeps statistics of gradients, and {mention('mode', options.mode)} updates nothing"
+    elif question.layout.divides_network or question.layout.zero:
+        yield f"keeps statistics of replicas in training; take {mention('layout', 'dp')}"
 
 
 def _of_devices(context: Context, question: StepQuestion) -> _Faults:

@@ -33,6 +33,8 @@ class OutputFile:
         self._stream: BinaryIO | None = None
         if not path:
             raise InputError(f"{option} needs the name of a file")
+        if path == "-":
+            raise InputError(f"{option} -: names no file; name one, for example {option} ./result")
         effect("writes a file", f"{option} {self.shown}", path)
         try:
             if path.endswith(os.sep) or self._target.is_dir():

@@ -112,9 +112,8 @@ class StepOptions:
         check(self, self._faults())
 
     def _faults(self) -> Iterator[str]:
-        if self.launch_blocking and self.cuda_graph:
-            graph = mention("cuda_graph")
-            yield f"{mention('launch_blocking')}: waits for each kernel, and {graph} launches all at once"
+        if self.cuda_graph:
+            yield from (f"{said}, and {mention('cuda_graph')} launches all at once" for said in self._waiting())
         if self.expandable_segments and not (self.trains and self.framework in PYTORCH):
             where = "framework" if self.trains else "mode"
             whole = f"is an option of PyTorch's allocator in training, not of {mention(where, getattr(self, where))}"
@@ -130,8 +129,6 @@ class StepOptions:
                 yield f"{said}: is of bitsandbytes, for PyTorch; {mention('framework', self.framework)} has none"
             if self.precision == "fp64":
                 yield f"{said}: updates parameters of 32 and 16 bits, and {mention('precision', 'fp64')} has none"
-            if self.cuda_graph:
-                yield f"{said}: waits for each tensor, and {mention('cuda_graph')} launches all at once"
         if self.precision in QUANTISED and self.mode != "inference":
             whole = f"is for {mention('mode', 'inference')}; gradients are no whole numbers"
             yield f"{mention('precision', self.precision)}: {whole}"
@@ -144,6 +141,15 @@ class StepOptions:
         if self.recompute != "none" and self.mode == "inference":
             none = f"is for the backward pass, and {mention('mode', 'inference')} has none"
             yield from (f"{said}: {none}" for said in self.recompute_mentions)
+
+    def _waiting(self) -> Iterator[str]:
+        """Yield what waits for the device within a step, and for what."""
+        if self.launch_blocking:
+            yield f"{mention('launch_blocking')}: waits for each kernel"
+        if self.framework == "adaptdl":
+            yield f"{mention('framework', self.framework)}: waits for its statistics"
+        if self.optimizer in BITSANDBYTES:
+            yield f"{mention('optimizer', self.optimizer)}: waits for each tensor"
 
     @property
     def recompute_mentions(self) -> tuple[str, ...]:
@@ -185,7 +191,7 @@ def said_of(sizes: NetworkSizes, name: str) -> int | str:
     return dict(sizes).get(name, "plain")
 
 
-_IN_HALF: tuple[Policy, ...] = ("fp16", "bf16", "master-fp16", "master-bf16")  # whose trainers cast scores first
+_IN_HALF: tuple[Policy, ...] = ("fp16", "bf16", "master-fp16", "master-bf16")  # whose scores have 16 bits
 
 
 def loss_faults(sizes: NetworkSizes, options: StepOptions, *, one_process: bool) -> Iterator[str]:
@@ -195,7 +201,8 @@ def loss_faults(sizes: NetworkSizes, options: StepOptions, *, one_process: bool)
         return
     said = mention("sizes", f"cross_entropy={way}")
     if way == "half" and options.precision not in _IN_HALF:
-        yield f"{said}: {mention('precision', options.precision)} does not cast scores first; {', '.join(_IN_HALF)} do"
+        needed = f"is for scores that reach the loss in 16 bits, as with {', '.join(_IN_HALF)}"
+        yield f"{said}: {needed}, not with {mention('precision', options.precision)}"
     allowed = ("pytorch", "deepspeed-zero3", *(("megatron",) if way == "in-place" else ()))
     if options.framework not in allowed:
         yield f"{said}: {mention('framework', options.framework)} has none; {', '.join(allowed)} have"

@@ -209,7 +209,8 @@ class StepQuestion:
         if count > 1 and self.offload == "optimizer+parameters" and self.layout.zero < 3:
             yield f"{said}: takes {fsdp}, which shards parameters"
         elif count > 1 and self.offload != "none" and not self.layout.zero:
-            yield f"{said}: takes {mention('layout', 'zero=2')} or {fsdp}; each rank has a shard on its host"
+            allowed = fsdp if self.offload_to == "nvme" else f"{mention('layout', 'zero=2')} or {fsdp}"
+            yield f"{said}: takes {allowed}; each rank has a shard on its host"
         if count > 1 and self.programs > 1:
             yield f"{mention('programs')}: applies to one GPU, but {count} take part; take {mention('gpus', 1)}"
         if count > 1 and self.threads is not None and not self.helpers:
@@ -250,7 +251,8 @@ class StepQuestion:
                 (name, f"is for {mention('strategy', 'parameter-server')}; {why}") for name, why in _OF_SERVERS.items()
             )
         has_buckets = layout.has_replicas and not served and asked.bucket_bytes and asked.options.framework == "pytorch"
-        yield from () if has_buckets else [("bucket_views", f"{of_replicas}, with buckets of PyTorch")]
+        buckets = f"{mention('framework', 'pytorch')} and {mention('bucket_bytes', 'bucket:25MiB')}"
+        yield from () if has_buckets else [("bucket_views", f"{of_replicas} with {buckets}")]
         if served or not layout.has_replicas:
             yield from ((name, f"{of_replicas}, with a collective") for name in ("divided", "remainder", "helpers"))
         if layout.zero == 3 or layout.process != "each":

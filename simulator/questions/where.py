@@ -23,7 +23,6 @@ _PASSING = "gpu0-gpu1:0x@10ms..50ms"
 
 _MONTH = re.compile(r"\s*((?:19|20)\d\d)-(0[1-9]|1[0-2])\s*", re.ASCII)
 _TORCH = re.compile(r"\s*(?:py)?torch[- =]{0,2}([12]\.\d{1,2})(?:\.\d{1,2})?\s*", re.ASCII | re.IGNORECASE)
-MONTH_NEEDED = "a month is needed, such as 2020-10, or a version of PyTorch, such as torch-2.1"
 _RELEASES = (
     *("1.0 2018-12", "1.1 2019-05", "1.2 2019-08", "1.3 2019-10", "1.4 2020-01", "1.5 2020-04", "1.6 2020-07"),
     *("1.7 2020-10", "1.8 2021-03", "1.9 2021-06", "1.10 2021-10", "1.11 2022-03", "1.12 2022-06", "1.13 2022-10"),
@@ -35,6 +34,11 @@ TORCH_RELEASE_MONTHS: dict[str, Month] = {
 }
 """The month of each release of PyTorch, whose wheels hold the kernel libraries of that time
 (github.com/pytorch/pytorch/releases)."""
+
+
+MONTH_NEEDED = (
+    "a month is needed, such as 2020-10, or a version of PyTorch, torch-{} to torch-{}; for later ones leave it out"
+).format(*(list(TORCH_CAME)[at] for at in (0, -1)))
 
 
 def month_of(text: str) -> Month | None:

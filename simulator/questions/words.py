@@ -191,8 +191,8 @@ def _value(owner: type[Any], field: Field[Any], text: str) -> Any:
         return _choice(name, text, choices)
     if hint is str:
         return text
-    if not re.fullmatch(r"\d{1,15}", text, re.ASCII):
-        raise ValueError(f"{name} is a whole number; got '{one_line(text, 20)}'")
+    if not re.fullmatch(r"-?\d{1,15}", text, re.ASCII):
+        raise ValueError(f"{name} is a whole number of up to 15 digits; got '{one_line(text, 20)}'")
     # Sizes of an operator are at least 1, unless their default is 0 or their metadata say otherwise.
     least = field.metadata.get("least", 0 if field.default == 0 or owner in KINDS.values() else 1)
     if int(text) < least:

@@ -103,7 +103,7 @@ def _fault(source: YamlSource, kind: type[BaseModel], item: dict[str, Any]) -> F
     path = item["loc"]
     where = one_line(".".join(str(step) for step in path))
     if item["type"] == "extra_forbidden":
-        hint = nearest(str(path[-1]), _keys_at(kind, path[:-1]))
+        hint = _of_parts(kind, path) or nearest(str(path[-1]), _keys_at(kind, path[:-1]))
         return source.fault(path, f"unknown key '{one_line(path[-1], 60)}'; {hint}", key=True)
     if item["type"] == "missing" and isinstance(path[-1], int):  # a list of fixed length
         where = where.rpartition(".")[0]
@@ -128,6 +128,13 @@ def _fault(source: YamlSource, kind: type[BaseModel], item: dict[str, Any]) -> F
     if item["type"] == "too_short":
         words = f"must have {item['ctx']['min_length']} or more entries"
     return source.fault(path, f"{where}: {words}; got {got}")
+
+
+def _of_parts(kind: type[BaseModel], path: tuple[Any, ...]) -> str:
+    """Return where a key of parts belongs that is given to a device; an empty string for any other key."""
+    if len(path) != 3 or path[0] != "devices" or str(path[2]) not in _keys_at(kind, ("parts", "")):
+        return ""
+    return "it is a key of parts: give it to one of your own under parts, and name that here"
 
 
 def _keys_at(kind: type[BaseModel], path: tuple[Any, ...]) -> set[str]:

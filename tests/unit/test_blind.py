@@ -219,3 +219,52 @@ def test_the_record_is_shown_by_kind_and_date(tmp_path: Path, capsys: pytest.Cap
     shown = [line.split()[:2] for line in capsys.readouterr().out.split("\n\n")[0].splitlines()[1:]]
     assert shown == sorted(shown)
     assert validate("blind", "show", "nobody") == 2
+
+
+def test_a_record_begins_in_a_new_folder(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(TABLE, encoding="utf-8")
+    words = [
+        "--name",
+        "mine",
+        "--source",
+        "a lab",
+        *GIVEN,
+        "--out",
+        str(tmp_path / "o"),
+        "--record",
+        str(tmp_path / "r"),
+    ]
+    assert validate("blind", "add", str(tmp_path / "t.csv"), *words, "--quiet") == 0
+    assert validate("blind", "score", "mine", str(tmp_path / "o/mine.sealed"), *GIVEN, "--record", words[-1]) == 0
+
+
+@pytest.mark.parametrize("option", ["--out", "--record"])
+def test_a_folder_that_cannot_be_is_refused_and_nothing_is_recorded(
+    tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "t.csv").write_text(TABLE, encoding="utf-8")
+    said = {"--out": str(tmp_path / "o"), "--record": str(tmp_path / "r"), option: str(tmp_path / "t.csv")}
+    words = ["--name", "mine", "--source", "a lab", *GIVEN, *(word for pair in said.items() for word in pair)]
+    assert validate("blind", "add", str(tmp_path / "t.csv"), *words, "--quiet") == 2
+    assert capsys.readouterr().err == f"validate: {option} {tmp_path / 't.csv'}: cannot be made: File exists\n"
+    assert not (tmp_path / "r" / RECORD).exists()
+
+
+def test_an_unwritable_half_leaves_no_line_in_the_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.sealed").mkdir()
+    assert add(tmp_path) == 2
+    assert "mine.sealed: is a folder; name a file" in capsys.readouterr().err
+    assert not (tmp_path / "record" / RECORD).exists()
+
+
+def test_no_record_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["show"], ["show", "mine"], ["score", "mine", str(tmp_path / "mine.sealed"), *GIVEN]):
+        assert validate("blind", *words, "--record", str(tmp_path / "no")) == 2
+        assert f"--record {tmp_path / 'no'}: there is no {RECORD}" in capsys.readouterr().err
+
+
+def test_nothing_is_scored_before_its_prediction(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert add(tmp_path) == 0
+    words = ["mine", str(tmp_path / "mine.sealed"), "--commit", "0123abc", "--date", "2026-11-28"]
+    assert validate("blind", "score", *words, "--record", str(tmp_path / "record")) == 2
+    assert "--date: 'mine' was predicted on 2026-11-29, after 2026-11-28" in capsys.readouterr().err

@@ -131,7 +131,7 @@ def test_columns_say_it_where_only_one_collective_has_them(collective, told) -> 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("hello\n", r"a:1:1: is not output of nccl-tests, as text or JSON"),
+        ("hello\n", r"a:1:1: is no output of nccl-tests, rccl-tests or OSU's collectives, nor of ib_write_bw"),
         ("# Avg bus bandwidth : 0", r"a: holds no row of nccl-tests' table"),
         ("{", r"a:1:2: is not valid JSON"),
         ("{}", r"a:1:1: is not JSON of nccl-tests: it has no list 'results'"),

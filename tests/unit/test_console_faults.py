@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from simulator.cli import run
+from simulator.console.files import OutputFile
 from simulator.console.run import FAILED
+from simulator.errors import InputError
 
 _BEST = [
     "best",
@@ -86,3 +88,10 @@ def test_a_name_with_control_characters_is_drawn_escaped(tmp_path: Path, capfd) 
     texts = "".join(ET.parse(plot).getroot().itertext())
     assert "a\\x1b]0;title\\x07\\x1b[31mb\\u202e $x$ $\\frac" in texts
     assert os.path.getsize(plot) > 1000
+
+
+def test_a_dash_is_no_output_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"^--out -: names no file; name one, for example --out \./result$"):
+        OutputFile("--out", "-")
+    assert not list(tmp_path.iterdir())

@@ -105,13 +105,23 @@ def test_rules_that_say_nothing_are_refused_with_their_place(tmp_path: Path, rul
     ("rules", "message"),
     [
         (
-            "training:\n  - when: {a: b}\n    set: {vpp: 1}\n    source: s\n",
+            "training:\n  - when: {model: b}\n    set: {vpp: 1}\n    source: s\n",
             "tables of training have no column 'vpp'; did",
         ),
         (
-            "trainings:\n  - when: {a: b}\n    set: {vp: 1}\n    source: s\n",
+            "trainings:\n  - when: {model: b}\n    set: {vp: 1}\n    source: s\n",
             "no kind of tables 'trainings'; did you mean",
         ),
+        (
+            "training:\n  - when: {datset: b}\n    set: {vp: 1}\n    source: s\n",
+            "tables of training have no column 'datset'; did you mean 'dataset'?",
+        ),
+        (
+            "training:\n  - when: {dataset: b}\n    set: {vp: '{nots}'}\n    source: s\n",
+            "tables of training have no column 'nots'; did you mean 'note'?",
+        ),
+        ("- when: {dataset: b}\n", "r.yaml:1:1: conventions need the kind of table, and rules"),
+        ("[]", "found a list"),
     ],
 )
 def test_columns_that_there_are_not_are_refused(
@@ -130,3 +140,10 @@ def test_a_row_that_does_not_fit_the_header_is_refused(tmp_path: Path, capsys: p
     words = [str(tmp_path / "t.csv"), "--conventions", PUBLISHED, "--out", str(tmp_path / "u.csv")]
     assert run_app(app, "validate", ["table", "complete", *words]) == 2
     assert "t.csv:6:1: 2 fields where the header has 8" in capsys.readouterr().err
+
+
+def test_published_rules_are_found_in_spite_of_a_slip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "t.csv").write_text(TABLE, encoding="utf-8")
+    words = [str(tmp_path / "t.csv"), "--conventions", "publishd", "--out", str(tmp_path / "u.csv")]
+    assert run_app(app, "validate", ["table", "complete", *words]) == 2
+    assert "--conventions publishd: no such file; did you mean 'published'?" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.api import Session
+from simulator.cli import run
 from simulator.errors import InputError
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
@@ -48,9 +49,16 @@ def test_a_step_takes_longer_by_its_statistics() -> None:
 
 def test_it_is_refused_where_adaptdl_does_not_run() -> None:
     options = replace(OPTIONS, framework="adaptdl")
-    for asked in (
-        replace(PLAIN, options=replace(options, mode="inference")),
-        replace(PLAIN, where=Where("dgx-a100-80gb"), options=options, layout=replace(PLAIN.layout, tp=2)),
-    ):
-        with pytest.raises(InputError, match="keeps statistics of replicas in training"):
-            Session().step(asked)
+    with pytest.raises(InputError, match="statistics of gradients, and mode='inference' updates nothing"):
+        Session().step(replace(PLAIN, options=replace(options, mode="inference")))
+    several = replace(PLAIN, where=Where("dgx-a100-80gb"), options=options, layout=replace(PLAIN.layout, tp=2))
+    with pytest.raises(InputError, match="keeps statistics of replicas in training"):
+        Session().step(several)
+
+
+def test_a_graph_cannot_wait_for_its_statistics(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InputError, match="waits for its statistics, and cuda_graph launches all at once"):
+        replace(OPTIONS, framework="adaptdl", cuda_graph=True)
+    step = ["--topology", "p3.2xlarge", "--workload", "resnet18", "--batch", "8"]
+    assert run([*step, "--framework", "adaptdl", "--json"]) == 0
+    assert '"--cuda-graph"' not in capsys.readouterr().out

@@ -76,6 +76,11 @@ def test_rows_by_hand(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
         (None, ("--out", "x", "--device", "b20"), "--device: there is no 'b20'; did you mean"),
         (None, ("--out", "x", "--device", "b200", "--sample", "1/2"), "--sample: a file of SimuMax is small"),
         ("[]", ("--out", "x", "--device", "b200"), "bad.json"),
+        (
+            '{"accelerator": {"op": {"matmul": {"tflops": "x", "accurate_efficient_factor": {"b=1": 1}}}}}',
+            ("--out", "x", "--device", "b200"),
+            "bad.json: accelerator: op: matmul: needs tflops, a number",
+        ),
         ("{}", ("--out", "x", "--device", "b200"), "bad.json: holds no accelerator: op: with tflops"),
         (
             '{"accelerator": {"op": {"matmul": 3}}}',

@@ -188,7 +188,11 @@ def test_a_loss_of_no_linear_layer() -> None:
     ("way", "asked", "told"),
     [
         ("fused-linear", {"framework": "megatron"}, "has none; pytorch, deepspeed-zero3 have"),
-        ("half", {"precision": "amp-bf16"}, "does not cast scores first; fp16, bf16, master-fp16, master-bf16 do"),
+        (
+            "half",
+            {"precision": "amp-bf16"},
+            "as with fp16, bf16, master-fp16, master-bf16, not with precision='amp-bf16'",
+        ),
         ("in-place", {"framework": "tensorflow"}, "has none; pytorch, deepspeed-zero3, megatron have"),
         ("chunked", {"mode": "inference"}, "is about the loss, which this step does not compute"),
         ("in-place", {"parallel": "dataparallel"}, "one process drives all GPUs"),

@@ -57,6 +57,9 @@ def test_samples_are_named_where_another_batch_has_others() -> None:
     ("words", "told", "not_told"),
     [
         (["--staleness", "2"], "--staleness: is for --strategy parameter-server; others wait for all", "--lose"),
+        (["--gradient-as-bucket-view", "--overlap", "none"], "--framework pytorch and --overlap bucket:25MiB", "nccl"),
+        (["--offload", "optimizer", "--offload-to", "nvme"], "takes --parallel fsdp; each rank", "zero=2"),
+        (["--libraries", "torch-9.9"], "a version of PyTorch, torch-1.0 to torch-2.9", "torch-2.1"),
         (["--workload", "llama3-8b", "--parallel", "tp=3"], "does not divide the 32 heads of", "keys and values"),
         (["--workload", "llama3-8b", "--parallel", "tp=16"], "does not divide the 8 heads of keys and values", "32"),
     ],

@@ -136,10 +136,9 @@ def line_of(event: BlindEvent, events: Sequence[BlindEvent], record: bytes) -> b
 
     Raises InputError where the entry is there already, or is scored and was never predicted.
     """
-    known = {each.name for each in events}
     done = {each.name for each in events if each.what == "scored"}
-    if event.what != "scored" and event.name in known:
-        raise InputError(f"--name: '{event.name}' is in the record already; an entry is predicted once")
+    if event.what != "scored":
+        check_new(event.name, events)
     if event.what == "scored" and event.name in done:
         raise InputError(f"{event.name} was scored already; only the first time is blind")
     last = record.splitlines()[-1] if record.strip() else b""
@@ -151,9 +150,15 @@ def line_of(event: BlindEvent, events: Sequence[BlindEvent], record: bytes) -> b
     return json.dumps({key: written[key] for key in order if key in written}, ensure_ascii=False).encode() + b"\n"
 
 
+def check_new(name: str, events: Iterable[BlindEvent]) -> None:
+    """Raise InputError where *events* have an entry *name* already."""
+    if name in {each.name for each in events}:
+        raise InputError(f"--name: '{name}' is in the record already; an entry is predicted once")
+
+
 def predicted_entry(events: Iterable[BlindEvent], name: str) -> BlindEvent:
     """Return the event that predicted the entry *name*; raises InputError where there is none."""
     found = {each.name: each for each in events if each.what == "predicted"}
     if name not in found:
-        raise InputError(f"no table was added as '{one_line(name, 60)}'; {nearest(name, found)}")
+        raise InputError(f"no table was added as '{one_line(name, 60)}'; {nearest(name, found) or 'none was'}")
     return found[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +20,7 @@ from validate.blind.record import (
     RECORD,
     BlindErrors,
     BlindEvent,
+    check_new,
     checked,
     digest_of,
     line_of,
@@ -88,12 +90,15 @@ def blind_add(
         checked(option, said[option])
     folder, grades = Path(record) if record is not None else PROJECT, grades_in(trust)
     events = read_record(folder)
+    check_new(said["--name"], events)
     scoring = Scoring(ScoringOptions(topology, tuple(machines or ()), None, tuple(devices or ())))
     raw = read_bytes(file)
     records = read_records(raw, shown_as(file))
     kind = recognise(records[0].fields, scoring.kinds)
     table = tabulate(records, shown_as(file), kind.needed_in(records[0].fields), kind.columns, kind.name)
     scoring.check([(table, kind)])
+    for option, place in (("--out", Path(said["--out"])), ("--record", folder)):
+        _make_folder(option, place)
     questions, seal = questions_of(table, kind), sealed(raw)
     with Progress(len(table.rows), "predicting", quiet=quiet) as progress:
         predictions = predict_blind(questions, kind, scoring, grades, jobs_in(jobs), progress.advance)
@@ -105,10 +110,10 @@ def blind_add(
         sources=len({each.dataset for each in predictions if not each.is_context}),
         predictions=digest_of(written), table=digest_of(raw),
     )  # fmt: skip
-    _append(folder, events, event, {f"{PREDICTIONS}/{event.name}.csv": written})
     for ending, content in ((".questions.csv", questions), (".sealed", seal)):
         with OutputFile("--out", str(Path(said["--out"]) / f"{event.name}{ending}")) as output:
             output.write(content)
+    _append(folder, events, event, {f"{PREDICTIONS}/{event.name}.csv": written})  # last: without a seal none is scored
     remark = f"{event.name}: {predicted} of {rows} rows predicted; none compared"
     print_remarks([*incomplete([table]), remark], quiet=quiet)
 
@@ -131,9 +136,10 @@ def blind_score(
     said = _needed({"--commit": commit, "--date": date})
     for option, text in said.items():
         checked(option, text)
-    folder = Path(record) if record is not None else PROJECT
-    events = read_record(folder)
+    folder, events = _read_there(record)
     entry = predicted_entry(events, name)
+    if said["--date"] < entry.date:
+        raise InputError(f"--date: '{entry.name}' was predicted on {entry.date}, after {said['--date']}")
     path = folder / PREDICTIONS / f"{entry.name}.csv"
     predictions = read_user_file(path, _MOST_BYTES, needed="a table of predictions")
     raw = opened_seal(file)
@@ -162,7 +168,7 @@ def blind_show(
 
     A figure that nobody recorded is shown as -.
     """
-    events = read_record(Path(record) if record is not None else PROJECT)
+    _, events = _read_there(record)
     if name is not None:
         predicted_or_reported = {event.name: event for event in events}
         if name not in predicted_or_reported:
@@ -186,11 +192,28 @@ def _append(folder: Path, events: Sequence[BlindEvent], event: BlindEvent, files
     before = read_user_file(record, MAX_BYTES, needed="a record") if record.exists() else b""
     line = line_of(event, events, before)
     for name, content in files.items():
-        (folder / name).parent.mkdir(exist_ok=True)
+        _make_folder("--record", (folder / name).parent)
         with OutputFile("--record", str(folder / name)) as output:
             output.write(content)
     with OutputFile("--record", str(record)) as output:
         output.write(before + line)
+
+
+def _make_folder(option: str, folder: Path) -> None:
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{option} {one_line(str(folder))}: cannot be made: {error.strerror}") from None
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"{option} {one_line(str(folder))}: cannot be written: Permission denied")
+
+
+def _read_there(record: str | None) -> tuple[Path, list[BlindEvent]]:
+    """Return the folder of *record*, and its events; raises InputError where no record is there."""
+    folder = Path(record) if record is not None else PROJECT
+    if not (folder / RECORD).is_file():
+        raise InputError(f"--record {one_line(str(folder))}: there is no {RECORD}, which validate blind add begins")
+    return folder, read_record(folder)
 
 
 def _document(events: Sequence[BlindEvent]) -> dict[str, object]:

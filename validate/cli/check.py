@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated
 
 from simulator.api import Session
-from simulator.cli.options import gpus_among, parse_count, parse_nccl
+from simulator.cli.options import gpus_among, parse_count, parse_nccl, software_notes
 from simulator.console.files import OutputFile
 from simulator.console.style import Progress
 from simulator.errors import InputError, one_line
@@ -97,7 +97,7 @@ def check_command(
 
             output.write(draw_check(document, headline(checked), kind[1].lower()))
     print_answer(document, partial(as_text, checked), as_json=as_json)
-    print_remarks(checked.remarks, quiet=quiet)
+    print_remarks([*checked.remarks, *(software_notes(nccl) if log.nccl is None else ())], quiet=quiet)
     if plot is not None:
         print_remarks([f"wrote the plot to {one_line(plot)}"], quiet=quiet)
     amiss = checked.verdict in ("slow", "wrong") or any(link.is_slow for link in links)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 from simulator.errors import InputError, nearest, one_line
@@ -10,7 +11,7 @@ from validate.cli.words import opened, print_remarks
 from validate.kinds import KINDS
 from validate.kinds.kind import read_measurements
 from validate.tables.completing import made_complete
-from validate.tables.conventions import PUBLISHED, Conventions, read_conventions
+from validate.tables.conventions import NAMES, PUBLISHED, Conventions, read_conventions
 from validate.tables.csv_text import MAX_ROWS
 from validate.tables.table import same_file
 
@@ -40,8 +41,8 @@ def complete_table(
     if same_file(file, out):
         raise InputError(f"--out {one_line(out)}: is the table; name another file")
     rules = read_conventions(conventions)
-    _check(rules, conventions)
     table, _ = read_measurements(file, KINDS, MAX_ROWS)
+    _check(rules, conventions, table.header)
     with opened(out) as output:
         content, counts = made_complete(table, rules)
         if output is not None:
@@ -50,13 +51,18 @@ def complete_table(
     print_remarks([f"{one_line(out)}: {'; '.join(said) or 'nothing to add'}"], quiet=quiet)
 
 
-def _check(rules: Conventions, file: str) -> None:
-    """Raise InputError where *rules* are of a kind of tables, or fill a column, that there is not."""
+def _check(rules: Conventions, file: str, header: Iterable[str]) -> None:
+    """Raise InputError where *rules* are of a kind of tables, or read or fill a column, that there is not.
+
+    Rules may read columns of the table's own *header*, too.
+    """
     columns = {kind.name: {*kind.columns, "fit_weight"} for kind in KINDS}
     for kind, by_column in rules.items():
         if kind not in columns:
             raise InputError(f"{one_line(file)}: no kind of tables '{one_line(kind, 40)}'; {nearest(kind, columns)}")
-        for column in by_column:
-            if column not in columns[kind]:
+        known = {*columns[kind], *NAMES, *header, "framework"}
+        looked_at = {column for rules_of in by_column.values() for rule in rules_of for column in rule.looks_at()}
+        for column, allowed in (*((c, columns[kind]) for c in by_column), *((c, known) for c in sorted(looked_at))):
+            if column not in allowed:
                 where = f"{one_line(file)}: tables of {kind} have no column '{one_line(column, 40)}'"
-                raise InputError(f"{where}; {nearest(column, columns[kind])}")
+                raise InputError(f"{where}; {nearest(column, allowed)}")

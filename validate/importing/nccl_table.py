@@ -205,7 +205,14 @@ def runs_in(text: str, shown: str) -> list[TestRun]:
         elif told is not None:
             run.ranks[told[0]] = told[1]
     if not runs and not looks:
-        raise InputError(Fault("is not output of nccl-tests, as text or JSON", shown, 1, 1))
+        raise InputError(
+            Fault(
+                "is no output of nccl-tests, rccl-tests or OSU's collectives, nor of ib_write_bw or nvbandwidth",
+                shown,
+                1,
+                1,
+            )
+        )
     for before, after in pairwise(runs):  # a further table of the same process
         kinds = [(run.rows[-1].redop, run.rows[-1].root < 0) for run in (before, after) if run.rows]
         after.program = after.program or (before.program if len(set(kinds)) < 2 else None)

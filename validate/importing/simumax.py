@@ -39,12 +39,15 @@ def simumax_rows(path: str, device: str) -> tuple[list[Row], LeftOut]:
     Raises InputError if it is no such file.
     """
     source = read_json(Path(path), "machine's file of SimuMax")
+    named = {}
     try:
-        operators = source.data["accelerator"]["op"]
-        named = {
-            name: (float(of["tflops"]), dict(of["accurate_efficient_factor"])) for name, of in _measured(operators)
-        }
-    except (KeyError, TypeError, ValueError, AttributeError):
+        for name, of in _measured(source.data["accelerator"]["op"]):
+            try:
+                named[name] = float(of["tflops"]), dict(of["accurate_efficient_factor"])
+            except (KeyError, TypeError, ValueError):
+                needed = "needs tflops, a number, and accurate_efficient_factor, a mapping"
+                raise InputError(Fault(f"accelerator: op: {one_line(name, 40)}: {needed}", one_line(path))) from None
+    except (KeyError, TypeError, AttributeError):
         missing = "holds no accelerator: op: with tflops and accurate_efficient_factor"
         raise InputError(Fault(missing, one_line(path))) from None
     rows: list[Row] = []

@@ -80,6 +80,8 @@ def read_conventions(file: str) -> Conventions:
     """Return the conventions in *file*, a path or ``published``; raises InputError with the place of each mistake."""
     if file == PUBLISHED:
         return conventions_of(PUBLISHED)
+    if "." not in file and not Path(file).exists():
+        raise InputError(f"--conventions {one_line(file, 60)}: no such file; {nearest(file, [PUBLISHED])}")
     return _rules(read_yaml(Path(file), needs=_NEEDS, instead=_INSTEAD))
 
 
@@ -87,7 +89,7 @@ def _rules(source: YamlSource) -> Conventions:
     faults: list[Fault] = []
     found: dict[str, dict[str, tuple[Convention, ...]]] = {}
     if not isinstance(source.data, dict):
-        raise InputError(source.fault((), f"{_NEEDS}; found something else"))
+        raise InputError(source.fault((), f"{_NEEDS}; found {_words_of(source.data)}"))
     for kind, rules in source.data.items():
         by_column = found.setdefault(str(kind), {})
         if not isinstance(rules, list):
@@ -101,6 +103,10 @@ def _rules(source: YamlSource) -> Conventions:
     if faults:
         raise InputError(faults)
     return found
+
+
+def _words_of(data: Any) -> str:
+    return {list: "a list", type(None): "nothing"}.get(type(data), f"'{one_line(str(data), 40)}'")
 
 
 def _faults_of(rule: Any) -> list[tuple[tuple[str, ...], str]]:

@@ -188,7 +188,7 @@ def _open(this: _Run) -> list[_Queue]:
             queues.append(_Queue(name, GROUPS[name].share, cases_of(name, this.bench)))
         except Unavailable as reason:
             this.leave(name, "", str(reason))
-            if this.settings.groups:
+            if len(this.settings.groups) > 1:  # of one alone it is the error
                 this.say(f"{name}: {reason}")
     return queues
 
