@@ -38,7 +38,7 @@ TORCH_RELEASE_MONTHS: dict[str, Month] = {
 
 MONTH_NEEDED = (
     "a month is needed, such as 2020-10, or a version of PyTorch, torch-{} to torch-{}; for later ones leave it out"
-).format(*(list(TORCH_CAME)[at] for at in (0, -1)))
+).format(*(list(TORCH_RELEASE_MONTHS)[at] for at in (0, -1)))
 
 
 def month_of(text: str) -> Month | None:

@@ -108,6 +108,14 @@ def test_a_test_that_failed_is_no_success(tmp_path: Path, capsys: pytest.Capture
     assert "healthy" in capsys.readouterr().out
 
 
+def test_a_version_that_the_log_contradicts_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.log"
+    path.write_text(scaled({}), encoding="utf-8")
+    with pytest.raises(SystemExit, match="2"):
+        main(["check", "--topology", "dgx-h100", str(path), "--quiet", "--nccl", "2.10"])
+    assert "a.log: names NCCL 2.30, where --nccl says 2.10\n" in capsys.readouterr().err
+
+
 def test_a_log_of_an_unmeasured_machine_says_whose_range_is_used() -> None:
     text = scaled({}).replace("NVIDIA H100 80GB HBM3", "AMD Instinct MI300X")
     remarks = check_log(Session(), read_nccl_tests(text, "a"), "8x-mi300x").remarks

@@ -28,6 +28,7 @@ _TIMES = [(1 << size, 1e-5 + 2**size / 2e11) for size in range(20, 30, 2)]
 # Files of other content, for lines with these words.
 OTHERS = {
     "--nodes 2": ("all_reduce.log", as_log(_TIMES, hosts=2)),
+    "--nccl 2.18": ("all_reduce.log", as_log(_TIMES, hosts=2, version=21805)),
     "--gpus 0,1,6,7": ("all_reduce.log", as_log(_TIMES, devices=(0, 1, 6, 7))),
     "lspci.txt": ("topo.txt", NV12.replace("NV12", "NV18")),
 }

@@ -204,6 +204,9 @@ def _question(
         raise InputError(Fault(told, log.shown))
     if nodes is None and len(log.per_host) > 1 and load_topology(topology).n_nodes == 1:
         nodes = len(log.per_host)
+    if nccl is not None and log.nccl is not None and nccl != log.nccl:
+        named, given = (".".join(map(str, version)) for version in (log.nccl, nccl))
+        raise InputError(Fault(f"names NCCL {named}, where --nccl says {given}", log.shown))
     where = Where(topology, nodes, fabric)
     ran = _gpus(session, log, where, gpus)
     several = len({session.machine(where).nodes[node].host for node in session.group(where, ran).ranks}) > 1
