@@ -92,7 +92,7 @@ def electra(
     batch, length = tokens.shape
     narrow = hidden // 3
     if hidden % 3 or heads % 3 or hidden % heads:
-        raise SizeError(f"heads must divide hidden, and 3 both; got {heads} heads and hidden {hidden}")
+        raise SizeError(f"heads and hidden must be multiples of 3, and hidden one of heads; got {heads} and {hidden}")
     y = b.linear(_embedded(b, tokens, "generator.", hidden, vocabulary), "generator.project", narrow)
     for i in range(layers):
         y = _block(b, y, f"generator.layers.{i}", Encoder(narrow, heads // 3, layers, vocabulary))
