@@ -97,7 +97,8 @@ def parse_choice(name: str, text: str, allowed: Sequence[T]) -> T:
         named = choice in (_SYNONYMS.get(said), precision_named(said))
         if named or re.sub("[-_]", "", choice.lower()) == re.sub("[-_]", "", said):  # NVLSTree, nvls-tree
             return choice
-    raise refused(name, f"no such choice; {nearest(said, allowed)}", one_line(text, 40))
+    hint = nearest(precision_named(said) or said, allowed, 24)
+    raise refused(name, f"no such choice; {hint}", one_line(text, 40))
 
 
 def parse_month(text: str) -> Month:

@@ -64,9 +64,9 @@ def error_lines(program: str, error: TopocastError) -> list[str]:
     """Return one line for each fault; those without a place in a file start with *program*."""
     if isinstance(error, InputError):
         said = [(fault, fault.spelt("command")) for fault in error.faults]
-        lines = [line if fault.file else f"{program}: {one_line(line, 300)}" for fault, line in said]
+        lines = [line if fault.file else f"{program}: {one_line(line, 400)}" for fault, line in said]
         return [*lines, f"{program}: and {error.more} more"] if error.more else lines
-    return [f"{program}: {one_line(error.spelt('command'), 300)}"]
+    return [f"{program}: {one_line(error.spelt('command'), 400)}"]
 
 
 def run_app(

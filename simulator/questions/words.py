@@ -158,7 +158,7 @@ def _field(cls: type[Any], operator: type[Any] | None, name: str, value: str) ->
     if plain == "threads":
         raise ValueError(f"threads are said by {mention('threads', one_line(value, 20))}, apart from what they do")
     if name:
-        raise ValueError(f"there is no '{one_line(name, 40)}'; {nearest(plain, [*known, 'op'])}")
+        raise ValueError(f"there is no '{one_line(name, 40)}'; {nearest(plain, [*known, 'op'], listed=40)}")
     word = value.replace("_", "-").lower()
     if word in known and _hints(known[word][1])[known[word][0].name] is bool:
         return known[word]
@@ -228,7 +228,7 @@ def _hints(cls: Any) -> dict[str, Any]:
 def _operator(name: str) -> type[Any]:
     known = {_snake(kind): cls for kind, cls in known_operators().items()}
     if name not in known:
-        raise ValueError(f"there is no operator '{one_line(name, 40)}'; {nearest(name, known)}")
+        raise ValueError(f"there is no operator '{one_line(name, 40)}'; {nearest(name, known, listed=40)}")
     return known[name]
 
 

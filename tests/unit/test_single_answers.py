@@ -86,6 +86,8 @@ def test_what_a_copy_does_not_read_is_refused(words: str, message: str) -> None:
         ("access:shared,threads=2", "threads are said by threads=2"),
         ("disk:read_sequential,4KiB,track=middle", "there is no 'middle'; allowed: inner, outer"),
         ("op:mat_mul,m=0,n=1,k=1", "m is at least 1; got 0"),
+        ("op:zzz", "mat_mul, nf4_linear, permute, pool, recurrent, reduction, rotary, softmax"),
+        ("op:attention,zzz=3", "precision, query-length, value-size, window"),
         ("op:gated,elements=-5", "elements is at least 1; got -5"),
         ("op:linear,rows=0,inputs=4,outputs=4", "rows is at least 1; got 0"),
         ("op:conv2d,batch=1,c_in=3,c_out=8,h_in=2,w_in=2,kernel_h=5,kernel_w=5", "its output has no elements"),
