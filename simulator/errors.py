@@ -47,6 +47,11 @@ def one_line(text: object, limit: int = 120) -> str:
     return flat if len(flat) <= limit else flat[: limit - 3] + "..."
 
 
+def counted_gpus(count: int) -> str:
+    """Return *count* GPUs in words: 1 GPU, 8 GPUs."""
+    return f"{count:,} GPU{'s' * (count != 1)}"
+
+
 def nearest(
     found: str,
     allowed: Iterable[str],

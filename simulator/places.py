@@ -8,7 +8,7 @@ from simulator.constants import DEFAULT, Constants
 from simulator.devices.cpu import Cpu, cpu_from_part
 from simulator.devices.gpu import Gpu, gpu_from_part
 from simulator.devices.predict import Device
-from simulator.errors import InputError, nearest, refused
+from simulator.errors import InputError, counted_gpus, nearest, refused
 from simulator.kept import Kept
 from simulator.network.machine import Machine, Node
 from simulator.questions.calibration import Calibration
@@ -67,7 +67,9 @@ class Places:
     def gpu(self, number: int) -> Gpu:
         """Return GPU *number* of the machine; raises InputError."""
         if not 0 <= number < len(self.machine.gpus):
-            raise InputError(f"{self.machine.name} has {len(self.machine.gpus)} GPUs; there is no GPU {number}")
+            raise InputError(
+                f"{self.machine.name} has {counted_gpus(len(self.machine.gpus))}; there is no GPU {number}"
+            )
         return self._gpu(self.machine.nodes[self.machine.gpus[number]])
 
     def part(self, name: str | None = None) -> GpuPart | CpuPart:

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 
 from simulator.api.settings import OF_NCCL, choices, passed_over
 from simulator.cli.written import CommandOptions
-from simulator.errors import Fault, InputError, few, one_line, refused
+from simulator.errors import Fault, InputError, counted_gpus, few, one_line, refused
 from simulator.launch.launch import LaunchLine, read_launch
 from simulator.launch.visible import written_gpus
 from simulator.questions.layout import parse_layout
@@ -83,7 +83,7 @@ def _place_visible(written: CommandOptions, launch: LaunchLine, own: int | None)
     """Add the GPUs that *launch* shows to its options, of *own* a machine (None: unknown); raises InputError."""
     visible, options = launch.visible, launch.options
     if own is not None and max(map(max, visible.gpus)) >= own:
-        raise InputError(f"--launch: {visible.said}: a machine of --topology has {own} GPUs, 0 to {own - 1}")
+        raise InputError(f"--launch: {visible.said}: a machine of --topology has {counted_gpus(own)}, 0 to {own - 1}")
     nodes = _number(str(options.get("nodes") or written.nodes or 1)) or 1
     if launch.whole:  # on machines that the line does not name
         each, rest = divmod(launch.whole, nodes)
@@ -92,7 +92,9 @@ def _place_visible(written: CommandOptions, launch: LaunchLine, own: int | None)
             told = (
                 f"{launch.whole} processes on {nodes} machine{'s' if nodes > 1 else ''}, which {'each ' * (nodes > 1)}"
             )
-            raise InputError(f"--launch: {visible.said}: {told}shows {shown} GPUs; --nodes says how many machines")
+            raise InputError(
+                f"--launch: {visible.said}: {told}shows {counted_gpus(shown)}; --nodes says how many machines"
+            )
         visible = replace(visible, gpus=(visible.gpus[0][:each],))
     if nodes == 1:
         options["gpus"] = written_gpus(visible.gpus[0])

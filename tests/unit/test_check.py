@@ -278,6 +278,8 @@ def test_gpus_of_the_log_are_those_that_are_simulated() -> None:
 def test_a_machine_that_cannot_have_run_it_is_refused() -> None:
     with pytest.raises(InputError, match=r"a.log: has 16 ranks on 1 host, but dgx-h100 has 8 GPUs; --nodes says"):
         checked(as_log([(1 << 20, 1e-3)], devices=range(16)), "dgx-h100")
+    with pytest.raises(InputError, match=r"has 2 ranks on 1 host, but p3.2xlarge has 1 GPU; --nodes says"):
+        checked(as_log([(1 << 20, 1e-3)], devices=range(2)), "p3.2xlarge")
 
 
 def test_remarks_say_what_else_the_log_tells() -> None:

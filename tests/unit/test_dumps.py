@@ -355,6 +355,11 @@ def test_names_in_a_dump_reach_no_terminal(tmp_path) -> None:
     assert text.isascii() or all(c.isprintable() or c == "\n" for c in text)
 
 
+def test_links_through_switches_are_not_added_up(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="GPU0 has 18 NVLinks to each other GPU, where a100-sxm4-40gb has at most 12"):
+        described(tmp_path, NV12.replace("NV12", "NV18"), gpu="a100-sxm4-40gb")
+
+
 def test_a_dump_given_as_a_topology_points_to_describe(tmp_path) -> None:
     file = tmp_path / "ndv4-topo.xml"
     for text in (NCCL_XML, NV12, LSPCI, LOG, LISTED):
