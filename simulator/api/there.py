@@ -11,7 +11,7 @@ from simulator.api.collectives import chosen_gpus
 from simulator.api.context import Context
 from simulator.devices.gpu import Gpu
 from simulator.devices.predict import Device
-from simulator.questions.checks import refuse_all
+from simulator.questions.checks import is_served, refuse_all
 from simulator.questions.options import BITSANDBYTES, USUAL, StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import TODAY, Month, month_words
@@ -94,8 +94,10 @@ def _of_statistics(question: StepQuestion) -> Iterator[str]:
     options = question.options
     if options.mode != "train":
         yield f"keeps statistics of gradients, and {mention('mode', options.mode)} updates nothing"
-    elif question.layout.divides_network or question.layout.zero:
+    elif question.layout.divides_network or question.layout.zero or question.layout.process != "each":
         yield f"keeps statistics of replicas in training; take {mention('layout', 'dp')}"
+    if is_served(question.strategy):
+        yield f"exchanges gradients as DistributedDataParallel does, not by {mention('strategy', question.strategy)}"
 
 
 def _of_devices(context: Context, question: StepQuestion) -> _Faults:

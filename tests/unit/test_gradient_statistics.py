@@ -52,8 +52,11 @@ def test_it_is_refused_where_adaptdl_does_not_run() -> None:
     with pytest.raises(InputError, match="statistics of gradients, and mode='inference' updates nothing"):
         Session().step(replace(PLAIN, options=replace(options, mode="inference")))
     several = replace(PLAIN, where=Where("dgx-a100-80gb"), options=options, layout=replace(PLAIN.layout, tp=2))
-    with pytest.raises(InputError, match="keeps statistics of replicas in training"):
-        Session().step(several)
+    for layout in (several.layout, replace(PLAIN.layout, process="loop"), replace(PLAIN.layout, process="dataparallel")):
+        with pytest.raises(InputError, match="keeps statistics of replicas in training"):
+            Session().step(replace(several, layout=layout))
+    with pytest.raises(InputError, match="exchanges gradients as DistributedDataParallel does, not by strategy="):
+        Session().step(replace(several, layout=PLAIN.layout, strategy="parameter-server"))
 
 
 def test_a_graph_cannot_wait_for_its_statistics(capsys: pytest.CaptureFixture[str]) -> None:
