@@ -88,7 +88,10 @@ def in_ways(cls: type[Q], values: Mapping[str, Any], ways: Iterable[Mapping[str,
             if name in said:
                 unread.setdefault(name, why)
         never = unread if never is None else {name: why for name, why in never.items() if name in unread}
-        found[cls(**{name: value for name, value in said.items() if name not in unread})] = None
+        read = {name: value for name, value in said.items() if name not in unread}
+        # What is about another value that is not read is not read either; the other one's fault says why.
+        about = {name for name, _ in cls.unread(SimpleNamespace(**{**usual, **read}))} if unread else set()
+        found[cls(**{name: value for name, value in read.items() if name not in about})] = None
     refuse_all(f"{_as_switch(name, usual)}: {why}" for name, why in (never or {}).items())
     return list(found)
 

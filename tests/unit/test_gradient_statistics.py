@@ -52,7 +52,8 @@ def test_it_is_refused_where_adaptdl_does_not_run() -> None:
     with pytest.raises(InputError, match="statistics of gradients, and mode='inference' updates nothing"):
         Session().step(replace(PLAIN, options=replace(options, mode="inference")))
     several = replace(PLAIN, where=Where("dgx-a100-80gb"), options=options, layout=replace(PLAIN.layout, tp=2))
-    for layout in (several.layout, replace(PLAIN.layout, process="loop"), replace(PLAIN.layout, process="dataparallel")):
+    of_one = [replace(PLAIN.layout, process=process) for process in ("loop", "dataparallel")]
+    for layout in (several.layout, *of_one):
         with pytest.raises(InputError, match="keeps statistics of replicas in training"):
             Session().step(replace(several, layout=layout))
     with pytest.raises(InputError, match="exchanges gradients as DistributedDataParallel does, not by strategy="):

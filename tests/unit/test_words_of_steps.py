@@ -59,6 +59,11 @@ def test_samples_are_named_where_another_batch_has_others() -> None:
         (["--staleness", "2"], "--staleness: is for --strategy parameter-server; others wait for all", "--lose"),
         (["--gradient-as-bucket-view", "--overlap", "none"], "--framework pytorch and --overlap bucket:25MiB", "nccl"),
         (["--offload", "optimizer", "--offload-to", "nvme"], "takes --parallel fsdp; each rank", "zero=2"),
+        (
+            ["--mode", "inference", "--offload", "optimizer", "--offload-to", "nvme"],
+            "--offload: is about training, and --mode inference updates nothing",
+            "--offload-to: applies",
+        ),
         (["--libraries", "torch-9.9"], "a version of PyTorch, torch-1.0 to torch-2.9", "torch-2.1"),
         (["--precision", "mxfp8"], "--precision mxfp8: no such choice; did you mean 'master-fp8'?", "allowed"),
         (["--precision", "zzz"], "master-bf16, master-fp16, master-fp8, nvfp4, tf32, torch", "in all"),
