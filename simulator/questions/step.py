@@ -251,7 +251,7 @@ class StepQuestion:
                 (name, f"is for {mention('strategy', 'parameter-server')}; {why}") for name, why in _OF_SERVERS.items()
             )
         has_buckets = layout.has_replicas and not served and asked.bucket_bytes and asked.options.framework == "pytorch"
-        buckets = f"{mention('framework', 'pytorch')} and {mention('bucket_bytes', 'bucket:25MiB')}"
+        buckets = f"{mention('framework', 'pytorch')} and the buckets of {mention('bucket_bytes')}"
         yield from () if has_buckets else [("bucket_views", f"{of_replicas} with {buckets}")]
         if served or not layout.has_replicas:
             yield from ((name, f"{of_replicas}, with a collective") for name in ("divided", "remainder", "helpers"))
