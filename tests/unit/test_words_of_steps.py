@@ -57,7 +57,11 @@ def test_samples_are_named_where_another_batch_has_others() -> None:
     ("words", "told", "not_told"),
     [
         (["--staleness", "2"], "--staleness: is for --strategy parameter-server; others wait for all", "--lose"),
-        (["--gradient-as-bucket-view", "--overlap", "none"], "--framework pytorch and the buckets of --overlap", "nccl"),
+        (
+            ["--gradient-as-bucket-view", "--overlap", "none"],
+            "--framework pytorch and the buckets of --overlap",
+            "nccl",
+        ),
         (["--offload", "optimizer", "--offload-to", "nvme"], "takes --parallel fsdp; each rank", "zero=2"),
         (
             ["--mode", "inference", "--offload", "optimizer", "--offload-to", "nvme"],
