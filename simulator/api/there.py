@@ -14,7 +14,7 @@ from simulator.devices.predict import Device
 from simulator.questions.checks import is_served, refuse_all
 from simulator.questions.options import BITSANDBYTES, USUAL, StepOptions
 from simulator.questions.step import StepQuestion
-from simulator.questions.where import TODAY, Month, month_words
+from simulator.questions.where import TODAY, TORCH_RELEASE_MONTHS, Month, month_words
 from simulator.spelling import mention
 from simulator.step.precision import storage_of
 from simulator.step.recompute import reruns_of
@@ -79,6 +79,10 @@ def _faults(context: Context, question: StepQuestion) -> _Faults:
             (f"{mention('framework', 'adaptdl')}: {why}", {"framework": USUAL.framework})
             for why in _of_statistics(question)
         )
+    libraries = question.software.libraries
+    if options.compiled and options.framework == USUAL.framework and libraries and libraries < _TORCH_COMPILES:
+        came = f"torch.compile came with PyTorch 2.0; {mention('libraries', 'torch-2.0')} or later is allowed"
+        yield f"{mention('compiled')}: {came}, not {month_words(libraries)}", {"compiled": False}
     if question.sums_in_fp32 and _sums_in_fp32(question):
         why = f"gradients of {mention('precision', options.precision)} are of fp32 already"
         yield f"{mention('sums_in_fp32')}: {why}", {"sums_in_fp32": False}
@@ -87,6 +91,9 @@ def _faults(context: Context, question: StepQuestion) -> _Faults:
     usual = False, USUAL.framework, False, replace(TODAY, nccl=question.software.nccl)
     if of_devices != usual or options.optimizer in BITSANDBYTES or question.loss_way in _ON_GPUS:
         yield from _of_devices(context, question)
+
+
+_TORCH_COMPILES = TORCH_RELEASE_MONTHS["2.0"]
 
 
 def _of_statistics(question: StepQuestion) -> Iterator[str]:

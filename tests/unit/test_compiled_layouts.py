@@ -172,6 +172,15 @@ def test_the_version_of_the_compiler_is_said_with_the_libraries(capsys: pytest.C
     )
 
 
+def test_a_pytorch_that_compiles_nothing_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--topology", "a100-pcie-80gb", "--workload", "resnet50", "--batch", "8", "--compile"]
+    assert simulate([*words, "--libraries", "torch-1.13"]) == 2
+    said = "--compile: torch.compile came with PyTorch 2.0; --libraries torch-2.0 or later is allowed, not 2022-10"
+    assert said in capsys.readouterr().err
+    for allowed in ("--libraries torch-2.0", "--libraries 2022-10 --framework tensorflow"):  # XLA is older
+        assert simulate([*words, *allowed.split()]) == 0
+
+
 def test_rows_that_xla_compiled_keep_the_layout_of_xla() -> None:
     text = "machine,model,framework,software,phase,dtype,batch_per_gpu,step_time_s\n"
     for software, framework in (("TensorFlow 1.15; XLA", "tensorflow"), ("torch 2.4; torch.compile", "pytorch")):
