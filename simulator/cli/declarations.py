@@ -219,7 +219,7 @@ class StepOptionsGroup:
         default="none",
     )
     offload_to: str = option(
-        "PLACE", "Of --offload: host, or nvme, the disks of the machine (DeepSpeed's stage 3).", default="host"
+        "PLACE", "Where --offload keeps it: host, or nvme, the machine's disks (DeepSpeed's stage 3).", default="host"
     )
     round_robin_gradients: bool = switch(
         "With --offload and zero=1 or 2: parameters go round the ranks, which copy gradients to the host together."

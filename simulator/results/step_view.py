@@ -101,9 +101,9 @@ def _explained(result: TrainingRun) -> Iterator[tuple[str, str]]:
 
 
 _CLOCK_WORDS = {
-    "sustained": "of a run of seconds, which the board's {watt:.4g} W hold; in the first milliseconds after rest",
-    "held": "held down by the board's {watt:.4g} W; at the boost clock",
-    "measured": "of a run of seconds, as measured; in the first milliseconds after rest",
+    "sustained": "sustained, limited by the board's {watt:.4g} W; in a burst of milliseconds after rest",
+    "held": "limited by the board's {watt:.4g} W; at the boost clock",
+    "measured": "sustained, as measured; in a burst of milliseconds after rest",
 }
 
 

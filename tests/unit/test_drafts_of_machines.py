@@ -141,6 +141,8 @@ def test_the_command_puts_moving_guesses_below_its_first_line(tmp_path, capsys) 
     with pytest.raises(SystemExit):
         main(["describe", "--from", str(tmp_path / "topo.txt"), "--gpu", "a40"])
     out, err = capsys.readouterr()
-    assert out.splitlines()[1].startswith("# UNVERIFIED: slots of GPUs: a guess, where another moves an all-reduce by ")
+    assert out.splitlines()[1].startswith(
+        "# UNVERIFIED: slots of GPUs: guessed; another guess changes an all-reduce by "
+    )
     assert err.splitlines()[0] == out.splitlines()[1].removeprefix("# ")
     assert topology_from_text(out).devices

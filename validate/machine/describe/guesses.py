@@ -80,7 +80,7 @@ def moving_guesses(text: str, *, peers_unsaid: bool) -> list[str]:
             found[what] = max(found.get(what, (0.0, run)), (max(changes, default=0.0), run))
     told = sorted(((change, what, run) for what, (change, run) in found.items() if change > _TOLD_FROM), reverse=True)
     return [
-        f"UNVERIFIED: {what}: a guess, where another moves an all-reduce by {100 * change:.0f} %; {run} replaces it"
+        f"UNVERIFIED: {what}: guessed; another guess changes an all-reduce by {100 * change:.0f} %; {run} replaces it"
         for change, what, run in told
     ]
 
