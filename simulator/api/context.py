@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from simulator.api.attention_there import LIMITED, attention_there
 from simulator.api.collectives import chosen_gpus
 from simulator.collectives.communicator import Communicator
 from simulator.constants import DEFAULT, Constants
@@ -38,9 +39,6 @@ else:
 K = TypeVar("K")
 V = TypeVar("V")
 Q = TypeVar("Q")
-_OF_TRANSFORMER_ENGINE = ("fused-native", "fused-fourth")
-_CAPABILITY, _AMPERE = "compute_capability", 8.0  # from which on Transformer Engine has fused attention
-_UNFUSED = "runs from Ampere on; simulated as fused-softmax, which Transformer Engine runs before"
 _WORDS = 128  # Megatron-LM's default of --make-vocab-size-divisible-by
 
 
@@ -167,9 +165,9 @@ class Context(ABC):
         # Megatron-LM pads the vocabulary so that each tensor-parallel rank has a multiple of 128 words.
         multiple = _WORDS * question.layout.tp if question.options.framework == "megatron" else 1
         sizes, notes = dict(question.sizes), tuple[str, ...]()
-        if sizes.get("attention") in _OF_TRANSFORMER_ENGINE and self._lacks_fused_attention(question):
-            notes = (f"attention={sizes['attention']}: {_UNFUSED}",)
-            sizes["attention"] = "fused-softmax"
+        if sizes.get("attention") in LIMITED:
+            part = self.places(question.where, question.software).part(question.device)
+            sizes["attention"], notes = attention_there(str(sizes["attention"]), part)
         key = question.workload, tuple(sizes.items()), question.options.trains, multiple, notes
         length, image = sizes.pop("sequence_length", None), sizes.pop("image", None)
 
@@ -185,11 +183,6 @@ class Context(ABC):
             return replace(source, notes=(*source.notes, *notes))
 
         return self._machines.once(("source", key), found)
-
-    def _lacks_fused_attention(self, question: StepQuestion) -> bool:
-        """Return whether the GPUs of *question* are older than those that Transformer Engine's fused kernels need."""
-        capability = getattr(self.places(question.where, question.software).part(question.device), _CAPABILITY, None)
-        return capability is not None and float(capability) < _AMPERE
 
     def network(self, question: StepQuestion) -> Network:
         """Return the network of *question*; raises InputError."""

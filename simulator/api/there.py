@@ -82,7 +82,7 @@ def _faults(context: Context, question: StepQuestion) -> _Faults:
     libraries = question.software.libraries
     if options.compiled and options.framework == USUAL.framework and libraries and libraries < _TORCH_COMPILES:
         came = f"torch.compile came with PyTorch 2.0; {mention('libraries', 'torch-2.0')} or later is allowed"
-        yield f"{mention('compiled')}: {came}, not {month_words(libraries)}", {"compiled": False}
+        yield f"{mention('compiled')}: {came}, not {mention('libraries', month_words(libraries))}", {"compiled": False}
     if question.sums_in_fp32 and _sums_in_fp32(question):
         why = f"gradients of {mention('precision', options.precision)} are of fp32 already"
         yield f"{mention('sums_in_fp32')}: {why}", {"sums_in_fp32": False}

@@ -38,7 +38,7 @@ from simulator.questions.step import (
     accumulating,
     asked_by_host,
 )
-from simulator.questions.where import Software, Where
+from simulator.questions.where import Software, Where, month_of, month_words
 from simulator.spelling import mention, option_of
 from simulator.step.precision import half_policy
 from simulator.units import whole_number
@@ -200,7 +200,10 @@ def _questions(
         found += [_as_trained(written, session, question) for question in asked]
     if written.optimizer is None and session.network(found[0]).sample == "sequences":  # usual for transformers
         found = [replace(each, options=replace(each.options, optimizer="adam")) for each in found]
-    found = as_there(session, found)
+    try:
+        found = as_there(session, found)
+    except InputError as error:
+        raise error.changed(partial(_as_said, written)) from None
     _check_said(written, session, found)
     return found
 
@@ -248,6 +251,15 @@ def _as_trained(written: CommandOptions, session: Session, question: StepQuestio
         return question
     precision = half_policy(devices_of(session, question), question.options.mode)
     return replace(question, options=replace(question.options, precision=precision))
+
+
+def _as_said(written: CommandOptions, fault: Fault) -> Fault:
+    """Return *fault* with the libraries as they were said: torch-2.1, not the month of that version."""
+    month = None if written.libraries is None else month_of(written.libraries)
+    if written.libraries is None or month is None:
+        return fault
+    said = mention("libraries", one_line(written.libraries.strip(), 40))
+    return replace(fault, message=fault.message.replace(mention("libraries", month_words(month)), said))
 
 
 def _gpus(written: CommandOptions, machine: Machine) -> tuple[int, ...] | None:

@@ -29,6 +29,7 @@ from simulator.units import format_duration, format_size
 from simulator.workload.network import in_any_block
 from simulator.workload.operators import Attention
 from simulator.workload.zoo import FUSED
+from simulator.workload.zoo.attention import attention_of
 
 if TYPE_CHECKING:
     from simulator.results.checkpoints import Checkpoints
@@ -99,8 +100,8 @@ def how_words(result: TrainingResult, precision: str) -> list[str]:
     step = result.step
     options = step.options
     sizes = dict(result.question.sizes)
-    if sizes.get("attention") in FUSED and not any(isinstance(x.operator, Attention) for x in step.network.layers):
-        sizes["attention"] = "fused-softmax"  # before Ampere, where others do not run
+    if sizes.get("attention") in FUSED:  # devices without this kernel run another
+        sizes["attention"] = _attention_run(step)
     how = [precision, *(f"{sizes[name]} {word}" for name, word in _KERNELS.items() if name in sizes)]
     if options.mode == "train":
         fused = "fused " if options.fused_optimizer and options.optimizer != "none" else ""
@@ -114,6 +115,11 @@ def how_words(result: TrainingResult, precision: str) -> list[str]:
     libraries = result.question.software.libraries
     how += [f"libraries of {month_words(libraries)}"] if libraries else []
     return how + (["calibrated"] if step.calibrated else [])
+
+
+def _attention_run(step: StepResult) -> str:
+    libraries = (x.operator.library for x in step.network.layers if isinstance(x.operator, Attention))
+    return attention_of(next(libraries, None))
 
 
 def fit_words(result: TrainingResult) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from simulator.api import Session
+from simulator.cli import run as simulate
 from simulator.devices.gpu.attention import attention_cost
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
@@ -26,7 +29,37 @@ def test_transformer_engine_writes_the_scores_before_ampere(topology: str, fused
     assert any(isinstance(operator, Attention) for operator in operators) == fused
     assert any(isinstance(operator, Softmax) for operator in operators) != fused
     notes = session.source(question).notes
-    assert [f"attention={attention}: runs from Ampere on" in note for note in notes] == [True] * (not fused)
+    assert sum(f"attention={attention}: runs from Ampere on" in note for note in notes) == (not fused)
+
+
+@pytest.mark.parametrize(
+    ("topology", "device", "attention", "said"),
+    [
+        ("1x-a100-pcie-40gb", None, "fused-fourth", "runs from Hopper on"),
+        ("8x-mi355x", "gpu0", "fused-fourth", "runs on NVIDIA's GPUs"),
+        ("p3.2xlarge", "cpu", "fused-fourth", "runs on GPUs"),
+        ("p3.2xlarge", "cpu", "fused-native", "runs on GPUs"),
+        ("p3.2xlarge", "cpu", "fused-first", "runs on GPUs"),
+        ("p3.2xlarge", None, "fused-first", "is modelled from Ampere on"),
+        ("dgx-h100", "gpu0", "fused-fourth", ""),
+        ("8x-mi355x", "gpu0", "fused-native", ""),
+        ("1x-a100-pcie-40gb", None, "fused-first", ""),
+    ],
+)
+def test_a_kernel_that_a_device_has_not_is_replaced_aloud(
+    topology: str, device: str | None, attention: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--topology", topology, "--workload", "gpt2", "--batch", "1", "--set", "layers=1"]
+    options += ["--device", device] if device else []
+    assert simulate([*options, "--set", f"attention={attention}"]) == 0
+    printed = capsys.readouterr()
+    assert (f"attention={attention}: {said}" in printed.err) == bool(said)
+    assert f"{'fused' if said else attention} attention" in printed.out.replace("\n", " ")
+    assert simulate([*options, "--set", "attention=fused", "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert simulate([*options, "--set", f"attention={attention}", "--json", "--quiet"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["step_time_s"] == plain["step_time_s"]) or not said
 
 
 def test_pytorch_keeps_its_own_kernel_there() -> None:

@@ -199,3 +199,9 @@ def test_months_of_which_nothing_is_known_are_refused(
 ) -> None:
     assert simulate([*words.split(), "--workload", "resnet18", "--batch", "8"]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("said", ["torch-2.1", "2023-10"])
+def test_a_refusal_names_the_libraries_as_they_were_said(said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate(["--topology", "b200", "--workload", "resnet18", "--batch", "1", "--libraries", said]) == 2
+    assert f"--libraries {said}: b200 has none so old" in capsys.readouterr().err

@@ -26,6 +26,13 @@ _MOST_FUSED = 16384  # longest rows, in keys, of Megatron-LM's softmax kernels (
 Mask = Literal["none", "add-padding", "add-causal", "where-causal", "bounded-causal"]
 
 
+def attention_of(library: AttentionLibrary | None) -> AttentionKind:
+    """Return the kind whose kernel is of *library*; None: the kind that fuses the softmax alone."""
+    return next(
+        (kind for kind in ATTENTIONS if library is not None and _LIBRARIES.get(kind) == library), "fused-softmax"
+    )
+
+
 def self_attention(
     b: NetworkBuilder,
     qkv: tuple[LayerOutput, LayerOutput, LayerOutput],
