@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from simulator.topology.parts import CpuPart, GpuPart
 
-LIMITED = ("fused-first", "fused-native", "fused-fourth")
-"""Kernels that some devices do not have."""
+_LIMITED = ("fused-first", "fused-native", "fused-fourth")  # kernels that some devices do not have
 _AMPERE, _HOPPER = 8.0, 9.0  # compute capabilities
 
 
@@ -17,7 +16,7 @@ def attention_there(kernel: str, part: GpuPart | CpuPart) -> tuple[str, tuple[st
     README).  GPUs of AMD have kernels of their own (Composable Kernel), which ``fused-native`` and ``fused-first``
     stand for.  CPUs have PyTorch's kernel alone.
     """
-    if kernel not in LIMITED:
+    if kernel not in _LIMITED:
         return kernel, ()
     runs, since = kernel, ""
     if isinstance(part, CpuPart):

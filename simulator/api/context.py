@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from simulator.api.attention_there import LIMITED, attention_there
 from simulator.api.collectives import chosen_gpus
 from simulator.collectives.communicator import Communicator
 from simulator.constants import DEFAULT, Constants
@@ -165,7 +164,9 @@ class Context(ABC):
         # Megatron-LM pads the vocabulary so that each tensor-parallel rank has a multiple of 128 words.
         multiple = _WORDS * question.layout.tp if question.options.framework == "megatron" else 1
         sizes, notes = dict(question.sizes), tuple[str, ...]()
-        if sizes.get("attention") in LIMITED:
+        if str(sizes.get("attention")).startswith("fused-"):
+            from simulator.api.attention_there import attention_there
+
             part = self.places(question.where, question.software).part(question.device)
             sizes["attention"], notes = attention_there(str(sizes["attention"]), part)
         key = question.workload, tuple(sizes.items()), question.options.trains, multiple, notes

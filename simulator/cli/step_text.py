@@ -29,7 +29,6 @@ from simulator.units import format_duration, format_size
 from simulator.workload.network import in_any_block
 from simulator.workload.operators import Attention
 from simulator.workload.zoo import FUSED
-from simulator.workload.zoo.attention import attention_of
 
 if TYPE_CHECKING:
     from simulator.results.checkpoints import Checkpoints
@@ -118,6 +117,8 @@ def how_words(result: TrainingResult, precision: str) -> list[str]:
 
 
 def _attention_run(step: StepResult) -> str:
+    from simulator.workload.zoo.attention import attention_of
+
     libraries = (x.operator.library for x in step.network.layers if isinstance(x.operator, Attention))
     return attention_of(next(libraries, None))
 
