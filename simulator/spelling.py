@@ -36,6 +36,7 @@ _OPTIONS: Mapping[str, str] = {  # options whose name is not that of their field
     "write_s": "checkpoint_time",
 }
 _WORDS: Mapping[str, str] = {"sizes": "set", "compiled": "compile"}  # options that are keywords or names in Python
+_NUMBER = r"-?\d[\w.+-]*"
 # Control characters, which errors escape in everything that a user wrote.
 _MARK = re.compile("\x0e([^\x1f]*)\x1f([^\x0f]*)\x0f")
 
@@ -65,7 +66,10 @@ def _spelt(field: str, value: str, door: Door) -> str:
         return value
     name = field if door == "field" else option_of(field)
     if door != "command":
-        plain = value in ("", "True", "False", "None") or re.fullmatch(r"-?\d[\w.+-]*", value)
+        if field == "sizes" and "=" in value and door == "python":
+            key, _, size = value.partition("=")
+            return f"{name}={{{key!r}: {size if re.fullmatch(_NUMBER, size) else repr(size)}}}"
+        plain = value in ("", "True", "False", "None") or re.fullmatch(_NUMBER, value)
         return f"{name}={value if plain else repr(value)}" if value else name
     if value == "False":
         return f"--no-{name.replace('_', '-')}"

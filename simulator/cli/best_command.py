@@ -77,6 +77,11 @@ def answer_best(
     sharded = ("fsdp",) if dict(fixed).get("zero") == 3 else ()
     if written.framework == "deepspeed-zero3" and not sharded:
         raise refused("framework", f"is ZeRO-3; fix {mention('layout', 'zero=3')}", "deepspeed-zero3")
+    divides = any(isinstance(degree, int) and degree > (axis != "zero") for axis, degree in fixed if axis != "dp")
+    if written.gradient_as_bucket_view and divides:
+        raise refused(
+            "bucket_views", f"is for replicas, and {mention('layout', one_line(parallel or '', 60))} has none"
+        )
     session, questions = ask_steps(replace(written, global_batch=None, batch="1", parallel=sharded))
     question = replace(questions[0], layout=REPLICAS)
     if len(questions) > 1:

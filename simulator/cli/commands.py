@@ -16,7 +16,16 @@ from simulator.cli.written import OPTIONS, CommandOptions, written_of
 app = typer.Typer(**SETTINGS)
 
 _OF_NETWORK = ("precision", "optimizer", "seq_len", "image", "sizes", "compiled", "fused_optimizer")
-_LAST = ("framework", "nccl", "algorithm", "protocol", "nvls", "calibration")
+_LAST = (
+    "expandable_segments",
+    "gradient_as_bucket_view",
+    "framework",
+    "nccl",
+    "algorithm",
+    "protocol",
+    "nvls",
+    "calibration",
+)
 _SEARCH: dict[str, Said] = {
     "parallel": option("LAYOUT", "Fixed degrees, for example tp=8,zero=1; all others are searched."),
     "recompute": option("HOW", "none, selective (attention) or full (blocks). Default: try all three."),

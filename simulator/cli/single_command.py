@@ -17,13 +17,14 @@ from simulator.cli.written import CommandOptions
 from simulator.console import later
 from simulator.console.style import Progress, Style
 from simulator.errors import InputError, one_line, refused
-from simulator.questions.single import LaunchQuestion
+from simulator.questions.single import LaunchQuestion, OperatorQuestion
 from simulator.questions.words import Single, parse_question, question_words, swept
 from simulator.results import plain
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.single import SingleResult, singles_document
 from simulator.results.words import BOUND_WORDS
 from simulator.spelling import mention
+from simulator.step.operator import operator_kernels
 from simulator.units import format_duration, format_size
 
 
@@ -39,7 +40,10 @@ def answer_singles(written: CommandOptions, session: Session) -> Answers:
             results += sorted(found, key=lambda result: float(f"{result.time_s:.9e}"))
             progress.advance("" if size is None else format_size(size))
     asked = [session.time_s(question) for _, questions in by_size for question in questions]
-    notes = unread_options(written, _times_s, asked)
+    notes = list(
+        dict.fromkeys(note for _, questions in by_size for each in questions for note in _too_large(session, each))
+    )
+    notes += unread_options(written, _times_s, asked)
     warn(written, notes)
     return Answers(
         results=results,
@@ -89,6 +93,17 @@ def _answer(session: Session, question: Single, size_bytes: int | None) -> Singl
         size_bytes=size_bytes,
         changed=session.changed(question, time_s),
     )
+
+
+def _too_large(session: Session, question: Single) -> Iterator[str]:
+    """Yield a note where what an operator reads and writes, each once, is more than the memory of its device."""
+    if not isinstance(question, OperatorQuestion):
+        return
+    moved_bytes = max(kernel.bytes for kernel in operator_kernels(question))
+    device = session.device(question.where, question.device, question.threads)
+    if moved_bytes > device.memory_bytes:
+        has = f"{device.name} has {format_size(device.memory_bytes)}"
+        yield f"{question_words(question)}: does not fit: its operands take {format_size(moved_bytes)}, and {has}"
 
 
 def single_lines(found: Sequence[SingleResult], style: Style) -> list[str]:

@@ -60,12 +60,25 @@ def ask_points(points: Mapping[str, CommandOptions]) -> dict[str, tuple[Session,
         try:
             session, questions = _asked(written, None)
         except InputError as error:
+            if _is_of_all(error, [other for key, other in points.items() if key != name]):
+                raise
             raise error.changed(partial(of_point, name)) from None
         if len(questions) > 1:
             raise InputError("scale draws one curve; name one machine, layout, strategy and overlap")
         found[name] = session, questions[0]
     refuse_all(_in_vain(written, [question for _, question in found.values()]))
     return found
+
+
+def _is_of_all(error: InputError, others: Sequence[CommandOptions]) -> bool:
+    """Return whether *error* is another point's too, so that no number of devices is its cause."""
+    if not others:
+        return False
+    try:
+        _asked(others[0], None)
+    except InputError as other:
+        return str(other) == str(error)
+    return False
 
 
 def of_point(name: str, fault: Fault) -> Fault:

@@ -94,20 +94,16 @@ class Pricer:
                     infeasible[MEMORY] += len(ways)
                     continue
                 tp, sp, cp, ep, etp = division
-                asked = replace(
-                    self.space.question,
-                    batch=size,
-                    options=self.space.options(recompute),
-                    layout=Layout(
-                        tp=tp,
-                        sp=sp,
-                        tp_overlap=sp and self.space.tp_overlap,
-                        cp=cp,
-                        ep=ep,
-                        etp=etp,
-                        flex=ep > 1 and self.space.flex,
-                    ),
+                layout = Layout(
+                    tp=tp,
+                    sp=sp,
+                    tp_overlap=sp and self.space.tp_overlap,
+                    cp=cp,
+                    ep=ep,
+                    etp=etp,
+                    flex=ep > 1 and self.space.flex,
                 )
+                asked = self.space.laid_out(layout, batch=size, options=self.space.options(recompute))
                 try:
                     fitting = self._priced(RankWork(self.session, asked, self.group), ways, infeasible, too_large)
                 except (InputError, Unsuitable) as error:

@@ -66,14 +66,18 @@ class Space:
 
     def asked(self, candidate: Candidate) -> StepQuestion:
         """Return the step's question for *candidate*."""
-        asked = replace(
-            self.question,
-            layout=candidate.layout,
+        asked = self.laid_out(
+            candidate.layout,
             batch=candidate.micro_batch,
             micro_batches=candidate.micro_batches,
             options=self.options(candidate.recompute),
         )
         return accumulating(asked, None)
+
+    def laid_out(self, layout: Layout, **more: Any) -> StepQuestion:
+        """Return the step's question with *layout* and the fields *more*; only replicas have buckets to view."""
+        views = self.question.bucket_views and layout.has_replicas
+        return replace(self.question, layout=layout, bucket_views=views, **more)
 
     def options(self, recompute: Recompute) -> StepOptions:
         """Return the options of the step for *recompute*."""

@@ -227,3 +227,9 @@ def test_the_examples_of_the_docs_run(document, count, lines):
 def test_an_argument_that_would_be_misread_is_refused(options: dict[str, object], words: str) -> None:
     with pytest.raises(InputError, match=re.escape(words)):
         simulate("dgx-h100", "nccl", "1GB", **options)
+
+
+@pytest.mark.parametrize("sizes", [{"cross_entropy": "half"}, "cross_entropy=half"])
+def test_a_size_in_a_message_is_spelt_as_a_dict(sizes: object) -> None:
+    with pytest.raises(InputError, match=r"^sizes=\{'cross_entropy': 'half'\}: is for scores"):
+        simulate("h100-sxm5-80gb", workload="gpt2", batch=1, precision="fp32", sizes=sizes)

@@ -189,6 +189,12 @@ def test_a_dask_cluster_finds_what_one_process_finds(capsys) -> None:
         (["scale", "--topology", "dgx-h100", "--gpus", "2", "--nodes", "2", "--batch", "2"], "one of the two"),
         (["scale", "--topology", "dgx-h100", "--gpus", "2"], "--batch"),
         (["scale", "--topology", "dgx-h100", "--gpus", "1,3", "--global-batch", "8"], "--gpus 3: --global-batch"),
+        (
+            ["scale", "--topology", "dgx-h100", "--gpus", "1,3", "--batch", "8", "--set", "layer=3"],
+            "simulate: --workload: resnet50: ",  # of every point
+        ),
+        ([*BEST, "--gradient-as-bucket-view", "--parallel", "zero=1"], "--gradient-as-bucket-view: is for replicas"),
+        ([*BEST, "--gradient-as-bucket-view", "--parallel", "tp=2"], "--gradient-as-bucket-view: is for replicas"),
     ],
 )
 def test_what_cannot_be_searched_is_said_in_a_line(arguments, said, capsys) -> None:
@@ -196,6 +202,20 @@ def test_what_cannot_be_searched_is_said_in_a_line(arguments, said, capsys) -> N
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_searches_and_curves_take_what_steps_take_of_memory(capsys) -> None:
+    switches = ["--gradient-as-bucket-view", "--expandable-segments"]
+    searched = [*BEST, "--parallel", "tp=1,zero=0", "--top", "1"]
+    drawn = ["scale", "--topology", "dgx-a100-80gb", "--workload", "gpt3-125m", "--batch", "2", "--gpus", "8", "-q"]
+    usual, less = (document(capsys, *searched, *more)["ranking"][0] for more in ([], switches))
+    assert less["memory_bytes"] < usual["memory_bytes"]
+    usual, less = (document(capsys, *drawn, *more)["points"][0] for more in ([], switches))
+    assert less["memory_bytes"] < usual["memory_bytes"]
+    step = [*drawn[1:-1], "--parallel", "dp", *switches]
+    assert document(capsys, *step, "-q")["results"][0]["step_time_s"] == less["step_time_s"]
+    divided = document(capsys, *BEST, "--top", "1", *switches)["ranking"]  # most layouts have no such buckets
+    assert divided == document(capsys, *BEST, "--top", "1", "--expandable-segments")["ranking"]
 
 
 def test_ranges_of_counts() -> None:

@@ -144,3 +144,13 @@ def test_a_version_of_nccl_that_nobody_knows_yet_is_remarked_on(capsys) -> None:
 @given(st.sampled_from(FUNCTIONS), st.sampled_from(("", "_inplace", "_bwd")))
 def test_functions_that_are_known_are_taken(name: str, ending: str) -> None:
     check_function(name + ending)
+
+
+@pytest.mark.parametrize(("elements", "fits"), [(7_000_000_000, True), (8_000_000_000, False)])
+def test_operands_beyond_the_memory_of_a_device_are_told(
+    elements: int, fits: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = f"op:gated,elements={elements}"  # two read and one written, of 4 bytes each
+    assert run(["--topology", "h100-pcie", "--workload", words]) == 0
+    told = f"does not fit: its operands take {12 * elements / 1e9:g} GB, and h100-pcie has 85.52 GB"
+    assert (told in capsys.readouterr().err) != fits
