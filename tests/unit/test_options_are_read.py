@@ -145,6 +145,8 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "best --set": (_BEST, "classes=10"),
     "best --compile": (_BEST, ""),
     "best --fused-optimizer": (_BEST, ""),
+    "best --expandable-segments": (_BEST, ""),
+    "best --gradient-as-bucket-view": (_BEST, ""),
     "best --framework": (
         _BEST.replace("alexnet", "bert-base") + " --set layers=2 --seq-len 64",
         "megatron",
@@ -184,6 +186,8 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "scale --recompute-operators": (_SCALE_BERT, ""),
     "scale --recompute-parts": (_SCALE_BERT, "layernorm"),
     "scale --recompute-blocks": (f"{_SCALE_BERT} --recompute", "1"),
+    "scale --expandable-segments": (f"{_SCALE} --batch 2", ""),
+    "scale --gradient-as-bucket-view": (f"{_SCALE} --batch 2", ""),
     "scale --framework": (_SCALE_BERT, "megatron"),
     "scale --nccl": (f"{_SCALE} --batch 2 --precision fp16 --overlap none", "2.4"),
     "scale --algorithm": (f"{_SCALE} --batch 2", "tree"),

@@ -206,16 +206,17 @@ def test_what_cannot_be_searched_is_said_in_a_line(arguments, said, capsys) -> N
 
 def test_searches_and_curves_take_what_steps_take_of_memory(capsys) -> None:
     switches = ["--gradient-as-bucket-view", "--expandable-segments"]
-    searched = [*BEST, "--parallel", "tp=1,zero=0", "--top", "1"]
-    drawn = ["scale", "--topology", "dgx-a100-80gb", "--workload", "gpt3-125m", "--batch", "2", "--gpus", "8", "-q"]
-    usual, less = (document(capsys, *searched, *more)["ranking"][0] for more in ([], switches))
-    assert less["memory_bytes"] < usual["memory_bytes"]
-    usual, less = (document(capsys, *drawn, *more)["points"][0] for more in ([], switches))
-    assert less["memory_bytes"] < usual["memory_bytes"]
-    step = [*drawn[1:-1], "--parallel", "dp", *switches]
-    assert document(capsys, *step, "-q")["results"][0]["step_time_s"] == less["step_time_s"]
-    divided = document(capsys, *BEST, "--top", "1", *switches)["ranking"]  # most layouts have no such buckets
-    assert divided == document(capsys, *BEST, "--top", "1", "--expandable-segments")["ranking"]
+    searched = [*BEST, "--parallel", "tp=1,zero=0", "--micro-batch", "2", "--recompute", "none", "--top", "1"]
+    step = ["--topology", "dgx-a100-80gb", "--workload", "gpt3-125m", "--batch", "2", "-q"]
+    for more in ([], switches):
+        (asked,) = document(capsys, *step, *more)["results"]
+        (drawn,) = document(capsys, "scale", *step, "--gpus", "8", *more)["points"]
+        (best,) = document(capsys, *searched, *more)["ranking"]
+        assert drawn["memory_bytes"] == asked["memory"][0]["total_bytes"]
+        assert [each["step_time_s"] for each in (drawn, best)] == [asked["step_time_s"]] * 2
+    others = document(capsys, *BEST, "--parallel", "tp=2", "--top", "1", switches[1])["ranking"]
+    assert others != document(capsys, *BEST, "--parallel", "tp=2", "--top", "1")["ranking"]
+    assert document(capsys, *BEST, "--top", "1", switches[0])["ranking"]  # most layouts have no such buckets
 
 
 def test_ranges_of_counts() -> None:
