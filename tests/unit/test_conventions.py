@@ -120,6 +120,18 @@ def test_rules_that_say_nothing_are_refused_with_their_place(tmp_path: Path, rul
             "training:\n  - when: {dataset: b}\n    set: {vp: '{nots}'}\n    source: s\n",
             "tables of training have no column 'nots'; did you mean 'note'?",
         ),
+        (
+            "training:\n  - when: {model: b}\n    set: {vpp: 1}\n    source: s\n",
+            "r.yaml:3:11: tables of training have no column 'vpp'",
+        ),
+        (
+            "training:\n  - when: {dataset: lab}\n    set: {issue: grph, compiled: 1}\n    source: s\n",
+            "r.yaml:3:11: issue 'grph' is not modelled; eager, graph",
+        ),
+        (
+            "training:\n  - when: {note: vp}\n    set: {seq_len: '{note}'}\n    source: s\n",
+            "r.yaml:3:11: seq_len 'vp 4, warm': seq_len is not a number",
+        ),
         ("- when: {dataset: b}\n", "r.yaml:1:1: conventions need the kind of table, and rules"),
         ("[]", "found a list"),
     ],

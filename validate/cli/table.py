@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Annotated
 
-from simulator.errors import InputError, nearest, one_line
+from simulator.errors import Fault, InputError, nearest, one_line
 from validate.cli.command import Quiet, Text, command_named, group_of_commands, positional, value
 from validate.cli.words import opened, print_remarks
 from validate.kinds import KINDS
-from validate.kinds.kind import read_measurements
-from validate.tables.completing import made_complete
-from validate.tables.conventions import NAMES, PUBLISHED, Conventions, read_conventions
-from validate.tables.csv_text import MAX_ROWS
-from validate.tables.table import same_file
+from validate.kinds.kind import Kind, read_measurements
+from validate.tables.cells import NotScored
+from validate.tables.completing import AddedCells, added_cells, made_complete
+from validate.tables.conventions import NAMES, PUBLISHED, Conventions, filled, read_conventions
+from validate.tables.csv_text import MAX_ROWS, CsvRecord
+from validate.tables.names import RowNames
+from validate.tables.table import Table, same_file
 
+_TRIED = 8  # rows for each value of a rule
+_SETS_ASIDE = ("unclear", "network")  # columns by which authors may say that a row cannot be predicted
 group = group_of_commands("table", "Make tables of measurements complete.")
 
 
@@ -43,6 +48,9 @@ def complete_table(
     rules = read_conventions(conventions)
     table, _ = read_measurements(file, KINDS, MAX_ROWS)
     _check(rules, conventions, table.header)
+    unread = _unread_values(table, rules)
+    if unread:
+        raise InputError(unread)
     with opened(out) as output:
         content, counts = made_complete(table, rules)
         if output is not None:
@@ -57,12 +65,51 @@ def _check(rules: Conventions, file: str, header: Iterable[str]) -> None:
     Rules may read columns of the table's own *header*, too.
     """
     columns = {kind.name: {*kind.columns, "fit_weight"} for kind in KINDS}
+    faults: list[Fault] = []
     for kind, by_column in rules.items():
         if kind not in columns:
             raise InputError(f"{one_line(file)}: no kind of tables '{one_line(kind, 40)}'; {nearest(kind, columns)}")
         known = {*columns[kind], *NAMES, *header, "framework"}
-        looked_at = {column for rules_of in by_column.values() for rule in rules_of for column in rule.looks_at()}
-        for column, allowed in (*((c, columns[kind]) for c in by_column), *((c, known) for c in sorted(looked_at))):
-            if column not in allowed:
-                where = f"{one_line(file)}: tables of {kind} have no column '{one_line(column, 40)}'"
-                raise InputError(f"{where}; {nearest(column, allowed)}")
+        for rule in (rule for rules_of in by_column.values() for rule in rules_of):
+            named = (rule.column, columns[kind]), *((column, known) for column in sorted(rule.looks_at()))
+            for column, allowed in named:
+                if column not in allowed:
+                    none = f"tables of {kind} have no column '{one_line(column, 40)}'"
+                    faults.append(rule.fault(f"{none}; {nearest(column, allowed)}"))
+    if faults:
+        raise InputError(list(dict.fromkeys(faults)))
+
+
+def _unread_values(table: Table, rules: Conventions) -> list[Fault]:
+    """Return a fault of each value of *rules* with which a row cannot be read that can be read without it.
+
+    Each value is tried with some of the rows that it is added to.
+    """
+    kind = next(kind for kind in KINDS if kind.name == table.kind)
+    tried: Counter[tuple[int, str]] = Counter()
+    faults: dict[tuple[int, str], Fault] = {}
+    for row, added in zip(table.rows, added_cells(table, rules), strict=True):
+        for column, (text, rule) in added.items():
+            key = id(rule), text
+            if column not in kind.asked or column in _SETS_ASIDE or key in faults or tried[key] == _TRIED:
+                continue
+            tried[key] += 1
+            why = _why_unread(kind, table, row, added)
+            others = {name: each for name, each in added.items() if name != column}
+            if why and not _why_unread(kind, table, row, others):
+                said = f"{column} '{one_line(text, 40)}'"
+                faults[key] = rule.fault(why if why.startswith(said) else f"{said}: {why}")
+    return list(faults.values())
+
+
+def _why_unread(kind: Kind, table: Table, row: CsvRecord, added: AddedCells) -> str:
+    """Return why *row* with the cells *added* is no question; empty if it is one."""
+
+    def own(name: str) -> str:
+        return table.written(row, name) or (added[name][0] if name in added else "")
+
+    try:
+        kind.question(lambda name: own(name) or filled(kind.name, name, own), RowNames())
+    except NotScored as reason:
+        return str(reason)
+    return ""

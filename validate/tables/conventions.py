@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import Fault, InputError, nearest, one_line
-from simulator.records import dataclass
+from simulator.records import dataclass, replace
 from simulator.topology.yaml_source import YamlSource, parse_yaml, read_yaml
 
 PUBLISHED = "published"
@@ -47,6 +47,11 @@ class Convention:
     source: str
     by: str = ""
     values: Mapping[str, str] | None = None
+    place: Fault = Fault("")
+
+    def fault(self, message: str) -> Fault:
+        """Return a fault with *message* at the column that the rule sets."""
+        return replace(self.place, message=message)
 
     def looks_at(self) -> set[str]:
         """Return the columns that the rule depends on."""
@@ -99,7 +104,8 @@ def _rules(source: YamlSource) -> Conventions:
             wrong = _faults_of(rule)
             faults += [source.fault((kind, number, *path), message, key=True) for path, message in wrong]
             for each in _conventions(rule) if not wrong else ():
-                by_column[each.column] = (*by_column.get(each.column, ()), each)
+                place = source.fault((kind, number, "set", each.column), "", key=True)
+                by_column[each.column] = (*by_column.get(each.column, ()), replace(each, place=place))
     if faults:
         raise InputError(faults)
     return found
