@@ -109,8 +109,11 @@ def how_words(result: TrainingResult, precision: str) -> list[str]:
     how += [word for word, on in (("compiled", options.compiled), *graphs) if on]
     how += [words.removeprefix("--") for words in options.recompute_words]
     how += ["channels last"] if options.channels_last else []
-    if result.device_count == 1 and result.question.offload != "none":
-        how.append(f"{result.question.offload.replace('+', ' and ')} on the host")
+    question = result.question
+    if question.offload != "none" and (result.device_count == 1 or question.offload_to == "nvme"):
+        where = "disks" if question.offload_to == "nvme" else "host"
+        how.append(f"{question.offload.replace('+', ' and ')} on the {where}")
+    how += [options.framework] if options.framework != "pytorch" else []
     libraries = result.question.software.libraries
     how += [f"libraries of {month_words(libraries)}"] if libraries else []
     return how + (["calibrated"] if step.calibrated else [])

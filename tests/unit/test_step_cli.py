@@ -417,3 +417,18 @@ def test_a_network_is_no_machine(tmp_path, capsys: pytest.CaptureFixture[str]) -
     assert run(["--topology", str(file), "--batch", "4"]) == 2
     err = capsys.readouterr().err
     assert err == f"{file}:4:1: these are layers of a network; --workload names a network, --topology a machine\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--framework adaptdl", "adam, adaptdl"),
+        ("--framework megatron", ", megatron"),
+        ("--offload optimizer --offload-to nvme", "optimizer on the disks"),
+        ("--offload optimizer", "optimizer on the host"),
+    ],
+)
+def test_the_title_says_what_issues_operators_and_where_parameters_lie(words: str, said: str, capsys) -> None:
+    step = ["--topology", "dgx-2", "--gpus", "1", "--workload", "gpt2", "--set", "layers=2", "--batch", "1"]
+    assert run([*step, *words.split()]) == 0
+    assert said in capsys.readouterr().out.partition("\n\n")[0].replace("\n", " ")
