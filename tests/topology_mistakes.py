@@ -67,7 +67,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
         devices("gpu[0-1]: {part: rtx-4090, pcie_peers: false}"),
         [
             (
-                "t.yaml:4:32: unknown key 'pcie_peers'; "
+                "t.yaml:4:30: unknown key 'pcie_peers'; "
                 "it is a key of parts: give it to one of your own under parts, and name that here"
             )
         ],

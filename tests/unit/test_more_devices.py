@@ -83,7 +83,7 @@ def test_what_communicators_hold_counts_on_gpus_that_nobody_has_described() -> N
 @pytest.mark.slow
 def test_more_of_one_device_are_no_machines() -> None:
     asked = replace(question("llama3-8b"), where=Where("a100-pcie-40gb"))
-    assert re.fullmatch(r"4 such devices with --parallel \S*fsdp", _words(asked)[0])
+    assert re.fullmatch(r"4 such devices with --parallel \S*fsdp --recompute", _words(asked)[0])
 
 
 @pytest.mark.parametrize(("topology", "nodes"), [("p3.16xlarge", True), ("4x-v100-pcie", False)])

@@ -12,6 +12,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("answered_once")]
 
 P3 = ["--topology", "p3.2xlarge.yaml"]
 STEP = [*P3, "--workload", "resnet50", "--batch", "16"]
+OR_A_VERSION = ", or a version of PyTorch, torch-1.0 to torch-2.9; for later ones leave it out"
 
 ERRORS = {
     "no topology": (
@@ -105,11 +106,11 @@ ERRORS = {
     ),
     "libraries of a year": (
         [*STEP, "--libraries", "2020"],
-        "simulate: --libraries 2020: a month is needed, such as 2020-10",
+        "simulate: --libraries 2020: a month is needed, such as 2020-10" + OR_A_VERSION,
     ),
     "libraries of no month": (
         [*STEP, "--libraries", "2020-13"],
-        "simulate: --libraries 2020-13: a month is needed, such as 2020-10",
+        "simulate: --libraries 2020-13: a month is needed, such as 2020-10" + OR_A_VERSION,
     ),
     "libraries of a design of which nothing is known": (
         ["--topology", "8x-mi300x", "--gpus", "1", "--workload", "resnet18", "--batch", "8", "--libraries", "2020-10"],

@@ -15,7 +15,7 @@ _NVLINK = re.compile(r"NV(\d{1,3})", re.ASCII)
 _WORDS = frozenset(("X", "SYS", "SOC", "NODE", "PHB", "PXB", "PIX"))
 _LEVELS = {"pix": ("PIX",), "pxb": ("PXB",), "phb": ("PHB", "NODE"), "sys": ("SYS", "SOC")}
 _STATES = frozenset(("X", "OK", "CNS", "GNS", "TNS", "NS", "DR", "U"))
-_LEGEND = re.compile(r"^\s*(NIC\d{1,4}): (\S{1,60})\s*$", re.MULTILINE | re.ASCII)
+_LEGEND = re.compile(r"^[ \t]*(NIC\d{1,4}): (\S{1,60})[ \t\r]*$", re.MULTILINE | re.ASCII)
 _RANGE = re.compile(r"\d{1,5}(?:-\d{1,5})?(?:,\d{1,5}(?:-\d{1,5})?)*", re.ASCII)
 
 

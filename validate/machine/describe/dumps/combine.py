@@ -170,7 +170,8 @@ def _check_links(shown: str, matrix: Matrix, part: str) -> None:
         counts = [matrix.nvlinks(a, b) for b in range(matrix.gpus) if b != a]
         switched = len(set(counts)) == 1 and counts[0] <= most
         if sum(counts) > most and not switched:
-            alike = f"{counts[0]} NVLinks to each other GPU" if len(set(counts)) == 1 else f"{sum(counts)} NVLinks"
+            same = len(counts) > 1 and len(set(counts)) == 1
+            alike = f"{counts[0]} NVLinks to each other GPU" if same else f"{sum(counts)} NVLinks"
             told = f"GPU{a} has {alike}, where {part or 'a GPU'} has at most {most}; is --gpu another?"
             raise InputError(Fault(told, shown))
 

@@ -20,7 +20,7 @@ _LINE = re.compile(
     re.ASCII,
 )
 _INIT = re.compile(
-    r"\brank (?P<rank>\d+) nranks (?P<n>\d+) cudaDev (?P<dev>\d+).*?busId (?P<bus>[0-9a-fA-F]+)", re.ASCII
+    r"\brank (?P<rank>\d+) nranks (?P<n>\d+) cudaDev (?P<dev>\d+).{0,400}?busId (?P<bus>[0-9a-fA-F]+)", re.ASCII
 )
 _LANE_GBPS = {3: 0.75, 4: 1.5, 5: 3.0, 6: 6.0}  # bandwidth that NCCL assumes for a lane
 _KINDS: dict[str, BusKind] = {"GPU": "gpu", "NIC": "nic"}

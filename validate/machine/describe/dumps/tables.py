@@ -60,8 +60,8 @@ def _table(text: str, title: re.Pattern[str]) -> list[list[str]]:
 
 
 _ADAPTER = re.compile(r"^CA '([^'\n]{1,60})'", re.MULTILINE)
-_RATE = re.compile(r"^\s*Rate: (\d{1,5})\b", re.MULTILINE | re.ASCII)
-_LAYER = re.compile(r"^\s*Link layer: (InfiniBand|Ethernet)", re.MULTILINE)
+_RATE = re.compile(r"^[ \t]*Rate: (\d{1,5})\b", re.MULTILINE | re.ASCII)
+_LAYER = re.compile(r"^[ \t]*Link layer: (InfiniBand|Ethernet)", re.MULTILINE)
 
 
 def ibstat_adapters(text: str) -> dict[str, Adapter]:
@@ -74,7 +74,7 @@ def ibstat_adapters(text: str) -> dict[str, Adapter]:
         raise ValueError("no adapter (CA 'mlx5_0') in it")
     found = {}
     for start, end in zip(starts, [*(each.start() for each in starts[1:]), len(text)], strict=True):
-        ports = re.split(r"^\s*Port \d+:", text[start.end() : end], flags=re.MULTILINE)[1:]
+        ports = re.split(r"^[ \t]*Port \d+:", text[start.end() : end], flags=re.MULTILINE)[1:]
         active = [port for port in ports if "State: Active" in port]
         rates = [int(rate[1]) for port in active if (rate := _RATE.search(port))]
         layer = next((each[1].lower() for port in ports if (each := _LAYER.search(port))), "infiniband")
