@@ -104,8 +104,11 @@ class DeviceCalibration(_Strict):
         """The factors alone."""
         kept = tuple(sorted(set(self.by_data_sheet)))
         near = tuple(each.neighbourhood for each in self.neighbours)
+        host = {_FORMERLY[key]: s for key, s in self.host.items() if key in _FORMERLY} | {
+            key: s for key, s in self.host.items() if key not in _FORMERLY
+        }
         return Calibration(
-            self.compute, self.bandwidth, self.dispatch, dict(self.by_class), dict(self.host), kept, near, self.clocks
+            self.compute, self.bandwidth, self.dispatch, dict(self.by_class), host, kept, near, self.clocks
         )
 
 
@@ -133,7 +136,7 @@ def read_calibration(path: str | Path, devices: Collection[str] | None = None) -
             faults.append(source.fault(("devices", name), message, key=True))
         for known, keys, place in (
             (CLASSES, device.by_class, "by_class"),
-            (_HOST, device.host, "host"),
+            (_HOST, device.host.keys() - _FORMERLY.keys(), "host"),
             (CLOCKS, device.clocks, "clocks"),
             ((*_FACTORS, *(f"by_class.{c}" for c in CLASSES)), device.spread, "spread"),
         ):
@@ -204,3 +207,4 @@ _COUNTS = ("m", "n", "k", "batch")
 _RATIO, _SIZE = (0.02, 50.0), (LEAST_SIZE, MOST_SIZE)
 _FACTORS = ("compute", "bandwidth", "dispatch")
 _HOST = (*HOST_TIMES, *ISOLATED)
+_FORMERLY = {"isolated_convolution_s": "searched_convolution_s"}  # names that earlier versions wrote

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from simulator.records import dataclass, field
 
-ISOLATED = tuple(
-    f"isolated_{name}_s"
-    for name in ("elementwise", "softmax", "norm", "linear", "matmul", "convolution", "other", "backward", "end")
+ISOLATED = (
+    *(f"isolated_{name}_s" for name in ("elementwise", "softmax", "norm", "linear", "matmul")),
+    *("searched_convolution_s", "isolated_other_s", "isolated_backward_s", "isolated_end_s"),
 )
 """The extra time that two events around one operator show; measurements need it, predictions do not."""
 

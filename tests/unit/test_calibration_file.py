@@ -4,7 +4,8 @@ import pytest
 
 from simulator.devices.calibration_file import load_calibration, read_calibration
 from simulator.errors import InputError
-from simulator.questions.calibration import Calibration
+from simulator.questions.calibration import ISOLATED, Calibration
+from validate.kinds.timing import TimingCosts
 
 GOOD = """\
 schema_version: 1
@@ -40,6 +41,17 @@ def test_factors_left_out_are_one(write):
 def test_classes_keep_the_data_sheet(write):
     found = load_calibration(write(GOOD.replace("by_class: {gemm: 1.05}", "by_data_sheet: [rowwise, gemm]")))
     assert found["v100-pcie-32gb"] == Calibration(0.97, dispatch=1.1, by_data_sheet=("gemm", "rowwise"))
+
+
+def test_names_of_earlier_versions_are_read(write):
+    old, new = "isolated_convolution_s: 0.0003", "searched_convolution_s: 0.0004"
+    for host, value in ((old, 0.0003), (f"{old}, {new}", 0.0004), (f"{new}, {old}", 0.0004)):
+        found = load_calibration(write(GOOD.replace("by_class: {gemm: 1.05}", f"host: {{{host}}}")))
+        assert found["v100-pcie-32gb"].host == {"searched_convolution_s": value}
+
+
+def test_times_that_only_measurements_need_are_those_of_clocks():
+    assert set(ISOLATED) <= set(TimingCosts.__slots__)
 
 
 def test_points_are_kept(write):

@@ -32,7 +32,7 @@ OFFERED = {
     ("--workload", "llama2"): ["llama2-7b", "llama2-13b", "llama2-70b"],
     ("best", "--topology", "dgx-b"): ["dgx-b200", "dgx-b300"],
     ("scale", "--strat"): ["--strategy"],
-    ("machines", "--gpu", "h100"): ["h100-pcie", "h100-sxm5-80gb"],
+    ("machines", "--gpu", "h100"): ["h100-nvl", "h100-pcie", "h100-sxm5-80gb"],
     ("parts", "--kind", "s"): ["switch", "storage"],
     ("scenario", "a-barrier"): ["a-barrier-each-batch"],
     ("",): list(COMMANDS),

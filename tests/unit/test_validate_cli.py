@@ -148,7 +148,7 @@ def test_json_is_one_document(capsys, good):
         ([], "a command is needed"),
         (["score"], "a table is needed"),
         (["scor"], "validate: 'scor' is not a command; did you mean 'score'? (--help)"),
-        (["import"], "validate: import needs COLLECTION and WHEEL|FOLDER (--help)"),
+        (["import"], "validate: import needs COLLECTION and SOURCE (--help)"),
         (["score", "nope.csv"], "nope.csv: cannot be read: No such file or directory"),
         (["score", "."], ".: is a folder"),
         (["score", "-", "-"], "named twice"),

@@ -108,8 +108,7 @@ def scaled_constants(measured: Mapping[str, float], scale: float, isolated: floa
     """
     constants = {**host_constants(), **{name: getattr(DEFAULT(TimingCosts), name) for name in ISOLATED}, **measured}
     return {
-        name: float(f"{value * (isolated if name.startswith('isolated_') else scale):.4g}")
-        for name, value in constants.items()
+        name: float(f"{value * (isolated if name in ISOLATED else scale):.4g}") for name, value in constants.items()
     }
 
 
