@@ -26,7 +26,7 @@ from simulator.step.issue import Launch, work_of
 from simulator.training.data_parallel import gradient_bytes, ready_after
 from simulator.training.exchange import STREAM, CollectiveLabel, GroupExchange
 from simulator.training.roles import Role
-from simulator.training.worker import AUTOGRAD, HOST, RankRoles, Worker
+from simulator.training.worker import AUTOGRAD, HOST, RankRoles, Worker, equivalent
 from simulator.workload.kernels import Streaming
 from simulator.workload.network import Network
 from simulator.workload.operators import Copy, CrossEntropy
@@ -84,7 +84,7 @@ def write_data_parallel_module(
     loss = network.layers[-1].name if isinstance(network.layers[-1].operator, CrossEntropy) else ""
     logits = float(network.elements[network.layers[-1].inputs[0]] * element) if loss else 0.0  # of a replica
     passes = [[issue for issue in role.issues if issue.part == "forward"] for role, _ in replicas]
-    for issues in zip(*passes, strict=True):  # threads take turns at the interpreter
+    for issues in equivalent(passes):  # threads take turns at the interpreter
         if issues[0].layer == loss:
             continue
         for (_, worker), issue in zip(replicas, issues, strict=True):

@@ -5,6 +5,7 @@ An exchange within a layer is added once for all workers.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -14,8 +15,8 @@ from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.network.machine import Machine
 from simulator.places import Place
 from simulator.plan.plan import PlanBuilder, Resource
-from simulator.records import dataclass
-from simulator.step.issue import DeviceWork, Launch, Part
+from simulator.records import dataclass, replace
+from simulator.step.issue import NOTHING, DeviceWork, Launch, Part
 from simulator.training.exchange import GroupExchange
 from simulator.training.roles import Role
 from simulator.workload.network import block_name
@@ -154,6 +155,39 @@ class Worker:
         return known[1]
 
 
+def equivalent(passes: Sequence[Sequence[Launch]]) -> list[tuple[Launch, ...]]:
+    """Return the issues in *passes*, a list for each device, as one tuple of equivalent issues per position.
+
+    What some devices do not issue, such as a copy of images that only compiled kernels of a GPU read by pixels, takes
+    no time on them.
+    """
+    if len({len(issues) for issues in passes}) == 1:
+        return list(zip(*passes, strict=True))
+    named = [_numbered(issues) for issues in passes]
+    position = [0] * len(passes)
+    orders = [list(each) for each in named]
+    found = []
+    while any(at < len(order) for at, order in zip(position, orders, strict=True)):
+        heads = [order[at] for at, order in zip(position, orders, strict=True) if at < len(order)]
+        key = next((head for head in heads if any(head not in each for each in named)), heads[0])
+        own = [each.get(key) for each in named]
+        issue = next(each for each in own if each is not None)
+        idle = replace(issue, host_s=0.0, work=NOTHING, waits=False)
+        found.append(tuple(idle if each is None else each for each in own))
+        position = [at + (each is not None) for at, each in zip(position, own, strict=True)]
+    return found
+
+
+def _numbered(issues: Sequence[Launch]) -> dict[tuple[Part, str, int], Launch]:
+    """Return *issues* by part, name, and how many of these came before."""
+    count = Counter[tuple[Part, str]]()
+    found = {}
+    for issue in issues:
+        found[issue.part, issue.name, count[issue.part, issue.name]] = issue
+        count[issue.part, issue.name] += 1
+    return found
+
+
 class RankRoles:
     """*workers* with their roles; *exchanges* are those within layers, by axis of the layout.
 
@@ -191,7 +225,7 @@ class RankRoles:
 
     def passes(self) -> list[tuple[Launch, ...]]:
         """Return the issues of all roles before the update, as one tuple of equivalent issues per position."""
-        return list(zip(*([i for i in role.issues if i.part != "update"] for role in self.roles), strict=True))
+        return equivalent([[i for i in role.issues if i.part != "update"] for role in self.roles])
 
     def issue(self, same: Sequence[Launch], *, after: Sequence[int] = (), micro_batch: int = 0) -> list[int]:
         """Add equivalent issues, one for each role; return each role's final activity."""

@@ -337,7 +337,8 @@ def test_what_narrows_it_is_measured_on_what_computes(device: str, torch: str) -
 
 
 def test_calibrating_narrows_the_band_of_an_operator() -> None:
-    question = OperatorQuestion(where=Where("p3.2xlarge"), operator=Softmax(4096, 4096))
+    """Products err less after it; calibrated from one factor, softmax errs as much as before."""
+    question = OperatorQuestion(where=Where("p3.2xlarge"), operator=Linear(4096, 4096, 4096))
     plain = Session().confidence(question).estimate
     fitted = Session({"v100-sxm2-16gb": Calibration(compute=0.99)}).confidence(question).estimate
     assert plain is not None
@@ -434,12 +435,12 @@ def test_what_lies_outside_stands_in_the_first_lines(capsys: pytest.CaptureFixtu
 
 @pytest.mark.slow
 def test_what_is_unmeasured_in_an_exchange_is_unmeasured_in_the_step(capsys: pytest.CaptureFixture[str]) -> None:
-    amd = ["--topology", "8x-mi300x", "--nodes", "2"]
+    amd = ["--topology", "8x-mi355x", "--nodes", "2"]
     step = ["--workload", "bert-base", "--batch", "4", "--precision", "amp-bf16"]
     for asked in (["--workload", "bytes:1GB", "--strategy", "nccl"], step):
         assert run([*amd, *asked]) == 0
         said = " ".join(capsys.readouterr().out.split())
-        assert "outside: no measured collective on GPUs of generation cdna3" in said
+        assert "outside: no measured collective on GPUs of generation cdna4" in said
         assert "among the measured ones" not in said
     assert run(["--topology", "p3.16xlarge", *step[:4], "--strategy", "gloo", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["results"][0]["outside"] == ["no measured collective of strategy gloo"]
