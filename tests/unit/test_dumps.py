@@ -356,7 +356,11 @@ def test_names_in_a_dump_reach_no_terminal(tmp_path) -> None:
 
 
 def test_links_through_switches_are_not_added_up(tmp_path: Path) -> None:
+    names = " ".join(f"GPU{i}" for i in range(4))
+    rows = "\n".join(f"GPU{i} " + " ".join("X" if a == i else "NV18" for a in range(4)) for i in range(4))
     with pytest.raises(InputError, match="GPU0 has 18 NVLinks to each other GPU, where a100-sxm4-40gb has at most 12"):
+        described(tmp_path, f"{names}\n{rows}\n", gpu="a100-sxm4-40gb")
+    with pytest.raises(InputError, match="GPU0 has 18 NVLinks, where"):
         described(tmp_path, NV12.replace("NV12", "NV18"), gpu="a100-sxm4-40gb")
 
 

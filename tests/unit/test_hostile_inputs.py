@@ -23,7 +23,9 @@ from simulator.topology.load import load_topology, topology_from_text
 from tests.calls import at_most_calls
 from tests.fuzz.run import fault_of
 from tests.hostile import ESCAPES, MESHES, REFUSED
-from tests.unit.test_dumps import LISTED, LSPCI, NV12
+from tests.unit.test_dumps import LISTED, LOG, LSPCI, NV12
+from tests.unit.test_dumps_of_tools import AMD_SMI, IBSTAT, LSTOPO, QUERY
+from tests.unit.test_dumps_of_tools import LSPCI as VERBOSE
 from validate.compare.folder import read_folder
 from validate.importing.aiconfigurator import Source, release
 from validate.importing.formats import latency_s
@@ -368,6 +370,22 @@ def test_reported_files_are_answered_or_refused_within_bounds(name: str, used: d
 @pytest.mark.parametrize("piece", ["\n", " ", "GPU0 ", "GPU0\n", "<!--", "-[0000:00]-", "+-00.0-[01]-", "1 "])
 def test_a_piece_of_a_dump_repeated_often_costs_what_the_file_is_long(tmp_path: Path, piece: str) -> None:
     file = tmp_path / "long.txt"
-    for text in (LISTED, LSPCI, NV12):
-        file.write_text(text[:40] + piece * (200_000 // len(piece)) + text[40:])
-        assert fault_of(["validate", "describe", "--from", str(file), "--gpu", "h100"]) == ""
+    for text in (LISTED, LSPCI, NV12, LOG, IBSTAT, QUERY, LSTOPO, AMD_SMI, VERBOSE):
+        for at in (40, len(text) // 2, len(text)):
+            file.write_text(text[:at] + piece * (200_000 // len(piece)) + text[at:])
+            assert fault_of(["validate", "describe", "--from", str(file), "--gpu", "h100"]) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "text",
+    [
+        "GPU0 GPU1 " + "NIC " * 100_000 + "\n" + "GPU9\n" * 40_000,
+        "x [1] NCCL INFO " + "rank 0 nranks 8 cudaDev 0 " * 40_000,
+        "GPU0" + " " * 199_000,
+    ],
+)
+def test_a_dump_of_two_long_parts_costs_what_the_file_is_long(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "long.txt"
+    file.write_text(text)
+    assert fault_of(["validate", "describe", "--from", str(file), "--gpu", "h100"]) == ""

@@ -55,12 +55,12 @@ def parse_topo(text: str) -> Matrix:
             if _GPU.fullmatch(words[0]) and (len(words) == 1 or words[1] not in _WORDS):
                 stop = words.index("CPU") if "CPU" in words else len(words)
                 columns = words[:stop]
+                if len(columns) > MOST_DEVICES:
+                    raise ValueError(f"it names {len(columns):,} GPUs and adapters; one machine is needed")
         elif words[0] in columns and words[0] not in rows:
             rows[words[0]] = words[1:]
     if not columns:
         raise ValueError("no line names the GPUs (GPU0 GPU1 ...)")
-    if len(columns) > MOST_DEVICES:
-        raise ValueError(f"it names {len(columns):,} GPUs and adapters; one machine is needed")
     gpus = [name for name in columns if _GPU.fullmatch(name)]
     if gpus != [f"GPU{i}" for i in range(len(gpus))]:
         raise ValueError("the GPUs are not numbered from 0")
