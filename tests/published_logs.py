@@ -59,7 +59,10 @@ class PublishedRun:
 
     def log(self, times: Sequence[tuple[int, float]] | None = None) -> NcclLog:
         """Return the run, or one like it with other *times*, as it is read from nccl-tests' text."""
-        text = as_log(times or self.times, self.hosts, self.devices, self.collective, per_thread=self.per_thread)
+        major, minor = self.nccl
+        version = 10_000 * major + 100 * minor if self.nccl >= (2, 9) else 1_000 * major + 100 * minor
+        given = times or self.times, self.hosts, self.devices, self.collective
+        text = as_log(*given, per_thread=self.per_thread, version=version)
         return read_nccl_tests(text, self.machine)
 
 

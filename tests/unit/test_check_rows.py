@@ -117,8 +117,8 @@ def test_a_version_that_the_log_contradicts_is_refused(tmp_path: Path, capsys: p
 
 
 def test_a_log_of_an_unmeasured_machine_says_whose_range_is_used() -> None:
-    text = scaled({}).replace("NVIDIA H100 80GB HBM3", "AMD Instinct MI300X")
-    remarks = check_log(Session(), read_nccl_tests(text, "a"), "8x-mi300x").remarks
+    text = scaled({}).replace("NVIDIA H100 80GB HBM3", "AMD Instinct MI355X")
+    remarks = check_log(Session(), read_nccl_tests(text, "a"), "8x-mi355x").remarks
     assert any("the healthy range is that of other machines: no measured collective" in each for each in remarks)
 
 
