@@ -235,8 +235,9 @@ NOT_BUILT = {
     "unet3d": "convolutions of three dimensions",
     "tacotron2": "the fused cell|torch's fused cell",
     "waveglow": "what norms its weights",
+    "iresnet100": "prelu with 1 parameters is not built",
     **dict.fromkeys(("gpt-oss-20b", "gpt-oss-120b"), "neither windows nor learned sinks"),
-    **dict.fromkeys(("nemotron-3-nano", "nemotron-3-super"), "no kernels of Mamba-2"),
+    **dict.fromkeys(("nemotron-3-nano", "nemotron-3-super", "nemotron-h-56b"), "no kernels of Mamba-2"),
 }
 MEGATRON = "Megatron-LM's kernel"  # of attention as its models have it; attention=fused and dropout=0 are torch's
 

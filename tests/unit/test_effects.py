@@ -36,6 +36,7 @@ _EXCEPTIONS = {
     "cli/scenario_command.py": "--copy, which is an option of the user alone: no scenario runs a scenario",
     "cli/later.py": "imports its own modules",
     "devices/predict.py": "imports the costs that the classes of kernels name",
+    "console/__init__.py": "imports modules of the product when they are first called",
     "console/run.py": "imports the modules of the other commands, which the program lists; redirects a closed stream",
     "records.py": "compiles the methods of its own classes",
     "topology/json_schema.py": "a tool of developers, with its own command",

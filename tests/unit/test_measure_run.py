@@ -264,7 +264,7 @@ def test_a_budget_is_shared_and_kept(tmp_path: Path, groups: dict[str, list[Case
 
 
 def test_unknown_groups_and_devices_are_refused_before_anything(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no group 'op'; there is asked, strategies, scaling, launch, ops"):
+    with pytest.raises(ValueError, match="no group 'op'; there is asked, strategies, scaling, launch, clocks, ops"):
         measure(Settings(tmp_path / "a", ("op",)), lambda _: None)
     with pytest.raises(ValueError, match="no device 'cuda:7' here; there is cpu"):
         measure(Settings(tmp_path / "a", device="cuda:7"), lambda _: None)
