@@ -34,7 +34,6 @@ _EXCEPTIONS = {
     "cli/__init__.py": "imports its own modules",
     "cli/app.py": "imports Click's or Typer's completion",
     "cli/scenario_command.py": "--copy, which is an option of the user alone: no scenario runs a scenario",
-    "cli/later.py": "imports its own modules",
     "devices/predict.py": "imports the costs that the classes of kernels name",
     "console/__init__.py": "imports modules of the product when they are first called",
     "console/run.py": "imports the modules of the other commands, which the program lists; redirects a closed stream",
