@@ -268,6 +268,9 @@ def _busy(timeline: Timeline, team: NodeTeam, steps: Sequence[int]) -> float:
     return max(busy_s.values())
 
 
+_SAME_USE = 6  # decimals of a use: periods of equal teams agree so far, and the first of equal links is named
+
+
 def _bottleneck(timeline: Timeline, events: _Events, steps: Sequence[int], periods: Sequence[float]) -> LinkUse | None:
     """Return the resource with the highest use while each team repeats its *steps*, or None if no bytes move."""
     machine = timeline.machine
@@ -287,7 +290,7 @@ def _bottleneck(timeline: Timeline, events: _Events, steps: Sequence[int], perio
     if not rate_Bps:
         return None
     uses = {resource: rate / machine.capacity_Bps[resource] for resource, rate in rate_Bps.items()}
-    most = max(uses, key=lambda resource: (round(uses[resource], 12), -resource))
+    most = max(uses, key=lambda resource: (round(uses[resource], _SAME_USE), -resource))
     return LinkUse(machine.resource_names, most, rate_Bps[most] * max(periods), uses[most])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from dataclasses import replace
 from functools import cache
@@ -99,7 +98,7 @@ def test_b4_all_steps_are_seen_in_the_trace_and_the_bottleneck_is_named(tmp_path
     document = json.loads(capsys.readouterr().out)
     result = document["results"][0]
     assert list(result["servers"]["stages_s"]) == [READ, COMPUTE, INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD]
-    assert re.fullmatch(r"node[0-3]\.nic0->network|network->node[0-3]\.nic0", result["bottleneck"]["link"])  # all alike
+    assert result["bottleneck"]["link"] in ("node0.nic0->network", "network->node0.nic0")
     names = {event["name"] for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"}
     for stage in (INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD):
         assert any(name.startswith(f"{stage} ") for name in names), stage
