@@ -42,6 +42,7 @@ from simulator.questions.where import Software, Where, month_of, month_words
 from simulator.spelling import mention, option_of
 from simulator.step.precision import half_policy
 from simulator.units import whole_number
+from simulator.workload.zoo import FUSED
 
 _COUNT = From(1, MOST)
 
@@ -213,6 +214,7 @@ def _questions(
         found += [_as_trained(written, session, question) for question in asked]
     if written.optimizer is None and session.network(found[0]).sample == "sequences":  # usual for transformers
         found = [replace(each, options=replace(each.options, optimizer="adam")) for each in found]
+    found = [replace(each, options=each.options.as_launched) for each in found]
     try:
         found = as_there(session, found)
     except InputError as error:
@@ -255,14 +257,20 @@ def _as_trained(written: CommandOptions, session: Session, question: StepQuestio
     source = session.source(question)
     if not source.in_half:
         return question
-    if "attention" not in dict(question.sizes):
-        question = replace(question, sizes=(*question.sizes, ("attention", source.attention)))
-    if question.options.framework == "megatron" and "gelu" not in dict(question.sizes):  # its GELU is one kernel
+    of_megatron = question.options.framework == "megatron"
+    if "attention" not in dict(question.sizes):  # Megatron-LM's is Transformer Engine's
+        kind = "fused-native" if of_megatron and source.attention == FUSED[0] else source.attention
+        question = replace(question, sizes=(*question.sizes, ("attention", kind)))
+    if of_megatron and "gelu" not in dict(question.sizes):  # its GELU is one kernel
         one_kernel = [setting for _, setting in source.variants if setting[0] == "gelu"]
         question = replace(question, sizes=(*question.sizes, *one_kernel))
     if written.precision is not None:
         return question
     precision = half_policy(devices_of(session, question), question.options.mode)
+    if of_megatron and precision.startswith("amp-"):  # it casts no weight in each pass, and sums gradients in fp32
+        precision = "master-bf16" if precision == "amp-bf16" else "master-fp16"
+        several = question.gpus is not None and len(question.gpus) > 1 and question.options.mode == "train"
+        question = replace(question, sums_in_fp32=question.sums_in_fp32 or (several and precision == "master-bf16"))
     return replace(question, options=replace(question.options, precision=precision))
 
 

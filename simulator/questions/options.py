@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, get_args
 
 from simulator.questions.checks import From, check
-from simulator.records import dataclass
+from simulator.records import dataclass, replace
 from simulator.spelling import mention, spelt
 
 Mode = Literal["train", "inference", "forward", "backward"]
@@ -169,6 +169,12 @@ class StepOptions:
     def recompute_words(self) -> tuple[str, ...]:
         """The command-line options that say what is recomputed."""
         return tuple(spelt(said, "command") for said in self.recompute_mentions)
+
+    @property
+    def as_launched(self) -> StepOptions:
+        """These options with what the framework always does: the update of Megatron-LM is one kernel."""
+        fuses = self.framework == "megatron" and self.mode == "train" and self.optimizer not in ("none", *_ALONE)
+        return replace(self, fused_optimizer=True) if fuses else self
 
     @property
     def trains(self) -> bool:
