@@ -78,12 +78,14 @@ class Session(Context):
     def kernel_shapes(self, question: Question) -> list[tuple[str, Shape, float]]:
         """Return the variety, shape and seconds of each kernel of an operator; raises InputError."""
         from simulator.devices.neighbours import kernel_axes, variety_of
-        from simulator.devices.predict import kernel_cost
+        from simulator.devices.predict import kernel_cost, looped_device
         from simulator.questions.single import OperatorQuestion
         from simulator.step.operator import operator_kernels
 
         assert isinstance(question, OperatorQuestion)
         device = self.device(question.where, question.device, question.threads)
+        if question.issued == "stream":
+            device = looped_device(device)
         cold = 1.0 if question.is_cold else 0.0
         kernels = operator_kernels(question)
         return [(variety_of(k), kernel_axes(k), kernel_cost(device, k, cold).time_s) for k in kernels]

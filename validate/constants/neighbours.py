@@ -33,7 +33,10 @@ class NeighbourErrors:
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """A row of one variety: its number, the shape and the seconds of its kernels, predicted and measured seconds."""
+    """A row of one variety: its number, the shape and the seconds of its kernels, predicted and measured seconds.
+
+    Of kernels that power limits, the prediction is that of the power which the row shows (:func:`_in_its_state`).
+    """
 
     row: int
     shape: Shape
@@ -85,8 +88,23 @@ def _points(session: Session, part: str, rows: Sequence[MeasuredRow], factors: C
         predicted_s = row.asks.time_s(session)
         follows = row.asks.time_s(slower) - predicted_s >= _FOLLOWS * (_PROBE - 1.0) * kernels_s
         if follows:
-            found.setdefault(variety, []).append(_Point(number, shape, kernels_s, predicted_s, row.time_s))
+            stated_s = _in_its_state(session, row, kernels_s, predicted_s)
+            predicted_s += stated_s - kernels_s
+            found.setdefault(variety, []).append(_Point(number, shape, stated_s, predicted_s, row.time_s))
     return {variety: _kept(points) for variety, points in found.items()}
+
+
+def _in_its_state(session: Session, row: MeasuredRow, kernels_s: float, predicted_s: float) -> float:
+    """Return the seconds of the kernels of *row* with as much of the board's stored power as its time shows.
+
+    A measurement begins anywhere between rest, when a board exceeds its power for milliseconds, and a long run; a time
+    between these two is no error of the kernel.
+    """
+    account = session.account(row.asks.question)
+    shown_s = kernels_s + row.time_s - predicted_s
+    if account.sustained_s <= account.kernels_s or shown_s <= 0.0:
+        return kernels_s
+    return min(max(shown_s, account.kernels_s), account.sustained_s)
 
 
 def _kept(points: Sequence[_Point]) -> list[_Point]:

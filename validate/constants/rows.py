@@ -17,6 +17,8 @@ from validate.tables.names import RowNames
 from validate.tables.share import sampled_digests
 from validate.tables.table import Table, read_bytes, shown_as, tabulate
 
+_APART = 1.25  # chosen: times of one question that differ by more are of different work
+
 
 def read_rows(files: Sequence[str], names: RowNames, kinds: Collection[str]) -> list[MeasuredRow]:
     """Return the measured rows of *files* of *kinds*; raises InputError if one cannot be read or lacks a column."""
@@ -72,13 +74,15 @@ def countable(
 def calibrating_rows(rows: Sequence[MeasuredRow], chosen: Collection[str]) -> list[MeasuredRow]:
     """Return one of *rows* for each digest *chosen*, in the order of digests.
 
-    Of several rows with the same question, it takes the fastest, which was disturbed least.
+    Of several rows with the same question, it takes the fastest, which was disturbed least.  Where they are further
+    apart than disturbances, something that no column says decides, and none is taken.
     """
-    best: dict[str, MeasuredRow] = {}
+    alike: dict[str, list[MeasuredRow]] = {}
     for row in rows:
-        if row.digest in chosen and (row.digest not in best or row.time_s < best[row.digest].time_s):
-            best[row.digest] = row
-    return [best[key] for key in sorted(best)]
+        if row.digest in chosen:
+            alike.setdefault(row.digest, []).append(row)
+    best = [min(alike[key], key=lambda row: row.time_s) for key in sorted(alike)]
+    return [row for row in best if max(each.time_s for each in alike[row.digest]) <= _APART * row.time_s]
 
 
 def calibrate_devices(
