@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
@@ -23,6 +24,13 @@ from simulator.topology.catalogue import PART_KINDS, builtin_folder, builtin_top
 from simulator.topology.load import load_topology
 
 Entry = dict[str, Any]
+_LABEL = 22  # characters of a figure's name
+_ONE = {
+    "machines": "built-in machine",
+    "networks": "network of the zoo",
+    "parts": "part",
+    "strategies": "strategy",
+}
 
 
 def list_machines(words: Sequence[str], *, gpu: str | None, gpus: str | None, nodes: str | None) -> Answers:
@@ -36,7 +44,8 @@ def list_machines(words: Sequence[str], *, gpu: str | None, gpus: str | None, no
     models = sorted({model for entry in entries for model in entry["gpus"]} - {""})
     wanted = None if gpu is None else [model for model in models if gpu.strip().lower() in model]
     if wanted == []:
-        raise InputError(f"--gpu {one_line(gpu or '', 60)}: no machine has such a GPU; {nearest(gpu or '', models)}")
+        names = {*models, *(model.partition("-")[0] for model in models)}
+        raise InputError(f"--gpu {one_line(gpu or '', 60)}: no machine has such a GPU; {nearest(gpu or '', names)}")
     found = [
         entry
         for entry in entries
@@ -44,23 +53,32 @@ def list_machines(words: Sequence[str], *, gpu: str | None, gpus: str | None, no
         and (count is None or sum(entry["gpus"].values()) == count)
         and (computers is None or entry["nodes"] == computers)
     ]
-    return _listed("machines", found, words, ("name", "description"), "no built-in machine is of this sort")
+    return _listed("machines", _with_words("machines", found, words), ("name", "description"))
 
 
 def list_networks(words: Sequence[str], *, sample: str | None) -> Answers:
     """Return the networks of the zoo, of *sample* (images, ...) if given; raises InputError if none has all *words*."""
-    from simulator.workload.zoo.registry import find_entry, network_names
+    from simulator.workload.zoo.registry import find_entry, network_aliases, network_names
 
+    aliases: dict[str, list[str]] = {}
+    for alias, name in network_aliases().items():
+        aliases.setdefault(name, []).append(alias)
     zoo = [(name, find_entry(name)) for name in network_names()]
     samples = tuple(dict.fromkeys(entry.sample for _, entry in zoo))
     of = None if sample is None else parse_choice("sample", sample, samples)
     entries = [
-        {"name": name, "sample": entry.sample, "description": _network_words(name), "sizes": dict(entry.defaults)}
+        {
+            "name": name,
+            "sample": entry.sample,
+            "description": _network_words(name),
+            "sizes": dict(entry.defaults),
+            "aliases": aliases.get(name, []),
+        }
         for name, entry in zoo
         if of in (None, entry.sample)
     ]
     columns = ("name", "sample", "description", "sizes")
-    return _listed("networks", entries, words, columns, "no network of the zoo is of this sort")
+    return _listed("networks", _with_words("networks", entries, words), columns)
 
 
 @cache
@@ -79,24 +97,20 @@ def _network_words(name: str) -> str:
 def list_parts(words: Sequence[str], *, kind: str | None) -> Answers:
     """Return the catalogue of parts, only those of *kind* if given; raises InputError if none matches."""
     of = None if kind is None else parse_choice("kind", kind, PART_KINDS)
-    entries = [
-        {
-            "name": path.stem,
-            "kind": path.parent.name,
-            "description": file_description(path),
-            "figures": _figures(path.stem),
-        }
-        for path in sorted(builtin_folder().glob("parts/*/*.yaml"))
-        if of in (None, path.parent.name)
-    ]
-    return _listed("parts", entries, words, ("name", "kind", "description"), "no part is of this sort")
+    paths = {path.stem: path for path in sorted(builtin_folder().glob("parts/*/*.yaml"))}
+    entries = [_part(path) for path in paths.values() if of in (None, path.parent.name)]
+    named = "-".join(words).lower()
+    exact = [entry for entry in entries if named in (entry["name"], *entry["aliases"])]
+    found = exact or _with_words("parts", entries, words)
+    answers = _listed("parts", found, ("name", "kind", "description"))
+    return replace(answers, lines=partial(_part_lines, paths[found[0]["name"]])) if len(found) == 1 else answers
 
 
 def list_strategies(words: Sequence[str]) -> Answers:
     """Return the strategies with their descriptions; raises InputError if none has all *words*."""
     names = strategy_names(named_only=True)
     entries = [{"name": name, "description": find_strategy(name).summary} for name in names]
-    return _listed("strategies", entries, words, ("name", "description"), "no strategy is of this sort")
+    return _listed("strategies", _with_words("strategies", entries, words), ("name", "description"))
 
 
 def _machine(name: str, path: Path) -> Entry:
@@ -118,27 +132,69 @@ def _machine(name: str, path: Path) -> Entry:
     }
 
 
-def _figures(name: str) -> dict[str, Any]:
-    """Return the figures of the part *name*, in SI units."""
-    part = load_part(name)
+def _part(path: Path) -> Entry:
+    """Return the entry of the part in the file at *path*, its figures in SI units."""
+    part = load_part(path.stem)
     assert part is not None
     words = {"description", "aliases", "source", "sources", "kind"}
-    return part.model_dump(mode="json", exclude_defaults=True, exclude=words)
+    return {
+        "name": path.stem,
+        "kind": path.parent.name,
+        "description": file_description(path),
+        "aliases": list(getattr(part, "aliases", ())),
+        "figures": part.model_dump(mode="json", exclude_defaults=True, exclude=words),
+    }
 
 
-def _listed(title: str, entries: Iterable[Entry], words: Sequence[str], columns: Sequence[str], none: str) -> Answers:
-    """Return the *entries* that have all *words*; raises InputError with the text *none* if there are none."""
-    found = [entry for entry in entries if all(word.lower() in _searched(entry) for word in words)]
-    if not found:
-        said = f" with '{one_line(' '.join(words), 60)}' in its name or description" if words else ""
-        raise InputError(f"{none}{said}; simulate {title} lists all")
+def _part_lines(path: Path, style: Style) -> list[str]:
+    """Return the figures of the part in the file at *path* as it writes them, each with its source."""
+    written = yaml.safe_load(path.read_text("utf-8"))
+    title, usual = f"{path.stem}: {written['description']}", written.get("source", "")
+    said = written.get("sources", {})
+    lines = style.wrap(title, "bold")
+    if usual:
+        lines += style.wrap(f"source, where none is named: {' '.join(str(usual).split())}", "dim", hang=2)
+    for key, value in written.items():
+        if key in ("kind", "description", "source", "sources"):
+            continue
+        figures = {f"{key}.{each}": figure for each, figure in value.items()} if isinstance(value, Mapping) else {}
+        for label, figure in (figures or {key: value}).items():
+            text = ", ".join(map(str, figure)) if isinstance(figure, list) else str(figure)
+            of = " ".join(str(said.get(label, said.get(key, ""))).split())
+            lines += style.wrap(f"  {label.ljust(_LABEL)} {text}{f'  ({of})' if of else ''}", hang=_LABEL + 3)
+    return lines
+
+
+def _with_words(title: str, entries: Sequence[Entry], words: Sequence[str]) -> list[Entry]:
+    """Return the *entries* that have all *words*; raises InputError, with the nearest name, if there are none."""
+    found = [entry for entry in entries if all(_joined(word) in _joined(_searched(entry)) for word in words)]
+    if found:
+        return found
+    if not words:
+        raise InputError(f"no {_ONE[title]} is like that; simulate {title} lists all")
+    described = {entry["name"]: entry["description"] for entry in entries}
+    aliases = {alias: entry["name"] for entry in entries for alias in entry.get("aliases", ())}
+    wanted = one_line(" ".join(words), 60)
+    hint = nearest(wanted, described, 0, described, aliases)
+    more = f"simulate {title} lists all"
+    more = f"{hint} ({more})" if hint.startswith("did") else more
+    raise InputError(f"no {_ONE[title]} has '{wanted}' in its name or description; {more}")
+
+
+def _listed(title: str, found: Sequence[Entry], columns: Sequence[str]) -> Answers:
+    """Return the entries *found* with their *columns*."""
     rows = [[_cell(entry[column]) for column in columns] for entry in found]
     return Answers(document=lambda: {"schema_version": SCHEMA_VERSION, title: found}, lines=partial(_lines, rows))
 
 
+def _joined(text: str) -> str:
+    """Return *text* without what spellings differ in: ``rtx4090`` is in ``geforce-rtx-4090``."""
+    return re.sub(r"[-_ ]", "", text.lower())
+
+
 def _searched(entry: Entry) -> str:
     of = [*entry.get("aliases", ()), *entry.get("gpus", ()), entry.get("figures", {}).get("architecture", "")]
-    return " ".join([entry["name"], entry["description"], *of]).lower()
+    return "\n".join([entry["name"], entry["description"], *of])
 
 
 def _cell(value: Any) -> str:

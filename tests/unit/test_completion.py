@@ -93,13 +93,26 @@ def test_parts_and_networks_are_chosen_by_sort_and_words(capsys):
     assert {entry["sample"] for entry in images} == {"images"}
     assert all("llama" in entry["name"] for entry in listed(["networks", "llama"], capsys))
     assert "ring" in {entry["name"] for entry in listed(["strategies", "rings"], capsys)}
+    assert [entry["name"] for entry in listed(["parts", "rtx4090"], capsys)] == ["rtx-4090"]
+    assert {"llama3-8b", "llama3-70b"} <= {entry["name"] for entry in listed(["networks", "llama3.1"], capsys)}
+
+
+def test_a_part_alone_is_listed_with_its_figures_and_their_sources(capsys):
+    assert run(["parts", "h100-sxm5"]) == 0  # an alias
+    text = capsys.readouterr().out
+    assert text.startswith("h100-sxm5-80gb: NVIDIA H100 SXM5 80 GB\nsource, where none is named: ")
+    assert "  memory_bandwidth       3350 GB/s\n" in text
+    assert "  peak.int8              1979 TFLOP/s  (UNVERIFIED: NVIDIA H100 data sheet" in text
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["machines", "--gpu", "h101"], "--gpu h101: no machine has such a GPU; "),
-        (["machines", "zzz"], "no built-in machine is of this sort with 'zzz' in its name or description; "),
+        (["machines", "zzz"], "no built-in machine has 'zzz' in its name or description; simulate machines lists all"),
+        (["machines", "--gpu", "h1000"], "--gpu h1000: no machine has such a GPU; did you mean 'h100'?"),
+        (["parts", "pcie9"], "no part has 'pcie9' in its name or description; "),
+        (["networks", "llama9"], "no network of the zoo has 'llama9' in its name or description; did you mean"),
         (["machines", "--gpus", "x"], "--gpus x: must be a whole number"),
         (["parts", "--kind", "gpus"], "--kind gpus: no such choice; did you mean 'gpu'?"),
         (["networks", "--sample", "image"], "--sample image: no such choice; did you mean 'images'?"),

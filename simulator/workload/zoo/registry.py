@@ -16,7 +16,15 @@ from simulator.workload.network import Network
 from simulator.workload.zoo import Outputs, ZooEntry, called
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError
 
-__all__ = ["ZooEntry", "build_entry", "build_network", "find_entry", "nearest_network", "network_names"]
+__all__ = [
+    "ZooEntry",
+    "build_entry",
+    "build_network",
+    "find_entry",
+    "nearest_network",
+    "network_aliases",
+    "network_names",
+]
 
 
 def _model(where: str) -> Any:
@@ -133,11 +141,12 @@ def spelling(name: str) -> str:
 @cache
 def _spelt() -> Mapping[str, str]:
     """Return every network and alias by its spelling."""
-    return {spelling(name): name for name in (*_aliases(), *_entries())}
+    return {spelling(name): name for name in (*network_aliases(), *_entries())}
 
 
 @cache
-def _aliases() -> Mapping[str, str]:
+def network_aliases() -> Mapping[str, str]:
+    """Return the other names of networks, with the network that each stands for."""
     from simulator.workload.zoo.language import LANGUAGE_ALIASES
 
     return {**_DATA["aliases"]["first"], **LANGUAGE_ALIASES, **_DATA["aliases"]["last"]}
@@ -169,7 +178,7 @@ def find_entry(name: str) -> ZooEntry:
     entry = _FIRST.get(_DATA["aliases"]["first"].get(spelt, spelt))
     if entry is None:
         found = _spelt().get(spelt) or _spelt().get(_USE.sub("", spelt), "")
-        entry = _entries().get(_aliases().get(found, found))
+        entry = _entries().get(network_aliases().get(found, found))
     if entry is None:
         raise InputError(f"no network is called '{one_line(name, 60)}'; {nearest_network(name, listed=8)}")
     return entry
@@ -177,7 +186,7 @@ def find_entry(name: str) -> ZooEntry:
 
 def nearest_network(name: str, listed: int) -> str:
     """Return a hint at the networks of the zoo in place of *name*, as :func:`simulator.errors.nearest` does."""
-    return nearest(name, _entries(), listed, aliases=_aliases())
+    return nearest(name, _entries(), listed, aliases=network_aliases())
 
 
 def build_network(name: str, *, batch: int, training: bool = True, loss: bool = False, **options: Any) -> Network:
