@@ -68,7 +68,10 @@ def answer_steps(written: CommandOptions, session: Session) -> Answers:
         results=found,
         notes=notes,
         document=lambda: steps_document(found, unfit) | (faster.document("step_time_s") if faster else {}),
-        lines=lambda style: _lines(found, unfit, style) + (faster.lines(best.step_time_s, style) if faster else []),
+        lines=lambda style: [
+            *_lines(found, unfit, style, written.verbose),
+            *(faster.lines(best.step_time_s, style) if faster else []),
+        ],
         trace=lambda: (_trace(best), f" of {best.way}" if len(found) > 1 else ""),
         draw=later("reports.step:draw_steps", found),
         check=partial(check_fits, {_name(result, found): result for result in found}),
@@ -81,9 +84,9 @@ def _samples_option(written: CommandOptions) -> SamplesOption:
     return "micro_batch" if written.micro_batches == "1" else "micro_batches"
 
 
-def _lines(found: Sequence[TrainingResult], unfit: Mapping[str, str], style: Style) -> list[str]:
+def _lines(found: Sequence[TrainingResult], unfit: Mapping[str, str], style: Style, full: bool) -> list[str]:
     if len(found) == 1 and not unfit:
-        return step_lines(found[0], style)
+        return step_lines(found[0], style, full=full)
     from simulator.cli.ways_text import ways_lines
 
     return ways_lines(found, unfit, style)

@@ -15,7 +15,7 @@ from simulator.results.ran import KindTime, LayerTime
 from simulator.results.step import StepResult
 from simulator.results.step_view import SHARE_WORDS, step_view, time_shares
 from simulator.results.training import TrainingResult
-from simulator.results.training_run import Alternative, DeviceMemory
+from simulator.results.training_run import Alternative, DeviceMemory, Remedy
 from simulator.results.words import (
     INPUT_WORDS,
     MODE_WORDS,
@@ -36,16 +36,20 @@ if TYPE_CHECKING:
     from simulator.results.servers import ServerRun
 
 _SHOWN_LAYERS = 8
+_SHOWN_CHANGES = 3
 _KERNELS = {"attention": "attention", "gelu": "GELU"}  # settings that choose kernels, in words
 
 
-def step_lines(result: TrainingResult, style: Style) -> list[str]:
-    """Return the full answer: the verdict, the parts of the time, memory, and faster alternatives."""
+def step_lines(result: TrainingResult, style: Style, *, full: bool = False) -> list[str]:
+    """Return the answer: its figures, what was asked beside the step, and what would be better.
+
+    *full*: also time by stream, kernel and layer, and memory by use.
+    """
     step = result.step
     lines = style.wrap(_title(result), "bold")
     lines += [*changed_lines(result.changed, style), *outside_lines([result.confidence], style)]
-    lines += ["", *fact_lines(step_view(result), style)]
-    if result.device_count > 1:
+    lines += ["", *fact_lines((fact for fact in step_view(result) if full or not fact.detail), style)]
+    if full and result.device_count > 1:
         lines += ["", *_account(result, style)]
         lines += ["", *_streams(result, style)]
     if result.input is not None:
@@ -53,18 +57,27 @@ def step_lines(result: TrainingResult, style: Style) -> list[str]:
     lines += ["", *_servers(result.servers, style)] if result.servers is not None else []
     lines += ["", *_shares(result.shares, style)] if result.shares else []
     lines += ["", *_checkpoints(result.checkpoints, style)] if result.checkpoints is not None else []
-    lines += ["", *_kinds(step, style)]
-    lines += ["", *_layers(step, style)]
+    lines += _within(result, style) if full else []
+    if result.remedies:
+        lines += ["", *_remedies(result.remedies if full else result.remedies[:_SHOWN_CHANGES], result, style)]
+    if result.alternatives:
+        better = result.alternatives if full else result.alternatives[:_SHOWN_CHANGES]
+        lines += ["", *alternative_lines("what would be faster", better, result, style)]
+    if result.what_if:
+        lines += ["", *alternative_lines("what if", result.what_if, result, style)]
+    more = ["the time by stream, kernel and layer", "the memory by use"]
+    if max(len(result.remedies), len(result.alternatives)) > _SHOWN_CHANGES:
+        more.append("more changes")
+    return lines if full else [*lines, "", *style.wrap(f"-v shows {', '.join(more)}", "dim")]
+
+
+def _within(result: TrainingResult, style: Style) -> list[str]:
+    """Return what is within the time and the memory of *result*: kernels, layers, and uses of each part's memory."""
+    lines = ["", *_kinds(result.step, style), "", *_layers(result.step, style)]
     for part in dict.fromkeys(device.part for device in result.memory):
         of_part = [device for device in result.memory if device.part == part]
         tightest = max(of_part, key=lambda device: device.need.total_bytes)
         lines += ["", *_memory(tightest, of_part, len(of_part) < len(result.memory), style)]
-    if result.remedies:
-        lines += ["", *_remedies(result, style)]
-    if result.alternatives:
-        lines += ["", *alternative_lines("what would be faster", result.alternatives, result, style)]
-    if result.what_if:
-        lines += ["", *alternative_lines("what if", result.what_if, result, style)]
     return lines
 
 
@@ -249,14 +262,14 @@ def alternative_lines(title: str, found: Sequence[Alternative], result: Training
     return table_lines(columns, style)
 
 
-def _remedies(result: TrainingResult, style: Style) -> list[str]:
-    """Return a table of the changes with which the step fits."""
-    timed = [remedy for remedy in result.remedies if remedy.step_time_s is not None]
+def _remedies(remedies: Sequence[Remedy], result: TrainingResult, style: Style) -> list[str]:
+    """Return a table of *remedies*, changes with which the step of *result* fits."""
+    timed = [remedy for remedy in remedies if remedy.step_time_s is not None]
     samples = f"time for {result.samples:,} {result.step.sample}" if result.samples != 1 else "time"
-    columns = [Column("what would fit", [remedy.change for remedy in result.remedies], right=False)]
+    columns = [Column("what would fit", [remedy.change for remedy in remedies], right=False)]
     if timed:
-        times = ["-" if each.step_time_s is None else format_duration(each.step_time_s) for each in result.remedies]
-        sizes = ["-" if each.total_bytes is None else format_size(each.total_bytes, 3) for each in result.remedies]
+        times = ["-" if each.step_time_s is None else format_duration(each.step_time_s) for each in remedies]
+        sizes = ["-" if each.total_bytes is None else format_size(each.total_bytes, 3) for each in remedies]
         columns += [Column(samples, times), Column("memory", sizes)]
     return table_lines(columns, style)
 

@@ -74,9 +74,9 @@ def table_of(
 def fact_lines(facts: Iterable[Fact], style: Style) -> list[str]:
     """Return *facts*, those with a value as aligned columns."""
     every = list(facts)
-    rows = [(fact.label, fact.value, fact.said) for fact in every if fact.value is not None]
+    width = max(len(fact.label) for fact in every)
+    rows = [(fact.label.ljust(width), fact.value, fact.said) for fact in every if fact.value is not None]
     shown = iter(row_lines(rows, [False, True, False]) if rows else ())
-    width = max(len(row[0]) for row in rows or every)
     hang = width + 4 + max((len(row[1]) for row in rows), default=0)
     lines: list[str] = []
     for fact in every:

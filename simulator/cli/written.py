@@ -54,6 +54,11 @@ class Output:
         read_by=("exchange", "step", "single", "program"),
     )
     quiet: bool = switch("Print only errors on standard error.", short="-q")
+    verbose: bool = switch(
+        "Show all of a step: its time by stream, kernel and layer, its memory by use, all that would be faster.",
+        read_by=("step",),
+        short="-v",
+    )
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)

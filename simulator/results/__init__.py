@@ -19,13 +19,14 @@ from simulator.errors import escaped
 class Fact(NamedTuple):
     """What is ``said`` under a ``label``: a sentence, or a note beside a ``value`` with its unit.
 
-    ``marks`` stress it (bold, green, ...).
+    ``marks`` stress it (bold, green, ...); a ``detail`` is shown only where all is asked for.
     """
 
     label: str
     said: str
     value: str | None = None
     marks: tuple[str, ...] = ()
+    detail: bool = False
 
 
 def html_of(facts: Iterable[Fact]) -> str:

@@ -15,7 +15,7 @@ from simulator.results.ran import StreamUse
 from simulator.results.result import BARE, STAGED
 from simulator.results.step_confidence import memory_band_words, step_confidence, step_trust
 from simulator.results.training_run import NOT_TRIED, StepClock, TrainingRun
-from simulator.results.words import FORMAT_WORDS, bound_words
+from simulator.results.words import FORMAT_WORDS, bound_words, kernel_words
 from simulator.training.exchange import STREAM
 from simulator.training.worker import AUTOGRAD, HOST
 from simulator.units import format_duration, format_size
@@ -28,19 +28,17 @@ _OVER = {False: "over several devices", True: "whose network is divided among de
 
 
 def step_view(result: TrainingRun) -> Iterator[Fact]:
-    """Yield the figures of a step, then what explains them."""
+    """Yield the figures of a step, then what explains them; what few ask for is marked as detail."""
     step, confidence = result.step, step_confidence(result)
     marks = ("bold", "green" if result.fits else "red")
     yield Fact("step", _throughput(result), format_duration(result.step_time_s), marks)
+    if not confidence.is_exact:
+        yield Fact(BAND_HEAD, confidence.words, "")
     need = result.tightest.need
     has = f"of {format_size(need.available_bytes, 3)}" if isfinite(need.available_bytes) else ""
     has += "" if need.fits else f": {format_size(need.missing_bytes, 3)} too much, it does not fit"
-    if result.remedies[:1] and result.remedies[0].change.startswith("--"):
-        has += f"; with {result.remedies[0].change} it would"
     has = "; ".join(filter(None, (has, memory_band_words(result, need))))
     yield Fact("memory", has, format_size(need.total_bytes, 3), () if result.fits else marks)
-    if not confidence.is_exact:
-        yield Fact(BAND_HEAD, confidence.words, "")
     if (price := result.price_per_million) is not None:
         yield Fact("price", f"for a million {step.sample}", price.words())
     if result.epoch_steps:
@@ -55,12 +53,13 @@ def step_view(result: TrainingRun) -> Iterator[Fact]:
     if result.bubble_s:
         yield Fact("bubble", "for other pipeline stages", format_duration(result.bubble_s))
     if len(step.parts_s) > 1:
-        yield from (Fact(part, "", format_duration(seconds)) for part, seconds in step.parts_s.items())
+        parts = step.parts_s.items()
+        yield from (Fact(part, "", format_duration(seconds), detail=True) for part, seconds in parts)
     yield from _offload(result.offload)
-    yield Fact("framework" if step.on_host else "host issues", "", format_duration(step.host_s))
+    yield Fact("framework" if step.on_host else "host issues", "", format_duration(step.host_s), detail=True)
     if not step.on_host:
-        yield Fact("device waits", "", format_duration(step.waiting_s))
-    yield from (Fact(label, text) for label, text in _explained(result))
+        yield Fact("device waits", "", format_duration(step.waiting_s), detail=True)
+    yield from _explained(result)
 
 
 def _offload(run: OffloadRun | None) -> Iterator[Fact]:
@@ -81,23 +80,39 @@ def _offload(run: OffloadRun | None) -> Iterator[Fact]:
     yield Fact("host memory", has, format_size(run.host_bytes, 3), () if run.fits else ("bold", "red"))
 
 
-def _explained(result: TrainingRun) -> Iterator[tuple[str, str]]:
-    yield "arithmetic", _arithmetic(result)
+def _explained(result: TrainingRun) -> Iterator[Fact]:
+    yield Fact("bound by", bound_words(result))
+    yield Fact("arithmetic", _arithmetic(result))
+    yield Fact("time goes to", _largest(result))
     if result.clock is not None:
-        yield "clock", _clock(result.clock)
-    yield "bound by", bound_words(result)
+        yield Fact("clock", _clock(result.clock), detail=True)
     if result.bottleneck is not None:
-        yield "slowest link", f"{result.bottleneck.name}, {percent(result.bottleneck.utilisation)} in use"
-    yield from (("staged", note) for note in result.notes if note.startswith(STAGED))
-    yield from (("software", note) for note in result.notes if isinstance(note, VersionNote) or note == KEPT)
-    yield from (("faster", note) for note in result.notes if note == NOT_TRIED)
-    yield from (("servers", note) for note in (result.servers.notes if result.servers else ()))
+        words = f"{result.bottleneck.name}, {percent(result.bottleneck.utilisation)} in use"
+        yield Fact("slowest link", words)
+    yield from (Fact("staged", note) for note in result.notes if note.startswith(STAGED))
+    yield from (Fact("software", note) for note in result.notes if isinstance(note, VersionNote) or note == KEPT)
+    yield from (Fact("faster", note) for note in result.notes if note == NOT_TRIED)
+    yield from (Fact("servers", note) for note in (result.servers.notes if result.servers else ()))
     if result.is_bound:
-        yield "a bound", f"{result.strategy} is an ideal schedule, without launches and protocols"
+        yield Fact("a bound", f"{result.strategy} is an ideal schedule, without launches and protocols")
     elif not result.counts_software:
-        yield "at least", f"{result.strategy} is {BARE}"
+        yield Fact("at least", f"{result.strategy} is {BARE}")
     if text := trust_words(result):
-        yield "trust", text
+        yield Fact("trust", text)
+
+
+_LARGEST = 3
+
+
+def _largest(result: TrainingRun) -> str:
+    """Return the largest parts of the time: of a step of several devices, or of the kernels of one."""
+    if result.device_count > 1:
+        shares, whole_s = {SHARE_WORDS[name]: s for name, s in time_shares(result).items()}, result.step_time_s
+    else:
+        shares = {kernel_words(kind.kind): kind.time_s for kind in result.step.kinds}
+        whole_s = result.step.busy_s
+    first = list(shares.items())[:_LARGEST]
+    return "; ".join(f"{percent(seconds / (whole_s or 1.0))} {name}" for name, seconds in first)
 
 
 _CLOCK_WORDS = {

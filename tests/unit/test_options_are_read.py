@@ -238,7 +238,7 @@ VALIDATE: dict[str, tuple[str, str]] = {
 }
 # Options not tried above, with the reason.
 ELSEWHERE: dict[str, str] = {
-    **dict.fromkeys(("--json", "--quiet", "--debug"), "says how things are printed"),
+    **dict.fromkeys(("--json", "--quiet", "--verbose", "--debug"), "says how things are printed"),
     "--fold": "the result is the same, which other tests say of every strategy",
     **dict.fromkeys(("--jobs", "--dask"), "say where work is done"),
     "--trust-code": "lets a file run code; tests of effects try it",

@@ -289,7 +289,7 @@ def test_a_trace_says_where_it_is(tmp_path, capsys: pytest.CaptureFixture[str]) 
 
 def test_narrow_tables_are_without_what_says_least(monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    assert run([*STEP, "--quiet"]) == 0
+    assert run([*STEP, "--quiet", "-v"]) == 0
     lines = capsys.readouterr().out.splitlines()
     (head,) = [line for line in lines if line.startswith("where the time goes")]
     assert "kernels" not in head
@@ -379,7 +379,7 @@ def test_unset_pytorch_computes_convolutions_in_tf32(capsys: pytest.CaptureFixtu
 
 
 def test_words_of_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
-    vgg = [*P3, "--workload", "vgg16", "--batch", "32", "--quiet"]
+    vgg = [*P3, "--workload", "vgg16", "--batch", "32", "--quiet", "-v"]
     assert run(vgg) == 0
     out = capsys.readouterr().out
     assert "of the peak; Winograd's algorithm multiplies less than is counted" in out

@@ -70,7 +70,7 @@ def verdict(out: str) -> str:
 
 
 def test_all_gpus_of_a_machine_take_part_by_ddp(capsys: Capsys) -> None:
-    out = said(capsys, *P3, *RESNET)
+    out = said(capsys, *P3, *RESNET, "-v")
     assert out.startswith("p3.16xlarge, 8 x v100-sxm2-16gb: training step of resnet50 (25.6 M parameters), ")
     assert "batch 64 x 8 devices, fp32, momentum, DDP, nccl\n" in out
     for words in (
