@@ -291,7 +291,8 @@ def test_what_is_too_much_memory_is_told_within_the_width(monkeypatch: pytest.Mo
     assert run(["--topology", "p3.2xlarge", "--workload", "resnet50", "--batch", "2560"]) == 1
     out, err = capsys.readouterr()
     assert all(len(line) <= 80 for line in out.splitlines())
-    assert "what would fit" in out and "--batch 186 " in " ".join(out.split())
+    assert "what would fit" in out
+    assert "--batch 186 " in " ".join(out.split())
     assert "a device with 223 GB, such as b300 " in err  # of the same vendor
 
 
