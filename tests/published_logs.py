@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +15,11 @@ from simulator.workload import Collective
 from tests.nccl_logs import as_log
 from validate.check.check import check_log
 from validate.importing.nccl_tests import NcclLog, read_nccl_tests
+from validate.tables.completing import added_cells
+from validate.tables.conventions import PUBLISHED, conventions_of
 from validate.tables.names import MachineNames
 from validate.tables.software import nccl_of
+from validate.tables.table import read_table
 
 RUN = (
     *(
@@ -36,9 +38,6 @@ RUN = (
 # Software that times NCCL itself, without a framework.
 _NCCL = re.compile(r"\bnccl\b", re.IGNORECASE | re.ASCII)
 _FRAMEWORK = re.compile(r"\b(?:xla|jax|torch|pytorch|horovod)\b", re.IGNORECASE | re.ASCII)
-
-# The table calls these rows all-reduces; their source ran all-gathers (docs/accuracy.md), so they make no healthy log.
-_OTHER_COLLECTIVE = {"gcp-a3-high"}
 
 
 def is_of_nccl(software: str) -> bool:
@@ -72,22 +71,22 @@ class PublishedRun:
 def published_runs(tables: Sequence[Path]) -> list[PublishedRun]:
     """Return the runs that the rows of *tables* make up.
 
-    Only runs on built-in machines count, with a single group and NCCL's own choice of algorithm.
+    Only runs on built-in machines count, with a single group and NCCL's own choice of algorithm.  Rows that the
+    conventions of published tables call unclear make no log.
     """
     runs: dict[tuple[str, ...], list[dict[str, str]]] = {}
-    for table in tables:
-        if table.is_file():
-            with table.open(encoding="utf-8", newline="") as stream:
-                for row in csv.DictReader(stream):
-                    if is_of_nccl(row["software"]):
-                        runs.setdefault((str(table), *(row[column] for column in RUN)), []).append(row)
+    for path in filter(Path.is_file, tables):
+        table = read_table(path.read_bytes(), str(path), RUN, RUN)
+        for record, added in zip(table.rows, added_cells(table, conventions_of(PUBLISHED)), strict=True):
+            row = {column: table.written(record, column) for column in table.position}
+            if is_of_nccl(row["software"]) and "unclear" not in added:
+                runs.setdefault((str(path), *(row[column] for column in RUN)), []).append(row)
     names = MachineNames()
     found = []
     for rows in runs.values():
         run = rows[0]
         nodes, gpus = int(run["n_nodes"] or 1), int(run["n_gpus"])
         plain = run["n_groups_concurrent"] in ("", "1") and not run["algorithm_forced"]
-        plain &= run["machine"] not in _OTHER_COLLECTIVE
         if not plain or names.topology(run["machine"]) is None or gpus % nodes or gpus < 2:
             continue
         collective = {"sendrecv": "send-recv"}.get(run["collective"], run["collective"].replace("_", "-"))

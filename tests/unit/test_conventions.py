@@ -159,3 +159,15 @@ def test_published_rules_are_found_in_spite_of_a_slip(tmp_path: Path, capsys: py
     words = [str(tmp_path / "t.csv"), "--conventions", "publishd", "--out", str(tmp_path / "u.csv")]
     assert run_app(app, "validate", ["table", "complete", *words]) == 2
     assert "--conventions publishd: no such file; did you mean 'published'?" in capsys.readouterr().err
+
+
+def test_all_gathers_that_a_published_table_calls_all_reduces_are_not_scored(tmp_path: Path) -> None:
+    head = "machine,n_nodes,n_gpus,collective,bytes,time_s,source\n"
+    mistaken = "gcp-a3-high,2,16,{},67108864,0.0014326,{}\n"
+    page = "dstackai/dstack@511c318c:mkdocs/docs/examples/clusters/gcp.md"
+    cases = ((mistaken.format("all_reduce", page), False), (mistaken.format("all_gather", page), True))
+    for row, scored in (*cases, (mistaken.format("all_reduce", "mine"), True)):
+        (tmp_path / "t.csv").write_text(head + row, encoding="utf-8")
+        words = [str(tmp_path / "t.csv"), "--conventions", PUBLISHED, "--out", str(tmp_path / "u.csv")]
+        assert run_app(app, "validate", ["table", "complete", *words]) == 0
+        assert ("an all-gather" in (tmp_path / "u.csv").read_text(encoding="utf-8")) == (not scored)
