@@ -59,14 +59,19 @@ def _inside(machine: Machine, ranks: Sequence[int]) -> str:
 
 
 def _between(machine: Machine, ranks: Sequence[int]) -> str:
-    """Return the network of most bandwidth of the adapters in the nodes of *ranks*; empty without adapters."""
+    """Return the network of most bandwidth of the adapters in the nodes of *ranks*; empty without adapters.
+
+    InfiniBand's adapters speak Ethernet too, where their links are.
+    """
     hosts = machine.hosts_of(ranks)
     rates: dict[str, float] = defaultdict(float)
-    for node in machine.nodes:
+    for at, node in enumerate(machine.nodes):
         if node.host in hosts and isinstance(node.part, NicPart):
+            network = node.part.network
+            if network == "infiniband" and any(link.kind == "ethernet" for link in machine.outgoing[at]):
+                network = "ethernet"
             on_ethernet = "roce" if node.part.gpudirect else "tcp"
-            network = on_ethernet if node.part.network == "ethernet" else node.part.network
-            rates[network] += node.part.bandwidth
+            rates[on_ethernet if network == "ethernet" else network] += node.part.bandwidth
     return max(rates, key=lambda network: rates[network], default="")
 
 

@@ -140,7 +140,7 @@ def test_a_class_with_few_rows_is_that_of_the_wider_one() -> None:
 
 def test_classes_of_collectives_tell_networks_sizes_and_scale_apart() -> None:
     session = Session()
-    for topology, nodes, size_bytes, name in (
+    for topology, nodes, size_bytes, name, *fabric in (
         ("dgx-h100", None, 1e9, "full node nvlink"),
         ("8x-a100-pcie", None, 1e7, "middle node pcie"),
         ("dgx-h100", 2, 1e9, "full few infiniband"),
@@ -149,8 +149,11 @@ def test_classes_of_collectives_tell_networks_sizes_and_scale_apart() -> None:
         ("dgx-1-v100-32gb-roce", 2, 1e7, "middle few roce"),
         ("p3.16xlarge", 2, 1e7, "middle few tcp"),
         ("dgx-h100", 2, 1e3, "small few infiniband"),
+        ("dgx-h100", 2, 1e9, "full few roce", "roce-400g"),  # its adapters speak Ethernet too
+        ("p5.48xlarge", 2, 1e9, "full few efa", "25 Gbit/s"),  # these do not
+        ("8x-a100-pcie", 2, 1e9, "full few tcp", "25 Gbit/s"),
     ):
-        question = CollectiveQuestion(where=Where(topology, nodes), size_bytes=size_bytes)
+        question = CollectiveQuestion(where=Where(topology, nodes, *fabric), size_bytes=size_bytes)
         chain = session.composed(question).chain
         assert chain[:2] == (f"collective {name} all-reduce", f"collective {name}")
         assert chain[-1] == "collective"

@@ -56,6 +56,11 @@ def test_what_is_left_out_is_one_node_and_one_group_of_all():
     assert query(n_nodes="", group_size="", n_groups_concurrent="") == query()
 
 
+def test_what_joins_machines_is_told_of_several():
+    assert query(n_nodes="2", n_gpus="16", fabric_part="roce-400g").where == Where("p3.16xlarge", 2, "roce-400g")
+    assert query(fabric_part="roce-400g").where == Where("p3.16xlarge", 1)
+
+
 def test_groups_at_once():
     asked = query(group_size="2", n_groups_concurrent="4")
     assert (asked.group_size, asked.gpus) == (2, tuple(range(8)))
@@ -115,6 +120,7 @@ def test_forced_algorithm(text, algorithm):
         ({"n_gpus": "2.5"}, "n_gpus is not a whole number"),
         ({"n_gpus": "1"}, "a group of one rank exchanges nothing"),
         ({"n_gpus": "8192"}, "more than 4096 GPUs"),
+        ({"n_nodes": "2", "fabric_part": "some"}, "no network link is called 'some'"),
         ({"n_nodes": "3"}, "n_gpus is no multiple of n_nodes"),
         ({"group_size": "4", "n_groups_concurrent": "3"}, "the groups have more ranks than n_gpus"),
         ({"gpu_set": "0-3"}, "gpu_set does not name n_gpus / n_nodes different GPUs"),

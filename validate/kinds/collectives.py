@@ -20,7 +20,7 @@ from validate.tables.software import nccl_of
 LARGE_BYTES = 1 << 20
 _COLUMNS_ASKED = (
     *("machine", "n_nodes", "n_gpus", "gpu_set", "group_size", "n_groups_concurrent", "collective", "bytes"),
-    *("strategy", "algorithm_forced", "software", "measured", "dtype", "unclear"),
+    *("fabric_part", "strategy", "algorithm_forced", "software", "measured", "dtype", "unclear"),
 )
 MAX_RANKS = 4096
 _MAX_BYTES = 1e15
@@ -69,7 +69,7 @@ def read_collective(cell: Cell, names: RowNames) -> RowQuestion:
     local_gpus, pairs = _gpu_set(cell("gpu_set"), collective[1], n_gpus // n_nodes, group_size)
     if algorithm is not None and names.strategy not in ("nccl", algorithm):
         raise NotScored(f"forced algorithm '{algorithm}' is not what {names.strategy} does")
-    where = names.machines.where(cell("machine"), n_nodes, n_gpus // n_nodes)
+    where = names.machines.where(cell("machine"), n_nodes, n_gpus // n_nodes, cell("fabric_part"))
     local = tuple(range(n_gpus // n_nodes)) if local_gpus is None else local_gpus
     needs: list[Feature] = [algorithm] if algorithm is not None else []
     if collective[1] in ("all-to-all", "send-recv"):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, get_args
 
@@ -79,9 +78,7 @@ def read_step(cell: Cell, names: RowNames) -> RowQuestion:
     replicas = ranks // layout.model_ranks
     micro_batches = _micro_batches(cell, replicas)
     options = _options(cell)
-    where = names.machines.where(cell("machine"), nodes, ranks // nodes)
-    if cell("fabric_part") and (where.nodes or 1) > 1:
-        where = replace(where, fabric=cell("fabric_part"))
+    where = names.machines.where(cell("machine"), nodes, ranks // nodes, cell("fabric_part"))
     machine = names.machine(where)
     if ranks > 1 and not machine.gpus:
         raise NotScored(f"{ranks} ranks share the processors of a machine without GPUs, which is not modelled")

@@ -55,8 +55,10 @@ class MachineNames:
         """Return the topology of the table's machine *name*, None where there is none."""
         return self._named.get(name) or self._topology or builtin_names().get(name) or gpu_names().get(name)
 
-    def where(self, name: str, n_nodes: int | None = None, gpus_a_node: int = 1) -> Where:
+    def where(self, name: str, n_nodes: int | None = None, gpus_a_node: int = 1, fabric: str = "") -> Where:
         """Return *n_nodes* nodes of the table's machine *name*; raises NotScored where the name is not known.
+
+        Several are joined by the part *fabric*, by default at the rate of their adapters.
 
         Where the machine has trays and *gpus_a_node* fit in one, nodes are trays; the result then has as many machines
         as hold them.
@@ -71,7 +73,7 @@ class MachineNames:
         if n_nodes is not None:
             trays, gpus = _trays(topology)
             n_nodes = -(-n_nodes // trays) if gpus_a_node <= gpus else n_nodes
-        return Where(topology, n_nodes)
+        return Where(topology, n_nodes, fabric if fabric and (n_nodes or 1) > 1 else None)
 
     def check_used(self, seen: Iterable[str]) -> None:
         """Raise InputError where a name given by the user is not among *seen*, with the nearest that is."""
