@@ -20,6 +20,7 @@ from simulator.cli.options import parse_choice, parse_count, read_all, refuse, w
 from simulator.cli.output import Answers
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.table import Column, outside_words, table_lines
+from simulator.cli.ways_text import rate_columns
 from simulator.cli.written import CommandOptions
 from simulator.console.style import Progress, Style
 from simulator.effects import effect
@@ -138,6 +139,7 @@ def best_lines(space: Space, machine: str, network: Network, best: Ranking, styl
         Column("step", duration_column([entry.step_time_s for entry in best.ranking])),
         Column(BAND_HEAD, [band_words(entry.band) for entry in best.ranking], spare=2),
         Column(f"{network.sample}/s", [rate_words(space.global_batch / e.step_time_s) for e in best.ranking]),
+        *rate_columns([entry.rates for entry in best.ranking]),
         Column("memory", [format_size(e.memory_bytes, 3) + " *" * (e in unsure) for e in best.ranking]),
         Column("time lost to", [loss_words(entry.shares_s) for entry in best.ranking], right=False, spare=1),
     ]
@@ -272,5 +274,5 @@ def _fingerprint(space: Space, network: Network) -> str:
     topology = load_topology(where.topology, n_nodes=where.nodes, fabric=where.fabric)
     data = [file for package in ("constants", "bands") for file in files(f"simulator.{package}").iterdir()]
     constants = [file.read_text(encoding="utf-8") for file in sorted(data, key=str) if file.name.endswith(".json")]
-    said = [__version__, repr(space), repr(topology), repr(network), *constants]
+    said = [__version__, "rates", repr(space), repr(topology), repr(network), *constants]
     return hashlib.sha256("\0".join(said).encode("utf-8", "backslashreplace")).hexdigest()

@@ -12,6 +12,7 @@ from simulator.cli.step_command import check_fits
 from simulator.cli.step_questions import ask_points, of_point
 from simulator.cli.step_text import fit_words
 from simulator.cli.table import Column, outside_lines, table_lines
+from simulator.cli.ways_text import rate_columns
 from simulator.cli.written import CommandOptions, check_read
 from simulator.collectives.request import Unsuitable
 from simulator.console import later
@@ -20,6 +21,7 @@ from simulator.errors import InputError, one_line
 from simulator.records import replace
 from simulator.results.columns import duration_column, percent, rate_words
 from simulator.results.confidence import BAND_HEAD
+from simulator.results.rates import rates_of
 from simulator.results.step_view import time_shares
 from simulator.results.words import BOUND_WORDS, MODE_WORDS, precision_words
 from simulator.search.run import loss_words
@@ -112,6 +114,7 @@ def _lines(curve: Curve, style: Style) -> list[str]:
         Column("step", duration_column([result.step_time_s for result in curve.results])),
         Column(BAND_HEAD, [result.confidence.words for result in curve.results], spare=2),
         Column(f"{step.sample}/s", [rate_words(result.throughput) for result in curve.results]),
+        *rate_columns([rates_of(result) for result in curve.results]),
         Column("efficiency", [percent(value) for value in curve.efficiency], spare=1),
         Column("of a doubling", ["-", *(percent(gain) for gain in curve.gains)], spare=5),
         Column("memory", [fit_words(result) for result in curve.results], right=False),

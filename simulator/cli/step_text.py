@@ -152,7 +152,7 @@ def fit_words(result: TrainingResult) -> str:
 
 def _count(number: float) -> str:
     """Return *number* with a letter for thousands, millions or billions: 25.6 M."""
-    scale, letter = next(((s, x) for s, x in ((1e9, " G"), (1e6, " M"), (1e3, " k")) if number >= s), (1.0, ""))
+    scale, letter = next(((s, x) for s, x in ((1e9, " B"), (1e6, " M"), (1e3, " k")) if number >= s), (1.0, ""))
     return f"{number / scale:.{3 if scale > 1 else 9}g}{letter}"
 
 

@@ -10,6 +10,7 @@ from simulator.cli.table import Column, changed_lines, outside_lines, table_line
 from simulator.console.style import Style
 from simulator.results.columns import duration_column, percent, rate_words
 from simulator.results.confidence import BAND_HEAD
+from simulator.results.rates import Rates, rates_of, tflops_words
 from simulator.results.reason import steps_verdict
 from simulator.results.result import Result, grouped
 from simulator.results.step_view import trust_words
@@ -46,7 +47,12 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     ways = not named or len({result.way for result in ordered}) > 1
     sure = all(result.confidence.is_exact for result in ordered)
     priced = any(result.price_per_hour for result in ordered)
-    prices = [price_words(result.price_per_million if result.fits else None) for result in ordered]
+    rates = [rates_of(result) for result in ordered]
+    unit = "tokens" if all(result.tokens for result in ordered) else step.sample
+    millions = [each.price_per_million_tokens for each in rates]
+    if unit != "tokens":
+        millions = [result.price_per_million for result in ordered]
+    prices = [price_words(price if result.fits else None) for price, result in zip(millions, ordered, strict=True)]
     columns = [
         Column("machine", [result.machine for result in ordered], right=False) if named else None,
         Column("devices", [device_words(result) for result in ordered], right=False, spare=2) if named else None,
@@ -55,11 +61,12 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
         Column("step", duration_column([result.step_time_s for result in ordered])),
         None if sure else Column(BAND_HEAD, [result.confidence.words for result in ordered], spare=1),
         Column(f"{step.sample}/s", [rate_words(result.throughput) for result in ordered]),
+        *rate_columns(rates),
         Column("efficiency", [percent(efficiency) for efficiency in efficiencies], spare=5),
         Column("exposed", [format_duration(result.exposed_s, 3) for result in ordered], spare=6),
         Column("bottleneck", [r.bottleneck.name if r.bottleneck else "-" for r in ordered], right=False, spare=7),
         Column("an hour", [price_words(result.price_per_hour) for result in ordered], spare=3) if priced else None,
-        Column(f"a million {step.sample}", prices) if priced else None,
+        Column(f"a million {unit}", prices) if priced else None,
         Column("memory", [fit_words(result) for result in ordered], right=False),
     ]
     lines += ["", *table_lines(columns, style, marks)]
@@ -72,6 +79,18 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     for name, reason in unfit.items():
         lines += style.wrap(f"{name} does not fit: {reason}", "dim", hang=2)
     return lines
+
+
+def rate_columns(found: Sequence[Rates]) -> list[Column]:
+    """Return the columns of tokens and FLOPs of each device; none for networks without tokens."""
+    each = [rates.tokens_per_s_per_device for rates in found]
+    if any(rate is None for rate in each):
+        return []
+    return [
+        Column("tokens/s/GPU", [rate_words(rate or 0.0) for rate in each], spare=8),
+        Column("TFLOP/s/GPU", [tflops_words(rates) for rates in found], spare=3),
+        Column("MFU", [percent(rates.mfu) for rates in found], spare=4),
+    ]
 
 
 def _alone_rates(results: Sequence[TrainingResult]) -> dict[str, list[float]]:

@@ -12,6 +12,7 @@ from simulator.results import Fact
 from simulator.results.columns import percent, rate_words
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.ran import StreamUse
+from simulator.results.rates import rate_facts
 from simulator.results.result import BARE, STAGED
 from simulator.results.step_confidence import memory_band_words, step_confidence, step_trust
 from simulator.results.training_run import NOT_TRIED, StepClock, TrainingRun
@@ -39,6 +40,7 @@ def step_view(result: TrainingRun) -> Iterator[Fact]:
     has += "" if need.fits else f": {format_size(need.missing_bytes, 3)} too much, it does not fit"
     has = "; ".join(filter(None, (has, memory_band_words(result, need))))
     yield Fact("memory", has, format_size(need.total_bytes, 3), () if result.fits else marks)
+    yield from (Fact(label, words) for label, words in rate_facts(result))
     if (price := result.price_per_million) is not None:
         yield Fact("price", f"for a million {step.sample}", price.words())
     if result.epoch_steps:

@@ -13,6 +13,7 @@ from simulator.records import dataclass
 from simulator.results import SCHEMA_VERSION, Fact, html_of, plain, taken
 from simulator.results.changed import change_fact, changed_entry, said
 from simulator.results.confidence import Confidence
+from simulator.results.rates import rates_of
 from simulator.results.result import best_of
 from simulator.results.step import StepResult
 from simulator.results.step_confidence import Trust, fits_by_band, memory_band, step_confidence, step_trust
@@ -124,6 +125,7 @@ def _entry(result: TrainingRun) -> dict[str, Any]:
         "step_time_s": result.step_time_s,
         **step_confidence(result).to_dict(),
         **taken(result, "throughput_per_s=throughput price_per_hour price_per_million_samples=price_per_million"),
+        "rates": plain(rates_of(result)),
         **taken(result, "alone_s exposed_communication_s=exposed_s pipeline_bubble_s=bubble_s"),
         "communication_s": result.exchanging_s,
         "account_s": time_shares(result),

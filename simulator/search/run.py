@@ -20,7 +20,8 @@ from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
 from simulator.questions.layout import parse_layout
 from simulator.records import dataclass, field, replace
-from simulator.results import SCHEMA_VERSION, taken
+from simulator.results import SCHEMA_VERSION, plain, taken
+from simulator.results.rates import Rates, rates_from, rates_of
 from simulator.results.step_confidence import all_fit_by_band
 from simulator.results.step_view import SHARE_WORDS, time_shares
 from simulator.results.training import options_entry
@@ -33,7 +34,7 @@ _LEAST_SIMULATED = 16
 
 
 class RankedLayout(NamedTuple):
-    """A simulated candidate: its step time, the memory a device needs, where the time goes, and its uncertainty."""
+    """A simulated candidate: its time and rates, the memory a device needs, where the time goes, its uncertainty."""
 
     candidate: Candidate
     step_time_s: float
@@ -42,6 +43,7 @@ class RankedLayout(NamedTuple):
     band: Band | None
     outside: tuple[str, ...]
     fits_by_band: bool | None
+    rates: Rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ def find_best(
                 band = None if answer["band"] is None else Band(**answer["band"])
                 shares_s, outside = dict(answer["shares"]), tuple(answer["outside"])
                 found = answer["step_time_s"], answer["memory_bytes"], shares_s, band, outside
-                ranking.append(RankedLayout(way, *found, answer["fits_by_band"]))
+                ranking.append(RankedLayout(way, *found, answer["fits_by_band"], rates_from(answer["rates"])))
             elif answer["reason"] is None:
                 slower += 1
             else:
@@ -230,6 +232,7 @@ def simulate_way(space: Space, way: Candidate, bound_s: float) -> dict[str, Any]
         **result.confidence.to_dict(),
         "memory_bytes": result.tightest.need.total_bytes,
         "fits_by_band": all_fit_by_band(result),
+        "rates": plain(rates_of(result)),
         "shares": [list(share) for share in time_shares(result).items()],
     }
 
@@ -250,6 +253,7 @@ def best_document(space: Space, machine: str, best: Ranking) -> dict[str, Any]:
             {
                 **taken(entry, f"parallel=candidate.layout {of_entry} recompute=candidate.recompute step_time_s"),
                 **taken(entry, "band outside memory_bytes fits_by_band"),
+                "rates": plain(entry.rates),
                 "reason": loss_words(entry.shares_s),
                 "account_s": entry.shares_s,
             }

@@ -8,6 +8,7 @@ from typing import Any
 
 from simulator.records import dataclass
 from simulator.results import SCHEMA_VERSION, plain, taken
+from simulator.results.rates import rates_of
 from simulator.results.step_view import SHARE_WORDS, time_shares
 from simulator.results.training import TrainingResult, options_entry
 
@@ -101,6 +102,7 @@ def curve_document(curve: Curve) -> dict[str, Any]:
                 **taken(result, "topology=machine device_count"),
                 "parallel": result.parallel or None,
                 **taken(result, "samples step_time_s band outside=confidence.outside throughput_per_s=throughput"),
+                "rates": plain(rates_of(result)),
                 "scaling_efficiency": efficiency,
                 "doubling_efficiency": gain,
                 **taken(result, "bound fits memory_bytes=tightest.need.total_bytes bottleneck=bottleneck.name"),

@@ -1,0 +1,154 @@
+"""The units in which runs are compared: tokens per second, TFLOP/s, MFU, HFU, price, energy (:func:`rates_of`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from simulator.records import dataclass
+from simulator.results.columns import percent, rate_words
+from simulator.results.step import StepResult
+from simulator.results.training_run import TrainingRun
+from simulator.step.recompute import reruns_of
+from simulator.topology.schema import Price
+from simulator.workload.network import Layer, Network
+from simulator.workload.operators import Attention, MatMul, Softmax
+
+TRILLION = 1e12
+_DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """The rates of a step over all its devices.
+
+    ``model_flops_per_s_per_device`` counts FLOPs as Megatron-LM's log does (``num_floating_point_operations`` in
+    megatron/training/training.py): products alone, the backward pass as two forward passes, half the scores of causal
+    attention, nothing that runs again.  ``mfu`` is its share of the device's peak, ``hfu`` that with what runs again.
+    ``energy_J`` is that of a step with every board at its power limit, so no more is used by the boards; None if a
+    part has no such figure.  Figures of tokens are None for networks without tokens.
+    """
+
+    samples_per_s_per_device: float
+    tokens_per_s: float | None
+    tokens_per_s_per_device: float | None
+    model_flops_per_s_per_device: float
+    mfu: float
+    hfu: float
+    days_per_trillion_tokens: float | None
+    price_per_million_tokens: Price | None
+    energy_J: float | None
+    energy_J_per_token: float | None
+
+
+def rates_of(result: TrainingRun) -> Rates:
+    """Return the rates of *result*; those of a run with parameter servers are of the steady state."""
+    step, count, seconds = result.step, result.device_count, result.step_time_s
+    steps_per_s = result.throughput / result.samples if result.samples else 0.0
+    model, again = _flop(result)
+    each = steps_per_s / count
+    peak = step.peak_flops_per_s or 1.0
+    tokens_per_s = steps_per_s * result.tokens if result.tokens else None
+    price = result.price_per_hour
+    million = None if price is None or not tokens_per_s else price.times(1e6 / 3600.0 / tokens_per_s)
+    energy = _energy_of(result, seconds)
+    return Rates(
+        samples_per_s_per_device=result.throughput / count,
+        tokens_per_s=tokens_per_s,
+        tokens_per_s_per_device=None if tokens_per_s is None else tokens_per_s / count,
+        model_flops_per_s_per_device=model * each,
+        mfu=model * each / peak,
+        hfu=(model + again) * each / peak,
+        days_per_trillion_tokens=TRILLION / tokens_per_s / _DAY_S if tokens_per_s else None,
+        price_per_million_tokens=million,
+        energy_J=energy,
+        energy_J_per_token=energy / result.tokens if energy is not None and result.tokens else None,
+    )
+
+
+def rates_from(data: Mapping[str, Any]) -> Rates:
+    """Return the rates that :func:`simulator.results.plain` has written as *data*."""
+    price = data["price_per_million_tokens"]
+    return Rates(**{**data, "price_per_million_tokens": None if price is None else Price(**price)})
+
+
+def rate_of_device(rates: Rates, sample: str) -> str:
+    """Return the rates of one device in words: 3,512 tokens/s, 402 TFLOP/s as Megatron-LM counts, MFU 40.7 %."""
+    used = f"MFU {percent(rates.mfu)}, HFU {percent(rates.hfu)}"
+    if rates.tokens_per_s_per_device is None:
+        return f"{rate_words(rates.samples_per_s_per_device)} {sample}/s, {used}"
+    each = f"{rate_words(rates.tokens_per_s_per_device)} tokens/s"
+    return f"{each}, {tflops_words(rates)} TFLOP/s as Megatron-LM counts, {used}"
+
+
+def tflops_words(rates: Rates) -> str:
+    """Return the TFLOP/s of a device, with three digits."""
+    rate = rates.model_flops_per_s_per_device / 1e12
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+
+
+def days_words(days: float) -> str:
+    """Return *days* with three digits; those of less than one in hours."""
+    return f"{days:,.0f} days" if days >= 100 else f"{days:.3g} days" if days >= 1 else f"{24 * days:.3g} h"
+
+
+def energy_words(joules: float) -> str:
+    """Return *joules* in the largest unit of which there is one: kWh from 0.01 on, else J."""
+    kwh = joules / 3.6e6
+    return f"{kwh:,.0f} kWh" if kwh >= 100 else f"{kwh:.3g} kWh" if kwh >= 0.01 else f"{joules:.3g} J"
+
+
+def _energy_of(result: TrainingRun, seconds: float) -> float | None:
+    machine, watt = result.timeline.machine, 0.0
+    powers = {node.part_name: getattr(node.part, "board_power", None) for node in machine.unlike(machine.gpus)}
+    for part, count in result.parts.items():
+        power = powers.get(part)
+        if power is None:
+            return None
+        watt += count * power
+    return watt * seconds
+
+
+# -- FLOPs -----------------------------------------------------------------------------
+
+
+def _flop(result: TrainingRun) -> tuple[float, float]:
+    """Return the FLOPs of all devices in a step, and those of what runs again."""
+    step, times = result.step, result.step.micro_batches * result.question.programs
+    if result.shares or any(device.network is None for device in result.memory):
+        model, again = _of_network(step.network, step)
+        scale = result.samples / (step.network.samples or 1) if result.shares else result.device_count * times
+        return scale * model, scale * again
+    found = [(device.count * times, _of_network(device.network or step.network, step)) for device in result.memory]
+    return sum(n * model for n, (model, _) in found), sum(n * again for n, (_, again) in found)
+
+
+def _of_network(network: Network, step: StepResult) -> tuple[float, float]:
+    """Return the FLOPs of one pass of *network* over a micro-batch, and of what runs again in it."""
+    causal = any(isinstance(each.operator, Attention) and each.operator.causal for each in network.layers)
+    causal |= any(isinstance(each.operator, Softmax) and each.operator.kernel == "causal" for each in network.layers)
+    passes = {"train": 3, "backward": 2}.get(step.options.mode, 1)
+    model = passes * sum(_counted(layer, causal) for layer in network.layers)
+    again = [network.layers[place] for rerun in reruns_of(network, step.options) for place in rerun.layers]
+    return model, sum(_counted(layer, causal) for layer in again)
+
+
+def _counted(layer: Layer, causal: bool) -> float:
+    """Return the FLOPs of *layer*'s forward pass, of causal attention the half below the diagonal."""
+    operator = layer.operator
+    halved = operator.causal if isinstance(operator, Attention) else causal and isinstance(operator, MatMul)
+    return operator.flop / 2 if halved else float(operator.flop)
+
+
+def rate_facts(result: TrainingRun) -> Iterator[tuple[str, str]]:
+    """Yield the rates of *result* in words, with their labels; those of one device without tokens stand elsewhere."""
+    rates, several = rates_of(result), result.device_count > 1
+    if several or result.tokens:
+        yield "each device" if several else "rate", rate_of_device(rates, result.step.sample)
+    if rates.days_per_trillion_tokens is not None and result.question.options.mode == "train":
+        said = [days_words(rates.days_per_trillion_tokens)]
+        if rates.price_per_million_tokens is not None:
+            said.append(f"{rates.price_per_million_tokens.words()} for a million")
+        if rates.energy_J_per_token is not None:
+            said.append(f"the boards use at most {energy_words(TRILLION * rates.energy_J_per_token)}")
+        yield "1T tokens", "; ".join(said)
