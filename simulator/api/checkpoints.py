@@ -7,10 +7,22 @@ from dataclasses import replace
 from simulator.api.context import Context
 from simulator.errors import InputError, refused
 from simulator.questions.single import DiskQuestion
+from simulator.questions.step import StepQuestion
 from simulator.results.checkpoints import Checkpoints, best_interval_s
 from simulator.results.training import TrainingResult
 from simulator.spelling import mention
-from simulator.step.memory import memory_need, state_bytes
+from simulator.step.memory import state_bytes
+from simulator.step.precision import has_master, storage_of, updated_bytes
+from simulator.workload.precision import ELEMENT_BYTES
+
+
+def checkpoint_bytes(context: Context, question: StepQuestion) -> float:
+    """Return the bytes of a checkpoint: parameters, master weights and optimiser state of the network, each once."""
+    network, options = context.network(question), question.options
+    stored = ELEMENT_BYTES[storage_of(options.precision)]
+    kept = updated_bytes(options.precision) + (stored if has_master(options.precision) else 0)
+    count, trained = network.parameter_count, network.trained_count
+    return trained * kept + (count - trained) * stored + state_bytes(network, options, paged=True)
 
 
 def with_checkpoints(context: Context, result: TrainingResult) -> TrainingResult:
@@ -23,11 +35,7 @@ def with_checkpoints(context: Context, result: TrainingResult) -> TrainingResult
     assert asked is not None
     write_s = asked.write_s
     if write_s is None:
-        question = result.question
-        device = context.device(question.where, question.device, question.threads)
-        network, options = context.network(question), question.options
-        need = memory_need(network, options, device)  # the state of one undivided replica
-        n_bytes = need.parameters_bytes + state_bytes(network, options, paged=True)
+        n_bytes = checkpoint_bytes(context, result.question)
         disk = DiskQuestion(where=result.question.where, kind="write_sequential", block_bytes=n_bytes)
         try:
             write_s = context.time_s(disk)

@@ -46,8 +46,8 @@ def simulate(**given: Any) -> Any:
 
     simulate --topology p3.16xlarge --workload resnet50 --batch 64
 
-    Also: simulate best (layout search), scale (scaling curve), scenario (ready examples); machines, networks, parts,
-    strategies (lists).
+    Also: simulate best (layout search), run (days and price of a whole run), scale (scaling curve), scenario (ready
+    examples); machines, networks, parts, strategies (lists).
     """
     if given.pop("version"):
         from simulator import __version__

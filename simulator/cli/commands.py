@@ -66,6 +66,48 @@ def best(**given: Any) -> Any:
     return Asked(written_of(given), lambda written: answer_best(written, **wanted))
 
 
+_RUN: dict[str, Said] = {
+    "tokens": option("COUNT", "Tokens of the run: 15T, 300B."),
+    "samples": option("COUNT", "Samples of the run, where the network has no tokens: 90M."),
+    "gpu_mtbf": option("TIME", "Mean time between failures of one GPU, instead of --mtbf: 50000h."),
+    "storage": option("RATE", "Rate at which storage takes a checkpoint from all nodes, for example 100GB/s."),
+    "async_checkpoints": switch("Train on while a checkpoint is written; training stops to copy it to the hosts."),
+    "warmup_time": option("TIME", "Time that each start takes besides: compilation, autotuning, first steps."),
+    "evaluate_every": option("STEPS", "Steps between evaluations."),
+    "evaluate_samples": option("COUNT", "Samples of an evaluation."),
+    "gpu_hour": option("PRICE", "Price of a GPU for an hour: 2.5 USD. Default: that of the machine's file."),
+}
+
+
+@app.command("run", epilog=EPILOG)
+@with_options(
+    OPTIONS,
+    *("topology", "workload", "launch", "nodes", "gpus", "fabric", "batch", "global_batch"),
+    *("micro_batches", "micro_batch", "parallel", "strategy", "overlap", "straggler", *_OF_NETWORK),
+    *("recompute", "recompute_attention", "recompute_operators", "recompute_parts", "recompute_blocks"),
+    *("reduce_fp32", "offload", "offload_to", "round_robin_gradients", *_LAST),
+    *("mtbf", "checkpoint_every", "checkpoint_time", "restart_time", *_RUN, "json", "quiet", "debug"),
+    **_SIMULATED,
+    parallel=option("LAYOUT", "dp, fsdp, or degrees: tp=8,pp=4, as for simulate."),
+    strategy="Exchange strategy. Default: nccl.",
+    mtbf="Mean time between failures of the whole run.",
+    checkpoint_every="Steps between checkpoints. Default with failures: the best interval.",
+    checkpoint_time="Time to write a checkpoint. Default: that of --storage, or of the first disk of each node.",
+    restart_time="Time from a failure to the first step: to find it, replace what failed, and load. Default: none.",
+    **_RUN,
+)
+def whole_run(**given: Any) -> Any:
+    """Tell how long a whole training run takes, what of it trains, and what it costs.
+
+    simulate run --topology dgx-h100 --nodes 2 --workload llama2-7b --batch 1 --parallel fsdp --tokens 1T --mtbf 300h
+    """
+    from simulator.cli.run_command import ask_run
+
+    own = {name: given.pop(name) for name in _RUN}
+    layout = given.pop("parallel")
+    return ask_run(written_of({**given, "parallel": layout and (layout,)}), own)
+
+
 @app.command(epilog=EPILOG)
 @with_options(
     OPTIONS,

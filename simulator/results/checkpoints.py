@@ -1,8 +1,9 @@
-"""The cost of failures and checkpoints over a run: :class:`Checkpoints`."""
+"""The cost of failures and checkpoints over a run: :class:`Cycle`, :class:`Checkpoints`."""
 
 from __future__ import annotations
 
-from math import exp, expm1, sqrt
+from collections.abc import Mapping
+from math import exp, expm1, inf, sqrt
 
 from simulator.records import dataclass, replace
 
@@ -18,6 +19,52 @@ def best_interval_s(write_s: float, mtbf_s: float) -> float:
         return mtbf_s
     x = write_s / (2.0 * mtbf_s)
     return sqrt(2.0 * write_s * mtbf_s) * (1.0 + sqrt(x) / 3.0 + x / 9.0) - write_s
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """What is between two checkpoints, in seconds: ``trained_s`` of steps, evaluations, and the stop to write.
+
+    A checkpoint is safe ``background_s`` after the stop.  Failures are independent, ``mtbf_s`` apart on average
+    (infinite: none), and happen at any time; a failed run is back at its last safe checkpoint after ``restart_s``.
+    """
+
+    trained_s: float
+    evaluated_s: float = 0.0
+    stopped_s: float = 0.0
+    background_s: float = 0.0
+    restart_s: float = 0.0
+    mtbf_s: float = inf
+
+    @property
+    def length_s(self) -> float:
+        """Seconds of a cycle in which nothing fails."""
+        return self.trained_s + self.evaluated_s + self.stopped_s
+
+    @property
+    def goodput(self) -> float:
+        """Fraction of the run spent on steps that are kept: the effective training time.
+
+        With a cycle of c = t + e + s, of which t trains, and restarts that fail too, a run that fails once in M loses
+        t / M exp(-(R + b) / M) / (exp(c / M) - 1): J. T. Daly, "A higher order estimate of the optimum checkpoint
+        interval for restart dumps" (2006), equation 20, where the first checkpoint after a restart is safe b later.
+        """
+        if self.mtbf_s == inf:
+            return self.trained_s / self.length_s
+        m, c = self.mtbf_s, self.length_s / self.mtbf_s
+        return self.trained_s / m * exp(-(self.restart_s + self.background_s) / m - c) / -expm1(-c)
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """The fractions of the run: kept steps, evaluations, stops to write, restarts, and steps done again."""
+        kept = self.goodput
+        found = {
+            "training": kept,
+            "evaluation": kept * self.evaluated_s / self.trained_s,
+            "checkpoints": kept * self.stopped_s / self.trained_s,
+            "restarts": 0.0 if self.mtbf_s == inf else -expm1(-self.restart_s / self.mtbf_s),
+        }
+        return {**found, "repeated": max(0.0, 1.0 - sum(found.values()))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +87,8 @@ class Checkpoints:
 
     @property
     def goodput(self) -> float:
-        """Fraction of the run spent on steps that are kept.
-
-        The reciprocal of M / t exp(R / M) (exp((t + w) / M) - 1) for an interval t, write time w, restart time R and
-        mean time between failures M (Daly 2006, equation 20).
-        """
-        m = self.mtbf_s
-        attempt = (self.interval_s + self.write_s) / m
-        return self.interval_s / m * exp(-self.restart_s / m - attempt) / -expm1(-attempt)  # no power overflows
+        """Fraction of the run spent on steps that are kept."""
+        return Cycle(self.interval_s, 0.0, self.write_s, 0.0, self.restart_s, self.mtbf_s).goodput
 
     @property
     def written_share(self) -> float:

@@ -45,7 +45,8 @@ def summed(prices: Iterable[Price | None]) -> Price | None:
     return Price(sum(price.amount for price in found), found[0].currency)
 
 
-def _read(value: object) -> "Price":
+def read_price(value: object) -> "Price":
+    """Return the price that *value* writes (31.22, or 31.22 USD); raises ValueError."""
     text = str(value).strip() if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
     match = _WRITTEN.fullmatch(text)
     if match is None or not 0 < float(match["amount"]) < math.inf:
@@ -56,7 +57,7 @@ def _read(value: object) -> "Price":
 
 PriceField = Annotated[
     Price,
-    BeforeValidator(lambda value: value if isinstance(value, Price) else _read(value)),
+    BeforeValidator(lambda value: value if isinstance(value, Price) else read_price(value)),
     WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": r"^\d"}]}),
 ]
 """A number, or text such as ``31.22 USD``."""

@@ -212,8 +212,9 @@ def test_a_registered_strategy_is_code(monkeypatch, capsys) -> None:
 _ASKED = {
     "": "simulate --topology p3.16xlarge --gpus 2 --workload bytes:1MB --strategy ring",
     "best": _BEST,
+    "run": "simulate run --topology p3.16xlarge --workload lenet --gpus 2 --batch 2 --samples 1M",
     "scale": "simulate scale --topology p3.16xlarge --workload lenet --gpus 1,2 --batch 2",
-    **{name: f"simulate {name}" for name in COMMANDS if name not in ("best", "scale", "scenario")},
+    **{name: f"simulate {name}" for name in COMMANDS if name not in ("best", "run", "scale", "scenario")},
 }
 
 
