@@ -17,8 +17,8 @@ from simulator.results.result import counts_software, is_bound, staging_notes
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import DeviceMemory
-from simulator.step.issue import LayerCollective
 from simulator.step.memory import MemoryNeed
+from simulator.step.sent import LayerCollective
 from simulator.training.exchange import STREAM, CollectiveLabel
 from simulator.training.plan import SharedStep
 from simulator.training.roles import MOST_ROLES, Role, slowest_of

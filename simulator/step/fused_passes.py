@@ -12,13 +12,52 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from simulator.step.expert_passes import ExpertExtras
+from simulator.questions.options import StepOptions
+from simulator.step.expert_passes import NARROW, ExpertExtras, expert_passes
+from simulator.step.joined import joined_layers
+from simulator.step.precision import storage_of
 from simulator.workload.kernels import Streaming
-from simulator.workload.network import Layer, Network
-from simulator.workload.operators import Copy, Elementwise
+from simulator.workload.network import Layer, Network, block_name
+from simulator.workload.operators import Attention, Copy, Elementwise
+from simulator.workload.precision import ELEMENT_BYTES
 
 _ROTATES = "rotate_"
 _LATENT = "kv_latent"
+
+
+def passes_of(network: Network, options: StepOptions) -> Mapping[tuple[str, str], ExpertExtras]:
+    """Return what Megatron-Core runs besides, or in place of, each layer's kernels, by layer and pass."""
+    if options.mode == "inference" or options.compiled:
+        return {}
+    size = ELEMENT_BYTES[storage_of(options.precision)]
+    experts = expert_passes(network, size, narrow=options.precision in NARROW)
+    return {**fused_passes(network, size), **split_passes(network, size), **experts}
+
+
+def split_passes(network: Network, element: int) -> Mapping[tuple[str, str], ExpertExtras]:
+    """Return the copies of queries out of, and of all gradients into, a joined product of attention.
+
+    Its result has the queries of a group of heads beside the group's key and value, so queries of several groups are
+    copied to be one tensor (``query.reshape`` in megatron/core/transformer/attention.py).  Attention's kernels write
+    three gradients, which are joined (``SplitAlongDim``'s backward pass).
+    """
+    groups = {
+        block_name(layer.name): layer.operator.kv_heads or layer.operator.heads
+        for layer in network.layers
+        if isinstance(layer.operator, Attention)
+    }
+    found: dict[tuple[str, str], ExpertExtras] = {}
+    for layer in network.layers:
+        joined = joined_layers(network).get(layer.name)
+        if joined is None or joined.operator is None or layer.part != "attention":
+            continue
+        n, whole = network.elements[layer.output], joined.operator.output_elements
+        if groups.get(block_name(layer.name), 1) > 1:
+            copied = Streaming("copy", n, n * element, n * element)
+            found[layer.name, "forward"] = ExpertExtras(after=(copied,))
+        laid = Streaming("copy", whole, whole * element, whole * element)
+        found[layer.name, "backward"] = ExpertExtras(before=(laid,))
+    return found
 
 
 def fused_passes(network: Network, element: int) -> Mapping[tuple[str, str], ExpertExtras]:

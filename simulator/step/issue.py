@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from simulator.devices import KernelCost
 from simulator.devices.dispatch import (
@@ -22,14 +22,13 @@ from simulator.records import dataclass, replace
 from simulator.step.fusion import FusedLayers, run_groups
 from simulator.step.lowering import TO_MASTER, UNSCALE, KernelRun, Lowering, Mix
 from simulator.step.power import budgeted
-from simulator.step.precision import scales, storage_of
+from simulator.step.precision import scales
 from simulator.step.recompute import recomputed_groups
-from simulator.workload import Collective
-from simulator.workload.backward import backward_steps
+from simulator.step.sent import LayerCollective, collectives_of
+from simulator.workload.backward import BackwardStep, backward_steps
 from simulator.workload.kernels import Kernel, Streaming, kernel_class
 from simulator.workload.network import Layer, Network, added_needs, backward_needs, block_name, forward_needs, once
 from simulator.workload.operators import Copy, Elementwise, Exchange, GroupedLinear, Operator, Phase
-from simulator.workload.precision import ELEMENT_BYTES
 
 if TYPE_CHECKING:
     from simulator.step.expert_passes import ExpertExtras
@@ -44,18 +43,6 @@ class DeviceWork:
     kinds: tuple[str, ...]
     costs: tuple[KernelCost, ...]
     time_s: float
-
-
-class LayerCollective(NamedTuple):
-    """A collective among the ranks that divide a layer, along one axis of the layout; nccl-tests' size convention.
-
-    ``copies``: how many copies of the same data are among the bytes, or are summed.
-    """
-
-    axis: str
-    op: Collective
-    size_bytes: int
-    copies: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +88,10 @@ class _Issuer:
         self.looks: frozenset[str] = frozenset()
         self.extras: Mapping[tuple[str, str], ExpertExtras] = {}
         if options.framework == "megatron":
-            from simulator.step.expert_passes import NARROW, expert_passes, looks_of
-            from simulator.step.fused_passes import fused_passes
+            from simulator.step.expert_passes import looks_of
+            from simulator.step.fused_passes import passes_of
 
-            self.looks = looks_of(network)
-        if options.framework == "megatron" and options.mode != "inference" and not options.compiled:
-            size = ELEMENT_BYTES[storage_of(options.precision)]
-            experts = expert_passes(network, size, narrow=options.precision in NARROW)
-            self.extras = {**fused_passes(network, size), **experts}
+            self.looks, self.extras = looks_of(network), passes_of(network, options)
         exchanges = any(isinstance(layer.operator, Exchange) for layer in network.layers)
         self.needs: Mapping[Part, Mapping[str, tuple[str, ...]]] = {
             "forward": forward_needs(network) if exchanges else {},
@@ -120,13 +103,10 @@ class _Issuer:
         if isinstance(layer.operator, Exchange):
             yield from self.exchanged(layer, layer.operator, part)
             return
-        key = self.lowering.computed(layer, phase), phase, self.lowering.mix(layer), bool(layer.parameters)
         extra = self.extras.get((layer.name, part))
         if extra is not None:
             yield from self.around(layer, part, extra.before, extra.calls)
-        if key not in self.known:
-            self.known[key] = self.priced(*key)
-        priced = self.known[key]
+        priced = self.priced(layer, phase)
         if priced is not None and extra is not None and extra.own is not None:
             priced = (priced[0], self.passed(extra.own)) if extra.own else None
         needs = self.needs[part].get(layer.name, ())
@@ -156,10 +136,16 @@ class _Issuer:
         needs = self.needs[part].get(layer.name, ())
         yield Launch(f"{layer.name} (passes)", part, host_s, self.passed(kernels), layer=layer.name, needs=needs)
 
-    def is_dropped(self, layer: Layer) -> bool:
-        """Return whether *layer* runs as part of a kernel of another, or with its own gate."""
-        extra = self.extras.get((layer.name, "backward"))
-        return extra is not None and extra.own is not None and isinstance(layer.operator, Elementwise)
+    def added(self, step: BackwardStep, steps: Mapping[str, BackwardStep]) -> tuple[int, ...]:
+        """Return the sizes of the gradients that *step* adds; none where its layer is a step of a function."""
+        extra = self.extras.get((step.layer.name, "backward"))
+        steps_in = Elementwise if step.layer.part == "experts" else Elementwise | Copy
+        if extra is not None and extra.own is not None and isinstance(step.layer.operator, steps_in):
+            return ()
+        joined = self.lowering.joined.get(step.layer.name)
+        if joined is None:
+            return step.added_elements
+        return steps[joined.adds_as].added_elements if joined.adds_as else ()
 
     def passed(self, kernels: tuple[Streaming, ...]) -> DeviceWork:
         """Return *kernels* as work; blocks repeat."""
@@ -175,26 +161,30 @@ class _Issuer:
 
     def exchanged(self, layer: Layer, operator: Exchange, part: Part) -> Iterator[Launch]:
         """Yield the exchange of *layer* in *part*, if there is one."""
-        op = operator.forward if part == "forward" else operator.backward
-        if op is not None:
-            size_bytes = operator.elements * ELEMENT_BYTES[storage_of(self.options.precision)]
+        for sent in collectives_of(operator, self.device, self.options, forward=part == "forward"):
             host_s = dispatch_time(self.device, Copy(operator.elements), "fwd" if part == "forward" else "bwd_data")
             needs = self.needs[part].get(layer.name, ())
-            sent = LayerCollective(operator.axis, op, size_bytes, operator.copies)
             waits = part == "forward" and layer.name in self.looks
             yield Launch(layer.name, part, host_s, NOTHING, waits, layer=layer.name, sent=sent, needs=needs)
 
-    def priced(
+    def priced(self, layer: Layer, phase: Phase) -> tuple[float, DeviceWork] | None:
+        """Return the host seconds and the kernels of *layer* in *phase*; None if nothing runs."""
+        operator = self.lowering.computed(layer, phase)
+        if operator is None:
+            return None
+        key = operator, phase, self.lowering.mix(layer), bool(layer.parameters)
+        if key not in self.known:
+            self.known[key] = self._priced(*key)
+        return self.known[key]
+
+    def _priced(
         self, operator: Operator, phase: Phase, mix: Mix, has_parameters: bool
     ) -> tuple[float, DeviceWork] | None:
-        """Return the host seconds and the kernels of *operator*; None if nothing runs."""
         runs = self.lowering.layer(operator, phase, mix, has_parameters=has_parameters)
         if not runs:
             return None
-        host_s = dispatch_time(self.device, operator, phase)
-        return host_s + self.more_kernels(operator) * host_time(
-            self.device, "product_s", 2 if phase == "bwd" else 1
-        ), self.work(runs)
+        more_s = self.more_kernels(operator) * host_time(self.device, "product_s", 2 if phase == "bwd" else 1)
+        return dispatch_time(self.device, operator, phase) + more_s, self.work(runs)
 
     def fused(self, group: FusedLayers, part: Part, added_elements: int = 0) -> Launch:
         layer = group.layers[-1].name
@@ -303,7 +293,7 @@ def weights_s(device: Device, network: Network, options: StepOptions) -> float:
     found = 0.0
     for step in backward_steps(network):
         if step.layer.trained and not isinstance(step.layer.operator, Exchange):
-            priced = issuer.priced(step.layer.operator, "bwd_weight", issuer.lowering.mix(step.layer), True)
+            priced = issuer.priced(step.layer, "bwd_weight")
             found += priced[1].time_s if priced is not None else 0.0
     return found
 
@@ -359,6 +349,7 @@ def _forward(issuer: _Issuer, group: FusedLayers) -> Iterator[Launch]:
 def _backward(issuer: _Issuer, groups: Sequence[FusedLayers]) -> Iterator[Launch]:
     network = issuer.network
     steps = {id(step.layer): step for step in backward_steps(network)}
+    by_name = {step.layer.name: step for step in steps.values()}
     recomputed = recomputed_groups(network, groups, issuer.options)
     for place in range(len(groups) - 1, -1, -1):
         for again in recomputed.get(place, ()):
@@ -372,7 +363,7 @@ def _backward(issuer: _Issuer, groups: Sequence[FusedLayers]) -> Iterator[Launch
         for step in found:
             yield from issuer.layer(step.layer, step.phase, "backward")
             yield from issuer.accumulated(step.layer)
-            for elements in step.added_elements if not issuer.is_dropped(step.layer) else ():
+            for elements in issuer.added(step, by_name):
                 run = issuer.lowering.added(elements, step.layer)
                 added = issuer.streamed(f"{step.layer.name} (gradients added)", "backward", run, step.layer.name)
                 needs = issuer.added_needs.get(step.layer.name)

@@ -7,7 +7,8 @@ of each kernel's bytes that is in no cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from simulator.devices import KernelCost
 from simulator.devices.cpu import Cpu
@@ -37,6 +38,9 @@ from simulator.workload.kernels import Gemm, Kernel, Rowwise, Streaming
 from simulator.workload.network import Layer, Network, block_name, once, readers_of
 from simulator.workload.operators import BatchNorm, Conv2d, Linear, Operator, Phase
 from simulator.workload.precision import ELEMENT_BYTES, Precision
+
+if TYPE_CHECKING:
+    from simulator.step.joined import Joined
 
 UNSCALE = "unscale gradients"
 TO_MASTER = "gradients to fp32"
@@ -145,6 +149,11 @@ class Lowering:
         self._needed = needs_gradient(network)
         narrow = (network.layers[index] for index in sorted(quantised_layers(network, options.precision), reverse=True))
         self._quantises = {layer.inputs[0]: layer.name for layer in narrow}  # the first of the layers that read it
+        self.joined: Mapping[str, Joined] = {}
+        if options.framework == "megatron":
+            from simulator.step.joined import joined_layers
+
+            self.joined = joined_layers(network)
         self._sizes = _sizes(network, options, self._wide, self._element_bytes)
         need = need_of(held_in(network, options), options, device)
         self._forgotten = forgotten_share(device, need.allocated_bytes - need.workspace_bytes)
@@ -159,11 +168,15 @@ class Lowering:
         promotes = layer.operator.autocast == "promotes"
         return Mix("fp32", sum(not self._wide[tensor] for tensor in layer.inputs) if promotes else 0)
 
-    def computed(self, layer: Layer, phase: Phase) -> Operator:
-        """Return the operator whose kernels compute *layer*: of a compiled convolution, one without its bias.
+    def computed(self, layer: Layer, phase: Phase) -> Operator | None:
+        """Return the operator whose kernels compute *layer*; None if they compute another (``step/joined.py``).
 
-        Inductor adds the bias in the kernel that reads the result (``torch/_inductor/kernel/conv.py``), XLA in cuDNN's.
+        Of a compiled convolution, it is one without its bias: Inductor adds the bias in the kernel that reads the
+        result (``torch/_inductor/kernel/conv.py``), XLA in cuDNN's.
         """
+        joined = self.joined.get(layer.name)
+        if joined is not None:
+            return joined.operator
         operator = layer.operator
         if phase == "fwd" and layer.name in self._bias_later:
             assert isinstance(operator, Conv2d)
@@ -218,7 +231,8 @@ class Lowering:
         if not casts(self._options.precision) and not has_master(self._options.precision):
             return
         half, elements = self._element_bytes, self._network.elements
-        if layer.inputs and self.mix(layer).precision == "fp8":  # with its transpose, as products read both by rows
+        is_cast = not forward or self.computed(layer, "fwd") is not None  # else for the layer that stands for it
+        if layer.inputs and is_cast and self.mix(layer).precision == "fp8":  # with its transpose: both read by rows
             n = elements[layer.inputs[0] if forward else layer.output]
             yield KernelRun(Streaming("copy", n, n * half, 2 * n * ELEMENT_BYTES["fp8"]))
         elif self.mix(layer).precision == "nvfp4" and (not forward or self._quantises[layer.inputs[0]] == layer.name):

@@ -244,6 +244,8 @@ class RankRoles:
         before = [*launched, *self.last, *waited, *(n for worker in self.workers for n in worker.waits_once)]
         exchange = self._exchanges[sent.axis]
         beside = sent.axis == self._passes_beside and bool(block_name(same[0].layer))
+        if beside and sent.spare:  # sent during a product ("bulk" overlap of Transformer Engine)
+            return self.last
         size_bytes = float(sent.size_bytes) * exchange.sent_share(sent.copies)
         if beside and sent.op == "reduce-scatter" and self._before is not None:
             last_bytes = size_bytes / exchange.n_ranks

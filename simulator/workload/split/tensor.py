@@ -156,7 +156,7 @@ class _Splitter:
             number = len(self._elements)
             self._elements.append(whole)
             if self._of(tensor) == "rows":
-                exchange = Exchange("tp", "all-gather", "reduce-scatter", whole, whole)
+                exchange = Exchange("tp", "all-gather", "reduce-scatter", whole, whole, again=bool(layer.trained))
             else:
                 exchange = Exchange("tp", None, "all-reduce", whole, whole)
             # In place: a rank saves only its part for the backward pass, and gathers the tensor again.
