@@ -18,7 +18,6 @@ from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import DeviceMemory
 from simulator.step.memory import MemoryNeed
-from simulator.step.sent import LayerCollective
 from simulator.training.exchange import STREAM, CollectiveLabel
 from simulator.training.plan import SharedStep
 from simulator.training.roles import MOST_ROLES, Role, slowest_of
@@ -26,6 +25,7 @@ from simulator.training.worker import ChunkRun
 
 if TYPE_CHECKING:
     from simulator.results.servers import ServerRun
+    from simulator.step.sent import LayerCollective
     from simulator.training.pipeline import StageWork
 
 

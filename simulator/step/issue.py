@@ -24,7 +24,6 @@ from simulator.step.lowering import TO_MASTER, UNSCALE, KernelRun, Lowering, Mix
 from simulator.step.power import budgeted
 from simulator.step.precision import scales
 from simulator.step.recompute import recomputed_groups
-from simulator.step.sent import LayerCollective, collectives_of
 from simulator.workload.backward import BackwardStep, backward_steps
 from simulator.workload.kernels import Kernel, Streaming, kernel_class
 from simulator.workload.network import Layer, Network, added_needs, backward_needs, block_name, forward_needs, once
@@ -32,6 +31,7 @@ from simulator.workload.operators import Copy, Elementwise, Exchange, GroupedLin
 
 if TYPE_CHECKING:
     from simulator.step.expert_passes import ExpertExtras
+    from simulator.step.sent import LayerCollective
 
 Part = Literal["forward", "backward", "update"]
 
@@ -160,7 +160,9 @@ class _Issuer:
         return operator.busy_experts - 1
 
     def exchanged(self, layer: Layer, operator: Exchange, part: Part) -> Iterator[Launch]:
-        """Yield the exchange of *layer* in *part*, if there is one."""
+        """Yield the exchanges of *layer* in *part*."""
+        from simulator.step.sent import collectives_of
+
         for sent in collectives_of(operator, self.device, self.options, forward=part == "forward"):
             host_s = dispatch_time(self.device, Copy(operator.elements), "fwd" if part == "forward" else "bwd_data")
             needs = self.needs[part].get(layer.name, ())
