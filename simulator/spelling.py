@@ -24,6 +24,7 @@ _OPTIONS: Mapping[str, str] = {  # options whose name is not that of their field
     "storage_Bps": "storage",
     "asynchronous": "async_checkpoints",
     "warmup_s": "warmup_time",
+    "gathers_in_fp32": "gather_fp32",
     "helpers": "divide",
     "layout": "parallel",
     "lost": "lose",

@@ -16,7 +16,7 @@ from simulator.questions.options import BITSANDBYTES, USUAL, StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import TODAY, TORCH_RELEASE_MONTHS, Month, month_words
 from simulator.spelling import mention
-from simulator.step.precision import storage_of
+from simulator.step.precision import autocasts, storage_of
 from simulator.step.recompute import reruns_of
 from simulator.training.data_parallel import gradient_bytes
 from simulator.workload.network import Network, block_name
@@ -83,6 +83,9 @@ def _faults(context: Context, question: StepQuestion) -> _Faults:
     if options.compiled and options.framework == USUAL.framework and libraries and libraries < _TORCH_COMPILES:
         came = f"torch.compile came with PyTorch 2.0; {mention('libraries', 'torch-2.0')} or later is allowed"
         yield f"{mention('compiled')}: {came}, not {mention('libraries', month_words(libraries))}", {"compiled": False}
+    if question.gathers_in_fp32 and not autocasts(options.precision):
+        only = f"is for autocast; take {mention('precision', 'amp-bf16')} or amp-fp16"
+        yield f"{mention('gathers_in_fp32')}: {only}", {"gathers_in_fp32": False}
     if question.sums_in_fp32 and _sums_in_fp32(question):
         why = f"gradients of {mention('precision', options.precision)} are of fp32 already"
         yield f"{mention('sums_in_fp32')}: {why}", {"sums_in_fp32": False}
@@ -182,5 +185,5 @@ def _of_recomputation(workload: str, options: StepOptions, network: Network, chu
 
 def _sums_in_fp32(question: StepQuestion) -> bool:
     """Whether gradients are exchanged in fp32 anyway; shards have the format in which parameters are stored."""
-    shard_bytes = ELEMENT_BYTES[storage_of(question.options.precision)]
+    shard_bytes = ELEMENT_BYTES["fp32" if question.gathers_in_fp32 else storage_of(question.options.precision)]
     return (shard_bytes if question.layout.zero == 3 else gradient_bytes(question.options)) >= ELEMENT_BYTES["fp32"]

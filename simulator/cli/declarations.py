@@ -252,6 +252,9 @@ class Parallelism:
         listed=True,
     )
     reduce_fp32: bool = switch("For fsdp: sum 16-bit gradients in fp32.")
+    gather_fp32: bool = switch(
+        "For fsdp with amp-: all-gather parameters in fp32, which autocast then casts (FSDP without MixedPrecision)."
+    )
     gradient_as_bucket_view: bool = switch("For dp: gradients are parts of the buckets, and not copied out of them.")
     prefetch: bool = switch(
         "For fsdp, in the backward pass: all-gather the next unit while one computes, or after it. For zero=1 and 2: "

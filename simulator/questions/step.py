@@ -38,11 +38,16 @@ from simulator.spelling import mention
 BUCKET_BYTES = 25 * 2**20  # bucket_cap_mb of PyTorch's DistributedDataParallel
 _PACE = From(1, 100)  # times as long as others
 _OF_SERVERS = {"staleness": "others wait for all", "lost": f"others go on from a checkpoint ({mention('mtbf_s')})"}
+_OF_SHARDS = {
+    "prefetches": ((1, 2, 3), f"is for {mention('layout', 'fsdp')}, or zero=1 or 2"),
+    "gathers_in_fp32": ((3,), f"is for {mention('layout', 'fsdp')}, whose parameters are gathered"),
+}
 _OF_LOOP = ("strategy", *OF_NCCL)
 Offload = Literal["none", "optimizer", "optimizer+parameters"]
 OffloadTo = Literal["host", "nvme"]
 _HAS_NO_HOST_UPDATE = ("none", *NOT_IN_TORCH)  # optimisers that no library runs on the host for a GPU
-EXCHANGING = ("strategy", "layout", "bucket_bytes", "sums_in_fp32", "bucket_views", "divided", "contention", *OF_NCCL)
+_IN_FP32 = ("sums_in_fp32", "gathers_in_fp32")
+EXCHANGING = ("strategy", "layout", "bucket_bytes", *_IN_FP32, "bucket_views", "divided", "contention", *OF_NCCL)
 """Fields of a step that are about its exchanges."""
 
 
@@ -83,6 +88,8 @@ class StepQuestion:
     - ``bucket_bytes``: gradients are exchanged in buckets of this size during the backward pass; 0: all after it.
       Shards of parameters (``zero=3``) are exchanged unit by unit.
     - ``sums_in_fp32``: 16-bit gradients are summed in fp32.
+    - ``gathers_in_fp32``: with ``zero=3``, parameters are gathered in fp32 and autocast casts what was gathered (FSDP
+      without ``MixedPrecision``); their gradients are summed in fp32.
     - ``bucket_views``: gradients are parts of DistributedDataParallel's buckets (``gradient_as_bucket_view``).
     - ``prefetches``: with ``zero=3``, the next unit of the backward pass is gathered while one computes (BACKWARD_PRE),
       otherwise after it.  With ``zero=1`` and 2, parameters are gathered during the next step, otherwise after the
@@ -129,6 +136,7 @@ class StepQuestion:
     nvls: bool = True
     bucket_bytes: Annotated[float, From(0)] = BUCKET_BYTES
     sums_in_fp32: bool = False
+    gathers_in_fp32: bool = False
     bucket_views: bool = False
     prefetches: bool = True
     contention: bool = True
@@ -269,8 +277,7 @@ class StepQuestion:
         if asked.offload == "none" or layout.zero not in (1, 2):
             two = f"{mention('layout', 'zero=2')} and {mention('offload', 'optimizer')}"
             yield "round_robin", f"is about copies to the host, with {two}"
-        if not layout.zero:
-            yield "prefetches", f"is for {mention('layout', 'fsdp')}, or zero=1 or 2"
+        yield from ((name, why) for name, (stages, why) in _OF_SHARDS.items() if layout.zero not in stages)
 
     @property
     def rank_options(self) -> StepOptions:

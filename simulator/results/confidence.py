@@ -261,6 +261,7 @@ def _words(question: StepQuestion, device: str) -> Iterator[str]:
         parallel=f"fsdp={shards}" if shards is not None else "fsdp" if question.layout.zero == 3 else None,
         overlap=bucket if question.bucket_bytes != BUCKET_BYTES else None,
         reduce_fp32=question.sums_in_fp32,
+        gather_fp32=question.gathers_in_fp32,
         threads=question.threads,
         mode=options.mode if options.mode != USUAL.mode else None,
         precision=options.precision if options.precision != USUAL.precision else None,

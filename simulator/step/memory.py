@@ -13,8 +13,8 @@ from simulator.questions.where import TODAY, Software
 from simulator.records import dataclass, field, fields, replace
 from simulator.step.conversions import formats_of, nvfp4_weights
 from simulator.step.megatron import buffer_element_bytes, has_gradient_buffer, shared_gradients
-from simulator.step.moments import Moment, tape_of
-from simulator.step.precision import casts, has_master, storage_of, updated_bytes, weight_bytes
+from simulator.step.moments import Moment, of_tensors, tape_of
+from simulator.step.precision import casts, gathered_bytes, has_master, storage_of, updated_bytes, weight_bytes
 from simulator.step.reserved import RankState, flat_bytes, reserved_and_allocated
 from simulator.step.workspaces import Residents, workspace_bytes
 from simulator.workload.activations import peak_forward_bytes
@@ -107,7 +107,7 @@ class Shares:
     gradients held while computing, ``kept_gradients`` the share held until the update, and ``updated`` the share of the
     optimiser state and of the fp32 copy of the parameters that a ``master-`` policy updates.  ``in_flight`` is the
     number of micro-batches whose activations are saved at once.  ``accumulates`` is the share of the gradients that
-    earlier micro-batches left, to which later ones add.
+    earlier micro-batches left, to which later ones add.  ``gathers_in_fp32``: autocast casts what was gathered.
     """
 
     kept: float = 1.0
@@ -117,6 +117,7 @@ class Shares:
     updated: float = 1.0
     in_flight: float = 1.0
     accumulates: float = 0.0
+    gathers_in_fp32: bool = False
 
 
 ALL = Shares()
@@ -178,7 +179,7 @@ def with_gaps(
     is_of_pytorch = isinstance(device, Gpu) and options.trains and options.framework not in ("tensorflow", "caffe")
     if not is_of_pytorch or need.missing_bytes:
         return need
-    element, kept = _element_bytes(options)
+    kept = updated_bytes(options.precision)
     n, gradient = network.trained_count, parameter_gradient_bytes(options)
     wide = has_wide_shards(options, shares)
     master = (kept * shares.updated,) if has_master(options.precision) and not wide else ()
@@ -188,14 +189,15 @@ def with_gaps(
         updated=shares.updated,
         update_bytes=sum(_update_bytes(options, wide=wide)) * shares.updated,
         buffer_bytes=round(_buffer_bytes(n, options, shares) + _sums_bytes(n, options) + bucket_bytes),
-        gathered_bytes=element if shares.gathered else 0.0,
+        gathered_bytes=_gathered_bytes(network, options, shares) if shares.gathered else 0.0,
         kept_gradients=shares.kept_gradients * (kept / gradient if wide else 1.0)
         if shares.gathered
         else shares.gradients,
         in_flight=shares.in_flight,
         accumulates=bool(shares.accumulates),
     )
-    copied = flat_bytes(network, element) if shares.gathered and options.framework == "pytorch" else 0
+    options = of_tensors(options, updated=True)
+    copied = flat_bytes(network, held.gathered_bytes) if shares.gathered and options.framework == "pytorch" else 0
     reserved, allocated = reserved_and_allocated(network, options, gradient, held)
     most_bytes = allocated + int(need.available_bytes - need.total_bytes) - copied
     if reserved > most_bytes:  # in more pieces, the first refused request may lead to more than where none is
@@ -242,6 +244,12 @@ def state_bytes(network: Network, options: StepOptions, *, paged: bool = False) 
         return 0
     rule, element = options.optimizer, updated_bytes(options.precision)
     return sum(sum(state_tensors(rule, p.elements, element, paged=paged)) for p in network.parameters if p.trained)
+
+
+def _gathered_bytes(held: NetworkMemory | Network, options: StepOptions, shares: Shares) -> float:
+    """Return the bytes of an element of what is gathered."""
+    trained = held.trained_count / max(1, held.parameter_count)
+    return gathered_bytes(options.precision, in_fp32=shares.gathers_in_fp32, trained_share=trained)
 
 
 def _element_bytes(options: StepOptions) -> tuple[int, int]:
@@ -294,7 +302,8 @@ def _parameters(held: NetworkMemory, options: StepOptions, shares: Shares) -> fl
     """Return the bytes of the parameters, without the copies that come and go in the backward pass."""
     trained, policy = held.trained_count, options.precision
     element, kept = weight_bytes(policy), ELEMENT_BYTES["fp32"]
-    whole = held.parameter_count * element * shares.gathered + held.quantised * 2 * NVFP4_BYTES * shares.kept
+    each = _gathered_bytes(held, options, shares) if shares.gathers_in_fp32 else element
+    whole = held.parameter_count * each * shares.gathered + held.quantised * 2 * NVFP4_BYTES * shares.kept
     frozen = (held.parameter_count - trained - held.packed) * element * shares.kept
     frozen += held.packed_bytes - held.packed / PACKED * (1.0 - shares.kept)  # each rank has the scales
     if casts(policy):
@@ -345,7 +354,7 @@ class _RankView:
         self._buffer = buffer = _buffer_bytes(n, options, shares)
         self._buffer += held.unread_gradients * element if buffer else 0.0
         self._waiting = held.moments[0].saved_bytes * (shares.in_flight - 1.0)  # activations of later micro-batches
-        self._casts = 0.0 if shares.gathered else 1.0  # gathered weights are in the format of products already
+        self._casts = 0.0 if shares.gathered and not shares.gathers_in_fp32 else 1.0  # else there is nothing to cast
         wide = has_wide_shards(options, shares)
         kept = n * (ELEMENT_BYTES["fp32"] if wide else element) * shares.kept_gradients
         self._gradients = shares.gradients + (shares.kept_gradients if wide else 0.0)  # of twice the bytes

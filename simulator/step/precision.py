@@ -129,6 +129,15 @@ def parameter_bytes(policy: Policy) -> int:
     return ELEMENT_BYTES["fp32" if casts(policy) else storage_of(policy)]
 
 
+def gathered_bytes(policy: Policy, *, in_fp32: bool = False, trained_share: float = 1.0) -> float:
+    """Return the bytes of an element of gathered parameters; *in_fp32*: autocast casts the trained ones afterwards.
+
+    Frozen parameters are kept in the format of the products; *trained_share* of all elements are trained.
+    """
+    stored = ELEMENT_BYTES[storage_of(policy)]
+    return stored + (ELEMENT_BYTES["fp32"] - stored) * trained_share if in_fp32 else float(stored)
+
+
 def updated_bytes(policy: Policy) -> int:
     """Return the bytes of an element of the parameters that the optimiser updates."""
     return ELEMENT_BYTES["fp32" if casts(policy) or has_master(policy) else storage_of(policy)]

@@ -21,9 +21,9 @@ from simulator.questions.options import StepOptions
 from simulator.records import dataclass
 from simulator.step.allocator import CachingAllocator, MemoryBlock, OutOfMemoryError
 from simulator.step.moments import Tape, TensorEvent, tape_of
-from simulator.step.precision import updated_bytes, weight_bytes
+from simulator.step.precision import storage_of, updated_bytes, weight_bytes
 from simulator.workload.network import Network, block_name, once, packed_weights, unit_elements
-from simulator.workload.precision import PACKED
+from simulator.workload.precision import ELEMENT_BYTES, PACKED
 
 _STEPS = 2
 
@@ -87,6 +87,8 @@ class _Replay:
         self._tape, self._held, self._options = tape, held, options
         self._trained = [p.elements for p in network.parameters if p.trained]
         self._units = unit_elements(network) if held.gathered_bytes else {}
+        stored = ELEMENT_BYTES[storage_of(options.precision)]
+        self._casts = not self._units or held.gathered_bytes > stored  # else there is nothing to cast
         self._names = [block_name(layer.name) for layer in network.layers]
         self._gathered: dict[str, MemoryBlock] = {}
         self._gradients: dict[int, MemoryBlock] = {}
@@ -133,7 +135,7 @@ class _Replay:
             if use == "graded":
                 graded += 1
                 self._grade(graded, n_bytes)
-            elif use == "casts" and self._units:
+            elif use == "casts" and not self._casts:
                 continue
             elif n_bytes:
                 blocks[number] = take(n_bytes)

@@ -164,7 +164,8 @@ def rank_shares(
         kept = layout.kept_share(held.parameter_count, held.of_experts)
         kept = 0.0 if parameters else kept
         there = min(1.0, gathered / max(1, held.parameter_count) + kept)
-        return Shares(kept, there - kept, there, waiting, updated, in_flight, accumulates)
+        in_fp32 = question.gathers_in_fp32
+        return Shares(kept, there - kept, there, waiting, updated, in_flight, accumulates, in_fp32)
     if question.bucket_views:
         one = held.largest / max(1, held.trained_count)
         return Shares(gradients=one, kept_gradients=0.0, in_flight=in_flight, accumulates=accumulates)

@@ -159,7 +159,7 @@ def scheme_of(question: StepQuestion) -> OffloadScheme:
     """Return how *question*, which offloads, does so."""
     options, has_parameters = question.options, question.offload == "optimizer+parameters"
     is_fsdp = has_parameters and options.framework not in ("deepspeed-zero3", "megatron")  # which DeepSpeed divides
-    stored = ELEMENT_BYTES[storage_of(options.precision)]
+    stored = ELEMENT_BYTES["fp32" if question.gathers_in_fp32 else storage_of(options.precision)]
     is_wide = not is_fsdp or casts(options.precision) or has_master(options.precision)
     of_units = has_parameters or question.layout.zero == 3 or question.offload_to == "nvme"
     return OffloadScheme(

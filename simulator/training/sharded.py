@@ -13,9 +13,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from simulator.devices.dispatch import unit_time
+from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
 from simulator.step.issue import Launch, Part
-from simulator.step.precision import storage_of
+from simulator.step.precision import gathered_bytes, storage_of
 from simulator.training.data_parallel import StepOutline, Sums
 from simulator.training.worker import RankRoles
 from simulator.workload.network import Network, block_name, unit_elements, unit_parameters
@@ -46,8 +47,8 @@ def write_sharded(outline: StepOutline, offload: OffloadWriter | None = None) ->
     its gradients are scattered (BACKWARD_POST).
     """
     builder, crew, network, question, layout, both, batches = outline
-    element = ELEMENT_BYTES[storage_of(question.options.precision)]
-    summed = ELEMENT_BYTES["fp32"] if question.sums_in_fp32 else element
+    trained = sum(p.elements for p in network.parameters if p.trained)
+    element, summed = exchanged_bytes(question, trained / max(1, network.parameter_count))
     apart = expert_parameters(network) if len(both) > 1 else frozenset()
     units = _units(network, crew.passes(), apart)
     if question.options.framework != "deepspeed-zero3":  # whose hooks are those of its layers
@@ -80,7 +81,6 @@ def write_sharded(outline: StepOutline, offload: OffloadWriter | None = None) ->
                         waited += reduced if offload.waits(number) else ()
                     exchanged = reduced or exchanged
             gathered = ahead
-    trained = sum(p.elements for p in network.parameters if p.trained)
     experts = sum(p.elements for p in network.parameters if p.trained and p.name in apart)
     kept = layout.kept_share(trained, experts)
     if offload is None:
@@ -89,10 +89,17 @@ def write_sharded(outline: StepOutline, offload: OffloadWriter | None = None) ->
         offload.update(trained * kept, [*crew.last, *exchanged], batches.last)
 
 
+def exchanged_bytes(question: StepQuestion, trained_share: float) -> tuple[float, float]:
+    """Return the bytes of an element that is gathered, and of one that is scattered; *trained_share* are trained."""
+    policy, in_fp32 = question.options.precision, question.gathers_in_fp32
+    scattered = ELEMENT_BYTES["fp32" if question.sums_in_fp32 or in_fp32 else storage_of(policy)]
+    return gathered_bytes(policy, in_fp32=in_fp32, trained_share=trained_share), scattered
+
+
 def _gather(
     units: Sequence[_Unit],
     both: Sequence[Sums],
-    element: int,
+    element: float,
     after: Sequence[int],
     number: int,
     offload: OffloadWriter | None,

@@ -153,6 +153,7 @@ _OPTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
                 "--recompute-operators",
                 "--channels-last",
                 "--reduce-fp32",
+                "--gather-fp32",
             ),
             *("--no-prefetch", "--no-contention", "--fused-optimizer", "--round-robin-gradients", "--what-if"),
             "--show-options",

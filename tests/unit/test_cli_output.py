@@ -259,7 +259,7 @@ def test_help_names_every_option_within_80_columns(monkeypatch: pytest.MonkeyPat
     options = (
         "--topology --strategy --workload --collective --gpus --root --nodes --fabric --no-fold --json --trace --plot "
         "--nccl --pairs --group-size --gpus-per-process --algorithm --dtype --redop --batch --global-batch "
-        "--micro-batches --parallel --overlap --reduce-fp32 --no-prefetch --no-contention "
+        "--micro-batches --parallel --overlap --reduce-fp32 --gather-fp32 --no-prefetch --no-contention "
         "--mode --precision --optimizer --seq-len --image --set "
         "--compile --cuda-graph --recompute --channels-last --fused-optimizer --cpu-library --device --threads "
         "--calibration --quiet --completion --debug --version "

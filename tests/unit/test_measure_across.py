@@ -103,7 +103,7 @@ def spread_step(rank: int, count: int, shape: MeasuredStep) -> tuple[float, int,
     _feed(stepper, rank)
     stepper.train()
     found = _gradients(stepper)
-    alone = replace(shape, n_gpus=1, shards=0, recompute="", sums_in_fp32=False, micro_batches=1)
+    alone = replace(shape, n_gpus=1, shards=0, recompute="", sums_in_fp32=False, gathers_in_fp32=False, micro_batches=1)
     wanted: dict[int, list[Any]] = {}
     for other in range(count):
         torch.manual_seed(0)
@@ -158,6 +158,7 @@ def ranks() -> Any:
         {"shards": 2},
         {"shards": RANKS, "micro_batches": 2, "recompute": "full"},
         {"shards": RANKS, "recompute": "selective", "sums_in_fp32": True},
+        {"shards": RANKS, "policy": "amp-bf16", "gathers_in_fp32": True},
     ],
 )
 def test_replicas_and_shards_have_the_gradients_of_one_device(ranks: RankProcesses, way: Any, tmp_path: Path) -> None:
@@ -208,6 +209,7 @@ def test_replicas_sum_after_the_last_micro_batch_alone_and_in_buckets_as_asked(
         ({"parallel": ("fsdp=2",), "reduce_fp32": True, "precision": "bf16"}, "4"),
         ({"overlap": "none,bucket:1MB", "micro_batches": "2"}, "8"),
         ({"parallel": ("fsdp",), "recompute": True, "nodes": "2"}, None),
+        ({"parallel": ("fsdp",), "precision": "amp-bf16", "gather_fp32": True}, "4"),
     ],
 )
 def test_the_row_asks_what_simulate_was_asked(words: Any, gpus: str | None, tmp_path: Path) -> None:
@@ -225,7 +227,16 @@ def test_the_row_asks_what_simulate_was_asked(words: Any, gpus: str | None, tmp_
         row = {"machine": "dgx-h100", "software": "torch 2.13", **replace(shape, n_nodes=nodes).cells()}
         question: Any = read_step(lambda column, row=row: str(row.get(column, "")), names).question  # type: ignore[misc]
         assert question.layout.on(shape.n_gpus) == each.question.layout.on(shape.n_gpus)
-        for name in ("options", "micro_batches", "batch", "gpus", "bucket_bytes", "sums_in_fp32", "prefetches"):
+        for name in (
+            "options",
+            "micro_batches",
+            "batch",
+            "gpus",
+            "bucket_bytes",
+            "sums_in_fp32",
+            "gathers_in_fp32",
+            "prefetches",
+        ):
             assert getattr(question, name) == getattr(each.question, name), name
 
 

@@ -86,6 +86,7 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "--checkpoint-time": (_FAILS, "10s"),
     "--restart-time": (_FAILS, "60s"),
     "--reduce-fp32": (f"{_DP} --precision fp16", ""),
+    "--gather-fp32": (f"{_DP} --parallel fsdp --precision amp-fp16", ""),
     "--no-prefetch": (f"{_DP} --parallel fsdp", ""),
     "--no-contention": (_DP, ""),
     "--mode": (_STEP, "inference"),

@@ -66,6 +66,11 @@ def seconds(machine: Machine, ranks: list[int], strategy: str, size: float = 1e8
         ),
         ("resnet18 --batch 2 --reduce-fp32", "--reduce-fp32: gradients of --precision torch are of fp32 already"),
         ("resnet18 --batch 2 --precision amp-fp16 --reduce-fp32", "of --precision amp-fp16 are of fp32 already"),
+        ("resnet18 --batch 2 --parallel fsdp --gather-fp32", "--gather-fp32: is for autocast; take --precision amp-"),
+        (
+            "resnet18 --batch 2 --parallel fsdp --precision amp-fp16 --gather-fp32 --reduce-fp32",
+            "of --precision amp-fp16 are of fp32 already",
+        ),
     ],
 )
 def test_options_that_could_change_nothing_are_refused(
@@ -90,6 +95,7 @@ def test_options_that_could_change_nothing_are_refused(
         ("resnet18 --batch 2 --device cpu0", "--cpu-library blas"),
         ("resnet18 --batch 2 --gpus 2 --precision fp16", "--reduce-fp32"),
         ("resnet18 --batch 2 --gpus 2 --precision amp-fp16 --parallel fsdp", "--reduce-fp32"),
+        ("resnet18 --batch 2 --gpus 2 --precision amp-fp16 --parallel fsdp", "--gather-fp32"),
     ],
 )
 def test_options_that_are_read_change_the_answer(words: str, option: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -127,6 +127,13 @@ def test_shares_are_gathered_before_both_passes_and_scattered_once(recompute: Re
     assert sum(sizes(half, "reduce-scatter")) == 2 * GPT.parameter_count
 
 
+def test_units_that_autocast_casts_are_exchanged_in_fp32() -> None:
+    wide, half = (step(StepOptions(precision="amp-bf16"), gathers_in_fp32=each, **SHARES) for each in (True, False))
+    inside, outside = elements(GPT, outside=False), elements(GPT, outside=True)
+    assert sum(sizes(wide, "all-gather")) == 4 * (2 * inside + outside) == 2 * sum(sizes(half, "all-gather"))
+    assert sum(sizes(wide, "reduce-scatter")) == 4 * (inside + outside) == 2 * sum(sizes(half, "reduce-scatter"))
+
+
 @cache
 def free_s(layout: Layout, count: int) -> float:
     return step(layout=layout, micro_batches=count).step_time_s

@@ -185,6 +185,7 @@ def _shape(asked: StepToMeasure, network: Any) -> MeasuredStep:
         overlaps=question.bucket_bytes > 0,
         shards=(question.layout.shards or count) if question.layout.zero and count > 1 else 0,
         sums_in_fp32=question.sums_in_fp32,
+        gathers_in_fp32=question.gathers_in_fp32,
     )
 
 

@@ -32,9 +32,9 @@ from validate.machine.measure.duration import duration_s, fraction
     *("topology", "out", "only", "device", "budget", "machine", "within"),
     # -- for a step of your own, as in simulate
     *("workload", "batch", "global_batch", "micro_batches", "micro_batch", "gpus", "nodes", "parallel", "overlap"),
-    *("reduce_fp32", "mode", "precision", "optimizer", "seq_len", "image", "sizes", "compiled", "cuda_graph"),
-    *("recompute", "recompute_attention", "recompute_operators", "channels_last", "fused_optimizer", "threads"),
-    *("parts", "prepare"),
+    *("reduce_fp32", "gather_fp32", "mode", "precision", "optimizer", "seq_len", "image", "sizes", "compiled"),
+    *("cuda_graph", "recompute", "recompute_attention", "recompute_operators", "channels_last", "fused_optimizer"),
+    *("threads", "parts", "prepare"),
     # -- for an exchange, as in simulate
     *("strategy", "collective", "root", "servers", "quiet", "debug"),
     topology="This machine: a path or a built-in name.",

@@ -94,7 +94,8 @@ def read_step(cell: Cell, names: RowNames) -> RowQuestion:
         "layout": layout,
         "strategy": strategy,
         "algorithm": algorithm,
-        "sums_in_fp32": "fp32" in cell("sync"),
+        "sums_in_fp32": "fp32" in cell("sync") and "units in fp32" not in cell("sync"),
+        "gathers_in_fp32": "units in fp32" in cell("sync"),
         "prefetches": cell("fsdp_prefetch") != "0",
     }
     exchanges = (gpus is None or len(gpus) > 1) and (options.mode != "forward" or not layout.has_replicas)

@@ -37,7 +37,8 @@ class MeasuredStep:
 
     ``n_gpus``: the number of ranks.  These are replicas, whose gradients DistributedDataParallel averages; with
     ``shards``, that many ranks divide one copy of the parameters among them (FSDP2).  ``overlaps``: gradients are
-    exchanged during the backward pass.  ``sums_in_fp32``: shards' 16-bit gradients are reduced in fp32.  ``bucket``:
+    exchanged during the backward pass.  ``sums_in_fp32``: shards' 16-bit gradients are reduced in fp32;
+    ``gathers_in_fp32``: shards are gathered in fp32, and autocast casts them.  ``bucket``:
     bytes of gradients exchanged together; 0 is DistributedDataParallel's default.  ``n_nodes``: machines over which the
     ranks are spread.
 
@@ -70,6 +71,7 @@ class MeasuredStep:
     shards: int = 0
     overlaps: bool = True
     sums_in_fp32: bool = False
+    gathers_in_fp32: bool = False
     source: str = ""
 
     @property
@@ -113,7 +115,8 @@ class MeasuredStep:
     def _of_ranks(self) -> dict[str, str | int]:
         """Return the cells that say how ranks exchange."""
         if self.shards:
-            found: dict[str, str | int] = {"sync": "fsdp, sums in fp32" if self.sums_in_fp32 else "fsdp", "fsdp": 1}
+            wide = "units" if self.gathers_in_fp32 else "sums" if self.sums_in_fp32 else ""
+            found: dict[str, str | int] = {"sync": f"fsdp, {wide} in fp32" if wide else "fsdp", "fsdp": 1}
             return found if self.shards == self.n_gpus else found | {"shards": self.shards}
         overlap = "none" if not self.overlaps else f"{self.bucket} B" if self.bucket else ""
         return {"sync": "ddp", "overlap": overlap}

@@ -47,14 +47,19 @@ def without_exchange(module: Any) -> AbstractContextManager[Any]:
 
 
 def _sharded(module: Any, shape: MeasuredStep, device: Any) -> Any:
-    """Return *module* with sharded parameters: one unit for each repeated block, one for the rest."""
+    """Return *module* with sharded parameters: one unit for each repeated block, one for the rest.
+
+    Under autocast they are gathered in half precision (``MixedPrecisionPolicy``), unless *shape* gathers in fp32.
+    """
     try:
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     except ImportError:
         raise Unavailable(f"torch {torch.__version__} has no fully_shard; 2.6 and later have") from None
     how: dict[str, Any] = {"mesh": _mesh(dist.group.WORLD, device.type, shape.n_gpus // shape.shards, shape.shards)}
-    if shape.sums_in_fp32:
-        how["mp_policy"] = MixedPrecisionPolicy(reduce_dtype=torch.float32)
+    half = _FORMATS[shape.policy.removeprefix("amp-")] if shape.policy.startswith("amp-") else None
+    how["mp_policy"] = MixedPrecisionPolicy(
+        param_dtype=None if shape.gathers_in_fp32 else half, reduce_dtype=torch.float32 if shape.sums_in_fp32 else None
+    )
     for block in _blocks(module):
         fully_shard(block, **how)
     return fully_shard(module, **how)
