@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Annotated, Literal, get_args
 
 from simulator.questions.checks import From, check
@@ -183,6 +184,19 @@ class StepOptions:
 
 
 USUAL = StepOptions()
+
+
+@lru_cache
+def of_tensors(options: StepOptions, *, updated: bool = False) -> StepOptions:
+    """Return *options* as far as they decide which tensors there are, with *updated* those of updates too.
+
+    How kernels are launched, and whether an update is one of them, decides none.
+    """
+    plain = replace(
+        options, fused_optimizer=False, cuda_graph=False, cuda_graph_blocks=False, channels_last=False,
+        launch_blocking=False,
+    )  # fmt: skip
+    return plain if updated else replace(plain, optimizer=USUAL.optimizer, expandable_segments=False)
 
 
 # -- whose kernels a network runs ------------------------------------------------------

@@ -8,12 +8,12 @@ from typing import NamedTuple
 from simulator.devices.gpu import Gpu
 from simulator.devices.optimizer import state_tensors
 from simulator.devices.predict import Device
-from simulator.questions.options import StepOptions
+from simulator.questions.options import StepOptions, of_tensors
 from simulator.questions.where import TODAY, Software
 from simulator.records import dataclass, field, fields, replace
 from simulator.step.conversions import formats_of, nvfp4_weights
 from simulator.step.megatron import buffer_element_bytes, has_gradient_buffer, shared_gradients
-from simulator.step.moments import Moment, of_tensors, tape_of
+from simulator.step.moments import Moment, tape_of
 from simulator.step.precision import casts, gathered_bytes, has_master, storage_of, updated_bytes, weight_bytes
 from simulator.step.reserved import RankState, flat_bytes, reserved_and_allocated
 from simulator.step.workspaces import Residents, workspace_bytes
@@ -183,13 +183,14 @@ def with_gaps(
     n, gradient = network.trained_count, parameter_gradient_bytes(options)
     wide = has_wide_shards(options, shares)
     master = (kept * shares.updated,) if has_master(options.precision) and not wide else ()
+    gathered = gathered_bytes(options.precision, n, network.parameter_count, in_fp32=shares.gathers_in_fp32)
     held = RankState(
         weight_bytes=((kept if wide else gradient) * shares.kept, *master),
         frozen_bytes=weight_bytes(options.precision) * shares.kept,
         updated=shares.updated,
         update_bytes=sum(_update_bytes(options, wide=wide)) * shares.updated,
         buffer_bytes=round(_buffer_bytes(n, options, shares) + _sums_bytes(n, options) + bucket_bytes),
-        gathered_bytes=_gathered_bytes(network, options, shares) if shares.gathered else 0.0,
+        gathered_bytes=gathered if shares.gathered else 0.0,
         kept_gradients=shares.kept_gradients * (kept / gradient if wide else 1.0)
         if shares.gathered
         else shares.gradients,
@@ -246,21 +247,10 @@ def state_bytes(network: Network, options: StepOptions, *, paged: bool = False) 
     return sum(sum(state_tensors(rule, p.elements, element, paged=paged)) for p in network.parameters if p.trained)
 
 
-def _gathered_bytes(held: NetworkMemory | Network, options: StepOptions, shares: Shares) -> float:
-    """Return the bytes of an element of what is gathered."""
-    trained = held.trained_count / max(1, held.parameter_count)
-    return gathered_bytes(options.precision, in_fp32=shares.gathers_in_fp32, trained_share=trained)
-
-
-def _element_bytes(options: StepOptions) -> tuple[int, int]:
-    """Return the bytes of an element in computation, and of an element that the optimiser updates."""
-    return ELEMENT_BYTES[storage_of(options.precision)], updated_bytes(options.precision)
-
-
 def parameter_gradient_bytes(options: StepOptions) -> int:
     """Return the bytes of an element of the parameters' gradients, as the backward pass leaves them."""
-    element, kept = _element_bytes(options)
-    return element if has_master(options.precision) else kept
+    policy = options.precision
+    return ELEMENT_BYTES[storage_of(policy)] if has_master(policy) else updated_bytes(policy)
 
 
 def need_of(
@@ -302,8 +292,9 @@ def _parameters(held: NetworkMemory, options: StepOptions, shares: Shares) -> fl
     """Return the bytes of the parameters, without the copies that come and go in the backward pass."""
     trained, policy = held.trained_count, options.precision
     element, kept = weight_bytes(policy), ELEMENT_BYTES["fp32"]
-    each = _gathered_bytes(held, options, shares) if shares.gathers_in_fp32 else element
-    whole = held.parameter_count * each * shares.gathered + held.quantised * 2 * NVFP4_BYTES * shares.kept
+    count, wide = held.parameter_count, shares.gathers_in_fp32
+    each = gathered_bytes(policy, trained, count, in_fp32=True) if wide else element
+    whole = count * each * shares.gathered + held.quantised * 2 * NVFP4_BYTES * shares.kept
     frozen = (held.parameter_count - trained - held.packed) * element * shares.kept
     frozen += held.packed_bytes - held.packed / PACKED * (1.0 - shares.kept)  # each rank has the scales
     if casts(policy):
@@ -402,7 +393,7 @@ def _buffer_bytes(trained: int, options: StepOptions, shares: Shares) -> float:
 
 def _update_bytes(options: StepOptions, *, wide: bool = False) -> tuple[int, int]:
     """Return the bytes an element that only updates take: of a pass's copy, and of gradients cast to fp32."""
-    _, kept = _element_bytes(options)
+    kept = updated_bytes(options.precision)
     copied = options.optimizer == "adam" and not options.fused_optimizer
     is_wide = has_gradient_buffer(options) and buffer_element_bytes(options) == kept
     widens = has_master(options.precision) and options.accumulation != "fp32" and not is_wide and not wide

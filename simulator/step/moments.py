@@ -16,8 +16,8 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from simulator.questions.options import USUAL, StepOptions
-from simulator.records import dataclass, field, replace
+from simulator.questions.options import StepOptions, of_tensors
+from simulator.records import dataclass, field
 from simulator.step.conversions import formats_of, quantised_layers
 from simulator.step.fusion import run_groups
 from simulator.step.megatron import has_gradient_buffer, saved_by_megatron, steps_inside, writes_into_buffer
@@ -74,19 +74,6 @@ def tape_of(network: Network, options: StepOptions, graded_element: int) -> Tape
     pass, the second that pass's highest.
     """
     return _tape_of(network, of_tensors(options), graded_element)
-
-
-@lru_cache
-def of_tensors(options: StepOptions, *, updated: bool = False) -> StepOptions:
-    """Return *options* as far as they decide which tensors there are, with *updated* those of updates too.
-
-    How kernels are launched, and whether an update is one of them, decides none.
-    """
-    plain = replace(
-        options, fused_optimizer=False, cuda_graph=False, cuda_graph_blocks=False, channels_last=False,
-        launch_blocking=False,
-    )  # fmt: skip
-    return plain if updated else replace(plain, optimizer=USUAL.optimizer, expandable_segments=False)
 
 
 @lru_cache(maxsize=8)  # the stages of a pipeline

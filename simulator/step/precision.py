@@ -129,13 +129,13 @@ def parameter_bytes(policy: Policy) -> int:
     return ELEMENT_BYTES["fp32" if casts(policy) else storage_of(policy)]
 
 
-def gathered_bytes(policy: Policy, *, in_fp32: bool = False, trained_share: float = 1.0) -> float:
-    """Return the bytes of an element of gathered parameters; *in_fp32*: autocast casts the trained ones afterwards.
+def gathered_bytes(policy: Policy, trained: int, count: int, *, in_fp32: bool) -> float:
+    """Return the bytes of an element of *count* that are gathered; *in_fp32*: autocast casts the *trained* afterwards.
 
-    Frozen parameters are kept in the format of the products; *trained_share* of all elements are trained.
+    Frozen parameters are kept in the format of the products.
     """
     stored = ELEMENT_BYTES[storage_of(policy)]
-    return stored + (ELEMENT_BYTES["fp32"] - stored) * trained_share if in_fp32 else float(stored)
+    return stored + (ELEMENT_BYTES["fp32"] - stored) * trained / max(1, count) if in_fp32 else float(stored)
 
 
 def updated_bytes(policy: Policy) -> int:

@@ -13,7 +13,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from simulator.devices.dispatch import unit_time
-from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
 from simulator.step.issue import Launch, Part
 from simulator.step.precision import gathered_bytes, storage_of
@@ -48,7 +47,11 @@ def write_sharded(outline: StepOutline, offload: OffloadWriter | None = None) ->
     """
     builder, crew, network, question, layout, both, batches = outline
     trained = sum(p.elements for p in network.parameters if p.trained)
-    element, summed = exchanged_bytes(question, trained / max(1, network.parameter_count))
+    element = gathered_bytes(
+        question.options.precision, trained, network.parameter_count, in_fp32=question.gathers_in_fp32
+    )
+    in_fp32 = question.sums_in_fp32 or question.gathers_in_fp32
+    summed = ELEMENT_BYTES["fp32" if in_fp32 else storage_of(question.options.precision)]
     apart = expert_parameters(network) if len(both) > 1 else frozenset()
     units = _units(network, crew.passes(), apart)
     if question.options.framework != "deepspeed-zero3":  # whose hooks are those of its layers
@@ -87,13 +90,6 @@ def write_sharded(outline: StepOutline, offload: OffloadWriter | None = None) ->
         crew.update(exchanged, batches.last, kept)
     else:
         offload.update(trained * kept, [*crew.last, *exchanged], batches.last)
-
-
-def exchanged_bytes(question: StepQuestion, trained_share: float) -> tuple[float, float]:
-    """Return the bytes of an element that is gathered, and of one that is scattered; *trained_share* are trained."""
-    policy, in_fp32 = question.options.precision, question.gathers_in_fp32
-    scattered = ELEMENT_BYTES["fp32" if question.sums_in_fp32 or in_fp32 else storage_of(policy)]
-    return gathered_bytes(policy, in_fp32=in_fp32, trained_share=trained_share), scattered
 
 
 def _gather(
