@@ -11,7 +11,6 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from simulator import spelling
@@ -21,6 +20,7 @@ from simulator.cli.options import software_notes
 from simulator.cli.output import answers
 from simulator.cli.written import OPTIONS, CommandOptions, Output, ProgramOptions, check_read, option_spelt
 from simulator.errors import Fault, InputError, first_of, nearest, one_line
+from simulator.records import replace
 from simulator.results.program import ProgramResult
 from simulator.results.result import Result
 from simulator.results.single import SingleResult

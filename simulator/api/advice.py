@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Literal
 
 from simulator.api.context import Context
@@ -14,6 +13,7 @@ from simulator.errors import InputError
 from simulator.questions.checks import changed
 from simulator.questions.options import SamplesOption
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
+from simulator.records import replace
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import NOT_TRIED, StepClock

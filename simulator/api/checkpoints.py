@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from simulator.api.context import Context
 from simulator.errors import InputError, refused
 from simulator.questions.single import DiskQuestion
 from simulator.questions.step import StepQuestion
+from simulator.records import replace
 from simulator.results.checkpoints import Checkpoints, best_interval_s
 from simulator.results.training import TrainingResult
 from simulator.spelling import mention

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 
 from simulator.collectives.alpha_beta import ALPHA_S
@@ -15,6 +14,7 @@ from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.network.machine import Machine
 from simulator.plan.plan import Perturbation, merge
+from simulator.records import replace
 from simulator.results.result import Result, make_result
 from simulator.workload import Collective
 

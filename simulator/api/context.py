@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from simulator.api.collectives import chosen_gpus
@@ -19,6 +18,7 @@ from simulator.plan.plan import Perturbation
 from simulator.questions.checks import refuse_all
 from simulator.questions.layout import REPLICAS
 from simulator.questions.where import TODAY, Neighbour, SlowLink, Software, Where
+from simulator.records import replace
 from simulator.spelling import mention
 from simulator.topology.load import load_topology
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
+from simulator.records import replace
 from simulator.topology import Device, Topology, Wire
 from simulator.topology.parts import GpuPart, NicPart, SwitchPart
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from itertools import combinations
 
@@ -17,7 +16,7 @@ from simulator.questions.checks import changed
 from simulator.questions.layout import FSDP, REPLICAS, Layout
 from simulator.questions.options import SamplesOption
 from simulator.questions.step import StepQuestion
-from simulator.records import dataclass
+from simulator.records import dataclass, replace
 from simulator.results.offload import host_memory
 from simulator.results.training import TrainingResult
 from simulator.spelling import word_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from math import ceil, gcd, isfinite, sqrt
 
 from simulator.api.context import Context
@@ -19,6 +18,7 @@ from simulator.questions.checks import changed
 from simulator.questions.input import HELD, MEMORY, InputQuestion
 from simulator.questions.single import CopyQuestion
 from simulator.questions.step import StepQuestion
+from simulator.records import replace
 from simulator.results.input import FED, Cure, InputRun, begins_of, step_ends
 from simulator.results.step_view import time_shares
 from simulator.results.training import TrainingResult

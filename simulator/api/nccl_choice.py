@@ -6,12 +6,11 @@ NVLink, its tables cap the rate of trees (NVIDIA/nccl ``src/graph/tuning.cc``, p
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from simulator.api.session import Session
 from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
 from simulator.questions.collective import ALGORITHMS
+from simulator.records import replace
 from simulator.results.result import Result
 from simulator.units import format_duration
 

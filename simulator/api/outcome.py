@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from simulator.api.context import Context
 from simulator.collectives.communicator import Communicator
@@ -12,6 +11,7 @@ from simulator.devices.predict import Device
 from simulator.errors import InputError
 from simulator.questions.options import SamplesOption
 from simulator.questions.step import StepQuestion
+from simulator.records import replace
 from simulator.results.training_run import WORTH_SAYING, Alternative
 from simulator.spelling import word_of
 from simulator.step.issue import launches_of

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 
 from simulator.api.context import Context
 from simulator.api.fitting import StepFitting, Way
@@ -17,6 +16,7 @@ from simulator.questions.layout import REPLICAS, Layout
 from simulator.questions.options import SamplesOption
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
+from simulator.records import replace
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import Remedy
 from simulator.spelling import word_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import ceil
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from simulator.collectives.parameter_server import parameter_server
 from simulator.engine.executor import execute
 from simulator.engine.timeline import Timeline
 from simulator.errors import refused
+from simulator.records import replace
 from simulator.results.from_timelines import server_result
 from simulator.results.servers import cycle_of, loss_at, one_step, periods_of, server_run, team_step_ends
 from simulator.results.step import make_step_result

@@ -6,7 +6,6 @@ The commands and the tables of measurements put the same questions here, and so 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from simulator.api.collectives import make_request, run_collective
@@ -20,6 +19,7 @@ from simulator.engine.timeline import Timeline
 from simulator.errors import InputError
 from simulator.kept import Kept
 from simulator.questions.checks import refuse_all
+from simulator.records import replace
 from simulator.results.changed import ChangeEffect, changes_of, unchanged
 from simulator.results.confidence import Confidence, confidence_of
 from simulator.results.result import Result

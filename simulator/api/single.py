@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from simulator.api.context import Context
@@ -19,6 +18,7 @@ from simulator.host.launches import core_answer, launch_answer, launch_kernels_s
 from simulator.host.memory import access_answer, access_bound_s
 from simulator.host.messages import message_answer, message_bound_s
 from simulator.questions.single import CopyQuestion, CoreQuestion, DiskQuestion
+from simulator.records import replace
 from simulator.step.operator import operator_roofline_s
 
 

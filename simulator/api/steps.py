@@ -6,7 +6,6 @@ Periodic micro-batches are executed at once.  Device models are imported on firs
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cache, partial
 
 from simulator.api.context import perturbations_of
@@ -22,6 +21,7 @@ from simulator.plan.plan import Perturbation, Plan
 from simulator.questions.checks import changed
 from simulator.questions.layout import REPLICAS
 from simulator.questions.step import StepQuestion
+from simulator.records import replace
 from simulator.results.from_timelines import StageTotals, pipeline_result, together_result
 from simulator.results.step import StepResult, make_step_result, model_flop_of, of_programs
 from simulator.results.training import TrainingResult

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from math import ceil
 from typing import Any
 
@@ -15,6 +14,7 @@ from simulator.questions.checks import is_served, refuse_all
 from simulator.questions.options import BITSANDBYTES, USUAL, StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import TODAY, TORCH_RELEASE_MONTHS, Month, month_words
+from simulator.records import replace
 from simulator.spelling import mention
 from simulator.step.precision import autocasts, storage_of
 from simulator.step.recompute import reruns_of

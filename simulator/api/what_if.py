@@ -6,7 +6,6 @@ Each change is a full simulation, of a machine with modified parts or of a modif
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from simulator.api.advice import faster_options
 from simulator.api.faulty import scaled
@@ -15,6 +14,7 @@ from simulator.api.session import Session
 from simulator.questions.calibration import Calibration
 from simulator.questions.checks import changed
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
+from simulator.records import replace
 from simulator.results.training_run import Alternative
 from simulator.spelling import word_of
 from simulator.topology import Device, Topology, Wire

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 
 from simulator.api.settings import OF_NCCL, choices, passed_over
 from simulator.cli.written import CommandOptions
@@ -11,6 +11,7 @@ from simulator.errors import Fault, InputError, counted_gpus, few, one_line, ref
 from simulator.launch.launch import LaunchLine, read_launch
 from simulator.launch.visible import written_gpus
 from simulator.questions.layout import parse_layout
+from simulator.records import replace
 from simulator.spelling import mention
 from simulator.topology.load import load_topology
 from simulator.units import whole_number

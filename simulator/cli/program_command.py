@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from simulator.api.session import Session
@@ -14,6 +13,7 @@ from simulator.cli.written import CommandOptions
 from simulator.console import later
 from simulator.console.style import Progress, Style
 from simulator.questions.single import ProgramQuestion
+from simulator.records import replace
 from simulator.results.program import ProgramResult, program_trace, programs_document
 from simulator.units import format_duration
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,6 +18,7 @@ from simulator.console.style import Progress, Style
 from simulator.errors import InputError, one_line, refused
 from simulator.questions.single import LaunchQuestion, OperatorQuestion
 from simulator.questions.words import Single, parse_question, question_words, swept
+from simulator.records import replace
 from simulator.results import plain
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.single import SingleResult, singles_document

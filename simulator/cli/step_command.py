@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 from simulator.api.session import Session
@@ -17,6 +16,7 @@ from simulator.console import later
 from simulator.console.style import Progress, Style
 from simulator.errors import Fault, InputError, SimulationError
 from simulator.questions.options import SamplesOption
+from simulator.records import replace
 from simulator.results.result import best_of
 from simulator.results.training import TrainingResult, steps_document
 from simulator.spelling import mention

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -39,6 +38,7 @@ from simulator.questions.step import (
     asked_by_host,
 )
 from simulator.questions.where import Software, Where, month_of, month_words
+from simulator.records import replace
 from simulator.spelling import mention, option_of
 from simulator.step.precision import half_policy
 from simulator.units import whole_number

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cache
 from itertools import combinations
 
@@ -12,6 +11,7 @@ from simulator.collectives.lower import estimate_s, overlapped_cost
 from simulator.collectives.request import Request
 from simulator.collectives.search.rings import FoundRing, find_rings
 from simulator.network.route import Route
+from simulator.records import replace
 from simulator.workload import Collective
 
 _IMPROVED_UP_TO = 16  # ranks per machine

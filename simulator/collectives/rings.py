@@ -7,7 +7,6 @@ the bandwidths that the rings reach when all run at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import Literal
@@ -30,6 +29,7 @@ from simulator.collectives.search.rings import FoundRing, find_rings, round_rate
 from simulator.network.route import Route
 from simulator.plan.flow import FlowData, Region, block, cut, joined_regions
 from simulator.plan.plan import Flow, PlanBuilder
+from simulator.records import replace
 
 # The label of a ring's rounds, and the number of passes of n - 1 rounds each.
 _ROUNDS: dict[str, tuple[str, int]] = {

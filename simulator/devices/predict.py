@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any
 
@@ -15,6 +14,7 @@ from simulator.devices.gpu.rates import PowerCosts, held
 from simulator.devices.neighbours import correction, known_share, neighbours_of
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
+from simulator.records import replace
 from simulator.workload.kernels import Kernel, Product, kernel_class
 from simulator.workload.operators import Convolution, Operator, Phase
 from simulator.workload.precision import PACKED, Precision

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 
 from simulator.engine.flows import Amount
@@ -21,6 +20,7 @@ from simulator.errors import SimulationError
 from simulator.network.machine import Machine
 from simulator.plan.alike import Alike, added
 from simulator.plan.plan import Activity, Flow, Fragment, Part, Perturbation, Plan, Resource, Work, crossed
+from simulator.records import replace
 
 
 def execute(machine: Machine, plan: Plan, *, fold: bool = True) -> Timeline:

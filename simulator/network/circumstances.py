@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from simulator.errors import InputError, nearest, one_line, refused
 from simulator.network.compiling import compile_machine
@@ -11,6 +10,7 @@ from simulator.network.machine import Link, Machine, Node
 from simulator.network.named import pairs
 from simulator.network.routing import Router
 from simulator.questions.where import Neighbour, SlowLink
+from simulator.records import replace
 from simulator.spelling import mention
 from simulator.topology import Topology, Wire, each
 from simulator.topology.cluster import with_host_apart

@@ -7,9 +7,9 @@ own on demand (:mod:`simulator.network.machine`).
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from simulator.network.machine import Hosts, Link, Machine, Node, RunsOfElements
+from simulator.records import replace
 from simulator.topology import Device, Topology, Wire
 from simulator.topology.parts import CpuPart, NicPart, Part, SwitchPart
 

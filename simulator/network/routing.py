@@ -15,7 +15,6 @@ searches request that with :meth:`Router.relay` and, towards a NIC of the neighb
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import TypeVar
 
@@ -23,6 +22,7 @@ from simulator.errors import InputError, few
 from simulator.kept import Kept
 from simulator.network.machine import Link, Machine, Node
 from simulator.network.route import CLASSES, MovableRoute, Route, join, route_along, striped
+from simulator.records import replace
 from simulator.spelling import mention
 from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, NicPart
 

@@ -9,12 +9,12 @@ Twins are nodes with equal links to the same neighbour and no others, such as th
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from simulator.network.machine import Machine
 from simulator.network.route import MovableRoute, Route
+from simulator.records import replace
 
 
 class Pairs(Sequence[tuple[int, int]]):

@@ -7,7 +7,6 @@ Each statement is read on its own, so that a fault in one hides none in the othe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, get_args
 
@@ -20,6 +19,7 @@ from simulator.questions.options import POLICIES, StepOptions
 from simulator.questions.single import OperatorQuestion
 from simulator.questions.where import Where
 from simulator.questions.words import parse_question
+from simulator.records import replace
 from simulator.topology.parts import Strict
 from simulator.topology.validation import validate
 from simulator.topology.yaml_source import YamlSource, parse_yaml, read_yaml

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from simulator.devices.cpu import Cpu
 from simulator.devices.dispatch import cpu_call_time, dispatch_time, in_graph
@@ -11,6 +10,7 @@ from simulator.devices.predict import Device, kernel_cost, looped_device, roofli
 from simulator.errors import InputError
 from simulator.questions.options import StepOptions
 from simulator.questions.single import OperatorQuestion
+from simulator.records import replace
 from simulator.step.precision import precision_of
 from simulator.workload.backward import backward_steps
 from simulator.workload.kernels import Kernel, kernel_class

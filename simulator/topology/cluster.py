@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 from simulator.errors import InputError, refused
+from simulator.records import replace
 from simulator.spelling import mention
 from simulator.topology import Device, Topology, Wire, each
 from simulator.topology.parts import LinkPart, NicPart, SwitchPart

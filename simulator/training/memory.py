@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from simulator.devices.predict import Device
 from simulator.questions.layout import REPLICAS, Layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
+from simulator.records import replace
 from simulator.step.megatron import has_gradient_buffer
 from simulator.step.memory import ALL, MemoryNeed, NetworkMemory, Shares, held_in, memory_need, need_of, with_gaps
 from simulator.step.precision import has_master

@@ -10,10 +10,11 @@ QLoRA (Dettmers et al., arXiv 2305.14314) keeps the frozen weights of linear lay
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Literal, get_args
 
 from simulator.errors import InputError
+from simulator.records import replace
 from simulator.workload.network import Layer, Network, Parameter, Part, block_name, readers_of
 from simulator.workload.operators import (
     CrossEntropy,

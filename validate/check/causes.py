@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 from simulator.api import Session
@@ -12,6 +11,7 @@ from simulator.errors import InputError
 from simulator.questions.collective import SENDING, Algorithm, CollectiveQuestion, Protocol
 from simulator.questions.nccl import version_words
 from simulator.questions.where import NCCL_TODAY, SlowLink
+from simulator.records import replace
 from simulator.topology import Topology
 
 MOST_CAUSES = 34  # approximate number, for progress bars

@@ -6,12 +6,12 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from simulator.console.style import choose_style
 from simulator.errors import Fault, InputError, one_line
+from simulator.records import replace
 from simulator.topology.catalogue import load_part
 from simulator.user_files import read_user_file
 from validate.cli.command import Quiet, Text, command_named, positional, value

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import fields, replace
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +16,7 @@ from simulator.cli.option import with_options
 from simulator.cli.written import OPTIONS, CommandOptions, option_spelt
 from simulator.console.files import OutputFile
 from simulator.errors import InputError, MissingDependency, TopocastError, nearest, one_line
+from simulator.records import replace
 from simulator.topology.catalogue import find_topology
 from simulator.topology.load import load_topology
 from validate.cli import asking

@@ -6,11 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Annotated, Any
 
 from simulator.console.style import Progress
 from simulator.errors import InputError, nearest, one_line
+from simulator.records import replace
 from validate.cli.command import (
     Calibration,
     Jobs,

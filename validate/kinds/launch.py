@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from simulator.errors import one_line
 from simulator.questions.single import Call, Launched, LaunchQuestion
+from simulator.records import replace
 from simulator.topology.parts import CpuPart
 from simulator.workload import operators as ops
 from validate.kinds.kind import Cell, Kind, RowQuestion

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import cast, get_args
 
 from simulator.api.session import Question
 from simulator.errors import one_line
 from simulator.questions.single import Issued, OperatorQuestion
+from simulator.records import replace
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.workload import operators as ops
 from simulator.workload.precision import PRECISIONS, Precision

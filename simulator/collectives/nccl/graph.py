@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise, permutations
 
 from simulator.collectives.communicator import Communicator
@@ -36,6 +35,7 @@ from simulator.network.route import Route
 from simulator.network.routing import Router
 from simulator.questions.nccl import Version, has
 from simulator.questions.where import NCCL_TODAY
+from simulator.records import replace
 from simulator.topology.parts import GpuPart, NicPart
 
 

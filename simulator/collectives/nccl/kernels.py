@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise, permutations
 
 from simulator.collectives.algorithms.binary_tree import in_order_tree, two_trees
@@ -24,6 +23,7 @@ from simulator.network.machine import Machine
 from simulator.network.route import Route
 from simulator.plan.alike import PairGroup
 from simulator.plan.plan import Flow, PlanBuilder
+from simulator.records import replace
 from simulator.topology.parts import GpuPart, NicPart
 
 # Stages of NVLS: copy into buffers, reduce or multicast (or both) in the switch, copy out.  A rank's own part needs no

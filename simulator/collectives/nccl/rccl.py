@@ -11,7 +11,6 @@ allreduce-allpairs-8n-*, allgather-8n-*), later as its own kernels (``rccl_arch_
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import permutations
 
 from simulator.collectives.nccl.paths import SeenMachine, rank_of
@@ -20,6 +19,7 @@ from simulator.collectives.request import Request
 from simulator.collectives.search.complete import separate_rings
 from simulator.questions.collective import Protocol
 from simulator.questions.nccl import Version
+from simulator.records import replace
 from simulator.topology.parts import GpuPart, Part
 
 _DIRECT_RANKS = 8  # the programs of MSCCL for one machine, and the kernels of later versions, are for eight ranks alone

@@ -11,7 +11,6 @@ nets with fbfft", 2014.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import ceil
 
 from simulator.devices import KernelCost, bound_of
@@ -35,6 +34,7 @@ from simulator.devices.gpu.rates import (
     tensor_pace,
     tensor_rate,
 )
+from simulator.records import replace
 from simulator.workload.operators import Conv2d, Convolution
 from simulator.workload.precision import ELEMENT_BYTES
 

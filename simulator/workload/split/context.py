@@ -8,9 +8,8 @@ window is refused, as Transformer Engine refuses it in rings (``cp_comm_type="p2
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from simulator.errors import refused
+from simulator.records import replace
 from simulator.spelling import mention
 from simulator.workload.network import Layer, Network, once
 from simulator.workload.operators import Attention, Elementwise, Exchange, Operator

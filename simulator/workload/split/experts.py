@@ -12,11 +12,11 @@ sum with an all-reduce.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import Literal
 
 from simulator.errors import InputError, divisors, refused
+from simulator.records import replace
 from simulator.spelling import mention
 from simulator.workload import Collective
 from simulator.workload.network import Layer, Network, Parameter, once

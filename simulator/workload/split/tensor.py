@@ -14,10 +14,10 @@ reduce-scatter and an all-gather (Korthikanti et al., "Reducing Activation Recom
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
 from simulator.errors import InputError, divisors
+from simulator.records import replace
 from simulator.spelling import mention
 from simulator.workload.network import Layer, Network, Parameter, block_name, once
 from simulator.workload.operator import Divided, Meeting

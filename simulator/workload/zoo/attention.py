@@ -9,9 +9,9 @@ the same, written for the GPU's own generation (FlashAttention 3, cuDNN 9; see
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal, get_args
 
+from simulator.records import replace
 from simulator.workload.network import Parameter
 from simulator.workload.operators import AttentionLibrary, Copy, Elementwise, Reduction
 from simulator.workload.zoo import FUSED

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
+from simulator.records import replace
 from simulator.workload.zoo import Outputs, ZooEntry
 from simulator.workload.zoo.bert import Encoder, encoder
 from simulator.workload.zoo.builder import NetworkBuilder

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
 from typing import Any
 
 from simulator.errors import InputError, nearest, one_line
+from simulator.records import replace
 from simulator.workload.network import Network
 from simulator.workload.zoo import Outputs, ZooEntry, called
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError

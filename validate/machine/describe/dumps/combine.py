@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from simulator.api.collectives import planned_nvlink_bps
 from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.records import replace
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import CpuPart, GpuPart, LinkPart
 from simulator.topology.resolver import MOST_NVLINKS
