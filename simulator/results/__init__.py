@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from html import escape
 from typing import Any, NamedTuple
 
 from simulator.errors import escaped
@@ -31,6 +30,8 @@ class Fact(NamedTuple):
 
 def html_of(facts: Iterable[Fact]) -> str:
     """Return *facts* as an HTML table with escaped text, for notebooks; those that say nothing are left out."""
+    from html import escape  # its table of all characters takes longer than a small answer
+
     said = ((fact.label, " ".join(filter(None, (fact.value, fact.said)))) for fact in facts)
     lines = (
         f"<tr><th style='text-align:left'>{escape(escaped(label))}</th><td>{escape(escaped(text))}</td></tr>"
