@@ -16,7 +16,6 @@ from simulator.questions import options as known
 from simulator.questions.single import LaunchQuestion
 from simulator.questions.step import BUCKET_BYTES, Offload, StepQuestion, accumulating
 from simulator.questions.where import MONTH_NEEDED, Month, Software, month_of
-from simulator.records import replace
 from simulator.topology.parts import CpuPart
 from simulator.units import parse_quantity
 from simulator.workload.find import is_described
