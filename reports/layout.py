@@ -10,13 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from reports.view import HOST_LINKS, DrawnEdge, View
+from reports.view import HOST_LINKS, DrawnEdge, Symbol, View
 from simulator.records import dataclass
 
+HALF_HEIGHT = 0.19  # of a symbol's box
+_ASIDE = (0.55, -0.55, 0.75, -0.75, 1.1, -1.1)  # offsets to try for lines that would pass behind another symbol
 _SOCKET_GAP = 0.35
 _HOST_GAP = 0.9
 _NIC_STEP = 1.0
 _SWITCH_STEP = 1.4
+
+Point = tuple[float, float]
+Curve = tuple[Point, Point, Point, Point]  # a cubic Bezier curve
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +196,62 @@ def _neighbours(view: View, i: int) -> list[int]:
 def _mean(values: Iterable[float]) -> float:
     some = list(values)
     return sum(some) / len(some) if some else 0.0
+
+
+def edge_curve(view: View, edge: DrawnEdge, layout: DrawingLayout) -> Curve:
+    """Return the cubic curve of *edge*: an arc below for GPUs of one row, over symbols in between, else a line.
+
+    A line that would pass behind an unrelated symbol bends around it.
+    """
+    (xa, ya), (xb, yb) = layout.positions[edge.a], layout.positions[edge.b]
+    if ya == yb and view.symbols[edge.a].kind == "gpu":
+        xa, xb = xa + layout.ports[edge][0], xb + layout.ports[edge][1]
+        ya -= HALF_HEIGHT
+        low = ya - arc_depth(abs(xb - xa)) / 0.75
+        return (xa, ya), (xa + (xb - xa) * 0.12, low), (xb - (xb - xa) * 0.12, low), (xb, ya)
+    if ya == yb and any(y == ya and min(xa, xb) < x < max(xa, xb) for x, y in layout.positions):
+        high = ya + 0.7
+        return (xa, ya), (xa + (xb - xa) * 0.2, high), (xb - (xb - xa) * 0.2, high), (xb, ya)
+    if {view.symbols[edge.a].kind, view.symbols[edge.b].kind} == {"gpu", "nvlink-switch"}:
+        down = HALF_HEIGHT if ya > yb else -HALF_HEIGHT  # from below the GPU, past its neighbours
+        middle = (ya + yb) / 2
+        return (xa, ya - down), (xa, middle), (xb, middle), (xb, yb + down)
+    straight = _bent(xa, ya, xb, yb, 0.0)
+    curves = (_bent(xa, ya, xb, yb, aside) for aside in (0.0, *_ASIDE))
+    return next((curve for curve in curves if not _hides(curve, view, edge, layout)), straight)
+
+
+def _bent(xa: float, ya: float, xb: float, yb: float, aside: float) -> Curve:
+    """Return a curve between two points whose middle is *aside* to the right of the straight line."""
+    move = aside * 4 / 3
+    return (
+        (xa, ya),
+        ((2 * xa + xb) / 3 + move, (2 * ya + yb) / 3),
+        ((xa + 2 * xb) / 3 + move, (ya + 2 * yb) / 3),
+        (xb, yb),
+    )
+
+
+def _hides(curve: Curve, view: View, edge: DrawnEdge, layout: DrawingLayout) -> bool:
+    """Return whether *curve* passes behind a symbol other than its ends."""
+    points = [point_on(curve, i / 48) for i in range(49)]
+    return any(
+        abs(x - px) < half_width(symbol) and abs(y - py) < HALF_HEIGHT
+        for i, (symbol, (px, py)) in enumerate(zip(view.symbols, layout.positions, strict=True))
+        if i not in (edge.a, edge.b)
+        for x, y in points
+    )
+
+
+def half_width(symbol: Symbol) -> float:
+    """Return half of the width of *symbol*'s box: less than half a column, so that lines can pass beside it."""
+    return min(0.47, max(0.36, 0.055 * len(symbol.label) + 0.08))
+
+
+def point_on(curve: Curve, t: float) -> Point:
+    """Return the point of *curve* at *t*, from 0 to 1."""
+    weights = ((1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3)
+    return (
+        sum(w * x for w, (x, _) in zip(weights, curve, strict=True)),
+        sum(w * y for w, (_, y) in zip(weights, curve, strict=True)),
+    )

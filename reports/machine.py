@@ -15,7 +15,7 @@ from matplotlib.patches import FancyBboxPatch, PathPatch
 from matplotlib.path import Path
 
 from reports.colours import INK
-from reports.layout import DrawingLayout, arc_depth
+from reports.layout import HALF_HEIGHT, Curve, DrawingLayout, edge_curve, half_width, point_on
 from reports.view import DrawnEdge, Symbol, View
 from simulator.results.words import LINK_WORDS
 from simulator.units import format_bandwidth
@@ -34,17 +34,12 @@ _FILL = {
     "pcie-switch": "#e9e9ec",
 }
 _NETWORK = "network-switch"
-_ASIDE = (0.55, -0.55, 0.75, -0.75, 1.1, -1.1)  # offsets to try for lines that would pass behind another symbol
-_HALF_HEIGHT = 0.19
 _MOST_IN = 0.85  # largest distance of two GPUs, in inches
 _LINE_IN = 0.165  # line spacing of the legend
 _SMALL_LETTER_IN = 0.064  # width of a letter in the legend
 _MORE_LETTERS = 30  # in a line about the nodes that are not drawn
 _MOST_SORTS = 8  # sorts of links in the legend
 _LETTER_IN = 0.085  # width of a letter in the bottleneck's label
-
-Point = tuple[float, float]
-Curve = tuple[Point, Point, Point, Point]  # a cubic Bezier curve
 
 
 def use_colours() -> ScalarMappable:
@@ -137,64 +132,6 @@ def _links(view: View) -> dict[str, DrawnEdge]:
     return dict(list(found.items())[:_MOST_SORTS])
 
 
-def edge_curve(view: View, edge: DrawnEdge, layout: DrawingLayout) -> Curve:
-    """Return the cubic curve of *edge*: an arc below for GPUs of one row, over symbols in between, else a line.
-
-    A line that would pass behind an unrelated symbol bends around it.
-    """
-    (xa, ya), (xb, yb) = layout.positions[edge.a], layout.positions[edge.b]
-    if ya == yb and view.symbols[edge.a].kind == "gpu":
-        xa, xb = xa + layout.ports[edge][0], xb + layout.ports[edge][1]
-        ya -= _HALF_HEIGHT
-        low = ya - arc_depth(abs(xb - xa)) / 0.75
-        return (xa, ya), (xa + (xb - xa) * 0.12, low), (xb - (xb - xa) * 0.12, low), (xb, ya)
-    if ya == yb and any(y == ya and min(xa, xb) < x < max(xa, xb) for x, y in layout.positions):
-        high = ya + 0.7
-        return (xa, ya), (xa + (xb - xa) * 0.2, high), (xb - (xb - xa) * 0.2, high), (xb, ya)
-    if {view.symbols[edge.a].kind, view.symbols[edge.b].kind} == {"gpu", "nvlink-switch"}:
-        down = _HALF_HEIGHT if ya > yb else -_HALF_HEIGHT  # from below the GPU, past its neighbours
-        middle = (ya + yb) / 2
-        return (xa, ya - down), (xa, middle), (xb, middle), (xb, yb + down)
-    straight = _bent(xa, ya, xb, yb, 0.0)
-    curves = (_bent(xa, ya, xb, yb, aside) for aside in (0.0, *_ASIDE))
-    return next((curve for curve in curves if not _hides(curve, view, edge, layout)), straight)
-
-
-def _bent(xa: float, ya: float, xb: float, yb: float, aside: float) -> Curve:
-    """Return a curve between two points whose middle is *aside* to the right of the straight line."""
-    move = aside * 4 / 3
-    return (
-        (xa, ya),
-        ((2 * xa + xb) / 3 + move, (2 * ya + yb) / 3),
-        ((xa + 2 * xb) / 3 + move, (ya + 2 * yb) / 3),
-        (xb, yb),
-    )
-
-
-def _hides(curve: Curve, view: View, edge: DrawnEdge, layout: DrawingLayout) -> bool:
-    """Return whether *curve* passes behind a symbol other than its ends."""
-    points = [_point(curve, i / 48) for i in range(49)]
-    return any(
-        abs(x - px) < _half_width(symbol) and abs(y - py) < _HALF_HEIGHT
-        for i, (symbol, (px, py)) in enumerate(zip(view.symbols, layout.positions, strict=True))
-        if i not in (edge.a, edge.b)
-        for x, y in points
-    )
-
-
-def _half_width(symbol: Symbol) -> float:
-    """Return half of the width of *symbol*'s box: less than half a column, so that lines can pass beside it."""
-    return min(0.47, max(0.36, 0.055 * len(symbol.label) + 0.08))
-
-
-def _point(curve: Curve, t: float) -> tuple[float, float]:
-    weights = ((1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3)
-    return (
-        sum(w * x for w, (x, _) in zip(weights, curve, strict=True)),
-        sum(w * y for w, (_, y) in zip(weights, curve, strict=True)),
-    )
-
-
 def _label_bottleneck(
     axes: Axes, view: View, layout: DrawingLayout, curves: list[Curve], limits: tuple[float, ...], step_in: float
 ) -> None:
@@ -206,9 +143,9 @@ def _label_bottleneck(
     if not marked:
         axes.text(0.5, 0.0, view.busiest, transform=axes.transAxes, ha="center", fontsize=9, fontweight="bold")
         return
-    x, y = _point(marked[0], 0.5)
+    x, y = point_on(marked[0], 0.5)
     half, tall = len(view.busiest) * _LETTER_IN / step_in / 2 + 0.1, 0.2
-    lines = np.array([_point(curve, i / 32) for curve in curves for i in range(33)])
+    lines = np.array([point_on(curve, i / 32) for curve in curves for i in range(33)])
     boxes = np.array(layout.positions)
     across = np.linspace(limits[0] + half, limits[1] - half, 41)
     down = np.linspace(limits[2] + tall, limits[3] - tall, 41)
@@ -236,9 +173,9 @@ def _line(curve: Curve, colour: object, width: float, order: float, dashes: obje
 
 
 def _draw_symbol(axes: Axes, symbol: Symbol, x: float, y: float) -> None:
-    half = _half_width(symbol)
+    half = half_width(symbol)
     box = FancyBboxPatch(
-        (x - half, y - _HALF_HEIGHT), 2 * half, 2 * _HALF_HEIGHT,
+        (x - half, y - HALF_HEIGHT), 2 * half, 2 * HALF_HEIGHT,
         boxstyle="round,pad=0,rounding_size=0.09", mutation_aspect=1.0,
         facecolor=_FILL.get(symbol.kind, "#ffffff") if symbol.active else "#ffffff",
         edgecolor=INK if symbol.active else "#9aa1a8",

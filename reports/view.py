@@ -8,10 +8,11 @@ says what is left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from simulator.network.machine import Link, Machine
 from simulator.records import dataclass, replace
+from simulator.results.bottleneck import LinkUse
 from simulator.results.columns import ranges
 from simulator.results.result import Result
 
@@ -67,26 +68,31 @@ class View:
 
 def make_view(result: Result) -> View:
     """Return the part of *result*'s machine that is drawn."""
-    machine = result.timeline.machine
-    name = result.bottleneck.name if result.bottleneck is not None else ""
+    uses = {use.name: use.utilisation for use in result.links}
+    return view_of(result.timeline.machine, result.gpus, uses, result.bottleneck)
+
+
+def view_of(machine: Machine, gpus: Sequence[int], uses: Mapping[str, float], most: LinkUse | None) -> View:
+    """Return the part of *machine* that is drawn: ranks on *gpus*, *uses* of links by name, *most* the busiest."""
+    name = most.name if most is not None else ""
     focus = _devices_of(name, machine)
-    hosts = _hosts(result, machine, focus)
-    gpus = _gpus(result, machine, hosts, focus)
-    kept = _kept(machine, hosts, gpus)
+    hosts = _hosts(gpus, machine, focus)
+    shown = _gpus(gpus, machine, hosts, focus)
+    kept = _kept(machine, hosts, shown)
     groups = _groups(machine, kept)
     symbol_of = {node: i for i, group in enumerate(groups) for node in group}
-    edges = _edges(result, machine, symbol_of, name)
+    edges = _edges(uses, machine, symbol_of, name)
     touched = {end for edge in edges if edge.use > 0 for end in (edge.a, edge.b)}
-    ranks = {machine.gpus[gpu] for gpu in result.gpus}
+    ranks = {machine.gpus[gpu] for gpu in gpus}
     symbols = []
     for i, group in enumerate(groups):
         node = machine.nodes[group[0]]
         active = not ranks.isdisjoint(group) if node.kind == "gpu" else i in touched
         limit = any(f"{machine.nodes[n].name}:{end}" == name for n in group for end in ("memory", "fabric"))
         symbols.append(Symbol(_label(machine, group, len(hosts)), node.kind, node.host, tuple(group), active, limit))
-    busiest = f"{name}, {result.bottleneck.utilisation * 100:.1f} %" if result.bottleneck is not None else ""
+    busiest = f"{name}, {most.utilisation * 100:.1f} %" if most is not None else ""
     more = _more(machine, hosts) if any(symbol.kind == "network-switch" for symbol in symbols) else ""
-    return View(tuple(symbols), tuple(edges), busiest, _note(machine, hosts, gpus), _models(machine, kept), more)
+    return View(tuple(symbols), tuple(edges), busiest, _note(machine, hosts, shown), _models(machine, kept), more)
 
 
 def _more(machine: Machine, hosts: Sequence[int]) -> str:
@@ -116,8 +122,8 @@ def _devices_of(name: str, machine: Machine) -> list[int]:
     return [node.index for word in words if (node := machine.find(word)) is not None]
 
 
-def _hosts(result: Result, machine: Machine, focus: Sequence[int]) -> list[int]:
-    ranks = [machine.nodes[machine.gpus[gpu]].host for gpu in result.gpus]
+def _hosts(ranks_on: Sequence[int], machine: Machine, focus: Sequence[int]) -> list[int]:
+    ranks = [machine.nodes[machine.gpus[gpu]].host for gpu in ranks_on]
     hosts = sorted(set(ranks))
     devices = sum(1 for node in machine.nodes if node.host in set(hosts) and node.kind != "storage")
     if len(hosts) == 1 or (len(hosts) == 2 and devices <= _MAX_DEVICES):
@@ -129,12 +135,12 @@ def _hosts(result: Result, machine: Machine, focus: Sequence[int]) -> list[int]:
     return [*hosts[:1], *servers[:1]] if servers else held[:1] or hosts[:1]
 
 
-def _gpus(result: Result, machine: Machine, hosts: Sequence[int], focus: Sequence[int]) -> list[int]:
+def _gpus(ranks_on: Sequence[int], machine: Machine, hosts: Sequence[int], focus: Sequence[int]) -> list[int]:
     """Return the GPUs to show, at most 16: those next to the bottleneck, or else the first ranks."""
     all_gpus = [gpu for host in hosts for gpu in machine.gpus_of(host)]
     if len(all_gpus) <= _MAX_GPUS:
         return all_gpus
-    ranks = {machine.gpus[gpu] for gpu in result.gpus}
+    ranks = {machine.gpus[gpu] for gpu in ranks_on}
     near = [*focus, *(link.dst for node in focus for link in machine.outgoing[node])]
     anchors = [all_gpus.index(gpu) for gpu in near if gpu in all_gpus]
     start = min(anchors, default=next((i for i, gpu in enumerate(all_gpus) if gpu in ranks), 0))
@@ -189,8 +195,9 @@ def _groups(machine: Machine, kept: Sequence[int]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _edges(result: Result, machine: Machine, symbol_of: dict[int, int], bottleneck: str) -> list[DrawnEdge]:
-    by_name = {use.name: use.utilisation for use in result.links}
+def _edges(
+    by_name: Mapping[str, float], machine: Machine, symbol_of: dict[int, int], bottleneck: str
+) -> list[DrawnEdge]:
     grouped: dict[tuple[int, int, str, bool], list[Link]] = {}
     for is_down, every in ((False, machine.links), (True, machine.down)):
         for link in every:

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from simulator.cli.option import EPILOG, SETTINGS, Said, argument, option, switch, with_options
-from simulator.cli.written import OPTIONS, CommandOptions, written_of
+from simulator.cli.written import OPTIONS, CommandOptions, shell_command, written_of
 
 app = typer.Typer(**SETTINGS)
 
@@ -26,10 +26,11 @@ _LAST = (
     "nvls",
     "calibration",
 )
+_TOP = "10"
 _SEARCH: dict[str, Said] = {
     "parallel": option("LAYOUT", "Fixed degrees, for example tp=8,zero=1; all others are searched."),
     "recompute": option("HOW", "none, selective (attention) or full (blocks). Default: try all three."),
-    "top": option("COUNT", "Number of layouts to show.", default="10"),
+    "top": option("COUNT", "Number of layouts to show.", default=_TOP),
     "jobs": option("COUNT", "Processes. Default: one per core."),
     "dask": option("ADDRESS", "Run on this Dask cluster, for example tcp://host:8786."),
     "resume": option("FILE", "Save progress in this file, and resume from it."),
@@ -45,7 +46,7 @@ _SIMULATED: dict[str, Said] = {
 @with_options(
     OPTIONS,
     *("topology", "workload", "nodes", "gpus", "fabric", "global_batch", "micro_batch", *_SEARCH),
-    *(*_OF_NETWORK, *_LAST, "json", "quiet", "debug"),
+    *(*_OF_NETWORK, *_LAST, "json", "report", "quiet", "debug"),
     **_SIMULATED,
     gpus="The first four (4), a range (0-4) or a list (0,2,5). Default: all.",
     global_batch="Samples per step on all GPUs together; required.",
@@ -63,7 +64,10 @@ def best(**given: Any) -> Any:
     from simulator.cli.output import Asked
 
     wanted = {name: given.pop(name) for name in ("micro_batch", *_SEARCH)}
-    return Asked(written_of(given), lambda written: answer_best(written, **wanted))
+    asked = written_of(given)
+    said = {name: value for name, value in wanted.items() if name != "top" or value != _TOP}
+    again = shell_command(asked, ["best"], **said)
+    return Asked(asked, lambda written: answer_best(written, **wanted), command=again)
 
 
 _RUN: dict[str, Said] = {
@@ -114,7 +118,7 @@ def whole_run(**given: Any) -> Any:
     *("topology", "workload", "nodes", "gpus", "fabric", "batch", "global_batch", "micro_batches", "micro_batch"),
     *("parallel", "strategy", "overlap", *_OF_NETWORK),
     *("recompute", "recompute_attention", "recompute_operators", "recompute_parts", "recompute_blocks"),
-    *("offload", "offload_to", "round_robin_gradients", *_LAST, "plot", "json", "quiet", "debug"),
+    *("offload", "offload_to", "round_robin_gradients", *_LAST, "plot", "json", "report", "quiet", "debug"),
     **_SIMULATED,
     batch="Samples per GPU (weak scaling).",
     global_batch="Samples on all GPUs together (strong scaling).",
@@ -138,7 +142,7 @@ def scale(**given: Any) -> Any:
 @app.command(epilog=EPILOG.replace("the run failed", "a run failed"))
 @with_options(
     OPTIONS,
-    *("name", "list", "show", "copy", "json", "trace", "plot", "trust_code", "quiet", "debug"),
+    *("name", "list", "show", "copy", "json", "trace", "plot", "report", "trust_code", "quiet", "debug"),
     name=argument("NAME", "A built-in scenario, or your own YAML file.", complete="scenarios"),
     list=switch("List the built-in scenarios by chapter."),
     show=switch("Print the scenario file."),

@@ -125,6 +125,7 @@ def answer_exchanges(written: CommandOptions, session: Session) -> Answers:
     of_all = partial(results_document, first[0].timeline.machine.name, payload.text, results, unfit)
     return Answers(
         results=results,
+        best=best,
         notes=[*payload.notes, *chain(*(session.machine(question.where).notes for question in questions))],
         document=lambda: of_all() | (faster.document("sync_time_s") if faster else {}),
         lines=lambda style: _lines(by_size, payload, questions[0], unfit, faster, style),

@@ -20,7 +20,14 @@ from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.console.style import Style
 from simulator.errors import InputError, nearest, one_line
 from simulator.results import SCHEMA_VERSION
-from simulator.topology.catalogue import PART_KINDS, builtin_folder, builtin_topologies, file_description, load_part
+from simulator.topology.catalogue import (
+    PART_KINDS,
+    builtin_folder,
+    builtin_topologies,
+    file_description,
+    load_part,
+    part_figures,
+)
 from simulator.topology.load import load_topology
 
 Entry = dict[str, Any]
@@ -97,13 +104,13 @@ def _network_words(name: str) -> str:
 def list_parts(words: Sequence[str], *, kind: str | None) -> Answers:
     """Return the catalogue of parts, only those of *kind* if given; raises InputError if none matches."""
     of = None if kind is None else parse_choice("kind", kind, PART_KINDS)
-    paths = {path.stem: path for path in sorted(builtin_folder().glob("parts/*/*.yaml"))}
-    entries = [_part(path) for path in paths.values() if of in (None, path.parent.name)]
+    paths = sorted(builtin_folder().glob("parts/*/*.yaml"))
+    entries = [_part(path) for path in paths if of in (None, path.parent.name)]
     named = "-".join(words).lower()
     exact = [entry for entry in entries if named in (entry["name"], *entry["aliases"])]
     found = exact or _with_words("parts", entries, words)
     answers = _listed("parts", found, ("name", "kind", "description"))
-    return replace(answers, lines=partial(_part_lines, paths[found[0]["name"]])) if len(found) == 1 else answers
+    return replace(answers, lines=partial(_part_lines, found[0])) if len(found) == 1 else answers
 
 
 def list_strategies(words: Sequence[str]) -> Answers:
@@ -146,22 +153,13 @@ def _part(path: Path) -> Entry:
     }
 
 
-def _part_lines(path: Path, style: Style) -> list[str]:
-    """Return the figures of the part in the file at *path* as it writes them, each with its source."""
-    written = yaml.safe_load(path.read_text("utf-8"))
-    title, usual = f"{path.stem}: {written['description']}", written.get("source", "")
-    said = written.get("sources", {})
-    lines = style.wrap(title, "bold")
-    if usual:
-        lines += style.wrap(f"source, where none is named: {' '.join(str(usual).split())}", "dim", hang=2)
-    for key, value in written.items():
-        if key in ("kind", "description", "source", "sources"):
-            continue
-        figures = {f"{key}.{each}": figure for each, figure in value.items()} if isinstance(value, Mapping) else {}
-        for label, figure in (figures or {key: value}).items():
-            text = ", ".join(map(str, figure)) if isinstance(figure, list) else str(figure)
-            of = " ".join(str(said.get(label, said.get(key, ""))).split())
-            lines += style.wrap(f"  {label.ljust(_LABEL)} {text}{f'  ({of})' if of else ''}", hang=_LABEL + 3)
+def _part_lines(entry: Entry, style: Style) -> list[str]:
+    """Return the figures of a part as its file writes them, each with its source."""
+    lines = style.wrap(f"{entry['name']}: {entry['description']}", "bold")
+    lines += style.wrap(f"  {'aliases'.ljust(_LABEL)} {', '.join(entry['aliases'])}") if entry["aliases"] else []
+    for label, text, source in part_figures(entry["name"]):
+        of = f"  ({source})" if source else ""
+        lines += style.wrap(f"  {label.ljust(_LABEL)} {text}{of}", hang=_LABEL + 3)
     return lines
 
 

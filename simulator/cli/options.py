@@ -45,7 +45,7 @@ def refuse(given: Mapping[str, bool], why: str) -> None:
 
 
 def check_outputs(files: Mapping[str, str | None]) -> None:
-    """Check the output files: all different, and a ``--plot`` that can be drawn.
+    """Check the output files: all different, a ``--plot`` that can be drawn, and a ``--report`` that is a page.
 
     Raises InputError, or MissingDependency if matplotlib is needed and missing.
     """
@@ -56,6 +56,9 @@ def check_outputs(files: Mapping[str, str | None]) -> None:
             raise InputError(f"{option} {one_line(path)}: is the file of {other} too")
     if files.get("--trace") == "-":
         raise InputError("--trace -: standard output has the result; name a file, for example --trace trace.json")
+    report = files.get("--report")
+    if report is not None and not report.lower().endswith((".html", ".htm")):
+        raise InputError(f"--report {one_line(report, 60)}: is a page; name a file that ends with .html")
     plot = files.get("--plot")
     if plot is None:
         return

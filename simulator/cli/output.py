@@ -37,13 +37,15 @@ class Answers:
 
     ``document`` is that of ``--json``, ``lines`` are the text, and ``remarks`` stand beside it on standard error.
     ``trace`` is a Chrome trace, with the name of what it shows where that is not obvious; ``draw`` returns a figure
-    (svg, png or pdf).  ``check`` raises SimulationError for answers that are no success, after they have been shown.
+    (svg, png or pdf), and ``best`` is the result whose machine a page draws.  ``check`` raises SimulationError for
+    answers that are no success, after they have been shown.
     ``notes`` say what of the question is not simulated.
     """
 
     lines: Callable[[Style], list[str]]
     document: Callable[[], dict[str, Any]] = dict
     results: Sequence[Any] = ()
+    best: Any = None
     notes: Sequence[str] = ()
     remarks: Callable[[Style], list[str]] = lambda _: []
     trace: Callable[[], tuple[str, str]] = lambda: ("", "")
@@ -53,20 +55,25 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A command as its options say it: called, it answers and prints; ``brief`` answers without advice."""
+    """A command as its options say it: called, it answers and prints.
+
+    ``brief`` answers without advice.  ``command`` asks it again; empty if ``written`` says all.
+    """
 
     written: CommandOptions
     answer: Callable[[CommandOptions], Answers]
     brief: Callable[[CommandOptions], Answers] | None = None
+    command: str = ""
 
     def answered(self) -> Answers:
         """Return the answers, and write the requested files, each of which appears whole or not at all."""
         written = self.written
-        check_outputs({"--topology": written.topology, "--trace": written.trace, "--plot": written.plot})
+        wanted = {"--trace": written.trace, "--plot": written.plot, "--report": written.report}
+        check_outputs({"--topology": written.topology, **wanted})
         with ExitStack() as stack:
-            trace, plot = (
+            trace, plot, report = (
                 None if path is None else stack.enter_context(later("simulator.console.files:OutputFile", option)(path))
-                for option, path in (("--trace", written.trace), ("--plot", written.plot))
+                for option, path in wanted.items()
             )
             found = self.answer(written)
             if trace is not None:
@@ -76,6 +83,10 @@ class Asked:
             if plot is not None:
                 plot.write(found.draw(str(written.plot).lower().rsplit(".", 1)[1]))
                 tell(written, f"wrote the plot to {plot.shown}")
+            if report is not None:
+                page = later("simulator.cli.page:answer_page")(found, self.command or shell_command(written))
+                report.write(page.encode("utf-8"))
+                tell(written, f"wrote the page to {report.shown}")
         return found
 
     def __call__(self) -> None:

@@ -12,8 +12,7 @@ from simulator.cli.step_command import check_fits
 from simulator.cli.step_questions import ask_points, of_point
 from simulator.cli.step_text import fit_words
 from simulator.cli.table import Column, outside_lines, table_lines
-from simulator.cli.ways_text import rate_columns
-from simulator.cli.written import CommandOptions, check_read
+from simulator.cli.written import CommandOptions, check_read, rate_columns, shell_command
 from simulator.collectives.request import Unsuitable
 from simulator.console import later
 from simulator.console.style import Progress, Style
@@ -42,7 +41,8 @@ def ask_scale(written: CommandOptions, nodes: str | None, gpus: str | None) -> A
         raise InputError("--topology -: is read for each point; write it to a file")
     option, counts = ("--nodes", parse_counts("--nodes", nodes)) if nodes else ("--gpus", parse_counts("--gpus", gpus))
     check_read(written)
-    return Asked(written, lambda written: answer_scale(written, option, counts))
+    again = shell_command(written, ["scale"], nodes=nodes, gpus=gpus)
+    return Asked(written, lambda written: answer_scale(written, option, counts), command=again)
 
 
 def answer_scale(written: CommandOptions, option: str, counts: Sequence[int]) -> Answers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import sys
 import textwrap
@@ -44,13 +45,14 @@ def ask_scenario(
     json: bool,
     trace: str | None,
     plot: str | None,
+    report: str | None,
     quiet: bool,
     trust_code: bool,
 ) -> Asked:
     """Return what the options ask for; raises InputError."""
     shown = CommandOptions(json=json, quiet=quiet)
     if lists:
-        if show or any(each is not None for each in (name, copy, trace, plot)):
+        if show or any(each is not None for each in (name, copy, trace, plot, report)):
             raise InputError("--list lists all scenarios; leave out what is about one")
         found = in_order()
         entries = [{"name": each.name, "chapter": each.chapter, "title": each.title} for each in found]
@@ -58,10 +60,10 @@ def ask_scenario(
         return Asked(shown, lambda _: Answers(document=lambda: document, lines=partial(list_lines, found)))
     if name is None:
         raise InputError("scenario needs a name or a file: simulate scenario --list shows those that are built in")
-    for option, value in {"--copy": copy, "--trace": trace, "--plot": plot}.items():
+    for option, value in {"--copy": copy, "--trace": trace, "--plot": plot, "--report": report}.items():
         if value == "":
             raise InputError(f"{option} needs the name of a {'folder' if option == '--copy' else 'file'}")
-    outputs = {"--json": json, "--trace": trace, "--plot": plot}
+    outputs = {"--json": json, "--trace": trace, "--plot": plot, "--report": report}
     if show:
         _alone("--show prints the file", {"--copy": copy, **outputs})
     if copy is not None:
@@ -86,7 +88,8 @@ def ask_scenario(
             check=partial(_check, answers),
         )
 
-    return Asked(replace(shown, plot=None if drawn else plot), compared)
+    again = shlex.join(["simulate", "scenario", name])
+    return Asked(replace(shown, plot=None if drawn else plot, report=report), compared, command=again)
 
 
 def _check(answers: Sequence[ScenarioAnswer]) -> None:

@@ -45,11 +45,14 @@ def answer_singles(written: CommandOptions, session: Session) -> Answers:
     )
     notes += unread_options(written, _times_s, asked)
     warn(written, notes)
+    of_all = partial(singles_document, written.what, results)
+    if by_size[0][0] is None:
+        return Answers(results=results, notes=notes, document=of_all, lines=partial(single_lines, results))
     return Answers(
         results=results,
         notes=notes,
-        document=partial(singles_document, written.what, results),
-        lines=partial(single_lines, results) if by_size[0][0] is None else partial(sizes_lines, written.what, results),
+        document=of_all,
+        lines=partial(sizes_lines, written.what, results),
         draw=later("reports.sizes:draw_sizes", results, written.what),
     )
 

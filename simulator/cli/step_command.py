@@ -10,6 +10,7 @@ from simulator.cli.machines import faster_gpus, on_fastest, on_machine
 from simulator.cli.output import Answers, warn
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.step_text import step_lines
+from simulator.cli.table import Collected
 from simulator.cli.written import CommandOptions
 from simulator.collectives.request import Unsuitable
 from simulator.console import later
@@ -66,10 +67,11 @@ def answer_steps(written: CommandOptions, session: Session) -> Answers:
         faster = faster_gpus(written, session, best, best.question)
     return Answers(
         results=found,
+        best=best,
         notes=notes,
         document=lambda: steps_document(found, unfit) | (faster.document("step_time_s") if faster else {}),
         lines=lambda style: [
-            *_lines(found, unfit, style, written.verbose),
+            *_lines(found, unfit, style, written.verbose or isinstance(style, Collected)),
             *(faster.lines(best.step_time_s, style) if faster else []),
         ],
         trace=lambda: (_trace(best), f" of {best.way}" if len(found) > 1 else ""),
@@ -95,7 +97,9 @@ def _lines(found: Sequence[TrainingResult], unfit: Mapping[str, str], style: Sty
 def _trace(best: TrainingResult) -> str:
     shown = best.timeline if best.input is None else best.input.timeline
     step_trace = later("simulator.results.trace:step_trace")
-    return str(step_trace(shown, f"{best.machine} {best.step.workload} batch {best.step.samples}", best.device_count))
+    held = later("simulator.results.held:held_over", best)() if best.input is None else ()
+    name = f"{best.machine} {best.step.workload} batch {best.step.samples}"
+    return str(step_trace(shown, name, best.device_count, held))
 
 
 def check_fits(named: Mapping[str, TrainingResult]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
+from typing import NamedTuple
 
 from simulator.console.style import Style, fold, longest_word
 from simulator.records import dataclass
@@ -18,6 +19,7 @@ from simulator.results.confidence import Confidence
 
 _LEAST_TEXT = 20  # characters to which a text column may be narrowed
 _GAP = 2
+_KEPT = "\x00"  # begins a line that stands for a kept table
 _Lines = Mapping[int, Sequence[str]]  # by row number
 
 
@@ -43,6 +45,36 @@ class Column:
         """Return *text* as lines of exactly *width*."""
         pieces = [text] if len(text) <= width else fold(text, width)
         return [piece.rjust(width) if self.right else piece.ljust(width) for piece in pieces]
+
+
+class Collected(Style):
+    """A style that keeps the tables it is given; a line of the text stands for each (:meth:`table_at`)."""
+
+    __slots__ = ("tables",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables: list[PlainTable]
+        object.__setattr__(self, "tables", [])
+
+    def keep(self, table: PlainTable) -> list[str]:
+        """Keep *table*, and return the line that stands for it."""
+        self.tables.append(table)
+        return [f"{_KEPT}{len(self.tables) - 1}"]
+
+    def table_at(self, line: str) -> PlainTable | None:
+        """Return the table for which *line* stands, or None."""
+        return self.tables[int(line[len(_KEPT) :])] if line.startswith(_KEPT) else None
+
+
+class PlainTable(NamedTuple):
+    """The headings and rows of a table; ``right``: which columns hold numbers; ``marks``: lines before rows."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: Sequence[bool]
+    marks: Mapping[int, str] = {}
+    more: str = ""
 
 
 def row_lines(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
@@ -74,6 +106,9 @@ def table_of(
 def fact_lines(facts: Iterable[Fact], style: Style) -> list[str]:
     """Return *facts*, those with a value as aligned columns."""
     every = list(facts)
+    if isinstance(style, Collected):
+        told = [(fact.label, fact.value or "", fact.said) for fact in every]
+        return style.keep(PlainTable(("", "", ""), told, (False, True, False)))
     width = max(len(fact.label) for fact in every)
     rows = [(fact.label.ljust(width), fact.value, fact.said) for fact in every if fact.value is not None]
     shown = iter(row_lines(rows, [False, True, False]) if rows else ())
@@ -100,8 +135,12 @@ def table_lines(
     *marks* are lines to put before rows, by row number, *marked* dim or bold; *first* marks the first row (bold,
     green); *more* is a line below the rows.
     """
-    before = {number: style.wrap(text, marked) for number, text in (marks or {}).items()}
     every = [column for column in columns if column is not None]
+    if isinstance(style, Collected):
+        rows = list(zip(*(column.cells for column in every), strict=True))
+        heads, right = [column.head for column in every], [column.right for column in every]
+        return style.keep(PlainTable(heads, rows, right, marks or {}, more))
+    before = {number: style.wrap(text, marked) for number, text in (marks or {}).items()}
     leaving = sorted((i for i, column in enumerate(every) if column.spare), key=lambda i: (-every[i].spare, -i))
     below = style.wrap(more) if more else []
     for count in range(len(leaving) + 1):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from simulator import spelling
@@ -51,6 +51,11 @@ class Output:
     plot: str | None = option(
         "FILE",
         "Draw the comparison and the machine, or the step (.svg, .png or .pdf).",
+        read_by=("exchange", "step", "single", "program"),
+    )
+    report: str | None = option(
+        "FILE",
+        "Write a page (.html): the answer, the machine, a timeline to zoom, tables that sort, sources of all figures.",
         read_by=("exchange", "step", "single", "program"),
     )
     quiet: bool = switch("Print only errors on standard error.", short="-q")
@@ -163,16 +168,21 @@ def check_read(written: CommandOptions) -> None:
         raise InputError(faults)
 
 
-def shell_command(written: CommandOptions) -> str:
-    """Return the shell command that gives the options in *written*."""
-    words = ["simulate"]
-    for field in fields(CommandOptions):
-        value = getattr(written, field.name)
-        if value == field.default or field.name in ("launch", "show_options"):
+def shell_command(written: CommandOptions, command: Sequence[str] = (), **more: Any) -> str:
+    """Return the shell command that gives the options in *written*, and *more* of the *command*'s own."""
+    words = ["simulate", *command]
+
+    def spelt(name: str) -> str:
+        return f"--{name.replace('_', '-')}" if name in more else option_spelt(name)
+
+    said = [(field.name, getattr(written, field.name)) for field in fields(CommandOptions)]
+    plain = {field.name: field.default for field in fields(CommandOptions)}
+    for name, value in [*said, *more.items()]:
+        if value in (plain.get(name), None) or name in ("launch", "show_options", "report", "quiet"):
             continue
         if isinstance(value, bool):
-            words.append(option_spelt(field.name))
+            words.append(spelt(name))
         else:
             for each in value if isinstance(value, tuple) else (value,):
-                words += [option_spelt(field.name), each]
+                words += [spelt(name), each]
     return shlex.join(words)

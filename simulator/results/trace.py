@@ -10,7 +10,7 @@ is the mean rate of the flows with slices at that time, so that its area is the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from simulator.engine.executor import alone
@@ -18,8 +18,10 @@ from simulator.engine.timeline import Span, Timeline
 from simulator.network.machine import Machine
 from simulator.plan.plan import Activity, Flow, Fragment
 from simulator.results import rounded_integer
+from simulator.results.held import HeldAt
+from simulator.results.limits import critical_path
 from simulator.results.result import Result
-from simulator.results.trace_sheet import Sheet, is_drawn
+from simulator.results.trace_sheet import Sheet, is_drawn, nanoseconds
 from simulator.step.issue import Launch
 from simulator.training.exchange import STREAM, CollectiveLabel
 from simulator.training.servers import ARRIVES
@@ -154,13 +156,15 @@ def _flow_ends_s(task: Activity, span: Span) -> list[float]:
     return [span.round_s] * len(task.flows)
 
 
-def step_trace(timeline: Timeline, name: str, n_ranks: int = 1) -> str:
+def step_trace(timeline: Timeline, name: str, n_ranks: int = 1, held: Sequence[HeldAt] = ()) -> str:
     """Return *timeline* as the JSON text of a trace called *name*; equal timelines give equal text.
+
+    *held*: the memory that a rank has in use over the step, which becomes a counter.
 
     Of equal ranks, only the simulated one is drawn.  Latencies of transfers to and from servers overlap the next ones
     and are not drawn, but for the last, with which the timeline ends.
     """
-    sheet = Sheet(timeline.machine)
+    sheet = Sheet(timeline.machine, frozenset(critical_path(timeline)))
     at = _places(timeline, timeline.machine)
     for task, span in timeline.ran():
         track, node = task.stream.rpartition("/")[2], at.get(task.stream, -1)
@@ -172,6 +176,7 @@ def step_trace(timeline: Timeline, name: str, n_ranks: int = 1) -> str:
             number = f" {task.about.micro_batch}" if isinstance(task.about, ChunkRun) else ""
             sheet.add(node, track, f"{task.label}{number}", category, span.start_s, span.end_s, _told(task))
             _add_rates(timeline, task, span, sheet)
+    sheet.memory = [(nanoseconds(each.at_s), each.total_bytes / 1e9) for each in held]
     return sheet.text(name, n_ranks)
 
 

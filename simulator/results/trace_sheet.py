@@ -32,10 +32,12 @@ class Slice:
 class Sheet:
     """The slices and counters of a trace of *machine*, before threads are numbered."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, critical: frozenset[int] = frozenset()) -> None:
         self.machine = machine
+        self.critical = critical  # tasks on the critical path
         self.slices: list[Slice] = []
         self.rates: dict[int, list[tuple[int, float]]] = {}  # link -> changes in GB/s
+        self.memory: list[tuple[int, float]] = []  # of the first GPU: times, and GB from then on
         nodes = [*machine.gpus, *(node.index for node in machine.nodes if node.index not in set(machine.gpus)), -1]
         self._pids = {node: pid for pid, node in enumerate(nodes)}
 
@@ -44,6 +46,7 @@ class Sheet:
     ) -> None:
         """Add a slice of the process of *node* (-1: the host thread)."""
         drawn = nanoseconds(start_s), nanoseconds(end_s)
+        args = {**args, "critical": True} if args.get("task") in self.critical else args
         self.slices.append(Slice(self._pids[node], track, name, category, *drawn, args))
 
     def add_rate(self, link: int, start_s: float, end_s: float, rate: float) -> None:
@@ -53,7 +56,8 @@ class Sheet:
 
     def text(self, name: str, n_ranks: int = 1) -> str:
         """Return the trace as JSON text; equal sheets give equal text."""
-        events = [*_thread_events(self, self.machine, self._pids), *_counter_events(self, self.machine, self._pids)]
+        events = [*_thread_events(self, self.machine, self._pids), *_memory_events(self)]
+        events += _counter_events(self, self.machine, self._pids)
         head = {
             "schemaVersion": 1,
             "deviceProperties": [_properties(self.machine, i) for i in range(len(self.machine.gpus))],
@@ -100,6 +104,12 @@ def _lanes(items: list[Slice]) -> list[list[Slice]]:
         else:
             lane.append(item)
     return lanes
+
+
+def _memory_events(sheet: Sheet) -> Iterator[str]:
+    for at_ns, held in dict(sheet.memory).items():
+        head = json.dumps({"ph": "C", "name": "memory in use GB", "pid": 0, "tid": 0})[:-1]
+        yield f'{head}, "ts": {_us(at_ns)}, "args": {json.dumps({"GB": round(held, 6)})}}}'
 
 
 def _counter_events(sheet: Sheet, machine: Machine, pids: dict[int, int]) -> Iterator[str]:

@@ -116,3 +116,22 @@ def load_part(name: str) -> Part | None:
     if path is None:
         return None
     return validate(read_yaml(path, f"parts/{path.parent.name}/{path.name}"), Part, any_part())
+
+
+def part_figures(name: str) -> list[tuple[str, str, str]]:
+    """Return (figure, value as written, source) of each figure in the file of the part *name*; none of an unknown one.
+
+    A figure without a source of its own has that of the part, or "" if that names none.
+    """
+    path = _part_files().get(name)
+    written = {} if path is None else read_yaml(path).data
+    said, usual = written.get("sources", {}), written.get("source", "")
+    found = []
+    for key, value in written.items():
+        if key in ("kind", "description", "aliases", "source", "sources"):
+            continue
+        each = {f"{key}.{sub}": figure for sub, figure in value.items()} if isinstance(value, dict) else {key: value}
+        for label, figure in each.items():
+            text = ", ".join(map(str, figure)) if isinstance(figure, list) else str(figure)
+            found.append((label, text, " ".join(str(said.get(label, said.get(key, usual))).split())))
+    return found

@@ -100,8 +100,8 @@ def test_parts_and_networks_are_chosen_by_sort_and_words(capsys):
 def test_a_part_alone_is_listed_with_its_figures_and_their_sources(capsys):
     assert run(["parts", "h100-sxm5"]) == 0  # an alias
     text = capsys.readouterr().out
-    assert text.startswith("h100-sxm5-80gb: NVIDIA H100 SXM5 80 GB\nsource, where none is named: ")
-    assert "  memory_bandwidth       3350 GB/s\n" in text
+    assert text.startswith("h100-sxm5-80gb: NVIDIA H100 SXM5 80 GB\n  aliases                h100-sxm, ")
+    assert "  memory_bandwidth       3350 GB/s  (stas00/ml-engineering@" in text
     assert "  peak.int8              1979 TFLOP/s  (UNVERIFIED: NVIDIA H100 data sheet" in text
 
 

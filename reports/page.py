@@ -1,0 +1,207 @@
+"""An answer as one self-contained HTML page: its words, tables that sort, the machine, a timeline to zoom, sources."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Any, NamedTuple
+
+from reports.colours import ACTIVITIES, OTHER, kernel_colour
+from reports.drawing import machine_svg
+from simulator.errors import escaped
+
+_MOST_EVENTS = 50_000  # the longest are kept
+_MOST_POINTS = 20_000  # of all counters together
+_LARGER = 1.1  # figures, the smallest letters of which have 8 pt
+_PRE_LETTERS = 130  # in lines that keep their columns
+_EXCHANGES = ("comm", "gpu_memcpy")
+
+
+class PageTable(NamedTuple):
+    """Headings and rows of text; ``right``: which columns hold numbers; ``marks``: lines before rows; a line below."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: Sequence[bool]
+    marks: Mapping[int, str]
+    more: str
+
+
+class Page(NamedTuple):
+    """What a page shows: the answer's ``blocks`` in order, the first of which is its title.
+
+    - ``command``: asks the question again.
+    - ``result``: that whose machine is drawn, if any; ``trace``: its timeline as a Chrome trace, or "".
+    - ``figure``: the answer's figure as SVG, or b"".
+    - ``sources``: (part, figure, value, source) of each figure of the machine.
+    """
+
+    blocks: Sequence[str | PageTable]
+    command: str
+    result: Any = None
+    trace: str = ""
+    figure: bytes = b""
+    sources: Sequence[tuple[str, str, str, str]] = ()
+
+
+def page_of(page: Page) -> str:
+    """Return *page* as HTML; equal pages give equal text."""
+    folder = files("reports") / "html"
+
+    def read(name: str) -> str:
+        return (folder / name).read_text(encoding="utf-8").strip()
+
+    title, *rest = _joined(page.blocks)
+    timeline = _timeline(page.trace) if page.trace else None
+    name = str(title).removeprefix("# ")
+    parts = [f"<h1>{_text(name)}</h1>", *map(_block, rest)]
+    if page.result is not None and (drawing := machine_svg(page.result)):
+        parts.append(f"<h2>The machine</h2>\n<figure>{drawing}</figure>")
+    if timeline is not None:
+        parts.append(_shown_timeline(timeline, read("timeline.html")))
+    if page.figure:
+        parts.append(f"<h2>The figure</h2>\n<figure>{_inline(page.figure)}</figure>")
+    if page.sources:
+        rows = [[_text(cell) for cell in row] for row in page.sources]
+        table = PageTable(("part", "figure", "value", "source"), page.sources, (False,) * 4, {}, "")
+        parts.append(f"<h2>Sources</h2>\n<details><summary>{len(rows)} figures</summary>{_block(table)}</details>")
+    parts.append(f"<h2>Ask again</h2>\n<pre>{_text(page.command)}</pre>")
+    parts.append(f"<script>\n{read('page.js')}\n</script>")
+    return Template(read("page.html") + "\n").substitute(
+        title=_text(name), style=f"{read('page.css')}\n{read('answer.css')}", body="\n".join(parts)
+    )
+
+
+def _joined(blocks: Sequence[str | PageTable]) -> list[str | PageTable]:
+    """Return the title in *blocks*, then each table, and each run of lines as one text; without empty lines."""
+    found: list[str | PageTable] = []
+    runs_on = False
+    for block in blocks:
+        last = found[-1] if found else None
+        if isinstance(block, str) and isinstance(last, str) and runs_on and block and len(found) > 1:
+            found[-1] = f"{last}\n{block}"
+        elif block:
+            found.append(block)
+        runs_on = bool(block)
+    return found
+
+
+def _text(text: str) -> str:
+    """Return *text* for HTML, its control characters written out."""
+    return escape(escaped(text))
+
+
+def _block(block: str | PageTable) -> str:
+    if isinstance(block, str):
+        text = "\n".join(map(_text, block.split("\n")))
+        narrow = max(map(len, block.split("\n"))) <= _PRE_LETTERS
+        return f"<pre>{text}</pre>" if "\n" in block and narrow else f"<p>{text.replace(chr(10), '<br>')}</p>"
+    classes = ["n" if right else "" for right in block.right]
+    head = "".join(f"<th class='{name}'>{_text(cell)}</th>" for cell, name in zip(block.heads, classes, strict=True))
+    lines = []
+    for number, row in enumerate(block.rows):
+        if number in block.marks:
+            lines.append(f"<tr class='mark'><td colspan='{len(row)}'>{_text(block.marks[number])}</td></tr>")
+        lines.append(f"<tr>{_cells(row, classes, any(block.heads))}</tr>")
+    sorts = " class='sorts'" if any(block.heads) and len(block.rows) > 1 and not block.marks else " class='facts'"
+    top = f"<thead><tr>{head}</tr></thead>" if any(block.heads) else ""
+    below = f"<p class='muted'>{_text(block.more)}</p>" if block.more else ""
+    return f"<div class='wide'><table{sorts}>{top}<tbody>{''.join(lines)}</tbody></table></div>{below}"
+
+
+def _cells(row: Sequence[str], classes: Sequence[str], heads: bool) -> str:
+    """Return the cells of *row*; in a table without *heads*, words take the place of a value that is not there."""
+    if not heads and len(row) == 3 and not row[1]:
+        return f"<td>{_text(row[0])}</td><td colspan='2'>{_text(row[2])}</td>"
+    return "".join(f"<td class='{name}'>{_text(cell)}</td>" for cell, name in zip(row, classes, strict=True))
+
+
+def _inline(svg: bytes) -> str:
+    """Return *svg* without what stands before its root, as large as its letters need on a screen."""
+    root, end, rest = svg.decode().partition("<svg ")[2].partition(">")
+
+    def larger(match: re.Match[str]) -> str:
+        return f' {match[1]}="{float(match[2]) * _LARGER:.0f}pt"'
+
+    return "<svg " + re.sub(r' (width|height)="([\d.]+)pt"', larger, f" {root}").strip() + end + rest
+
+
+# -- the timeline ----------------------------------------------------------------------
+
+
+def _timeline(trace: str) -> dict[str, Any]:
+    """Return the slices and counters of a Chrome *trace*, with each text once.
+
+    Slices of a track are [start, length, name, details, colour, critical], in nanoseconds and numbers of texts; points
+    of a counter are times and values in turn.
+    """
+    events = json.loads(trace)["traceEvents"]
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    slices = [event for event in events if event["ph"] == "X"]
+    left_out = max(0, len(slices) - _MOST_EVENTS)
+    if left_out:
+        slices = sorted(slices, key=lambda event: -event["dur"])[:_MOST_EVENTS]
+    texts: dict[str, int] = {}
+    tracks: dict[tuple[int, int], list[list[int]]] = {key: [] for key in threads}
+    for event in sorted(slices, key=lambda event: (event["pid"], event["tid"], event["ts"])):
+        row = [round(event["ts"] * 1e3), round(event["dur"] * 1e3)]
+        row += [texts.setdefault(text, len(texts)) for text in (event["name"], _details(event), _colour(event))]
+        tracks[event["pid"], event["tid"]].append([*row, int(bool(event["args"].get("critical")))])
+    counters: dict[tuple[int, str], list[float]] = {}
+    points = [event for event in events if event["ph"] == "C"]
+    for event in points[:_MOST_POINTS]:
+        (value,) = event["args"].values()
+        counters.setdefault((event["pid"], event["name"]), []).extend((round(event["ts"] * 1e3), value))
+    return {
+        "texts": list(texts),
+        "tracks": [
+            {"name": f"{names.get(pid, '')} {threads[pid, tid]}", "slices": rows}
+            for (pid, tid), rows in tracks.items()
+            if rows
+        ],
+        "counters": _distinct({name: rows for (_, name), rows in counters.items()}),
+        "left_out": left_out + max(0, len(points) - _MOST_POINTS),
+    }
+
+
+def _distinct(counters: Mapping[str, list[float]]) -> list[dict[str, Any]]:
+    """Return the counters by name, those with equal points as one."""
+    alike: dict[tuple[float, ...], list[str]] = {}
+    for name, points in counters.items():
+        alike.setdefault(tuple(points), []).append(name)
+    more = (f" and {len(names) - 1} alike" if len(names) > 1 else "" for names in alike.values())
+    each = zip(alike.items(), more, strict=True)
+    return [{"name": f"{names[0]}{rest}", "points": points} for (points, names), rest in each]
+
+
+_SAID = ("class", "bound by", "algorithm", "path", "transport", "part", "micro-batch")
+
+
+def _details(event: Mapping[str, Any]) -> str:
+    args = event["args"]
+    said = [f"{key}: {args[key]}" for key in _SAID if args.get(key) not in (None, "")]
+    said += [
+        f"{args[key]:,} {key}" for key in ("bytes", "FLOP") if isinstance(args.get(key), int | float) and args[key]
+    ]
+    return "; ".join(said)
+
+
+def _colour(event: Mapping[str, Any]) -> str:
+    if "class" in event["args"]:
+        return kernel_colour(event["args"]["class"])
+    if event["cat"] in _EXCHANGES or "bytes" in event["args"]:
+        return ACTIVITIES["exchange"]
+    return ACTIVITIES["host"] if event["cat"] == "cpu_op" else OTHER
+
+
+def _shown_timeline(timeline: Mapping[str, Any], frame: str) -> str:
+    """Return the *frame* of the timeline with its data, which no text in it can leave."""
+    count = timeline["left_out"]
+    less = f"{count:,} of the shortest slices and last values of counters are left out." if count else ""
+    data = json.dumps(timeline, separators=(",", ":")).replace("<", "\\u003c")
+    return Template(frame).substitute(less=less, data=data)
