@@ -12,7 +12,8 @@ from simulator.cli.step_command import check_fits
 from simulator.cli.step_questions import ask_points, of_point
 from simulator.cli.step_text import fit_words
 from simulator.cli.table import Column, outside_lines, table_lines
-from simulator.cli.written import CommandOptions, check_read, rate_columns, shell_command
+from simulator.cli.ways_text import rate_columns
+from simulator.cli.written import CommandOptions, check_read, shell_command
 from simulator.collectives.request import Unsuitable
 from simulator.console import later
 from simulator.console.style import Progress, Style
