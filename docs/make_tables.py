@@ -17,7 +17,7 @@ In the documents
   (validate/measurements/), which need no folder.  Their columns on devices left out of the fit need
   ``--imported DIR``, the output of ``validate import``.
 
-It then runs docs/make_pages.py, for the pages of scenarios and of the book.
+It then runs docs/make_pages.py, for the pages of scenarios and of the book, and docs/make_options.py.
 
 ``tests/unit/test_docs.py`` fails if a document differs from the program's output.
 """
@@ -739,7 +739,8 @@ def main(arguments: Sequence[str]) -> int:
     with contextlib.chdir(ROOT):
         for picture in PICTURES:
             printed(picture)
-    subprocess.run([sys.executable, "-m", "docs.make_pages"], cwd=ROOT, check=True)
+    for pages in ("docs.make_pages", "docs.make_options"):
+        subprocess.run([sys.executable, "-m", pages], cwd=ROOT, check=True)
     if folder is None:
         sys.stdout.write("the tables of errors stay as they were: name the folder of measurements (TOPOCAST_CORPUS)\n")
     return 0
