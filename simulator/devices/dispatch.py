@@ -93,6 +93,7 @@ class DispatchCosts:
     shard_s: float
     bucket_copy: float
     megatron: float
+    engine: float
 
 
 HOST_TIMES = tuple(field.name for field in fields(DispatchCosts) if field.name.endswith("_s"))
@@ -106,9 +107,15 @@ def host_costs(device: Gpu | Cpu) -> DispatchCosts:
     return replace(costs, **{name: value for name, value in device.calibration.host.items() if name in HOST_TIMES})
 
 
-def framework_scale(device: Gpu | Cpu, framework: Framework) -> float:
-    """Return the time *framework* takes to issue an operator, relative to plain PyTorch modules."""
-    return host_costs(device).megatron if framework == "megatron" and isinstance(device, Gpu) else 1.0
+def framework_scale(device: Gpu | Cpu, framework: Framework, *, engine: bool = False) -> float:
+    """Return the time *framework* takes to issue an operator, relative to plain PyTorch modules.
+
+    *engine*: its modules are Transformer Engine's.
+    """
+    if framework != "megatron" or not isinstance(device, Gpu):
+        return 1.0
+    costs = host_costs(device)
+    return costs.engine if engine else costs.megatron
 
 
 def host_time(

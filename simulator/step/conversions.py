@@ -207,7 +207,15 @@ def quantised_layers(network: Network, policy: Policy) -> frozenset[int]:
     if policy != "nvfp4":
         return frozenset()
     layers = enumerate(network.layers)
-    return frozenset(i for i, each in layers if isinstance(each.operator, Linear) and block_name(each.name))
+    return frozenset(i for i, each in layers if isinstance(each.operator, Linear) and not is_plain(each))
+
+
+def is_plain(layer: Layer) -> bool:
+    """Return whether the product of *layer* is never in fp8 or nvfp4: outside of blocks, a router's, an adapter's.
+
+    These are not modules of Transformer Engine (megatron/core/transformer/moe/router.py, peft/utils.py of NeMo).
+    """
+    return not block_name(layer.name) or layer.name.endswith(".router") or ".lora_" in layer.name
 
 
 def nvfp4_weights(network: Network, policy: Policy) -> int:

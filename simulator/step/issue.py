@@ -20,7 +20,8 @@ from simulator.devices.predict import Device, kernel_cost, steady_device
 from simulator.questions.options import StepOptions
 from simulator.records import dataclass, replace
 from simulator.step.fusion import FusedLayers, run_groups
-from simulator.step.lowering import TO_MASTER, UNSCALE, KernelRun, Lowering, Mix
+from simulator.step.lowering import NORM, TO_MASTER, UNSCALE, KernelRun, Lowering, Mix
+from simulator.step.megatron import has_engine, has_gradient_buffer, own_tensors, sums_in_fp32, update_calls_s
 from simulator.step.power import budgeted
 from simulator.step.precision import scales
 from simulator.step.recompute import recomputed_groups
@@ -92,6 +93,8 @@ class _Issuer:
             from simulator.step.fused_passes import passes_of
 
             self.looks, self.extras = looks_of(network), passes_of(network, options)
+        self.scale = framework_scale(device, options.framework, engine=has_engine(network))
+        self.of_library = framework_scale(device, options.framework) / self.scale  # calls of a module in C++
         exchanges = any(isinstance(layer.operator, Exchange) for layer in network.layers)
         self.needs: Mapping[Part, Mapping[str, tuple[str, ...]]] = {
             "forward": forward_needs(network) if exchanges else {},
@@ -113,7 +116,8 @@ class _Issuer:
         if priced is not None or needs:  # a layer without kernels still waits: later work of its stream uses its result
             host_s, work = priced or (0.0, NOTHING)
             if priced is not None and part == "backward":
-                host_s += host_time(self.device, "gradient_s", len(layer.trained))
+                own = own_tensors(layer) if self.options.framework == "megatron" else len(layer.trained)
+                host_s += self.of_library * host_time(self.device, "gradient_s", own)
             waits = priced is not None and (
                 (extra is not None and extra.waits)
                 or (part == "forward" and layer.name in self.looks)
@@ -122,8 +126,8 @@ class _Issuer:
             yield Launch(layer.name, part, host_s, work, waits, layer=layer.name, needs=needs)
         for run in self.lowering.casts(layer, forward=part == "forward"):
             cast = self.streamed(f"{layer.name} (cast)", part, run, layer.name)
-            more = self.more_kernels(layer.operator)
-            yield replace(cast, host_s=cast.host_s + more * bare_launch_time(self.device)) if more else cast
+            more_s = self.more_kernels(layer.operator) * self.of_library * bare_launch_time(self.device)
+            yield replace(cast, host_s=cast.host_s + more_s) if more_s else cast
         if extra is not None:
             yield from self.around(layer, part, extra.after)
 
@@ -132,7 +136,7 @@ class _Issuer:
         if not kernels and not calls:
             return
         stand_in = dispatch_time(self.device, Copy(1), "fwd" if part == "forward" else "bwd_data")
-        host_s = len(kernels) * stand_in + calls * stand_in / framework_scale(self.device, self.options.framework)
+        host_s = len(kernels) * stand_in + calls * stand_in / self.scale
         needs = self.needs[part].get(layer.name, ())
         yield Launch(f"{layer.name} (passes)", part, host_s, self.passed(kernels), layer=layer.name, needs=needs)
 
@@ -185,7 +189,8 @@ class _Issuer:
         runs = self.lowering.layer(operator, phase, mix, has_parameters=has_parameters)
         if not runs:
             return None
-        more_s = self.more_kernels(operator) * host_time(self.device, "product_s", 2 if phase == "bwd" else 1)
+        more = self.more_kernels(operator) * (2 if phase == "bwd" else 1)
+        more_s = self.of_library * host_time(self.device, "product_s", more)
         return dispatch_time(self.device, operator, phase) + more_s, self.work(runs)
 
     def fused(self, group: FusedLayers, part: Part, added_elements: int = 0) -> Launch:
@@ -280,7 +285,7 @@ def _issued(device: Device, network: Network, options: StepOptions) -> tuple[Lau
         issues = _captured_blocks(device, network, issues)
     if options.framework == "deepspeed-zero3":
         issues = _hooked(device, network, issues)
-    scale = framework_scale(device, options.framework)
+    scale = issuer.scale
     if scale != 1.0:
         issues = [issue if issue.part == "update" else replace(issue, host_s=scale * issue.host_s) for issue in issues]
     if options.launch_blocking:
@@ -374,17 +379,19 @@ def _backward(issuer: _Issuer, groups: Sequence[FusedLayers]) -> Iterator[Launch
 
 def _update(issuer: _Issuer, network: Network, options: StepOptions) -> Iterator[Launch]:
     gathering_s = host_time(issuer.device, "update_s", sum(p.trained for p in network.parameters))
-    # The gradient scaler checks that all gradients are finite before the optimiser may step.
-    looks = scales(options.precision)
+    if has_gradient_buffer(options):
+        gathering_s = update_calls_s(issuer.device, network)
+    # The gradient scaler checks that all gradients are finite before the optimiser may step, Megatron-LM their norm.
+    looks = scales(options.precision) or sums_in_fp32(options)
     singly = tensor_passes(options.optimizer)
     passes = [(name, issuer.streamed(name, "update", run)) for name, run in issuer.lowering.update()]
-    yield from (issue for name, issue in passes if name in (UNSCALE, TO_MASTER))
+    yield from (issue for name, issue in passes if name in (UNSCALE, TO_MASTER, NORM))
     for parameter in network.parameters if singly else ():
         if parameter.trained:
             issue = issuer.tensor_updated(parameter.name, parameter.elements)
             yield replace(issue, waits=issue.waits or looks)
             looks, gathering_s = False, 0.0
     for name, issue in passes:
-        if name not in (UNSCALE, TO_MASTER):
+        if name not in (UNSCALE, TO_MASTER, NORM):
             yield replace(issue, host_s=issue.host_s + gathering_s, waits=looks and gathering_s > 0.0)
             looks, gathering_s = False, 0.0

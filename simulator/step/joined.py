@@ -4,15 +4,21 @@ Queries, keys and values are one matrix (``linear_qkv`` in megatron/core/transfo
 and what it multiplies (``linear_fc1`` of a gated feed-forward part in mlp.py).  So the input is cast once, and its
 gradient comes whole from one product instead of being added up.  Each expert's gate is joined in the network itself.
 
+Adapters (LoRA) of joined layers are one: a product to their rank, one to all results, and one scale and sum.
+
 The first of the layers in forward order stands for all: forward, the others read its result; backward, it comes last,
 when the gradients of all results are there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from simulator.records import dataclass, replace
 from simulator.workload.network import Layer, Network, block_name, once
-from simulator.workload.operators import Linear
+from simulator.workload.operators import Elementwise, Linear, Operator
+
+_ADAPTS = ("lora_a", "lora_b", "lora_scale", "lora_add")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +28,7 @@ class Joined:
     ``adds_as``: its gradients are added to others where this layer's are; "": nowhere.
     """
 
-    operator: Linear | None = None
+    operator: Operator | None = None
     adds_as: str = ""
 
 
@@ -35,11 +41,24 @@ def joined_layers(network: Network) -> dict[str, Joined]:
         if type(operator) is Linear and layer.split == "columns" and block_name(layer.name):
             key = block_name(layer.name), layer.part, layer.inputs, bool(layer.trained), operator.bias
             alike.setdefault(key, []).append(layer)
+    by_name = {layer.name: layer for layer in network.layers}
     found: dict[str, Joined] = {}
     for layers in alike.values():
         if len(layers) > 1:
-            found.update((layer.name, Joined()) for layer in layers)
-            products = [layer.operator for layer in layers if isinstance(layer.operator, Linear)]
-            whole = replace(products[0], outputs=sum(product.outputs for product in products))
-            found[layers[0].name] = Joined(whole, adds_as=layers[-1].name)
+            _join(layers, found)
+            for suffix in _ADAPTS:
+                adapters = [by_name[name] for layer in layers if (name := f"{layer.name}.{suffix}") in by_name]
+                if len(adapters) == len(layers):
+                    _join(adapters, found, widens=suffix != "lora_a")
     return found
+
+
+def _join(layers: Sequence[Layer], found: dict[str, Joined], *, widens: bool = True) -> None:
+    """Add what stands for each of *layers* to *found*; *widens*: their results are beside one another."""
+    found.update((layer.name, Joined()) for layer in layers)
+    first, elements = layers[0].operator, sum(layer.operator.output_elements for layer in layers)
+    if widens and isinstance(first, Linear):
+        first = replace(first, outputs=elements // first.rows)
+    elif isinstance(first, Elementwise):
+        first = replace(first, elements=elements)
+    found[layers[0].name] = Joined(first, adds_as=layers[-1].name)

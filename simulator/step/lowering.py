@@ -21,6 +21,7 @@ from simulator.questions.options import QUANTISED, StepOptions
 from simulator.records import dataclass, replace
 from simulator.step.conversions import (
     casts_of,
+    is_plain,
     laid_out,
     nvfp4_passes,
     nvfp4_weights,
@@ -30,12 +31,12 @@ from simulator.step.conversions import (
 )
 from simulator.step.fusion import FusedLayers
 from simulator.step.layouts import is_before, lays_out_channels_last
-from simulator.step.megatron import buffer_element_bytes, has_gradient_buffer
+from simulator.step.megatron import buffer_element_bytes, has_gradient_buffer, sums_in_fp32
 from simulator.step.memory import held_in, need_of
 from simulator.step.precision import autocasts, casts, has_master, precision_of, scales, storage_of, updated_bytes
 from simulator.workload.backward import needs_gradient
 from simulator.workload.kernels import Gemm, Kernel, Rowwise, Streaming
-from simulator.workload.network import Layer, Network, block_name, once, readers_of
+from simulator.workload.network import Layer, Network, once, readers_of
 from simulator.workload.operators import BatchNorm, Conv2d, Linear, Operator, Phase
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 UNSCALE = "unscale gradients"
 TO_MASTER = "gradients to fp32"
+NORM = "norm of gradients"
 FP32_BYTES = ELEMENT_BYTES["fp32"]
 _BOUNDARY_BYTES = 16  # at which compilers start the rows of products
 
@@ -161,7 +163,7 @@ class Lowering:
     def mix(self, layer: Layer) -> Mix:
         """Return the number formats in which *layer* computes."""
         precision = precision_of(self._options.precision, layer.operator, self._device)
-        if precision in ("fp8", "nvfp4") and not block_name(layer.name):
+        if precision in ("fp8", "nvfp4") and is_plain(layer):
             precision = storage_of(self._options.precision)  # the logits stay in bf16
         if not self._wide[layer.output] or layer.operator.is_product:
             return Mix(precision)
@@ -334,7 +336,9 @@ class Lowering:
         if not n or options.optimizer == "none":
             return
         half, master = self._element_bytes, has_master(options.precision)
-        if master:  # this also unscales
+        if sums_in_fp32(options):  # Megatron-LM's buffer, from whose norm all gradients may be scaled down
+            yield NORM, self._run(Streaming("sum", n, FP32_BYTES * n, 0), float(FP32_BYTES * n))
+        elif master:  # this also unscales
             name = UNSCALE if scales(options.precision) else TO_MASTER
             yield name, self._run(Streaming("mul_scalar", n, half * n, FP32_BYTES * n), float(half * n))
         elif scales(options.precision):

@@ -13,14 +13,22 @@
 
 from __future__ import annotations
 
+from simulator.devices.dispatch import bare_launch_time, host_time
+from simulator.devices.predict import Device
 from simulator.questions.options import StepOptions
 from simulator.records import replace
 from simulator.step.precision import has_master, storage_of
 from simulator.workload.activations import SavedTensors
 from simulator.workload.backward import read_elements
 from simulator.workload.network import Layer, Network, block_name, once, readers_of
-from simulator.workload.operators import Attention, Elementwise, Linear, Reduction
+from simulator.workload.operators import Attention, Elementwise, GroupedLinear, Linear, Reduction
 from simulator.workload.precision import ELEMENT_BYTES
+
+
+@once
+def has_engine(network: Network) -> bool:
+    """Return whether the modules are Transformer Engine's, which alone chooses kernels of the GPU's own generation."""
+    return any(isinstance(layer.operator, Attention) and layer.operator.library == "native" for layer in network.layers)
 
 
 def has_gradient_buffer(options: StepOptions) -> bool:
@@ -34,6 +42,28 @@ def has_gradient_buffer(options: StepOptions) -> bool:
 def buffer_element_bytes(options: StepOptions) -> int:
     """Return the bytes of an element of the buffer."""
     return ELEMENT_BYTES["fp16" if storage_of(options.precision) == "fp16" else "fp32"]
+
+
+def sums_in_fp32(options: StepOptions) -> bool:
+    """Return whether the buffer is in fp32, so that the update reads gradients without a cast."""
+    return has_gradient_buffer(options) and buffer_element_bytes(options) == ELEMENT_BYTES["fp32"]
+
+
+def own_tensors(layer: Layer) -> int:
+    """Return the trained parameters of *layer* as Megatron-Core holds them: those of each expert are its own."""
+    operator = layer.operator
+    return len(layer.trained) * (operator.experts if isinstance(operator, GroupedLinear) else 1)
+
+
+def update_calls_s(device: Device, network: Network) -> float:
+    """Return the host's seconds around an update of *network* by Megatron-Core's distributed optimiser.
+
+    Besides what a fused update gathers, each parameter takes six calls of views and copies in Python
+    (``_copy_model_grads_to_main_grads``, ``_copy_main_params_to_model_params`` in
+    megatron/core/optimizer/distrib_optimizer.py).
+    """
+    count = sum(own_tensors(layer) for layer in network.layers)
+    return host_time(device, "update_s", count) + 6 * count * bare_launch_time(device)
 
 
 def writes_into_buffer(layer: Layer, options: StepOptions) -> bool:

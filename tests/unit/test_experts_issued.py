@@ -44,11 +44,42 @@ def test_each_expert_is_a_product_and_a_cast_of_its_own_to_the_host(ep: int) -> 
         }
         for name in ("layers.0.experts_up", "layers.1.experts_down"):
             more_s = host_s["megatron"][name] / costs.megatron - host_s["pytorch"][name]
-            assert more_s == pytest.approx(calls * more * costs.product_s)
+            own_s = more * costs.gradient_s if part == "backward" else 0.0  # each expert's weight is a parameter
+            assert more_s == pytest.approx(calls * more * costs.product_s + own_s)
             cast = f"{name} (cast)"
             more_s = host_s["megatron"][cast] / costs.megatron - host_s["pytorch"][cast]
             assert more_s == pytest.approx(more * 6e-6)
         assert host_s["megatron"]["layers.0.q"] == pytest.approx(costs.megatron * host_s["pytorch"]["layers.0.q"])
+
+
+def test_modules_of_transformer_engine_take_the_host_longer_but_not_their_calls_in_c() -> None:
+    """The kernels of experts are launched in C++; all else of a module is Python's."""
+    costs = host_costs(DEVICE)
+    native = build_network(
+        "qwen3-30b-a3b", batch=1, loss=True, sequence_length=4096, layers=1, attention="fused-native"
+    )
+    found = {
+        network: {issue.name: issue.host_s for issue in issued(network, words="ep=8") if issue.part == "forward"}
+        for network in (QWEN, native)
+    }
+    of_torch = costs.forward_s + costs.product_s
+    for network, scale in ((QWEN, costs.megatron), (native, costs.engine)):
+        host_s = found[network]
+        assert host_s["layers.0.out"] == pytest.approx(scale * of_torch)
+        products_s = (EXPERTS // 8 - 1) * costs.megatron * costs.product_s
+        assert host_s["layers.0.experts_up"] == pytest.approx(scale * of_torch + products_s)
+
+
+def test_the_update_waits_for_the_norm_and_calls_for_each_parameter() -> None:
+    costs = host_costs(DEVICE)
+    found = issued(QWEN, replace(MEGATRON, precision="master-bf16"), "ep=8")
+    norm, adam, back = (issue for issue in found if issue.part == "update")
+    assert [each.waits for each in (norm, adam, back)] == [False, True, False]
+    n = divided(QWEN, parse_layout("ep=8").on(8)).trained_count
+    assert (norm.work.costs[0].bytes, back.work.costs[0].bytes) == (4 * n, 6 * n)
+    own = sum(len(layer.trained) for layer in QWEN.layers) + LAYERS * 2 * (EXPERTS // 8 - 1)
+    besides_s = own * (costs.update_s + 6 * costs.bare_launch_s)
+    assert adam.host_s == pytest.approx(besides_s + costs.forward_s, rel=0.05)
 
 
 @pytest.mark.parametrize("name", ["layers.0.experts_up", "layers.1.experts_down"])

@@ -16,6 +16,7 @@ from simulator.step.joined import joined_layers
 from simulator.step.lowering import Lowering
 from simulator.workload.kernels import Gemm
 from simulator.workload.network import Network
+from simulator.workload.operators import Linear
 from simulator.workload.split.tensor import tensor_split
 from simulator.workload.zoo.registry import build_network
 
@@ -100,6 +101,32 @@ def test_queries_of_several_groups_are_copied(ranks: int, copies: bool) -> None:
     if copies:
         (copied,) = found["layers.0.q", "forward"].after
         assert (copied.read_bytes, copied.written_bytes) == (queries, queries)
+
+
+def test_adapters_of_a_joined_product_are_one() -> None:
+    rank = 16
+    adapted = build_network("llama3-8b", batch=1, sequence_length=LENGTH, layers=1, loss=True, lora=rank)
+    found = joined_layers(adapted)
+    joint = HIDDEN + 2 * KEYS
+    into, out, scale, total = (found[f"layers.0.q.lora_{name}"].operator for name in ("a", "b", "scale", "add"))
+    assert isinstance(into, Linear)
+    assert (into.inputs, into.outputs) == (HIDDEN, rank)
+    assert isinstance(out, Linear)
+    assert (out.inputs, out.outputs) == (rank, joint)
+    assert [each.output_elements for each in (scale, total) if each] == [LENGTH * joint] * 2
+    assert all(found[f"layers.0.{name}.lora_{each}"].operator is None for name in "kv" for each in ("a", "b", "add"))
+    launched = {issue.layer for issue in issues(MEGATRON, adapted)}
+    assert "layers.0.out.lora_a" in launched
+    assert "layers.0.k.lora_a" not in launched
+
+
+def test_routers_and_adapters_stay_in_16_bits() -> None:
+    for name, layer in (("qwen3-30b-a3b", "router"), ("llama3-8b", "q.lora_a")):
+        sizes = {"lora": 16} if "lora" in layer else {}
+        network = build_network(name, batch=1, sequence_length=LENGTH, layers=1, loss=True, **sizes)
+        eight = [i.name for i in issues(replace(MEGATRON, precision="master-fp8"), network) if "(cast)" in i.name]
+        assert f"layers.0.{layer} (cast)" not in eight
+        assert "layers.0.q (cast)" in eight
 
 
 def sent(device: object, framework: str, *, by_rows: bool = True) -> list[tuple[str, str, bool]]:
