@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from simulator.api.session import Session
     from simulator.errors import InputError, TopocastError
-    from simulator.python import compare, simulate
+    from simulator.python import compare, simulate, sweep
     from simulator.questions.calibration import Calibration
     from simulator.questions.collective import CollectiveQuestion
     from simulator.questions.input import InputQuestion
@@ -57,13 +57,14 @@ __all__ = [
     "Where",
     "compare",
     "simulate",
+    "sweep",
 ]
 __version__ = "0.1.0"
 
 _PLACES = {
     "api.session": "Session",
     "errors": "InputError TopocastError",
-    "python": "compare simulate",
+    "python": "compare simulate sweep",
     "questions.calibration": "Calibration",
     "questions.collective": "CollectiveQuestion",
     "questions.input": "InputQuestion",

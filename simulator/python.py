@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.util import find_spec
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from simulator import spelling
@@ -19,7 +21,8 @@ from simulator.cli.launch_line import with_launch
 from simulator.cli.options import software_notes
 from simulator.cli.output import answers
 from simulator.cli.written import OPTIONS, CommandOptions, Output, ProgramOptions, check_read, option_spelt
-from simulator.errors import Fault, InputError, first_of, nearest, one_line
+from simulator.console import later
+from simulator.errors import Fault, InputError, MissingDependency, first_of, nearest, one_line
 from simulator.records import replace
 from simulator.results.program import ProgramResult
 from simulator.results.result import Result
@@ -106,6 +109,47 @@ def compare(
     InputError if none fits, and as :func:`simulate`.
     """
     return _answers(topology, strategy, workload, inputs, loss, options, one=False)
+
+
+class Sweep(list[dict[str, Any]]):
+    """The rows of a sweep: the values of the options that vary, figures in SI units, the error of what is refused."""
+
+    def to_dataframe(self) -> Any:
+        """Return the rows as a pandas DataFrame; raises MissingDependency if pandas is not installed."""
+        if find_spec("pandas") is None:
+            raise MissingDependency("to_dataframe needs pandas; pip install pandas")
+        return later("pandas:DataFrame")(list(self))
+
+
+def sweep(topology: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **options: object) -> Sweep:
+    """Answer one question at every combination of the values of options that are lists.
+
+    ``sweep(topology=["dgx-h100", "dgx-a100-80gb"], workload="llama3-8b", parallel="fsdp", batch=[1, 2, 4])`` gives
+    six rows, the last option varying fastest.
+
+    Returns
+    -------
+    Sweep
+        A list of dicts: each option that varies, ``time_s`` with the ends of its band (``low_s``, ``high_s``), of a
+        step ``samples_per_s``, ``memory_bytes``, ``fits``, of an exchange ``busbw_Bps``; ``bound_by``; ``error``, the
+        reason where a combination is refused; ``question``, the command that asks it.
+
+    Raises
+    ------
+    InputError
+        If an option is unknown, no option varies, or every combination is refused.
+    """
+    given = {"topology": topology, **options}
+    several = {name: list(value) for name, value in given.items() if isinstance(value, list | tuple | range)}
+    if not several or not all(several.values()):
+        raise InputError("sweep needs an option with several values, for example batch=[1, 2, 4]")
+    texts = {name: [getattr(_written({name: each}), name) for each in values] for name, values in several.items()}
+    fixed = _written({name: value for name, value in given.items() if name not in several})
+    rows = later("simulator.cli.sweep_command:swept")(fixed, texts)
+    if all(row["error"] for row in rows):
+        raise InputError([Fault(text) for text in dict.fromkeys(row["error"] for row in rows)])
+    each = zip(rows, product(*several.values()), strict=True)
+    return Sweep([{**row, **dict(zip(several, values, strict=True))} for row, values in each])
 
 
 def _answers(

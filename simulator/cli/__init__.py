@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import typer
 
 LISTS = ("machines", "networks", "parts", "strategies")
-COMMANDS = ("best", "run", "scale", "scenario", *LISTS)
+COMMANDS = ("best", "run", "scale", "scenario", "sweep", *LISTS)
 """First words that select a command other than a simulation."""
 _MAIN = "simulator.cli.app"
 _MODULES = {"": _MAIN, **dict.fromkeys(COMMANDS, "simulator.cli.commands")}

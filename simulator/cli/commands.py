@@ -139,6 +139,37 @@ def scale(**given: Any) -> Any:
     return ask_scale(written_of({**given, "parallel": layout and (layout,)}), nodes, gpus)
 
 
+_OVER: dict[str, Said] = {
+    "over": option("OPTION=VALUES", "An option and its values: batch=1,2,4; repeatable.", default=()),
+    "csv": option("FILE", "Write a row for each question as CSV."),
+    **{name: _SEARCH[name] for name in ("jobs", "dask", "resume")},
+}
+
+
+@app.command(epilog=EPILOG)
+@with_options(
+    OPTIONS,
+    *(name for name, each in OPTIONS.items() if each[2].title not in ("Output", "Launch line")),
+    *(*_OVER, "json", "report", "quiet", "debug"),
+    **_OVER,
+)
+def sweep(**given: Any) -> Any:
+    """Answer one question at every combination of values of some options.
+
+    simulate sweep --topology dgx-h100 --workload llama3-8b --parallel fsdp --over batch=1,2,4 --over recompute=yes,no
+
+    Values that hold commas are separated by semicolons: --over 'parallel=dp;tp=2,dp=4'.
+    """
+    from simulator.cli.output import Asked
+    from simulator.cli.sweep_command import answer_sweep
+
+    own = {name: given.pop(name) for name in _OVER}
+    own["over"] = tuple(own["over"] or ())
+    written = written_of(given)
+    again = shell_command(written, ["sweep"], **{name: own[name] for name in ("over", "csv", "resume")})
+    return Asked(written, lambda written: answer_sweep(written, **own), command=again)
+
+
 @app.command(epilog=EPILOG.replace("the run failed", "a run failed"))
 @with_options(
     OPTIONS,

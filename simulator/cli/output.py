@@ -161,10 +161,11 @@ _ANSWERS = {
 }
 
 
-class _Brief(Session):
+class Brief(Session):
     """Answers steps without advice, which takes longer than they do themselves."""
 
     def advised(self, question: StepQuestion, samples: SamplesOption = "batch") -> TrainingResult:
+        """Return the answer to *question*, as :meth:`step` does."""
         del samples
         return self.step(question)
 
@@ -182,7 +183,7 @@ def ask(written: CommandOptions) -> Asked:
         return Asked(
             CommandOptions(topology=written.topology), lambda _: Answers(lines=lambda _: [shell_command(written)])
         )
-    return Asked(written, lambda written: answers(written, Session()), brief=lambda written: answers(written, _Brief()))
+    return Asked(written, lambda written: answers(written, Session()), brief=lambda written: answers(written, Brief()))
 
 
 def answers(written: CommandOptions, session: Session) -> Answers:

@@ -11,7 +11,7 @@ from typer.main import get_command
 
 import simulator
 from simulator.cli import COMMANDS, _app, run
-from simulator.cli.best_command import dask_runner
+from simulator.cli.processes import dask_runner
 from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.console.files import OutputFile
 from simulator.effects import data_file, effect, has_effects

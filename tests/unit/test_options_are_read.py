@@ -251,6 +251,7 @@ ELSEWHERE: dict[str, str] = {
     "score --baselines": "needs a published table with rows of it",
     **dict.fromkeys(("compare --topology", "compare --device"), "name what run.json names"),
     **dict.fromkeys(("bands --write", "fit --write"), "would write over the files that models read"),
+    "sweep": "asks as simulate does, of which each option is tried; tests of its own",
     "calibrate": "fits, which takes its time; tests of it change each option",
     **dict.fromkeys(("fit", "run", "cluster", "import"), "measures, or fits, for minutes; tests of their own"),
 }

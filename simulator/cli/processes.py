@@ -1,0 +1,148 @@
+"""Where searches and sweeps run, and the file from which they resume."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from importlib.resources import files
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from simulator import __version__
+from simulator.effects import effect
+from simulator.errors import Fault, InputError, MissingDependency, one_line
+from simulator.search.run import Runner, StoredResults, here
+from simulator.user_files import read_user_file
+
+_CONNECT_S = 10
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def process_runner(count: int, stack: ExitStack) -> Runner:
+    """Return a runner with *count* processes until *stack* closes, or this process alone for a count of 1."""
+    if count == 1:
+        return here
+    pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"))
+    stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+
+    return partial(_submitted, pool.submit)
+
+
+def dask_runner(address: str, stack: ExitStack) -> Runner:
+    """Return a runner on the Dask cluster at *address* until *stack* closes.
+
+    Raises MissingDependency if Dask is not installed, InputError if no cluster answers.
+    """
+    effect("opens a connection", f"--dask {one_line(address, 60)}")
+    try:
+        from distributed import Client
+    except ImportError:
+        raise MissingDependency("--dask needs Dask; pip install 'topocast[dask]'") from None
+    try:
+        client = stack.enter_context(Client(address, timeout=_CONNECT_S, set_as_default=False))
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"--dask {one_line(address, 60)}: no cluster answers: {one_line(error, 120)}") from None
+
+    return partial(_submitted, partial(client.submit, pure=False))
+
+
+def _submitted(
+    submit: Callable[..., Any], function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]
+) -> Iterator[Any]:
+    """Return the results of *function* for each of *jobs*, all of which are submitted first."""
+    futures = [submit(function, *job) for job in jobs]
+    return (future.result() for future in futures)
+
+
+# -- the file from which a search resumes ----------------------------------------------
+
+
+_MAX_BYTES = 1 << 28
+_NO_LINE = "is not a line of a search or sweep; --resume names a file of its own"
+
+
+def kept_in(path: str | None, of: str, what: str, stack: ExitStack) -> StoredResults:
+    """Return the results in the file *path* of the search or sweep (*what*) with the fingerprint *of*.
+
+    New ones are appended until *stack* closes.  A last line cut off by an interrupt is dropped, and its result found
+    again; a modified line is refused because of its checksum.
+
+    Raises InputError if the file cannot be read or written, or belongs to another search; the file does not change
+    then.
+    """
+    if path is None:
+        return StoredResults()
+    file, shown = Path(path), one_line(path)
+    effect("writes a file", f"--resume {shown}")
+    head = json.dumps({what: of}) + "\n"
+    try:
+        raw = _content(file, shown)
+        whole = raw[: raw.rfind(b"\n") + 1]
+        first, *lines = whole.decode("utf-8", "replace").splitlines() or [""]
+        if not (first == head.rstrip() if whole else head.encode().startswith(raw)):
+            other = f"is of another {what}, or of another version; name another file"
+            ours = isinstance(_read(first), dict)
+            raise InputError(Fault(other if ours else _NO_LINE, shown, 1, 1))
+        found = {}
+        for number, line in enumerate(lines, start=2):
+            entry = _read(line)
+            if not isinstance(entry, list) or len(entry) != 3 or entry[2] != _sum(entry[0], entry[1]):
+                raise InputError(Fault(_NO_LINE, shown, number, 1))
+            found[str(entry[0])] = entry[1]
+        stream = file.open("ab", buffering=0)  # closing it writes nothing more
+        stack.callback(stream.close)
+        stream.truncate(len(whole))
+    except (OSError, ValueError) as error:
+        raise InputError(f"--resume {shown}: {getattr(error, 'strerror', None) or 'is no path'}") from None
+
+    def write(text: str) -> None:
+        try:
+            left = text.encode()
+            while left:
+                left = left[stream.write(left) :]
+        except OSError as error:
+            raise InputError(f"--resume {shown}: cannot be written: {error.strerror}") from None
+
+    if not whole:
+        write(head)
+    return StoredResults(found, lambda key, value: write(json.dumps([key, value, _sum(key, value)]) + "\n"))
+
+
+def _content(file: Path, shown: str) -> bytes:
+    if not file.exists():
+        return b""
+    try:
+        return read_user_file(file, _MAX_BYTES, shown)
+    except InputError as error:
+        raise InputError(f"--resume {error}") from None
+
+
+def _read(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _sum(key: object, found: object) -> int:
+    """Return the checksum of an entry, which protects its figures against changes."""
+    return zlib.crc32(json.dumps([key, found]).encode())
+
+
+def fingerprint(*said: str) -> str:
+    """Return a hash of what was asked, as *said*, and of all that decides the answers: constants, bands, version."""
+    data = [file for package in ("constants", "bands") for file in files(f"simulator.{package}").iterdir()]
+    constants = [file.read_text(encoding="utf-8") for file in sorted(data, key=str) if file.name.endswith(".json")]
+    text = "\0".join([__version__, *said, *constants])
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()

@@ -1,0 +1,222 @@
+"""``simulate sweep``: one question at every combination of values of some options, as a table, CSV or JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import cache, partial
+from itertools import islice, product
+from typing import Any
+
+from simulator.api.session import Session
+from simulator.cli.options import parse_count, refuse
+from simulator.cli.output import Answers, Brief, answers
+from simulator.cli.processes import cores, dask_runner, fingerprint, kept_in, process_runner
+from simulator.cli.table import Column, table_lines
+from simulator.cli.written import (
+    OPTIONS,
+    CommandOptions,
+    LaunchOptions,
+    Output,
+    ProgramOptions,
+    check_read,
+    shell_command,
+)
+from simulator.console import later
+from simulator.console.style import Progress, Style
+from simulator.errors import Fault, InputError, TopocastError, nearest, one_line
+from simulator.questions.checks import From
+from simulator.records import replace
+from simulator.results import SCHEMA_VERSION
+from simulator.results.columns import rate_words
+from simulator.results.confidence import BAND_HEAD
+from simulator.results.result import Result
+from simulator.results.training import TrainingResult
+from simulator.results.words import bound_words
+from simulator.search.run import Runner, StoredResults, here
+from simulator.spelling import Door, spelt, word_of
+from simulator.units import format_bandwidth, format_duration, format_size
+
+Row = dict[str, Any]
+MOST_POINTS = 100_000
+_JOBS = From(1, 1024)
+_TOGETHER = 8  # points of a job, which share a network
+_FIGURES = ("time_s", "low_s", "high_s", "samples_per_s", "memory_bytes", "fits", "busbw_Bps", "bound_by", "error")
+
+
+def answer_sweep(
+    written: CommandOptions,
+    *,
+    over: Sequence[str],
+    csv: str | None,
+    jobs: str | None,
+    dask: str | None,
+    resume: str | None,
+) -> Answers:
+    """Return the answers at all points, in the order of the options; raises InputError."""
+    refuse({"--jobs": jobs is not None and dask is not None}, "starts processes on this machine; --dask uses a cluster")
+    count = cores() if jobs is None else parse_count("jobs", jobs, _JOBS)
+    varied = dict(_parsed(text) for text in over)
+    if len(varied) < len(over) or not varied:
+        raise InputError("--over is needed, once for each option that varies, for example --over batch=1,2,4")
+    asked = points(written, varied)
+    with ExitStack() as stack:
+        file = None if csv is None else stack.enter_context(later("simulator.console.files:OutputFile", "--csv")(csv))
+        kept = kept_in(resume, fingerprint(*(shell_command(point) for point in asked)), "sweep", stack)
+        runner = dask_runner(dask, stack) if dask is not None else process_runner(min(count, len(asked)), stack)
+        progress = stack.enter_context(Progress(len(asked), "simulating", quiet=written.quiet))
+        rows = list(_rows(asked, varied, runner, kept, progress))
+        if file is not None:
+            file.write(csv_of(rows).encode("utf-8"))
+    faults = [row["error"] for row in rows if row["error"]]
+    if len(faults) == len(rows):
+        raise InputError([Fault(text) for text in dict.fromkeys(faults)])
+    return Answers(
+        document=lambda: {"schema_version": SCHEMA_VERSION, "over": list(varied), "sweep": rows},
+        lines=partial(sweep_lines, tuple(varied), rows),
+    )
+
+
+def _parsed(text: str) -> tuple[str, list[str]]:
+    """Return the option and values in ``batch=1,2,4``; values with commas are separated by semicolons."""
+    word, found, values = text.partition("=")
+    name = _names().get(word.strip().lstrip("-").replace("_", "-"))
+    if not found or name is None:
+        hint = nearest(word, _names()) if found else "write for example batch=1,2,4"
+        raise InputError(f"--over {one_line(text, 60)}: names no option that varies; {hint}")
+    each = [value.strip() for value in values.split(";" if ";" in values else ",")]
+    if "" in each or len(set(each)) < len(each):
+        raise InputError(f"--over {one_line(text, 60)}: a value is {'missing' if '' in each else 'named twice'}")
+    return name, each
+
+
+@cache
+def _names() -> Mapping[str, str]:
+    """Return the options that may vary, by their spelling."""
+    apart = (Output, ProgramOptions, LaunchOptions)
+    return {word_of(name)[2:]: name for name, each in OPTIONS.items() if each[2] not in apart}
+
+
+def points(written: CommandOptions, varied: Mapping[str, Sequence[object]]) -> list[CommandOptions]:
+    """Return the questions at all combinations of *varied*, the last option fastest; raises InputError for too many."""
+    found = []
+    for values in islice(product(*varied.values()), MOST_POINTS + 1):
+        given: dict[str, Any] = {name: _as_given(name, value) for name, value in zip(varied, values, strict=True)}
+        found.append(replace(written, quiet=True, json=False, **given))
+    if len(found) > MOST_POINTS:
+        raise InputError(f"--over: more than {MOST_POINTS:,} combinations")
+    return found
+
+
+def _as_given(name: str, value: object) -> object:
+    """Return *value* of the option *name* as the command line gives it; raises InputError for no switch."""
+    default = OPTIONS[name][0]
+    if isinstance(default, bool):
+        switches = {"yes": True, "true": True, "no": False, "false": False}
+        found = value if isinstance(value, bool) else switches.get(str(value).lower())
+        if found is None:
+            raise InputError(f"--over {name}: is a switch: yes or no; got {one_line(str(value), 40)}")
+        return found
+    if default == ():
+        return value if isinstance(value, tuple) else (str(value),)
+    return str(value)
+
+
+def _rows(
+    asked: Sequence[CommandOptions],
+    varied: Mapping[str, Sequence[object]],
+    runner: Runner,
+    kept: StoredResults,
+    progress: Progress,
+    door: Door = "command",
+) -> Iterator[Row]:
+    """Yield a row for each of *asked*, found by *runner* if not *kept*."""
+    named = [shell_command(point) for point in asked]
+    left = [i for i, name in enumerate(named) if name not in kept.found]
+    together = [left[i : i + _TOGETHER] for i in range(0, len(left), _TOGETHER)]
+    done = runner(rows_of, [([asked[i] for i in group], door) for group in together])
+    for group, rows in zip(together, done, strict=True):
+        for i, row in zip(group, rows, strict=True):
+            kept.put(named[i], row)
+            progress.advance()
+    for point, name in zip(asked, named, strict=True):
+        values = {option: getattr(point, option) for option in varied}
+        said = {option: value[0] if isinstance(value, tuple) else value for option, value in values.items()}
+        yield {**said, **kept.found[name], "question": name}
+
+
+@cache
+def _session() -> Session:
+    """Return the session of this process, which knows the machines and networks of the points before."""
+    return Brief()
+
+
+def rows_of(asked: Sequence[CommandOptions], door: Door) -> list[Row]:
+    """Return the figures of the best answer to each of *asked*, or its error in the words of *door*."""
+    return [_row(point, door) for point in asked]
+
+
+def _row(point: CommandOptions, door: Door) -> Row:
+    row: Row = dict.fromkeys(_FIGURES)
+    try:
+        check_read(point)
+        if point.strategy is None and point.kind == "exchange":
+            point = replace(point, strategy="nccl")
+        best = answers(point, _session()).results[0]
+    except TopocastError as error:
+        said = error.spelt(door) if isinstance(error, InputError) else spelt(str(error), door)
+        return {**row, "error": " / ".join(said.splitlines())}
+    seconds = best.step_time_s if isinstance(best, TrainingResult) else getattr(best, "sync_time_s", None)
+    seconds = getattr(best, "time_s", getattr(best, "done_s", None)) if seconds is None else seconds
+    band = getattr(best.confidence, "band", None)
+    row |= {"time_s": seconds}
+    if band is not None:
+        row |= {"low_s": band.low_s, "high_s": band.high_s}
+    if isinstance(best, TrainingResult):
+        need = best.tightest.need
+        row |= {"samples_per_s": best.throughput, "memory_bytes": need.total_bytes, "fits": best.fits}
+        row |= {"bound_by": bound_words(best)}
+    if isinstance(best, Result):
+        row |= {"busbw_Bps": best.busbw_Bps, "bound_by": best.bottleneck.name if best.bottleneck else None}
+    return row
+
+
+def swept(written: CommandOptions, varied: Mapping[str, Sequence[object]]) -> list[Row]:
+    """Return the rows of the sweep of *written* over *varied*, in this process."""
+    with Progress(0, "simulating", quiet=True) as progress:
+        return list(_rows(points(written, varied), varied, here, StoredResults(), progress, "python"))
+
+
+def csv_of(rows: Sequence[Row]) -> str:
+    """Return *rows* as CSV, with the units in the headings."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[str]:
+    """Return the table of *rows*, with the values of the options *over* first."""
+
+    def column(head: str, key: str, words: Any, right: bool = True, spare: int = 0) -> Column | None:
+        cells = ["-" if row[key] is None else words(row[key]) for row in rows]
+        return Column(head, cells, right, spare) if any(row[key] is not None for row in rows) else None
+
+    ends = [(row["low_s"], row["high_s"]) for row in rows]
+    bands = ["-" if low is None else f"{format_duration(low, 3)} to {format_duration(high, 3)}" for low, high in ends]
+    columns = [
+        *(Column(name.replace("_", "-"), [str(row[name]) for row in rows], right=False) for name in over),
+        column("time", "time_s", format_duration),
+        Column(BAND_HEAD, bands, spare=2) if any(low is not None for low, _ in ends) else None,
+        column("samples/s", "samples_per_s", rate_words),
+        column("memory", "memory_bytes", lambda n_bytes: format_size(n_bytes, 3)),
+        column("fits", "fits", lambda fits: "yes" if fits else "no"),
+        column("busbw", "busbw_Bps", format_bandwidth),
+        column("bound by", "bound_by", str, right=False, spare=1),
+        column("not answered", "error", str, right=False, spare=3),
+    ]
+    title = f"{len(rows)} questions: {rows[0]['question'] if len(rows) == 1 else 'over ' + ', '.join(over)}"
+    return [*style.wrap(title, "bold"), "", *table_lines(columns, style)]
