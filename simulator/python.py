@@ -145,7 +145,7 @@ def sweep(topology: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *
         raise InputError("sweep needs an option with several values, for example batch=[1, 2, 4]")
     texts = {name: [getattr(_written({name: each}), name) for each in values] for name, values in several.items()}
     fixed = _written({name: value for name, value in given.items() if name not in several})
-    rows = later("simulator.cli.sweep_command:swept")(fixed, texts)
+    rows = later("simulator.cli.sweep_command:swept_rows")(fixed, texts)
     if all(row["error"] for row in rows):
         raise InputError([Fault(text) for text in dict.fromkeys(row["error"] for row in rows)])
     each = zip(rows, product(*several.values()), strict=True)

@@ -146,14 +146,14 @@ _OVER: dict[str, Said] = {
 }
 
 
-@app.command(epilog=EPILOG)
+@app.command("sweep", epilog=EPILOG)
 @with_options(
     OPTIONS,
     *(name for name, each in OPTIONS.items() if each[2].title not in ("Output", "Launch line")),
     *(*_OVER, "json", "report", "quiet", "debug"),
     **_OVER,
 )
-def sweep(**given: Any) -> Any:
+def sweep_over(**given: Any) -> Any:
     """Answer one question at every combination of values of some options.
 
     simulate sweep --topology dgx-h100 --workload llama3-8b --parallel fsdp --over batch=1,2,4 --over recompute=yes,no

@@ -69,7 +69,7 @@ def answer_sweep(
         progress = stack.enter_context(Progress(len(asked), "simulating", quiet=written.quiet))
         rows = list(_rows(asked, varied, runner, kept, progress))
         if file is not None:
-            file.write(csv_of(rows).encode("utf-8"))
+            file.write(sweep_csv(rows).encode("utf-8"))
     faults = [row["error"] for row in rows if row["error"]]
     if len(faults) == len(rows):
         raise InputError([Fault(text) for text in dict.fromkeys(faults)])
@@ -136,7 +136,7 @@ def _rows(
     named = [shell_command(point) for point in asked]
     left = [i for i, name in enumerate(named) if name not in kept.found]
     together = [left[i : i + _TOGETHER] for i in range(0, len(left), _TOGETHER)]
-    done = runner(rows_of, [([asked[i] for i in group], door) for group in together])
+    done = runner(answered_rows, [([asked[i] for i in group], door) for group in together])
     for group, rows in zip(together, done, strict=True):
         for i, row in zip(group, rows, strict=True):
             kept.put(named[i], row)
@@ -153,7 +153,7 @@ def _session() -> Session:
     return Brief()
 
 
-def rows_of(asked: Sequence[CommandOptions], door: Door) -> list[Row]:
+def answered_rows(asked: Sequence[CommandOptions], door: Door) -> list[Row]:
     """Return the figures of the best answer to each of *asked*, or its error in the words of *door*."""
     return [_row(point, door) for point in asked]
 
@@ -183,13 +183,13 @@ def _row(point: CommandOptions, door: Door) -> Row:
     return row
 
 
-def swept(written: CommandOptions, varied: Mapping[str, Sequence[object]]) -> list[Row]:
+def swept_rows(written: CommandOptions, varied: Mapping[str, Sequence[object]]) -> list[Row]:
     """Return the rows of the sweep of *written* over *varied*, in this process."""
     with Progress(0, "simulating", quiet=True) as progress:
         return list(_rows(points(written, varied), varied, here, StoredResults(), progress, "python"))
 
 
-def csv_of(rows: Sequence[Row]) -> str:
+def sweep_csv(rows: Sequence[Row]) -> str:
     """Return *rows* as CSV, with the units in the headings."""
     out = io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
