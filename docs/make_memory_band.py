@@ -1,9 +1,10 @@
 """Make ``simulator/bands/memory.json`` from measured memory: ``python docs/make_memory_band.py TABLE.csv...``.
 
 Three kinds of rows state the memory of a step, by their columns: ``arguments`` of ``simulate`` with ``measured_gb`` and
-``what`` the figure is; a ``launch`` line with ``machine`` and ``max_allocated_gib``; and rows of training steps whose
-``note`` states a whole number of GB that ``nvidia-smi`` showed (taken as GiB).  With ``--table`` it prints the errors
-by figure and source as Markdown instead.
+``what`` the figure is; ``arguments``, or a ``launch`` line with ``machine``, with any of ``max_allocated_gib``,
+``max_reserved_gib`` and ``smi_gib``, and the ``stage`` of a pipeline (otherwise the fullest); and rows of training
+steps whose ``note`` states a whole number of GB that ``nvidia-smi`` showed (taken as GiB).  With ``--table`` it prints
+the errors by figure and source as Markdown instead.  A band is made of the figure of each row that counts most.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,17 +35,22 @@ from validate.tables.table import read_table
 
 OUT = Path(__file__).parents[1] / "simulator" / "bands" / "memory.json"
 _STATED = re.compile(r"\bmem(?:ory)? (\d+) ?G")
-_FIGURES = ("allocated", "reserved", "smi")
+_FIGURES = {"allocated": "allocated_bytes", "reserved": "reserved_bytes", "smi": "process_bytes"}
+_COLUMNS = {"max_allocated_gib": "allocated", "max_reserved_gib": "reserved", "smi_gib": "smi"}
 
 
 class StatedMemory(NamedTuple):
-    """One measured figure with its prediction, in bytes; ``framework`` is its class of frameworks."""
+    """One measured figure with its prediction, in bytes; ``framework`` is its class of frameworks.
+
+    ``counts_most``: no other figure of the row counts more.
+    """
 
     framework: str
     source: str
     figure: str
     measured_bytes: float
     predicted_bytes: float
+    counts_most: bool = True
 
     @property
     def error(self) -> float:
@@ -101,19 +108,23 @@ def stated_memory(file: Path) -> Iterator[StatedMemory]:
     with file.open(encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
     columns = rows[0].keys()
-    if "arguments" in columns:
+    if "measured_gb" in columns:
         for row in rows:
             figure = next((word for word in _FIGURES if word in row["what"].split(",")[0]), "not stated")
-            yield from _answered(row["arguments"].split(), file, row["source"], figure, float(row["measured_gb"]) * 1e9)
-    elif "launch" in columns:
+            stated = {figure: float(row["measured_gb"]) * 1e9}
+            yield from _answered(row["arguments"].split(), file, row["source"], stated)
+    elif not _COLUMNS.keys().isdisjoint(columns):
         for row in rows:
-            asked = ["--topology", row["machine"], "--launch", row["launch"]]
-            yield from _answered(asked, file, row["source"], "allocated", float(row["max_allocated_gib"]) * 2**30)
+            asked = shlex.split(row.get("arguments", "")) or ["--topology", row["machine"], "--launch", row["launch"]]
+            stated = {figure: float(row[name]) * 2**30 for name, figure in _COLUMNS.items() if row.get(name)}
+            yield from _answered(asked, file, row["source"], stated, row.get("stage", ""))
     else:
         yield from _noted(file)
 
 
-def _answered(asked: list[str], file: Path, source: str, figure: str, stated_bytes: float) -> Iterator[StatedMemory]:
+def _answered(
+    asked: list[str], file: Path, source: str, stated: Mapping[str, float], stage: str = ""
+) -> Iterator[StatedMemory]:
     done = subprocess.run(
         [sys.executable, "-m", "simulator", *asked, "--json"],
         capture_output=True, text=True, cwd=file.parent, check=False,
@@ -122,11 +133,14 @@ def _answered(asked: list[str], file: Path, source: str, figure: str, stated_byt
         sys.stderr.write(f"{file.name}: {source}: {done.stderr.strip()[-200:]}\n")
         return
     answer = json.loads(done.stdout)
-    need = max(answer["results"][0]["memory"], key=lambda device: float(device["total_bytes"]))
-    named = {"reserved": "reserved_bytes", "smi": "process_bytes"}.get(figure, "allocated_bytes")
+    devices = [each for each in answer["results"][0]["memory"] if stage in ("", str(each["stage"]))]
+    need = max(devices, key=lambda device: float(device["total_bytes"]))
     framework = class_of(answer["options"]["framework"])
     assert framework is not None
-    yield StatedMemory(framework, _repository(source), figure, stated_bytes, need[named])
+    for figure, stated_bytes in stated.items():
+        predicted_bytes = need[_FIGURES.get(figure, "allocated_bytes")]
+        counts_most = figure == list(stated)[-1]
+        yield StatedMemory(framework, _repository(source), figure, stated_bytes, predicted_bytes, counts_most)
 
 
 def _noted(file: Path) -> Iterator[StatedMemory]:
@@ -162,9 +176,9 @@ def _repository(source: str) -> str:
 
 
 def by_framework(rows: Sequence[StatedMemory]) -> dict[str, dict[str, list[float]]]:
-    """Return the errors of *rows* by class of frameworks, then by source."""
+    """Return the errors of *rows* by class of frameworks, then by source; of each row the figure that counts most."""
     found: dict[str, dict[str, list[float]]] = {}
-    for row in rows:
+    for row in filter(lambda each: each.counts_most, rows):
         found.setdefault(row.framework, {}).setdefault(row.source, []).append(row.error)
     return found
 

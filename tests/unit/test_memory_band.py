@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from math import exp
+from pathlib import Path
+from statistics import median
 
 import pytest
 
-from docs.make_memory_band import inside_left_out, margin_of, share_quantile, spread_of
+from docs.make_memory_band import by_framework, inside_left_out, margin_of, share_quantile, spread_of, stated_memory
 from simulator.api import Session
 from simulator.bands.composition import memory_spreads
 from simulator.cli.best_command import best_lines
@@ -16,6 +18,7 @@ from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.records import replace
+from simulator.results.rates import rates_of
 from simulator.results.step_confidence import UNSURE, all_fit_by_band, memory_band, memory_band_words
 from simulator.results.training import TrainingResult, steps_document
 from simulator.search.run import RankedLayout, Ranking, best_document
@@ -58,6 +61,43 @@ def test_the_bands_in_use_hold_rows_of_sources_left_out() -> None:
         assert spread.low <= 0.0 <= spread.high
         assert len(spread.sources) >= 3
         assert spread.inside[1] >= 0.8
+
+
+STAGES = "--topology p3.16xlarge --gpus 2 --workload vgg16 --batch 8 --micro-batches 2 --parallel pp=2"
+
+
+@pytest.mark.slow
+def test_the_figure_that_counts_most_makes_the_band_and_a_stage_is_compared_with_itself(tmp_path: Path) -> None:
+    table = tmp_path / "memory.csv"
+    table.write_text(
+        "arguments,stage,max_allocated_gib,max_reserved_gib,smi_gib,source\n"
+        f"{STAGES},1,1,,2,a/one: log\n{STAGES},0,1,,2,a/two: log\n",
+        encoding="utf-8",
+    )
+    rows = list(stated_memory(table))
+    assert [(row.figure, row.counts_most) for row in rows] == [("allocated", False), ("smi", True)] * 2
+    assert [row.measured_bytes for row in rows] == [2**30, 2**31] * 2
+    result = SESSION.step(
+        StepQuestion(
+            where=Where("p3.16xlarge"), workload="vgg16", batch=8, micro_batches=2, gpus=(0, 1),
+            layout=parse_layout("pp=2"),
+        )
+    )  # fmt: skip
+    first, second = (device.need for device in result.memory)
+    assert [row.predicted_bytes for row in rows] == [
+        second.allocated_bytes, second.process_bytes, first.allocated_bytes, first.process_bytes,
+    ]  # fmt: skip
+    assert first.process_bytes != second.process_bytes
+    assert by_framework(rows) == {"PyTorch": {"a/one": [rows[1].error], "a/two": [rows[3].error]}}
+
+
+@pytest.mark.slow
+def test_published_memory_is_what_was_first_predicted() -> None:
+    rows = list(stated_memory(Path("validate/measurements/published-steps/memory.csv").resolve()))
+    errors = [abs(row.predicted_bytes / row.measured_bytes - 1.0) for row in rows if row.figure == "allocated"]
+    assert (len(rows), len(errors)) == (62, 33)
+    assert median(errors) < 0.06
+    assert max(errors) < 0.32
 
 
 @pytest.mark.parametrize(("framework", "of"), [("pytorch", "PyTorch"), ("megatron", "Megatron")])
@@ -108,7 +148,8 @@ def test_the_ranking_marks_layouts_that_fit_only_inside_their_band(by_band: bool
     question = StepQuestion(where=Where("dgx-a100-80gb"), workload="gpt2", batch=1)
     space = Space(question, 8, 8, 8)
     way = Candidate(parse_layout("fsdp").on(8), 1, 1, "none")
-    best = Ranking((RankedLayout(way, 1.0, 70e9, {}, None, (), by_band),), 1, {}, 1)
+    rates = rates_of(step())
+    best = Ranking((RankedLayout(way, 1.0, 70e9, {}, None, (), by_band, rates),), 1, {}, 1)
     lines = best_lines(space, "dgx-a100-80gb", SESSION.network(question), best, Style())
     (row,) = [line for line in lines if "70 GB" in line]
     assert ("70 GB *" in row) == bool(mark)

@@ -8,13 +8,14 @@ import pytest
 
 from simulator.api import Session
 from simulator.devices.predict import Device
-from simulator.questions.layout import Layout
+from simulator.questions.layout import FSDP, Layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.step.memory import Shares, held_in, memory_need, moments_of, need_of
+from simulator.step.memory import Shares, held_in, memory_need, moments_of, need_of, with_gaps
 from simulator.step.moments import tape_of
 from simulator.step.reserved import RankState, reserved_and_allocated
+from simulator.training.memory import gathered_elements
 from simulator.workload.network import Network
 from simulator.workload.zoo.builder import NetworkBuilder
 from simulator.workload.zoo.registry import build_network
@@ -183,3 +184,20 @@ def test_fsdp_in_mixed_precision_keeps_shards_in_fp32_alone(device: Device) -> N
         gathered = 2 * 0.1 * n
         found[framework] = (need.parameters_bytes - gathered + update.gradients_bytes + need.optimizer_bytes) * 8 / n
     assert found == pytest.approx({"pytorch": 16.0, "deepspeed-zero3": 20.0})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["alone", "shards", "in flight"])
+@pytest.mark.parametrize("workload", ["alexnet", "vgg16", "densenet121", "unet", "gpt2", "t5-base"])
+def test_what_leaves_as_much_room_as_its_tensors_take_fits_with_gaps(workload: str, way: str, device: Device) -> None:
+    """As :func:`simulator.api.outcome.step_fits` takes for granted: what is wholly free goes back to the driver."""
+    for batch, precision, optimizer in ((1, "fp32", "momentum"), (1, "amp-bf16", "adam"), (8, "bf16", "adam")):
+        network = build_network(workload, batch=batch, loss=True)
+        options = StepOptions(precision=precision, optimizer=optimizer)  # type: ignore[arg-type]
+        shares = Shares(in_flight=3.0) if way == "in flight" else Shares()
+        if way == "shards":
+            there = min(1.0, gathered_elements(network, FSDP) / network.parameter_count + 1 / 8)
+            shares = Shares(1 / 8, there - 1 / 8, there, 1 / 8, 1 / 8)
+        need = need_of(held_in(network, options), options, device, shares)
+        need = replace(need, available_bytes=need.total_bytes + need.allocated_bytes)
+        assert with_gaps(need, network, options, device, shares).fits, (batch, precision)
