@@ -20,14 +20,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytest
 import torch
 from torch.utils import _device as torch_device
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from validate.machine.measure.bench import Bench
+
+if TYPE_CHECKING:  # also used where torch is all there is
+    import pytest
 
 _GRAPH_LAUNCH_S, _LOOK_S = 10e-6, 1e-7
 _SLEEP_HZ = 1.5e9
@@ -192,7 +194,7 @@ def clocked_gpus(
     clock = Clock(count, issue_s, uneven)
     _make_tensors(monkeypatch, clock)
     _work_on_tensors(monkeypatch, clock)
-    _torch_cuda(monkeypatch, clock, count)
+    torch_cuda(monkeypatch, clock, count)
     monkeypatch.setattr(time, "perf_counter", clock.looked_at)
     monkeypatch.setattr(time, "sleep", lambda seconds: clock.wait(clock.now_s + seconds))
     return clock
@@ -265,7 +267,7 @@ def _work_on_tensors(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
         monkeypatch.setattr(torch.Tensor, name, method)
 
 
-def _torch_cuda(monkeypatch: pytest.MonkeyPatch, clock: Clock, count: int) -> None:
+def torch_cuda(monkeypatch: pytest.MonkeyPatch, clock: Clock, count: int) -> None:
     """Replace the functions of torch.cuda."""
 
     @contextmanager

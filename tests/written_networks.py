@@ -13,9 +13,12 @@ from typing import Any
 from simulator.workload.described import network_document
 from simulator.workload.zoo.registry import build_network, find_entry
 from validate.machine.measure.built.description import FILE, Sizes
-from validate.machine.measure.cases.step_shapes import CPU_STEPS, NETWORKS
+from validate.machine.measure.cases.step_shapes import CPU_STEPS, JUDGED, NETWORKS
 
-_USED = [*((name, sizes) for name, _, sizes in NETWORKS), *((shape.model, shape.sizes) for shape in CPU_STEPS)]
+_USED = [
+    *((name, sizes) for name, _, sizes in (*NETWORKS, *JUDGED)),
+    *((shape.model, shape.sizes) for shape in CPU_STEPS),
+]
 NAMES = tuple(dict.fromkeys(name for name, _ in _USED))
 SIZED = tuple(dict.fromkeys((name, sizes) for name, sizes in _USED if sizes != Sizes()))
 

@@ -98,16 +98,19 @@ def with_calibration(written: CommandOptions, session: Session, places: Sequence
     path = written.calibration
     if path is None:
         return session.calibrated({})
-    from simulator.devices.calibration_file import load_calibration
+    from simulator.devices.calibration_file import read_calibration
 
     machines = [session.machine(where) for where in places]
     parts = {node.part_name for m in machines for node in m.nodes if isinstance(node.part, GpuPart | CpuPart)}
-    found = load_calibration(path, {*parts, *part_names("gpu"), *part_names("cpu")})
+    found = read_calibration(path, {*parts, *part_names("gpu"), *part_names("cpu")}).devices
     if not parts.intersection(found):
         names = " and ".join(machine.name for machine in machines)
         has = ", ".join(sorted(parts))
         raise InputError(Fault(f"calibrates {', '.join(found)}; {names} has {has}", one_line(path)))
-    return session.calibrated(found)
+    for name, device in found.items():
+        if device.certificate is not None and name in parts:
+            tell(written, device.certificate.words(name))
+    return session.calibrated({name: device.calibration for name, device in found.items()})
 
 
 # -- the fastest GPUs ------------------------------------------------------------------

@@ -83,6 +83,29 @@ class NeighboursOf(_Strict):
         return Neighbourhood(self.of, self.near, self.strength, self.noise, measured)
 
 
+class Certificate(_Strict):
+    """What a certificate says of a calibration: where and when it was measured, and how it did on steps kept apart."""
+
+    date: str = Field(..., description="Day of the measurement, such as 2026-11-30")
+    device: str = Field("", description="Name that the device gives itself")
+    driver: str = Field("", description="Version of the driver; another one ends the certificate")
+    torch: str = Field("", description="Version of torch, likewise")
+    power_limit_W: float | None = Field(None, description="Limit of the board's power, likewise")
+    steps: int = Field(..., ge=0, description="Steps that judged it, to which nothing was fitted")
+    uncalibrated: float | None = Field(None, ge=0, description="Median of their absolute relative errors before")
+    calibrated: float | None = Field(None, ge=0, description="The same after")
+    in_band: float | None = Field(None, ge=0, le=1, description="Share of them within their 80 % bands after")
+
+    def words(self, part: str) -> str:
+        """Return in a line what is certified of the device *part*."""
+        if self.calibrated is None or self.in_band is None:
+            return f"measured on {self.date} for {part}; no step judged it"
+        return (
+            f"certified on {self.date} for {part}: {100 * self.calibrated:.1f} %, {100 * self.in_band:.0f} % in band "
+            f"({self.steps} steps)"
+        )
+
+
 class DeviceCalibration(_Strict):
     """The factors of one device; each defaults to 1."""
 
@@ -98,6 +121,7 @@ class DeviceCalibration(_Strict):
     clocks: dict[str, _Factor] = Field({}, description="Power of the board in seconds of load: power, burst, stream")
     spread: dict[str, float] = Field({}, description="Relative standard deviation of each factor")
     points: Points = Field(Points(), description="What the factors were fitted to")
+    certificate: Certificate | None = Field(None, description="How it did on steps kept apart; validate certify")
 
     @property
     def calibration(self) -> Calibration:

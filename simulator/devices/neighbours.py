@@ -116,6 +116,12 @@ def _coordinates(kernel_class: str, shape: Shape) -> _Place:
     return (*place, *known.further(sizes)), tuple(words)
 
 
+def places_of(variety: str, shapes: Sequence[Shape]) -> list[_Place]:
+    """Return the place of each of *shapes* of one variety: its sizes in units of distance, and its words."""
+    kernel_class = variety.partition(" ")[0]
+    return [_coordinates(kernel_class, shape) for shape in shapes]
+
+
 def _correlation(one: _Place, other: _Place, near: float) -> float:
     """Return exp(-d / near) for two places of one variety that lie d apart."""
     squares = sum((a - b) * (a - b) for a, b in zip(one[0], other[0], strict=True))

@@ -64,7 +64,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int) -> Path
 
     def opened(device: str, scratch: Path) -> ClockedBench:
         assert device in ("", "cuda:0")
-        return ClockedBench(bench.device, "nvidia-h200", 1 << 20, 64 << 10, scratch)
+        return ClockedBench(bench.device, "nvidia-h200", 1 << 20, 64 << 10, scratch, load_s=0.05)
 
     def few(name: str, bench: Any) -> Any:
         if name == "storage":  # disks do not use the GPU's clock
@@ -92,7 +92,6 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int) -> Path
         monkeypatch.setattr(overlap, name, 16)
     for name in ("_SIDE", "_LEAST_SIDE", "_ELEMENTS"):
         monkeypatch.setattr(clocks, name, 16)
-    monkeypatch.setattr(clocks, "_RUN_S", 0.05)
     monkeypatch.setattr(copies, "random_bytes", lambda size, *_, **__: torch.ones(size, dtype=torch.uint8))
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -17,7 +17,7 @@ from simulator.errors import InputError
 
 _FILES = {
     **{name: name for name in ("score", "fit", "bands", "calibrate", "compare", "run", "cluster", "describe")},
-    "check": "check",
+    **{name: name for name in ("check", "design", "certify")},
     "trace": "trace",
     "import": "import_",
     "blind": "blind",
@@ -25,7 +25,7 @@ _FILES = {
 }
 _TOLD = (
     *("run", "compare", "check", "trace", "describe", "score", "table", "blind"),
-    *("calibrate", "import", "cluster", "fit", "bands"),
+    *("calibrate", "certify", "design", "import", "cluster", "fit", "bands"),
 )
 
 

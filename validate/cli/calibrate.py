@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
+import yaml
+
+from simulator.api.calibrations import Certificate
 from simulator.console.style import choose_style
 from simulator.errors import Fault, InputError, one_line
 from simulator.records import replace
@@ -22,6 +26,9 @@ from validate.compare.folder import RECORD, read_folder
 from validate.compare.places import find_places, unlike_part
 from validate.constants.calibrate import CalibrationFactors, calibration_yaml, fit_calibration
 from validate.constants.rows import calibrating_rows, countable, device_rows
+from validate.importing.formats import OPERATORS as OPERATOR_COLUMNS
+from validate.importing.formats import csv_of
+from validate.importing.traced import traced_rows
 from validate.kinds import OPERATORS
 from validate.kinds.row import MeasuredRow
 from validate.score.scoring import Scoring, ScoringOptions
@@ -89,6 +96,13 @@ def folder_yaml(part: str, table: str, bench: FolderDevice, fitted: FittedCalibr
     )
 
 
+def with_certificate(text: str, certificate: Certificate) -> str:
+    """Return the calibration file *text*, of one device, with its *certificate*."""
+    facts = {name: value for name, value in certificate.model_dump().items() if value not in ("", None)}
+    found = yaml.safe_dump({"certificate": facts}, sort_keys=False, default_flow_style=None, width=math.inf)
+    return text + "".join(f"    {line}\n" for line in found.splitlines())
+
+
 def _folder_summary(bench: FolderDevice, fitted: FittedCalibration) -> str:
     words = []
     for name, rows in (("operators", fitted.rows), ("steps", fitted.steps)):
@@ -113,6 +127,7 @@ def calibrate_command(
     measurements: Annotated[
         Text, positional("MEASUREMENTS", "A folder from validate run, or a table of operators; - is standard input.")
     ] = None,
+    trace: Annotated[Text, value("FILE", "Instead: a trace of PyTorch's profiler with record_shapes=True.")] = None,
     device: Annotated[Text, value("PART", "The measured part; needed for a folder only if it names none.")] = None,
     topology: Annotated[Text, value("FILE", "For a folder: the measured machine.")] = None,
     out: Annotated[Text, value("FILE", "Write the YAML to FILE.")] = None,
@@ -121,34 +136,46 @@ def calibrate_command(
 ) -> None:
     """Fit the constants of one device to measurements of it.
 
-    Writes a YAML file for simulate --calibration that includes the measured points.  A table calibrates operators;
-    a folder also calibrates the host, from launches and steps.
+    Writes a YAML file for simulate --calibration that includes the measured points.  A table calibrates operators, and
+    so do the kernels of a profile (--trace); a folder also calibrates the host, from launches and steps.
     """
     file = measurements
-    if is_folder(file) or topology is not None:
+    if trace is not None and (file is not None or topology is not None):
+        raise InputError("--trace: is measured as MEASUREMENTS are; give one of them, and --device")
+    if trace is None and (is_folder(file) or topology is not None):
         calibrate_folder(file, device=device, topology=topology, out=out, trust=trust, quiet=quiet)
         return
-    if file is None:
+    if file is None and trace is None:
         raise InputError("a table is needed, for example: validate calibrate --device v100-pcie-32gb ops.csv")
     if not device:
         raise InputError("--device is needed: the GPU part that was measured (simulate parts)")
     if device not in device_names():
         raise InputError(f"--device: no GPU or CPU part '{one_line(device, 60)}'; {near_device(device)}")
     grades = set(grades_in(trust))
-    if out is not None and same_file(file, out):
+    source = file or trace or ""
+    if out is not None and same_file(source, out):
         raise InputError(f"--out {one_line(out)}: is the table; name another file")
     part = device_names()[device]
-    _check_measured(file, part)
+    left: Mapping[str, int] = {}
+    if trace is not None:
+        raw, left = read_traced(trace, device)
+    else:
+        _check_measured(source, part)
+        raw = read_bytes(source)
     with opened(out) as output:
         names = RowNames()
-        found, skipped = _rows(file, part, grades, names)
+        found, skipped = _rows(raw, shown_as(source), part, grades, names)
         rows = calibrating_rows(found, {row.digest for row in found})
         fitted = fit_calibration(names.session, part, rows)
-        text = calibration_yaml(part, Path(file).name if file != STDIN else "standard input", rows, fitted)
+        text = calibration_yaml(part, Path(source).name if source != STDIN else "standard input", rows, fitted)
         give(text, output)
     where = "" if out is None else f"; wrote {one_line(out)}"
     print_remarks(
-        [f"{part}: {_summary(rows, fitted)}{where}", *skipped_table("not used", skipped, choose_style(sys.stderr))],
+        [
+            f"{part}: {_summary(rows, fitted)}{where}",
+            *skipped_table("not used", skipped, choose_style(sys.stderr)),
+            *(f"not used: {count} x {reason}" for reason, count in sorted(left.items())),
+        ],
         quiet=quiet,
     )
 
@@ -168,14 +195,24 @@ def _check_measured(file: str, part: str) -> None:
         raise InputError(f"--device: {said if part in said else f'{part} {said}'}")
 
 
-def _rows(file: str, part: str, grades: set[str], names: RowNames) -> tuple[list[MeasuredRow], dict[str, list[int]]]:
-    """Return the usable rows of the device *part* in the table *file*, and the skipped lines by reason.
+def read_traced(path: str, device: str) -> tuple[bytes, Mapping[str, int]]:
+    """Return the operators of the trace *path* as a table, and what was left out; raises InputError without any."""
+    rows, left = traced_rows(path, device)
+    if not rows:
+        raise InputError(Fault("holds no operator that tables hold", one_line(path, 1000)))
+    return csv_of(OPERATOR_COLUMNS, rows), left
+
+
+def _rows(
+    raw: bytes, shown: str, part: str, grades: set[str], names: RowNames
+) -> tuple[list[MeasuredRow], dict[str, list[int]]]:
+    """Return the usable rows of the device *part* in the table *raw*, and the skipped lines by reason.
 
     In a table without a device column, all rows belong to *part*.  A skipped row that names an unknown device is
     listed, as it may be of *part*.
     """
     needed = tuple(column for column in OPERATORS.needed if column != "device")
-    table = read_table(read_bytes(file), shown_as(file), needed, OPERATORS.columns, "operators")
+    table = read_table(raw, shown, needed, OPERATORS.columns, "operators")
     if "device" not in table.position:
         names = replace(names, devices=DeviceNames([part]))
     try:
@@ -193,7 +230,7 @@ def _rows(file: str, part: str, grades: set[str], names: RowNames) -> tuple[list
     rows = countable(by_part.get(part, []), names.session, grades, skip)
     skipped = by_frequency(lines)
     if not rows:
-        raise InputError(Fault(_none(part, grades, by_part, skipped), shown_as(file)))
+        raise InputError(Fault(_none(part, grades, by_part, skipped), shown))
     return rows, skipped
 
 

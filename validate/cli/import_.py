@@ -15,20 +15,22 @@ from validate.cli.command import Quiet, Text, command_named, positional, value
 from validate.cli.words import print_remarks
 from validate.importing import formats
 from validate.importing.aiconfigurator import Source, SourceTable
+from validate.importing.primus import primus_rows
 from validate.importing.simumax import simumax_rows
 from validate.tables.share import SampledShapes
 
-FORMATS = ("aiconfigurator", "simumax")
+FORMATS = ("aiconfigurator", "simumax", "primus")
+_SINGLE = {"simumax": ("SimuMax", simumax_rows), "primus": ("Primus", primus_rows)}
 
 
 @command_named("import")
 def import_command(
-    collection: Annotated[str, positional("COLLECTION", "The collection: aiconfigurator or simumax.")],
+    collection: Annotated[str, positional("COLLECTION", "The collection: aiconfigurator, simumax or primus.")],
     source: Annotated[
-        str, positional("SOURCE", "The package, as a wheel or unpacked; or SimuMax's file of a machine.")
+        str, positional("SOURCE", "The package, as a wheel or unpacked; or a file of SimuMax or Primus.")
     ],
     out: Annotated[Text, value("DIR", "Create one folder per device in DIR.")] = None,
-    device: Annotated[Text, value("PART,...", "Only these devices, or SimuMax's.  [default: all]")] = None,
+    device: Annotated[Text, value("PART,...", "Only these devices; the one of a file.  [default: all]")] = None,
     sample: Annotated[Text, value("1/N", "Take one of N shapes, chosen by hash.")] = None,
     sample_attention: Annotated[Text, value("1/N", "The same for attention.  [default: --sample]")] = None,
     quiet: Quiet = False,
@@ -37,15 +39,16 @@ def import_command(
 
     aiconfigurator: NVIDIA's package on PyPI, with GEMMs, attention and collectives measured on its data-centre GPUs.
     simumax: a file of SimuMax's machines (configs/system/*.json), with products, products of experts and attention of
-    Transformer Engine, measured on the part --device.  Nothing is downloaded.  Skipped rows are counted on standard
+    Transformer Engine, measured on the part --device.  primus: products of AMD's Primus and Primus-Turbo, likewise.
+    validate calibrate takes these tables.  Nothing is downloaded.  Skipped rows are counted on standard
     error, with the reason.  docs/published.md explains it.
     """
     if collection not in FORMATS:
         raise InputError(f"no such collection: '{one_line(collection, 60)}'; {nearest(collection, FORMATS)}")
     if not out:
         raise InputError("--out: a folder for the tables is needed")
-    if collection == "simumax":
-        print_remarks(_of_simumax(source, out, device, sample or sample_attention), quiet=quiet)
+    if collection in _SINGLE:
+        print_remarks(_of_file(collection, source, out, device, sample or sample_attention), quiet=quiet)
         return
     share = SampledShapes.parse("--sample", sample) if sample is not None else SampledShapes()
     of_attention = (
@@ -78,15 +81,16 @@ def import_command(
     print_remarks([*said, *_ended(out, files, left_out)], quiet=quiet)
 
 
-def _of_simumax(source: str, out: str, device: str | None, sampled: str | None) -> list[str]:
-    """Write the table of SimuMax's file *source*, and return what to say."""
+def _of_file(collection: str, source: str, out: str, device: str | None, sampled: str | None) -> list[str]:
+    """Write the table of *source*, a file of one device, and return what to say."""
+    name, rows_in = _SINGLE[collection]
     if device is None or "," in device:
-        raise InputError("--device: SimuMax's file does not say which part it was measured on; name one, such as b200")
+        raise InputError(f"--device: {name}'s file does not say which part it was measured on; name one, such as b200")
     if sampled is not None:
-        raise InputError("--sample: a file of SimuMax is small; it is imported whole")
+        raise InputError(f"--sample: a file of {name} is small; it is imported whole")
     if device not in part_names("gpu"):
         raise InputError(f"--device: there is no '{one_line(device, 60)}'; {nearest(device, part_names('gpu'))}")
-    rows, left_out = simumax_rows(source, device)
+    rows, left_out = rows_in(source, device)
     files = {Path(out) / device / "ops.csv": formats.csv_of(formats.OPERATORS, rows)} if rows else {}
     _write(files)
     counts = Counter(str(row["op"]) for row in rows)

@@ -32,7 +32,8 @@ from validate.tables.cells import figure
 from validate.tables.share import SampledShapes
 
 OPERATORS = (
-    *("device", "op", "variant", "phase", "dtype", "batch", "m", "n", "k", "heads", "kv_heads", "time_s"),
+    *("device", "op", "variant", "phase", "dtype", "batch", "m", "n", "k", "heads", "kv_heads", "c_in", "c_out"),
+    *("h_in", "w_in", "kernel_h", "kernel_w", "stride", "pad", "stride_w", "pad_w", "groups", "rows", "cols", "time_s"),
     *("includes_dispatch", "cache", "issue", "software", "trust", "note", "dataset"),
 )
 COLLECTIVES = (

@@ -98,20 +98,29 @@ class Trace:
 def read_trace(path: str) -> Trace:
     """Return the trace in the file *path*; raises InputError if it cannot be read or is not a trace."""
     reader = _Reader(one_line(path, 1000))
+    for event in _events_of(path, reader):
+        reader.take(event)
+    return reader.trace()
+
+
+def trace_events(path: str) -> Iterator[dict[str, Any]]:
+    """Yield the events of the trace in the file *path*; raises InputError if it cannot be read or is not a trace."""
+    return _events_of(path, _Reader(one_line(path, 1000)))
+
+
+def _events_of(path: str, reader: _Reader) -> Iterator[dict[str, Any]]:
     try:
         with open_user_file(path) as raw:
             stream: IO[bytes] = raw
             if raw.peek(2)[:2] == _GZIP:
                 stream = gzip.GzipFile(fileobj=raw)  # type: ignore[assignment]  # reads as a file does
             text = io.TextIOWrapper(stream, encoding="utf-8", errors="replace")
-            for event in reader.events(text):
-                reader.take(event)
+            yield from reader.events(text)
     except (OSError, ValueError, EOFError, zlib.error) as error:
         if isinstance(error, InputError):
             raise
         words = "is not a path" if isinstance(error, ValueError) else getattr(error, "strerror", None) or "is damaged"
         raise InputError(Fault(f"cannot be read: {words}", reader.shown)) from None
-    return reader.trace()
 
 
 class _Reader:

@@ -10,13 +10,20 @@ from pathlib import Path
 
 from validate.machine.measure.duration import bucket_bytes, duration_s, fraction
 
+_LEAST_MINUTES, _MOST_MINUTES = 0.5, 120.0
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m validate.measure", description="Measure this machine; as validate run, with torch alone."
     )
-    parser.add_argument("--out", required=True, metavar="DIR", help="where the tables go")
+    parser.add_argument("--out", required=True, metavar="DIR", help="where the tables go; an archive of a certificate")
+    parser.add_argument("--certificate", action="store_true", help="measure what certifies predictions, in one archive")
+    parser.add_argument("--minutes", type=float, default=9.0, metavar="MINUTES", help="of a certificate, in all; 9")
+    parser.add_argument("--asked", default="", metavar="DIR", help="for a certificate: steps of validate run --prepare")
+    parser.add_argument("--folder", default="", help=argparse.SUPPRESS)  # of the process that measures a certificate
+    parser.add_argument("--begun", type=float, default=0.0, help=argparse.SUPPRESS)
     parser.add_argument("--only", default="", metavar="GROUP,...", help="groups to measure; all if not said")
     parser.add_argument("--device", default="", metavar="NAME", help="cuda:0 or cpu; the first GPU if not said")
     parser.add_argument("--budget", default="", metavar="TIME", help="begin no case after this time, such as 120s")
@@ -29,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--parallel", default="dp", metavar="HOW", help="dp: replicas; fsdp: shards; dp,fsdp; dp")
     parser.add_argument("--overlap", default="", metavar="bucket:SIZE", help="bytes of a bucket of gradients; 25 MiB")
     given = parser.parse_args(arguments)
+    if given.certificate:
+        return _certificate(parser, given)
     try:
         budget_s = duration_s(given.budget) if given.budget else None
     except ValueError as error:
@@ -83,6 +92,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if here is not None:
             here.end()
     return status
+
+
+def _certificate(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
+    """Measure a certificate, or in its own process the parts of one, and return the exit status."""
+    from validate.machine.measure.certificate import measure_parts, write_certificate
+
+    others = ("only", "budget", "machine", "workload", "gpus", "overlap")
+    wrong = next((name for name in others if getattr(given, name)), "")
+    if wrong:
+        parser.error(f"--{wrong}: a certificate measures the same everywhere; --minutes and --asked are its options")
+    if not _LEAST_MINUTES <= given.minutes <= _MOST_MINUTES and not given.folder:
+        parser.error(f"--minutes: from {_LEAST_MINUTES:g} to {_MOST_MINUTES:g}; got {given.minutes:g}")
+    try:
+        if given.folder:
+            return measure_parts(Path(given.folder), Path(given.out), given.minutes, given.device, given.begun)
+        return write_certificate(Path(given.out), given.minutes, given.device, given.asked)
+    except KeyboardInterrupt:
+        return 130
+    except (ValueError, OSError) as error:
+        sys.stderr.write(f"--out {given.out}: {error.strerror}\n" if isinstance(error, OSError) else f"{error}\n")
+        return 2
 
 
 if __name__ == "__main__":

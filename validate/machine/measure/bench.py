@@ -95,6 +95,7 @@ class Bench:
     sensors: Sensors = field(default_factory=Sensors)  # read while the device works
     alone: bool = False  # whether the user named this device, so that other devices must not be used
     machine: str = ""  # its name in rows
+    load_s: float = 2.5  # seconds of a run that shows what the board holds
 
     @property
     def is_cuda(self) -> bool:

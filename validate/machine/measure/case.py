@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 
 from validate.machine.measure.bench import Bench
+from validate.machine.measure.table import CERTIFICATE
 from validate.machine.measure.timing import Call, Interval, Stopwatch
 
 Mode = Literal["stream", "single", "graph"]
@@ -68,6 +69,8 @@ class Case:
     build: Callable[[Bench], TimedWork]
     # approximate memory use; a case too large for the device is skipped with that reason
     needs_bytes: int = field(default=0)
+    # seconds that it takes at least; not begun with less time left
+    needs_s: float = 0.0
     # called with this case's row if it was measured before: later cases may have to match its repetitions
     known: Callable[[Mapping[str, str]], object] = lambda _: None
 
@@ -113,6 +116,9 @@ GROUPS: dict[str, CaseGroup] = {
     "steps": CaseGroup("steps", 25, "whole training steps of networks"),
     "storage": CaseGroup("storage", 3, "sequential and random reads of a file"),
     "collectives": CaseGroup("collectives", 10, "collectives between the devices of this machine"),
+    "chosen": CaseGroup("chosen", 40, "the operators that narrow predictions most", CERTIFICATE),
+    "reserved": CaseGroup("reserved", 4, "memory that the allocator keeps, by pattern of use", CERTIFICATE),
+    "judged": CaseGroup("judged", 28, "six steps to judge a calibration with", CERTIFICATE),
 }
 
 
@@ -178,7 +184,7 @@ def _says(text: str, *words: str) -> bool:
 
 @contextmanager
 def stop_on_signals() -> Iterator[None]:
-    """Raise Stopped on SIGTERM or SIGHUP; SIGINT raises KeyboardInterrupt as usual."""
+    """Raise RunStopped on SIGTERM, SIGHUP or SIGALRM; SIGINT raises KeyboardInterrupt as usual."""
 
     def stop(number: int, frame: Any) -> None:
         del frame
@@ -186,7 +192,7 @@ def stop_on_signals() -> Iterator[None]:
 
     before: dict[int, Any] = {}
     try:
-        for name in ("SIGTERM", "SIGHUP"):
+        for name in ("SIGTERM", "SIGHUP", "SIGALRM"):
             number = getattr(signal, name, None)
             if number is not None:
                 before[number] = signal.signal(number, stop)

@@ -54,6 +54,7 @@ class Settings:
     budget_s: float | None = None  # start no case after this many seconds
     machine: str = ""  # name in rows of steps, copies and collectives; empty: the device's
     effort: Effort = field(default_factory=Effort)
+    load_s: float | None = None  # seconds of a run that shows what the board holds; None: usual ones
 
 
 @dataclass(slots=True)
@@ -125,6 +126,7 @@ def _run(
     if settings.machine and before and settings.machine != before and any(map(len, tables.values())):
         raise ValueError(f"{settings.out}: holds rows of machine {before}; name another folder with --out")
     bench = replace(bench, machine=settings.machine or before or bench.name)
+    bench = bench if settings.load_s is None else replace(bench, load_s=settings.load_s)
     record: dict[str, Any] = {
         "schema_version": 1,
         "finished": False,
@@ -209,6 +211,9 @@ def _measure(this: _Run, queues: list[_Queue]) -> None:
         held = this.tables[case.table].find(_asked(this, case))
         if held is not None:
             case.known(held)
+            continue
+        if case.needs_s > this.remaining_s:
+            this.leave(case.group, case.title, _OUT_OF_TIME)
             continue
         began_s = time.perf_counter()
         queue.under_way = case

@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+CERTIFICATE = "certificate.json"
+"""The file that says how a certificate was measured: its parts, each with its time and its end."""
 RAN_DRY = "the queue ran dry: some of the host's time is in it"
 CAPTURED = "captured graph"
 _REMARKS = (RAN_DRY, CAPTURED)  # appended to a row's note by the measurement
@@ -22,7 +24,7 @@ _COMMON = (
 _OPERATOR = (
     *("device", "op", "variant", "phase", "dtype", "batch", "m", "n", "k", "c_in", "c_out", "h_in", "w_in"),
     *("kernel_h", "kernel_w", "stride", "pad", "stride_w", "pad_w", "groups", "rows", "cols", "hidden", "timesteps"),
-    *("threads", "time_s", "includes_dispatch", "cache", "issue"),
+    *("heads", "kv_heads", "threads", "time_s", "includes_dispatch", "cache", "issue"),
 )
 _STEP = (
     *("row_id", "machine", "fabric", "n_nodes", "n_gpus", "framework", "model", "network"),
@@ -44,6 +46,10 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         *("device", "bench", "kernel", "bytes", "threads", "dtype", "GBps", "latency_cycles", "latency_s"),
         *("clock_MHz", "time_s"),
         *_COMMON,
+    ),
+    "allocations.csv": (
+        *("device", "pattern", "asked_bytes", "max_allocated_bytes", "max_reserved_bytes", "kept_bytes", "bytes_per"),
+        *("time_s", *_COMMON),
     ),
     "storage.csv": (
         *("machine", "kind", "bytes", "block_bytes", "threads", "cache", "GBps", "latency_s", "time_s"),

@@ -170,10 +170,13 @@ Cells = dict[str, str | int]
 # Measured elementwise functions, with the number of tensors that they read.
 _FUNCTIONS = {"add": 2, "mul": 2, "div": 2, "relu": 1, "tanh": 1, "gelu": 1, "mul_scalar": 1, "add_scalar": 1}
 _PRODUCTS = frozenset(("Linear", "GroupedLinear", "MatMul", "Conv2d", "Attention", "Recurrent"))
-_WIDE = frozenset(("LayerNorm", "Softmax"))  # autocast computes them in fp32
+_WIDE = frozenset(("LayerNorm", "Softmax", "CrossEntropy"))  # autocast computes them in fp32
 _BACKWARD = {
     "linear": ("bwd_data", "bwd_weight"),
     "conv2d": ("bwd_data", "bwd_weight"),
+    "grouped_linear": ("bwd_data", "bwd_weight"),
+    "attention": ("bwd",),
+    "cross_entropy": ("bwd",),
     "layer_norm": ("bwd",),
     "softmax": ("bwd",),
     "batch_norm": ("bwd",),
@@ -251,12 +254,16 @@ def _cells(layer: DescribedLayer) -> Cells | str:
             return {"op": "elementwise", "variant": str(layer.sizes["function"]), "rows": 1, "cols": s("elements")}
         case "Embedding":
             return {"op": "embedding", "rows": s("rows"), "cols": s("cols")}
-        case "Attention" if (
-            s("kv_heads") in (0, s("heads")) and s("value_size") in (0, s("head_size")) and not s("window")
-        ):
+        case "Attention" if s("value_size") in (0, s("head_size")) and not s("window"):
             way: Cells = {"variant": "causal"} if layer.sizes.get("causal") else {}
             lengths = {"m": s("query_length"), "n": s("key_length"), "k": s("head_size")}
-            return {"op": "attention", **way, "batch": s("batch") * s("heads"), **lengths}
+            shared = {"heads": s("heads"), "kv_heads": s("kv_heads")} if s("kv_heads") not in (0, s("heads")) else {}
+            return {"op": "attention", **way, "batch": s("batch") * s("heads"), **lengths, **shared}
+        case "GroupedLinear" if not s("busiest") and layer.sizes.get("grouping", "kernel") == "kernel":
+            sizes = {"m": s("rows") // s("experts"), "n": s("outputs"), "k": s("inputs")}
+            return {"op": "grouped_linear", "batch": s("experts"), **sizes}
+        case "CrossEntropy":
+            return {"op": "cross_entropy", "rows": s("rows"), "cols": s("cols")}
         case "Recurrent" if s("inputs") == s("hidden") and layer.sizes["cell"] != "rnn":
             cell = {"batch": s("batch"), "hidden": s("hidden"), "timesteps": s("timesteps")}
             return {"op": str(layer.sizes["cell"]), **cell}

@@ -1,4 +1,4 @@
-"""What a board's power holds: the time of a call after rest, and in seconds of load.
+"""What a board's power holds: the time of a call after rest, and in seconds of load (``Bench.load_s``).
 
 Three works: products, streams (vector sums), and both in turn, one product and as many sums as take about as long.
 ``burst_s`` is the time of a call in the first milliseconds after rest, ``time_s`` that in the second half of a run of
@@ -22,7 +22,7 @@ from validate.machine.measure.timing import Call, Interval, median_interval
 _SIDE, _ELEMENTS = 8192, 64 << 20
 _LEAST_SIDE = 1024
 _LONG_S = 10e-3  # a product that takes longer is halved in its sides
-_REST_S, _RUN_S = 0.3, 2.5
+_REST_S = 0.3
 _BURST_S, _SAMPLE_S = 1e-3, 20e-3
 _BURSTS = 5  # samples after rest, of which the fastest counts: a clock may take a millisecond to rise
 _MOST_REPEATS = 100
@@ -74,7 +74,7 @@ def _build(work: str, bench: Bench) -> TimedWork:
         burst.append(min(watch.sample(call, calls) / calls for _ in range(_BURSTS)))
         calls = max(1, round(_SAMPLE_S / about_s))
         samples: list[float] = []
-        end_s = time.perf_counter() + _RUN_S
+        end_s = time.perf_counter() + bench.load_s
         while time.perf_counter() < end_s:
             samples.append(watch.sample(call, calls) / calls)
         return median_interval(samples[len(samples) // 2 :])

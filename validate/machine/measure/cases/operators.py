@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -50,27 +50,28 @@ def cases(bench: Bench) -> Iterator[Case]:
     count = _COUNT if bench.is_cuda else _COUNT_CPU
     for i, shape in enumerate(shapes(call_limits(bench), count)):
         for mode, cache in _ways(bench, shape, i):
-            dispatch = int(mode == "single" or not bench.is_cuda)  # a CPU's time includes the framework's
-            columns: dict[str, str | int | float] = {**shape.cells, "includes_dispatch": dispatch, "cache": cache}
-            if not bench.is_cuda:
-                columns["threads"] = torch.get_num_threads()
-            needs = int(shape.bytes * (3 if cache == "warm" else 2)) + (3 * bench.cache_bytes if cache == "cold" else 0)
-            yield Case("ops", "ops.csv", columns, partial(_build, shape, mode, cache), needs)
+            yield operator_case(shape, bench, "ops", mode, cache)
+
+
+def operator_case(shape: OperatorCase, bench: Bench, group: str, mode: Mode | None = None, cache: str = "warm") -> Case:
+    """Return the case of one operator, captured in a graph on a GPU unless *mode* says otherwise."""
+    mode = mode or ("graph" if bench.is_cuda else "stream")
+    dispatch = int(mode == "single" or not bench.is_cuda)  # a CPU's time includes the framework's
+    columns: dict[str, str | int | float] = {**shape.cells, "includes_dispatch": dispatch, "cache": cache}
+    if not bench.is_cuda:
+        columns["threads"] = torch.get_num_threads()
+    needs = int(shape.bytes * (3 if cache == "warm" else 2)) + (3 * bench.cache_bytes if cache == "cold" else 0)
+    return Case(group, "ops.csv", columns, partial(_build, shape, mode, cache), needs)
 
 
 def single_operators(shape: MeasuredStep, bench: Bench) -> Iterator[Case]:
     """Yield the operators of the network of *shape*, each by itself; those that cannot be measured raise the reason."""
     description = shape.description()
-    mode: Mode = "graph" if bench.is_cuda else "stream"
     for part in operator_parts(description, shape.policy, shape.phase, channels_last=shape.channels_last):
-        columns: dict[str, str | int | float] = {**part.cells, "includes_dispatch": int(not bench.is_cuda)}
-        columns["cache"] = "warm"
-        if not bench.is_cuda:
-            columns["threads"] = shape.threads or torch.get_num_threads()
-        build = partial(_left, f"{part.layer}: {part.reason}")
-        if not part.reason:
-            build = partial(_build, OperatorCase(part.cells, 1.0, 1.0), mode, "warm")
-        yield Case("asked", "ops.csv", columns, build)
+        found = operator_case(OperatorCase(part.cells, 1.0, 1.0), bench, "asked")
+        if not bench.is_cuda and shape.threads:
+            found = replace(found, columns={**found.columns, "threads": shape.threads})
+        yield replace(found, build=partial(_left, f"{part.layer}: {part.reason}")) if part.reason else found
 
 
 def _left(reason: str, bench: Bench) -> TimedWork:
@@ -243,14 +244,55 @@ def _embedding(asked: _Asked) -> Run:
 
 
 def _attention(asked: _Asked) -> Run:
+    """Return attention of ``batch`` heads in all: one a sequence, or ``heads`` on ``kv_heads``."""
     batch, queries, keys, size = asked.sizes("batch", "m", "n", "k")
-    q, k, v = (
-        asked.tensor(batch, 1, queries, size),
-        asked.tensor(batch, 1, keys, size),
-        asked.tensor(batch, 1, keys, size),
+    heads, kv_heads = (int(asked.cells.get(name) or 1) for name in ("heads", "kv_heads"))
+    of = ((heads, queries), (kv_heads, keys), (kv_heads, keys))
+    inputs = [asked.tensor(batch // heads, count, length, size) for count, length in of]
+    how: dict[str, Any] = {"is_causal": asked.variant == "causal"}
+    how |= {"enable_gqa": True} if kv_heads != heads else {}
+    return _in_phase(asked, inputs, lambda q, k, v: F.scaled_dot_product_attention(q, k, v, **how))
+
+
+def _in_phase(asked: _Asked, inputs: Sequence[Any], call: Callable[..., Any]) -> Run:
+    """Return the forward pass of *call*, or the gradients of those *inputs* that have any."""
+    if asked.phase == "fwd":
+        return lambda: call(*inputs)
+    asked.taped = True
+    with torch.enable_grad():
+        trained = [x.requires_grad_() for x in inputs if x.is_floating_point()]
+        y = call(*inputs)
+    gradient = torch.ones_like(y)
+    return lambda: torch.autograd.grad(y, trained, gradient, retain_graph=True)
+
+
+def _cross_entropy(asked: _Asked) -> Run:
+    rows, cols = asked.sizes("rows", "cols")
+    return _in_phase(
+        asked, (asked.tensor(rows, cols), torch.randint(cols, (rows,), device=asked.device)), F.cross_entropy
     )
-    causal = asked.variant == "causal"
-    return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+
+def _permute(asked: _Asked) -> Run:
+    """Return the rows of tokens copied to their experts, in a random order."""
+    rows, cols, chosen = asked.sizes("rows", "cols", "batch")
+    x, order = asked.tensor(rows, cols), torch.randint(rows, (rows * chosen,), device=asked.device)
+    return lambda: x.index_select(0, order)
+
+
+def _grouped(asked: _Asked) -> Run:
+    """Return the products of equally many rows with each expert's matrix, by one kernel of torch."""
+    experts, m, n, k = asked.sizes("batch", "m", "n", "k")
+    product = getattr(F, "grouped_mm", None)
+    if product is None:
+        raise Unavailable("this torch has no grouped_mm for experts; 2.10 and later have")
+    ends = torch.arange(1, experts + 1, dtype=torch.int32, device=asked.device) * m
+    x, weight, y = asked.tensor(experts * m, k), asked.tensor(experts, n, k), asked.tensor(experts * m, n)
+    if asked.phase == "fwd":
+        return lambda: product(x, weight.transpose(-2, -1), offs=ends)
+    if asked.phase == "bwd_data":
+        return lambda: product(y, weight, offs=ends)
+    return lambda: product(y.t(), x, offs=ends)
 
 
 def _recurrent(asked: _Asked) -> Run:
@@ -278,6 +320,9 @@ _MAKERS: dict[str, Callable[[_Asked], Run]] = {
     "batch_norm": _batch_norm,
     "embedding": _embedding,
     "attention": _attention,
+    "cross_entropy": _cross_entropy,
+    "grouped_linear": _grouped,
+    "permute": _permute,
     "lstm": _recurrent,
     "gru": _recurrent,
 }

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from validate.machine.measure.built.description import (
     Description,
@@ -198,6 +198,23 @@ def _shape(model: str, batches: tuple[int, int, int], sizes: Sizes, way: _Way) -
         each=way.each,
         sizes=sizes,
     )
+
+
+JUDGED: tuple[tuple[str, int, Sizes], ...] = tuple(
+    (name, batch, Sizes(**sizes)) for name, batch, sizes in _DATA["judged"]
+)
+"""Networks that judge a calibration, each with its batch and sizes."""
+
+
+def judged_steps(policies: Sequence[Policy]) -> Iterator[MeasuredStep]:
+    """Yield a step of each network of ``JUDGED`` in half precision: all eager, as one graph, then compiled."""
+    half: Policy = "amp-bf16" if "amp-bf16" in policies else "amp-fp16" if "amp-fp16" in policies else "fp32"
+    issues: tuple[Issue, ...] = ("eager", "graph", "compile")
+    for issue in issues:
+        for model, batch, sizes in JUDGED:
+            images = builtin_facts(model).sample == "images"
+            how: dict[str, Any] = {"optimizer": "momentum" if images else "adam", "channels_last": images}
+            yield MeasuredStep(model, batch, half, issue=issue, sizes=sizes, fused=not images, **how)
 
 
 CPU_STEPS: tuple[MeasuredStep, ...] = tuple(

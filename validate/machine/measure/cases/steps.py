@@ -9,6 +9,7 @@ import gc
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from statistics import fmean
@@ -18,7 +19,14 @@ import torch
 
 from validate.machine.measure.bench import Bench
 from validate.machine.measure.case import Case, TimedRun, TimedWork, Unavailable, failure_words
-from validate.machine.measure.cases.step_shapes import CPU_STEPS, MeasuredStep, Policy, gpu_steps, parallel_steps
+from validate.machine.measure.cases.step_shapes import (
+    CPU_STEPS,
+    MeasuredStep,
+    Policy,
+    gpu_steps,
+    judged_steps,
+    parallel_steps,
+)
 from validate.machine.measure.cases.stepping import across, gpu_memory, make_step, most_memory, step_figures
 from validate.machine.measure.launched import KeptRanks
 from validate.machine.measure.timing import FEWEST, Effort, Interval, median_interval
@@ -149,6 +157,7 @@ def _burst(clock: Clock, step: TimedRun, count: int, *, watched: bool = False) -
     return [clock.between_s(start, end) for start, end in zip(starts, ends[1:], strict=True)]
 
 
+_NEEDS_S = {"eager": 5.0, "graph": 6.0, "compile": 45.0}  # estimates: no GPU has been asked
 _FIRST = 10  # steps on one GPU before those on all GPUs
 _LENGTH = 160
 _ON_CPU = Patience(interval=0.02, longest_s=0.4, warmup_s=0.0)
@@ -177,6 +186,13 @@ def cases(bench: Bench) -> Iterator[Case]:
     if count > 1:
         yield from parallel_cases(tuple(parallel_steps(count, policies)), bench)
     yield from on_one_device(shapes, bench)
+
+
+def judged_cases(bench: Bench) -> Iterator[Case]:
+    """Yield the six steps that judge a calibration: eager, as one graph, compiled, each begun only with time for it."""
+    policies = policies_of(bench)
+    for shape in judged_steps(policies) if bench.is_cuda else ():
+        yield replace(_case(shape, bench, partial(_build, shape)), group="judged", needs_s=_NEEDS_S[shape.issue])
 
 
 def on_one_device(shapes: Iterable[MeasuredStep], bench: Bench) -> Iterator[Case]:

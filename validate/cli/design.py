@@ -1,0 +1,108 @@
+"""The command ``validate design``: which operators to measure, and what choosing them is worth."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Sequence
+from hashlib import sha256
+from statistics import fmean, median
+from typing import Annotated
+
+from simulator.api import Session
+from simulator.cli.table import table_of
+from simulator.console.style import choose_style
+from simulator.errors import InputError, one_line
+from validate.cli.command import Quiet, Text, Texts, command_named, positional, value
+from validate.cli.words import give, grades_in, opened, print_remarks, print_result
+from validate.constants.calibrate import fit_calibration
+from validate.constants.design import Candidate, chosen
+from validate.constants.rows import calibrating_rows, countable, read_rows
+from validate.constants.wanted import NETWORKS, candidates_of
+from validate.kinds.row import MeasuredRow
+from validate.tables.names import RowNames, device_names, near_device
+
+_DRAWS = 2
+_MOST_JUDGED = 600
+_MOST = 1.0  # an error counts up to this
+
+
+@command_named("design")
+def design_command(
+    files: Annotated[Texts, positional("TABLE.csv", "Tables of operators, to judge choices by.")] = None,
+    device: Annotated[Text, value("PART", "The device whose rows, or times, count.  [default: h100-sxm5-80gb]")] = None,
+    count: Annotated[Text, value("N,...", "Numbers of operators.  [default: 60,200,600; without a table 600]")] = None,
+    workload: Annotated[Text, value("NETWORK,...", "Choose for these networks.  [default: the zoo's families]")] = None,
+    batch: Annotated[Text, value("COUNT", "Samples of each of them.  [default: 1]")] = None,
+    out: Annotated[Text, value("FILE", "Write the operators to FILE.")] = None,
+    trust: Annotated[str, value("A,B", "Trust grades of the rows to use.")] = "A",
+    quiet: Quiet = False,
+) -> None:
+    """Choose the operators whose measured times narrow predictions most.
+
+    Without a table: among the operators of networks, as JSON, in the order in which they are to be measured.
+    With tables: among the rows of one device.  Half of the rows, by hash, are calibrated on, the other half judge:
+    chosen rows against as many at random, and three times as many.
+    """
+    part = device or "h100-sxm5-80gb"
+    if part not in device_names():
+        raise InputError(f"--device: no GPU or CPU part '{one_line(part, 60)}'; {near_device(part)}")
+    counts = [_number("--count", text) for text in (count or ("60,200,600" if files else "600")).split(",")]
+    if files:
+        print_result("\n".join(_compared(files, device_names()[part], counts, grades_in(trust))) + "\n")
+        return
+    networks = NETWORKS
+    if workload is not None:
+        networks = tuple((name.strip(), _number("--batch", batch or "1")) for name in workload.split(","))
+    with opened(out) as output:
+        found = chosen(candidates_of(Session(), part, networks), max(counts))
+        lines = ",\n".join(json.dumps(dict(each.key), separators=(", ", ": ")) for each in found)  # type: ignore[call-overload]
+        give(f'{{"schema_version": 1, "operators": [\n{lines}\n]}}\n', output)
+    print_remarks([f"chose {len(found)} operators of {len(networks)} networks"], quiet=quiet)
+
+
+def _number(option: str, text: str) -> int:
+    if not text.strip().isdigit() or not 0 < int(text) <= 100_000:
+        raise InputError(f"{option}: a whole number such as 60 is needed; got '{one_line(text, 40)}'")
+    return int(text)
+
+
+def _compared(files: Sequence[str], part: str, counts: Sequence[int], trust: Sequence[str]) -> list[str]:
+    """Return lines with the errors that calibrations on chosen and on random rows of *part* leave on other rows."""
+    names = RowNames()
+    mine = [row for row in read_rows(files, names, ("operators",)) if names.devices.part(row.place) == part]
+    usable = countable(mine, names.session, trust)
+    rows = calibrating_rows(usable, {row.digest for row in usable})
+    halves: tuple[list[MeasuredRow], list[MeasuredRow]] = ([], [])
+    for row in rows:
+        halves[sha256(f"half {row.digest}".encode()).digest()[0] % 2].append(row)
+    judges, pool = halves[0][:_MOST_JUDGED], halves[1]
+    if len(pool) < 2 * min(counts):
+        raise InputError(f"{part}: {len(pool)} rows to choose from, which are too few for {min(counts)}")
+    by_key = {row.digest: row for row in pool}
+    candidates = [_candidate(row, names.session) for row in pool]
+
+    def worth(some: Sequence[MeasuredRow]) -> str:
+        session = names.session.calibrated({part: fit_calibration(names.session, part, some).calibration})
+        return _errors([row.asks.time_s(session) / row.time_s - 1.0 for row in judges])
+
+    lines = [["operators", "chosen", "random", "three times as many"]]
+    for number in (count for count in counts if 2 * count <= len(pool)):
+        picked = [by_key[str(each.key)] for each in chosen(candidates, number)]
+        more = min(len(pool), 3 * number)
+        drawn = [[worth(random.Random(seed).sample(pool, n)) for seed in range(_DRAWS)] for n in (number, more)]
+        lines.append([str(number), worth(picked), "; ".join(drawn[0]), f"{more}: {'; '.join(drawn[1])}"])
+    bare = _errors([row.asks.time_s(names.session) / row.time_s - 1.0 for row in judges])
+    head = f"{part}: {len(pool)} rows to choose from, {len(judges)} judge; median, mean error; uncalibrated {bare}"
+    return [head, *table_of(lines, (True, False, False, False), choose_style(sys.stdout))]
+
+
+def _errors(errors: Sequence[float]) -> str:
+    sizes = [min(_MOST, abs(error)) for error in errors]
+    return f"{100 * median(sizes):.1f} {100 * fmean(sizes):.1f} %"
+
+
+def _candidate(row: MeasuredRow, session: Session) -> Candidate:
+    variety, shape, _ = max(session.kernel_shapes(row.asks.question), key=lambda each: each[2])
+    return Candidate(row.digest, variety, shape)

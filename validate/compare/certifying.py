@@ -1,0 +1,158 @@
+"""Archives of ``validate.measure --certificate``: what they hold, and a calibration with its errors on other steps."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import tarfile
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from simulator.api.calibrations import Certificate
+from simulator.errors import Fault, InputError, one_line
+from simulator.records import dataclass
+from simulator.user_files import read_user_file
+from validate.compare.calibrating import FittedCalibration, FolderDevice
+from validate.compare.classes import ClassErrors, class_errors
+from validate.compare.comparison import ComparisonOptions, fit_folder
+from validate.compare.folder import RECORD, Folder, read_folder
+from validate.compare.places import ScoringPlaces, find_places
+from validate.compare.rows import ComparedRow, compare_folder
+from validate.machine.measure.certificate import JUDGE, MOST_BYTES, PARTS
+from validate.machine.measure.table import CERTIFICATE
+from validate.score.scoring import Scoring, ScoringOptions
+
+_MOST_UNPACKED = 256 << 20
+_TOP = "certificate"
+FITTED, JUDGED = "fitted", "judged"
+"""The folders that an archive is unpacked into: what a calibration is fitted to, and what judges it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """A calibration made of an archive, and what it is worth.
+
+    ``parts`` says how each part ended; ``before`` and ``after`` are the errors on the steps that judge it, ``others``
+    those of the node's other rows, which calibrate nothing, by table; ``left`` what could not be measured.
+    """
+
+    places: ScoringPlaces
+    bench: FolderDevice
+    fitted: FittedCalibration
+    environment: Mapping[str, Any]
+    date: str
+    parts: Sequence[Mapping[str, Any]]
+    before: tuple[ComparedRow, ...]
+    left: Sequence[Mapping[str, str]]
+    others: Mapping[str, ClassErrors]
+
+    def certificate(self, after: Sequence[ComparedRow]) -> Certificate:
+        """Return the certificate, by the judging rows *after* calibration."""
+        before, found = class_errors(self.before), class_errors(after)
+        facts = self.environment
+        limit = facts.get("power_limit_W")
+        return Certificate(
+            date=self.date,
+            device=one_line(facts.get("device") or "", 80),
+            driver=one_line(facts.get("driver") or "", 40),
+            torch=one_line(facts.get("torch") or "", 40),
+            power_limit_W=float(limit) if isinstance(limit, int | float) else None,
+            steps=found.scored,
+            uncalibrated=_rounded(before.median),
+            calibrated=_rounded(found.median),
+            in_band=_rounded(found.in_band),
+        )
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def unpack(archive: str, into: Path) -> Mapping[str, Any]:
+    """Unpack *archive* into the folders ``FITTED`` and ``JUDGED`` of *into*, and return its record.
+
+    Raises InputError if it is no archive of a certificate.
+    """
+    shown = one_line(archive, 1000)
+    raw = read_user_file(Path(archive), MOST_BYTES + 1, shown)
+    held: dict[str, bytes] = {}
+    try:
+        with tarfile.open(fileobj=io.BytesIO(raw), mode="r:gz") as tar:
+            for member in tar:
+                path = PurePosixPath(member.name)
+                if not member.isfile() or path.parts[:1] != (_TOP,) or ".." in path.parts:
+                    continue
+                if sum(map(len, held.values())) + member.size > _MOST_UNPACKED:
+                    raise InputError(Fault(f"unpacks to more than {_MOST_UNPACKED >> 20} MiB", shown))
+                file = tar.extractfile(member)
+                held[str(PurePosixPath(*path.parts[1:]))] = file.read() if file is not None else b""
+        record = json.loads(held[CERTIFICATE])
+        parts = list(record["parts"])
+        assert all(isinstance(part["name"], str) for part in parts)
+    except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AssertionError):
+        what = "is not an archive of python -m validate.measure --certificate"
+        raise InputError(Fault(what, shown)) from None
+    for part in PARTS:
+        folder = into / (JUDGED if part.name == JUDGE else FITTED)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in held.items():
+            place, _, own = name.partition("/")
+            first = own == RECORD and not (folder / RECORD).exists()  # the machine's own
+            if place == part.name and "/" not in own and (own.endswith(".csv") or first):
+                (folder / own).write_bytes(content)
+    if not (into / JUDGED / RECORD).exists() and (into / FITTED / RECORD).exists():
+        shutil.copyfile(into / FITTED / RECORD, into / JUDGED / RECORD)
+    return dict(record) | {"left": _left(held)}
+
+
+def _left(held: Mapping[str, bytes]) -> list[Mapping[str, str]]:
+    """Return the cases that could not be measured, each with its group and the reason."""
+    found: list[Mapping[str, str]] = []
+    for name, content in held.items():
+        if name.endswith(f"/{RECORD}"):
+            try:
+                found += [row for row in json.loads(content).get("left", ()) if isinstance(row, dict)]
+            except (ValueError, AttributeError):
+                continue
+    return found
+
+
+def certify(folder: Path, record: Mapping[str, Any], topology: str | None, devices: tuple[str, ...]) -> Certified:
+    """Return the calibration of what *folder* holds unpacked; raises InputError as :func:`fit_folder` does."""
+    fitting = read_folder(str(folder / FITTED))
+    options = ComparisonOptions(topology, devices)
+    places = find_places(fitting, topology, devices)
+    bench = FolderDevice(places.part, Scoring(ScoringOptions(topology=places.topology, devices=places.devices)).names)
+    operators_only = Folder(
+        fitting.path, fitting.record, {name: table for name, table in fitting.tables.items() if name != "training.csv"}
+    )
+    fitted, rows = fit_folder(bench, operators_only, options)
+    others = {
+        table: class_errors(mine)
+        for table in sorted({row.table for row in rows})
+        if table != "ops.csv" and any(mine := [row for row in rows if row.table == table and row.counts])
+    }
+    return Certified(
+        places,
+        bench,
+        fitted,
+        fitting.environment,
+        one_line(record.get("began") or fitting.record.get("date") or "", 10),
+        record["parts"],
+        tuple(judged_rows(folder, places)),
+        record["left"],
+        others,
+    )
+
+
+def judged_rows(folder: Path, places: ScoringPlaces, calibration: str | None = None) -> list[ComparedRow]:
+    """Return the steps that judge a calibration, with their predictions by the file *calibration*; none without any."""
+    if not (folder / JUDGED / "training.csv").is_file():
+        return []
+    options = ScoringOptions(topology=places.topology, devices=places.devices, calibration=calibration)
+    return [
+        row for row in compare_folder(read_folder(str(folder / JUDGED)), Scoring(options)) if row.kind == "training"
+    ]

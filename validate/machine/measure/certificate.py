@@ -1,0 +1,276 @@
+"""A certificate: what a GPU or a node shows of itself in some minutes, in parts that are each useful alone.
+
+``python3 -m validate.measure --certificate --minutes 9 --out cert.tar.gz`` measures the parts in order, each in a
+folder of its own, and writes the archive anew after each.  A process of its own does so: one whose GPU is lost, or that
+hangs or dies, is followed by another for the parts that it had not begun, and ends when the time does.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from validate.machine.measure.table import CERTIFICATE
+
+MOST_BYTES = 10 << 20
+"""The size of an archive that is not exceeded; tables beyond it are left out, the largest first."""
+_LAST_S = 6.0  # of the time: for the last archive, and for a process to end
+_GRACE_S = 2.0  # that a part may run over its time before it is cut
+_LEAST_S = 3.0  # with less time left, no process is begun: torch takes as long to load
+_MOST_LOAD_S = 20.0  # of each of the three works of the clocks
+_WORKS = 3.3  # the three works, with what they take besides
+_SENSORS = (
+    *("driver_version", "vbios_version", "pcie.link.gen.current", "pcie.link.gen.max", "pcie.link.width.current"),
+    *("pcie.link.width.max", "clocks.current.sm", "clocks.current.memory", "clocks.max.sm", "clocks.max.memory"),
+    *("clocks.applications.graphics", "power.limit", "power.default_limit", "power.max_limit", "power.draw"),
+    *("temperature.gpu", "ecc.mode.current", "ecc.errors.uncorrected.volatile.total", "mig.mode.current"),
+    *("persistence_mode", "compute_mode", "memory.used", "memory.total"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part: its folder in the archive, the groups of cases in it, and its share of the time that parts have left."""
+
+    name: str
+    groups: tuple[str, ...]
+    share: float
+
+
+PARTS = (
+    Part("a-machine", (), 1),
+    Part("b-clocks", ("clocks",), 12),
+    Part("c-launches", ("launch",), 7),
+    Part("d-operators", ("asked", "chosen"), 40),
+    Part("e-memory", ("reserved",), 4),
+    Part("f-exchanges", ("copies", "collectives"), 8),
+    Part("g-steps", ("judged",), 28),
+)
+CUT = "cut: its time was over"
+"""How a part ends that would take longer; what it had measured is kept."""
+JUDGE = PARTS[-1].name
+"""The part that nothing is fitted to."""
+
+
+def write_certificate(out: Path, minutes: float, device: str = "", asked: str = "") -> int:
+    """Measure for *minutes* and write the archive *out*; return 0 if all parts came to their end, else 1.
+
+    *asked* is a folder that ``validate run --parts --prepare`` wrote: its operators are measured first.
+
+    Raises ValueError where *out* is a folder or *asked* holds no steps, OSError where *out* cannot be written.
+    """
+    started_s = time.monotonic()
+    if out.is_dir():
+        raise ValueError(f"--out {out}: is a folder; name an archive, such as cert.tar.gz")
+    with tempfile.TemporaryDirectory(dir=out.resolve().parent, prefix=".certificate-") as held:
+        folder = Path(held)
+        _write(folder / CERTIFICATE, {"schema_version": 1, "minutes": minutes, "parts": [], "began": _now()})
+        if asked:
+            _copy_asked(Path(asked), folder / PARTS[3].name)
+        _pack(folder, out)
+
+        def left_s() -> float:
+            return 60.0 * minutes - _LAST_S - (time.monotonic() - started_s)
+
+        while (waiting := _not_begun(folder)) and left_s() > _LEAST_S:
+            words = ["--certificate", "--out", str(out), "--folder", str(folder), "--minutes", f"{left_s() / 60:.4f}"]
+            words += ["--begun", f"{time.monotonic():.3f}"]
+            words += ["--device", device] if device else []
+            end = _ended([sys.executable, "-m", "validate.measure", *words], left_s())
+            begun = [part.name for part in waiting if part not in _not_begun(folder)]
+            _end_part(folder, begun[-1] if begun else waiting[0].name, end)
+        for part in _not_begun(folder):
+            _end_part(folder, part.name, "not begun: no time left")
+        _pack(folder, out)
+        ends = {row["name"]: row["end"] for row in _record(folder)["parts"]}
+    left = [f"{name}: {end}" for name, end in ends.items() if end != "done"]
+    sys.stderr.write("\n".join([*left, f"wrote {out} ({out.stat().st_size / 1e6:.2f} MB); next, elsewhere: "]))
+    sys.stderr.write(f"validate certify {out} --topology FILE\n")
+    return 1 if left else 0
+
+
+def measure_parts(folder: Path, out: Path, minutes: float, device: str = "", begun_s: float = 0.0) -> int:
+    """Measure the parts that *folder* lacks within *minutes*, and write the archive *out* after each.
+
+    *begun_s* is the monotonic time when this process was begun, from which the minutes count; 0: now.
+
+    Return 0; 3 where the device is lost, so that another process must go on; 130 where a user interrupts.
+    """
+    from validate.machine.measure.case import short_line
+    from validate.machine.measure.run import FAILED, INTERRUPTED, Settings, measure
+    from validate.machine.measure.timing import Effort
+
+    loading_s = time.monotonic() - begun_s if begun_s else 0.0
+    started_s = time.perf_counter()
+    waiting = _not_begun(folder)
+    for i, part in enumerate(waiting):
+        left_s = 60.0 * minutes - loading_s - (time.perf_counter() - started_s)
+        budget_s = left_s * part.share / sum(each.share for each in waiting[i:])
+        began_s, status, end = time.perf_counter(), 0, "done"
+        _begin_part(folder, part.name)
+        into = folder / part.name
+        try:
+            into.mkdir(exist_ok=True)
+            (into / CERTIFICATE).touch()
+            if not part.groups:
+                _write_machine(into, device)
+            else:
+                groups = tuple(name for name in part.groups if name != "asked" or (into / "asked.json").is_file())
+                load_s = min(_MOST_LOAD_S, budget_s / _WORKS)
+                effort = Effort(interval=0.02, longest_s=0.5)
+                _set_alarm(budget_s + _GRACE_S)
+                status = measure(Settings(into, groups, device, budget_s, "", effort, load_s), lambda _: None)
+        except (ValueError, OSError, RuntimeError, ImportError) as error:
+            end = short_line(error)
+        finally:
+            _set_alarm(0.0)
+        seconds = time.perf_counter() - began_s
+        if status in (FAILED, INTERRUPTED):
+            end = str(json.loads((into / "run.json").read_text(encoding="utf-8")).get("end") or "failed")
+        if is_cut := "SIGALRM" in end:
+            end = CUT
+        _end_part(folder, part.name, end, seconds)
+        _pack(folder, out)
+        if status == FAILED:
+            return 3
+        if status == INTERRUPTED and not is_cut:
+            return INTERRUPTED
+    return 0
+
+
+def _set_alarm(seconds: float) -> None:
+    """Have SIGALRM end the part in *seconds*; 0 withdraws it."""
+    with suppress(ValueError, AttributeError):  # not in the main thread; not on this system
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def _ended(command: Sequence[str], limit_s: float) -> str:
+    """Run *command*, ending it after *limit_s* seconds; return how it ended."""
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    before = signal.signal(signal.SIGTERM, _interrupt)  # so that this process does not leave the other behind
+    try:
+        status = process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        try:
+            process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        return "cut: no time left"
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return f"ended by signal {-status}" if status < 0 else f"ended with status {status}"
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _write_machine(into: Path, device: str) -> None:
+    """Write what the machine says of itself, in the form of a run's record."""
+    from validate.machine.measure.bench import open_bench
+    from validate.machine.measure.environment import environment
+    from validate.machine.measure.host import nvidia_smi
+    from validate.machine.measure.run import RECORD
+
+    bench = open_bench(device, into)
+    facts: dict[str, Any] = environment(bench)
+    if bench.is_cuda:
+        facts["driver_says"] = nvidia_smi(f"--query-gpu={','.join(_SENSORS)}", "--format=csv").splitlines()
+        facts["nvlinks"] = nvidia_smi("nvlink", "-s").splitlines()
+    date = datetime.now(UTC).date().isoformat()
+    _write(
+        into / RECORD,
+        {"schema_version": 1, "finished": True, "date": date, "machine": bench.name, "environment": facts, "left": []},
+    )
+
+
+# -- the record and the archive --------------------------------------------------------
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / CERTIFICATE).read_text(encoding="utf-8")))
+
+
+def _not_begun(folder: Path) -> list[Part]:
+    begun = {row["name"] for row in _record(folder)["parts"]}
+    return [part for part in PARTS if part.name not in begun]
+
+
+def _begin_part(folder: Path, name: str) -> None:
+    record = _record(folder)
+    record["parts"].append({"name": name, "began": _now(), "end": ""})
+    _write(folder / CERTIFICATE, record)
+
+
+def _end_part(folder: Path, name: str, end: str, seconds: float | None = None) -> None:
+    """Say how the part *name* ended, unless that is known; the measuring process says it first."""
+    record = _record(folder)
+    row = next((row for row in record["parts"] if row["name"] == name), None)
+    if row is None:
+        row = {"name": name, "end": ""}
+        record["parts"].append(row)
+    if not row["end"]:
+        row["end"] = end
+        if seconds is not None:
+            row["seconds"] = round(seconds, 1)
+    _write(folder / CERTIFICATE, record)
+
+
+def _write(path: Path, document: Mapping[str, Any]) -> None:
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    new.replace(path)
+
+
+def _copy_asked(source: Path, into: Path) -> None:
+    if not (source / "asked.json").is_file():
+        raise ValueError(f"--asked {source}: holds no asked.json; validate run --parts --prepare writes one")
+    into.mkdir()
+    for file in source.glob("*.json"):
+        shutil.copyfile(file, into / file.name)
+
+
+def _pack(folder: Path, out: Path) -> None:
+    """Write the archive *out* of all files in *folder* in one go, of at most MOST_BYTES; raises OSError."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in (".json", ".csv"))
+    while True:
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+            for path in files:
+                archive.add(path, arcname=f"certificate/{path.relative_to(folder).as_posix()}", filter=_nobody)
+        if packed.tell() <= MOST_BYTES or len(files) <= 1:
+            break
+        files.remove(max(files, key=lambda path: path.stat().st_size))
+    new = out.with_name(f".{out.name}.new")
+    new.write_bytes(packed.getvalue())
+    new.replace(out)
+
+
+def _nobody(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Return *member* without the names of its owner."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
