@@ -42,7 +42,7 @@ _SENSORS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CertificatePart:
     """A part: its folder in the archive, the groups of cases in it, and its share of the time that parts have left."""
 
     name: str
@@ -51,13 +51,13 @@ class Part:
 
 
 PARTS = (
-    Part("a-machine", (), 1),
-    Part("b-clocks", ("clocks",), 12),
-    Part("c-launches", ("launch",), 7),
-    Part("d-operators", ("asked", "chosen"), 40),
-    Part("e-memory", ("reserved",), 4),
-    Part("f-exchanges", ("copies", "collectives"), 8),
-    Part("g-steps", ("judged",), 28),
+    CertificatePart("a-machine", (), 1),
+    CertificatePart("b-clocks", ("clocks",), 12),
+    CertificatePart("c-launches", ("launch",), 7),
+    CertificatePart("d-operators", ("asked", "chosen"), 40),
+    CertificatePart("e-memory", ("reserved",), 4),
+    CertificatePart("f-exchanges", ("copies", "collectives"), 8),
+    CertificatePart("g-steps", ("judged",), 28),
 )
 CUT = "cut: its time was over"
 """How a part ends that would take longer; what it had measured is kept."""
@@ -214,7 +214,7 @@ def _record(folder: Path) -> dict[str, Any]:
     return dict(json.loads((folder / CERTIFICATE).read_text(encoding="utf-8")))
 
 
-def _not_begun(folder: Path) -> list[Part]:
+def _not_begun(folder: Path) -> list[CertificatePart]:
     begun = {row["name"] for row in _record(folder)["parts"]}
     return [part for part in PARTS if part.name not in begun]
 
