@@ -17,7 +17,7 @@ from simulator.errors import InputError, one_line
 from validate.cli.command import Quiet, Text, Texts, command_named, positional, value
 from validate.cli.words import give, grades_in, opened, print_remarks, print_result
 from validate.constants.calibrate import fit_calibration
-from validate.constants.design import Candidate, chosen
+from validate.constants.design import MeasurableOperator, chosen
 from validate.constants.rows import calibrating_rows, countable, read_rows
 from validate.constants.wanted import NETWORKS, candidates_of
 from validate.kinds.row import MeasuredRow
@@ -103,6 +103,6 @@ def _errors(errors: Sequence[float]) -> str:
     return f"{100 * median(sizes):.1f} {100 * fmean(sizes):.1f} %"
 
 
-def _candidate(row: MeasuredRow, session: Session) -> Candidate:
+def _candidate(row: MeasuredRow, session: Session) -> MeasurableOperator:
     variety, shape, _ = max(session.kernel_shapes(row.asks.question), key=lambda each: each[2])
-    return Candidate(row.digest, variety, shape)
+    return MeasurableOperator(row.digest, variety, shape)

@@ -22,7 +22,7 @@ NEAR, COMMON, NOISE = 1.0, 0.3, 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class MeasurableOperator:
     """An operator: its main kernel's variety and shape, what it weighs as a target, and whether it can be measured."""
 
     key: Hashable
@@ -32,18 +32,18 @@ class Candidate:
     measurable: bool = True
 
 
-def chosen(candidates: Sequence[Candidate], count: int) -> list[Candidate]:
+def chosen(candidates: Sequence[MeasurableOperator], count: int) -> list[MeasurableOperator]:
     """Return the *count* of *candidates* that narrow the most, in the order in which each narrows most.
 
     Raises MissingDependency where NumPy is not installed.
     """
-    by_variety: dict[str, list[Candidate]] = {}
+    by_variety: dict[str, list[MeasurableOperator]] = {}
     for each in candidates:
         by_variety.setdefault(each.variety, []).append(each)
     fields = [_Field(mine) for _, mine in sorted(by_variety.items())]
     waiting = [(-field.gain, i) for i, field in enumerate(fields) if field.gain > 0.0]
     heapq.heapify(waiting)
-    found: list[Candidate] = []
+    found: list[MeasurableOperator] = []
     while waiting and len(found) < count:
         _, i = heapq.heappop(waiting)
         found.append(fields[i].take())
@@ -55,7 +55,7 @@ def chosen(candidates: Sequence[Candidate], count: int) -> list[Candidate]:
 class _Field:
     """The candidates of one variety: the covariance of their errors given what was taken, and the best of the rest."""
 
-    def __init__(self, candidates: Sequence[Candidate]) -> None:
+    def __init__(self, candidates: Sequence[MeasurableOperator]) -> None:
         try:
             import numpy as np
         except ImportError:
@@ -80,7 +80,7 @@ class _Field:
         self._best = int(self._np.argmax(gains))
         self.gain = float(gains[self._best])
 
-    def take(self) -> Candidate:
+    def take(self) -> MeasurableOperator:
         """Return the best candidate, and find the next best."""
         i = self._best
         column = self._covariance[:, i].copy()

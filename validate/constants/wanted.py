@@ -12,7 +12,7 @@ from simulator.errors import InputError
 from simulator.questions.calibration import Shape
 from simulator.workload.described import network_document
 from simulator.workload.find import find_network
-from validate.constants.design import Candidate
+from validate.constants.design import MeasurableOperator
 from validate.kinds.operators import read_operator
 from validate.machine.measure.built.description import Description, description_of, operator_parts
 from validate.tables.cells import NotScored
@@ -30,14 +30,16 @@ POLICIES = ("amp-bf16", "bf16", "tf32", "fp32", "fp8")
 _MULTIPLE = 16  # of the sizes of products in fp8
 
 
-def candidates_of(session: Session, device: str, networks: Sequence[tuple[str, int]] = NETWORKS) -> list[Candidate]:
+def candidates_of(
+    session: Session, device: str, networks: Sequence[tuple[str, int]] = NETWORKS
+) -> list[MeasurableOperator]:
     """Return the operators of *networks* (name, batch) in training, as *device* runs them, each once.
 
     An operator weighs its share of its network's time times the variance of its class's errors, summed over networks.
     Keys are the cells of a row of operators as sorted (column, text) pairs.  Raises InputError for unknown networks.
     """
     names = RowNames(session=session)
-    found: dict[tuple[tuple[str, str | int], ...], Candidate] = {}
+    found: dict[tuple[tuple[str, str | int], ...], MeasurableOperator] = {}
     for name, batch in networks:
         network = find_network(name).build(batch)
         description = description_of(json.loads(json.dumps(network_document(network))))
@@ -47,7 +49,7 @@ def candidates_of(session: Session, device: str, networks: Sequence[tuple[str, i
             for cells, variety, shape, time_s, variance in priced:
                 key = tuple(sorted(cells.items()))
                 before = found[key].weight if key in found else 0.0
-                found[key] = Candidate(key, variety, shape, before + variance * time_s / whole_s)
+                found[key] = MeasurableOperator(key, variety, shape, before + variance * time_s / whole_s)
     return list(found.values())
 
 
