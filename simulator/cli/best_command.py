@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from functools import partial
+from typing import Any
 
+from simulator.cli.emit_lines import emitter_of, launch_document, launch_rows, row_command
 from simulator.cli.options import parse_choice, parse_count, read_all, refuse, wants_best
 from simulator.cli.output import Answers
 from simulator.cli.processes import cores, dask_runner, fingerprint, kept_in, process_runner
@@ -42,6 +43,7 @@ def answer_best(
     jobs: str | None,
     dask: str | None,
     resume: str | None,
+    emit: str | None,
 ) -> Answers:
     """Search the layouts as the options of the search say; raises InputError."""
     if written.global_batch is None:
@@ -63,6 +65,7 @@ def answer_best(
         lambda: parse_fixed(parallel),
         lambda: None if recompute is None else parse_choice("recompute", recompute, SEARCHED),
     )
+    framework = None if emit is None else emitter_of(emit)
     sharded = ("fsdp",) if dict(fixed).get("zero") == 3 else ()
     if written.framework == "deepspeed-zero3" and not sharded:
         raise refused("framework", f"is ZeRO-3; fix {mention('layout', 'zero=3')}", "deepspeed-zero3")
@@ -101,10 +104,23 @@ def answer_best(
             progress.advance(done)
 
         found = find_best(space, session, shown, runner, kept, advance)
-    return Answers(
-        document=partial(best_document, space, machine.name, found),
-        lines=partial(best_lines, space, machine.name, session.network(question), found),
-    )
+    asked = [space.asked(entry.candidate) for entry in found.ranking]
+    commands = [row_command(written, entry.candidate) for entry in found.ranking]
+
+    def lines(style: Style) -> list[str]:
+        shown = best_lines(space, machine.name, session.network(question), found, style)
+        shown += ["", *style.wrap("the same again", "bold"), *commands]
+        return shown + ([] if framework is None else launch_rows(session, asked, framework))
+
+    def document() -> dict[str, Any]:
+        data = best_document(space, machine.name, found)
+        for row, command, each in zip(data["ranking"], commands, asked, strict=True):
+            row["command"] = command
+            if framework is not None:
+                row["launch"] = launch_document(session, each, framework)
+        return data
+
+    return Answers(document=document, lines=lines)
 
 
 def best_lines(space: Space, machine: str, network: Network, best: Ranking, style: Style) -> list[str]:

@@ -34,6 +34,7 @@ _SEARCH: dict[str, Said] = {
     "jobs": option("COUNT", "Processes. Default: one per core."),
     "dask": option("ADDRESS", "Run on this Dask cluster, for example tcp://host:8786."),
     "resume": option("FILE", "Save progress in this file, and resume from it."),
+    "emit": option("NAME", "Also print each layout as a launch line of megatron, torchtitan, deepspeed or accelerate."),
 }
 _SIMULATED: dict[str, Said] = {
     "topology": "A machine: a YAML file or a built-in name (simulate machines).",

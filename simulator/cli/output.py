@@ -183,6 +183,8 @@ def ask(written: CommandOptions) -> Asked:
         return Asked(
             CommandOptions(topology=written.topology), lambda _: Answers(lines=lambda _: [shell_command(written)])
         )
+    if written.emit is not None:
+        return Asked(written, later("simulator.cli.emit_lines:answer_emit"))
     return Asked(written, lambda written: answers(written, Session()), brief=lambda written: answers(written, Brief()))
 
 

@@ -35,6 +35,12 @@ class LaunchOptions:
         "Read the options from a launch line of Megatron-LM, torchrun or DeepSpeed, or from @script.sh. It is not run.",
     )
     show_options: bool = switch("Print --launch as a simulate command.")
+    emit: str | None = option(
+        "NAME",
+        "Print the step as a launch line of megatron, torchtitan, deepspeed or accelerate, with comments for what it "
+        "cannot say.",
+        read_by=("step",),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)

@@ -13,6 +13,7 @@ from simulator.launch.model import named_network, read_model
 from simulator.launch.ranks import LaunchDegrees, LaunchRanks, read_layout, read_overlap, read_ranks
 from simulator.launch.result import LaunchLine, read_variables
 from simulator.launch.shell import Script, commands_of
+from simulator.launch.torchtitan import is_torchtitan, read_torchtitan
 from simulator.launch.trainer import (
     BATCHES,
     Trainer,
@@ -77,6 +78,8 @@ def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -
         read_llm_c(command, args, ranks if command.is_launched else ranks.first, found)
     elif is_nanogpt(command, args):
         read_nanogpt(args, ranks if command.is_launched else ranks.first, found)
+    elif is_torchtitan(command, args):
+        read_torchtitan(args, ranks if command.is_launched else ranks.first, found)
     else:
         ranks = started_ranks(command, args, ranks, found.notes)
         _read_general(args, launcher, ranks, at_hand, found)

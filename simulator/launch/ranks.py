@@ -236,6 +236,12 @@ def read_layout(args: Arguments, ranks: LaunchRanks, deepspeed: DeepSpeed) -> La
         zero = deepspeed.zero
         found.shards = deepspeed.shards if zero == 3 else None
     found.zero = zero
+    copies = args.number("num-distributed-optimizer-instances") or 1
+    if copies > 1 and zero and found.dp is not None:  # of all ranks with the same parameters (parallel_state.py)
+        if found.dp * found.cp % copies:
+            args.fault("num-distributed-optimizer-instances", f"{copies} do not divide {found.dp * found.cp} ranks")
+        else:
+            found.shards = found.dp * found.cp // copies
     return found
 
 
@@ -255,12 +261,14 @@ def read_overlap(
     if deepspeed.is_there and layout.zero < 3:
         if layout.pp > 1 or not (deepspeed.overlap or deepspeed.offload != "none"):  # each bucket's copy is waited for
             return options | {"overlap": "none"}
-        return options | {"overlap": _bucket(deepspeed.bucket * element_bytes), "prefetch": False}
+        later = {"prefetch": False} if layout.zero else {}  # parameters are gathered after the update
+        return options | {"overlap": _bucket(deepspeed.bucket * element_bytes), **later}
     if not of_megatron or layout.zero == 3 or layout.dp == layout.cp == 1:
         return options
-    if layout.zero and overlaps != gathers:
-        which, how = ("--overlap-param-gather", "both") if overlaps else ("--overlap-grad-reduce", "do not")
-        notes.append(f"{which}: not given; gradients and parameters {how} overlap with computing in the simulation")
+    if gathers and not overlaps:  # which Megatron-LM refuses (training/arguments.py, validate_args)
+        notes.append("--overlap-grad-reduce: not given; neither gradients nor parameters overlap with computing")
+    if layout.zero and overlaps and not gathers:
+        options["prefetch"] = False
     if not overlaps:
         return options | {"overlap": "none"}
     elements = said or max(_BUCKET_ELEMENTS, _BUCKET_EACH * (layout.dp or 1) * layout.cp)

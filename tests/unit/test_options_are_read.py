@@ -116,6 +116,7 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "--threads": (f"{_P3} resnet18 --batch 2 --device cpu0", "2"),
     "--calibration": (_STEP, "{here}/calibration.yaml"),
     "--launch": ("--topology dgx-h100 --batch 2 --workload resnet50", "torchrun --nproc-per-node 2 train.py"),
+    "--emit": (f"{_P3} gpt2 --set layers=2 --seq-len 64 --batch 1 --gpus 2 --precision fp32", "accelerate"),
     "--show-options": (
         "--topology dgx-h100 --batch 2 --workload resnet50 --launch 'torchrun --nproc-per-node 2 train.py'",
         "",
@@ -127,6 +128,7 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "--completion": (_STEP, "bash"),
     "--version": (_STEP, ""),
     "best --topology": (_BEST, "p3.8xlarge"),
+    "best --emit": (_BEST, "accelerate"),
     "best --workload": (_BEST, "alexnet-owt"),
     "best --nodes": (f"{_BEST} --nodes 2 --fabric 10Gbit/s".replace("--gpus 2 ", "--gpus 0,8 "), "3"),
     "best --gpus": (_BEST, "4"),

@@ -71,4 +71,8 @@ LANGUAGE: dict[str, ZooEntry] = {
     name: _entry(**{**_FAMILIES[own["like"]], **{size: value for size, value in own.items() if size != "like"}})
     for name, own in _DATA["networks"].items()
 }
+LANGUAGE_FAMILIES: dict[str, str] = {name: own["like"] for name, own in _DATA["networks"].items()}
+"""The family of sizes of each network."""
+WITH_BIASES: frozenset[str] = frozenset(name for name, own in _DATA["networks"].items() if "out_bias" in own)
+"""Networks with more biases than their family."""
 LANGUAGE_ALIASES: dict[str, str] = _DATA["aliases"]

@@ -1,0 +1,1 @@
+"""Steps as launch lines of other programs."""

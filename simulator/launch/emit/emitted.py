@@ -1,0 +1,66 @@
+"""A step as a launch line of a framework: :func:`emitted`, the way back from :func:`~simulator.launch.read_launch`.
+
+What the framework cannot say of the step is told as comments.  Each option that is written is one of the framework's
+own (:mod:`simulator.launch.frameworks`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal, get_args
+
+from simulator.errors import refused
+from simulator.launch.emit.megatron import of_megatron
+from simulator.launch.emit.parts import Emission, Ranks
+from simulator.launch.emit.torchtitan import of_torchtitan
+from simulator.launch.emit.trainer import of_accelerate, of_deepspeed
+from simulator.questions.step import StepQuestion
+from simulator.spelling import mention
+from simulator.workload.find import is_config, is_described
+from simulator.workload.zoo.registry import find_entry
+
+Emitter = Literal["megatron", "torchtitan", "deepspeed", "accelerate"]
+EMITTERS: tuple[Emitter, ...] = get_args(Emitter)
+_WRITERS: Mapping[Emitter, Callable[[StepQuestion, Ranks], Emission]] = {
+    "megatron": of_megatron,
+    "torchtitan": of_torchtitan,
+    "deepspeed": of_deepspeed,
+    "accelerate": of_accelerate,
+}
+
+
+def emitted(question: StepQuestion, ranks: Ranks, framework: Emitter) -> Emission:
+    """Return how *framework* launches the step of *question* on *ranks*; raises InputError if it has no such step."""
+    if question.options.mode != "train":
+        raise refused("emit", f"is of training, not of {mention('mode', question.options.mode)}", framework)
+    if is_config(question.workload) or is_described(question.workload) or ":" in question.workload:
+        raise refused("emit", f"writes out networks of the zoo (simulate networks), not {question.workload}", framework)
+    if question.layout.process != "each" or question.helpers or question.divided:
+        raise refused("emit", "is of one process for each GPU, with equal samples", framework)
+    if find_entry(question.workload).sample != "sequences":
+        raise refused("emit", f"is of language models; {question.workload} is none", framework)
+    found = _WRITERS[framework](question, ranks)
+    _environment(question, ranks, found)
+    return found
+
+
+def _environment(question: StepQuestion, ranks: Ranks, found: Emission) -> None:
+    variables = found.environment
+    if ranks.listed:
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, ranks.listed))
+    if question.options.launch_blocking:
+        variables["CUDA_LAUNCH_BLOCKING"] = "1"
+    if question.options.expandable_segments:
+        variables["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+    if question.algorithm is not None:
+        variables["NCCL_ALGO"] = {"nvls": "NVLS", "nvls_tree": "NVLSTree"}.get(
+            question.algorithm, question.algorithm.capitalize()
+        )
+    if question.protocol is not None:
+        variables["NCCL_PROTO"] = question.protocol
+    if not question.nvls:
+        variables["NCCL_NVLS_ENABLE"] = "0"
+    found.unless(question.strategy == "nccl", f"{mention('strategy', question.strategy)}; NCCL exchanges")
+    found.unless(not question.options.cuda_graph, "one CUDA graph of the whole step")
+    found.unless(not question.options.cuda_graph_blocks, "CUDA graphs of blocks")
+    found.unless(not question.options.channels_last, "channels last")

@@ -1,0 +1,87 @@
+"""The parts of a launch line that is written: :class:`Emission`, :class:`Ranks`."""
+
+from __future__ import annotations
+
+import shlex
+
+from simulator.errors import InputError, refused
+from simulator.questions.step import StepQuestion
+from simulator.records import dataclass, field
+from simulator.workload.zoo.language import LANGUAGE, LANGUAGE_FAMILIES, WITH_BIASES
+from simulator.workload.zoo.registry import find_entry
+
+_INDENT = " \\\n    "
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """The GPUs of the step: ``each`` on each of ``nodes``; ``listed`` are those of one node where not the first."""
+
+    nodes: int
+    each: int
+    listed: tuple[int, ...] = ()
+
+    @property
+    def whole(self) -> int:
+        """All of them."""
+        return self.nodes * self.each
+
+
+@dataclass(slots=True)
+class Emission:
+    """A launch line in parts; ``cannot`` says what the framework cannot, ``files`` are written before it runs."""
+
+    launcher: list[str]
+    program: list[str]
+    arguments: list[str] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    cannot: list[str] = field(default_factory=list)
+
+    def say(self, name: str, value: object = "") -> None:
+        """Add an option, with a value unless it is a switch."""
+        self.arguments.append(f"{name} {shlex.quote(str(value))}" if value != "" else name)
+
+    def unless(self, holds: bool, why: str) -> None:
+        """Tell *why* the framework does not say it, unless nothing needs saying."""
+        if not holds:
+            self.cannot.append(why)
+
+    @property
+    def line(self) -> str:
+        """The command, on one line."""
+        return " ".join([*self._begin(), *self.arguments])
+
+    @property
+    def text(self) -> str:
+        """The script: comments, files, and the command with an option a line."""
+        comments = [f"# not said: {why}" for why in self.cannot]
+        files = [f"cat > {name} <<'EOF'\n{text}\nEOF" for name, text in self.files.items()]
+        return "\n".join([*comments, *files, _INDENT.join([" ".join(self._begin()), *self.arguments])])
+
+    def _begin(self) -> list[str]:
+        variables = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
+        return [*variables, *self.launcher, *self.program]
+
+
+def torchrun(ranks: Ranks) -> list[str]:
+    """Return the launcher of *ranks*."""
+    nodes = ["--nnodes", str(ranks.nodes)] if ranks.nodes > 1 else []
+    return ["torchrun", *nodes, "--nproc-per-node", str(ranks.each)]
+
+
+def all_sizes(question: StepQuestion) -> dict[str, int | str]:
+    """Return all sizes of the network of *question*, those of its name included."""
+    return {**find_entry(question.workload).defaults, **dict(question.sizes)}
+
+
+def family_of_sizes(workload: str) -> str:
+    """Return the family of the zoo to which *workload* belongs; empty for one with parts that its family has not."""
+    entry = find_entry(workload)
+    name = next((name for name, each in LANGUAGE.items() if each is entry), "")
+    return "" if name in WITH_BIASES else LANGUAGE_FAMILIES.get(name, "")
+
+
+def no_such_network(framework: str, workload: str, known: str) -> InputError:
+    """Return the error for a network that *framework*'s options cannot describe."""
+    return refused("emit", f"has no options for {workload}; {known} can be said", framework)

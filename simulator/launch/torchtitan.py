@@ -1,0 +1,221 @@
+"""Launch lines of torchtitan: ``torchrun -m torchtitan.train --model.name llama3 --model.flavor 8B ...``.
+
+Names are those of its job_config.py until 2025, and of config/configs.py since, whose lines name a model as ``--module
+llama3 --config llama3_8b``.  Data-parallel ranks shard parameters (FSDP2) unless their degree says otherwise.
+Parameters are stored in fp32 and multiplied in bf16.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.launch.arguments import Arguments
+from simulator.launch.command import Command
+from simulator.launch.ranks import LaunchRanks
+from simulator.launch.result import LaunchLine
+from simulator.launch.unread import KNOWN
+from simulator.workload.zoo.registry import find_entry
+
+NETWORKS = {
+    ("llama3", "8b"): "llama3-8b",
+    ("llama3", "70b"): "llama3-70b",
+    ("llama3", "405b"): "llama3-405b",
+    ("deepseek_v3", "16b"): "deepseek-v2-lite",
+    ("deepseek_v3", "671b"): "deepseek-v3",
+    ("qwen3", "8b"): "qwen3-8b",
+    ("qwen3", "32b"): "qwen3-32b",
+    ("qwen3", "30b-a3b"): "qwen3-30b-a3b",
+    ("gpt_oss", "20b"): "gpt-oss-20b",
+    ("gpt_oss", "120b"): "gpt-oss-120b",
+}
+"""Networks of the zoo by torchtitan's model and flavor."""
+SCHEDULES = {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "1f1b"}
+_MOST_BYTES = 1_000_000
+_MARKS = ("training.", "parallelism.", "model.name", "job.")
+
+
+def is_torchtitan(command: Command, args: Arguments) -> bool:
+    """Return whether *command* runs torchtitan's train.py."""
+    return "torchtitan" in command.program or any(name.startswith(_MARKS) for name in args.names)
+
+
+def read_torchtitan(args: Arguments, ranks: LaunchRanks, found: LaunchLine) -> None:
+    """Add what *args*, and the file that they name, say to *found*; faults are added to *args*."""
+    options = found.options
+    _take_file(args)
+    args.has(*(name for name in args.names if any(_begins(name, each) for each in KNOWN["torchtitan"].split())))
+    layers = _network(args, found)
+    said = args.text("training.dtype")
+    wide = args.text("training.mixed-precision-param") == "float32"
+    options["precision"] = "bf16" if said == "bfloat16" else "fp32" if wide else "amp-bf16"
+    options["seq_len"] = str(args.number("training.seq-len") or 2048)
+    _update(args, options)
+    _layout(args, ranks, layers, found)
+    if args.flag("compile.enable", "training.compile"):
+        options["compiled"] = True
+    _recomputation(args, layers, found)
+    if args.flag("training.enable-cpu-offload"):
+        options["offload"] = "optimizer+parameters"
+    if args.text("model.converters"):
+        found.notes.append("--model.converters: is not modelled; layers multiply in the format of their parameters")
+    found.place(ranks)
+
+
+def _take_file(args: Arguments) -> None:
+    """Take the settings of the file of ``--job.config_file``, behind those of the line, if it is at hand."""
+    path = args.value("job.config-file")
+    if path is None or not args.files.has(path):
+        return
+    args.has("job.config-file")
+    try:
+        raw = args.files.read(path, _MOST_BYTES, needed="torchtitan's file", usual="a configuration is a few kB")
+        data = tomllib.loads(raw.decode())
+    except InputError as error:
+        args.faults += error.faults
+        return
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        args.faults.append(Fault(f"is not TOML: {one_line(error, 80)}", path, 1, 1))
+        return
+    for section, settings in data.items():
+        for key, value in settings.items() if isinstance(settings, dict) else ():
+            said = str(value).lower() if isinstance(value, bool) else one_line(value, 80)
+            if value not in ([], ""):
+                args.take(f"{section}.{key}".replace("_", "-"), said, Fault("", path, 1, 1))
+
+
+def _begins(name: str, known: str) -> bool:
+    return name.startswith(known[:-1]) if known.endswith("*") else name == known
+
+
+def _network(args: Arguments, found: LaunchLine) -> int:
+    """Add the network; return its number of layers, 0 if it is not known."""
+    flavor = args.text("model.flavor", "config") or ""
+    model = (args.text("model.name", "module") or "").lower().replace("-", "_")
+    flavor = flavor.lower().removeprefix(f"{model}_").replace("_", "-")
+    name = NETWORKS.get((model, flavor))
+    if name is None:
+        if model or flavor:
+            known = [f"{each[0]} {each[1]}" for each in NETWORKS]
+            said = one_line(f"{model} {flavor}".strip(), 40)
+            args.fault("model.flavor" if "model.flavor" in args else "model.name", f"{said}; {nearest(said, known)}")
+        return 0
+    found.options["workload"] = name
+    try:
+        return int(find_entry(name).defaults["layers"])
+    except InputError:  # pragma: no cover  the names above are the zoo's
+        return 0
+
+
+def _update(args: Arguments, options: dict[str, str | bool]) -> None:
+    args.text("optimizer.name")
+    options["optimizer"] = "adam"
+    how = args.choice(("for-loop", "foreach", "fused"), "optimizer.implementation") or "fused"
+    if how == "fused":
+        options["fused_optimizer"] = True
+    elif how == "for-loop":
+        options["optimizer"] = "adam-loop"
+
+
+def _layout(args: Arguments, ranks: LaunchRanks, layers: int, found: LaunchLine) -> None:
+    tp, pp, cp, ep = (
+        args.number(f"parallelism.{axis}-parallel-degree") or 1 for axis in ("tensor", "pipeline", "context", "expert")
+    )
+    copies = args.number("parallelism.data-parallel-replicate-degree") or 1
+    shard = args.value("parallelism.data-parallel-shard-degree")
+    args.has("parallelism.data-parallel-shard-degree")
+    whole = ranks.whole
+    degrees = tp * pp * cp * copies
+    if shard in (None, "-1"):
+        shards = whole // degrees if whole is not None and whole % degrees == 0 else None
+        if whole is not None and shards is None:
+            args.fault(
+                "parallelism.data-parallel-shard-degree", f"{degrees} ranks of the other degrees do not divide {whole}"
+            )
+    else:
+        shards = args.number("parallelism.data-parallel-shard-degree")
+        if whole is not None and shards is not None and degrees * shards != whole:
+            args.fault(
+                "parallelism.data-parallel-shard-degree",
+                f"{shards} x {degrees} ranks of the other degrees is {shards * degrees}, and {whole} take part",
+            )
+    dp = copies * (shards or 1)
+    words = [f"{name}={degree}" for name, degree in (("tp", tp), ("pp", pp), ("cp", cp)) if degree > 1]
+    words += [] if shards is None else [f"dp={dp}"]
+    words += [f"ep={ep}"] if ep > 1 else []
+    if tp > 1 and not args.has("parallelism.no-enable-sequence-parallel"):
+        words.append("sp")
+        if args.flag("parallelism.enable-async-tensor-parallel", "compile.enable-async-tensor-parallel"):
+            words.append("tp_overlap")
+    words += _schedule(args, pp, layers, found)
+    words += _shards(args, pp, (shards or 0) * cp if shards is not None else None, copies)
+    if whole != 1:
+        found.options["parallel"] = ",".join(words) or "dp"
+    _batch(args, pp, dp if shards is not None else None, found)
+
+
+def _shards(args: Arguments, pp: int, each: int | None, copies: int) -> list[str]:
+    """Return the words for sharded parameters: *each* ranks hold a full set.
+
+    With pipelines parameters stay gathered, and gradients are scattered once a step, as with ``zero=1``.
+    """
+    policy = args.choice(("default", "always", "never"), "parallelism.fsdp-reshard-after-forward") or "default"
+    if each == 1:
+        return []
+    over = "" if copies == 1 or each is None else str(each)
+    if policy == "always" or (policy == "default" and pp == 1):
+        return [f"fsdp={over}" if over else "fsdp"]
+    return [f"zero={1 if pp > 1 else 2}", *([f"shards={over}"] if over else [])]
+
+
+def _schedule(args: Arguments, pp: int, layers: int, found: LaunchLine) -> list[str]:
+    said = args.text("parallelism.pipeline-parallel-schedule") or "1F1B"
+    each = args.number("parallelism.pipeline-parallel-layers-per-stage")
+    ends = [args.number(f"parallelism.pipeline-parallel-{end}-stage-less-layers", least=0) for end in ("first", "last")]
+    if pp == 1:
+        return []
+    schedule = SCHEDULES.get(said.lower())
+    if schedule is None:
+        found.notes.append(
+            f"--parallelism.pipeline_parallel_schedule {one_line(said, 40)}: is not modelled; simulated as 1F1B"
+        )
+    usual = 1 if "module" in args else 0  # of the embedding and of the logits, in versions that name a module
+    counted = layers + sum(usual if end is None else end for end in ends)
+    parts = 1
+    if said.lower().startswith("interleaved"):
+        parts = 2 if each is None else -(-counted // each) // pp
+        if each is not None and -(-counted // each) % pp:
+            args.fault(
+                "parallelism.pipeline-parallel-layers-per-stage",
+                f"{each}: {-(-counted // each)} stages are no multiple of {pp}",
+            )
+    words = [f"vp={parts}"] if parts > 1 else []
+    return words + ([f"schedule={schedule}"] if schedule == "gpipe" else [])
+
+
+def _batch(args: Arguments, pp: int, dp: int | None, found: LaunchLine) -> None:
+    local = args.number("training.local-batch-size", "training.batch-size") or 8
+    micro = (args.number("parallelism.pipeline-parallel-microbatch-size") or 1) if pp > 1 else local
+    said = args.value("training.global-batch-size")
+    whole = None if said in (None, "-1") else args.number("training.global-batch-size")
+    args.has("training.global-batch-size")
+    if whole is None and dp is not None:
+        whole = local * dp
+    if whole is not None:
+        found.options |= {"global_batch": str(whole), "micro_batch": str(micro)}
+
+
+def _recomputation(args: Arguments, layers: int, found: LaunchLine) -> None:
+    mode = args.choice(("selective", "full", "none"), "activation-checkpoint.mode") or "selective"
+    how = (args.text("activation-checkpoint.selective-ac-option") or "2").lower()
+    if mode == "full":
+        found.options["recompute"] = True
+    elif mode == "selective" and (how == "op" or "module" in args):
+        found.options["recompute_operators"] = True
+    elif mode == "selective" and re.fullmatch(r"[1-9]\d{0,3}", how):
+        found.options["recompute"] = True
+        if int(how) > 1 and layers:
+            blocks = max(1, layers // int(how))
+            found.options["recompute_blocks"] = str(blocks)
+            found.notes.append(f"every {how} layers are recomputed: simulated as the first {blocks} of {layers}")
