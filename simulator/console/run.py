@@ -262,7 +262,7 @@ def _no_option(error: BaseException, command: Any, commands: Mapping[str, Any]) 
 def _having(option: str, commands: Mapping[str, Any]) -> str:
     """Return in words which of *commands* have *option*; empty if none."""
     having = [words for words, command in commands.items() if option in _options(command)]
-    return " and ".join(having) if len(having) < 4 else few(having, 3)
+    return few(having, 3) if len(having) > 3 else " and ".join(filter(None, [", ".join(having[:-1]), *having[-1:]]))
 
 
 def _usage_words(error: BaseException, command: Any, commands: Sequence[str]) -> str:

@@ -138,23 +138,26 @@ ERRORS = {
     ),
     "an option of another command": (
         ["best", "--straggler", "gpu3:2x"],
-        "simulate: --straggler: is an option of simulate, not of simulate best (--help)",
+        "simulate: --straggler: is an option of simulate, simulate run and simulate sweep, not of simulate best (--help)",
     ),
     "nearly an option of another command": (
         ["best", "--stragler", "gpu0:2x"],
-        "simulate: --stragler: no such option; did you mean '--straggler'? It is an option of simulate (--help)",
+        "simulate: --stragler: no such option; did you mean '--straggler'? It is an option of simulate, simulate run and "
+        "simulate sweep (--help)",
     ),
     "nearer to an option of others than to its own": (
         ["scale", "--stragler", "gpu0:2x"],
-        "simulate: --stragler: no such option; did you mean '--straggler'? It is an option of simulate (--help)",
+        "simulate: --stragler: no such option; did you mean '--straggler'? It is an option of simulate, simulate run and "
+        "simulate sweep (--help)",
     ),
     "a length that is no number": (
         ["--topology", "p3.16xlarge", "--workload", "gpt2", "--batch", "1", "--seq-len", "x"],
         "simulate: --seq-len x: must be a whole number",
     ),
-    "an option of two others": (
+    "an option of four others": (
         ["machines", "--batch=3"],
-        "simulate: --batch: is an option of simulate and simulate scale, not of simulate machines (--help)",
+        "simulate: --batch: is an option of simulate, simulate run, simulate scale, ... (4 in all), not of simulate "
+        "machines (--help)",
     ),
     "an option of a search": (
         [*RING, "--top", "3"],
