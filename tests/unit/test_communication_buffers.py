@@ -108,9 +108,21 @@ def test_through_the_host_buffers_are_there() -> None:
     assert communicator_bytes(nccl(2, 10), pcie, ALL_REDUCE) == 0.0
 
 
-def test_none_for_one_rank_and_other_vendors() -> None:
+@pytest.mark.parametrize("version", [(2, 18), (2, 30)])
+def test_rccl_connects_rings_and_trees_from_the_start_by_pairs_of_8_mib(version: tuple[int, int]) -> None:
+    """With 28 channels, and for sends 16 chunks of 512 KiB in each of 32."""
+    taken = communicator_bytes(nccl(*version), group(Where(topology="8x-mi300x")), [])
+    assert taken == (28 * 2 * 8 + 32 * 16 / 2) * MIB
+
+
+def test_a_pair_of_rccl_has_a_page_and_three() -> None:
+    """As a log of two AMD GPUs lists its buffers: 2,097,152 and 6,291,456 bytes; a ring joins both ways."""
+    two = group(Where(topology="8x-mi355x"), 2)
+    assert communicator_bytes(nccl(2, 10), two, []) == 4 * (2_097_152 + 6_291_456)  # before PXN: no sends
+
+
+def test_none_for_one_rank() -> None:
     assert communicator_bytes(nccl(2, 30), group(DGX, 1), ALL_REDUCE) == 0.0
-    assert communicator_bytes(nccl(2, 30), group(Where(topology="8x-mi300x")), ALL_REDUCE) == 0.0
 
 
 def test_a_lone_gpu_has_none() -> None:

@@ -18,6 +18,10 @@ After ``src/init.cc`` (computeBuffSizes), ``src/transport/{p2p,net,nvls,shm}.cc`
   "lazy", every communicator takes those for sending.
 * With cuMem, each small array of a channel (three, and one of NVLS) takes a page.
 
+RCCL (src/include/device.h of ROCm/rccl@0123763f) runs 256 threads, so its LL buffers have half the lines, and those of
+LL128 28 elements a thread: a pair between GPUs takes 2 + 6 MiB.  It has neither cuMem, and so connects rings and trees
+from the start in all versions, nor NVLS, nor PAT.
+
 Interpretations: the ranks of a machine take turns at the network, so they hold equal parts of its connections; buffers
 that a neighbour near the adapter holds for others (PXN) are counted where they are used.
 """
@@ -41,7 +45,9 @@ from simulator.workload import Collective
 
 _PAGE = 2 * 2**20  # CUDA_IPC_MIN, and the granularity of cuMem
 _STEPS = 8
-_LL, _LL128, _SIMPLE = 8 * 512 * _STEPS * 16, 120 * 640 * _STEPS * 8, 4 * 2**20
+_SIMPLE = 4 * 2**20
+_LL, _LL128 = 8 * 512 * _STEPS * 16, 120 * 640 * _STEPS * 8
+_RCCL_LL, _RCCL_LL128 = 8 * 256 * _STEPS * 16, 28 * 256 * _STEPS * 8
 _HEAD = 4096  # heads and tails, before the buffers of a connection between GPUs
 _SHARED_STEPS = 16
 _NET_CHUNK, _NVLINK_CHUNK = 128 * 1024, 512 * 1024  # of sends and receives; over PCIe as over a network
@@ -55,6 +61,8 @@ PEER_BYTES = _pages(_HEAD) + _pages(_HEAD + _LL + _LL128 + _SIMPLE)
 """Bytes of a pair of connections with a GPU of the same machine."""
 NETWORK_BYTES = _pages(_LL128 + _SIMPLE) + _pages(_LL + _LL128 + _SIMPLE)
 """Bytes of a pair of connections over a network."""
+_RCCL_PEER_BYTES = _pages(_HEAD) + _pages(_HEAD + _RCCL_LL + _RCCL_LL128 + _SIMPLE)
+_RCCL_NETWORK_BYTES = _pages(_RCCL_LL128 + _SIMPLE) + _pages(_RCCL_LL + _RCCL_LL128 + _SIMPLE)
 
 
 def communicator_bytes(
@@ -63,13 +71,15 @@ def communicator_bytes(
     """Return the bytes that *nccl* takes on each GPU of *group*.
 
     *carried* are its collectives with nccl-tests' sizes in bytes; *n_peers* is the number of ranks that a rank sends to
-    and receives from.  0 for one rank, and on GPUs of other vendors than NVIDIA.
+    and receives from.  0 for one rank, and where not all GPUs are NVIDIA's, or all AMD's.
     """
-    parts = [node.part for node in group.unlike()]
-    if group.n_ranks < 2 or not all(isinstance(part, GpuPart) and part.vendor == "nvidia" for part in parts):
+    vendors = {node.part.vendor if isinstance(node.part, GpuPart) else "" for node in group.unlike()}
+    if group.n_ranks < 2 or vendors not in ({"nvidia"}, {"amd"}):
         return 0.0
-    graph, taken = nccl.graph(group), _Taken(nccl, group)
-    if has(nccl.version, "lazy"):
+    graph, taken = nccl.graph(group), _Taken(nccl, group, is_rccl=vendors == {"amd"})
+    if taken.is_rccl:
+        used = {"ring", "tree"}
+    elif has(nccl.version, "lazy"):
         used = set()
         for collective, size_bytes in carried:
             with suppress(Unsuitable):
@@ -82,18 +92,20 @@ def communicator_bytes(
 class _Taken:
     """What *nccl* takes on a GPU of *group*, by its use."""
 
-    def __init__(self, nccl: Nccl, group: Communicator) -> None:
+    def __init__(self, nccl: Nccl, group: Communicator, *, is_rccl: bool) -> None:
+        self.is_rccl = is_rccl
+        peer, network = (_RCCL_PEER_BYTES, _RCCL_NETWORK_BYTES) if is_rccl else (PEER_BYTES, NETWORK_BYTES)
         self._version, self._group = nccl.version, with_peers(group)
         self._graph: CommGraph = nccl.graph(group)
         hosts = list(group.by_host().values())
         self._several = len(hosts) > 1
         self._on_host = max(map(len, hosts))
         near = next((ranks for ranks in hosts if len(ranks) > 1), None)
-        self._peer = PEER_BYTES if near and self._direct(near[0], near[1], "host-staged") else 0
-        self._network = NETWORK_BYTES if self._several and self._direct(hosts[0][0], hosts[1][0], "staged") else 0
+        self._peer = peer if near and self._direct(near[0], near[1], "host-staged") else 0
+        self._network = network if self._several and self._direct(hosts[0][0], hosts[1][0], "staged") else 0
         self._nvlinks = fewest_nvlinks(group) if self._on_host > 1 else 0
         self._sending = 1 << (self._graph.comm_channels - 1).bit_length()
-        self._is_eager = not has(nccl.version, "lazy")
+        self._is_eager = is_rccl or not has(nccl.version, "lazy")
         of_all = self._is_eager and has(nccl.version, "nvls_tree")
         has_nvls = self._graph.nvls_channels and has(nccl.version, "nvls") and nccl.nvls
         self._nvls = (self._graph.comm_channels if of_all else nvls_channels(self._graph)) if has_nvls else 0
@@ -104,7 +116,7 @@ class _Taken:
 
     def channels_bytes(self) -> float:
         """Bytes of the small arrays of channels."""
-        if not has(self._version, "cumem"):
+        if self.is_rccl or not has(self._version, "cumem"):
             return 0.0
         return _PAGE * (3 * max(self._sending, self._graph.comm_channels, self._nvls) + self._nvls)
 
