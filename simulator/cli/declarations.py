@@ -197,7 +197,11 @@ class StepOptionsGroup:
         "adaptdl (its statistics of gradients), tensorflow (a kernel an operation), caffe.",
         default="pytorch",
     )
-    cpu_library: str = option("NAME", "CPU kernels: onednn, or blas as frameworks used it in 2016.", default="onednn")
+    cpu_library: str = option(
+        "NAME",
+        "CPU kernels: onednn; or of 2016: blas (Caffe), torch7, mshadow (MXNet), cntk, eigen (TensorFlow).",
+        default="onednn",
+    )
     libraries: str | None = option(
         "MONTH",
         "Month of the GPU's kernel libraries (cuBLAS, cuDNN) and of the compiler, for example 2020-10, or a version of "

@@ -14,7 +14,7 @@ from simulator.spelling import mention
 from simulator.units import format_duration
 
 NCCL_TODAY = (2, 30)
-CpuLibrary = Literal["onednn", "blas"]
+CpuLibrary = Literal["onednn", "blas", "torch7", "mshadow", "cntk", "eigen"]
 Month = tuple[int, int]
 """A year and a month from 1 to 12."""
 CPU_LIBRARIES: tuple[CpuLibrary, ...] = get_args(CpuLibrary)
@@ -128,7 +128,7 @@ class Where:
 class Software:
     """Libraries and their versions; current ones by default.
 
-    ``cpu_library`` provides the kernels of CPUs; ``blas``: as frameworks of 2016 used it.  ``libraries``: the month of
+    ``cpu_library`` provides the kernels of CPUs (:mod:`simulator.devices.cpu.libraries`).  ``libraries``: the month of
     the GPUs' kernel libraries (cuBLAS, cuDNN) and of the compiler; None: mature ones, and today's compiler.
     """
 

@@ -36,6 +36,41 @@ def column(name: str) -> Any:
     return nn.Sequential(*layers, *dense(9216, 4096, 4096, 1000)), images(224)
 
 
+@oracle("alexnet-s-caffe", "alexnet-s-tensorflow")
+def padded_column(name: str) -> Any:
+    """Without padding and with sizes rounded up (Caffe), or padded so that stride alone divides (TensorFlow)."""
+    is_caffe = name == "alexnet-s-caffe"
+    pool = nn.MaxPool2d(3, 2, ceil_mode=True) if is_caffe else nn.MaxPool2d(3, 2, 1)
+    first, second, third = (0, 0, 0) if is_caffe else (4, 2, 1)
+    layers = [*conv(3, 96, 11, 4, first), pool, *conv(96, 256, 5, 1, second), pool, *conv(256, 384, 3, 1, third)]
+    layers += [*conv(384, 384, 3, 1, third), *conv(384, 256, 3, 1, third), pool, nn.Flatten()]
+    return nn.Sequential(*layers, *dense(1024 if is_caffe else 12544, 4096, 4096, 1000)), images(224)
+
+
+@oracle("alexnet-s-mxnet")
+def cut_column(name: str) -> Any:
+    pool = nn.MaxPool2d(3, 2, ceil_mode=True)
+    layers = [*conv(3, 96, 11, 4, 1), pool, *conv(96, 256, 5, 1, 1), pool, *conv(256, 384, 3, 1, 1), pool]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(13824, 1000)), images(224)
+
+
+class Normalised(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = nn.AvgPool2d(3, 1, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.mean(torch.square(x)) ** -0.75
+
+
+@oracle("alexnet-r-lrn")
+def normalised(name: str) -> Any:
+    pool = nn.MaxPool2d(3, 2)
+    layers = [nn.Conv2d(3, 32, 5, padding=2), pool, nn.ReLU(), Normalised(), *conv(32, 32, 5, 1, 2), pool]
+    layers += [Normalised(), *conv(32, 64, 5, 1, 2), nn.AvgPool2d(3, 2), nn.Flatten(), nn.Linear(576, 10)]
+    return nn.Sequential(*layers), images(32)
+
+
 @oracle("mlp", "fcn-s", "fcn-r")
 def multilayer(name: str) -> Any:
     widths = {

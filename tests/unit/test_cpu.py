@@ -15,11 +15,13 @@ from simulator.devices.dispatch import dispatch_time
 from simulator.devices.predict import kernel_cost, operator_costs
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
+from simulator.questions.where import CPU_LIBRARIES, CpuLibrary
 from simulator.topology import catalogue
 from simulator.topology.parts import CpuPart
 from simulator.workload.kernels import Gemm, Streaming
 from simulator.workload.operators import (
     Attention,
+    BatchNorm,
     Conv2d,
     Elementwise,
     Embedding,
@@ -116,7 +118,10 @@ def test_missing_figures_are_named_together() -> None:
     [
         ({"sockets": 0}, "at least one socket"),
         ({"threads": 0}, "at least one thread"),
-        ({"library": "mkl"}, "no such library of CPU kernels: mkl; there are onednn, blas"),
+        (
+            {"library": "mkl"},
+            "no such library of CPU kernels: mkl; there are onednn, blas, torch7, mshadow, cntk, eigen",
+        ),
     ],
 )
 def test_odd_options_are_refused(options: dict[str, object], words: str) -> None:
@@ -152,7 +157,7 @@ def test_compute_scales_with_cores_and_their_clock() -> None:
     assert cpu_compute_rate(PLAIN, "fp32", 8) == pytest.approx(8 * 32 * 2e9)
 
 
-@pytest.mark.parametrize("library", ["onednn", "blas"])
+@pytest.mark.parametrize("library", CPU_LIBRARIES)
 def test_the_best_number_of_threads_is_that_of_the_cores(library: str) -> None:
     cpu = replace(PLAIN, library=library)  # type: ignore[arg-type]
     conv = Conv2d(16, 64, 64, 56, 56, 3, 3, pad_h=1, pad_w=1)
@@ -167,11 +172,44 @@ def test_small_operators_gain_nothing_from_threads() -> None:
         assert seconds(used(8), operator) >= seconds(used(1), operator) * 0.999
 
 
-def test_frameworks_of_2016_pass_over_memory_with_one_thread() -> None:
-    relu = Elementwise("relu", 10_000_000)
-    old, new = replace(PLAIN, library="blas"), PLAIN
-    assert seconds(used(8, old), relu) == pytest.approx(seconds(used(1, old), relu))
-    assert seconds(used(8, new), relu) < seconds(used(1, new), relu) / 2
+@pytest.mark.parametrize("library", CPU_LIBRARIES)
+def test_most_frameworks_of_2016_pass_over_memory_with_one_thread(library: CpuLibrary) -> None:
+    relu, cpu = Elementwise("relu", 10_000_000), replace(PLAIN, library=library)
+    if library in ("onednn", "eigen"):
+        assert seconds(used(8, cpu), relu) < seconds(used(1, cpu), relu) / 2
+    else:
+        assert seconds(used(8, cpu), relu) == pytest.approx(seconds(used(1, cpu), relu))
+
+
+def test_torch7_gives_whole_images_to_threads_and_keeps_what_it_unrolled() -> None:
+    cpu = replace(PLAIN, library="torch7")
+    images, few = (Conv2d(count, 64, 64, 56, 56, 3, 3, pad_h=1, pad_w=1) for count in (16, 4))
+    for phase in ("fwd", "bwd_data"):
+        alone_s, shared_s = seconds(used(1, cpu), images, phase), seconds(used(8, cpu), images, phase)
+        assert alone_s / shared_s == pytest.approx(8 * 2.0 / 3.0, rel=0.03), "8 threads at 2 GHz instead of 1 at 3 GHz"
+        assert seconds(used(8, cpu), few, phase) == pytest.approx(seconds(used(4, cpu), few, phase), rel=0.3)
+    one = replace(used(1), library="blas")
+    product = Gemm(64, 64 * 9, 56 * 56, "fp32", layout="NT")
+    kept_s = seconds(used(1, cpu), images, "bwd_weight")
+    assert kept_s == pytest.approx(16 * kernel_cost(used(1, cpu), product).time_s)
+    assert kept_s < seconds(one, images, "bwd_weight")
+
+
+def test_mshadow_unrolls_with_one_thread_and_divides_for_each_mean() -> None:
+    cpu, caffe = (replace(PLAIN, library=library) for library in ("mshadow", "blas"))
+    conv = Conv2d(16, 16, 16, 32, 32, 3, 3, pad_h=1, pad_w=1)
+    assert seconds(used(8, cpu), conv) > 0.8 * seconds(used(1, cpu), conv)
+    norm = BatchNorm(16, 64, 56, 56)
+    assert seconds(cpu, norm) > 5 * seconds(caffe, norm)
+
+
+def test_tensorflow_has_vectors_of_128_bits_and_nothing_fused() -> None:
+    wide, narrow = (cpu_from_part("e5", part("xeon-e5-2630-v3"), library=library) for library in ("blas", "eigen"))
+    assert (wide.flop_per_cycle["fp32"], narrow.flop_per_cycle["fp32"]) == (32, 8)
+    assert (wide.flop_per_cycle["fp64"], narrow.flop_per_cycle["fp64"]) == (16, 4)
+    assert narrow.turbo_clock_Hz == 3.2e9 > wide.turbo_clock_Hz, "SSE keeps the turbo"
+    without = part("xeon-e5-2630-v3").model_copy(update={"vector_bits": 128, "flop_per_cycle": {"fp32": 8}})
+    assert cpu_from_part("x", without, library="eigen").flop_per_cycle == {"fp32": 8}
 
 
 # -- memory --------------------------------------------------------------------------

@@ -85,6 +85,7 @@ PUBLISHED = {
 # Programs whose authors publish no number, sizes without a network, and what differs, with the reason.
 _WITHOUT = {
     *("lenet", "lenet-d2l", "mlp", "googlenet", "resnet18-28x28", "resnet18-cifar", "fcn-s", "fcn-r", "alexnet-s"),
+    *("alexnet-s-caffe", "alexnet-s-tensorflow", "alexnet-s-mxnet", "alexnet-r-lrn"),
     *("alexnet-r", "lstm-shi2016", "ssd-resnet34", "ssd-resnet50", "unet3d", "waveglow", "gpt"),
     "transformer-xl-large",  # a full softmax where the paper's is adaptive
     "electra-base",  # 110 million without the generator, whose words are the same

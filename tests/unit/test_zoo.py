@@ -193,7 +193,8 @@ def test_the_zoo_needs_nothing_but_the_standard_library() -> None:
 
 # Models of the measurements, which the zoo must know.
 _NAMES = """
-alexnet alexnet-owt alexnet-r alexnet-s bert-base bert-base-squad bert-large bert-large-squad densenet161
+alexnet alexnet-owt alexnet-r alexnet-r-lrn alexnet-s alexnet-s-caffe alexnet-s-mxnet alexnet-s-tensorflow
+bert-base bert-base-squad bert-large bert-large-squad densenet161
 fcn-r fcn-s googlenet gpt gpt2-large gpt3-175b gpt3-2.7b gpt3-xl inception-bn inception3 lenet-fashion-mnist
 llama-3.1-8b llama3-405b llama3-70b llama3-8b llama3.1-405b lstm-shi2016 maxtext-llama2-70b maxtext-llama3-70b
 mpt-125m mpt-13b mpt-1b mpt-30b mpt-350m mpt-3b mpt-70b mpt-760m mpt-7b opt-1.3b overfeat-fast resnet101

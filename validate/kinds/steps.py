@@ -15,7 +15,7 @@ from simulator.errors import InputError, nearest, one_line
 from simulator.questions import options as known
 from simulator.questions.single import LaunchQuestion
 from simulator.questions.step import BUCKET_BYTES, Offload, StepQuestion, accumulating
-from simulator.questions.where import MONTH_NEEDED, Month, Software, month_of
+from simulator.questions.where import CPU_LIBRARIES, MONTH_NEEDED, CpuLibrary, Month, Software, month_of
 from simulator.topology.parts import CpuPart
 from simulator.units import parse_quantity
 from simulator.workload.find import is_described
@@ -38,7 +38,7 @@ _COLUMNS_ASKED = (
     *("issue", "era", "fsdp_prefetch", "overlap", "modules", "network", "lora", "dropout", "mtp_layers"),
     *("gelu", "launch_blocking", "accumulate", "recompute_parts", "recompute_blocks", "inner", "kv_heads", "tied"),
     *("lora_layers", "lora_weights", "cross_entropy", "first_steps", "libraries", "algorithm_forced", "offload"),
-    "fabric_part",
+    *("fabric_part", "cpu_library"),
     *(column for column in COLUMNS if column not in ("n_gpus", "n_nodes")),
 )
 _MAX_SIZE = 1e8
@@ -115,7 +115,7 @@ def read_step(cell: Cell, names: RowNames) -> RowQuestion:
         threads=int(threads[1]) if threads and not machine.gpus else None,
         software=Software(
             nccl=nccl_of(cell("software"), names.capability(where)),
-            cpu_library="blas" if cell("era") == "before 2019" else "onednn",
+            cpu_library=_cpu_library(cell),
             libraries=_month(cell("libraries")),
         ),
         **(exchange if exchanges else {}),  # what exchanges nothing does so whatever its row says
@@ -133,6 +133,14 @@ def _from_start(text: str, ranks: int) -> FromStart | None:
         return None
     steps = whole_cell("first_steps", counted, _MAX_SIZE)
     return FromStart(steps, whole_cell("first_steps", ran, _MAX_SIZE) if ran else steps, ranks)
+
+
+def _cpu_library(cell: Cell) -> CpuLibrary:
+    """Return the library of CPU kernels: as given, else that of most frameworks of the row's era; raises NotScored."""
+    text = cell("cpu_library")
+    if not text:
+        return "blas" if cell("era") == "before 2019" else "onednn"
+    return one_of(text, CPU_LIBRARIES, f"cpu_library '{one_line(text, 20)}': {nearest(text, CPU_LIBRARIES)}")
 
 
 def _month(text: str) -> Month | None:

@@ -11,12 +11,13 @@ import math
 from collections.abc import Mapping
 
 from simulator.constants import DEFAULT, Constants, constants
+from simulator.devices.cpu.libraries import LIBRARIES
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
 from simulator.questions.where import CPU_LIBRARIES, CpuLibrary
 from simulator.records import dataclass, field
 from simulator.topology.parts import CpuPart
-from simulator.workload.precision import Precision
+from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 LINE_BYTES = 64
 
@@ -55,8 +56,8 @@ class Cpu:
     ``scalar_turbo_clock_Hz`` that of one core without vector instructions (0: as ``turbo_clock_Hz``).
     ``flop_per_cycle`` is per core and precision; a precision that is missing is not supported.
     ``memory_bandwidth_Bps`` is per socket; ``memory_bytes`` is the total (infinite where the part does not say).
-    ``library`` names the kernels: ``onednn``, used by frameworks since 2018, runs every pass over memory with threads
-    and vectors; ``blas``, of those of 2016, only matrix products (:mod:`simulator.devices.cpu.products`).
+    ``library`` names the kernels: ``onednn`` of frameworks since 2018, or one of those of 2016
+    (:mod:`simulator.devices.cpu.libraries`).
     Devices compare by identity, so that costs can be cached by device.
     """
 
@@ -162,7 +163,14 @@ def cpu_from_part(
     costs = constants(CoreCosts)
     clock_Hz = part.vector_clock or part.clock
     latency_s = part.memory_latency or costs.default_latency_s
-    lowers = part.vendor == "intel" and part.flop_per_cycle.get("fp32", 0) >= 32
+    vector_bits, flop_per_cycle = part.vector_bits or 128, dict[str, int](part.flop_per_cycle)
+    if 0 < LIBRARIES[library].bits < vector_bits:  # one addition and one multiplication a cycle, not fused
+        vector_bits = LIBRARIES[library].bits
+        for precision, element_bytes in ELEMENT_BYTES.items():
+            if precision in flop_per_cycle:
+                most = 2 * vector_bits // (8 * max(4, element_bytes))
+                flop_per_cycle[precision] = min(flop_per_cycle[precision], most)
+    lowers = part.vendor == "intel" and flop_per_cycle.get("fp32", 0) >= 32
     core_Bps = part.core_bandwidth or (part.lines_in_flight or costs.lines_in_flight) * LINE_BYTES / latency_s
     return Cpu(
         name=name,
@@ -175,8 +183,8 @@ def cpu_from_part(
         clock_Hz=clock_Hz,
         turbo_clock_Hz=max((part.turbo_clock or clock_Hz) * (costs.vector_turbo if lowers else 1.0), clock_Hz),
         scalar_turbo_clock_Hz=part.turbo_clock or clock_Hz,
-        vector_bits=part.vector_bits or 128,
-        flop_per_cycle=dict(part.flop_per_cycle),
+        vector_bits=vector_bits,
+        flop_per_cycle=flop_per_cycle,
         memory_bandwidth_Bps=part.memory_bandwidth,
         core_bandwidth_Bps=min(core_Bps, part.memory_bandwidth),
         memory_latency_s=latency_s,
@@ -226,7 +234,7 @@ def region_time(cpu: Cpu, threads: int) -> float:
     costs = cpu.constants(ThreadCosts)
     time_s = costs.region_cycles * math.log2(threads) / cpu.core_clock(min(threads, cpu.core_count))
     # Frameworks of 2016 read their data in one more thread beside the computing ones.
-    others = 1 if cpu.library == "blas" else 0
+    others = 1 if LIBRARIES[cpu.library].reads else 0
     late = (threads + others) / cpu.hardware_threads - 1.0
     return time_s + max(0.0, late) * costs.slice_s
 

@@ -13,6 +13,7 @@ from typing import ClassVar
 from simulator.constants import constants
 from simulator.devices import Bound, KernelCost
 from simulator.devices.cpu import LINE_BYTES, Cpu, region_time, scalar_rate, vector_rate
+from simulator.devices.cpu.libraries import LIBRARIES, rates_of, scalar_rates_of
 from simulator.devices.cpu.memory import bandwidth, cache_bytes, transfer_time
 from simulator.records import dataclass
 from simulator.workload.kernels import Rowwise, Streaming
@@ -41,8 +42,6 @@ class PassCosts:
     pool_bwd_max_cycles: float
     gather_row_cycles: float
     gather_rows_ahead: float
-    serial_simple_cycles: float
-    serial_function_cycles: float
 
 
 _FUNCTIONS = frozenset(("elu", "erf", "exp", "gelu", "gelu_bwd", "log", "pow", "sigmoid", "silu", "tanh", "sin", "cos"))
@@ -56,7 +55,7 @@ def start_time(cpu: Cpu) -> float:
 
 def pass_threads(cpu: Cpu, elements: int) -> int:
     """Return the number of threads that a pass over *elements* elements uses."""
-    if cpu.library == "blas":
+    if not LIBRARIES[cpu.library].threads:
         return 1
     grain = cpu.constants(PassCosts).grain_elements
     return max(1, min(cpu.threads, math.ceil(elements / grain)))
@@ -69,9 +68,9 @@ def streaming_pass(cpu: Cpu, kernel: Streaming) -> KernelCost:
     threads = 1 if name in _DRAWN else pass_threads(cpu, n)
     if name in c.scalar_cycles:
         compute_s = n * c.scalar_cycles[name] / scalar_rate(cpu, threads, alone=name in _DRAWN)
-    elif cpu.library == "blas":
-        cycles = c.serial_function_cycles if name in _FUNCTIONS else c.serial_simple_cycles
-        compute_s = n * cycles / scalar_rate(cpu, threads)
+    elif not LIBRARIES[cpu.library].vectors:
+        rates = scalar_rates_of(cpu)
+        compute_s = n * (rates.function if name in _FUNCTIONS else rates.simple) / scalar_rate(cpu, threads)
     elif kernel.transposed:
         compute_s = n * c.transposed_cycles / scalar_rate(cpu, threads)
     else:
@@ -86,9 +85,10 @@ def rowwise_pass(cpu: Cpu, kernel: Rowwise) -> KernelCost:
     threads = min(pass_threads(cpu, n), kernel.rows)
     rows_each = math.ceil(kernel.rows / threads)
     cycles = c.row_element_cycles.get(kernel.kind, c.simple_cycles)
-    if cpu.library == "blas":
+    library = LIBRARIES[cpu.library]
+    if not library.vectors or (library.composes and "batch_norm" in kernel.kind):
         passes = 1 if kernel.kind == "sum" else 3 if kernel.kind.endswith("_bwd") else 2
-        cycles = c.serial_function_cycles if "softmax" in kernel.kind else passes * c.serial_simple_cycles
+        cycles = scalar_rates_of(cpu).function if "softmax" in kernel.kind else passes * rates_of(cpu).row
         element_s = cycles / scalar_rate(cpu, threads)
     else:
         element_s = cycles / vector_rate(cpu, threads)

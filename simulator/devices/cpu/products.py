@@ -17,14 +17,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from simulator.constants import constants
 from simulator.devices import Bound, KernelCost
-from simulator.devices.cpu import Cpu, cpu_compute_rate, region_time, scalar_rate, vector_rate
+from simulator.devices.cpu import Cpu, cpu_compute_rate, effective_cores, region_time, scalar_rate, vector_rate
+from simulator.devices.cpu.libraries import LIBRARIES, rates_of, scalar_rates_of
 from simulator.devices.cpu.memory import cache_bytes, transfer_time
 from simulator.devices.cpu.passes import PassCosts, pass_cost, start_time
-from simulator.records import dataclass
+from simulator.records import dataclass, replace
 from simulator.workload.kernels import Gemm
 from simulator.workload.operators import Convolution, FusedAttention, Recurrence
 from simulator.workload.precision import ELEMENT_BYTES
@@ -56,11 +57,12 @@ def _imbalance(tiles_m: int, tiles_n: int, threads: int) -> float:
     return smallest * threads / (tiles_m * tiles_n)
 
 
-def gemm_product(cpu: Cpu, kernel: Gemm) -> KernelCost:
-    """Return the cost of *kernel* on *cpu*."""
+def gemm_product(cpu: Cpu, kernel: Gemm, *, packs: bool = True) -> KernelCost:
+    """Return the cost of *kernel* on *cpu*; not *packs*: its matrices were just written as products take them."""
     threads = cpu.threads if kernel.flop > cpu.constants(ProductCosts).serial_flop else 1
     rows = min(kernel.m, kernel.n)
     multiply_s, packing_s = multiply_time(cpu, kernel, threads)
+    packing_s = packing_s if packs else 0.0
     memory_s = transfer_time(cpu, kernel.bytes, threads)
     # With few rows, computing them one by one, each a pass over the whole matrix, can be faster.
     one_by_one_s = rows * max(memory_s, kernel.flop / rows / cpu_compute_rate(cpu, kernel.precision, threads))
@@ -96,8 +98,19 @@ def multiply_time(cpu: Cpu, kernel: Gemm, threads: int) -> tuple[float, float]:
     compute_s = 2.0 * batch * padded * steps * uneven / rate
     element = ELEMENT_BYTES[kernel.precision]
     private = cache_bytes(cpu, 1, 1)
-    copied = sum(size for size in (m * k, k * n) if size * element > private)
-    return compute_s, batch * copied * costs.packing_cycles / scalar_rate(cpu, threads)
+    copied = [size for size in (m * k, k * n) if size * element > private]
+    cycles = costs.packing_cycles if cpu.library == "onednn" else rates_of(cpu).packed
+    packing_s = sum(copied) * cycles / scalar_rate(cpu, threads)
+    if LIBRARIES[cpu.library].jumps:
+        packing_s += sum(size * _missed_s(cpu, size * element, threads) for size in copied)
+    return compute_s, batch * packing_s
+
+
+def _missed_s(cpu: Cpu, n_bytes: float, threads: int) -> float:
+    """Return the seconds for each element that jumps among *n_bytes*, where no cache holds it."""
+    cores = min(threads, cpu.core_count)
+    held = cache_bytes(cpu, len(cpu.caches) - 1, cores) if cpu.caches else 0.0
+    return max(0.0, 1.0 - held / n_bytes) * cpu.memory_latency_s / (cpu.constants(PassCosts).gather_rows_ahead * cores)
 
 
 def recurrence_products(cpu: Cpu, kernel: Recurrence) -> KernelCost:
@@ -113,13 +126,12 @@ def recurrence_products(cpu: Cpu, kernel: Recurrence) -> KernelCost:
     multiply_s, _ = multiply_time(cpu, step, threads)
     fetch_s = transfer_time(cpu, step.bytes, threads)
     cells = kernel.batch * gates
-    cell_cycles = (
-        cpu.constants(PassCosts).serial_function_cycles
-        if cpu.library == "blas"
-        else cpu.constants(ProductCosts).gate_cycles
-    )
-    cell_threads = 1 if cpu.library == "blas" else threads
-    rate = scalar_rate(cpu, 1) if cpu.library == "blas" else vector_rate(cpu, cell_threads)
+    library = LIBRARIES[cpu.library]
+    cell_threads = threads if library.threads else 1
+    if library.vectors:
+        cell_cycles, rate = cpu.constants(ProductCosts).gate_cycles, vector_rate(cpu, cell_threads)
+    else:
+        cell_cycles, rate = scalar_rates_of(cpu).function, scalar_rate(cpu, cell_threads)
     start_s = start_time(cpu) + region_time(cpu, threads)
     step_s = start_s + max(multiply_s, fetch_s) + cells * cell_cycles / rate
     bound: Bound = "latency" if start_s > step_s / 2 else "memory" if fetch_s > multiply_s else "compute"
@@ -147,12 +159,12 @@ class CpuConvolutionCosts:
     PARTS: ClassVar = {"efficiency": dict}
     efficiency: Mapping[str, float]
     channel_vectors: int
-    unrolled_cycles: float
 
 
 def convolution_products(cpu: Cpu, kernel: Convolution) -> KernelCost:
     """Return the cost of *kernel* on *cpu*."""
-    return _unrolled(cpu, kernel) if cpu.library == "blas" else _direct(cpu, kernel)
+    how = LIBRARIES[cpu.library].convolves
+    return _direct(cpu, kernel) if how == "direct" else _unrolled(cpu, kernel, how)
 
 
 def _direct(cpu: Cpu, kernel: Convolution) -> KernelCost:
@@ -183,9 +195,10 @@ def _direct(cpu: Cpu, kernel: Convolution) -> KernelCost:
     return KernelCost(time_s, bound, kernel.flop, kernel.bytes, f"direct, {threads} threads")
 
 
-def _unrolled(cpu: Cpu, kernel: Convolution) -> KernelCost:
+def _unrolled(cpu: Cpu, kernel: Convolution, how: Literal["image", "images", "batch"]) -> KernelCost:
     shape = kernel.shape
-    pixels = shape.h_out * shape.w_out
+    at_once = shape.batch if how == "batch" else 1
+    pixels = shape.h_out * shape.w_out * at_once
     window = shape.c_in // shape.groups * shape.kernel_h * shape.kernel_w
     filters = shape.c_out // shape.groups
     if kernel.direction == "fwd":
@@ -194,13 +207,17 @@ def _unrolled(cpu: Cpu, kernel: Convolution) -> KernelCost:
         product = Gemm(window, pixels, filters, kernel.precision, layout="TN")
     else:
         product = Gemm(filters, window, pixels, kernel.precision, layout="NT")
-    multiplied = gemm_product(cpu, product)
-    plain = shape.kernel_h * shape.kernel_w == 1 and shape.stride_h * shape.stride_w == 1
+    kept = how == "images" and kernel.direction == "bwd_weight"
+    busy = max(1, min(cpu.threads, shape.batch)) if how == "images" and not kept else 1
+    multiplied = gemm_product(replace(cpu, threads=1) if busy > 1 else cpu, product, packs=how != "batch")
     columns_s = 0.0
-    if not plain:
+    if not kept and (shape.kernel_h * shape.kernel_w > 1 or shape.stride_h * shape.stride_w > 1):
+        threads = cpu.threads if LIBRARIES[cpu.library].threads else 1
         n_bytes = 2 * window * pixels * ELEMENT_BYTES[kernel.precision]
-        written_s = window * pixels * cpu.constants(CpuConvolutionCosts).unrolled_cycles / scalar_rate(cpu, 1)
-        columns_s = max(written_s, transfer_time(cpu, n_bytes, 1))
-    time_s = shape.batch * shape.groups * (multiplied.time_s + columns_s)
+        written_s = window * pixels * rates_of(cpu).unrolled / scalar_rate(cpu, threads)
+        columns_s = max(written_s, transfer_time(cpu, n_bytes, threads))
+    time_s = math.ceil(shape.batch / at_once / busy) * shape.groups * (multiplied.time_s + columns_s)
+    if busy > 1:
+        time_s = time_s * busy / effective_cores(cpu, busy) + region_time(cpu, busy)
     bound: Bound = "memory" if columns_s > multiplied.time_s else multiplied.bound
     return KernelCost(time_s, bound, kernel.flop, kernel.bytes, f"unrolled, {multiplied.detail}")

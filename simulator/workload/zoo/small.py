@@ -4,8 +4,9 @@ LeNet-5: LeCun et al., Proc. IEEE 86 (1998), section II.B, with every map of lay
 ``lenet-d2l``: the variant in *Dive into Deep Learning*'s chapter on several GPUs.  Shi et al. 2016 (arXiv 1608.07249)
 state few sizes, so the sizes are those of their published programs, hclhkbu/dlbench: ``fcn-s``
 synthetic/experiments/mxnet/fc/symbol_fcn5.py, ``fcn-r`` tools/mxnet/fc/train_mnist.py, ``alexnet-s``
-synthetic/experiments/torch/cnn/alexnet, ``alexnet-r`` tools/torch/Models/alexnet.lua, ``lstm-shi2016``
-tools/mxnet/rnn/train_rnn.py.
+synthetic/experiments/torch/cnn/alexnet and, where they differ, those of Caffe, TensorFlow and MXNet beside it,
+``alexnet-r`` tools/torch/Models/alexnet.lua, ``alexnet-r-lrn`` tools/caffe/cnn/alexnet/alexnet.prototxt,
+``lstm-shi2016`` tools/mxnet/rnn/train_rnn.py.
 
 NeuMF: neural collaborative filtering (He et al., arXiv 1708.05031, section 3.4), NVIDIA DeepLearningExamples'.
 """
@@ -46,27 +47,63 @@ def lenet_d2l(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
 
 def alexnet_s(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
     """Return the logits of one undivided column of the AlexNet of 2012."""
-    x = b.relu(b.conv(x, "conv1", 96, 11, stride=4, pad=2, bias=True), "relu1")
-    x = b.pool(x, "pool1", 3, stride=2)
-    x = b.relu(b.conv(x, "conv2", 256, 5, pad=2, bias=True), "relu2")
-    x = b.pool(x, "pool2", 3, stride=2)
+    return _column(b, x, classes, pads=(2, 2, 1))
+
+
+def alexnet_s_caffe(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
+    """Return the logits of the same layers without padding; Caffe rounds sizes up when it pools."""
+    return _column(b, x, classes, pads=(0, 0, 0), ceil=True)
+
+
+def alexnet_s_tensorflow(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
+    """Return the logits of the same layers with the padding of TensorFlow's ``SAME``, also when it pools."""
+    return _column(b, x, classes, pads=(4, 2, 1), pool_pad=1)
+
+
+def alexnet_s_mxnet(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
+    """Return the logits of the program for MXNet, whose last layer takes the third convolution."""
+    x = b.relu(b.conv(x, "conv1", 96, 11, stride=4, pad=1, bias=True), "relu1")
+    x = b.pool(x, "pool1", 3, stride=2, ceil=True)
+    x = b.relu(b.conv(x, "conv2", 256, 5, pad=1, bias=True), "relu2")
+    x = b.pool(x, "pool2", 3, stride=2, ceil=True)
+    x = b.relu(b.conv(x, "conv3", 384, 3, pad=1, bias=True), "relu3")
+    return b.linear(b.flatten(b.pool(x, "pool5", 3, stride=2, ceil=True)), "fc8", classes)
+
+
+def _column(
+    b: NetworkBuilder, x: LayerOutput, classes: int, pads: tuple[int, int, int], pool_pad: int = 0, ceil: bool = False
+) -> LayerOutput:
+    def pooled(x: LayerOutput, name: str) -> LayerOutput:
+        return b.pool(x, name, 3, stride=2, pad=pool_pad, ceil=ceil)
+
+    x = pooled(b.relu(b.conv(x, "conv1", 96, 11, stride=4, pad=pads[0], bias=True), "relu1"), "pool1")
+    x = pooled(b.relu(b.conv(x, "conv2", 256, 5, pad=pads[1], bias=True), "relu2"), "pool2")
     for i, channels in zip((3, 4, 5), (384, 384, 256), strict=True):
-        x = b.relu(b.conv(x, f"conv{i}", channels, 3, pad=1, bias=True), f"relu{i}")
-    x = b.flatten(b.pool(x, "pool5", 3, stride=2))
+        x = b.relu(b.conv(x, f"conv{i}", channels, 3, pad=pads[2], bias=True), f"relu{i}")
+    x = b.flatten(pooled(x, "pool5"))
     for i in (6, 7):
         x = b.relu(b.linear(x, f"fc{i}", 4096), f"relu{i}")
     return b.linear(x, "fc8", classes)
 
 
-def alexnet_r(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
-    """Return the logits of the AlexNet for CIFAR-10: three 5x5 convolutions, without normalisation."""
+def alexnet_r(b: NetworkBuilder, x: LayerOutput, classes: int, normalised: bool = False) -> LayerOutput:
+    """Return the logits of the AlexNet for CIFAR-10: three 5x5 convolutions, *normalised* locally or not."""
     x = b.pool(b.conv(x, "conv1", 32, 5, pad=2, bias=True), "pool1", 3, stride=2)
-    x = b.relu(x, "relu1")
+    x = _normalised(b, b.relu(x, "relu1"), "norm1", normalised)
     x = b.relu(b.conv(x, "conv2", 32, 5, pad=2, bias=True), "relu2")
-    x = b.pool(x, "pool2", 3, stride=2)
+    x = _normalised(b, b.pool(x, "pool2", 3, stride=2), "norm2", normalised)
     x = b.relu(b.conv(x, "conv3", 64, 5, pad=2, bias=True), "relu3")
     x = b.pool(x, "pool3", 3, kind="avg", stride=2)
     return b.linear(b.flatten(x), "fc", classes)
+
+
+def _normalised(b: NetworkBuilder, x: LayerOutput, name: str, normalised: bool) -> LayerOutput:
+    """Return *x* over a power of the mean square of its neighbours, as Caffe composes it (``lrn_layer.cpp``)."""
+    if not normalised:
+        return x
+    squares = b.pool(b.elementwise(f"{name}.square", "square", x), f"{name}.mean", 3, kind="avg", stride=1, pad=1)
+    scale = b.elementwise(f"{name}.scale", "pow_scalar", squares)
+    return b.elementwise(f"{name}.product", "mul", x, scale)
 
 
 def lstm_language_model(
