@@ -30,7 +30,8 @@ class Place:
 class Places:
     """The devices of *machine*, each created once, with *calibrations* by the name of their part.
 
-    *libraries* is the month of the kernel libraries of GPUs; None: mature ones.
+    *libraries* is the month of the kernel libraries of GPUs (None: mature ones), *gpu_clock_Hz* the clock that the
+    driver holds them to (0: none).
     """
 
     def __init__(
@@ -39,10 +40,11 @@ class Places:
         calibrations: Mapping[str, Calibration] | None = None,
         constants: Constants = DEFAULT,
         libraries: Month | None = None,
+        gpu_clock_Hz: float = 0.0,
     ) -> None:
         self.machine = machine
         self.constants = constants
-        self._libraries = libraries
+        self._libraries, self._gpu_clock_Hz = libraries, gpu_clock_Hz
         self._calibrations = calibrations or {}
         self._made = Kept()
 
@@ -97,7 +99,8 @@ class Places:
         assert isinstance(part, GpuPart)
         known = self._calibrations.get(node.part_name)
         return self._made.once(
-            (shown, id(part)), lambda: gpu_from_part(shown, part, known, self.constants, self._libraries)
+            (shown, id(part)),
+            lambda: gpu_from_part(shown, part, known, self.constants, self._libraries, self._gpu_clock_Hz),
         )
 
     def _cpu(self, node: Node, sockets: int, threads: int | None, library: CpuLibrary) -> Cpu:

@@ -106,6 +106,7 @@ def _step(question: StepQuestion) -> dict[str, Any]:
         "gpus": None if question.device is not None else _gpus(question.gpus),
         "threads": question.threads,
         "cpu_library": question.software.cpu_library if on_cpu else None,
+        "gpu_clock": f"{question.software.gpu_clock_Hz:.17g}Hz" if question.software.gpu_clock_Hz else None,
         "libraries": month_words(question.software.libraries) if question.software.libraries else None,
     }
     if alone or options.mode == "inference":  # no exchange

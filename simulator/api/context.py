@@ -136,8 +136,10 @@ class Context(ABC):
         from simulator.places import Places
 
         return self._kept.once(
-            (where, "places", software.libraries),
-            lambda: Places(self.machine(where), self.calibrations, self.constants, software.libraries),
+            (where, "places", software.libraries, software.gpu_clock_Hz),
+            lambda: Places(
+                self.machine(where), self.calibrations, self.constants, software.libraries, software.gpu_clock_Hz
+            ),
         )
 
     def device(

@@ -125,6 +125,7 @@ def _of_devices(context: Context, question: StepQuestion) -> _Faults:
             ("expandable_segments", options.expandable_segments, False),
             ("framework", options.framework, USUAL.framework),
             ("libraries", software.libraries, None),
+            ("gpu_clock_Hz", software.gpu_clock_Hz, 0.0),
             ("optimizer", options.optimizer if options.optimizer in BITSANDBYTES else "adam", "adam"),
         ):
             if said != usual:

@@ -208,6 +208,9 @@ class StepOptionsGroup:
         "PyTorch, torch-2.1: young ones are slower. Default: mature ones.",
         version="2020-10",
     )
+    gpu_clock: str | None = option(
+        "CLOCK", "Hold GPUs to this clock, as nvidia-smi --lock-gpu-clocks or a Tesla K80 without auto boost (562MHz)."
+    )
     calibration: str | None = option(
         "FILE", "Calibrated constants of devices, from validate calibrate.", read_by=("step", "single", "program")
     )

@@ -235,6 +235,8 @@ def _read(cls: Any, name: str, said: str | bool) -> Any:
     if name in _READERS:
         return _READERS[name](said)
     rule = field_rules(cls).get(name)
+    if name.endswith("_Hz"):
+        return quantity_of(name, said, "frequency", positive=True)
     if name.endswith("_s"):
         return quantity_of(name, said, "time", positive=True)
     if rule is None:

@@ -129,6 +129,8 @@ def how_words(result: TrainingResult, precision: str) -> list[str]:
     how += [options.framework] if options.framework != "pytorch" else []
     libraries = result.question.software.libraries
     how += [f"libraries of {month_words(libraries)}"] if libraries else []
+    clock_Hz = result.question.software.gpu_clock_Hz
+    how += [f"GPUs held to {clock_Hz / 1e6:g} MHz"] if clock_Hz else []
     return how + (["calibrated"] if step.calibrated else [])
 
 

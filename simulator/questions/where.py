@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from simulator.errors import InputError, one_line
-from simulator.questions.checks import check
+from simulator.questions.checks import From, check
 from simulator.records import dataclass
 from simulator.spelling import mention
 from simulator.units import format_duration
@@ -18,6 +18,7 @@ CpuLibrary = Literal["onednn", "blas", "torch7", "mshadow", "cntk", "eigen"]
 Month = tuple[int, int]
 """A year and a month from 1 to 12."""
 CPU_LIBRARIES: tuple[CpuLibrary, ...] = get_args(CpuLibrary)
+_FASTEST_HZ = 10e9
 _PASSING = "gpu0-gpu1:0x@10ms..50ms"
 
 
@@ -130,11 +131,14 @@ class Software:
 
     ``cpu_library`` provides the kernels of CPUs (:mod:`simulator.devices.cpu.libraries`).  ``libraries``: the month of
     the GPUs' kernel libraries (cuBLAS, cuDNN) and of the compiler; None: mature ones, and today's compiler.
+    ``gpu_clock_Hz``: a clock that the driver holds GPUs to (``nvidia-smi --lock-gpu-clocks`` or
+    ``--applications-clocks``, which a Tesla without auto boost keeps to); 0: their own.
     """
 
     nccl: tuple[int, int] = NCCL_TODAY
     cpu_library: CpuLibrary = "onednn"
     libraries: Month | None = None
+    gpu_clock_Hz: Annotated[float, From(0, _FASTEST_HZ)] = 0.0
 
     def __post_init__(self) -> None:
         check(self, self._faults())

@@ -240,6 +240,7 @@ def _torch_runs(question: StepQuestion) -> bool:
         and question.prefetches
         and question.software.cpu_library == "onednn"
         and question.software.libraries is None
+        and not question.software.gpu_clock_Hz
     )
 
 

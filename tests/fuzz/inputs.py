@@ -140,7 +140,8 @@ _OPTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("--device", ("gpu0", "cpu0", "cpu", "gpu99")),
     ("--threads", ("4", "0", "9999")),
     ("--framework", ("megatron",)),
-    ("--cpu-library", ("blas",)),
+    ("--cpu-library", ("blas", "torch7", "eigen", "mkl")),
+    ("--gpu-clock", ("1GHz", "562MHz", "9GHz", "0", "fast")),
     ("--launch", ("torchrun --nproc-per-node 2 train.py", "@/dev/null", "pretrain_gpt.py --num-layers 2", "'", "$(x)")),
     *(
         (option, ())

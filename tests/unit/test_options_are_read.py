@@ -112,6 +112,7 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "--framework": (_BERT, "megatron"),
     "--cpu-library": (f"{_P3} resnet18 --batch 2 --device cpu0", "blas"),
     "--libraries": (_STEP, "2018-06"),
+    "--gpu-clock": (_STEP, "1GHz"),
     "--device": (f"{_P3} resnet18 --batch 2", "cpu0"),
     "--threads": (f"{_P3} resnet18 --batch 2 --device cpu0", "2"),
     "--calibration": (_STEP, "{here}/calibration.yaml"),

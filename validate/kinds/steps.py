@@ -38,7 +38,7 @@ _COLUMNS_ASKED = (
     *("issue", "era", "fsdp_prefetch", "overlap", "modules", "network", "lora", "dropout", "mtp_layers"),
     *("gelu", "launch_blocking", "accumulate", "recompute_parts", "recompute_blocks", "inner", "kv_heads", "tied"),
     *("lora_layers", "lora_weights", "cross_entropy", "first_steps", "libraries", "algorithm_forced", "offload"),
-    *("fabric_part", "cpu_library"),
+    *("fabric_part", "cpu_library", "gpu_clock"),
     *(column for column in COLUMNS if column not in ("n_gpus", "n_nodes")),
 )
 _MAX_SIZE = 1e8
@@ -116,6 +116,7 @@ def read_step(cell: Cell, names: RowNames) -> RowQuestion:
         software=Software(
             nccl=nccl_of(cell("software"), names.capability(where)),
             cpu_library=_cpu_library(cell),
+            gpu_clock_Hz=_gpu_clock_Hz(cell("gpu_clock")) if machine.gpus else 0.0,
             libraries=_month(cell("libraries")),
         ),
         **(exchange if exchanges else {}),  # what exchanges nothing does so whatever its row says
@@ -141,6 +142,14 @@ def _cpu_library(cell: Cell) -> CpuLibrary:
     if not text:
         return "blas" if cell("era") == "before 2019" else "onednn"
     return one_of(text, CPU_LIBRARIES, f"cpu_library '{one_line(text, 20)}': {nearest(text, CPU_LIBRARIES)}")
+
+
+def _gpu_clock_Hz(text: str) -> float:  # noqa: N802  units keep their case
+    """Return the clock that a driver holds GPUs to, 0 where *text* is empty; raises NotScored."""
+    try:
+        return parse_quantity(text, "frequency", positive=True) if text else 0.0
+    except ValueError as error:
+        raise NotScored(f"gpu_clock '{one_line(text, 20)}': {one_line(error)}") from None
 
 
 def _month(text: str) -> Month | None:

@@ -17,6 +17,7 @@ from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
 from simulator.questions.where import Month
 from simulator.records import dataclass, field, replace
+from simulator.spelling import mention
 from simulator.topology.parts import GpuPart
 from simulator.workload.precision import Precision
 
@@ -127,11 +128,14 @@ def gpu_from_part(
     calibration: Calibration | None = None,
     constants: Constants = DEFAULT,
     libraries: Month | None = None,
+    clock_Hz: float = 0.0,
 ) -> Gpu:
     """Return the GPU that a part describes, with kernel libraries of the month *libraries* (None: mature ones).
 
-    Raises InputError where the part lacks figures that the cost models need (names all of them), and where there is no
-    model of its vendor's GPUs.
+    The driver holds it to *clock_Hz* (0: to no clock), below which its power limit still may throttle it.
+
+    Raises InputError where the part lacks figures that the cost models need (names all of them), where there is no
+    model of its vendor's GPUs, and where they do not run as fast as *clock_Hz*.
     """
     needed = ("sm_count", "boost_clock", "memory_bandwidth", "memory_size")
     missing = [key for key in needed if getattr(part, key) is None]
@@ -164,8 +168,25 @@ def gpu_from_part(
         traits = gpu.traits
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
+    gpu = _held_to(gpu, clock_Hz) if clock_Hz else gpu
     return replace(
         gpu,
         library_factor=library_factor(constants, traits.kernels_since, libraries),
         any_shape_on_tensor_cores=not (libraries and traits.any_shape_since and libraries < traits.any_shape_since),
+    )
+
+
+def _held_to(gpu: Gpu, clock_Hz: float) -> Gpu:
+    fastest_Hz = max(gpu.boost_clock_Hz, gpu.max_clock_Hz)
+    if clock_Hz > fastest_Hz:
+        said = mention("gpu_clock_Hz", f"{clock_Hz / 1e6:g}MHz")
+        raise InputError(f"{said}: {gpu.name} runs at {fastest_Hz / 1e6:g} MHz at most")
+    slower = clock_Hz / gpu.boost_clock_Hz
+    return replace(
+        gpu,
+        boost_clock_Hz=clock_Hz,
+        max_clock_Hz=0.0,
+        above_boost=False,
+        base_clock_Hz=min(gpu.base_clock_Hz, clock_Hz),
+        peak_flops_per_s={precision: slower * rate for precision, rate in gpu.peak_flops_per_s.items()},
     )
