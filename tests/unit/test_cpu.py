@@ -164,7 +164,7 @@ def test_the_best_number_of_threads_is_that_of_the_cores(library: str) -> None:
     times = {n: seconds(used(n, cpu), conv) for n in (1, 2, 4, 8, 9, 16, 64)}
     assert min(times, key=times.__getitem__) == 8
     assert times[1] > times[2] > times[4] > times[8]
-    assert times[64] > times[16]
+    assert times[64] >= times[16], "with 16 images, Torch7 leaves threads idle"
 
 
 def test_small_operators_gain_nothing_from_threads() -> None:

@@ -218,6 +218,7 @@ def _unrolled(cpu: Cpu, kernel: Convolution, how: Literal["image", "images", "ba
         columns_s = max(written_s, transfer_time(cpu, n_bytes, threads))
     time_s = math.ceil(shape.batch / at_once / busy) * shape.groups * (multiplied.time_s + columns_s)
     if busy > 1:
-        time_s = time_s * busy / effective_cores(cpu, busy) + region_time(cpu, busy)
+        slower = cpu.core_clock(1) / cpu.core_clock(min(busy, cpu.core_count))
+        time_s = slower * time_s * busy / effective_cores(cpu, busy) + region_time(cpu, busy)
     bound: Bound = "memory" if columns_s > multiplied.time_s else multiplied.bound
     return KernelCost(time_s, bound, kernel.flop, kernel.bytes, f"unrolled, {multiplied.detail}")
