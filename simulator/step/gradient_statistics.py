@@ -2,10 +2,14 @@
 
 ``adaptdl/torch/gradient_noise_scale.py`` (petuum/adaptdl) calls plain torch, tensor by tensor.  A squared norm is
 ``g.pow(2).sum(dtype=torch.float64)``: a square, a copy in fp64, which torch makes as it sums fp32 into nothing else,
-and a sum.  A hook of each parameter adds that of its local gradient to a sum.  After the backward pass, and the
-exchange of gradients, each gradient is divided twice (by the loss's scale, by the count of micro-batches) and its norm
-read back.  A replica alone, which has no other gradient to compare with, keeps that of the step before: the norms of it
-and of the mean of both are read back too.
+and a sum.  A hook of each parameter adds that of its local gradient to a sum, as soon as there is the gradient.  After
+the backward pass, and the exchange of gradients, each gradient is divided twice (by the loss's scale, by the count of
+micro-batches) and its norm read back.  A replica alone, which has no other gradient to compare with, keeps that of the
+step before: the norms of it and of the mean of both are read back too.
+
+``AdaptiveDataParallel`` (``adaptdl/torch/parallel.py``) is DistributedDataParallel, also of one replica, which copies
+gradients into buckets and back.  It clears gradients by ``optimizer.zero_grad()``, which before PyTorch 2.0 sets them
+to zero; the backward pass adds to them.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from simulator.devices.predict import Device
 from simulator.records import replace
 from simulator.step.issue import Launch, Part, work_of
 from simulator.workload.kernels import Streaming
-from simulator.workload.network import Network
+from simulator.workload.network import Layer, Network
 from simulator.workload.operators import Elementwise
 from simulator.workload.precision import ELEMENT_BYTES
 
@@ -28,26 +32,42 @@ _NORM: _Passes = ((1, 1), (1, 2), (2, 0), (0, 0))
 _DIVIDED: _Passes = ((1, 1), (1, 1))
 _MEAN: _Passes = ((2, 1), (1, 1))
 _KEPT: _Passes = ((1, 1),)
+_ADDED: _Passes = ((2, 1),)
+_ZEROED: _Passes = ((0, 1),)
+_BUCKETS: _Passes = ((1, 1), (1, 1))
 
 
 def with_statistics(device: Device, network: Network, issues: Sequence[Launch], *, alone: bool) -> tuple[Launch, ...]:
     """Return *issues* of a training step, with AdaptDL's statistics of gradients; *alone*: one replica steps."""
-    before = [issue for issue in issues if issue.part != "update"]
+    before = list(_hooked(device, network, [issue for issue in issues if issue.part != "update"]))
     update = [issue for issue in issues if issue.part == "update"]
-    before += _passes(device, network, "backward", _NORM)
+    if alone:
+        before += _passes(device, network.layers, "update", _BUCKETS)
     for passes in (_DIVIDED + _NORM, *((_NORM, _MEAN + _NORM) if alone else ())):
-        read = list(_passes(device, network, "update", passes))
+        read = list(_passes(device, network.layers, "update", passes))
         before += [*read[:-1], *(replace(last, waits=True) for last in read[-1:])]
     if alone:
-        before += _passes(device, network, "update", _KEPT)
-    return (*before, *update)
+        before += _passes(device, network.layers, "update", _KEPT)
+    return (*before, *update, *_passes(device, network.layers, "update", _ZEROED))
 
 
-def _passes(device: Device, network: Network, part: Part, passes: _Passes) -> Iterator[Launch]:
-    for layer in network.layers:
+def _hooked(device: Device, network: Network, issues: Sequence[Launch]) -> Iterator[Launch]:
+    """Yield *issues*, after the last of each layer's backward pass what AdaptDL and autograd do with its gradients."""
+    layers = {layer.name: layer for layer in network.layers}
+    last = {issue.layer: number for number, issue in enumerate(issues) if issue.part == "backward" and not issue.again}
+    left = {layer.name: layer for layer in network.layers if layer.name not in last}
+    for number, issue in enumerate(issues):
+        yield issue
+        if issue.layer in layers and last.get(issue.layer) == number:
+            yield from _passes(device, (layers[issue.layer],), "backward", _NORM + _ADDED)
+    yield from _passes(device, tuple(left.values()), "backward", _NORM + _ADDED)  # of layers fused with others
+
+
+def _passes(device: Device, layers: Sequence[Layer], part: Part, passes: _Passes) -> Iterator[Launch]:
+    for layer in layers:
         for parameter in layer.trained:
             n = parameter.elements
-            sizes = [(n * reads or 1, n * writes or 1) for reads, writes in passes]
+            sizes = [(n * reads, n * writes) if reads or writes else (1, 1) for reads, writes in passes]
             kernels = [Streaming("add", max(1, n), _WORD * read, _WORD * written) for read, written in sizes]
             host_s = len(kernels) * dispatch_time(device, Elementwise("mul_scalar", max(1, n)), "fwd")
             yield Launch(f"statistics of {parameter.name}", part, host_s, work_of(device, kernels))

@@ -15,7 +15,7 @@ STEP = ["--topology", "1x-k80-die", "--workload", "mlp", "--batch", "64"]
 LARGE = Gemm(4096, 4096, 4096, "fp32")
 
 
-def held(name: str, clock_Hz: float = 0.0) -> Gpu:  # noqa: N803  units keep their case
+def held(name: str, clock_Hz: float = 0.0) -> Gpu:
     part = load_part(name)
     assert isinstance(part, GpuPart)
     return gpu_from_part(name, part, clock_Hz=clock_Hz)

@@ -18,13 +18,13 @@ from tests.devices import find_gpu
 
 OPTIONS = StepOptions(optimizer="momentum")
 PLAIN = StepQuestion(where=Where("1x-t4"), workload="bert-base", batch=2, options=OPTIONS)
-# Words of fp32 that an element moves: a norm 2 (square), 3 (to fp64), 2 (sum); a division 2; a sum of two 3; a copy 2.
-HOOK, SYNCED, DIFFERENCES = 7, 2 + 2 + 7, 7 + (3 + 2 + 7) + 2
+# Words of fp32 that an element moves: a norm 2 (square), 3 (to fp64), 2 (sum); a division 2; a sum of two 3; a copy 2;
+# a gradient that is added to another 3, or set to zero 1.
+HOOK, SYNCED, DIFFERENCES, BUCKETS, ZEROED = 7 + 3, 2 + 2 + 7, 7 + (3 + 2 + 7) + 2, 2 + 2, 1
+ALONE, SEVERAL = HOOK + SYNCED + DIFFERENCES + BUCKETS + ZEROED, HOOK + SYNCED + ZEROED
 
 
-@pytest.mark.parametrize(
-    ("alone", "words", "calls", "reads"), [(True, HOOK + SYNCED + DIFFERENCES, 21, 3), (False, HOOK + SYNCED, 10, 1)]
-)
+@pytest.mark.parametrize(("alone", "words", "calls", "reads"), [(True, ALONE, 25, 3), (False, SEVERAL, 12, 1)])
 def test_calls_and_bytes_are_those_of_the_source(alone: bool, words: int, calls: int, reads: int) -> None:
     device, network = find_gpu("t4"), build_network("resnet50", batch=8)
     plain = launches_of(device, network, OPTIONS)
@@ -36,14 +36,22 @@ def test_calls_and_bytes_are_those_of_the_source(alone: bool, words: int, calls:
     assert sum(cost.bytes for cost in costs) == pytest.approx(4 * words * network.trained_count, rel=0.01)
     assert sum(launch.waits for launch in found) == reads
     updates = [each for each in plain if each.part == "update"]
-    assert list(whole[-len(updates) :]) == updates  # the optimiser waits for the statistics
+    end = len(whole) - tensors
+    assert list(whole[end - len(updates) : end]) == updates  # the optimiser waits for the statistics
+
+
+def test_hooks_run_as_soon_as_there_are_gradients() -> None:
+    device, network = find_gpu("t4"), build_network("resnet50", batch=8)
+    whole = with_statistics(device, network, launches_of(device, network, OPTIONS), alone=False)
+    names = [each.name for each in whole if each.part == "backward"]
+    assert names.index("statistics of fc.weight") < names.index("layer4.2.conv3") < names.index("conv1")
 
 
 def test_a_step_takes_longer_by_its_statistics() -> None:
     asked = replace(PLAIN, options=replace(OPTIONS, framework="adaptdl"))
     session = Session()
     more_s = session.time_s(asked) - session.time_s(PLAIN)
-    least_s = 4 * (HOOK + SYNCED + DIFFERENCES) * session.step(PLAIN).step.trained_count / 320e9
+    least_s = 4 * ALONE * session.step(PLAIN).step.trained_count / 320e9
     assert least_s < more_s < 4.0 * least_s
 
 
