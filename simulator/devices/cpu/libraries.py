@@ -16,14 +16,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
-from simulator.constants import constants
+from simulator.constants import Constants, constants
 from simulator.questions.where import CpuLibrary
 from simulator.records import dataclass
-
-if TYPE_CHECKING:
-    from simulator.devices.cpu import Cpu
 
 
 class Library(NamedTuple):
@@ -88,14 +85,14 @@ class LibraryRates:
     eigen: Rates
 
 
-def rates_of(cpu: Cpu) -> Rates:
-    """Return the rates of the library of *cpu*, which is not oneDNN."""
-    found: Rates = getattr(cpu.constants(LibraryRates), cpu.library)
+def rates_of(known: Constants, library: CpuLibrary) -> Rates:
+    """Return the rates of *library*, which is not oneDNN."""
+    found: Rates = getattr(known(LibraryRates), library)
     return found
 
 
-def scalar_rates_of(cpu: Cpu) -> ScalarRates:
-    """Return the rates of the library of *cpu*, whose passes use no vectors."""
-    found = rates_of(cpu)
+def scalar_rates_of(known: Constants, library: CpuLibrary) -> ScalarRates:
+    """Return the rates of *library*, whose passes use no vectors."""
+    found = rates_of(known, library)
     assert isinstance(found, ScalarRates)
     return found

@@ -69,7 +69,7 @@ def streaming_pass(cpu: Cpu, kernel: Streaming) -> KernelCost:
     if name in c.scalar_cycles:
         compute_s = n * c.scalar_cycles[name] / scalar_rate(cpu, threads, alone=name in _DRAWN)
     elif not LIBRARIES[cpu.library].vectors:
-        rates = scalar_rates_of(cpu)
+        rates = scalar_rates_of(cpu.constants, cpu.library)
         compute_s = n * (rates.function if name in _FUNCTIONS else rates.simple) / scalar_rate(cpu, threads)
     elif kernel.transposed:
         compute_s = n * c.transposed_cycles / scalar_rate(cpu, threads)
@@ -88,7 +88,11 @@ def rowwise_pass(cpu: Cpu, kernel: Rowwise) -> KernelCost:
     library = LIBRARIES[cpu.library]
     if not library.vectors or (library.composes and "batch_norm" in kernel.kind):
         passes = 1 if kernel.kind == "sum" else 3 if kernel.kind.endswith("_bwd") else 2
-        cycles = scalar_rates_of(cpu).function if "softmax" in kernel.kind else passes * rates_of(cpu).row
+        cycles = (
+            scalar_rates_of(cpu.constants, cpu.library).function
+            if "softmax" in kernel.kind
+            else passes * rates_of(cpu.constants, cpu.library).row
+        )
         element_s = cycles / scalar_rate(cpu, threads)
     else:
         element_s = cycles / vector_rate(cpu, threads)
