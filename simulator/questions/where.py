@@ -129,7 +129,7 @@ class Where:
 class Software:
     """Libraries and their versions; current ones by default.
 
-    ``cpu_library`` provides the kernels of CPUs (:mod:`simulator.devices.cpu.libraries`).  ``libraries``: the month of
+    ``cpu_library`` provides the kernels of CPUs (:mod:`simulator.devices.cpu`).  ``libraries``: the month of
     the GPUs' kernel libraries (cuBLAS, cuDNN) and of the compiler; None: mature ones, and today's compiler.
     ``gpu_clock_Hz``: a clock that the driver holds GPUs to (``nvidia-smi --lock-gpu-clocks`` or
     ``--applications-clocks``, which a Tesla without auto boost keeps to); 0: their own.

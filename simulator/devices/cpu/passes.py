@@ -12,8 +12,16 @@ from typing import ClassVar
 
 from simulator.constants import constants
 from simulator.devices import Bound, KernelCost
-from simulator.devices.cpu import LINE_BYTES, Cpu, region_time, scalar_rate, vector_rate
-from simulator.devices.cpu.libraries import LIBRARIES, rates_of, scalar_rates_of
+from simulator.devices.cpu import (
+    LIBRARIES,
+    LINE_BYTES,
+    Cpu,
+    cycles_of,
+    region_time,
+    scalar_cycles_of,
+    scalar_rate,
+    vector_rate,
+)
 from simulator.devices.cpu.memory import bandwidth, cache_bytes, transfer_time
 from simulator.records import dataclass
 from simulator.workload.kernels import Rowwise, Streaming
@@ -69,7 +77,7 @@ def streaming_pass(cpu: Cpu, kernel: Streaming) -> KernelCost:
     if name in c.scalar_cycles:
         compute_s = n * c.scalar_cycles[name] / scalar_rate(cpu, threads, alone=name in _DRAWN)
     elif not LIBRARIES[cpu.library].vectors:
-        rates = scalar_rates_of(cpu.constants, cpu.library)
+        rates = scalar_cycles_of(cpu.constants, cpu.library)
         compute_s = n * (rates.function if name in _FUNCTIONS else rates.simple) / scalar_rate(cpu, threads)
     elif kernel.transposed:
         compute_s = n * c.transposed_cycles / scalar_rate(cpu, threads)
@@ -89,9 +97,9 @@ def rowwise_pass(cpu: Cpu, kernel: Rowwise) -> KernelCost:
     if not library.vectors or (library.composes and "batch_norm" in kernel.kind):
         passes = 1 if kernel.kind == "sum" else 3 if kernel.kind.endswith("_bwd") else 2
         cycles = (
-            scalar_rates_of(cpu.constants, cpu.library).function
+            scalar_cycles_of(cpu.constants, cpu.library).function
             if "softmax" in kernel.kind
-            else passes * rates_of(cpu.constants, cpu.library).row
+            else passes * cycles_of(cpu.constants, cpu.library).row
         )
         element_s = cycles / scalar_rate(cpu, threads)
     else:
