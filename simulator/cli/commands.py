@@ -142,6 +142,7 @@ def scale(**given: Any) -> Any:
 
 _OVER: dict[str, Said] = {
     "over": option("OPTION=VALUES", "An option and its values: batch=1,2,4; repeatable.", default=()),
+    "sort": option("FIGURE", "Best first by this figure: time_s, tokens_per_s, price_per_million_tokens, ..."),
     "csv": option("FILE", "Write a row for each question as CSV."),
     **{name: _SEARCH[name] for name in ("jobs", "dask", "resume")},
 }
@@ -167,7 +168,7 @@ def sweep_over(**given: Any) -> Any:
     own = {name: given.pop(name) for name in _OVER}
     own["over"] = tuple(own["over"] or ())
     written = written_of(given)
-    again = shell_command(written, ["sweep"], **{name: own[name] for name in ("over", "csv", "resume")})
+    again = shell_command(written, ["sweep"], **{name: own[name] for name in ("over", "sort", "csv", "resume")})
     return Asked(written, lambda written: answer_sweep(written, **own), command=again)
 
 

@@ -11,7 +11,7 @@ from itertools import islice, product
 from typing import Any
 
 from simulator.api.session import Session
-from simulator.cli.options import parse_count, refuse
+from simulator.cli.options import parse_choice, parse_count, refuse
 from simulator.cli.output import Answers, Brief, answers
 from simulator.cli.processes import cores, dask_runner, fingerprint, kept_in, process_runner
 from simulator.cli.table import Column, table_lines
@@ -30,8 +30,9 @@ from simulator.errors import Fault, InputError, TopocastError, nearest, one_line
 from simulator.questions.checks import From
 from simulator.records import replace
 from simulator.results import SCHEMA_VERSION
-from simulator.results.columns import rate_words
+from simulator.results.columns import percent, rate_words
 from simulator.results.confidence import BAND_HEAD
+from simulator.results.rates import rates_of
 from simulator.results.result import Result
 from simulator.results.training import TrainingResult
 from simulator.results.words import bound_words
@@ -43,13 +44,20 @@ Row = dict[str, Any]
 MOST_POINTS = 100_000
 _JOBS = From(1, 1024)
 _TOGETHER = 8  # points of a job, which share a network
-_FIGURES = ("time_s", "low_s", "high_s", "samples_per_s", "memory_bytes", "fits", "busbw_Bps", "bound_by", "error")
+_OF_TOKENS = ("tokens_per_s", "tokens_per_s_per_device", "energy_J_per_token")
+_FIGURES = (
+    *("time_s", "low_s", "high_s", "samples_per_s", *_OF_TOKENS, "mfu", "price_per_million_tokens", "price_currency"),
+    *("memory_bytes", "fits", "busbw_Bps", "bound_by", "error"),
+)
+_LESS_IS_BETTER = ("time_s", "energy_J_per_token", "price_per_million_tokens", "memory_bytes")
+SORTS = (*_LESS_IS_BETTER, "samples_per_s", "tokens_per_s", "tokens_per_s_per_device", "mfu", "busbw_Bps")
 
 
 def answer_sweep(
     written: CommandOptions,
     *,
     over: Sequence[str],
+    sort: str | None,
     csv: str | None,
     jobs: str | None,
     dask: str | None,
@@ -58,6 +66,7 @@ def answer_sweep(
     """Return the answers at all points, in the order of the options; raises InputError."""
     refuse({"--jobs": jobs is not None and dask is not None}, "starts processes on this machine; --dask uses a cluster")
     count = cores() if jobs is None else parse_count("jobs", jobs, _JOBS)
+    key = None if sort is None else parse_choice("sort", sort.replace("-", "_"), SORTS)
     varied = dict(_parsed(text) for text in over)
     if len(varied) < len(over) or not varied:
         raise InputError("--over is needed, once for each option that varies, for example --over batch=1,2,4")
@@ -67,7 +76,7 @@ def answer_sweep(
         kept = kept_in(resume, fingerprint(*(shell_command(point) for point in asked)), "sweep", stack)
         runner = dask_runner(dask, stack) if dask is not None else process_runner(min(count, len(asked)), stack)
         progress = stack.enter_context(Progress(len(asked), "simulating", quiet=written.quiet))
-        rows = list(_rows(asked, varied, runner, kept, progress))
+        rows = _sorted(list(_rows(asked, varied, runner, kept, progress)), key)
         if file is not None:
             file.write(sweep_csv(rows).encode("utf-8"))
     faults = [row["error"] for row in rows if row["error"]]
@@ -77,6 +86,14 @@ def answer_sweep(
         document=lambda: {"schema_version": SCHEMA_VERSION, "over": list(varied), "sweep": rows},
         lines=partial(sweep_lines, tuple(varied), rows),
     )
+
+
+def _sorted(rows: list[Row], key: str | None) -> list[Row]:
+    """Return *rows*, the best by *key* first; those that do not fit, then those without the figure, stand last."""
+    if key is None:
+        return rows
+    sign = 1 if key in _LESS_IS_BETTER else -1
+    return sorted(rows, key=lambda row: (row[key] is None, row["fits"] is False, sign * (row[key] or 0.0)))
 
 
 def _parsed(text: str) -> tuple[str, list[str]]:
@@ -177,7 +194,10 @@ def _row(point: CommandOptions, door: Door) -> Row:
     if isinstance(best, TrainingResult):
         need = best.tightest.need
         row |= {"samples_per_s": best.throughput, "memory_bytes": need.total_bytes, "fits": best.fits}
-        row |= {"bound_by": bound_words(best)}
+        rates, row["bound_by"] = rates_of(best), bound_words(best)
+        row |= {name: getattr(rates, name) for name in (*_OF_TOKENS, "mfu")}
+        if (price := rates.price_per_million_tokens) is not None:
+            row |= {"price_per_million_tokens": price.amount, "price_currency": price.currency}
     if isinstance(best, Result):
         row |= {"busbw_Bps": best.busbw_Bps, "bound_by": best.bottleneck.name if best.bottleneck else None}
     return row
@@ -212,6 +232,9 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
         column("time", "time_s", format_duration),
         Column(BAND_HEAD, bands, spare=2) if any(low is not None for low, _ in ends) else None,
         column("samples/s", "samples_per_s", rate_words),
+        column("tokens/s/GPU", "tokens_per_s_per_device", rate_words, spare=3),
+        column("MFU", "mfu", percent, spare=4),
+        column("a million tokens", "price_per_million_tokens", lambda amount: f"{amount:.4g}"),
         column("memory", "memory_bytes", lambda n_bytes: format_size(n_bytes, 3)),
         column("fits", "fits", lambda fits: "yes" if fits else "no"),
         column("busbw", "busbw_Bps", format_bandwidth),

@@ -14,6 +14,7 @@ import pytest
 import simulator
 from simulator import InputError
 from simulator.cli import run
+from simulator.topology.catalogue import builtin_topologies
 
 STEP = ["--topology", "p3.2xlarge", "--workload", "resnet18"]
 
@@ -50,6 +51,25 @@ def test_values_with_commas_and_refused_combinations(capsys) -> None:
     assert [row["error"] is None for row in rows] == [True, True, False]
     assert rows[2]["error"].startswith("--parallel: pp=3 takes 3 ranks")
     assert rows[2]["time_s"] is None
+
+
+def test_machines_are_ranked_in_the_field_s_units(tmp_path: Path, capsys) -> None:
+    priced = tmp_path / "rented.yaml"
+    text = builtin_topologies()["dgx-h100"].read_text(encoding="utf-8")
+    priced.write_text(text.replace("name: dgx-h100\n", "name: rented\nprice_per_hour: 20 USD\n"), encoding="utf-8")
+    over = f"topology=8x-l40s,{priced},dgx-a100-80gb"
+    step = ["--workload", "gpt2", "--batch", "8", "--over", over]
+    rows = swept(capsys, *step, "--sort", "tokens_per_s")
+    assert [row["topology"] for row in rows] == [str(priced), "dgx-a100-80gb", "8x-l40s"]
+    best = rows[0]
+    assert best["tokens_per_s"] == pytest.approx(8 * 8 * 1024 / best["time_s"])
+    assert best["tokens_per_s_per_device"] == pytest.approx(best["tokens_per_s"] / 8)
+    assert best["price_per_million_tokens"] == pytest.approx(20 / 3600 / best["tokens_per_s"] * 1e6)
+    assert best["price_currency"] == "USD"
+    assert [row["price_per_million_tokens"] for row in rows[1:]] == [None, None]
+    assert [row["mfu"] for row in swept(capsys, *step, "--sort", "mfu")] == sorted(
+        (r["mfu"] for r in rows), reverse=True
+    )
 
 
 def test_csv_has_a_row_for_each(tmp_path: Path, capsys) -> None:
