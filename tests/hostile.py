@@ -44,7 +44,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "ranges that do not pair up": (
         f"{HEAD}devices:\n  gpu[0-59999]: {{kind: gpu}}\nlinks:\n"
         + "  - {between: ['gpu[0-59999]', 'gpu[0-59998]'], kind: pcie, bandwidth: 1 GB/s}\n" * 2_000,
-        "6:15: the ends stand for 60000 and 59999 devices; equal numbers pair up, one repeats",
+        "6:15: the ends stand for 60000 and 59999 devices; equal numbers pair up, one joins all",
     ),
     "links to devices that are not there": (
         f"{HEAD}devices:\n  gpu[0-59999]: {{kind: gpu}}\nlinks:\n"

@@ -171,7 +171,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "ranges_that_do_not_pair": (
         HEAD
         + "devices:\n  gpu[0-4]: {kind: gpu}\nlinks:\n  - {between: ['gpu[0-2]', 'gpu[3-4]'], kind: pcie, bandwidth: 1 GB/s}\n",  # noqa: E501
-        ["t.yaml:6:15: the ends stand for 3 and 2 devices; equal numbers pair up, one repeats"],
+        ["t.yaml:6:15: the ends stand for 3 and 2 devices; equal numbers pair up, one joins all"],
     ),
     "link_to_itself": (
         link("between: [gpu0, gpu0], kind: pcie, bandwidth: 1 GB/s"),

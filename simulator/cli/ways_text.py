@@ -56,7 +56,7 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     columns = [
         Column("machine", [result.machine for result in ordered], right=False) if named else None,
         Column("devices", [device_words(result) for result in ordered], right=False, spare=2) if named else None,
-        Column("way", [result.way for result in ordered], right=False) if ways else None,
+        Column("strategy", [result.way for result in ordered], right=False) if ways else None,
         Column(f"{step.sample} a step", [f"{result.samples:,}" for result in ordered], spare=4) if unlike else None,
         Column("step", duration_column([result.step_time_s for result in ordered])),
         None if sure else Column(BAND_HEAD, [result.confidence.words for result in ordered], spare=1),

@@ -89,7 +89,7 @@ def pairs(option: str, text: str, machine: Machine) -> list[tuple[Node, Node]]:
 def _paired(said: str, first: Sequence[Node], second: Sequence[Node]) -> list[tuple[Node, Node]]:
     if len(first) != len(second):
         if 1 not in (len(first), len(second)):
-            numbers = f"{len(first)} and {len(second)} devices; equal numbers pair up, one repeats"
+            numbers = f"{len(first)} and {len(second)} devices; equal numbers pair up, one joins all"
             raise InputError(f"{said}: the ends stand for {numbers}")
         first, second = ([*first] * (len(second) // len(first) or 1), [*second] * (len(first) // len(second) or 1))
     found = list(zip(first, second, strict=True))

@@ -53,7 +53,7 @@ class TrainingResult(TrainingRun):
                 Fact("machine", f"{self.machine}, {device_words(self)}"),
                 *change_fact(self.changed),
                 Fact("network", what),
-                Fact("way", self.way),
+                Fact("strategy", self.way),
                 *step_view(self),
             ]
         )

@@ -238,7 +238,7 @@ class Resolver:
             counts = [1]  # reported below, with its position
         n_pairs = max(counts)
         if len(counts) == 2 and counts[0] != counts[1] and 1 not in counts:
-            message = f"the ends stand for {counts[0]} and {counts[1]} devices; equal numbers pair up, one repeats"
+            message = f"the ends stand for {counts[0]} and {counts[1]} devices; equal numbers pair up, one joins all"
             self.fault((*path, "between"), message)
             return []
         self.n_wires += n_pairs

@@ -72,7 +72,10 @@ def test_stragglers_by_range(name: str, same: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--slow-link", "gpu[0-3]-gpu[4-6]:0.5x"], "stand for 4 and 3 devices; equal numbers pair up, one repeats"),
+        (
+            ["--slow-link", "gpu[0-3]-gpu[4-6]:0.5x"],
+            "stand for 4 and 3 devices; equal numbers pair up, one joins all",
+        ),
         (["--slow-link", "gpu[0-8]-plx0:0.5x"], "no device is called 'gpu8'; did you mean 'gpu7'"),
         (["--slow-link", "gpu[0-1]-gpu[6-7]:0.5x"], "no link joins gpu0-gpu6; did you mean 'gpu0-gpu"),
         (["--slow-link", "gpu[0-1]-gpu[6-7]:0.5x@1ms..2ms"], "no link joins gpu0-gpu6; did you mean 'gpu0-gpu"),

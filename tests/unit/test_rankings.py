@@ -31,7 +31,7 @@ def table_of(lines: list[str], first: str) -> list[str]:
 @pytest.mark.parametrize("question", [STEP, ["--topology", "p3.16xlarge"]])
 def test_what_users_can_select_stands_above_the_bounds(question: list[str], capsys) -> None:
     lines = shown([*question, "--strategy", "all"], capsys)
-    rows = table_of(lines, "way" if question is STEP else "strategy")
+    rows = table_of(lines, "strategy")
     bare, bounds = rows.index(BARE), rows.index(BOUNDS)
     names = [row.split()[0] for row in rows]
     assert names[:bare] == ["nccl"]
@@ -80,7 +80,7 @@ def test_unlike_work_is_ranked_by_its_rate(capsys) -> None:
     """Half of the GPUs' work in TP 2: its step takes less time, and so does nothing for the user."""
     lines = shown([*STEP, "--parallel", "dp", "--parallel", "tp=2"], capsys)
     assert ", batch 4 per replica, fp32, momentum, ranked by images/s" in lines[0]
-    rows = [row.split("  ") for row in table_of(lines, "way")]
+    rows = [row.split("  ") for row in table_of(lines, "strategy")]
     found = {row[0].strip(): [each.strip() for each in row[1:] if each.strip()] for row in rows}
     assert [found[name][0] for name in ("nccl", "nccl with TP 2")] == ["32", "16"]  # images a step
     assert list(found) == ["nccl", "nccl with TP 2"]
