@@ -195,6 +195,9 @@ class LaunchDegrees:
             self.more.append(f"vp={parts}")
 
 
+_CP_COMM = {"p2p": "p2p", "a2a": "a2a", "all_gather": "all_gather", "allgather": "all_gather"}
+
+
 def read_layout(args: Arguments, ranks: LaunchRanks, deepspeed: DeepSpeed) -> LaunchDegrees:
     """Return the division of *args* over *ranks*; virtual stages are added later, when the layers are known."""
     found = LaunchDegrees(
@@ -210,6 +213,9 @@ def read_layout(args: Arguments, ranks: LaunchRanks, deepspeed: DeepSpeed) -> La
             args.fault(name, f"{degrees} is {model} ranks, and the launcher starts {ranks.whole}, no multiple of them")
         else:
             found.dp = ranks.whole // model
+    comm = _CP_COMM.get(args.value("cp-comm-type") or "p2p")
+    if comm is not None and args.has("cp-comm-type") and comm != "p2p" and found.cp > 1:
+        found.more.append(f"cp_comm={comm}")
     experts = args.number("expert-model-parallel-size", "moe-expert-parallel-size") or 1
     if experts > 1:
         found.more.append(f"ep={experts}")

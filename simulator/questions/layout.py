@@ -16,9 +16,12 @@ AXES: tuple[Axis, ...] = get_args(Axis)
 ORDER: tuple[Axis, ...] = ("tp", "cp", "dp", "pp")  # Megatron-LM's order, nearest ranks first
 Schedule = Literal["1f1b", "gpipe", "zero-bubble"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
+CpComm = Literal["p2p", "a2a", "all_gather"]
+CP_COMMS: tuple[CpComm, ...] = get_args(CpComm)
 Process = Literal["each", "loop", "dataparallel"]
 PROCESSES: tuple[Process, ...] = get_args(Process)
 _DEGREE = From(1, 10**6)
+_WORDED: dict[str, tuple[str, ...]] = {"schedule": SCHEDULES, "cp_comm": CP_COMMS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +31,8 @@ class Layout:
     - ``tp``: ranks that split each layer (tensor parallelism).
     - ``pp``: stages that the layers are split into (pipeline parallelism).
     - ``cp``: ranks that split each sequence (context parallelism).
+    - ``cp_comm``: what they exchange for attention (``--cp-comm-type``): ``p2p``, keys and values in a ring; ``a2a``,
+      all for whole sequences of some heads (Ulysses); ``all_gather``, keys and values of the whole sequence.
     - ``dp``: ranks that split the samples; by default all ranks that the other degrees leave.
     - ``ep``: ranks that split the experts of a layer (expert parallelism): every ``etp``-th of the ``tp x cp x dp``
       ranks of a stage.
@@ -51,6 +56,7 @@ class Layout:
     tp: Annotated[int, _DEGREE] = 1
     pp: Annotated[int, _DEGREE] = 1
     cp: Annotated[int, _DEGREE] = 1
+    cp_comm: CpComm = "p2p"
     dp: Annotated[int, _DEGREE] | None = None
     ep: Annotated[int, _DEGREE] = 1
     etp: Annotated[int, _DEGREE] | None = None
@@ -74,6 +80,8 @@ class Layout:
             yield "sp splits what tp leaves whole; add tp=2 or more"
         if self.tp_overlap and not self.sp:
             yield "tp_overlap overlaps what sp gathers and scatters; add sp"
+        if self.cp_comm != "p2p" and self.cp == 1:
+            yield "cp_comm is what ranks that split a sequence exchange; add cp=2 or more"
         if self.flex and self.ep == 1:
             yield "flex dispatches tokens to experts; add ep=2 or more"
         if self.pp == 1 and (self.vp > 1 or self.schedule != "1f1b"):
@@ -225,9 +233,9 @@ def _value(text: str, key: str, said: str, has_value: bool) -> object:
         if has_value and said not in ("0", "1"):
             raise InputError(f"{where}: {key} stands alone, or is 0 or 1")
         return said != "0"
-    if key == "schedule":
-        if said not in SCHEDULES:
-            raise InputError(f"{where}: schedule '{one_line(said, 30)}'; {nearest(said, SCHEDULES)}")
+    if key in _WORDED:
+        if said not in _WORDED[key]:
+            raise InputError(f"{where}: {key} '{one_line(said, 30)}'; {nearest(said, _WORDED[key])}")
         return said
     if key == "order":
         return tuple(said.split("-"))

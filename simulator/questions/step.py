@@ -364,6 +364,7 @@ def _parts(layout: Layout) -> list[str]:
     found += [f"ETP {layout.etp}"] if layout.etp not in (None, layout.tp) else []
     found += ["SP"] if layout.sp else []
     found += ["TP overlap"] if layout.tp_overlap else []
+    found += [f"CP by {layout.cp_comm}"] if layout.cp_comm != REPLICAS.cp_comm else []
     found += ["flex"] if layout.flex else []
     found += [layout.schedule] if layout.schedule != REPLICAS.schedule else []
     found += [f"order {'-'.join(layout.order)}"] if layout.order != REPLICAS.order else []

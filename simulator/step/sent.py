@@ -41,9 +41,10 @@ def collectives_of(
 ) -> Iterator[LayerCollective]:
     """Yield the collectives of *operator* in the forward or the backward pass, in order."""
     size_bytes = operator.elements * ELEMENT_BYTES[storage_of(options.precision)]
-    holds_sms = isinstance(device, Gpu) and device.traits.operands == "warps"
-    if not forward and operator.again and operator.forward and options.framework == "megatron" and holds_sms:
-        yield LayerCollective(operator.axis, operator.forward, size_bytes, operator.copies, spare=True)
+    spare = operator.axis == "tp"
+    beside = spare and not (isinstance(device, Gpu) and device.traits.operands == "warps")
+    if not forward and operator.again and operator.forward and options.framework == "megatron" and not beside:
+        yield LayerCollective(operator.axis, operator.forward, size_bytes, operator.copies, spare)
     op = operator.forward if forward else operator.backward
     if op is not None:
         yield LayerCollective(operator.axis, op, size_bytes, operator.copies)

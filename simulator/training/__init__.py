@@ -18,7 +18,7 @@ def divided(network: Network, layout: Layout) -> Network:
     if layout.cp > 1:
         from simulator.workload.split.context import context_split
 
-        network = context_split(network, layout.cp)
+        network = context_split(network, layout.cp, layout.cp_comm)
     return expert_split(network, layout.ep, layout.expert_tp, layout.tp == 1 or layout.sp, layout.flex)
 
 

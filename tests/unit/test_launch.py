@@ -451,7 +451,8 @@ def test_faults_of_a_script_have_their_places_all_at_once(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ("--cp-comm-type a2a", ["--cp-comm-type: is not modelled; a sequence is split in one ring"]),
+        ("--cp-comm-type a2a+p2p", ["--cp-comm-type: is not modelled; a sequence is split in one ring"]),
+        ("--cp-comm-type a2a", []),
         ("--window-size 4096,0 --cpu-offloading-num-layers 0", []),
         ("--foo 3 --bar", ["not known, and without effect: --foo, --bar"]),
         ("--bf17", ["not known, and without effect: --bf17; did you mean 'bf16'?"]),
@@ -462,6 +463,15 @@ def test_faults_of_a_script_have_their_places_all_at_once(tmp_path) -> None:
 )  # fmt: skip
 def test_what_has_no_effect_is_named(more: str, told: list[str]) -> None:
     assert read_launch(f"{GPT3} {more}").notes == told
+
+
+@pytest.mark.parametrize(
+    ("said", "words"), [("p2p", ""), ("a2a", ",cp_comm=a2a"), ("allgather", ",cp_comm=all_gather")]
+)
+def test_what_ranks_of_a_sequence_exchange_is_read(said: str, words: str) -> None:
+    found = read_launch(f"{LLAMA3_8B} --context-parallel-size 2 --cp-comm-type {said}")
+    assert ("cp=2" in str(found.options["parallel"]), words in str(found.options["parallel"])) == (True, True)
+    assert not any("cp-comm" in note for note in found.notes)
 
 
 # -- the command ---------------------------------------------------------------------------

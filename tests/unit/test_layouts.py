@@ -25,7 +25,7 @@ from simulator.training import divided
 from simulator.training.placement import Placement
 from simulator.training.roles import alone_s_of
 from simulator.workload.network import Network, block_name
-from simulator.workload.operators import Exchange, LayerNorm
+from simulator.workload.operators import Attention, Exchange, LayerNorm
 from simulator.workload.split.context import context_split
 from simulator.workload.split.experts import expert_split
 from simulator.workload.split.stages import stages_of
@@ -72,6 +72,8 @@ MISTAKES = {
     "zero=4": "--parallel zero=4: zero is a whole number, 0 to 3",
     "fdsp": "--parallel fdsp: 'fdsp' is none of its items; did you mean 'fsdp'?",
     "tp=2,tp=4": "--parallel tp=2,tp=4: tp is given twice",
+    "cp_comm=a2a": "--parallel cp_comm=a2a: cp_comm is what ranks that split a sequence exchange; add cp=2 or more",
+    "cp=2,cp_comm=ring": "--parallel cp=2,cp_comm=ring: cp_comm 'ring'; allowed: a2a, all_gather, p2p",
     "tp=2,tp_overlap": "--parallel tp=2,tp_overlap: tp_overlap overlaps what sp gathers and scatters; add sp",
     "sp": "--parallel sp: sp splits what tp leaves whole; add tp=2 or more",
     "vp=2": "--parallel vp=2: vp and schedule apply to a pipeline; add pp=2 or more",
@@ -201,6 +203,41 @@ def test_context_parallel_ranks_share_each_sequence_and_pass_keys_round(ranks: i
     assert part.parameter_count == LLAMA.parameter_count
     with pytest.raises(InputError, match="attention=fused"):
         context_split(build_network("gpt2", batch=1, attention="eager", sequence_length=64), 2)
+
+
+def sent_of_context(comm: str, ranks: int) -> list[tuple[str | None, str | None, int]]:
+    part = context_split(LLAMA, ranks, comm)
+    assert part.parameter_count == LLAMA.parameter_count
+    found = [layer.operator for layer in part.layers if isinstance(layer.operator, Exchange)]
+    return [(each.forward, each.backward, each.elements) for each in found]
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_heads_may_be_exchanged_for_whole_sequences(ranks: int) -> None:
+    queries, keys = (BATCH * heads * LENGTH // ranks * 128 for heads in (32, 2 * 8))
+    ways = ("all-to-all", "all-to-all")
+    assert sent_of_context("a2a", ranks) == [(*ways, queries), (*ways, keys), (*ways, queries)] * LAYERS
+    part = context_split(LLAMA, ranks, "a2a")
+    assert part.flop * ranks == LLAMA.flop  # nothing is computed twice
+    assert {layer.operator.heads for layer in part.layers if isinstance(layer.operator, Attention)} == {32 // ranks}
+    with pytest.raises(InputError, match=r"cp_comm=a2a: cp=16 does not divide the 8 heads of keys of .*; 1, 2, 4, 8"):
+        context_split(LLAMA, 16, "a2a")
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_keys_of_the_whole_sequence_may_be_gathered(ranks: int) -> None:
+    """A rank's two chunks see half of all keys on average, as many as in a ring."""
+    whole = 2 * BATCH * 8 * LENGTH * 128
+    assert sent_of_context("all_gather", ranks) == [("all-gather", "reduce-scatter", whole)] * LAYERS
+    pairs = {
+        comm: sum(
+            layer.operator.query_length * layer.operator.key_length / (1 + layer.operator.causal)
+            for layer in context_split(LLAMA, ranks, comm).layers
+            if isinstance(layer.operator, Attention)
+        )
+        for comm in ("p2p", "all_gather")
+    }
+    assert pairs["all_gather"] == pairs["p2p"] == LAYERS * LENGTH * LENGTH / (2 * ranks)
 
 
 def test_experts_are_divided_and_tokens_sent_to_them_and_back() -> None:
