@@ -198,6 +198,13 @@ class LaunchDegrees:
 _CP_COMM = {"p2p": "p2p", "a2a": "a2a", "all_gather": "all_gather", "allgather": "all_gather"}
 
 
+def _cp_comm(args: Arguments, ranks: int) -> list[str]:
+    """Return what *ranks* of a sequence exchange, where it is no ring; what is not modelled stays unread."""
+    comm = _CP_COMM.get(args.value("cp-comm-type") or "p2p")
+    known = comm is not None and args.has("cp-comm-type")
+    return [f"cp_comm={comm}"] if known and comm != "p2p" and ranks > 1 else []
+
+
 def read_layout(args: Arguments, ranks: LaunchRanks, deepspeed: DeepSpeed) -> LaunchDegrees:
     """Return the division of *args* over *ranks*; virtual stages are added later, when the layers are known."""
     found = LaunchDegrees(
@@ -213,9 +220,7 @@ def read_layout(args: Arguments, ranks: LaunchRanks, deepspeed: DeepSpeed) -> La
             args.fault(name, f"{degrees} is {model} ranks, and the launcher starts {ranks.whole}, no multiple of them")
         else:
             found.dp = ranks.whole // model
-    comm = _CP_COMM.get(args.value("cp-comm-type") or "p2p")
-    if comm is not None and args.has("cp-comm-type") and comm != "p2p" and found.cp > 1:
-        found.more.append(f"cp_comm={comm}")
+    found.more += _cp_comm(args, found.cp)
     experts = args.number("expert-model-parallel-size", "moe-expert-parallel-size") or 1
     if experts > 1:
         found.more.append(f"ep={experts}")

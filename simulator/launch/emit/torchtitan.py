@@ -79,6 +79,7 @@ def _layout(layout: Layout, layers: int, found: Emission) -> None:
     _schedule(layout, layers, found)
     found.unless(layout.order == ORDER, f"ranks in the order {'-'.join(layout.order)}")
     found.unless(layout.etp in (None, layout.tp), f"etp={layout.etp}")
+    found.unless(layout.cp_comm == "p2p", f"cp_comm={layout.cp_comm}; keys circulate among parts of a sequence")
     found.unless(not layout.flex, "flex; tokens go by an all-to-all")
 
 
