@@ -24,7 +24,7 @@ from simulator.results.composed import (
 )
 from simulator.results.step import flop_by_format_of
 from simulator.step.operator import network_kernel_classes, operator_kernels
-from simulator.workload.kernels import kernel_class
+from simulator.workload.kernels import error_class, kernel_class
 from simulator.workload.network import family_of
 
 
@@ -46,7 +46,7 @@ def _operator(context: Context, question: OperatorQuestion) -> Composition:
     costs = [kernel_cost(device, kernel, 1.0 if question.is_cold else 0.0) for kernel in kernels]
     form = question.precision
     times_s = [
-        (kernel_chain(kernel_class(kernel), cost.bound, form if cost.flop else ""), kernel, cost.time_s, cost.known)
+        (kernel_chain(error_class(kernel), cost.bound, form if cost.flop else ""), kernel, cost.time_s, cost.known)
         for kernel, cost in zip(kernels, costs, strict=True)
     ]
     part = context.places(question.where).part(question.device)
@@ -77,6 +77,7 @@ def _step(context: Context, question: StepQuestion) -> Composition:
         family_of(network),
         main_format(flop_by_format_of(network, question.options, place)),
         divided=question.layout.divides_network,
+        trains=question.options.mode == "train",
         place=place.part.rpartition(" x ")[2],
         generation=generation_of(places.part(question.device)),
         network=network.name,

@@ -184,7 +184,7 @@ class Estimate:
 
     ``ways`` and ``machines`` are half-widths of the error that does not cancel in comparisons: with another answer for
     the same task on the same machine, and with an answer for another machine.  ``widest`` is the class that contributes
-    most to the width, with its number of ``rows`` and ``places``.
+    most to the width, with its number of ``rows``, ``places`` and ``sources``.
     """
 
     low: float
@@ -195,6 +195,7 @@ class Estimate:
     widest: str
     rows: int
     places: int
+    sources: int = 0
 
 
 def class_shares(times_s: Iterable[tuple[Chain, Hashable, float, float]], whole_s: float) -> tuple[ClassShare, ...]:
@@ -251,6 +252,7 @@ def estimate(composition: Composition, evidence: Evidence) -> Estimate | None:
         widest.name,
         widest.rows,
         widest.places,
+        widest.sources,
     )
 
 
@@ -313,6 +315,7 @@ def of_parts(composition: Composition, state: State, evidence: Evidence) -> Esti
         widest[1].name,
         widest[1].rows,
         widest[1].places,
+        widest[1].sources,
     )
 
 

@@ -136,9 +136,6 @@ def _lines(curve: Curve, style: Style) -> list[str]:
         lines += style.wrap(f"{text} {percent(knee.drop)} less than before: {knee.cause}")
     elif len(curve.results) > 1:
         lines += style.wrap("no bend: each doubling gains about as much as the one before")
-    trust = curve.results[-1].trust
-    if trust is not None:
-        known = f"half of {trust.rows} such measured steps within {100 * trust.median:.0f} %"
-        why = curve.results[-1].confidence.why
-        lines += style.wrap(f"trust: {'; '.join(filter(None, (known, why)))}", "dim", hang=2)
+    if why := curve.results[-1].confidence.why:
+        lines += style.wrap(f"trust: {why}", "dim", hang=2)
     return lines

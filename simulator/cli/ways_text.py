@@ -13,7 +13,6 @@ from simulator.results.confidence import BAND_HEAD
 from simulator.results.rates import Rates, rates_of, tflops_words
 from simulator.results.reason import steps_verdict
 from simulator.results.result import Result, grouped
-from simulator.results.step_view import trust_words
 from simulator.results.training import TrainingResult
 from simulator.results.words import MODE_WORDS, device_words, precision_words
 from simulator.topology.schema import Price
@@ -72,7 +71,8 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     lines += ["", *table_lines(columns, style, marks)]
     lines += ["", *style.wrap(steps_verdict(ordered))]
     lines += ranking_lines([result for result in ordered if result.is_bound == ordered[0].is_bound], style)
-    lines += style.wrap(f"trust: {trust_words(ordered[0])}", "dim", hang=2)
+    if why := ordered[0].confidence.why:
+        lines += style.wrap(f"trust: {why}", "dim", hang=2)
     for result in ordered:
         if result.what_if:
             lines += ["", *alternative_lines(f"what if, of {result.way}", result.what_if, result, style)]

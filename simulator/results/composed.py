@@ -76,16 +76,23 @@ def _between(machine: Machine, ranks: Sequence[int]) -> str:
 
 
 def steps_alike(
-    family: str | None, form: Precision | None, parts: Sequence[ClassShare] = (), *, divided: bool, **facts: Any
+    family: str | None,
+    form: Precision | None,
+    parts: Sequence[ClassShare] = (),
+    *,
+    divided: bool,
+    trains: bool,
+    **facts: Any,
 ) -> Composition:
     """Return the composition of a step of *parts*, by the *facts* of the answer that are not said otherwise.
 
-    *form* is the format of most of its products; *divided*: devices divide the network.
+    *form* is the format of most of its products; *divided*: devices divide the network; *trains*: it
+    is a whole step of training.
     """
     way = "divided" if divided else "several" if facts["ranks"] > 1 else "one"
     shown = None if form is None else FORMATS.get(form, form)
     found = AnswerFacts(kind="step", form=shown or "fp32", way=way, **facts)
-    chain = step_chain("CPU" if found.generation == "cpu" else "GPU", family, shown, way)
+    chain = step_chain("CPU" if found.generation == "cpu" else "GPU", family, shown, way, trains=trains)
     return Composition(chain, tuple(parts), found)
 
 

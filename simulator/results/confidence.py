@@ -41,6 +41,7 @@ _EXCHANGES |= {"node": "inside a node", "nodes": "between nodes", "few": "betwee
 _EXCHANGES |= {"pcie": "over PCIe", "nvlink": "over NVLink"}
 _EXCHANGES |= {"infiniband": "over InfiniBand", "ethernet": "over Ethernet", "omnipath": "over Omni-Path"}
 _EXCHANGES |= {"efa": "over EFA", "roce": "over RoCE", "tcp": "over TCP"}
+_WIDE = {"fp32": "kernels in fp32", "narrow": "kernels in fewer bits", "plain": "kernels without products"}
 _BOUNDS = {"compute": "arithmetic", "memory": "memory", "latency": "latency"}
 
 
@@ -71,13 +72,18 @@ class Confidence:
 
     @property
     def why(self) -> str:
-        """The reason for the band's width, and how to narrow it; empty without a band."""
+        """The width of the band, the rows and sources behind it, and how to narrow it; empty without a band."""
         found = self.estimate
         if found is None:
             return ""
-        rows = f"{found.rows:,} rows on {found.places} {'place' if found.places == 1 else 'places'}"
-        text = f"{_widths(found)}, mostly from {_class_words(found.widest)} ({rows}); {self.known}"
+        text = f"{_widths(found)}; {_counted(found.rows, 'row')}, {_counted(found.sources, 'source')}, {self.known}"
         return f"{text}; to narrow it: {self.narrowed}" if self.narrowed else text
+
+    @property
+    def widest(self) -> str:
+        """What most of the width is from, in words; empty without a band."""
+        found = self.estimate
+        return "" if found is None else f"mostly {_class_words(found.widest)}, on {_counted(found.places, 'place')}"
 
 
 def confidence_of(time_s: float, composition: Composition, question: object = None) -> Confidence:
@@ -95,10 +101,14 @@ def of_a_bound() -> Confidence:
     return Confidence(None, (), None, "", "", is_exact=True)
 
 
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
 def _class_words(name: str) -> str:
     """Return a class of errors in words, for example: errors of matrix products bound by arithmetic."""
     head, *rest = name.split()
-    if head == "step":
+    if head in ("step", "pass"):
         return "time outside kernels"
     if head == "kernel":
         of = [_kernels_words(rest[0]) if rest else "kernels"]
@@ -111,10 +121,11 @@ def _class_words(name: str) -> str:
 
 
 def _kernels_words(name: str) -> str:
+    from simulator.workload.kernels import without_library
     from simulator.workload.operators import CLASSES
 
-    known = CLASSES.get(name)
-    return (known.in_sentences or known.word) if known is not None else name
+    known = CLASSES.get(without_library(name))
+    return (known.in_sentences or known.word) if known is not None else _WIDE.get(name, name)
 
 
 def _widths(found: Estimate) -> str:
@@ -128,15 +139,11 @@ def _widths(found: Estimate) -> str:
 
 
 def _known(facts: AnswerFacts, state: State) -> str:
-    """Return in words whether this device or machine was measured."""
+    """Return in a few words whether this device or machine was measured."""
     of = "machine" if facts.kind in ("collective", "host") else "device"
-    if state == "calibrated":
-        return "its device is calibrated"
     if state == "outside":
-        return "wider because part of it lies outside all measurements"
-    if state == "seen":
-        return f"this {of} is among the measured ones"
-    return f"wider because this {of} is not among the measured ones"
+        return "partly outside all measurements"
+    return f"{of} {({'calibrated': 'calibrated', 'seen': 'measured'}).get(state, 'not measured')}"
 
 
 def band_words(band: Band | None) -> str:

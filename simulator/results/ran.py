@@ -17,6 +17,7 @@ from simulator.plan.plan import Work
 from simulator.records import dataclass, field
 from simulator.step.issue import Launch, Part
 from simulator.training.worker import ChunkRun, LaunchLabel, SkippedMicroBatches
+from simulator.workload.kernels import without_library
 from simulator.workload.precision import Precision
 
 
@@ -160,7 +161,7 @@ def kinds_of(ran: Sequence[LaunchRun]) -> tuple[KindTime, ...]:
     found: dict[str, list[tuple[LaunchRun, KernelCost]]] = {}
     for each in ran:
         for kind, cost in zip(each.issue.work.kinds, each.issue.work.costs, strict=True):
-            found.setdefault(kind, []).append((each, cost))
+            found.setdefault(without_library(kind), []).append((each, cost))
     kinds = [_summed(kind, kernels) for kind, kernels in found.items()]
     return tuple(sorted(kinds, key=lambda kind: -round(kind.time_s, 12)))
 

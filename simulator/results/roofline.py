@@ -12,6 +12,7 @@ from simulator.results.step import StepResult
 from simulator.step.issue import Launch
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.training.worker import ChunkRun, LaunchLabel
+from simulator.workload.kernels import without_library
 from simulator.workload.network import in_any_block
 
 
@@ -55,7 +56,7 @@ def roofline_points(step: StepResult) -> list[RooflinePoint]:
         layers = in_any_block(issue.layer or issue.name)
         for kind, cost in zip(issue.work.kinds, issue.work.costs, strict=True):
             if cost.flop > 0 and cost.bytes > 0 and cost.time_s > 0:
-                found = sums.setdefault((kind, layers, issue.part), [0.0, 0.0, 0.0])
+                found = sums.setdefault((without_library(kind), layers, issue.part), [0.0, 0.0, 0.0])
                 for place, value in enumerate((cost.flop, cost.bytes, cost.time_s)):
                     found[place] += value
     points = [RooflinePoint(*key, *values) for key, values in sums.items()]

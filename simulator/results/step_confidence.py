@@ -99,6 +99,7 @@ def step_composition(result: TrainingRun) -> Composition:
         main_format(step.flop_by_format),
         parts,
         divided=question.layout.divides_network,
+        trains=question.options.mode == "train",
         place=step.part,
         generation=step.generation,
         network=step.network.name,

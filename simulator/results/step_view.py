@@ -99,8 +99,9 @@ def _explained(result: TrainingRun) -> Iterator[Fact]:
         yield Fact("a bound", f"{result.strategy} is an ideal schedule, without launches and protocols")
     elif not result.counts_software:
         yield Fact("at least", f"{result.strategy} is {BARE}")
-    if text := trust_words(result):
-        yield Fact("trust", text)
+    if why := step_confidence(result).why:
+        yield Fact("trust", why)
+    yield Fact("past errors", trust_words(result), detail=True)
 
 
 _LARGEST = 3
@@ -169,12 +170,12 @@ def _throughput(result: TrainingRun) -> str:
 
 
 def trust_words(result: TrainingRun) -> str:
-    """Return the errors of predictions for such steps, in words."""
-    trust, why = step_trust(result), step_confidence(result).why
+    """Return the errors of predictions for such steps, in words, and what most of the band's width is from."""
+    trust, widest = step_trust(result), step_confidence(result).widest
     if trust is None:
         over = " over several devices" if result.device_count > 1 else ""
         known = f"no such step{over} has" if result.servers is None else f"too few such steps{over} have"
-        return "; ".join(filter(None, (f"{known} been measured", why)))
+        return "; ".join(filter(None, (f"{known} been measured", widest)))
     what = f"{trust.rows} measured steps of {trust.family}s in {FORMAT_WORDS[trust.format]}"
     what += " on CPUs" if trust.processor == "CPU" else f" {_OVER[trust.divided]}" if trust.several else ""
     if trust.bias < -trust.median / 2:
@@ -183,7 +184,7 @@ def trust_words(result: TrainingRun) -> str:
         way = ", mostly too slow" if trust.bias > trust.median / 2 else ""
     early = " (before 2019: only the fastest framework)" if trust.early_rows else ""
     known = f"half of {what} within {trust.median * 100:.0f} %, nine in ten within {trust.p90 * 100:.0f} %{way}{early}"
-    return "; ".join(filter(None, (known, why)))
+    return "; ".join(filter(None, (known, widest)))
 
 
 # -- parts of the time -----------------------------------------------------------------

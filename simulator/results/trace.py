@@ -26,6 +26,7 @@ from simulator.step.issue import Launch
 from simulator.training.exchange import STREAM, CollectiveLabel
 from simulator.training.servers import ARRIVES
 from simulator.training.worker import ChunkRun, LaunchLabel, SkippedMicroBatches
+from simulator.workload.kernels import without_library
 
 MAX_ROUNDS = 64  # rounds of one transfer that are drawn separately
 MAX_SLICES = 20_000  # flow slices in one trace; beyond it, rounds are drawn together
@@ -225,7 +226,13 @@ def _kernels(sheet: Sheet, node: int, issue: Launch, start_s: float, stretch: fl
     for kind, cost in zip(issue.work.kinds, issue.work.costs, strict=True):
         end_s = start_s + stretch * cost.time_s
         if is_drawn(Span(-1, start_s, end_s)):
-            told = {"part": issue.part, "class": kind, "bound by": cost.bound, "FLOP": cost.flop, "bytes": cost.bytes}
+            told = {
+                "part": issue.part,
+                "class": without_library(kind),
+                "bound by": cost.bound,
+                "FLOP": cost.flop,
+                "bytes": cost.bytes,
+            }
             how = {"algorithm": cost.detail} if cost.detail else {}
             name = f"{issue.name}, {issue.part}"
             sheet.add(node, "compute", name, "kernel", start_s, end_s, {**args, **told, **how})

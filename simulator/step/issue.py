@@ -26,7 +26,7 @@ from simulator.step.power import budgeted
 from simulator.step.precision import scales
 from simulator.step.recompute import recomputed_groups
 from simulator.workload.backward import BackwardStep, backward_steps
-from simulator.workload.kernels import Kernel, Streaming, kernel_class
+from simulator.workload.kernels import Kernel, Streaming, error_class
 from simulator.workload.network import Layer, Network, added_needs, backward_needs, block_name, forward_needs, once
 from simulator.workload.operators import Copy, Elementwise, Exchange, GroupedLinear, Operator, Phase
 
@@ -39,7 +39,7 @@ Part = Literal["forward", "backward", "update"]
 
 @dataclass(frozen=True, slots=True)
 class DeviceWork:
-    """Kernels that run one after the other: the class and cost of each, and the total time in seconds."""
+    """Kernels that run one after the other: the error class and cost of each, and the total time in seconds."""
 
     kinds: tuple[str, ...]
     costs: tuple[KernelCost, ...]
@@ -242,7 +242,7 @@ class _Issuer:
 
     def work(self, runs: Sequence[KernelRun]) -> DeviceWork:
         costs = tuple(run.cost(self.device) for run in runs)
-        kinds = tuple(kernel_class(run.kernel) for run in runs)
+        kinds = tuple(error_class(run.kernel) for run in runs)
         return DeviceWork(kinds, costs, sum(cost.time_s for cost in costs))
 
 
@@ -250,7 +250,7 @@ def work_of(device: Device, kernels: Sequence[Kernel]) -> DeviceWork:
     """Return *kernels* as they run on *device* in a step: at the clock that it holds for minutes on end."""
     steady = steady_device(device)
     costs = tuple(kernel_cost(steady, kernel) for kernel in kernels)
-    return DeviceWork(tuple(map(kernel_class, kernels)), costs, sum(cost.time_s for cost in costs))
+    return DeviceWork(tuple(map(error_class, kernels)), costs, sum(cost.time_s for cost in costs))
 
 
 @once

@@ -123,6 +123,16 @@ def kernel_class(kernel: Kernel) -> str:
     return next(bases, type(kernel)).__name__.lower()
 
 
+def error_class(kernel: Kernel) -> str:
+    """Return the class of kernels whose errors are alike: that of *kernel*, apart by the library that it is from."""
+    return "-".join(filter(None, (kernel_class(kernel), getattr(kernel, "library", ""))))
+
+
+def without_library(kind: str) -> str:
+    """Return the class of kernels of the error class *kind*."""
+    return kind.partition("-")[0]
+
+
 Layout = Literal["NN", "NT", "TN", "TT"]
 _FLOP_APART = 0.25  # of the FLOPs of a product, in its space of shapes,
 _ALIGNED_APART = {"m": 0.3, "n": 1.0, "k": 0.3}  # and of the powers of two that divide its sizes,

@@ -235,7 +235,8 @@ NOT_BUILT = {
     "unet3d": "convolutions of three dimensions",
     "tacotron2": "the fused cell|torch's fused cell",
     "waveglow": "what norms its weights",
-    "iresnet100": "prelu with 1 parameters is not built",
+    **dict.fromkeys(("iresnet100", "mobilefacenet"), "prelu with 1 parameters is not built"),
+    "vnet": "is not spread over",  # the one channel of the input, over those of the first block
     **dict.fromkeys(("gpt-oss-20b", "gpt-oss-120b"), "neither windows nor learned sinks"),
     **dict.fromkeys(("nemotron-3-nano", "nemotron-3-super", "nemotron-h-56b"), "no kernels of Mamba-2"),
 }

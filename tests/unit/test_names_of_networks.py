@@ -33,6 +33,12 @@ PUBLISHED = {
     "He et al. 2015, arXiv 1512.03385, table 6": """
         resnet20=0.27M resnet32=0.46M resnet44=0.66M resnet56=0.85M resnet110=1.7M
     """,
+    "torchvision.models, num_params of the weights": """
+        efficientnet-b0=5288548 efficientnet-b1=7794184 efficientnet-b2=9109994 efficientnet-b3=12233232
+        efficientnet-b4=19341616 efficientnet-b5=30389784 efficientnet-b6=43040704 efficientnet-b7=66347960
+        efficientnet-v2-s=21458488 efficientnet-v2-m=54139356 efficientnet-v2-l=118515272
+    """,
+    "GPUNet, arXiv 2205.00841, table 3": "gpunet-0=11.9M gpunet-1=12.7M gpunet-2=25.8M",
     "OverFeat, arXiv 1312.6229, table 4; U-Net, arXiv 1505.04597": "overfeat-fast=145M unet=31.0M",
     "Devlin et al. 2018, arXiv 1810.04805, section 3": """
         bert-base=110M bert-large=340M bert-base-squad=110M bert-large-squad=340M
@@ -90,7 +96,9 @@ _WITHOUT = {
     "transformer-xl-large",  # a full softmax where the paper's is adaptive
     "electra-base",  # 110 million without the generator, whose words are the same
     "iresnet100",  # 65.2 million without its table of identities
+    "mobilefacenet",  # 0.99 million without its table of identities
     "nnunet-2d",
+    *("unet-industrial", "unet3d-brats", "vnet"),  # counted by their blocks in test_volumes_and_slices
     "nemotron3-8b",  # 8.5 billion, with two tables of 256,000 words, rounded down in its name
 }
 _UNITS = {"M": 1e6, "B": 1e9, "T": 1e12}
@@ -106,7 +114,7 @@ def test_every_name_is_compared_or_has_nothing_to_be_compared_with() -> None:
 def test_a_network_has_the_published_number_of_parameters(source: str) -> None:
     for pair in PUBLISHED[source].split():
         name, _, said = pair.partition("=")
-        digits, unit = said[:-1], _UNITS[said[-1]]
+        digits, unit = (said, 1.0) if said.isdigit() else (said[:-1], _UNITS[said[-1]])
         stated = float(digits) * unit
         last_digit = unit / 10 ** len(digits.partition(".")[2])
         found = build_network(name, batch=1).parameter_count
@@ -211,7 +219,7 @@ def test_other_spellings_are_found(written: str, network: str) -> None:
 def test_no_spelling_stands_for_two_networks() -> None:
     """Different sizes stay different: gpt3-1.3b and gpt3-13b are not one."""
     found: dict[str, set[int]] = {}
-    for name in (*registry._entries(), *registry._aliases()):
+    for name in (*registry._entries(), *registry.network_aliases()):
         found.setdefault(registry.spelling(name), set()).add(id(find_entry(name)))
     assert {name: len(entries) for name, entries in found.items() if len(entries) > 1} == {}
     assert registry.spelling("gpt3-1.3b") != registry.spelling("gpt3-13b")

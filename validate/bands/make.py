@@ -113,6 +113,7 @@ def spread_of(name: str, family: Family, calibrated: Mapping[Question, Calibrate
         near=round(near, 3),
         ways=_differing(rows, lambda row: (row.machine, row.alike)),
         machines=_differing(rows, lambda row: row.alike),
+        sources=len({row.source for row in rows}),
     )
 
 

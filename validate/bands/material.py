@@ -123,13 +123,15 @@ def _group(row: MeasuredRow, chain: Chain) -> str:
     if op in ("linear", "bmm", "matmul"):
         op = "products"
     form = FORMATS.get(row.labels.get("dtype", ""), "") if chain[-1] == "kernel" else ""
-    return " ".join(filter(None, (op or chain[0], form)))
+    _, _, library = chain[0].partition("-") if chain[-1] == "kernel" else ("", "", "")
+    return " ".join(filter(None, (op or chain[0], library.partition(" ")[0], form)))
 
 
 LEAST_PLACES = 2  # so that one can be left out at a time
 NARROWEST = 1e-3  # least width of a band's side, in logarithms, as a divisor
 _TAIL = (1.0 - LEVEL) / 2
 _WIDEST = 4.0  # largest widening: a wider band would say nothing
+_NARROWEST = 0.5  # least: with few groups a smaller factor is chance
 
 
 class Quantiles(NamedTuple):
@@ -183,7 +185,7 @@ class RowMixture:
         return self._quantiles(Counter(key for _, key, _ in self._pooled), lambda _: False)
 
     def widening(self, by: Callable[[BandRow], Hashable]) -> float | None:
-        """Return the factor, from 1 to 4, by which bands made without a group must be widened to hold 80 % of its rows.
+        """Return the factor, from 0.5 to 4, with which bands made without a group hold 80 % of its rows.
 
         Groups are rows with the same key *by*; None if there is only one.
         """
@@ -201,7 +203,7 @@ class RowMixture:
         for group, rows in groups.items():
             band = self._quantiles(whole - counts[group], lambda row, group=group: by(row) == group)  # type: ignore[misc]
             found += [(band.beyond(row.error), weights[unit_of(row)]) for row in rows]
-        return min(_WIDEST, max(1.0, reached(found, LEVEL)))
+        return min(_WIDEST, max(_NARROWEST, reached(found, LEVEL)))
 
     def _quantiles(self, counts: Counter[_Key], without: Callable[[BandRow], bool]) -> Quantiles:
         share = self._shares(counts)

@@ -45,14 +45,13 @@ def _images(
     return ZooEntry("images", {"image": image, "classes": classes}, make)
 
 
-def _volumes(image: int, classes: int) -> ZooEntry:
+def _volumes(model: str, image: int, classes: int, channels: int = 1, **fixed: Any) -> ZooEntry:
     def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
         side = options["image"]
         if not isinstance(side, int):
             raise SizeError("a volume has one side; got height and width")
-        from simulator.workload.zoo.unet import unet3d
-
-        return unet3d(b, b.input(batch, 1, side, side, side), options["classes"])
+        found: Outputs = _model(model)(b, b.input(batch, channels, side, side, side), options["classes"], **fixed)
+        return found
 
     return ZooEntry("images", {"image": image, "classes": classes}, make)
 

@@ -1,15 +1,18 @@
-"""U-Nets: for images (Ronneberger et al., arXiv 1505.04597), and for volumes as MLPerf trains it.
+"""U-Nets: for images (Ronneberger et al., arXiv 1505.04597), and for volumes as MLPerf trains it; V-Net.
 
 The first follows NVIDIA's DeepLearningExamples for medical images: without padding, so that the decoder crops the
 encoder's features.  The second follows mlcommons/training, ``image_segmentation/pytorch/model/unet3d.py``, with
 instance normalisation.  A 3-D convolution is modelled as a 2-D one: each output depth is an image, whose channels are
 those of all depths in its kernel.
+
+``unet_industrial`` is tinyUNet of DeepLearningExamples' TensorFlow/Segmentation/UNet_Industrial, ``vnet`` that of
+TensorFlow/Segmentation/VNet (Milletari et al., arXiv 1606.04797, with fewer levels).
 """
 
 from __future__ import annotations
 
 from simulator.workload.network import Parameter
-from simulator.workload.operators import BatchNorm, Conv2d, Copy
+from simulator.workload.operators import BatchNorm, Conv2d, Copy, Elementwise
 from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder, SizeError
 
 _WIDTHS = (64, 128, 256, 512, 1024)
@@ -42,8 +45,10 @@ def _pair(b: NetworkBuilder, x: LayerOutput, name: str, width: int) -> LayerOutp
     return x
 
 
-def unet3d(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
+def unet3d(b: NetworkBuilder, x: LayerOutput, classes: int, head: int = 1) -> LayerOutput:
     """Return the logits of each voxel, as ``(voxels, classes)``; *x* is ``(batch, channels, depth, height, width)``.
+
+    *head* is the side of the last kernel.
 
     Raises SizeError unless its sides are multiples of 32 voxels.
     """
@@ -59,24 +64,29 @@ def unet3d(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
         beside = seen[-2 - i]
         x = b.add_layer(f"up{i}.join", Copy(2 * x.elements), (x, beside), (x.shape[0], 2 * width, *x.shape[2:]))
         x = _voxels(b, _voxels(b, x, f"up{i}.1", width), f"up{i}.2", width)
-    x = _conv3d(b, x, "head", classes, 1, 1, bias=True)
+    x = _conv3d(b, x, "head", classes, head, 1, bias=True)
     return b.view(x, x.elements // classes, classes)
 
 
 def _voxels(b: NetworkBuilder, x: LayerOutput, name: str, width: int, stride: int = 1) -> LayerOutput:
     """Return a convolution, instance normalisation and ReLU of *x*."""
     x = _conv3d(b, x, name, width, 3, stride, bias=False)
-    batch, _, depth, height, side = x.shape
+    return b.relu(_norm3d(b, x, name, x.shape[0]), f"{name}.relu")
+
+
+def _norm3d(b: NetworkBuilder, x: LayerOutput, name: str, samples: int) -> LayerOutput:
+    """Return *x* normalised over its voxels, in *samples* groups of the batch: as many as there are, or one."""
+    batch, width, depth, height, side = x.shape
     weights = Parameter(f"{name}.norm.weight", width), Parameter(f"{name}.norm.bias", width)
-    x = b.add_layer(f"{name}.norm", BatchNorm(1, batch * width, depth * height, side), (x,), x.shape, weights)
-    return b.relu(x, f"{name}.relu")
+    operator = BatchNorm(batch // samples, samples * width, depth * height, side)
+    return b.add_layer(f"{name}.norm", operator, (x,), x.shape, weights)
 
 
 def _conv3d(
     b: NetworkBuilder, x: LayerOutput, name: str, width: int, kernel: int, stride: int, *, bias: bool
 ) -> LayerOutput:
     batch, channels, depth, height, side = x.shape
-    pad, depth_out = kernel // 2, depth // stride
+    pad, depth_out = (kernel - 1) // 2, depth // stride
     operator = Conv2d(
         *(batch * depth_out, channels * kernel, width, height, side, kernel, kernel, stride, stride, pad, pad),
         bias=bias,
@@ -127,3 +137,74 @@ def _pixels(b: NetworkBuilder, x: LayerOutput, name: str, width: int, stride: in
     weights = Parameter(f"{name}.norm.weight", width), Parameter(f"{name}.norm.bias", width)
     x = b.add_layer(f"{name}.norm", BatchNorm(1, batch * width, height, side), (x,), x.shape, weights)
     return b.elementwise(f"{name}.relu", "leaky_relu", x, in_place=True)
+
+
+_WIDTHS_TINY = (32, 64, 128)
+
+
+def unet_industrial(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
+    """Return the logits of each pixel, as ``(pixels, classes)``: padded, with up-sampling before each join.
+
+    Raises SizeError unless sides can be halved four times.
+    """
+    if any(side % 16 for side in x.shape[2:]):
+        raise SizeError(f"sides must be multiples of 16 pixels; got {x.shape[2:]}")
+    seen: list[LayerOutput] = []
+    for i, width in enumerate((_WIDTHS_TINY[0], *_WIDTHS_TINY)):
+        x = _padded(b, _padded(b, x, f"down{i}.1", width), f"down{i}.2", width)
+        seen.append(x)
+        x = b.pool(x, f"down{i}.pool", 2)
+    x = _padded(b, _padded(b, x, "bottleneck.1", 256), "bottleneck.2", 256)
+    x = b.relu(b.up(x, "bottleneck.up", 128, 2, 2), "bottleneck.up.relu")
+    for i, width in enumerate(reversed(_WIDTHS_TINY)):
+        x = b.concat((x, seen.pop()), f"up{i}.join")
+        x = _padded(b, _padded(b, x, f"up{i}.1", width), f"up{i}.2", width // 2)
+        x = b.relu(b.up(x, f"up{i}.up", width // 2, 2, 2), f"up{i}.up.relu")
+    x = b.concat((x, seen.pop()), "output.join")
+    x = _padded(b, _padded(b, x, "output.1", 32), "output.2", 32)
+    x = b.conv(x, "head", classes, 1, bias=True)
+    return b.view(x, x.elements // classes, classes)
+
+
+def _padded(b: NetworkBuilder, x: LayerOutput, name: str, width: int) -> LayerOutput:
+    return b.relu(b.conv(x, name, width, 3, pad=1, bias=True), f"{name}.relu")
+
+
+_DEEP = 3  # convolutions of a residual block
+
+
+def vnet(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
+    """Return the logits of each voxel, as ``(voxels, classes)``: 16 to 128 channels, residual blocks of three.
+
+    Raises SizeError unless sides are multiples of 8 voxels.
+    """
+    if any(side % 8 for side in x.shape[2:]):
+        raise SizeError(f"sides must be multiples of 8 voxels; got {x.shape[2:]}")
+    first = _block3d(b, x, "input", 16)
+    x = b.add_layer("input.add", Elementwise("add", first.elements, 2), (first, x), first.shape)
+    seen = [x]
+    for i, width in enumerate((32, 64, 128)):
+        x = _residual(b, _block3d(b, x, f"down{i}", width, 2, 2), f"down{i}")
+        seen.append(x)
+    for i, beside in enumerate((seen[2], seen[1])):
+        x = _up_block(b, x, f"up{i}", beside.shape[1])
+        joined = (x.shape[0], 2 * x.shape[1], *x.shape[2:])
+        x = _residual(b, b.add_layer(f"up{i}.join", Copy(2 * x.elements), (x, beside), joined), f"up{i}")
+    x = _conv3d(b, _up_block(b, x, "output", 16), "head", classes, 3, 1, bias=True)
+    return b.view(x, x.elements // classes, classes)
+
+
+def _block3d(b: NetworkBuilder, x: LayerOutput, name: str, width: int, kernel: int = 3, stride: int = 1) -> LayerOutput:
+    """Return a convolution, batch normalisation and ReLU of *x*."""
+    return b.relu(_norm3d(b, _conv3d(b, x, name, width, kernel, stride, bias=True), name, 1), f"{name}.relu")
+
+
+def _up_block(b: NetworkBuilder, x: LayerOutput, name: str, width: int) -> LayerOutput:
+    return b.relu(_norm3d(b, _up(b, x, name, width), name, 1), f"{name}.relu")
+
+
+def _residual(b: NetworkBuilder, x: LayerOutput, name: str) -> LayerOutput:
+    inside = x
+    for i in range(_DEEP):
+        inside = _block3d(b, inside, f"{name}.{i}", x.shape[1])
+    return b.add(inside, x, f"{name}.add")

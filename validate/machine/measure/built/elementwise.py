@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -27,6 +28,7 @@ SCALAR: dict[str, Callable[[Any], Any]] = {
     "pow_scalar": lambda x: torch.pow(x, 3.0),
 }
 _RENAMED = {"log_sigmoid_forward": "logsigmoid"}
+_IN_PLACE = ("silu", "mish", "hardswish")  # these have an option, and no function of their own
 _LEFT = frozenset(("dropout", "dropout_add", "topk", "nll_loss", "lstm_cell", "fill", "random", "sort", "cast"))
 
 
@@ -39,7 +41,8 @@ def unary(function: str, *, in_place: bool) -> Callable[[Any], Any] | None:
         return None
     if in_place:
         in_places = [getattr(place, f"{name}_", None) for place in (torch, F, torch.Tensor)]
-        return next((found for found in in_places if found is not None), None)
+        with_option = partial(getattr(F, name), inplace=True) if name in _IN_PLACE else None
+        return next((found for found in (*in_places, with_option) if found is not None), None)
     return getattr(F, name, None) or getattr(torch, name, None)
 
 
