@@ -608,7 +608,8 @@ def test_batches_that_a_collection_publishes_beside_its_results():
     assert (found.batch, dict(found.sizes)["sequence_length"]) == (968, 30)
     assert asked(**cells, machine="lambda-a6000-v1", model="gnmt", dtype="tf32").batch == 576
     with pytest.raises(NotScored, match="batch_per_gpu missing"):
-        asked(**cells, machine="lambda-2080ti", model="gnmt", dtype="fp16")
+        asked(**cells, machine="p3.2xlarge", model="maskrcnn", dtype="fp32")
+    assert asked(**cells, machine="lambda-2080ti", model="gnmt", dtype="fp16").batch == 160
     assert asked(**{**cells, "batch_per_gpu": "7"}, machine="lambda-a6000-v1", model="gnmt", dtype="fp16").batch == 7
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -226,8 +227,8 @@ def test_the_peak_is_that_of_the_formats_in_use(capsys: pytest.CaptureFixture[st
 
 def test_how_far_to_trust_it(capsys: pytest.CaptureFixture[str]) -> None:
     def said(*arguments: str) -> str:
-        assert run([*arguments, "--quiet"]) == 0
-        return next((x for x in capsys.readouterr().out.splitlines() if x.startswith("trust")), "")
+        assert run([*arguments, "--quiet", "-v"]) == 0
+        return next((x for x in capsys.readouterr().out.splitlines() if x.startswith("past errors")), "")
 
     assert "measured steps of CNNs in fp32 within" in said(*STEP)
     assert "(before 2019: only the fastest framework)" in said(*STEP)
@@ -235,8 +236,7 @@ def test_how_far_to_trust_it(capsys: pytest.CaptureFixture[str]) -> None:
     a100 = ["--topology", "dgx-a100-80gb", "--gpus", "1", "--workload", "resnet50", "--batch", "16"]
     assert "measured steps of CNNs in TF32 within" in said(*a100)
     assert "2019" not in said(*a100)
-    usual, fp32 = (said(*STEP, "--precision", name).partition("; to narrow it") for name in ("torch", "fp32"))
-    assert usual[0].partition("; ")[0] == fp32[0].partition("; ")[0]
+    assert said(*STEP, "--precision", "torch") == said(*STEP, "--precision", "fp32")
     assert "no such step has been" in said(*STEP, "--precision", "fp64")
     bert = ["--workload", "bert-base", "--batch", "4", "--seq-len", "128"]
     assert "measured steps of transformers in fp32 within" in said(*P3, *bert)
@@ -244,6 +244,15 @@ def test_how_far_to_trust_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert "measured steps of CNNs in fp32 on CPUs within" in said(*STEP, "--device", "cpu0")
     lstm = ["--workload", "lstm-shi2016", "--batch", "4"]
     assert "no such step has been" in said(*P3, *lstm)
+
+
+def test_the_trust_line_is_the_band_its_evidence_and_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*STEP, "--quiet"]) == 0
+    (line,) = (x for x in capsys.readouterr().out.splitlines() if x.startswith("trust"))
+    band, evidence, command = line.removeprefix("trust").strip().split("; ")
+    assert re.fullmatch(r"band (of|from) [^;]*", band)
+    assert re.fullmatch(r"[\d,]+ rows, \d+ sources, device measured", evidence)
+    assert command.startswith("to narrow it: validate run --topology p3.2xlarge.yaml ")
 
 
 def test_a_trace_of_a_step(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
