@@ -739,7 +739,7 @@ def main(arguments: Sequence[str]) -> int:
     with contextlib.chdir(ROOT):
         for picture in PICTURES:
             printed(picture)
-    for pages in ("docs.make_pages", "docs.make_options"):
+    for pages in ("docs.make_pages", "docs.make_options", "docs.make_launch_options"):
         subprocess.run([sys.executable, "-m", pages], cwd=ROOT, check=True)
     if folder is None:
         sys.stdout.write("the tables of errors stay as they were: name the folder of measurements (TOPOCAST_CORPUS)\n")

@@ -199,6 +199,7 @@ _DISKS = (
 )
 _ALONE = "parameters on the host with their optimiser's state on the device are not modelled; offload_optimizer too is"
 _SECTIONS = ("offload_optimizer", "offload_param")
+_OLDER = {"offload_optimizer": ("cpu_offload",), "offload_param": ("cpu_offload_param", "cpu_offload_params")}
 _PAGEABLE = "is not on; copies are simulated from and to pinned memory"
 
 Refuse = Callable[[str, str], None]
@@ -224,12 +225,12 @@ def offload_of(devices: Mapping[str, str], refuse: Refuse) -> Offload:
 def offload_of_file(zero: Mapping[str, Any], refuse: Refuse) -> Offload:
     """Return what the section *zero* of DeepSpeed's configuration keeps on the host."""
     devices = {}
-    for name, older in zip(_SECTIONS, ("cpu_offload", "cpu_offload_params"), strict=True):
+    for name, older in _OLDER.items():
         section = zero.get(name)
         if isinstance(section, dict) and section.get("device") is not None:
             devices[f"{name}.device"] = str(section["device"]).lower()
-        elif is_on(zero.get(older)):
-            devices[older] = "cpu"
+        else:
+            devices |= {each: "cpu" for each in older if is_on(zero.get(each))}
     if zero.get("stage") not in (3, None, "auto"):  # DeepSpeed passes over what is for stage 3
         devices = {name: device for name, device in devices.items() if "param" not in name}
     return offload_of(devices, refuse)

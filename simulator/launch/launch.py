@@ -158,6 +158,7 @@ def _read(
         options["optimizer"] = "momentum" if args.choice(("adam", "sgd"), "optimizer") == "sgd" else "adam"
         options["fused_optimizer"] = True
         _read_loss(args, found)
+        _read_graphs(args, found)
     else:
         network, found.unknown = named_network(args)
         options |= read_sizes(args, found.notes)
@@ -179,6 +180,7 @@ def _read(
         options["overlap"] = exchange["overlap"]
     if ranks.whole != 1:
         options |= {"parallel": layout.words, **exchange}
+        options |= _bucket_of_ddp(args, layout)
     model_ranks = layout.tp * layout.pp * layout.cp
     _batch(args, layout.dp or (at_hand or 0) // model_ranks or None, deepspeed, trainer, options)
     _recompute(args, options, found.notes)
@@ -191,6 +193,13 @@ def _read(
         found.sizes["lora_weights"] = trainer.nf4
     said = {"recompute": trainer.recomputes, "compiled": trainer.compiles}
     options |= {name: True for name, is_said in said.items() if is_said}
+
+
+def _bucket_of_ddp(args: Arguments, layout: LaunchDegrees) -> dict[str, str | bool]:
+    """Return the option for the Trainer's ``--ddp_bucket_cap_mb``, which is for replicas."""
+    size = args.number("ddp-bucket-cap-mb")
+    replicas = layout.tp == layout.pp == layout.cp == 1 and not layout.zero
+    return {"overlap": f"bucket:{size}MiB"} if size is not None and replicas else {}
 
 
 def _offload(
@@ -285,6 +294,20 @@ def _attention(args: Arguments, notes: list[str]) -> str:
         f"Megatron-LM{_UNREAD if is_flash else ''}; where yours is older (2023), add --transformer-impl local"
     )
     return "fused-native"
+
+
+def _read_graphs(args: Arguments, found: LaunchLine) -> None:
+    """Read which kernels a CUDA graph launches: those of the step, or those of a layer at a time."""
+    older = "transformer_engine" if args.flag("external-cuda-graph") else "none"
+    older = "local" if args.flag("enable-cuda-graph") and older == "none" else older
+    how = args.choice(("none", "local", "transformer_engine"), "cuda-graph-impl") or older
+    scope = (args.text("cuda-graph-scope") or "full").split()
+    if how == "local" and scope == ["full_iteration"]:
+        found.options["cuda_graph"] = True
+    elif how != "none":
+        found.options["cuda_graph_blocks"] = True
+        if scope != ["full"]:
+            found.notes.append("--cuda-graph-scope: is not modelled; graphs launch whole layers, except their experts")
 
 
 def _read_loss(args: Arguments, found: LaunchLine) -> None:

@@ -169,6 +169,7 @@ def _ends(args: Arguments, found: LaunchedNetwork, tp: int) -> dict[str, int | s
     """Return the padded vocabulary, and whether the output layer shares the embedding's weight."""
     tokenizer = (args.text("tokenizer-type") or "").lower()
     words = args.number("padded-vocab-size")
+    args.has("vocab-size", "make-vocab-size-divisible-by")
     if words is None:
         words = args.number("vocab-size")
         if words is not None and tokenizer == "nulltokenizer":

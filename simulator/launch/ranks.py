@@ -238,7 +238,7 @@ def read_layout(args: Arguments, ranks: LaunchRanks, deepspeed: DeepSpeed) -> La
     zero = int(args.has("use-distributed-optimizer"))
     stage = args.number("zero-stage", least=0)
     if args.has("use-torch-fsdp2"):
-        zero = 3
+        zero = 2 if args.has("torch-fsdp2-no-reshard-after-forward") else 3
     if args.has("use-megatron-fsdp", "use-custom-fsdp") or "data-parallel-sharding-strategy" in args:
         zero = _SHARDED[args.choice(tuple(_SHARDED), "data-parallel-sharding-strategy") or "no_shard"]
     if stage is not None:

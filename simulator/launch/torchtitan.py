@@ -15,7 +15,7 @@ from simulator.launch.arguments import Arguments
 from simulator.launch.command import Command
 from simulator.launch.ranks import LaunchRanks
 from simulator.launch.result import LaunchLine
-from simulator.launch.unread import KNOWN
+from simulator.launch.unread import KNOWN, Names
 from simulator.workload.zoo.registry import find_entry
 
 NETWORKS = {
@@ -33,6 +33,7 @@ NETWORKS = {
 """Networks of the zoo by torchtitan's model and flavor."""
 SCHEDULES = {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "1f1b"}
 _MOST_BYTES = 1_000_000
+_TIMELESS = Names(KNOWN["torchtitan"])
 _MARKS = ("training.", "parallelism.", "model.name", "job.")
 
 
@@ -44,8 +45,8 @@ def is_torchtitan(command: Command, args: Arguments) -> bool:
 def read_torchtitan(args: Arguments, ranks: LaunchRanks, found: LaunchLine) -> None:
     """Add what *args*, and the file that they name, say to *found*; faults are added to *args*."""
     options = found.options
-    _take_file(args)
-    args.has(*(name for name in args.names if any(_begins(name, each) for each in KNOWN["torchtitan"].split())))
+    _take_file(args, found)
+    args.has(*(name for name in args.names if name in _TIMELESS))
     layers = _network(args, found)
     said = args.text("training.dtype")
     wide = args.text("training.mixed-precision-param") == "float32"
@@ -63,12 +64,12 @@ def read_torchtitan(args: Arguments, ranks: LaunchRanks, found: LaunchLine) -> N
     found.place(ranks)
 
 
-def _take_file(args: Arguments) -> None:
-    """Take the settings of the file of ``--job.config_file``, behind those of the line, if it is at hand."""
-    path = args.value("job.config-file")
+def _take_file(args: Arguments, found: LaunchLine) -> None:
+    """Take the settings of the file of ``--job.config_file``, behind those of the line; note one not here."""
+    path = args.text("job.config-file")
     if path is None or not args.files.has(path):
+        found.files += [] if path is None else [path]
         return
-    args.has("job.config-file")
     try:
         raw = args.files.read(path, _MOST_BYTES, needed="torchtitan's file", usual="a configuration is a few kB")
         data = tomllib.loads(raw.decode())
@@ -83,10 +84,6 @@ def _take_file(args: Arguments) -> None:
             said = str(value).lower() if isinstance(value, bool) else one_line(value, 80)
             if value not in ([], ""):
                 args.take(f"{section}.{key}".replace("_", "-"), said, Fault("", path, 1, 1))
-
-
-def _begins(name: str, known: str) -> bool:
-    return name.startswith(known[:-1]) if known.endswith("*") else name == known
 
 
 def _network(args: Arguments, found: LaunchLine) -> int:
@@ -144,10 +141,10 @@ def _layout(args: Arguments, ranks: LaunchRanks, layers: int, found: LaunchLine)
     words = [f"{name}={degree}" for name, degree in (("tp", tp), ("pp", pp), ("cp", cp)) if degree > 1]
     words += [] if shards is None else [f"dp={dp}"]
     words += [f"ep={ep}"] if ep > 1 else []
+    args.has("parallelism.enable-sequence-parallel")
+    overlaps = args.flag("parallelism.enable-async-tensor-parallel", "compile.enable-async-tensor-parallel")
     if tp > 1 and not args.has("parallelism.no-enable-sequence-parallel"):
-        words.append("sp")
-        if args.flag("parallelism.enable-async-tensor-parallel", "compile.enable-async-tensor-parallel"):
-            words.append("tp_overlap")
+        words += ["sp", "tp_overlap"] if overlaps else ["sp"]
     words += _schedule(args, pp, layers, found)
     words += _shards(args, pp, (shards or 0) * cp if shards is not None else None, copies)
     if whole != 1:
@@ -196,7 +193,8 @@ def _schedule(args: Arguments, pp: int, layers: int, found: LaunchLine) -> list[
 
 def _batch(args: Arguments, pp: int, dp: int | None, found: LaunchLine) -> None:
     local = args.number("training.local-batch-size", "training.batch-size") or 8
-    micro = (args.number("parallelism.pipeline-parallel-microbatch-size") or 1) if pp > 1 else local
+    part = args.number("parallelism.pipeline-parallel-microbatch-size") or 1
+    micro = part if pp > 1 else local
     said = args.value("training.global-batch-size")
     whole = None if said in (None, "-1") else args.number("training.global-batch-size")
     args.has("training.global-batch-size")

@@ -85,7 +85,9 @@ def read_trainer(args: Arguments, launcher: Arguments, notes: list[str]) -> Trai
     plain = "tf32" if args.flag("tf32") else "fp32"
     found.precision = {"bf16": "amp-bf16", "fp16": "amp-fp16"}.get(half or "", plain)
     _take_fsdp_file(args, launcher)
-    found.recomputes = args.flag("gradient-checkpointing") or launcher.flag("fsdp-activation-checkpointing")
+    found.recomputes = args.flag("gradient-checkpointing", "activation-checkpointing") or launcher.flag(
+        "fsdp-activation-checkpointing"
+    )
     compiler = args.text("torch-compile-backend") or launcher.text("dynamo-backend") or "no"
     found.compiles = args.flag("torch-compile") or compiler.lower() == "inductor"
     if compiler.lower() not in ("no", "inductor", "eager"):

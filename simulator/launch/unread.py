@@ -17,7 +17,14 @@ from simulator.launch.arguments import Arguments, is_off, spelt_flag
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _FILE_OF_NAMES = files("simulator.launch").joinpath("known.yaml")
-KNOWN: Mapping[str, Any] = yaml.load(_FILE_OF_NAMES.read_text(encoding="utf-8"), Loader=_LOADER)
+
+
+def load_names(text: str) -> Any:
+    """Return the data of one of the files of names, which are YAML."""
+    return yaml.load(text, Loader=_LOADER)
+
+
+KNOWN: Mapping[str, Any] = load_names(_FILE_OF_NAMES.read_text(encoding="utf-8"))
 
 
 def reasons(named: Mapping[str, str]) -> dict[str, str]:

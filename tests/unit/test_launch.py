@@ -551,3 +551,42 @@ def test_a_network_that_the_line_names_is_simulated_or_asked_for(tmp_path) -> No
     with pytest.raises(InputError, match="by the name in --model_name_or_path my-org/my-model; add workload,"):
         with_launch(CommandOptions(launch=unknown))
     assert with_launch(CommandOptions(launch=unknown, workload="bert-base"))[0].workload == "bert-base"
+
+
+@pytest.mark.parametrize(
+    ("more", "option", "note"),
+    [
+        ("--cuda-graph-impl transformer_engine", "cuda_graph_blocks", ""),
+        ("--external-cuda-graph", "cuda_graph_blocks", ""),
+        ("--cuda-graph-impl local --cuda-graph-scope full_iteration", "cuda_graph", ""),
+        ("--cuda-graph-impl transformer_engine --cuda-graph-scope attn", "cuda_graph_blocks", "whole layers"),
+        ("--cuda-graph-impl none", "", ""),
+    ],
+)
+def test_graphs_of_a_launch_line(more: str, option: str, note: str) -> None:
+    line = "torchrun --nproc-per-node 2 pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 2 "
+    line += "--seq-length 64 --vocab-size 99 --micro-batch-size 1 --global-batch-size 4 --bf16 "
+    found = read_launch(line + more)
+    assert {name for name in ("cuda_graph", "cuda_graph_blocks") if found.options.get(name)} == {option} - {""}
+    assert any(note in each for each in found.notes) if note else not any("graph" in each for each in found.notes)
+
+
+def test_copies_of_the_optimiser_are_shards_of_fewer_ranks() -> None:
+    line = "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 2 "
+    line += "--seq-length 64 --vocab-size 99 --micro-batch-size 1 --global-batch-size 8 --bf16 "
+    found = read_launch(f"{line} --use-distributed-optimizer --num-distributed-optimizer-instances 2")
+    assert found.options["parallel"] == "dp=8,zero=1,shards=4"
+    assert read_launch(f"{line} --use-distributed-optimizer --overlap-grad-reduce").options["prefetch"] is False
+    both = f"{line} --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather"
+    assert "prefetch" not in read_launch(both).options
+    with pytest.raises(InputError, match="3 do not divide 8 ranks"):
+        read_launch(f"{line} --use-distributed-optimizer --num-distributed-optimizer-instances 3")
+    kept = read_launch(f"{line} --use-torch-fsdp2 --torch-fsdp2-no-reshard-after-forward")
+    assert kept.options["parallel"] == "dp=8,zero=2"
+
+
+def test_the_trainers_buckets_and_newer_names() -> None:
+    line = "torchrun --nproc-per-node 2 run_clm.py --model_name_or_path gpt2 --per_device_train_batch_size 1"
+    assert read_launch(f"{line} --ddp_bucket_cap_mb 100").options["overlap"] == "bucket:100MiB"
+    assert "overlap" not in read_launch(f"{line} --ddp_bucket_cap_mb 100 --fsdp full_shard").options
+    assert read_launch(f"{line} --activation_checkpointing").options["recompute"] is True

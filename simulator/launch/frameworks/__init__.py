@@ -1,0 +1,155 @@
+"""The options of the programs whose launch lines are read, as their own lists have them, and what becomes of each.
+
+Each list is data with its source and version.  :func:`what_becomes_of` gives each option to launch lines: it is
+modelled, without influence on time and memory, named as not modelled, or refused.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal, get_args
+
+from simulator.errors import InputError, one_line
+from simulator.launch.launch import LaunchLine, read_launch
+from simulator.launch.unread import KNOWN, REFUSED, Names, is_timeless, load_names, reasons
+from simulator.records import dataclass
+
+List = Literal["megatron", "torchtitan", "torchtitan-0.3", "deepspeed", "accelerate", "trainer"]
+LISTS: tuple[List, ...] = get_args(List)
+TITLES: Mapping[List, str] = {
+    "megatron": "Megatron-LM",
+    "torchtitan": "torchtitan, job_config.py",
+    "torchtitan-0.3": "torchtitan 0.3",
+    "deepspeed": "DeepSpeed's configuration",
+    "accelerate": "accelerate launch",
+    "trainer": "Hugging Face's Trainer",
+}
+Answer = Literal["modelled", "without influence", "not modelled", "refused", "unknown"]
+_MEGATRON = (
+    "torchrun --nproc-per-node 2 pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 2 "
+    "--seq-length 64 --vocab-size 99 --micro-batch-size 1 --global-batch-size 4 --bf16 --swiglu "
+    "--normalization RMSNorm --position-embedding-type rope --disable-bias-linear --attention-backend auto"
+)
+_GPT = (
+    "torchrun --nproc-per-node 2 pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attention-heads 2 "
+    "--seq-length 64 --vocab-size 99 --micro-batch-size 1 --global-batch-size 4 --fp16 --hidden-dropout 0 "
+    "--attention-dropout 0 --overlap-grad-reduce --use-distributed-optimizer"
+)
+_TRAINER = "run_clm.py --model_name_or_path gpt2 --per_device_train_batch_size 1 --block_size 64"
+_TITAN = "torchrun --nproc-per-node 4 -m torchtitan.train --model.name llama3 --model.flavor 8B"
+_NEW_TITAN = "torchrun --nproc-per-node 4 -m torchtitan.train --module llama3 --config llama3_8b"
+_SPLIT = "--parallelism.tensor_parallel_degree 2 --parallelism.pipeline_parallel_degree 2"
+# Lines on which each option is tried: some are read with others only.
+_LINES: Mapping[List, tuple[str, ...]] = {
+    "megatron": (
+        f"{_MEGATRON} {{}}",
+        f"{_GPT} {{}}",
+        f"{_GPT} --tensor-model-parallel-size 2 --sequence-parallel {{}}",
+        f"{_GPT} --pipeline-model-parallel-size 2 {{}}",
+        f"{_MEGATRON} --num-experts 4 --expert-model-parallel-size 2 --moe-grouped-gemm {{}}",
+        f"{_MEGATRON} --num-experts 4 --multi-latent-attention --q-lora-rank 1536 {{}}",
+    ),
+    "torchtitan": (f"{_TITAN} {{}}", f"{_TITAN} {_SPLIT} {{}}"),
+    "torchtitan-0.3": (f"{_NEW_TITAN} {{}}", f"{_NEW_TITAN} {_SPLIT} {{}}"),
+    "accelerate": tuple(
+        f"accelerate launch --num_processes 2 {more} {{}} {_TRAINER}" for more in ("", "--use_fsdp", "--use_deepspeed")
+    ),
+    "trainer": (f"torchrun --nproc-per-node 2 {_TRAINER} {{}}",),
+}
+_OF_TITAN = Names(KNOWN["torchtitan"])
+_REASONS = tuple(dict.fromkeys([*REFUSED.values(), *reasons(KNOWN["deepspeed"]["refused"]).values()]))
+_KEYS = f"cat > ds.json <<'EOF'\n{{}}\nEOF\ndeepspeed --num_gpus 2 {_TRAINER} --deepspeed ds.json"
+
+
+@dataclass(frozen=True, slots=True)
+class OptionList:
+    """The options of a program: ``choices`` are the values of those that have a list of them."""
+
+    source: str
+    version: str
+    options: tuple[str, ...]
+    choices: Mapping[str, tuple[str, ...]]
+
+
+@cache
+def option_list(name: List) -> OptionList:
+    """Return the list called *name*."""
+    text = files("simulator.launch.frameworks").joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+    data = load_names(text)
+    choices = {option: tuple(str(values).split()) for option, values in data["choices"].items()}
+    return OptionList(data["source"], str(data["version"]), tuple(data["options"].split()), choices)
+
+
+def what_becomes_of(name: List) -> dict[str, tuple[Answer, str]]:
+    """Return what becomes of each option of the list *name*, and why of those that are not modelled or refused."""
+    found = option_list(name)
+    return {option: _answer(name, option, found.choices.get(option, ())) for option in found.options}
+
+
+def _answer(name: List, option: str, choices: tuple[str, ...]) -> tuple[Answer, str]:
+    """Return what values of *option* do on any of the lines: those of its own list, numbers, true, or none.
+
+    One of which some values are modelled and others are not is modelled, with what is simulated in place of these.
+    """
+    named, is_read = "", False
+    for line in _LINES.get(name, ("",)):
+        without = _read(line, option, None)
+        for value in dict.fromkeys((*choices, "3", "2", "true", "")):
+            try:
+                found = _read(line, option, value)
+            except InputError as error:
+                said = error.spelt("command")
+                why = next((each for each in _REASONS if each in said), "")
+                if why:
+                    return "refused", why
+                is_read = is_read or option.rpartition(".")[2].replace("_", "-") in said.replace("_", "-")
+                continue
+            if any(_UNKNOWN in note for note in found.notes if note not in without.notes):
+                return "unknown", ""
+            if (found.options, found.sizes) != (without.options, without.sizes):
+                return "modelled", named
+            named = named or _instead(option, found.notes, without.notes)
+    if named:
+        return "not modelled", named
+    return ("modelled" if is_read or not _is_timeless(name, option) else "without influence"), ""
+
+
+_UNKNOWN = "not known, and without effect"
+
+
+def _instead(option: str, notes: Sequence[str], usual: Sequence[str]) -> str:
+    """Return what *notes* say is simulated in place of *option*, beyond the *usual* ones; empty if nothing."""
+    shown = option.replace("_", "-")
+    for note in notes:
+        if note not in usual and "is not modelled" in note and shown in note.replace("_", "-"):
+            return one_line(note.partition("is not modelled")[2].lstrip(";, "), 160)
+    return ""
+
+
+def _is_timeless(name: List, option: str) -> bool:
+    if name == "deepspeed":
+        return True  # its keys that do anything change the options
+    shown = option.replace("_", "-")
+    return is_timeless(shown, of_launcher=name == "accelerate") or shown in _OF_TITAN
+
+
+def _read(line: str, option: str, value: str | None) -> LaunchLine:
+    """Return *line*, or one with a file of DeepSpeed's, with *option* at *value*; None: without it."""
+    if line:
+        words = "" if value is None else f"--{option} {shlex.quote(value) if value else ''}"
+        return read_launch(line.format(words), own=4)
+    data: dict[str, Any] = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}
+    *sections, key = option.split(".")
+    within = data
+    for section in sections:
+        within = within.setdefault(section, {})
+        if section.startswith("offload_"):
+            within["device"] = "cpu"
+            data["zero_optimization"]["offload_optimizer"] = {"device": "cpu"} | data["zero_optimization"][section]
+    if value is not None:
+        within[key] = json.loads(value) if value in ("3", "2", "true") else value or None
+    return read_launch(_KEYS.format(json.dumps(data)), own=4)
