@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from simulator.bands import FORMATS, LARGE_BYTES, collective_chain, step_chain
+from simulator.bands import FORMATS, collective_chain, step_chain
 from simulator.bands.composition import AnswerFacts, ClassShare, Composition
 from simulator.network.machine import Machine
 from simulator.topology.parts import GpuPart, NicPart
@@ -30,20 +30,11 @@ def collective_composition(
     machine: Machine, ranks: Sequence[int], collective: str, size_bytes: float, strategy: str
 ) -> Composition:
     """Return the composition of a collective of *size_bytes* among the nodes *ranks*; only NCCL's were measured."""
-    is_measured = strategy == "nccl"
-    n_nodes = len(machine.hosts_of(ranks))
-    several = n_nodes > 1
-    network = _between(machine, ranks) if several else _inside(machine, ranks)
-    facts = AnswerFacts(
-        kind="collective",
-        place=machine.name.rpartition(" x ")[2],
-        generation=generation_of(machine.nodes[ranks[0]].part),
-        what=collective,
-        way="nodes" if several else "node",
-        ranks=len(ranks),
-        unmeasured="" if is_measured else f"no measured collective of strategy {strategy}",
-    )
-    chain = collective_chain(collective, size_bytes, network, n_nodes) if is_measured else ()
+    facts = exchange_facts(machine, ranks, strategy, collective)
+    if facts.unmeasured:
+        return Composition((), (), facts)
+    network = _between(machine, ranks) if facts.way == "nodes" else _inside(machine, ranks)
+    chain = collective_chain(collective, size_bytes, network, len(machine.hosts_of(ranks)))
     return Composition(chain, (), facts)
 
 
@@ -104,6 +95,16 @@ def device_facts(part: str, generation: str, form: str, kernels: Sequence[str], 
     )
 
 
-def exchange_facts(machine: Machine, ranks: Sequence[int], strategy: str) -> AnswerFacts:
-    """Return the facts of the exchanges of a step among the nodes *ranks*, as one large all-reduce."""
-    return collective_composition(machine, ranks, "all-reduce", LARGE_BYTES, strategy).facts
+def exchange_facts(
+    machine: Machine, ranks: Sequence[int], strategy: str, collective: str = "all-reduce"
+) -> AnswerFacts:
+    """Return the facts of *collective* among the nodes *ranks*, such as the exchanges of a step."""
+    return AnswerFacts(
+        kind="collective",
+        place=machine.name.rpartition(" x ")[2],
+        generation=generation_of(machine.nodes[ranks[0]].part),
+        what=collective,
+        way="nodes" if len(machine.hosts_of(ranks)) > 1 else "node",
+        ranks=len(ranks),
+        unmeasured="" if strategy == "nccl" else f"no measured collective of strategy {strategy}",
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from math import exp
 from pathlib import Path
 from statistics import median
@@ -11,7 +12,10 @@ import pytest
 from docs.make_memory_band import by_framework, inside_left_out, margin_of, share_quantile, spread_of, stated_memory
 from simulator.api import Session
 from simulator.bands.composition import memory_spreads
+from simulator.cli import run
+from simulator.cli.app import app as simulate
 from simulator.cli.best_command import best_lines
+from simulator.console.run import run_app
 from simulator.console.style import Style
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
@@ -155,3 +159,41 @@ def test_the_ranking_marks_layouts_that_fit_only_inside_their_band(by_band: bool
     assert ("70 GB *" in row) == bool(mark)
     assert (f"* {UNSURE}" in lines) == bool(mark)
     assert best_document(space, "dgx-a100-80gb", best)["ranking"][0]["fits_by_band"] is by_band
+
+
+@pytest.mark.slow
+def test_nothing_is_ranked_whose_band_exceeds_the_memory_without_a_mark(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of ten layouts on GPUs of 17 GB some fit by their band, and some only inside it."""
+    run(["best", "--topology", "p3.16xlarge", "--workload", "gpt2-xl", "--global-batch", "32", "--json", "--quiet"])
+    ranking = json.loads(capsys.readouterr().out)["ranking"]
+    available = SESSION.device(Where("p3.16xlarge")).memory_bytes
+    high = exp(memory_spreads()["PyTorch"].high)
+    assert {entry["fits_by_band"] for entry in ranking} == {True, False}
+    for entry in ranking:
+        assert entry["memory_bytes"] <= available
+        assert entry["fits_by_band"] == (entry["memory_bytes"] * high <= available), entry
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--topology dgx-h100 --workload gpt2 --batch 2 --parallel fsdp",
+        "--topology dgx-h100 --workload gpt2 --batch 2 --parallel zero=2 --offload optimizer --precision master-bf16",
+        "--topology dgx-h100 --workload gpt2 --batch 2 --parallel pp=4,tp=2 --micro-batches 4",
+        "--topology dgx-h100 --gpus 1 --workload gpt2 --batch 2 --mode inference",
+        "--topology dgx-h100 --device cpu0 --workload gpt2 --batch 2",
+        "--topology 2x-gtx1080-desktop --workload alexnet --batch 8 --strategy parameter-server --servers workers",
+    ],
+)
+def test_every_entry_of_memory_has_three_figures_that_add_up(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(simulate, "simulate", [*words.split(), "--json", "--quiet"]) == 0
+    entries = [each for result in json.loads(capsys.readouterr().out)["results"] for each in result["memory"]]
+    assert entries
+    for each in entries:
+        uses = ("parameters", "gradients", "optimizer", "activations", "working", "workspace")
+        assert each["allocated_bytes"] == pytest.approx(sum(each[f"{use}_bytes"] for use in uses))
+        assert each["reserved_bytes"] == pytest.approx(each["allocated_bytes"] + each["cached_bytes"])
+        besides = each["communication_bytes"] + each["context_bytes"]
+        assert each["process_bytes"] == each["total_bytes"] == pytest.approx(each["reserved_bytes"] + besides)
+        assert each["fits"] == (each["total_bytes"] <= each["available_bytes"])
