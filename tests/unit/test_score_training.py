@@ -55,6 +55,13 @@ def read(**cells: str) -> RowQuestion:
     return STEPS.read(seen.__getitem__, NAMES)
 
 
+def question_of(row: dict[str, str]) -> StepQuestion:
+    """Return the question of *row* as it is written, without conventions."""
+    found = STEPS.read(lambda column: row.get(column, ""), NAMES).question
+    assert isinstance(found, StepQuestion)
+    return found
+
+
 def asked(**cells: str) -> StepQuestion:
     found = read(**cells)
     assert isinstance(found.question, StepQuestion)
@@ -270,6 +277,34 @@ def test_threads_and_library_of_a_cpu():
     assert asked(**cpu, schedule="tensor parallel only").threads is None
     assert asked(schedule="cpu threads=16").threads is None  # a GPU computes
     assert asked(**cpu).software.cpu_library == asked().software.cpu_library == "onednn"
+    of_2016 = {"software": "2016, cuDNN 4/5"}
+    frameworks = {"caffe": "blas", "cntk": "cntk", "mxnet": "mshadow", "tensorflow": "eigen", "torch": "torch7"}
+    for framework, library in frameworks.items():
+        assert asked(**cpu, **of_2016, framework=framework).software.cpu_library == library
+    assert question_of({**ROW, **cpu, "cpu_library": "torch7"}).software.cpu_library == "torch7"
+    with pytest.raises(NotScored, match="cpu_library 'torch': did you mean 'torch7'"):
+        question_of({**ROW, **cpu, "cpu_library": "torch"})
+
+
+def test_the_clock_to_which_a_gpu_is_held():
+    k80 = {**ROW, "machine": "k80-die"}
+    assert question_of({**k80, "gpu_clock": "562 MHz"}).software.gpu_clock_Hz == 562e6
+    assert question_of(k80).software.gpu_clock_Hz == 0.0
+    assert asked(machine="k80-die", dataset="shi2016_table7").software.gpu_clock_Hz == 562e6
+    with pytest.raises(NotScored, match="gpu_clock 'slow'"):
+        question_of({**k80, "gpu_clock": "slow"})
+
+
+def test_programs_of_one_table_that_compute_other_things():
+    row = {"dataset": "shi2016_table7", "software": "2016, cuDNN 4/5", "machine": "cpu-i7-3820", "n_gpus": "0"}
+    assert asked(**row, model="alexnet-s", framework="caffe").workload == "alexnet-s-caffe"
+    assert asked(**row, model="alexnet-s", framework="cntk").workload == "alexnet-s"
+    torch = asked(**row, model="alexnet-s", framework="torch").options
+    assert (torch.precision, torch.optimizer) == ("fp64", "sgd")
+    lstm = {**row, "model": "lstm-shi2016", "batch_per_gpu": "128", "global_batch": "128"}
+    for framework, batch, length in (("cntk", 4, 32), ("torch", 32, 128)):
+        found = asked(**lstm, framework=framework)
+        assert (found.batch, dict(found.sizes)["sequence_length"], found.micro_batches) == (batch, length, 1)
 
 
 def test_a_step_of_sequences_has_its_loss():
