@@ -16,7 +16,7 @@ from simulator.api import Session
 from simulator.api.calibrations import read_calibration
 from simulator.api.session import Question
 from simulator.bands.composition import Band
-from simulator.console.run import collect_rarely
+from simulator.console.run import collect_rarely, collected_after
 from simulator.errors import Fault, InputError, SimulationError, one_line
 from simulator.questions.calibration import Calibration
 from simulator.questions.step import StepQuestion
@@ -56,6 +56,11 @@ Predict = Callable[[Iterable[RowQuestion]], Iterator[Predicted]]
 
 def predicted(asked: RowQuestion, session: Session) -> Predicted:
     """Return the prediction of what a row asks."""
+    with collected_after():
+        return _predicted(asked, session)
+
+
+def _predicted(asked: RowQuestion, session: Session) -> Predicted:
     try:
         predicted_s = asked.time_s(session)
         band = asked.band(session, predicted_s)
