@@ -15,6 +15,7 @@ from simulator.workload import Collective
 from tests.nccl_logs import as_log
 from validate.check.check import check_log
 from validate.importing.nccl_tests import NcclLog, read_nccl_tests
+from validate.kinds.collectives import forced_algorithm
 from validate.tables.completing import added_cells
 from validate.tables.conventions import PUBLISHED, conventions_of
 from validate.tables.names import MachineNames
@@ -58,35 +59,39 @@ class PublishedRun:
     per_thread: int
     nccl: tuple[int, int]
     hosts: int
+    algorithm: str = ""
 
     def log(self, times: Sequence[tuple[int, float]] | None = None) -> NcclLog:
         """Return the run, or one like it with other *times*, as it is read from nccl-tests' text."""
         major, minor = self.nccl
         version = 10_000 * major + 100 * minor if self.nccl >= (2, 9) else 1_000 * major + 100 * minor
         given = times or self.times, self.hosts, self.devices, self.collective
-        text = as_log(*given, per_thread=self.per_thread, version=version)
+        settings = [("NCCL_ALGO", self.algorithm)] if self.algorithm else []
+        text = as_log(*given, per_thread=self.per_thread, version=version, settings=settings)
         return read_nccl_tests(text, self.machine)
 
 
 def published_runs(tables: Sequence[Path]) -> list[PublishedRun]:
     """Return the runs that the rows of *tables* make up.
 
-    Only runs on built-in machines count, with a single group and NCCL's own choice of algorithm.  Rows that the
-    conventions of published tables call unclear make no log.
+    Only runs on built-in machines count, with a single group; a forced algorithm is a setting of the log.  The
+    conventions of published tables complete the rows; those that they call unclear make no log.
     """
     runs: dict[tuple[str, ...], list[dict[str, str]]] = {}
     for path in filter(Path.is_file, tables):
         table = read_table(path.read_bytes(), str(path), RUN, RUN)
         for record, added in zip(table.rows, added_cells(table, conventions_of(PUBLISHED)), strict=True):
-            row = {column: table.written(record, column) for column in table.position}
-            if is_of_nccl(row["software"]) and "unclear" not in added:
+            row = {column: table.written(record, column) for column in ("measured", *table.position)}
+            row |= {column: value for column, (value, _) in added.items()}
+            if is_of_nccl(row["software"]) and "unclear" not in row:
                 runs.setdefault((str(path), *(row[column] for column in RUN)), []).append(row)
     names = MachineNames()
     found = []
     for rows in runs.values():
         run = rows[0]
         nodes, gpus = int(run["n_nodes"] or 1), int(run["n_gpus"])
-        plain = run["n_groups_concurrent"] in ("", "1") and not run["algorithm_forced"]
+        algorithm, other = forced_algorithm(run["algorithm_forced"].casefold())
+        plain = run["n_groups_concurrent"] in ("", "1") and not other
         if not plain or names.topology(run["machine"]) is None or gpus % nodes or gpus < 2:
             continue
         collective = {"sendrecv": "send-recv"}.get(run["collective"], run["collective"].replace("_", "-"))
@@ -99,8 +104,9 @@ def published_runs(tables: Sequence[Path]) -> list[PublishedRun]:
                 times=tuple((int(float(row["bytes"])), float(row["time_s"])) for row in rows),
                 devices=tuple(_devices(run["gpu_set"], gpus // nodes)),
                 per_thread=_per_thread(run),
-                nccl=nccl_of(run["software"], None),
+                nccl=nccl_of(f"{run['software']} {run['measured']}", None),
                 hosts=nodes,
+                algorithm=(algorithm or "").replace("_", ""),
             )
         )
     return found
