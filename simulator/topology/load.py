@@ -149,15 +149,16 @@ def _cluster(
         if fabric_part is None and not any(device.kind == "nic" for device in node.devices):
             hint = "the cluster needs a fabric, for example ethernet-10g"
             raise InputError(source.fault(("cluster",), f"{node.name} has no NIC; {hint}", key=True))
+    is_written = n_nodes is None or n_nodes == cluster.nodes  # of another size it is no longer what the file names
     try:
         made = compose_cluster(
             groups,
             fabric=fabric_part,
             switch=switch,
             oversubscription=cluster.oversubscription,
-            name=spec.name,
-            description=spec.description,
-            aliases=spec.aliases,
+            name=spec.name if is_written else "",
+            description=spec.description if is_written else "",
+            aliases=spec.aliases if is_written else (),
             file=source.file,
             price_per_hour=spec.price_per_hour and spec.price_per_hour.times(_more(cluster, n_nodes)),
             messages=cluster.messages,

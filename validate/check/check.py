@@ -16,6 +16,7 @@ from simulator.questions.nccl import VersionNote
 from simulator.questions.where import NCCL_TODAY, Software, Where
 from simulator.records import dataclass, replace
 from simulator.topology.load import load_topology
+from simulator.topology.parts import GpuPart
 from simulator.workload import bus_factor
 from validate.check import pace as healthy
 from validate.check.explain import FaultExplanation, explained
@@ -24,6 +25,7 @@ from validate.check.settings import SettingEffect, setting_effects
 from validate.importing.nccl_tests import NcclLog, Point
 from validate.kinds.collectives import MAX_RANKS
 from validate.machine.describe.driver import Card, driver_part
+from validate.machine.tools import named_for
 
 Verdict = Literal["healthy", "slow", "faster", "wrong"]
 MOST_JUDGED = 64  # sizes compared; nccl-tests' usual range by powers of two has 31
@@ -124,6 +126,8 @@ def check_log(
     if pace == "healthy":
         found = tuple(each for each in found if each.error <= _ALIKE)
     machine = session.machine(question.where)
+    vendors = {node.part.vendor for node in machine.nodes if isinstance(node.part, GpuPart)}
+    found = tuple(each.named(lambda words: named_for(words, vendors)) for each in found)
     notes: list[str] = [note for note in session.collective(question).notes if isinstance(note, VersionNote)]
     _, beyond = distance(session.composed(question).facts, evidence())
     if beyond:

@@ -56,6 +56,11 @@ class FaultExplanation:
         """Whether it fits clearly worse than the first."""
         return self.behind > _CLEARLY
 
+    def named(self, spelt: Callable[[str], str]) -> FaultExplanation:
+        """Return the same in words that *spelt* changes."""
+        alike = tuple(map(spelt, self.alike))
+        return replace(self, words=spelt(self.words), alike=alike, measure=spelt(self.measure))
+
 
 def explained(
     session: Session,

@@ -9,7 +9,7 @@ from typing import Annotated
 from simulator.errors import InputError, nearest, one_line
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.load import topology_from_text
-from simulator.topology.parts import NicPart
+from simulator.topology.parts import GpuPart, NicPart
 from validate.cli.command import Quiet, Text, Texts, command_named, value
 from validate.cli.words import give, opened, print_remarks
 from validate.machine.describe.draft import draft
@@ -19,6 +19,7 @@ from validate.machine.describe.dumps.read import read_dump
 from validate.machine.describe.guesses import moving_guesses
 from validate.machine.describe.matrix import Matrix, parse_peers, parse_topo, peer_level
 from validate.machine.describe.processor import Processor, disk_part, read_processor
+from validate.machine.tools import named_for
 
 
 @command_named("describe")
@@ -55,7 +56,11 @@ def describe_command(
             usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
             text, remarks = draft_of(read_processor(usable=usable), *ask_driver(), disk=disk_part())
         estimates = sum("UNVERIFIED" in line for line in text.splitlines()[1:])
+        vendors = [
+            device.part.vendor for device in topology_from_text(text).devices if isinstance(device.part, GpuPart)
+        ]
         moving = moving_guesses(text, peers_unsaid=any("how far GPUs copy" in remark for remark in remarks))
+        moving, remarks = ([named_for(remark, vendors) for remark in every] for every in (moving, remarks))
         first, rest = text.split("\n", 1)
         text = "\n".join([first, *(f"# {remark}" for remark in moving), rest])
         give(text, output)
