@@ -28,11 +28,15 @@ SHOWN = ", as NCCL reports"
 
 
 class Cause(NamedTuple):
-    """A possible cause in words, the question on such a machine or with such a choice, and what would show it."""
+    """A possible cause in words, the question on such a machine or with such a choice, and what would show it.
+
+    ``is_fault``: whether something is amiss, and NCCL does not only choose otherwise than predicted.
+    """
 
     words: str
     question: CollectiveQuestion
     measure: str
+    is_fault: bool = True
 
 
 def causes_of(
@@ -72,10 +76,10 @@ def _choices(question: CollectiveQuestion) -> Iterator[tuple[set[str], Cause]]:
         yield {"NCCL_NVLS_ENABLE", "NCCL_ALGO", "NVLS"}, Cause(words, replace(question, nvls=False), shown)
     for algorithm in _ALGORITHMS:
         words = f"the algorithm {algorithm} (NCCL_ALGO, a tuner's choice)"
-        yield {"NCCL_ALGO"}, Cause(words, replace(question, algorithm=algorithm), _CHOICE)
+        yield {"NCCL_ALGO"}, Cause(words, replace(question, algorithm=algorithm), _CHOICE, is_fault=False)
     for protocol in _PROTOCOLS:
         words = f"the protocol {protocol} (NCCL_PROTO, a tuner's choice)"
-        yield {"NCCL_PROTO"}, Cause(words, replace(question, protocol=protocol), _CHOICE)
+        yield {"NCCL_PROTO"}, Cause(words, replace(question, protocol=protocol), _CHOICE, is_fault=False)
 
 
 def _versions(question: CollectiveQuestion) -> Iterator[tuple[set[str], Cause]]:
@@ -84,7 +88,7 @@ def _versions(question: CollectiveQuestion) -> Iterator[tuple[set[str], Cause]]:
         if version != question.software.nccl:
             words = f"NCCL {version_words(version)} in place of {version_words(question.software.nccl)}"
             asked = replace(question, software=replace(question.software, nccl=version))
-            yield {"version"}, Cause(words, asked, "the version that NCCL_DEBUG=VERSION prints")
+            yield {"version"}, Cause(words, asked, "the version that NCCL_DEBUG=VERSION prints", is_fault=False)
 
 
 def _there(

@@ -19,7 +19,7 @@ from simulator.topology.load import load_topology
 from simulator.topology.parts import GpuPart
 from simulator.workload import bus_factor
 from validate.check import pace as healthy
-from validate.check.explain import FaultExplanation, explained
+from validate.check.explain import Explained, FaultExplanation, explained
 from validate.check.links import CheckedLink, sound
 from validate.check.settings import SettingEffect, setting_effects
 from validate.importing.nccl_tests import NcclLog, Point
@@ -36,7 +36,7 @@ _ALIKE = 0.06  # for a healthy log, largest remaining error of an explanation wo
 class CheckedLog:
     """A checked log.
 
-    ``groups`` are the largest sizes and the others; either may be absent.  ``pace`` judges the times alone, ``wrong``
+    ``groups`` are the largest sizes and the others; either may be absent.  ``pace`` judges the times, ``wrong``
     says which results are wrong, and ``verdict`` is ``wrong`` if there are such.  ``tried`` is the number of causes
     simulated.  ``mismatch`` says that the log ran on other GPUs than the topology has, which would explain everything;
     empty if it did not.  ``cliff`` is where bandwidth falls and stays low.  ``ignored`` are the log's settings that may
@@ -84,8 +84,8 @@ def check_log(
     """Compare *log* with the prediction for *nodes* nodes of *topology*, by default as many as the log has hosts.
 
     *gpus* are the GPUs that ran, by default those that the log lists.  What *links* that were measured apart show to be
-    as fast as expected is no cause.  With *explains*, causes are tried that would
-    explain the times; *step_done* is called before each simulated size and cause.
+    as fast as expected is no cause.  With *explains*, causes are tried that would explain the times, and the log is slow
+    too if a fault is clearly likelier than none; *step_done* is called before each simulated size and cause.
 
     Raises InputError if the machine cannot have run the log, or if the exchange cannot be predicted or judged.
     """
@@ -103,14 +103,10 @@ def check_log(
         fastest_s, slowest_s = expected_s * band.fastest, expected_s * band.slowest
         in_place = math.isnan(point.out_s)
         measured_s = point.in_s if in_place else point.out_s
-        rows.append(
-            healthy.SizeComparison(
-                point.size_bytes, measured_s, expected_s, fastest_s, slowest_s, large, in_place, band.bend
-            )
-        )
+        row = point.size_bytes, measured_s, expected_s, fastest_s, slowest_s, large, in_place, band.bend, band.errors
+        rows.append(healthy.SizeComparison(*row))
     pace = healthy.log_pace(rows)
-    found: tuple[FaultExplanation, ...] = ()
-    tried = 0
+    causes = Explained()
     effects: tuple[SettingEffect, ...] = ()
     if explains:
 
@@ -122,9 +118,9 @@ def check_log(
     if explains and pace != "faster":
         version = {"version"} if nccl or log.nccl else set()
         fixed = asked.fixed | log.shows | sound(session, question.where, links) | version
-        found, tried = explained(session, asked.topology, question, rows, fixed, step_done)
-    if pace == "healthy":
-        found = tuple(each for each in found if each.error <= _ALIKE)
+        causes = explained(session, asked.topology, question, rows, fixed, step_done)
+        pace = "slow" if causes.is_clear else pace
+    found = tuple(each for each in causes.found if pace != "healthy" or each.error <= _ALIKE)
     machine = session.machine(question.where)
     vendors = {node.part.vendor for node in machine.nodes if isinstance(node.part, GpuPart)}
     found = tuple(each.named(lambda words: named_for(words, vendors)) for each in found)
@@ -143,7 +139,7 @@ def check_log(
         wrong=wrong,
         verdict="wrong" if wrong else pace,
         explanations=found,
-        tried=tried,
+        tried=causes.tried,
         remarks=(*_remarks(log, asked, rows, told=gpus is not None), *notes),
         mismatch=_mismatch(log, {node.part_name for node in machine.nodes if node.kind == "gpu"}),
         cliff=healthy.cliff_in(rows),

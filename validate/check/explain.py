@@ -1,9 +1,11 @@
 """Which causes explain a log's times, the likeliest first: :func:`explained`.
 
 A cause is judged by the shape over sizes and by the level: measured over its predicted time, as a logarithm, is the sum
-of one error of the machine (normal, ``_MACHINE``) and one of each size (Student's t with three degrees of freedom,
-scale ``_SIZE``), as a size may be slow for another reason.  Causes whose times differ by less than the model's error of
-a size cannot be told apart, and are one explanation; of several degrees of one mechanism only the likeliest is.
+of one error of the machine (normal) and one of each size (Student's t with three degrees of freedom, as a size may be
+slow for another reason), as wide as those of published measurements (:class:`validate.check.pace.Expected`).  Causes
+whose times differ by less than the model's error of a size cannot be told apart, and are one explanation; of several
+degrees of one mechanism only the likeliest is.  A log is slow, however mildly, if a fault is clearly likelier than that
+there is none and that NCCL chose otherwise than predicted.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import NamedTuple
 
 from simulator.api import Session
 from simulator.errors import InputError
@@ -26,10 +29,8 @@ from validate.check.pace import SizeComparison
 _MOST_SIZES = 10  # sizes at which causes are simulated
 _HALVED = 0.5  # largest error with an explanation, relative to the error without
 _LOWERED = 0.9  # the same if the log is healthy with it
-_UNLIKE = 0.15  # smaller errors need no explanation
 _SAME = 0.02  # smaller relative differences in time count as none
-_MACHINE = 0.3  # an error of a machine's prediction between machines, as the bands of Ethernet and InfiniBand say
-_SIZE = 0.15  # what remains of it from size to size
+_SIZE = 0.15  # difference of times that the model's error of a size hides
 _FREEDOM = 3.0
 _OFFSETS = tuple(step / 20.0 for step in range(-30, 31))
 _CLEARLY = 2.0  # difference of the logarithms of two likelihoods, from which the data speak for the first (Jeffreys)
@@ -62,6 +63,14 @@ class FaultExplanation:
         return replace(self, words=spelt(self.words), alike=alike, measure=spelt(self.measure))
 
 
+class Explained(NamedTuple):
+    """The causes that explain a log, the likeliest first, and the number tried; whether a fault is clearly likelier."""
+
+    found: tuple[FaultExplanation, ...] = ()
+    tried: int = 0
+    is_clear: bool = False
+
+
 def explained(
     session: Session,
     topology: Topology,
@@ -69,36 +78,56 @@ def explained(
     rows: Sequence[SizeComparison],
     fixed: Collection[str],
     step_done: Callable[[str], None],
-) -> tuple[tuple[FaultExplanation, ...], int]:
-    """Return the causes that explain the measured times, the likeliest first, and the number tried.
+) -> Explained:
+    """Return the causes that explain the measured times.
 
-    A cause explains them if it leaves at most half of the error, or less of it and the log would be healthy on such a
-    machine; and if what it leaves is within the band.  None is tried if the times are as expected and the log is
-    neither slow nor at the edge of what healthy logs reach.
+    A cause explains them if what it leaves is within the band, and it leaves at most half of the error, or less of it
+    and the log would be healthy on such a machine, or it is a fault clearly likelier than none.  None is tried if the
+    times are so likely on a healthy machine that none can be, and the log is neither slow nor at the edge of what
+    healthy logs reach.
     """
-    measured = [row.ratio for row in rows]
-    if _error(measured) < _UNLIKE and not healthy.is_at_edge(rows):
-        return (), 0
     step = max(1, -(-len(rows) // _MOST_SIZES))
     some = rows[::-1][::step][::-1]
     ratios = [row.ratio for row in some]
     error, slow = _error(ratios), healthy.is_slow(rows, some, ratios)
+    healthy_unlikely = _unlikely(some, ratios)
+    if healthy_unlikely < _CLEARLY and not slow and not healthy.is_at_edge(rows):
+        return Explained()
     within = max(math.log(row.slowest_s / row.expected_s) for row in some)
+    every = list(_times_of(session, topology, question, rows, some, fixed, step_done))
+    tried: list[tuple[float, _Tried]] = []
+    for each in every:
+        if any(abs(time_s / row.expected_s - 1.0) >= _SAME for row, time_s in zip(some, each.times, strict=True)):
+            tried.append((_unlikely(some, _left(some, each.times)), each))
+    sound = min([healthy_unlikely, *(unlikely for unlikely, each in tried if not each.is_fault)])
     found: list[tuple[float, FaultExplanation]] = []
-    tried = 0
-    for words, measure, times in _times_of(session, topology, question, rows, some, fixed, step_done):
-        tried += 1
-        ratios = [row.measured_s / time_s for row, time_s in zip(some, times, strict=True)]
-        if all(abs(time_s / row.expected_s - 1.0) < _SAME for row, time_s in zip(some, times, strict=True)):
-            continue
+    for unlikely, each in tried:
+        ratios = _left(some, each.times)
         left = _error(ratios, without=len(ratios) // 4)
         cures = left <= _LOWERED * error and slow and not healthy.is_slow(rows, some, ratios)
-        if left <= within and (left <= _HALVED * error or cures):
-            pairs = tuple((row.size_bytes, time_s) for row, time_s in zip(some, times, strict=True))
-            unlikely = _unlikely(ratios) - (_CLEARLY if words.endswith(SHOWN) else 0.0)
-            found.append((unlikely, FaultExplanation(words, math.expm1(left), pairs, measure=measure)))
+        clear = each.is_fault and unlikely < sound - _CLEARLY
+        if left <= within and (left <= _HALVED * error or cures or clear):
+            pairs = tuple((row.size_bytes, time_s) for row, time_s in zip(some, each.times, strict=True))
+            shown = _CLEARLY if each.words.endswith(SHOWN) else 0.0
+            found.append(
+                (unlikely - shown, FaultExplanation(each.words, math.expm1(left), pairs, measure=each.measure))
+            )
     found.sort(key=lambda each: (round(each[0], 6), each[1].words))
-    return tuple(_joined(found)), tried
+    is_clear = any(each.is_fault and unlikely < sound - _CLEARLY for unlikely, each in tried)
+    return Explained(tuple(_joined(found)), len(every), is_clear)
+
+
+class _Tried(NamedTuple):
+    """A cause in words, what would show it, its times by size, and whether it is a fault, and no choice of NCCL's."""
+
+    words: str
+    measure: str
+    times: Sequence[float]
+    is_fault: bool = True
+
+
+def _left(some: Sequence[SizeComparison], times: Sequence[float]) -> list[float]:
+    return [row.measured_s / time_s for row, time_s in zip(some, times, strict=True)]
 
 
 def _times_of(
@@ -109,28 +138,30 @@ def _times_of(
     some: Sequence[SizeComparison],
     fixed: Collection[str],
     step_done: Callable[[str], None],
-) -> Iterator[tuple[str, str, list[float]]]:
-    """Yield causes in words, what would show each, and its times at *some* of the sizes."""
+) -> Iterator[_Tried]:
+    """Yield causes with their times at *some* of the sizes."""
     cliff = healthy.cliff_in(rows)
     if cliff is not None and session.machine(question.where).n_hosts > 1:
         beyond = statistics.median(row.ratio for row in rows if row.size_bytes >= cliff.after_bytes)
         level = statistics.median(row.ratio for row in rows if row.size_bytes <= cliff.before_bytes)
         times = [row.expected_s * (beyond if row.size_bytes >= cliff.after_bytes else level) for row in some]
         words = "a cliff over a size (switch buffers, PFC or ECN not set, packets lost)"
-        yield words, "counters of drops and pauses (`ethtool -S`, `perfquery`), fewer machines", times
+        yield _Tried(words, "counters of drops and pauses (`ethtool -S`, `perfquery`), fewer machines", times)
     small = [row.measured_s - row.expected_s for row in rows if not row.is_full]
     longer_s = statistics.median(small) if len(small) >= healthy.FEW else 0.0
     if longer_s > 0.0:
         words = f"each exchange {format_duration(longer_s, digits=2)} longer, however large"
         hosts = "`taskset -p` and `numactl -s` of each process, `top` on each host"
         times = [row.expected_s + longer_s for row in some]
-        yield f"{words} (processes on the wrong cores or socket, a busy host)", hosts, times
-    for words, asked, measure in causes_of(session, topology, question, fixed):
-        step_done(words)
+        words = f"{words} (processes on the wrong cores or socket, a busy host)"
+        yield _Tried(words, hosts, times, is_fault=False)  # small sizes are longer than predicted on sound hosts too
+    for cause in causes_of(session, topology, question, fixed):
+        step_done(cause.words)
         try:
-            yield words, measure, [session.time_s(replace(asked, size_bytes=float(row.size_bytes))) for row in some]
+            times = [session.time_s(replace(cause.question, size_bytes=float(row.size_bytes))) for row in some]
         except InputError:
             continue
+        yield _Tried(cause.words, cause.measure, times, cause.is_fault)
 
 
 def _error(ratios: Sequence[float], without: int = 0) -> float:
@@ -139,13 +170,16 @@ def _error(ratios: Sequence[float], without: int = 0) -> float:
     return math.sqrt(statistics.fmean(squares[: len(squares) - without]))
 
 
-def _unlikely(ratios: Sequence[float]) -> float:
-    """Return how unlikely *ratios* are, as minus the logarithm of the likelihood, but for a constant."""
-    errors = [math.log(ratio) for ratio in ratios]
+def _unlikely(some: Sequence[SizeComparison], ratios: Sequence[float]) -> float:
+    """Return how unlikely *ratios* of *some* sizes are: minus the logarithm of the likelihood, but for a constant."""
+    errors = [
+        (math.log(ratio) - row.errors.middle, row.errors.scatter) for row, ratio in zip(some, ratios, strict=True)
+    ]
+    level = statistics.median(row.errors.level for row in some)
 
     def with_offset(offset: float) -> float:
-        of_sizes = (math.log1p(((error - offset) / _SIZE) ** 2 / _FREEDOM) for error in errors)
-        return offset**2 / (2 * _MACHINE**2) + (_FREEDOM + 1) / 2 * sum(of_sizes)
+        of_sizes = (math.log1p(((error - offset) / scatter) ** 2 / _FREEDOM) for error, scatter in errors)
+        return offset**2 / (2 * level**2) + (_FREEDOM + 1) / 2 * sum(of_sizes)
 
     return min(map(with_offset, _OFFSETS))
 

@@ -12,6 +12,7 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from statistics import NormalDist
 from typing import Literal, NamedTuple
 
 from simulator.bands import evidence
@@ -20,10 +21,22 @@ from simulator.errors import InputError
 from simulator.records import dataclass, replace
 
 
+class Expected(NamedTuple):
+    """What log(measured / predicted) of a healthy machine is: ``middle``, and the standard deviations around it.
+
+    ``level`` is that of a machine, which its sizes share, and ``scatter`` that of each size.
+    """
+
+    middle: float = 0.0
+    level: float = 0.3
+    scatter: float = 0.15
+
+
 class HealthyRange(NamedTuple):
     """The healthy range of measured over predicted time, which holds 80 % of ``rows`` like it on ``machines``.
 
-    ``bend`` is how much farther from the prediction one size of a machine may be than another.
+    ``bend`` is how much farther from the prediction one size of a machine may be than another; ``errors`` say how
+    likely each error is.
     """
 
     slowest: float
@@ -31,6 +44,12 @@ class HealthyRange(NamedTuple):
     rows: int
     machines: int
     bend: float = math.inf
+    errors: Expected = Expected()
+
+
+_HALF = NormalDist().inv_cdf(0.9)  # half-width of an 80 % band, in standard deviations
+_LEAST_SCATTER = 0.1  # twice that of runs of one machine
+_LEAST_LEVEL = 0.05
 
 
 def healthy_range(exchange: Composition) -> HealthyRange:
@@ -43,11 +62,13 @@ def healthy_range(exchange: Composition) -> HealthyRange:
     if found is None:
         raise InputError("no published measurement has such an exchange, so no healthy range is known")
     spread = evidence().spread(exchange.chain)
-    own = (
-        1.0 if spread is None else 1.0 - spread.shared
-    )  # the part of the variance that sizes of a machine do not share
-    bend = math.exp((found.high - found.middle) * math.sqrt(2.0 * own))
-    return HealthyRange(math.exp(found.high), math.exp(found.low), found.rows, found.places, bend)
+    shared = 0.0 if spread is None else spread.shared  # the part of the variance that sizes of a machine share
+    bend = math.exp((found.high - found.middle) * math.sqrt(2.0 * (1.0 - shared)))
+    level = (found.high - found.low) / (2.0 * _HALF) * math.sqrt(shared)
+    scatter = found.ways / (math.sqrt(2.0) * _HALF)  # found.ways is of differences between two
+    middle = (found.high + found.low) / 2.0
+    errors = Expected(middle, max(_LEAST_LEVEL, level), max(_LEAST_SCATTER, scatter))
+    return HealthyRange(math.exp(found.high), math.exp(found.low), found.rows, found.places, bend, errors)
 
 
 Pace = Literal["healthy", "slow", "faster"]
@@ -63,8 +84,8 @@ _FAR = 2.0  # times beyond the healthy range: no scatter of a healthy machine
 class SizeComparison:
     """One size: measured and expected seconds, the healthy range, and whether it is one of the largest sizes.
 
-    ``in_place``: whether the time is that in place, where the other was not measured.  ``bend`` is as in
-    :class:`HealthyRange`.
+    ``in_place``: whether the time is that in place, where the other was not measured.  ``bend`` and ``errors`` are as
+    in :class:`HealthyRange`.
     """
 
     size_bytes: int
@@ -75,6 +96,7 @@ class SizeComparison:
     is_large: bool
     in_place: bool = False
     bend: float = math.inf
+    errors: Expected = Expected()
 
     @property
     def ratio(self) -> float:

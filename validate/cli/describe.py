@@ -61,8 +61,9 @@ def describe_command(
         ]
         moving = moving_guesses(text, peers_unsaid=any("how far GPUs copy" in remark for remark in remarks))
         moving, remarks = ([named_for(remark, vendors) for remark in every] for every in (moving, remarks))
-        first, rest = text.split("\n", 1)
-        text = "\n".join([first, *(f"# {remark}" for remark in moving), rest])
+        first, *rest = text.split("\n")
+        rest = [named_for(line, vendors) if line.startswith("# ") else line for line in rest]
+        text = "\n".join([first, *(f"# {remark}" for remark in moving), *rest])
         give(text, output)
     said = [*moving, *remarks]
     if estimates:

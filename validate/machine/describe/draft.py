@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from simulator.topology.catalogue import builtin_topologies, load_part
@@ -17,6 +18,7 @@ from validate.machine.measure.host import slug
 from validate.tables.names import find_cpu
 
 _LONGEST_NAME = 60
+_OF_AMD = re.compile(r"gfx\d|amd\b|instinct\b|radeon\b", re.IGNORECASE | re.ASCII)
 
 
 def draft(
@@ -137,6 +139,7 @@ def _gpus(cards: Sequence[driver.Card], taken: str) -> tuple[list[str], list[str
             name += "-gpu" if name == taken else ""
             if f"  {quoted(name)}:" not in lines:
                 lines += [f"  {quoted(name)}:", "    kind: gpu", f"    description: {quoted(card.name[:100])}"]
+                lines += ["    vendor: amd"] if _OF_AMD.match(card.name) else []
                 lines += [f"    memory_size: {card.memory_bytes >> 20} MiB"] if card.memory_bytes else []
                 lines += [
                     "    # fill in for what compute costs: sm_count, boost_clock, peak, memory_bandwidth, l2_size",
