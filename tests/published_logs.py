@@ -83,7 +83,7 @@ def published_runs(tables: Sequence[Path]) -> list[PublishedRun]:
         for record, added in zip(table.rows, added_cells(table, conventions_of(PUBLISHED)), strict=True):
             row = {column: table.written(record, column) for column in ("measured", *table.position)}
             row |= {column: value for column, (value, _) in added.items()}
-            if is_of_nccl(row["software"]) and "unclear" not in row:
+            if is_of_nccl(row["software"]) and not row.get("unclear"):
                 runs.setdefault((str(path), *(row[column] for column in RUN)), []).append(row)
     names = MachineNames()
     found = []

@@ -84,8 +84,8 @@ def check_log(
     """Compare *log* with the prediction for *nodes* nodes of *topology*, by default as many as the log has hosts.
 
     *gpus* are the GPUs that ran, by default those that the log lists.  What *links* that were measured apart show to be
-    as fast as expected is no cause.  With *explains*, causes are tried that would explain the times, and the log is slow
-    too if a fault is clearly likelier than none; *step_done* is called before each simulated size and cause.
+    as fast as expected is no cause.  With *explains*, causes are tried that would explain the times, and the log is
+    slow too if a fault is clearly likelier than none; *step_done* is called before each simulated size and cause.
 
     Raises InputError if the machine cannot have run the log, or if the exchange cannot be predicted or judged.
     """

@@ -2,7 +2,7 @@
 
 A cause is judged by the shape over sizes and by the level: measured over its predicted time, as a logarithm, is the sum
 of one error of the machine (normal) and one of each size (Student's t with three degrees of freedom, as a size may be
-slow for another reason), as wide as those of published measurements (:class:`validate.check.pace.Expected`).  Causes
+slow for another reason), as wide as those of published measurements (:class:`validate.check.pace.Errors`).  Causes
 whose times differ by less than the model's error of a size cannot be told apart, and are one explanation; of several
 degrees of one mechanism only the likeliest is.  A log is slow, however mildly, if a fault is clearly likelier than that
 there is none and that NCCL chose otherwise than predicted.
@@ -34,6 +34,7 @@ _SIZE = 0.15  # difference of times that the model's error of a size hides
 _FREEDOM = 3.0
 _OFFSETS = tuple(step / 20.0 for step in range(-30, 31))
 _CLEARLY = 2.0  # difference of the logarithms of two likelihoods, from which the data speak for the first (Jeffreys)
+_BY_CHANCE = 3.0  # the same for the best of some twenty mechanisms, of which one in twenty may be as likely by chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def explained(
     ratios = [row.ratio for row in some]
     error, slow = _error(ratios), healthy.is_slow(rows, some, ratios)
     healthy_unlikely = _unlikely(some, ratios)
-    if healthy_unlikely < _CLEARLY and not slow and not healthy.is_at_edge(rows):
+    if healthy_unlikely < _BY_CHANCE and not slow and not healthy.is_at_edge(rows):
         return Explained()
     within = max(math.log(row.slowest_s / row.expected_s) for row in some)
     every = list(_times_of(session, topology, question, rows, some, fixed, step_done))
@@ -105,7 +106,7 @@ def explained(
         ratios = _left(some, each.times)
         left = _error(ratios, without=len(ratios) // 4)
         cures = left <= _LOWERED * error and slow and not healthy.is_slow(rows, some, ratios)
-        clear = each.is_fault and unlikely < sound - _CLEARLY
+        clear = each.is_fault and unlikely < sound - _BY_CHANCE
         if left <= within and (left <= _HALVED * error or cures or clear):
             pairs = tuple((row.size_bytes, time_s) for row, time_s in zip(some, each.times, strict=True))
             shown = _CLEARLY if each.words.endswith(SHOWN) else 0.0
@@ -113,7 +114,7 @@ def explained(
                 (unlikely - shown, FaultExplanation(each.words, math.expm1(left), pairs, measure=each.measure))
             )
     found.sort(key=lambda each: (round(each[0], 6), each[1].words))
-    is_clear = any(each.is_fault and unlikely < sound - _CLEARLY for unlikely, each in tried)
+    is_clear = any(each.is_fault and unlikely < sound - _BY_CHANCE for unlikely, each in tried)
     return Explained(tuple(_joined(found)), len(every), is_clear)
 
 
@@ -172,9 +173,7 @@ def _error(ratios: Sequence[float], without: int = 0) -> float:
 
 def _unlikely(some: Sequence[SizeComparison], ratios: Sequence[float]) -> float:
     """Return how unlikely *ratios* of *some* sizes are: minus the logarithm of the likelihood, but for a constant."""
-    errors = [
-        (math.log(ratio) - row.errors.middle, row.errors.scatter) for row, ratio in zip(some, ratios, strict=True)
-    ]
+    errors = [(math.log(ratio), row.errors.scatter) for row, ratio in zip(some, ratios, strict=True)]
     level = statistics.median(row.errors.level for row in some)
 
     def with_offset(offset: float) -> float:

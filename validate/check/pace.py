@@ -21,13 +21,12 @@ from simulator.errors import InputError
 from simulator.records import dataclass, replace
 
 
-class Expected(NamedTuple):
-    """What log(measured / predicted) of a healthy machine is: ``middle``, and the standard deviations around it.
+class Errors(NamedTuple):
+    """Standard deviations of log(measured / predicted) of healthy machines, around 0.
 
     ``level`` is that of a machine, which its sizes share, and ``scatter`` that of each size.
     """
 
-    middle: float = 0.0
     level: float = 0.3
     scatter: float = 0.15
 
@@ -44,7 +43,7 @@ class HealthyRange(NamedTuple):
     rows: int
     machines: int
     bend: float = math.inf
-    errors: Expected = Expected()
+    errors: Errors = Errors()
 
 
 _HALF = NormalDist().inv_cdf(0.9)  # half-width of an 80 % band, in standard deviations
@@ -66,8 +65,7 @@ def healthy_range(exchange: Composition) -> HealthyRange:
     bend = math.exp((found.high - found.middle) * math.sqrt(2.0 * (1.0 - shared)))
     level = (found.high - found.low) / (2.0 * _HALF) * math.sqrt(shared)
     scatter = found.ways / (math.sqrt(2.0) * _HALF)  # found.ways is of differences between two
-    middle = (found.high + found.low) / 2.0
-    errors = Expected(middle, max(_LEAST_LEVEL, level), max(_LEAST_SCATTER, scatter))
+    errors = Errors(max(_LEAST_LEVEL, level), max(_LEAST_SCATTER, scatter))
     return HealthyRange(math.exp(found.high), math.exp(found.low), found.rows, found.places, bend, errors)
 
 
@@ -96,7 +94,7 @@ class SizeComparison:
     is_large: bool
     in_place: bool = False
     bend: float = math.inf
-    errors: Expected = Expected()
+    errors: Errors = Errors()
 
     @property
     def ratio(self) -> float:
