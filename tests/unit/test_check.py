@@ -213,6 +213,18 @@ def test_what_is_amiss_is_named_first(machine, nodes, fault, words, verdict) -> 
     assert found.explanations[0].error < 0.04
 
 
+def test_a_log_in_its_range_with_the_shape_of_a_fault_is_slow_and_one_of_another_choice_of_nccl_is_not() -> None:
+    healthy = times_on(load_topology("dgx-h100", n_nodes=2))
+    falls = [(size, 4.0 * t if size == SIZES[-1] else t) for size, t in healthy]  # one of three large sizes
+    rings = times_on(load_topology("dgx-h100", n_nodes=2), algorithm="ring")
+    for times, verdict in ((healthy, "healthy"), (falls, "slow"), (rings, "healthy")):
+        assert checked(as_log(times, hosts=2), "dgx-h100", explains=False).verdict == "healthy"
+        found = checked(as_log(times, hosts=2), "dgx-h100")
+        assert found.verdict == verdict
+        assert not found.explanations or found.explanations[0].words.startswith("a cliff") == (verdict == "slow")
+        assert as_text(found)
+
+
 @pytest.mark.parametrize(
     ("machine", "nodes", "link", "words", "verdict"),
     [

@@ -523,5 +523,5 @@ def test_sends_and_receives_have_no_algorithm_to_set() -> None:
     found = applied({"NCCL_ALGO": "Ring", "NCCL_NVLS_ENABLE": "0"}, machine, asked)
     assert (found.question, found.known, found.unknown) == (asked, ("NCCL_ALGO=Ring", "NCCL_NVLS_ENABLE=0"), ())
     assert not any(
-        "algorithm" in words or "NVLS off" in words for words, _, _ in causes_of(SESSION, machine, asked, ())
+        "algorithm" in cause.words or "NVLS off" in cause.words for cause in causes_of(SESSION, machine, asked, ())
     )

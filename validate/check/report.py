@@ -55,7 +55,8 @@ def _pace(checked: CheckedLog) -> str:
         groups = {is_large for group in slow_groups(rows) for is_large in group}
         runs = [list(run) for mark, run in groupby(rows, key=lambda row: row.mark) if mark == "slow"]
         runs = [run for run in runs if run in apart or any(row.is_large in groups for row in run)]
-        words = f"slow at {_listed(map(_span, runs))}," if len(runs[0]) < len(rows) else "slow,"
+        words = "slow," if runs and len(runs[0]) == len(rows) else f"slow at {_listed(map(_span, runs))},"
+        words = words if runs else "slow by its shape over sizes, each within its range,"
         apart = [run for run in apart if run[0].mark == "fast"]
     return f"{words} but {_listed(map(_apart, apart))}" if apart else words.rstrip(",")
 
