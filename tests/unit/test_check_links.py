@@ -232,6 +232,26 @@ def test_a_setting_of_the_log_is_told_with_what_it_costs() -> None:
     assert not [each for each in checked(as_log(times_of("dgx-h100")), "dgx-h100").effects if each.is_set]
 
 
+def test_copies_across_sockets_are_advised_where_they_gain() -> None:
+    times = times_of("8x-a100-pcie")
+    for log, advised in ((as_log(times), True), ("NCCL_P2P_LEVEL=PHB ./all_reduce_perf\n" + as_log(times), False)):
+        effects = {each.setting: each for each in checked(log, "8x-a100-pcie").effects if not each.is_set}
+        assert ("NCCL_P2P_LEVEL=SYS" in effects) == advised
+    wide = load_topology("8x-a100-pcie")
+    wide = replace(wide, transport=wide.transport.model_copy(update={"peer_to_peer": "sys"}))
+    SESSION.know(Where("wide"), wide)
+    free_s = SESSION.time_s(CollectiveQuestion(where=Where("wide"), size_bytes=float(SIZES[-1])))
+    (effect,) = [
+        each
+        for each in checked(as_log(times), "8x-a100-pcie").effects
+        if each.setting == "NCCL_P2P_LEVEL=SYS" and each.size_bytes == SIZES[-1]
+    ]
+    assert effect.other_s == pytest.approx(free_s)
+    assert effect.gain_low > 1.0
+    names = {each.setting for each in checked(as_log(times_of("dgx-h100")), "dgx-h100").effects}
+    assert not [name for name in names if "LEVEL" in name]  # all copies go over NVLink, and nothing leaves the machine
+
+
 def test_times_that_contradict_each_other_are_told() -> None:
     times = times_of("dgx-h100")
     runs = as_log(times) + as_log([(size, 2.0 * time_s) for size, time_s in times])

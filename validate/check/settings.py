@@ -64,6 +64,9 @@ def setting_effects(
 
 def _others(question: CollectiveQuestion, settings: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Yield settings that the log may lack."""
+    reaches = [("NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE")]
+    reaches += [("NCCL_NET_GDR_LEVEL", "NCCL_IB_GDR_LEVEL")] if (question.where.nodes or 1) > 1 else []
+    yield from ((names[0], "SYS") for names in reaches if not settings.keys() & {*names})
     if question.collective in SENDING:
         if "NCCL_NCHANNELS_PER_NET_PEER" not in settings:
             yield "NCCL_NCHANNELS_PER_NET_PEER", "4"
