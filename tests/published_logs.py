@@ -75,7 +75,8 @@ def published_runs(tables: Sequence[Path]) -> list[PublishedRun]:
     """Return the runs that the rows of *tables* make up.
 
     Only runs on built-in machines count, with a single group; a forced algorithm is a setting of the log.  The
-    conventions of published tables complete the rows; those that they call unclear make no log.
+    conventions of published tables complete the rows; those that they call unclear make no log, nor do rows that do not
+    say how fast their network is.
     """
     runs: dict[tuple[str, ...], list[dict[str, str]]] = {}
     for path in filter(Path.is_file, tables):
@@ -83,7 +84,8 @@ def published_runs(tables: Sequence[Path]) -> list[PublishedRun]:
         for record, added in zip(table.rows, added_cells(table, conventions_of(PUBLISHED)), strict=True):
             row = {column: table.written(record, column) for column in ("measured", *table.position)}
             row |= {column: value for column, (value, _) in added.items()}
-            if is_of_nccl(row["software"]) and not row.get("unclear"):
+            unclear = row.get("unclear") or "not stated" in row["fabric"]
+            if is_of_nccl(row["software"]) and not unclear:
                 runs.setdefault((str(path), *(row[column] for column in RUN)), []).append(row)
     names = MachineNames()
     found = []

@@ -114,7 +114,8 @@ def explained(
                 (unlikely - shown, FaultExplanation(each.words, math.expm1(left), pairs, measure=each.measure))
             )
     found.sort(key=lambda each: (round(each[0], 6), each[1].words))
-    is_clear = any(each.is_fault and unlikely < sound - _BY_CHANCE for unlikely, each in tried)
+    longer = some[-1].ratio > healthy.SCATTER
+    is_clear = longer and any(each.is_fault and unlikely < sound - _BY_CHANCE for unlikely, each in tried)
     return Explained(tuple(_joined(found)), len(every), is_clear)
 
 

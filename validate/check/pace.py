@@ -74,7 +74,8 @@ FEW = 3  # sizes from which a group decides
 _LARGE_BYTES = 1 << 20  # smallest large size
 _SHARE = 1 / 8  # smallest large size over a log's largest size
 _NEAR = 0.95  # of the fastest healthy time; a log slightly faster is still healthy
-_SCATTER = 1.05  # the same of the slowest: runs of one machine differ by as much
+SCATTER = 1.05
+"""Times the slowest healthy time, or the expected one, that the runs of one machine may differ by."""
 _FAR = 2.0  # times beyond the healthy range: no scatter of a healthy machine
 
 
@@ -170,7 +171,7 @@ def slow_groups(rows: Sequence[SizeComparison]) -> list[tuple[bool, ...]]:
     found = _slow(_deciding(rows), rows, [row.ratio for row in rows])
     cliff = cliff_in(rows)
     beyond = [row.ratio for row in rows if cliff is not None and row.size_bytes >= cliff.after_bytes]
-    falls = len(beyond) >= FEW and statistics.median(beyond) > _SCATTER
+    falls = len(beyond) >= FEW and statistics.median(beyond) > SCATTER
     return found or ([(True,)] if falls else [])
 
 
@@ -178,7 +179,7 @@ def _slow(
     groups: Sequence[tuple[bool, ...]],
     rows: Sequence[SizeComparison],
     ratios: Sequence[float],
-    scatter: float = _SCATTER,
+    scatter: float = SCATTER,
 ) -> list[tuple[bool, ...]]:
     found = []
     for group in groups:
