@@ -406,7 +406,6 @@ def test_published_logs_are_told_apart(corpus: Path) -> None:
     found = judged([corpus / "collectives.csv", corpus.parent / "corpus-2" / "collectives.csv"])
     healthy = [verdict != "slow" for grade, _, verdict in found if grade in ("A", "B")]
     assert len(healthy) > 50
-    # Two logs of dgx1v-8xv100-32gb are at a ring's line rate, where every known version takes a tree over two nodes.
     assert sum(healthy) >= 0.88 * len(healthy)
     slow = {machine for grade, machine, verdict in found if grade == "C" and verdict == "slow"}
     assert "oci-bm.gpu4.8" in slow
