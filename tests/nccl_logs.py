@@ -30,12 +30,8 @@ def as_log(
     version: int = 23007,
     header: bool = True,
     wrong: int = 0,
-    settings: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """Return a log of nccl-tests with *times*, pairs of bytes and seconds, equal out of place and in place.
-
-    *settings* are those that NCCL reports.
-    """
+    """Return a log of nccl-tests with *times*, pairs of bytes and seconds, equal out of place and in place."""
     ranks = [(host, device) for host in range(hosts) for device in devices]
     lines = [
         f"# nccl-tests version 2.17.6 nccl-headers={version} nccl-library={version}",
@@ -49,7 +45,6 @@ def as_log(
             for rank, (host, device) in enumerate(ranks)
         ),
         "#",
-        *(f"node0:900:900 [0] NCCL INFO {name} set by environment to {value}." for name, value in settings),
     ]
     table = [
         "#                                                              out-of-place                       in-place",

@@ -15,7 +15,6 @@ from simulator.workload import Collective
 from tests.nccl_logs import as_log
 from validate.check.check import check_log
 from validate.importing.nccl_tests import NcclLog, read_nccl_tests
-from validate.kinds.collectives import forced_algorithm
 from validate.tables.completing import added_cells
 from validate.tables.conventions import PUBLISHED, conventions_of
 from validate.tables.names import MachineNames
@@ -59,24 +58,22 @@ class PublishedRun:
     per_thread: int
     nccl: tuple[int, int]
     hosts: int
-    algorithm: str = ""
 
     def log(self, times: Sequence[tuple[int, float]] | None = None) -> NcclLog:
         """Return the run, or one like it with other *times*, as it is read from nccl-tests' text."""
         major, minor = self.nccl
         version = 10_000 * major + 100 * minor if self.nccl >= (2, 9) else 1_000 * major + 100 * minor
         given = times or self.times, self.hosts, self.devices, self.collective
-        settings = [("NCCL_ALGO", self.algorithm)] if self.algorithm else []
-        text = as_log(*given, per_thread=self.per_thread, version=version, settings=settings)
+        text = as_log(*given, per_thread=self.per_thread, version=version)
         return read_nccl_tests(text, self.machine)
 
 
 def published_runs(tables: Sequence[Path]) -> list[PublishedRun]:
     """Return the runs that the rows of *tables* make up.
 
-    Only runs on built-in machines count, with a single group; a forced algorithm is a setting of the log.  The
-    conventions of published tables complete the rows; those that they call unclear make no log, nor do rows that do not
-    say how fast their network is.
+    Only runs on built-in machines count, with a single group and NCCL's own choice of algorithm.  The conventions of
+    published tables complete the rows; those that they call unclear make no log, nor do rows that do not say how fast
+    their network is.
     """
     runs: dict[tuple[str, ...], list[dict[str, str]]] = {}
     for path in filter(Path.is_file, tables):
@@ -92,8 +89,7 @@ def published_runs(tables: Sequence[Path]) -> list[PublishedRun]:
     for rows in runs.values():
         run = rows[0]
         nodes, gpus = int(run["n_nodes"] or 1), int(run["n_gpus"])
-        algorithm, other = forced_algorithm(run["algorithm_forced"].casefold())
-        plain = run["n_groups_concurrent"] in ("", "1") and not other
+        plain = run["n_groups_concurrent"] in ("", "1") and not run["algorithm_forced"]
         if not plain or names.topology(run["machine"]) is None or gpus % nodes or gpus < 2:
             continue
         collective = {"sendrecv": "send-recv"}.get(run["collective"], run["collective"].replace("_", "-"))
@@ -108,7 +104,6 @@ def published_runs(tables: Sequence[Path]) -> list[PublishedRun]:
                 per_thread=_per_thread(run),
                 nccl=nccl_of(f"{run['software']} {run['measured']}", None),
                 hosts=nodes,
-                algorithm=(algorithm or "").replace("_", ""),
             )
         )
     return found
