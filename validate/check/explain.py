@@ -2,7 +2,7 @@
 
 A cause is judged by the shape over sizes and by the level: measured over its predicted time, as a logarithm, is the sum
 of one error of the machine (normal) and one of each size (Student's t with three degrees of freedom, as a size may be
-slow for another reason), as wide as those of published measurements (:class:`validate.check.pace.Errors`).  Causes
+slow for another reason), as wide as those of published measurements (:class:`validate.check.pace.LogErrors`).  Causes
 whose times differ by less than the model's error of a size cannot be told apart, and are one explanation; of several
 degrees of one mechanism only the likeliest is.  A log is slow, however mildly, if a fault is clearly likelier than that
 there is none and that NCCL chose otherwise than predicted.

@@ -21,7 +21,7 @@ from simulator.errors import InputError
 from simulator.records import dataclass, replace
 
 
-class Errors(NamedTuple):
+class LogErrors(NamedTuple):
     """Standard deviations of log(measured / predicted) of healthy machines, around 0.
 
     ``level`` is that of a machine, which its sizes share, and ``scatter`` that of each size.
@@ -43,7 +43,7 @@ class HealthyRange(NamedTuple):
     rows: int
     machines: int
     bend: float = math.inf
-    errors: Errors = Errors()
+    errors: LogErrors = LogErrors()
 
 
 _HALF = NormalDist().inv_cdf(0.9)  # half-width of an 80 % band, in standard deviations
@@ -65,7 +65,7 @@ def healthy_range(exchange: Composition) -> HealthyRange:
     bend = math.exp((found.high - found.middle) * math.sqrt(2.0 * (1.0 - shared)))
     level = (found.high - found.low) / (2.0 * _HALF) * math.sqrt(shared)
     scatter = found.ways / (math.sqrt(2.0) * _HALF)  # found.ways is of differences between two
-    errors = Errors(max(_LEAST_LEVEL, level), max(_LEAST_SCATTER, scatter))
+    errors = LogErrors(max(_LEAST_LEVEL, level), max(_LEAST_SCATTER, scatter))
     return HealthyRange(math.exp(found.high), math.exp(found.low), found.rows, found.places, bend, errors)
 
 
@@ -95,7 +95,7 @@ class SizeComparison:
     is_large: bool
     in_place: bool = False
     bend: float = math.inf
-    errors: Errors = Errors()
+    errors: LogErrors = LogErrors()
 
     @property
     def ratio(self) -> float:
