@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from simulator.devices.cpu import Cache, Cpu
 from simulator.devices.cpu.memory import bandwidth
 from simulator.devices.predict import kernel_cost, operator_costs
+from simulator.questions.where import CPU_LIBRARIES
 from simulator.workload.kernels import Gemm, Streaming
 from simulator.workload.operators import Conv2d, Linear, Operator, Pool, Recurrent, Softmax
 
@@ -48,7 +49,7 @@ OPERATORS: st.SearchStrategy[Operator] = st.one_of(
 )  # fmt: skip
 
 
-@given(OPERATORS, THREADS, st.sampled_from(["onednn", "blas"]), st.sampled_from(["fwd", "bwd_data", "bwd_weight"]))
+@given(OPERATORS, THREADS, st.sampled_from(CPU_LIBRARIES), st.sampled_from(["fwd", "bwd_data", "bwd_weight"]))
 def test_costs_are_positive_and_never_beat_the_peak(operator: Operator, threads: int, library: str, phase: str) -> None:
     cpu = replace(CPU, threads=threads, library=library)  # type: ignore[arg-type]
     for cost in operator_costs(cpu, operator, phase, "fp32"):  # type: ignore[arg-type]
