@@ -187,8 +187,10 @@ def _read(
     if trainer.lora:
         found.sizes["lora"] = trainer.lora
     if trainer.liger:
-        found.sizes["cross_entropy"] = "fused-linear"
-        found.notes.append("Liger's kernels: the loss is simulated as Liger's, other layers as PyTorch's")
+        found.sizes |= {"cross_entropy": "fused-linear", "norms": "fused"}
+        found.notes.append(
+            "Liger's kernels: the loss is simulated as Liger's, norms as one kernel, other layers as PyTorch's"
+        )
     if trainer.nf4:
         found.sizes["lora_weights"] = trainer.nf4
     said = {"recompute": trainer.recomputes, "compiled": trainer.compiles}

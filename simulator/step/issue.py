@@ -28,7 +28,7 @@ from simulator.step.recompute import recomputed_groups
 from simulator.workload.backward import BackwardStep, backward_steps
 from simulator.workload.kernels import Kernel, Streaming, error_class
 from simulator.workload.network import Layer, Network, added_needs, backward_needs, block_name, forward_needs, once
-from simulator.workload.operators import Copy, Elementwise, Exchange, GroupedLinear, Operator, Phase
+from simulator.workload.operators import Copy, Elementwise, Exchange, GroupedLinear, LayerNorm, Operator, Phase
 
 if TYPE_CHECKING:
     from simulator.step.expert_passes import ExpertExtras
@@ -191,7 +191,8 @@ class _Issuer:
             return None
         more = self.more_kernels(operator) * (2 if phase == "bwd" else 1)
         more_s = self.of_library * host_time(self.device, "product_s", more)
-        return dispatch_time(self.device, operator, phase) + more_s, self.work(runs)
+        calls = len(runs) if isinstance(operator, LayerNorm) and operator.plain else 1
+        return calls * dispatch_time(self.device, operator, phase) + more_s, self.work(runs)
 
     def fused(self, group: FusedLayers, part: Part, added_elements: int = 0) -> Launch:
         layer = group.layers[-1].name

@@ -190,6 +190,7 @@ class Lowering:
         if self._options.precision in QUANTISED and operator.folds:
             return ()
         fused = self._options.framework == "tensorflow" and self._options.compiled
+        fused = fused or (self._options.compiled and self._options.framework == "pytorch")
         kernels = operator.kernels(phase, mix.precision, "" if fused else self._options.framework)
         if mix.narrow_inputs and phase == "fwd":
             saved = mix.narrow_inputs * operator.output_elements * (FP32_BYTES - self._element_bytes)

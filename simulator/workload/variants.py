@@ -21,6 +21,7 @@ from simulator.workload.operators import (
     Elementwise,
     HalfCrossEntropy,
     InPlaceCrossEntropy,
+    LayerNorm,
     Linear,
     LinearCrossEntropy,
     Nf4Linear,
@@ -75,6 +76,20 @@ def _adapted(layer: Layer, rank: int, elements: list[int]) -> list[Layer]:
         Layer(f"{layer.name}.lora_scale", scale, (beside,), scaled, part=layer.part),
         Layer(f"{layer.name}.lora_add", add, (base, scaled), layer.output, part=layer.part),
     ]
+
+
+NormWay = Literal["plain", "fused"]
+NORM_WAYS: tuple[NormWay, ...] = get_args(NormWay)
+
+
+def with_fused_norms(network: Network) -> Network:
+    """Return *network* with each RMSNorm in one kernel: torch's since 2.9, apex's, Liger's, flash-attn's, Paddle's."""
+
+    def fused(layer: Layer) -> Layer:
+        operator = layer.operator
+        return replace(layer, operator=replace(operator, plain=False)) if isinstance(operator, LayerNorm) else layer
+
+    return replace(network, layers=tuple(map(fused, network.layers)))
 
 
 LossWay = Literal["plain", "half", "in-place", "fused-linear", "chunked"]

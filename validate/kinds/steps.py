@@ -63,6 +63,9 @@ _SIZES = {  # sizes of a network, by column
 }
 _WORDS = {"lora_layers": LORA_LAYERS, "lora_weights": LORA_WEIGHTS, "cross_entropy": LOSS_WAYS}  # of a network
 _THREADS = re.compile(r"(?:^|; ?)cpu threads=([1-9][0-9]{0,3})(?:$| ?;)", re.IGNORECASE)
+_FUSED_NORMS = re.compile(
+    r"fused RMSNorm|nanotron|internevo|liger", re.IGNORECASE
+)  # which of these have kernels for it
 _READ_EACH = "each step"  # the host reads back the loss of each step
 _CONFIGURATION = ("machine", "model", "phase", "dtype", "batch_per_gpu", "image", "seq_len", "schedule", "dataset")
 
@@ -221,6 +224,8 @@ def _sizes(cell: Cell, entry: ZooEntry, options: known.StepOptions) -> tuple[tup
         attention = by_library
     if attention:
         sizes["attention"] = attention
+    if "norms" in entry.defaults and _FUSED_NORMS.search(f"{cell('framework')}; {cell('software')}"):
+        sizes["norms"] = "fused"
     if cell("gelu") and entry.defaults.get("gelu") not in (None, cell("gelu")):
         sizes["gelu"] = cell("gelu")
     loss = cell("loss") or ("1" if entry.sample == "sequences" and options.mode == "train" else "0")

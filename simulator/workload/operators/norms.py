@@ -6,10 +6,11 @@ from math import prod
 from typing import Any, ClassVar, Literal, Self
 
 from simulator.records import dataclass, replace
-from simulator.workload.kernels import Passes, Rowwise, as_formula
+from simulator.workload.kernels import Passes, Rowwise, Streaming, as_formula
 from simulator.workload.operator import Divided, Kernels, Meeting, Operator, Phase, Rows
-from simulator.workload.precision import STATISTIC_BYTES, Precision
+from simulator.workload.precision import ELEMENT_BYTES, STATISTIC_BYTES, Precision
 
+_WIDE = ELEMENT_BYTES["fp32"]
 Norm = Literal["layer_norm", "rms_norm"]
 # In TensorFlow, tf.nn.moments: mean, squared differences, mean.  tf.nn.batch_normalization: the scale of each element,
 # its products with x and with the mean, the offset less the latter, and the sum.
@@ -37,9 +38,16 @@ def _group_norm(call: Any) -> Operator:
     return LayerNorm(rows, call["input"].numel() // rows)
 
 
+_PLAIN = ("pytorch", "deepspeed-zero3", "adaptdl")  # frameworks whose modules are the model's own
+
+
 @dataclass(frozen=True, slots=True)
 class LayerNorm(Rows):
-    """Normalisation of each of ``rows`` rows of ``cols`` elements; RMSNorm does not subtract the mean."""
+    """Normalisation of each of ``rows`` rows of ``cols`` elements; RMSNorm does not subtract the mean.
+
+    ``plain``: a module computes it by calls of the framework, in fp32 (``LlamaRMSNorm`` of Hugging Face's transformers
+    and of PaddleNLP); Megatron-LM, TensorFlow and compilers have it their own way.
+    """
 
     fuses = "rows"
     autocast = "fp32 after a cast"
@@ -52,6 +60,7 @@ class LayerNorm(Rows):
     }
 
     kind: Norm = "layer_norm"
+    plain: bool = False
 
     def forward_kernels(self, precision: Precision) -> Kernels:
         return (Rowwise(self.kind, self.rows, self.cols, precision),)
@@ -63,10 +72,52 @@ class LayerNorm(Rows):
         return (Rowwise(f"{self.kind}_weight_bwd", self.rows, self.cols, precision),)
 
     def as_run_by(self, framework: str, phase: Phase, precision: Precision, kernels: Kernels) -> Kernels:
-        """Return *kernels*, or TensorFlow's formula."""
-        if framework != "tensorflow":
+        """Return *kernels*, TensorFlow's formula, or the calls of a module."""
+        if framework == "tensorflow":
+            return as_formula(_FORMULA, _FORMULA_BACKWARD, self.output_elements, phase, precision)
+        if not self.plain or framework not in _PLAIN:
             return kernels
-        return as_formula(_FORMULA, _FORMULA_BACKWARD, self.output_elements, phase, precision)
+        return self._calls(precision) if phase == "fwd" else self._calls_backward(phase, precision)
+
+    def _calls(self, precision: Precision) -> Kernels:
+        """Return ``weight * cast(x * rsqrt(mean(x^2) + eps))`` of x in fp32, a kernel a call."""
+        n, e, rows = self.output_elements, ELEMENT_BYTES[precision], self.rows
+        root = (Streaming("add_scalar", rows, rows * _WIDE, rows * _WIDE),) * 2  # eps, rsqrt
+        return (
+            *self._cast(precision, wide=True),
+            Streaming("pow_scalar", n, n * _WIDE, n * _WIDE),
+            Rowwise("sum", rows, self.cols, "fp32"),
+            *root,
+            Streaming("mul", n, n * _WIDE, n * _WIDE),
+            *self._cast(precision, wide=False),
+            Streaming("mul", n, n * e, n * e),
+        )
+
+    def _calls_backward(self, phase: Phase, precision: Precision) -> Kernels:
+        """Return what autograd runs for these calls, from the last to the first."""
+        n, e, rows = self.output_elements, ELEMENT_BYTES[precision], self.rows
+        wide = n * _WIDE
+        of_weight = (Streaming("mul", n, 2 * n * e, n * e), Rowwise("sum", self.cols, rows, precision))
+        return (
+            Streaming("mul", n, n * e, n * e),
+            *(of_weight if phase != "bwd_data" else ()),
+            *self._cast(precision, wide=True),
+            Streaming("mul", n, wide, wide),  # of x
+            Streaming("mul", n, 2 * wide, wide),  # of the root, summed over each row
+            Rowwise("sum", rows, self.cols, "fp32"),
+            *(Streaming("mul_scalar", rows, rows * _WIDE, rows * _WIDE),) * 3,
+            Streaming("copy", n, wide, wide),  # pow_backward: x^1, twice that, times the gradient
+            Streaming("mul_scalar", n, wide, wide),
+            Streaming("mul", n, wide, wide),
+            Streaming("add", n, 2 * wide, wide),
+            *self._cast(precision, wide=False),
+        )
+
+    def _cast(self, precision: Precision, *, wide: bool) -> Kernels:
+        """Return the cast between *precision* and fp32, to fp32 if *wide*."""
+        n, e = self.output_elements, ELEMENT_BYTES[precision]
+        sizes = (n * e, n * _WIDE) if wide else (n * _WIDE, n * e)
+        return () if e == _WIDE else (Streaming("copy", n, *sizes),)
 
     def saved_bytes(self, element_bytes: int) -> int:
         """Return the bytes of the statistics of each row."""

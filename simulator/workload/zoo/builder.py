@@ -202,7 +202,8 @@ class NetworkBuilder:
         parameters: tuple[Parameter, ...] = (Parameter(f"{name}.weight", cols),)
         if bias and kind == "layer_norm":
             parameters += (Parameter(f"{name}.bias", cols),)
-        return self.add_layer(name, ops.LayerNorm(prod(x.shape[:-1]), cols, kind), (x,), x.shape, parameters)
+        operator = ops.LayerNorm(prod(x.shape[:-1]), cols, kind, plain=kind == "rms_norm")
+        return self.add_layer(name, operator, (x,), x.shape, parameters)
 
     def embedding(self, tokens: LayerOutput, name: str, vocabulary: int, size: int, of: str = "") -> LayerOutput:
         """Return a row of *size* elements for each of *tokens*; *of*: the name of a table that layers share."""

@@ -37,7 +37,7 @@ def tokens_entry(model: Callable[..., Outputs], length: int, sizes: Decoder | En
     defaults = {"sequence_length": length, **own, "cross_entropy": "plain"}
     decodes = isinstance(sizes, Decoder)
     if not isinstance(sizes, Encoder):
-        defaults |= {"lora": 0, "lora_layers": "attention", "lora_weights": "plain"}
+        defaults |= {"lora": 0, "lora_layers": "attention", "lora_weights": "plain", "norms": "plain"}
 
     def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
         chosen = replace(sizes, **{key: options[key] for key in own})

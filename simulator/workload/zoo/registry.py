@@ -108,7 +108,7 @@ def _entries_of(place: str) -> dict[str, ZooEntry]:
 
 
 _FIRST = _entries_of("first")
-_WORDED = ("attention", "cross_entropy", "gelu", "head", "lora_layers", "lora_weights")
+_WORDED = ("attention", "cross_entropy", "gelu", "head", "lora_layers", "lora_weights", "norms")
 _BREAK = re.compile(r"(?<=[a-z])-(?=[0-9])")
 _USE = re.compile(r"-(sft|pretrain|pretraining|finetune|finetuning|instruct|chat|hf)$")
 _WIDTHS = re.compile(r"\s*\d{1,18}\s*(,\s*\d{1,18}\s*)*", re.ASCII)
@@ -154,12 +154,12 @@ def network_aliases() -> Mapping[str, str]:
 @cache
 def _choices() -> Mapping[str, tuple[str, ...]]:
     """Return the words that options of transformers may have."""
-    from simulator.workload.variants import LORA_LAYERS, LORA_WEIGHTS, LOSS_WAYS
+    from simulator.workload.variants import LORA_LAYERS, LORA_WEIGHTS, LOSS_WAYS, NORM_WAYS
     from simulator.workload.zoo.attention import ATTENTIONS
     from simulator.workload.zoo.bert import HEADS
     from simulator.workload.zoo.sizes import GELUS
 
-    of_lora = {"lora_layers": LORA_LAYERS, "lora_weights": LORA_WEIGHTS}
+    of_lora = {"lora_layers": LORA_LAYERS, "lora_weights": LORA_WEIGHTS, "norms": NORM_WAYS}
     return {"attention": ATTENTIONS, "cross_entropy": LOSS_WAYS, "gelu": GELUS, "head": HEADS, **of_lora}
 
 
@@ -224,6 +224,10 @@ def build_entry(
         for i, output in enumerate(outputs if isinstance(outputs, tuple) else (outputs,)):
             builder.cross_entropy(output, f"loss{i or ''}")
     network = replace(builder.build(batch, entry.sample), own_name=called(name, entry, sizes, _entries))
+    if given.get("norms") == "fused":
+        from simulator.workload.variants import with_fused_norms
+
+        network = with_fused_norms(network)
     if given.get("lora"):
         from simulator.workload.variants import with_lora
 
