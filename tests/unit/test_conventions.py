@@ -171,3 +171,25 @@ def test_all_gathers_that_a_published_table_calls_all_reduces_are_not_scored(tmp
         words = [str(tmp_path / "t.csv"), "--conventions", PUBLISHED, "--out", str(tmp_path / "u.csv")]
         assert run_app(app, "validate", ["table", "complete", *words]) == 0
         assert ("an all-gather" in (tmp_path / "u.csv").read_text(encoding="utf-8")) == (not scored)
+
+
+def test_score_completes_tables_as_the_command_does(tmp_path: Path) -> None:
+    table = (
+        "machine,n_nodes,n_gpus,collective,bytes,time_s,dataset,fabric\n"
+        "8x-mi300x,2,16,all_reduce,1073741824,0.01,fresh_amd,\"RoCE, 8 x 400 Gbit/s\"\n"
+    )
+    (tmp_path / "t.csv").write_text(table, encoding="utf-8")
+    given, plain, out, alone = (str(tmp_path / name) for name in ("t.csv", "u.csv", "one.csv", "two.csv"))
+    assert run_app(app, "validate", ["table", "complete", given, "--conventions", PUBLISHED, "--out", plain]) == 0
+    assert run_app(app, "validate", ["score", plain, "--out", out, "--quiet"]) == 0
+    assert run_app(app, "validate", ["score", given, "--conventions", PUBLISHED, "--out", alone, "--quiet"]) == 0
+    assert Path(alone).read_bytes() == Path(out).read_bytes()
+    assert "roce-400g" in Path(alone).read_text(encoding="utf-8")
+
+
+def test_rules_that_cannot_be_read_are_refused_by_score_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "t.csv").write_text(TABLE, encoding="utf-8")
+    assert run_app(app, "validate", ["score", str(tmp_path / "t.csv"), "--conventions", "publshed"]) == 2
+    assert "no such file; did you mean 'published'?" in capsys.readouterr().err

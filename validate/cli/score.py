@@ -24,6 +24,7 @@ from validate.cli.command import (
     positional,
     value,
 )
+from validate.cli.table import completed_table
 from validate.cli.words import TRUSTED, grades_in, incomplete, jobs_in, opened, print_answer, print_remarks, words_in
 from validate.constants.rows import calibrate_devices
 from validate.kinds import OPERATORS
@@ -32,6 +33,7 @@ from validate.kinds.row import MeasuredRow
 from validate.score.predictions import Predictions
 from validate.score.report import ScoredTable, scores_document, scores_for, scores_report
 from validate.score.scoring import Scoring, ScoringOptions
+from validate.tables.conventions import PUBLISHED
 from validate.tables.csv_text import MAX_HELD, MAX_ROWS
 from validate.tables.table import STDIN, Table, same_file
 
@@ -56,6 +58,9 @@ def score_command(
     baselines: Annotated[Text, value("FILE", "Other predictions, by row_id, to compare with.")] = None,
     trust: Trust = "A,B",
     by: Annotated[Text, value("COLUMN,...", "Group by machine, collective, decade, size, op or any column.")] = None,
+    conventions: Annotated[
+        Text, value("FILE", f"Complete the tables first, as validate table complete does; {PUBLISHED}, or rules in YAML.")
+    ] = None,
     scaling: Annotated[
         bool, flag("--scaling", "For steps: error of the scaling efficiency, in percentage points.")
     ] = False,
@@ -87,7 +92,10 @@ def score_command(
         for file in files:
             if output is not None and same_file(file, out or ""):
                 raise InputError(f"--out {one_line(out)}: is one of the tables; name another file")
-        tables = [read_measurements(file, scoring.kinds, MAX_HELD if count else MAX_ROWS) for file in files]
+        most = MAX_HELD if count else MAX_ROWS
+        tables = [read_measurements(file, scoring.kinds, most) for file in files]
+        if conventions is not None:
+            tables = [(completed_table(table, kind, conventions, most), kind) for table, kind in tables]
         scoring.check(tables, count)
         _check_axes(axes, tables)
         progress = stack.enter_context(Progress(sum(len(table.rows) for table, _ in tables), "scoring", quiet=quiet))

@@ -14,11 +14,12 @@ from validate.kinds.kind import Kind, read_measurements
 from validate.tables.cells import NotScored
 from validate.tables.completing import AddedCells, added_cells, made_complete
 from validate.tables.conventions import NAMES, PUBLISHED, Conventions, filled, read_conventions
-from validate.tables.csv_text import MAX_ROWS, CsvRecord
+from validate.tables.csv_text import MAX_ROWS, CsvRecord, read_records
 from validate.tables.names import RowNames
-from validate.tables.table import Table, same_file
+from validate.tables.table import Table, same_file, tabulate
 
 _TRIED = 8  # rows for each value of a rule
+_SAID = ("fabric", "framework")  # what a row may say besides the columns of its kind, in its authors' words
 _SETS_ASIDE = ("unclear", "network")  # columns by which authors may say that a row cannot be predicted
 group = group_of_commands("table", "Make tables of measurements complete.")
 
@@ -45,18 +46,28 @@ def complete_table(
         )
     if same_file(file, out):
         raise InputError(f"--out {one_line(out)}: is the table; name another file")
-    rules = read_conventions(conventions)
     table, _ = read_measurements(file, KINDS, MAX_ROWS)
-    _check(rules, conventions, table.header)
-    unread = _unread_values(table, rules)
-    if unread:
-        raise InputError(unread)
     with opened(out) as output:
-        content, counts = made_complete(table, rules)
+        content, counts = _completed(table, conventions)
         if output is not None:
             output.write(content)
     said = [f"{column}: {n} cell{'s' * (n > 1)}" for column, n in counts.most_common()]
     print_remarks([f"{one_line(out)}: {'; '.join(said) or 'nothing to add'}"], quiet=quiet)
+
+
+def completed_table(table: Table, kind: Kind, conventions: str, most: int) -> Table:
+    """Return *table* of *kind* with what *conventions* say in its columns, of at most *most* rows; raises InputError."""
+    records = read_records(_completed(table, conventions)[0], table.file, most)
+    return tabulate(records, table.file, kind.needed_in(records[0].fields), kind.columns, kind.name)
+
+
+def _completed(table: Table, conventions: str) -> tuple[bytes, Counter[str]]:
+    """Return *table* as CSV with what *conventions* say in its columns, and how many cells that adds to each."""
+    rules = read_conventions(conventions)
+    _check(rules, conventions, table.header)
+    if unread := _unread_values(table, rules):
+        raise InputError(unread)
+    return made_complete(table, rules)
 
 
 def _check(rules: Conventions, file: str, header: Iterable[str]) -> None:
@@ -69,7 +80,7 @@ def _check(rules: Conventions, file: str, header: Iterable[str]) -> None:
     for kind, by_column in rules.items():
         if kind not in columns:
             raise InputError(f"{one_line(file)}: no kind of tables '{one_line(kind, 40)}'; {nearest(kind, columns)}")
-        known = {*columns[kind], *NAMES, *header, "framework"}
+        known = {*columns[kind], *NAMES, *header, *_SAID}
         for rule in (rule for rules_of in by_column.values() for rule in rules_of):
             named = (rule.column, columns[kind]), *((column, known) for column in sorted(rule.looks_at()))
             for column, allowed in named:

@@ -22,8 +22,8 @@ from simulator.topology.yaml_source import YamlSource, parse_yaml, read_yaml
 PUBLISHED = "published"
 """The name of the conventions of published tables that come along."""
 
-NAMES = frozenset({"dataset", "fabric", "machine", "source", "note", "row_id"})
-"""Columns that say whose a row is, in its authors' words; conventions of every table look at none of them."""
+NAMES = frozenset({"dataset", "machine", "source", "note", "row_id"})
+"""Columns that say whose a row is; conventions of every table look at none of them."""
 
 _COPIED = re.compile(r"\{(\w+)(?::([^{}]*))?\}")
 _KEYS = ("when", "unless", "set", "source")
