@@ -176,7 +176,7 @@ def test_all_gathers_that_a_published_table_calls_all_reduces_are_not_scored(tmp
 def test_score_completes_tables_as_the_command_does(tmp_path: Path) -> None:
     table = (
         "machine,n_nodes,n_gpus,collective,bytes,time_s,dataset,fabric\n"
-        "8x-mi300x,2,16,all_reduce,1073741824,0.01,fresh_amd,\"RoCE, 8 x 400 Gbit/s\"\n"
+        '8x-mi300x,2,16,all_reduce,1073741824,0.01,fresh_amd,"RoCE, 8 x 400 Gbit/s"\n'
     )
     (tmp_path / "t.csv").write_text(table, encoding="utf-8")
     given, plain, out, alone = (str(tmp_path / name) for name in ("t.csv", "u.csv", "one.csv", "two.csv"))
@@ -187,9 +187,7 @@ def test_score_completes_tables_as_the_command_does(tmp_path: Path) -> None:
     assert "roce-400g" in Path(alone).read_text(encoding="utf-8")
 
 
-def test_rules_that_cannot_be_read_are_refused_by_score_too(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rules_that_cannot_be_read_are_refused_by_score_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "t.csv").write_text(TABLE, encoding="utf-8")
     assert run_app(app, "validate", ["score", str(tmp_path / "t.csv"), "--conventions", "publshed"]) == 2
     assert "no such file; did you mean 'published'?" in capsys.readouterr().err

@@ -59,7 +59,7 @@ def score_command(
     trust: Trust = "A,B",
     by: Annotated[Text, value("COLUMN,...", "Group by machine, collective, decade, size, op or any column.")] = None,
     conventions: Annotated[
-        Text, value("FILE", f"Complete the tables first, as validate table complete does; {PUBLISHED}, or rules in YAML.")
+        Text, value("FILE", f"Complete the tables first, as table complete does: {PUBLISHED}, or rules in YAML.")
     ] = None,
     scaling: Annotated[
         bool, flag("--scaling", "For steps: error of the scaling efficiency, in percentage points.")
