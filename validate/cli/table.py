@@ -56,7 +56,7 @@ def complete_table(
 
 
 def completed_table(table: Table, kind: Kind, conventions: str, most: int) -> Table:
-    """Return *table* of *kind*, of at most *most* rows, with what *conventions* say in its columns; raises InputError."""
+    """Return *table*, of at most *most* rows, with what *conventions* say in its columns; raises InputError."""
     records = read_records(_completed(table, conventions)[0], table.file, most)
     return tabulate(records, table.file, kind.needed_in(records[0].fields), kind.columns, kind.name)
 
