@@ -14,17 +14,19 @@ from simulator.api import Session
 from simulator.cli.table import table_of
 from simulator.console.style import choose_style
 from simulator.errors import InputError, one_line
+from simulator.records import replace
 from validate.cli.command import Quiet, Text, Texts, command_named, positional, value
 from validate.cli.words import give, grades_in, opened, print_remarks, print_result
 from validate.constants.calibrate import fit_calibration
 from validate.constants.design import MeasurableOperator, chosen
 from validate.constants.rows import calibrating_rows, countable, read_rows
 from validate.constants.wanted import NETWORKS, candidates_of
+from validate.kinds.operators import SIZES
 from validate.kinds.row import MeasuredRow
 from validate.tables.names import RowNames, device_names, near_device
 
-_DRAWS = 2
-_MOST_JUDGED = 600
+_DRAWS, _LAYERS = 3, 8
+_GROWING = ("batch", "m", "rows")
 _MOST = 1.0  # an error counts up to this
 
 
@@ -42,8 +44,8 @@ def design_command(
     """Choose the operators whose measured times narrow predictions most.
 
     Without a table: among the operators of networks, as JSON, in the order in which they are to be measured.
-    With tables: among the rows of one device.  Half of the rows, by hash, are calibrated on, the other half judge:
-    chosen rows against as many at random, and three times as many.
+    With tables: what choosing is worth.  Of one device's rows, half are to choose from; of the others an eighth of the
+    layers is a workload, for which rows are chosen, against as many at random, and three times as many.
     """
     part = device or "h100-sxm5-80gb"
     if part not in device_names():
@@ -69,33 +71,56 @@ def _number(option: str, text: str) -> int:
 
 
 def _compared(files: Sequence[str], part: str, counts: Sequence[int], trust: Sequence[str]) -> list[str]:
-    """Return lines with the errors that calibrations on chosen and on random rows of *part* leave on other rows."""
+    """Return lines with the errors that calibrations on chosen and on random rows of *part* leave on asked rows.
+
+    Rows are divided into halves by hash: one to choose from, one to judge.  Of the latter, a workload is an eighth of
+    the layers: rows that differ in the sizes that grow with a batch alone, chosen by hash, anew in each draw.
+    """
     names = RowNames()
     mine = [row for row in read_rows(files, names, ("operators",)) if names.devices.part(row.place) == part]
     usable = countable(mine, names.session, trust)
     rows = calibrating_rows(usable, {row.digest for row in usable})
     halves: tuple[list[MeasuredRow], list[MeasuredRow]] = ([], [])
     for row in rows:
-        halves[sha256(f"half {row.digest}".encode()).digest()[0] % 2].append(row)
-    judges, pool = halves[0][:_MOST_JUDGED], halves[1]
+        halves[_hashed("half", row.digest) % 2].append(row)
+    judges, pool = halves
     if len(pool) < 2 * min(counts):
         raise InputError(f"{part}: {len(pool)} rows to choose from, which are too few for {min(counts)}")
     by_key = {row.digest: row for row in pool}
-    candidates = [_candidate(row, names.session) for row in pool]
-
-    def worth(some: Sequence[MeasuredRow]) -> str:
-        session = names.session.calibrated({part: fit_calibration(names.session, part, some).calibration})
-        return _errors([row.asks.time_s(session) / row.time_s - 1.0 for row in judges])
-
+    measurable = [_operator(row, names.session, 0.0) for row in pool]
+    found: dict[tuple[int, str], list[float]] = {}
+    for draw in range(_DRAWS):
+        asked = [row for row in judges if _hashed(str(draw), _layer(row)) % _LAYERS == 0]
+        found.setdefault((0, ""), []).extend(row.asks.time_s(names.session) / row.time_s - 1.0 for row in asked)
+        wanted = [replace(_operator(row, names.session, 1.0), measurable=False) for row in asked]
+        for number in (count for count in counts if 2 * count <= len(pool)):
+            more = random.Random(draw).sample(pool, min(len(pool), 3 * number))
+            for name, some in (
+                ("chosen", [by_key[str(each.key)] for each in chosen([*measurable, *wanted], number)]),
+                ("random", more[:number]),
+                ("three times as many", more),
+            ):
+                session = names.session.calibrated({part: fit_calibration(names.session, part, some).calibration})
+                errors = found.setdefault((number, name), [])
+                errors += [row.asks.time_s(session) / row.time_s - 1.0 for row in asked]
+    bare = found.pop((0, ""))
+    head = (
+        f"{part}: {len(pool)} rows to choose from, {len(bare)} judge; median, mean error; uncalibrated {_errors(bare)}"
+    )
     lines = [["operators", "chosen", "random", "three times as many"]]
-    for number in (count for count in counts if 2 * count <= len(pool)):
-        picked = [by_key[str(each.key)] for each in chosen(candidates, number)]
-        more = min(len(pool), 3 * number)
-        drawn = [[worth(random.Random(seed).sample(pool, n)) for seed in range(_DRAWS)] for n in (number, more)]
-        lines.append([str(number), worth(picked), "; ".join(drawn[0]), f"{more}: {'; '.join(drawn[1])}"])
-    bare = _errors([row.asks.time_s(names.session) / row.time_s - 1.0 for row in judges])
-    head = f"{part}: {len(pool)} rows to choose from, {len(judges)} judge; median, mean error; uncalibrated {bare}"
-    return [head, *table_of(lines, (True, False, False, False), choose_style(sys.stdout))]
+    for number in dict.fromkeys(number for number, _ in found):
+        lines.append([str(number), *(_errors(found[number, name]) for name in lines[0][1:])])
+    return [head, *table_of(lines, (True, True, True, True), choose_style(sys.stdout))]
+
+
+def _hashed(*words: str) -> int:
+    return int.from_bytes(sha256(" ".join(words).encode()).digest()[:8], "big")
+
+
+def _layer(row: MeasuredRow) -> str:
+    """Return the cells of a row but those that grow with a batch."""
+    kept = ("op", "variant", "phase", "dtype", *(name for name in SIZES if name not in _GROWING))
+    return "|".join(f"{name}={row.cells[name]}" for name in kept if row.cells.get(name))
 
 
 def _errors(errors: Sequence[float]) -> str:
@@ -103,6 +128,6 @@ def _errors(errors: Sequence[float]) -> str:
     return f"{100 * median(sizes):.1f} {100 * fmean(sizes):.1f} %"
 
 
-def _candidate(row: MeasuredRow, session: Session) -> MeasurableOperator:
+def _operator(row: MeasuredRow, session: Session, weight: float) -> MeasurableOperator:
     variety, shape, _ = max(session.kernel_shapes(row.asks.question), key=lambda each: each[2])
-    return MeasurableOperator(row.digest, variety, shape)
+    return MeasurableOperator(row.digest, variety, shape, weight)

@@ -140,7 +140,7 @@ def certify(folder: Path, record: Mapping[str, Any], topology: str | None, devic
         bench,
         fitted,
         fitting.environment,
-        one_line(record.get("began") or fitting.record.get("date") or "", 10),
+        one_line(record.get("began") or fitting.record.get("date") or "", 40)[:10],
         record["parts"],
         tuple(judged_rows(folder, places)),
         record["left"],
