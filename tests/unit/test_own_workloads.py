@@ -267,7 +267,7 @@ def test_its_operators_are_measured_one_by_one(measured: Path) -> None:
     assert [(row["m"], row["k"], row["n"]) for row in rows if row["op"] == "linear" and row["phase"] == "fwd"] == [
         ("16", "12", "8"), ("16", "8", "4"),
     ]  # fmt: skip
-    assert {row["phase"] for row in rows} == {"fwd", "bwd_data", "bwd_weight"}
+    assert {row["phase"] for row in rows} == {"fwd", "bwd", "bwd_data", "bwd_weight"}
     left = json.loads((measured / "p" / "run.json").read_text(encoding="utf-8"))["left"]
     assert [row["reason"] for row in left] == ["loss: no case measures CrossEntropy by itself in these sizes"]
     assert not (measured / "p" / "training.csv").exists()
