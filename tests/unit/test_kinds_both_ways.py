@@ -106,8 +106,8 @@ def test_every_question_of_simulate_has_a_group_that_measures_it_or_a_reason() -
     groups = {name for name in MEASURED_AS.values() if " " not in name}
     assert groups < set(GROUPS)
     # Our own steps are tested like requested ones, strategies and exchanges like a library's collectives.
-    # Scaling repeats steps over 1, 2, ... devices.  Clocks are what a board holds under load, not an answer; nor is what
-    # its allocator keeps.  A certificate's operators and steps are those of others.
+    # Scaling repeats steps over 1, 2, ... devices.  Clocks are what a board holds under load, not an answer, nor is
+    # what its allocator keeps.  A certificate's operators and steps are those of others.
     assert set(GROUPS) - groups <= {"steps", "strategies", "scaling", "clocks", "chosen", "reserved", "judged"}
     assert {kind.name for kind in KINDS} == {
         "collectives",

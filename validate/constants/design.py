@@ -17,7 +17,7 @@ from simulator.errors import MissingDependency
 from simulator.questions.calibration import Shape
 from simulator.records import dataclass
 
-# Chosen on an A100 and a V100, judged on H100, B200 and L4 (docs/decisions/calibration.md).
+# Chosen: the distance that calibration tries first, its noise, and a third of the variance in common.
 NEAR, COMMON, NOISE = 1.0, 0.3, 0.1
 
 
