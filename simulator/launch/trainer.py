@@ -84,10 +84,10 @@ def read_trainer(args: Arguments, launcher: Arguments, notes: list[str]) -> Trai
         launcher.fault("mixed-precision", "fp8 is not modelled here; bf16 and fp16 are")
     plain = "tf32" if args.flag("tf32") else "fp32"
     found.precision = {"bf16": "amp-bf16", "fp16": "amp-fp16"}.get(half or "", plain)
+    if args.flag("pure-bf16"):  # of LLaMA-Factory
+        found.precision = "bf16"
     _take_fsdp_file(args, launcher)
-    found.recomputes = args.flag("gradient-checkpointing", "activation-checkpointing") or launcher.flag(
-        "fsdp-activation-checkpointing"
-    )
+    found.recomputes = _recomputes(args) or launcher.flag("fsdp-activation-checkpointing")
     compiler = args.text("torch-compile-backend") or launcher.text("dynamo-backend") or "no"
     found.compiles = args.flag("torch-compile") or compiler.lower() == "inductor"
     if compiler.lower() not in ("no", "inductor", "eager"):
@@ -109,6 +109,16 @@ def read_trainer(args: Arguments, launcher: Arguments, notes: list[str]) -> Trai
     if found.nf4 and not found.lora:
         args.fault(next(name for name in _IN_4_BITS if name in args), _RANK)
     return found
+
+
+def _recomputes(args: Arguments) -> bool:
+    """Return whether blocks are recomputed: as the Trainer is told, by LLaMA-Factory unless it is told not to.
+
+    Its default is ``disable_gradient_checkpointing=False`` (llamafactory/model/model_utils/checkpointing.py).
+    """
+    of_factory = "stage" in args and "finetuning-type" in args
+    keeps = args.flag("disable-gradient-checkpointing")
+    return args.flag("gradient-checkpointing", "activation-checkpointing") or (of_factory and not keeps)
 
 
 def _four_bits(args: Arguments) -> str | None:

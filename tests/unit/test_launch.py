@@ -590,3 +590,14 @@ def test_the_trainers_buckets_and_newer_names() -> None:
     assert read_launch(f"{line} --ddp_bucket_cap_mb 100").options["overlap"] == "bucket:100MiB"
     assert "overlap" not in read_launch(f"{line} --ddp_bucket_cap_mb 100 --fsdp full_shard").options
     assert read_launch(f"{line} --activation_checkpointing").options["recompute"] is True
+
+
+def test_llama_factory_recomputes_unless_told() -> None:
+    line = "torchrun --nproc-per-node 2 src/train.py --stage sft --do_train --model_name_or_path llama2-7b "
+    line += "--finetuning_type full --per_device_train_batch_size 1 --cutoff_len 1024 --bf16"
+    assert read_launch(line).options["recompute"] is True
+    assert "recompute" not in read_launch(f"{line} --disable_gradient_checkpointing true").options
+    assert read_launch(f"{line} --pure_bf16 true").options["precision"] == "bf16"
+    without = "torchrun --nproc-per-node 2 run_clm.py --model_name_or_path llama2-7b --block_size 1024 "
+    without += "--per_device_train_batch_size 1"
+    assert "recompute" not in read_launch(without).options

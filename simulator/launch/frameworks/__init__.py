@@ -18,7 +18,7 @@ from simulator.launch.launch import LaunchLine, read_launch
 from simulator.launch.unread import KNOWN, REFUSED, Names, is_timeless, load_names, reasons
 from simulator.records import dataclass
 
-List = Literal["megatron", "torchtitan", "torchtitan-0.3", "deepspeed", "accelerate", "trainer"]
+List = Literal["megatron", "torchtitan", "torchtitan-0.3", "deepspeed", "accelerate", "trainer", "llamafactory"]
 LISTS: tuple[List, ...] = get_args(List)
 TITLES: Mapping[List, str] = {
     "megatron": "Megatron-LM",
@@ -27,6 +27,7 @@ TITLES: Mapping[List, str] = {
     "deepspeed": "DeepSpeed's configuration",
     "accelerate": "accelerate launch",
     "trainer": "Hugging Face's Trainer",
+    "llamafactory": "LLaMA-Factory, beyond the Trainer",
 }
 Answer = Literal["modelled", "without influence", "not modelled", "refused", "unknown"]
 _MEGATRON = (
@@ -59,6 +60,11 @@ _LINES: Mapping[List, tuple[str, ...]] = {
         f"accelerate launch --num_processes 2 {more} {{}} {_TRAINER}" for more in ("", "--use_fsdp", "--use_deepspeed")
     ),
     "trainer": (f"torchrun --nproc-per-node 2 {_TRAINER} {{}}",),
+    "llamafactory": tuple(
+        "torchrun --nproc-per-node 2 src/train.py --stage sft --do_train --model_name_or_path gpt2 --cutoff_len 64 "
+        f"--per_device_train_batch_size 1 --finetuning_type {more} {{}}"
+        for more in ("full", "lora --lora_rank 8")
+    ),
 }
 _OF_TITAN = Names(KNOWN["torchtitan"])
 _REASONS = tuple(dict.fromkeys([*REFUSED.values(), *reasons(KNOWN["deepspeed"]["refused"]).values()]))
