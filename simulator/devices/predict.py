@@ -11,7 +11,6 @@ from simulator.devices import Bound, KernelCost
 from simulator.devices.cpu import Cpu
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.rates import PowerCosts, held
-from simulator.devices.neighbours import correction, known_share, neighbours_of
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
 from simulator.records import replace
@@ -56,6 +55,10 @@ def kernel_cost(device: Device, kernel: Kernel, cold: float = 0.0) -> KernelCost
     where the device has no figure for the kernel's precision, or kernels of its class are not modelled there.
     """
     cost = _cost_by_factors(device, kernel, cold)
+    if not device.calibration.neighbours:
+        return cost
+    from simulator.devices.neighbours import correction, known_share, neighbours_of
+
     neighbours = neighbours_of(device.calibration.neighbours, kernel)
     if neighbours is None:
         return cost

@@ -22,7 +22,6 @@ from simulator.records import dataclass, replace
 from simulator.step.fusion import FusedLayers, run_groups
 from simulator.step.lowering import NORM, TO_MASTER, UNSCALE, KernelRun, Lowering, Mix
 from simulator.step.megatron import has_engine, has_gradient_buffer, own_tensors, sums_in_fp32, update_calls_s
-from simulator.step.power import budgeted
 from simulator.step.precision import scales
 from simulator.step.recompute import recomputed_groups
 from simulator.workload.backward import BackwardStep, backward_steps
@@ -261,6 +260,8 @@ def launches_of(device: Device, network: Network, options: StepOptions) -> tuple
     Raises InputError if the device has no figure for a precision that the step needs.
     """
     if isinstance(device, Gpu) and device.burst > 1.0 and not device.is_rested:
+        from simulator.step.power import budgeted
+
         device = budgeted(device, [cost for each in _issued(device, network, options) for cost in each.work.costs])
     return _issued(device, network, options)
 

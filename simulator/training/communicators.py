@@ -20,7 +20,6 @@ from typing import cast
 
 from simulator.collectives.bundle import ConcurrentGroups
 from simulator.collectives.communicator import Communicator
-from simulator.collectives.deep_ep import deep_ep_bytes
 from simulator.collectives.nccl.buffers import communicator_bytes
 from simulator.collectives.nccl.strategy import Nccl
 from simulator.collectives.registry import strategy_of
@@ -76,6 +75,8 @@ def communication_bytes(placement: Placement, question: StepQuestion, network: N
 
     layout, found = placement.layout, 0.0
     if layout.flex and layout.ep > 1 and all(_is_nvidia(node.part) for node in placement.group.unlike()):
+        from simulator.collectives.deep_ep import deep_ep_bytes
+
         found = deep_ep_bytes(layout.ep, _width(network))
     return found + sum(
         max(taken(group, carried, n_peers) for group in groups)

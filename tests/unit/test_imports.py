@@ -110,6 +110,7 @@ LATE = {
     "simulator.collectives.search.rings": "few machines join all GPUs directly",
     "simulator.collectives.registry": "a strategy is loaded when it is named; packages are looked through for others",
     "simulator.console": "rich and typer are loaded to print errors and progress alone",
+    "simulator.devices.predict": "few devices have measured neighbours",
     "simulator.python": "torch modules load what traces them",
     "simulator.results.from_timelines": "most steps have no parameter servers",
     "simulator.api.steps": "most steps have neither pipeline stages nor parameter servers",
