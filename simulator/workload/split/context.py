@@ -152,14 +152,17 @@ class _Heads(_Splitter):
         arrived = self._sent(layer, "keys", keys, _key_elements(own, own.key_length))
         out = self._new(own.output_elements)
         self._layers.append(replace(layer, operator=own, inputs=(here, arrived, arrived), output=out))
-        self._sent(layer, "results", out, own.output_elements, layer.output)
+        # In place: the results are kept once, as exchanged, and sent back in the backward pass.
+        self._sent(layer, "results", out, own.output_elements, layer.output, in_place=True)
 
-    def _sent(self, layer: Layer, what: str, read: int, elements: int, output: int | None = None) -> int:
+    def _sent(
+        self, layer: Layer, what: str, read: int, elements: int, output: int | None = None, *, in_place: bool = False
+    ) -> int:
         """Add the exchange of *elements* of tensor *read*, and the copies on either side; return the result."""
-        laid = self._add(f"{layer.name}.lay_{what}", Copy(elements), read)
+        laid = self._add(f"{layer.name}.lay_{what}", Copy(elements), read, in_place=in_place)
         exchange = Exchange("cp", "all-to-all", "all-to-all", elements, elements)
-        sent = self._add(f"{layer.name}.send_{what}", exchange, laid)
-        return self._add(f"{layer.name}.order_{what}", Copy(elements), sent, output)
+        sent = self._add(f"{layer.name}.send_{what}", exchange, laid, in_place=in_place)
+        return self._add(f"{layer.name}.order_{what}", Copy(elements), sent, output, in_place=in_place)
 
 
 class _Gather(_Splitter):
