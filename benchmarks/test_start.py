@@ -5,6 +5,7 @@ See ``benchmarks/test_engine.py`` for how to run it.
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,31 @@ def test_cold_start(benchmark: BenchmarkFixture) -> None:
     )
     assert "ring" in done.stdout
     assert benchmark.stats.stats.min < _COLD_START_S
+
+
+_STEP = ("--workload", "resnet50", "--batch", "64")
+
+
+@pytest.mark.parametrize(
+    ("most", "options"),
+    [(2.6, ("--strategy", "ring")), (5.2, _STEP), (10.0, (*_STEP, "--strategy", "all"))],
+    ids=["ring", "step", "all strategies"],
+)
+def test_process_against_imports(most: float, options: tuple[str, ...]) -> None:
+    """CPU time of a whole process over that of importing what it stands on, the least of several in turn."""
+    imports = [sys.executable, "-c", "import simpy, yaml, pydantic"]
+    asked = [sys.executable, "-m", "simulator", "--topology", "p3.16xlarge", *options]
+    spent_s = [(_cpu_s(imports), _cpu_s(asked)) for _ in range(7)]
+    ratio = min(own for _, own in spent_s) / min(other for other, _ in spent_s)
+    print(f"{' '.join(options)}: {ratio:.2f} times importing simpy, yaml and pydantic")  # noqa: T201  shown by -s
+    assert ratio < most
+
+
+def _cpu_s(command: list[str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=_ROOT)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def test_import(benchmark: BenchmarkFixture) -> None:
