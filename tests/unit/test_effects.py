@@ -37,7 +37,6 @@ _EXCEPTIONS = {
     "devices/predict.py": "imports the costs that the classes of kernels name",
     "console/__init__.py": "imports modules of the product when they are first called",
     "console/run.py": "imports the modules of the other commands, which the program lists; redirects a closed stream",
-    "records.py": "compiles the methods of its own classes",
     "topology/json_schema.py": "a tool of developers, with its own command",
     "user_files.py": "opens for reading",
     "workload/operators/__init__.py": "installed operators, which it leaves out where a data file asks",
