@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import Field
+from functools import cache
 from typing import Any, ClassVar, Literal, Self, get_args
 
 from simulator.records import dataclass, replace
@@ -119,8 +120,13 @@ CLASSES: dict[str, type[Kernel]] = {}
 
 def kernel_class(kernel: Kernel) -> str:
     """Return the name of *kernel*'s class in calibrations and tables: its base's, if it has no word of its own."""
-    bases = (cls for cls in type(kernel).__mro__[:-1] if cls is not Kernel and "word" in cls.__dict__)
-    return next(bases, type(kernel)).__name__.lower()
+    return _named(type(kernel))
+
+
+@cache
+def _named(kind: type[Kernel]) -> str:
+    bases = (cls for cls in kind.__mro__[:-1] if cls is not Kernel and "word" in cls.__dict__)
+    return next(bases, kind).__name__.lower()
 
 
 def error_class(kernel: Kernel) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from math import exp
 
 from simulator.constants import DEFAULT, Constants, constants
@@ -47,7 +48,7 @@ def library_factor(known: Constants, since: Month | None, libraries: Month | Non
     return 1.0 + costs.young * exp(-max(0.0, years) / costs.settles_years)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Gpu:
     """A GPU.  ``peak_flops_per_s``, by precision, holds the data sheet's dense rates at ``boost_clock_Hz``.
 
@@ -81,7 +82,7 @@ class Gpu:
     library_factor: float = 1.0  # time of library kernels relative to mature ones
     any_shape_on_tensor_cores: bool = True  # else neither dilated convolutions nor products of unaligned rows
 
-    @property
+    @cached_property
     def lanes_per_sm(self) -> float:
         """The fp32 lanes of one SM, from its peak rate at two FLOPs per lane and clock; 64 where that is unknown."""
         peak = self.peak_flops_per_s.get("fp32")
@@ -97,7 +98,7 @@ class Gpu:
         """Power that products draw until the limiter acts, relative to its limit: measured, or of its generation."""
         return self.calibration.clocks.get("burst", self.traits.burst)
 
-    @property
+    @cached_property
     def traits(self) -> Traits:
         """The traits of its generation."""
         return traits_of(self.vendor, self.generation, self.lanes_per_sm, self._tensor_flops_per_sm)
