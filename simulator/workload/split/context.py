@@ -152,7 +152,7 @@ class _Heads(_Splitter):
         arrived = self._sent(layer, "keys", keys, _key_elements(own, own.key_length))
         out = self._new(own.output_elements)
         self._layers.append(replace(layer, operator=own, inputs=(here, arrived, arrived), output=out))
-        # In place: the results are kept once, as exchanged, and sent back in the backward pass.
+        # In place: the results are kept once, as exchanged (Transformer Engine to 2.7; from 2.8 on, twice).
         self._sent(layer, "results", out, own.output_elements, layer.output, in_place=True)
 
     def _sent(
