@@ -47,6 +47,7 @@ class HealthyRange(NamedTuple):
 
 
 _HALF = NormalDist().inv_cdf(0.9)  # half-width of an 80 % band, in standard deviations
+_SMALL_OVER_ETHERNET = 13.0  # times the expected time, that healthy machines of one of three sources took
 _LEAST_SCATTER = 0.1  # twice that of runs of one machine
 _LEAST_LEVEL = 0.05
 
@@ -54,9 +55,15 @@ _LEAST_LEVEL = 0.05
 def healthy_range(exchange: Composition) -> HealthyRange:
     """Return the healthy range of *exchange*: the band of its prediction on an unmeasured machine.
 
-    A log comes from a new source, and from a machine that may have a fault (docs/decisions/bands.md).  Raises
-    InputError if no similar exchange was measured.
+    A log comes from a new source, and from a machine that may have a fault (docs/decisions/bands.md).  Small messages
+    over Ethernet have no band, and the widest range that was seen.  Raises InputError if no similar exchange was
+    measured.
     """
+    if not exchange.chain and not exchange.facts.unmeasured:
+        far = math.log(_SMALL_OVER_ETHERNET)
+        return HealthyRange(
+            _SMALL_OVER_ETHERNET, 1 / _SMALL_OVER_ETHERNET, 0, 0, errors=LogErrors(far / _HALF, far / _HALF)
+        )
     found = estimate(replace(exchange, facts=replace(exchange.facts, place="")), evidence())
     if found is None:
         raise InputError("no published measurement has such an exchange, so no healthy range is known")
