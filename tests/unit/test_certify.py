@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,50 @@ def test_what_is_no_certificate_is_refused(tmp_path: Path, capsys: pytest.Captur
         assert certify(tmp_path, tmp_path / name) == 2
         assert f"{name}: is not an archive of python -m validate.measure --certificate" in capsys.readouterr().err
     assert not list(tmp_path.parent.glob("evil*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--topology", "p3.2xlarge"), "--topology p3.2xlarge: v100-sxm2-16gb has 80 multiprocessors"),
+        (("--device", f"{folders.DEVICE}=t4"), "--device: t4 has 40 multiprocessors"),
+    ],
+)
+def test_another_machine_than_was_measured_is_refused(
+    tmp_path: Path, words: Sequence[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cert = archive(tmp_path / "c.tar.gz", tmp_path / "in")
+    into = ["--out", str(tmp_path / "c.yaml"), "--page", str(tmp_path / "c.md")]
+    assert run_app(app, "validate", ["certify", str(cert), *words, *into]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--trust", "A"), "--trust: is of the rows of tables; give a table"),
+        (("--batch", "2"), "--batch: is of --workload"),
+        (("ops.csv", "--batch", "2"), "--batch: is not read with tables"),
+        (("ops.csv", "--workload", "mlp"), "--workload: is not read with tables"),
+        (("ops.csv", "--out", "chosen.json"), "--out: is not read with tables"),
+    ],
+)
+def test_what_a_design_would_not_read_is_refused(
+    words: Sequence[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_app(app, "validate", ["design", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_design_of_tables_counts_rows_of_the_trust_that_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{**row, "trust": "B"} for row in folders.timed("ops.csv", MEASURED, folders.constant(1.25))]
+    folders.write(tmp_path / "in", {"ops.csv": rows})
+    words = ["design", str(tmp_path / "in" / "ops.csv"), "--device", folders.PART, "--count", "900"]
+    for trust, some in (((), False), (("--trust", "A"), False), (("--trust", "A,B"), True)):
+        assert run_app(app, "validate", [*words, *trust]) == 2
+        assert (f"{folders.PART}: 0 rows to choose from" in capsys.readouterr().err) != some
 
 
 def place(key: str, n: int, weight: float = 1.0, *, measurable: bool = True) -> MeasurableOperator:

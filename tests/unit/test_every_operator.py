@@ -283,7 +283,9 @@ def test_text_and_json_say_that_it_was_not_measured(tmp_path: Path, capsys: pyte
     text = " ".join(capsys.readouterr().out.split())
     assert "outside: no measured butterflies kernels" in text
     assert "80 % band not measured" in text
-    assert "no such step has been measured" in text
+    assert "trust" not in text
+    assert run([*words, "--verbose"]) == 0
+    assert "past errors no such step has been measured" in " ".join(capsys.readouterr().out.split())
     assert "butterflies" in (tmp_path / "step.svg").read_text(encoding="utf-8")
     assert run([*words, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -92,7 +92,7 @@ def test_a_step_runs_it(sort: Any, device: str, tmp_path: Path, capsys: pytest.C
     path.write_text(json.dumps(network_document(ranked(sort))), encoding="utf-8")
     assert network_of(network_document(ranked(sort))).layers == ranked(sort).layers
     words = ["--topology", "p3.2xlarge", "--device", device, "--workload", str(path), "--batch", "8"]
-    assert run([*words, "--precision", "fp32"]) == 0
+    assert run([*words, "--precision", "fp32", "--verbose"]) == 0
     assert "sorting" in capsys.readouterr().out
     assert kernel_colour("radixsort") == "#7f4f24"
     assert asked(capsys, *words, "--compile")["step_time_s"] > 0.0

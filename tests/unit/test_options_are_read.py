@@ -223,6 +223,7 @@ VALIDATE: dict[str, tuple[str, str]] = {
     "score --calibrate": ("{here}/ops.csv", "2"),
     "score --calibration": ("{here}/ops.csv", "{here}/calibration.yaml"),
     "score --trust": ("{here}/ops.csv", "B"),
+    "score --conventions": ("{here}/ops.csv", "{here}/conventions.yaml"),
     "score --by": ("{here}/ops.csv", "dtype"),
     "score --scaling": ("{here}/collectives.csv", ""),
     "bands --judge": ("{here}/collectives.csv", ""),
@@ -231,6 +232,11 @@ VALIDATE: dict[str, tuple[str, str]] = {
     "compare --with": ("{here}/run", "{here}/run"),
     "compare --report": ("{here}/run", "{here}/out.html"),
     "compare --trust": ("{here}/run", "B"),
+    "design --device": ("--workload mlp --count 2", "t4"),
+    "design --count": ("--workload mlp --count 2", "3"),
+    "design --workload": ("--workload mlp --count 2", "alexnet"),
+    "design --batch": ("--workload mlp --count 2", "64"),
+    "design --out": ("--workload mlp --count 2", "{here}/out.json"),
     "describe --from": ("--gpu a100-sxm4-40gb --from {here}/topo.txt", "{here}/other.txt"),
     "describe --gpu": ("--from {here}/topo.txt --gpu a100-sxm4-40gb", "a100-sxm4-80gb"),
     "describe --nic": ("--from {here}/topo.txt --gpu a100-sxm4-40gb", "connectx-7-ndr"),
@@ -255,7 +261,8 @@ ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(("compare --topology", "compare --device"), "name what run.json names"),
     **dict.fromkeys(("bands --write", "fit --write"), "would write over the files that models read"),
     "sweep": "asks as simulate does, of which each option is tried; tests of its own",
-    "calibrate": "fits, which takes its time; tests of it change each option",
+    **dict.fromkeys(("calibrate", "certify"), "fits, which takes its time; tests of it change each option"),
+    "design --trust": "needs more rows than are here; a test of its own",
     **dict.fromkeys(("fit", "run", "cluster", "import"), "measures, or fits, for minutes; tests of their own"),
 }
 CALIBRATION = "schema_version: 1\ndevices:\n" + "".join(
@@ -273,6 +280,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     times = [(1 << 20, 1e-4), (1 << 24, 1e-3)]
     files = {
         "calibration.yaml": CALIBRATION,
+        "conventions.yaml": "operators:\n  - when: {dtype: fp32}\n    set: {batch: 4}\n    source: a page\n",
         "collectives.csv": table + "p3.16xlarge,4,all_reduce,8388608,0.0004,B\n",
         "ops.csv": ops,
         "run/ops.csv": ops,

@@ -11,6 +11,7 @@ from statistics import fmean, median
 from typing import Annotated
 
 from simulator.api import Session
+from simulator.cli.options import refuse
 from simulator.cli.table import table_of
 from simulator.console.style import choose_style
 from simulator.errors import InputError, one_line
@@ -38,7 +39,7 @@ def design_command(
     workload: Annotated[Text, value("NETWORK,...", "Choose for these networks.  [default: the zoo's families]")] = None,
     batch: Annotated[Text, value("COUNT", "Samples of each of them.  [default: 1]")] = None,
     out: Annotated[Text, value("FILE", "Write the operators to FILE.")] = None,
-    trust: Annotated[str, value("A,B", "Trust grades of the rows to use.")] = "A",
+    trust: Annotated[Text, value("A,B", "Trust grades of the tables' rows to use.  [default: A]")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Choose the operators whose measured times narrow predictions most.
@@ -52,8 +53,13 @@ def design_command(
         raise InputError(f"--device: no GPU or CPU part '{one_line(part, 60)}'; {near_device(part)}")
     counts = [_number("--count", text) for text in (count or ("60,200,600" if files else "600")).split(",")]
     if files:
-        print_result("\n".join(_compared(files, device_names()[part], counts, grades_in(trust))) + "\n")
+        asks = {"--workload": workload is not None, "--batch": batch is not None, "--out": out is not None}
+        refuse(asks, "is not read with tables, whose own rows are chosen from")
+        grades = grades_in("A" if trust is None else trust)
+        print_result("\n".join(_compared(files, device_names()[part], counts, grades)) + "\n")
         return
+    refuse({"--trust": trust is not None}, "is of the rows of tables; give a table")
+    refuse({"--batch": batch is not None and workload is None}, "is of --workload; the zoo's families have their own")
     networks = NETWORKS
     if workload is not None:
         networks = tuple((name.strip(), _number("--batch", batch or "1")) for name in workload.split(","))
