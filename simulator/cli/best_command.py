@@ -109,7 +109,8 @@ def answer_best(
 
     def lines(style: Style) -> list[str]:
         shown = best_lines(space, machine.name, session.network(question), found, style)
-        shown += ["", *style.wrap("the same again", "bold"), *commands]
+        shown += ["", *style.wrap("the same again", "bold")]
+        shown += [line for command in commands for line in style.wrap_command(command)]
         return shown + ([] if framework is None else launch_rows(session, asked, framework))
 
     def document() -> dict[str, Any]:

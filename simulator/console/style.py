@@ -20,6 +20,8 @@ from simulator.records import dataclass
 
 _MARKS = {"bold": "1", "dim": "2", "red": "31", "green": "32"}
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|[kMGT]?B|[mun]?s|x|[kMGT]?FLOP/s|GPUs?)(?![\w]))")
+_SHELL_WORD = re.compile(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""", re.DOTALL)
+_GOES_ON = " \\"
 _KEPT = "\u00a0"  # a space without a line break
 _MARK = re.compile(r"(\x1b\[(?:0|(?:1|2|31|32)(?:;(?:1|2|31|32))*)m)")
 
@@ -47,6 +49,19 @@ class Style:
         if self.width is not None:
             lines = fold(text, self.width, hang)
         return [self.mark(line, *marks) for line in lines or [text]]
+
+    def wrap_command(self, text: str) -> list[str]:
+        """Return the shell command *text* as lines of at most the width, which a shell reads as one command.
+
+        Lines end between options and words, so that one word longer than the width makes a longer line.
+        """
+        lines: list[str] = []
+        for word in _SHELL_WORD.findall(text):
+            if lines and (self.width is None or len(lines[-1]) + 1 + len(word) + len(_GOES_ON) <= self.width):
+                lines[-1] += f" {word}"
+            else:
+                lines.append(f"    {word}" if lines else word)
+        return [line + _GOES_ON for line in lines[:-1]] + lines[-1:]
 
 
 def fold(text: str, width: int, hang: int = 0) -> list[str]:

@@ -58,6 +58,7 @@ def test_offers_the_names_that_it_says():
         "Where",
         "compare",
         "simulate",
+        "sweep",
     }
     assert all(getattr(simulator, name).__name__ == name for name in simulator.__all__)
     assert set(simulator.__all__) <= set(dir(simulator))

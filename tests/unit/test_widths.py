@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from simulator.cli import LISTS, best_command, exchange_command, run, scale_command, single_command, step_command, table
 from simulator.cli.table import Column
+from simulator.console.style import Style
 
 WIDTHS = (60, 80, 100, 120)
 KEYS = re.compile(r"step|time|busbw|memory|.*/s|layout|way|strategy|micro-batch|machine|a million .*|per million")
@@ -133,6 +135,21 @@ def test_at_any_width(line: str, tables: list[Sequence[Column]], monkeypatch, ca
                 assert not says or words_of(column.head) <= seen, f"{column.head} left without a word"
                 if key:
                     assert [cell for cell in column.cells if not words_of(cell) <= seen | {"-"}] == []
+
+
+COMMAND = """simulate --topology p3.8xlarge --set 'a  b'\\''c' --set "d \\" e" --set f\\ g """ + " --batch 64" * 20
+
+
+def test_a_command_on_several_lines_is_one_to_a_shell() -> None:
+    assert Style().wrap_command(COMMAND) == [COMMAND]
+    for width in (20, 40, *WIDTHS):
+        lines = Style(width).wrap_command(COMMAND)
+        assert len(lines) > 1
+        assert all(len(line) <= width for line in lines)
+        shell = "simulate() { printf '%s\\n' simulate \"$@\"; }\n" + "\n".join(lines)
+        said = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True).stdout
+        assert said.splitlines() == shlex.split(COMMAND)
+    assert Style(10).wrap_command("simulate --workload") == ["simulate \\", "    --workload"]
 
 
 @pytest.mark.slow
