@@ -137,7 +137,7 @@ def test_at_any_width(line: str, tables: list[Sequence[Column]], monkeypatch, ca
                     assert [cell for cell in column.cells if not words_of(cell) <= seen | {"-"}] == []
 
 
-COMMAND = """simulate --topology p3.8xlarge --set 'a  b'\\''c' --set "d \\" e" --set f\\ g """ + " --batch 64" * 20
+COMMAND = """simulate --topology p3.8xlarge --set 'a  b'\\''c' --set "d \\" e" --set f\\ g""" + " --batch 64" * 20
 
 
 def test_a_command_on_several_lines_is_one_to_a_shell() -> None:
