@@ -26,7 +26,7 @@ from simulator.cli.written import (
 )
 from simulator.console import later
 from simulator.console.style import Progress, Style
-from simulator.errors import Fault, InputError, TopocastError, nearest, one_line
+from simulator.errors import Fault, InputError, TopocastError, few, nearest, one_line
 from simulator.questions.checks import From
 from simulator.records import replace
 from simulator.results import SCHEMA_VERSION
@@ -67,9 +67,7 @@ def answer_sweep(
     refuse({"--jobs": jobs is not None and dask is not None}, "starts processes on this machine; --dask uses a cluster")
     count = cores() if jobs is None else parse_count("jobs", jobs, _JOBS)
     key = None if sort is None else parse_choice("sort", sort.replace("-", "_"), SORTS)
-    varied = dict(_parsed(text) for text in over)
-    if len(varied) < len(over) or not varied:
-        raise InputError("--over is needed, once for each option that varies, for example --over batch=1,2,4")
+    varied = _varied(written, over)
     asked = points(written, varied)
     with ExitStack() as stack:
         file = None if csv is None else stack.enter_context(later("simulator.console.files:OutputFile", "--csv")(csv))
@@ -94,6 +92,21 @@ def _sorted(rows: list[Row], key: str | None) -> list[Row]:
         return rows
     sign = 1 if key in _LESS_IS_BETTER else -1
     return sorted(rows, key=lambda row: (row[key] is None, row["fits"] is False, sign * (row[key] or 0.0)))
+
+
+def _varied(written: CommandOptions, over: Sequence[str]) -> dict[str, list[str]]:
+    """Return the values of each option of *over*; raises InputError for an option that is said twice."""
+    if not over:
+        raise InputError("--over is needed, once for each option that varies, for example --over batch=1,2,4")
+    varied: dict[str, list[str]] = {}
+    for name, values in map(_parsed, over):
+        word = word_of(name)
+        if name in varied:
+            raise InputError(f"--over {word[2:]}: is there twice; name all its values in one, for example batch=1,2,4")
+        if getattr(written, name) != OPTIONS[name][0]:
+            raise InputError(f"{word}: --over {word[2:]} says its values, too; leave one of the two out")
+        varied[name] = values
+    return varied
 
 
 def _parsed(text: str) -> tuple[str, list[str]]:
@@ -218,6 +231,10 @@ def sweep_csv(rows: Sequence[Row]) -> str:
     return out.getvalue()
 
 
+def _as_written(value: object) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
 def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[str]:
     """Return the table of *rows*, with the values of the options *over* first."""
 
@@ -228,7 +245,7 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
     ends = [(row["low_s"], row["high_s"]) for row in rows]
     bands = ["-" if low is None else f"{format_duration(low, 3)} to {format_duration(high, 3)}" for low, high in ends]
     columns = [
-        *(Column(name.replace("_", "-"), [str(row[name]) for row in rows], right=False) for name in over),
+        *(Column(word_of(name)[2:], [_as_written(row[name]) for row in rows], right=False) for name in over),
         column("time", "time_s", format_duration),
         Column(BAND_HEAD, bands, spare=2) if any(low is not None for low, _ in ends) else None,
         column("samples/s", "samples_per_s", rate_words),
@@ -238,8 +255,21 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
         column("memory", "memory_bytes", lambda n_bytes: format_size(n_bytes, 3)),
         column("fits", "fits", lambda fits: "yes" if fits else "no"),
         column("busbw", "busbw_Bps", format_bandwidth),
-        column("bound by", "bound_by", str, right=False, spare=1),
-        column("not answered", "error", str, right=False, spare=3),
+        column("bound by", "bound_by", lambda bound: bound.partition(":")[0], right=False, spare=1),
     ]
     title = f"{len(rows)} questions: {rows[0]['question'] if len(rows) == 1 else 'over ' + ', '.join(over)}"
-    return [*style.wrap(title, "bold"), "", *table_lines(columns, style)]
+    return [*style.wrap(title, "bold"), "", *table_lines(columns, style), *_refused_lines(over, rows, style)]
+
+
+def _refused_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[str]:
+    """Return why each of *rows* that has no answer has none, each cause once."""
+    causes: dict[str, list[str]] = {}
+    for row in rows:
+        if row["error"]:
+            causes.setdefault(row["error"], []).append(
+                " ".join(f"{word_of(name)[2:]}={_as_written(row[name])}" for name in over)
+            )
+    if not causes:
+        return []
+    lines = (f"{few(places)}: {cause}" for cause, places in causes.items())
+    return ["", *style.wrap("not answered", "bold"), *(wrapped for line in lines for wrapped in style.wrap(line))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from simulator.errors import Fault, InputError, few, nearest, one_line
 from simulator.launch.arguments import Arguments, Files, is_off
@@ -59,6 +60,8 @@ def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -
     Raises InputError with every fault; those in a script have their positions.
     """
     file = text[1:] if text.startswith("@") else mention("launch")
+    if len(text.split()) == 1 and not text.startswith("@") and Path(text).is_file():
+        raise InputError(f"{mention('launch')}: {text} is a file; write @{text} to read the line in it")
     script = commands_of(_content(file) if file != mention("launch") else text, file)
     command = find_command(script, file)
     files = Files(file, script.written)

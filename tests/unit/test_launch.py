@@ -520,6 +520,10 @@ def test_a_missing_script_is_an_error_of_one_line(tmp_path, capsys) -> None:
     assert capsys.readouterr().err.count("\n") == 1
     assert run(["--topology", "dgx-h100", "--launch", "echo hello"]) == 2
     assert "no command with arguments" in capsys.readouterr().err
+    script = Path(tmp_path) / "yes.sh"
+    script.write_text("torchrun pretrain_gpt.py --num-layers 2\n", encoding="utf-8")
+    assert run(["--topology", "dgx-h100", "--launch", str(script)]) == 2
+    assert f"--launch: {script} is a file; write @{script}" in capsys.readouterr().err
 
 
 def test_a_line_without_a_network_is_refused_unless_one_is_named(capsys) -> None:

@@ -117,7 +117,8 @@ def test_several_processes_give_the_same(capsys) -> None:
         (["recompute=maybe"], "--over recompute: is a switch: yes or no; got maybe"),
         (["json=yes,no"], "--over json=yes,no: names no option that varies; "),
         (["batch=0"], "--batch 0: "),
-        (["batch=1", "batch=2"], "--over is needed, once for each option that varies"),
+        (["batch=1", "batch=2"], "--over batch: is there twice; name all its values in one, for example batch=1,2,4"),
+        (["workload=vgg16,resnet18"], "--workload: --over workload says its values, too; leave one of the two out"),
     ],
 )
 def test_mistakes_are_one_line(over: list[str], said: str, capsys) -> None:
@@ -125,6 +126,16 @@ def test_mistakes_are_one_line(over: list[str], said: str, capsys) -> None:
     err = capsys.readouterr().err
     assert err.startswith(f"simulate: {said}")
     assert err.count("\n") == 1
+
+
+def test_why_a_combination_is_refused_is_there_on_each_screen(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["sweep", *STEP, "--over", "batch=4,x,y", "--over", "compile=no,yes", "--jobs", "1", "-q"]) == 0
+    out = capsys.readouterr().out
+    assert "not answered" in out
+    for batch in ("x", "y"):
+        assert f"batch={batch} compile=no, batch={batch} compile=yes: --batch {batch}: " in " ".join(out.split())
+    assert max(map(len, out.splitlines())) <= 80
 
 
 def test_python_sweeps_lists(capsys) -> None:
