@@ -24,7 +24,7 @@ This page is generated from the commands themselves; `--help` says the same. Pag
 def page() -> str:
     """Return the page: ``simulate`` by group, then each other command."""
     main = _params(get_command(_app([""])))
-    parts = [_HEAD, "## simulate\n".replace("\\\n", "")]
+    parts = [_HEAD, "## simulate"]
     for title, (example, names) in GROUPS.items():
         parts += [f"### {title}", f"`simulate {example}`", _table(main[name] for name in names if name in main)]
     for name in (*COMMANDS[: -len(LISTS)], *LISTS):

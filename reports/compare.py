@@ -12,12 +12,12 @@ from matplotlib.figure import Figure
 from reports.compare_plots import (
     drift_figure,
     errors_figure,
-    escape,
     inline_svg,
     scatter_figure,
     staircase_figure,
     staircases,
 )
+from reports.markup import html_text
 from simulator.units import format_duration, format_size
 
 Document = Mapping[str, Any]
@@ -44,25 +44,25 @@ def comparison_page(document: Document) -> str:
     ]
     title = f"{document['machine'] or document['folder']}: measured and predicted"
     return Template((folder / "page.html").read_text(encoding="utf-8")).substitute(
-        title=escape(title),
+        title=html_text(title),
         style=(folder / "page.css").read_text(encoding="utf-8").strip(),
         body="\n".join(part for part in parts if part),
     )
 
 
 def _section(title: str, content: str) -> str:
-    return f"<section>\n<h2>{escape(title)}</h2>\n{content}\n</section>" if content else ""
+    return f"<section>\n<h2>{html_text(title)}</h2>\n{content}\n</section>" if content else ""
 
 
 def _summary(document: Document) -> str:
-    name = escape(document["machine"] or document["folder"])
+    name = html_text(document["machine"] or document["folder"])
     run = document["run"]
-    said = [f"Device {escape(document['part'] or document['device'] or 'not known')}"]
+    said = [f"Device {html_text(document['part'] or document['device'] or 'not known')}"]
     if document["topology"]:
-        said.append(f"topology {escape(document['topology'])}")
-    said.append(escape(document["method"]))
+        said.append(f"topology {html_text(document['topology'])}")
+    said.append(html_text(document["method"]))
     if run.get("date"):
-        said.append(f"measured {escape(str(run['date']))}")
+        said.append(f"measured {html_text(str(run['date']))}")
     if isinstance(run.get("seconds"), int | float):
         said.append(f"in {run['seconds']:.0f} s")
     tiles = [_tile(f"{document['rows_scored']}", f"of {document['rows_total']} rows predicted and judged")]
@@ -78,7 +78,7 @@ def _summary(document: Document) -> str:
         within = sum(row["low_s"] <= row["measured_s"] <= row["high_s"] for row in banded)
         tiles.append(_tile(f"{within}", f"of {len(banded)} rows in their 80 % band"))
     tiles.append(_tile(str(len(document["outliers"])), "outliers"))
-    notes = "".join(f"<li>{escape(note)}</li>" for note in document["notes"])
+    notes = "".join(f"<li>{html_text(note)}</li>" for note in document["notes"])
     return (
         f"<h1>{name}: measured and predicted</h1>\n<p class='muted'>{'; '.join(said)}</p>\n"
         f"{f'<ul>{notes}</ul>' if notes else ''}<div class='tiles'>{''.join(tiles)}</div>"
@@ -86,11 +86,11 @@ def _summary(document: Document) -> str:
 
 
 def _tile(figure: str, label: str) -> str:
-    return f"<div class='tile'><b>{escape(figure)}</b><span>{escape(label)}</span></div>"
+    return f"<div class='tile'><b>{html_text(figure)}</b><span>{html_text(label)}</span></div>"
 
 
 def _figure(name: str, caption: str, make: Callable[[], Figure]) -> str:
-    return f"<figure>{inline_svg(name, caption, make)}<figcaption>{escape(caption)}</figcaption></figure>"
+    return f"<figure>{inline_svg(name, caption, make)}<figcaption>{html_text(caption)}</figcaption></figure>"
 
 
 def _scatter(document: Document) -> str:
@@ -185,7 +185,9 @@ def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, figures: 
 
     def cells(tag: str, row: Sequence[str]) -> str:
         classes = ["name", *["n" if figures else "name"] * (len(row) - 1)]
-        return "".join(f"<{tag} class='{name}'>{escape(text)}</{tag}>" for name, text in zip(classes, row, strict=True))
+        return "".join(
+            f"<{tag} class='{name}'>{html_text(text)}</{tag}>" for name, text in zip(classes, row, strict=True)
+        )
 
     body = "".join(
         f"<tr{' class=all' if marked and row[0].endswith(marked) else ''}>{cells('td', row)}</tr>\n"
@@ -225,9 +227,9 @@ def _list_of_worst(worst: Sequence[Document]) -> str:
     """Return the list of the worst rows, each with its explanation."""
     items = [
         f"<li><span class='off'>{_percent_cell(item['error'], '+')}</span> "
-        f"<span class='name'>{escape(item['table'])}:{item['line']} {escape(item['name'])}</span><br>"
+        f"<span class='name'>{html_text(item['table'])}:{item['line']} {html_text(item['name'])}</span><br>"
         f"<span class='muted'>predicted {format_duration(item['predicted_s'])}{_band(item, ' (80 % band {})')}, "
-        f"measured {format_duration(item['measured_s'])}: {escape(item['explanation'])}</span></li>"
+        f"measured {format_duration(item['measured_s'])}: {html_text(item['explanation'])}</span></li>"
         for item in worst
     ]
     return f"<ol class='worst'>{''.join(items)}</ol>" if items else ""
@@ -273,7 +275,7 @@ def _asked_table(rows: Sequence[Document]) -> str:
 
 def _own_code(rows: Sequence[Document]) -> str:
     """Return the cost of the Python code between the operators of measured steps; empty where none was measured."""
-    return "".join(f"<p>{escape(row['words'])}</p>" for row in rows)
+    return "".join(f"<p>{html_text(row['words'])}</p>" for row in rows)
 
 
 def _judged_table(document: Document) -> str:
@@ -285,7 +287,7 @@ def _judged_table(document: Document) -> str:
         figures = [_percent_cell(before["median"]), _percent_cell(after["median"]), _interval(after)]
         rows.append([label, str(after["scored"]), *figures, _percent_cell(before["p90"]), _percent_cell(after["p90"])])
     head = ["judged on", "rows", "median before", "after", "95 % interval", "p90 before", "after"]
-    notes = "".join(f"<p class='muted'>{escape(note)}</p>" for note in document["calibration_notes"])
+    notes = "".join(f"<p class='muted'>{html_text(note)}</p>" for note in document["calibration_notes"])
     return _html_table(head, rows) + notes
 
 
@@ -308,7 +310,7 @@ def _environment_part(environment: Document) -> str:
     """Return the environment that the machine reported: short facts as a table, long lists verbatim."""
     rows, blocks = _facts(environment, "")
     return _html_table(["", ""], rows, figures=False) + "".join(
-        f"<h3>{escape(name)}</h3><pre>{escape(text)}</pre>" for name, text in blocks
+        f"<h3>{html_text(name)}</h3><pre>{html_text(text)}</pre>" for name, text in blocks
     )
 
 

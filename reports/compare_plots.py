@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentF
 
 from reports.colours import MARKED_SERIES as SERIES
 from reports.file import figure_file
-from simulator.errors import escaped
+from reports.markup import html_text
 from simulator.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -259,11 +258,6 @@ def inline_svg(name: str, label: str, make: Callable[[], Figure]) -> str:
     text = re.sub(r'href="#', f'href="#{name}-', text)
     return (
         text.replace('role="img" ', "", 1)
-        .replace("<svg ", f'<svg role="img" aria-label="{escape(label)}" ', 1)
+        .replace("<svg ", f'<svg role="img" aria-label="{html_text(label)}" ', 1)
         .rstrip()
     )
-
-
-def escape(text: str) -> str:
-    r"""Return *text* for HTML or SVG; characters that would be obeyed or hidden are written as ``\x1b``."""
-    return html.escape(escaped(text))

@@ -18,7 +18,6 @@ from reports.colours import INK
 from reports.layout import HALF_HEIGHT, Curve, DrawingLayout, edge_curve, half_width, point_on
 from reports.view import DrawnEdge, Symbol, View
 from simulator.results.words import LINK_WORDS
-from simulator.units import format_bandwidth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -126,9 +125,7 @@ def _links(view: View) -> dict[str, DrawnEdge]:
     """Return the kind, count and rate of each sort of link in words, with an edge of that sort."""
     found: dict[str, DrawnEdge] = {}
     for edge in sorted(view.edges, key=lambda edge: (list(LINK_WORDS).index(edge.kind), -edge.count)):
-        rate = format_bandwidth(edge.nominal_Bps)
-        each = f"{edge.count} x {format_bandwidth(edge.nominal_Bps / edge.count, 3)} = " if edge.count > 1 else ""
-        found.setdefault(f"{'out of use: ' * edge.is_down}{LINK_WORDS[edge.kind]}, {each}{rate}", edge)
+        found.setdefault(f"{'out of use: ' * edge.is_down}{edge.words}", edge)
     return dict(list(found.items())[:_MOST_SORTS])
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from html import escape
 from importlib.resources import files
 from string import Template
 from typing import Any, NamedTuple
 
 from reports.colours import ACTIVITIES, OTHER, kernel_colour
-from reports.drawing import machine_svg
-from simulator.errors import escaped
+from reports.machine_svg import machine_svg
+from reports.markup import html_text
 
 _MOST_EVENTS = 50_000  # the longest are kept
 _MOST_POINTS = 20_000  # of all counters together
@@ -58,7 +57,7 @@ def page_of(page: Page) -> str:
     title, *rest = _joined(page.blocks)
     timeline = _timeline(page.trace) if page.trace else None
     name = str(title).removeprefix("# ")
-    parts = [f"<h1>{_text(name)}</h1>", *map(_block, rest)]
+    parts = [f"<h1>{html_text(name)}</h1>", *map(_block, rest)]
     if page.result is not None and (drawing := machine_svg(page.result)):
         parts.append(f"<h2>The machine</h2>\n<figure>{drawing}</figure>")
     if timeline is not None:
@@ -66,13 +65,14 @@ def page_of(page: Page) -> str:
     if page.figure:
         parts.append(f"<h2>The figure</h2>\n<figure>{_inline(page.figure)}</figure>")
     if page.sources:
-        rows = [[_text(cell) for cell in row] for row in page.sources]
         table = PageTable(("part", "figure", "value", "source"), page.sources, (False,) * 4, {}, "")
-        parts.append(f"<h2>Sources</h2>\n<details><summary>{len(rows)} figures</summary>{_block(table)}</details>")
-    parts.append(f"<h2>Ask again</h2>\n<pre>{_text(page.command)}</pre>")
+        parts.append(
+            f"<h2>Sources</h2>\n<details><summary>{len(page.sources)} figures</summary>{_block(table)}</details>"
+        )
+    parts.append(f"<h2>Ask again</h2>\n<pre>{html_text(page.command)}</pre>")
     parts.append(f"<script>\n{read('page.js')}\n</script>")
     return Template(read("page.html") + "\n").substitute(
-        title=_text(name), style=f"{read('page.css')}\n{read('answer.css')}", body="\n".join(parts)
+        title=html_text(name), style=f"{read('page.css')}\n{read('answer.css')}", body="\n".join(parts)
     )
 
 
@@ -90,34 +90,31 @@ def _joined(blocks: Sequence[str | PageTable]) -> list[str | PageTable]:
     return found
 
 
-def _text(text: str) -> str:
-    """Return *text* for HTML, its control characters written out."""
-    return escape(escaped(text))
-
-
 def _block(block: str | PageTable) -> str:
     if isinstance(block, str):
-        text = "\n".join(map(_text, block.split("\n")))
+        text = "\n".join(map(html_text, block.split("\n")))
         narrow = max(map(len, block.split("\n"))) <= _PRE_LETTERS
         return f"<pre>{text}</pre>" if "\n" in block and narrow else f"<p>{text.replace(chr(10), '<br>')}</p>"
     classes = ["n" if right else "" for right in block.right]
-    head = "".join(f"<th class='{name}'>{_text(cell)}</th>" for cell, name in zip(block.heads, classes, strict=True))
+    head = "".join(
+        f"<th class='{name}'>{html_text(cell)}</th>" for cell, name in zip(block.heads, classes, strict=True)
+    )
     lines = []
     for number, row in enumerate(block.rows):
         if number in block.marks:
-            lines.append(f"<tr class='mark'><td colspan='{len(row)}'>{_text(block.marks[number])}</td></tr>")
+            lines.append(f"<tr class='mark'><td colspan='{len(row)}'>{html_text(block.marks[number])}</td></tr>")
         lines.append(f"<tr>{_cells(row, classes, any(block.heads))}</tr>")
     sorts = " class='sorts'" if any(block.heads) and len(block.rows) > 1 and not block.marks else " class='facts'"
     top = f"<thead><tr>{head}</tr></thead>" if any(block.heads) else ""
-    below = f"<p class='muted'>{_text(block.more)}</p>" if block.more else ""
+    below = f"<p class='muted'>{html_text(block.more)}</p>" if block.more else ""
     return f"<div class='wide'><table{sorts}>{top}<tbody>{''.join(lines)}</tbody></table></div>{below}"
 
 
 def _cells(row: Sequence[str], classes: Sequence[str], heads: bool) -> str:
     """Return the cells of *row*; in a table without *heads*, words take the place of a value that is not there."""
     if not heads and len(row) == 3 and not row[1]:
-        return f"<td>{_text(row[0])}</td><td colspan='2'>{_text(row[2])}</td>"
-    return "".join(f"<td class='{name}'>{_text(cell)}</td>" for cell, name in zip(row, classes, strict=True))
+        return f"<td>{html_text(row[0])}</td><td colspan='2'>{html_text(row[2])}</td>"
+    return "".join(f"<td class='{name}'>{html_text(cell)}</td>" for cell, name in zip(row, classes, strict=True))
 
 
 def _inline(svg: bytes) -> str:

@@ -15,6 +15,8 @@ from simulator.records import dataclass, replace
 from simulator.results.bottleneck import LinkUse
 from simulator.results.columns import ranges
 from simulator.results.result import Result
+from simulator.results.words import LINK_WORDS
+from simulator.units import format_bandwidth
 
 HOST_LINKS = frozenset(("pcie", "c2c"))
 _MAX_GPUS = 16
@@ -52,6 +54,13 @@ class DrawnEdge:
     nominal_Bps: float = 0.0
     weight: float = 0.5
     is_down: bool = False
+
+    @property
+    def words(self) -> str:
+        """The kind, count and rate: ``NVLink, 4 x 25 GB/s = 100 GB/s``."""
+        rate = format_bandwidth(self.nominal_Bps)
+        each = f"{self.count} x {format_bandwidth(self.nominal_Bps / self.count, 3)} = " if self.count > 1 else ""
+        return f"{LINK_WORDS[self.kind]}, {each}{rate}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,10 +99,7 @@ def _network(args: Arguments, found: LaunchLine) -> int:
             args.fault("model.flavor" if "model.flavor" in args else "model.name", f"{said}; {nearest(said, known)}")
         return 0
     found.options["workload"] = name
-    try:
-        return int(find_entry(name).defaults["layers"])
-    except InputError:  # pragma: no cover  the names above are the zoo's
-        return 0
+    return int(find_entry(name).defaults["layers"])
 
 
 def _update(args: Arguments, options: dict[str, str | bool]) -> None:

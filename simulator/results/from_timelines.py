@@ -25,7 +25,7 @@ from simulator.training.worker import ChunkRun
 
 if TYPE_CHECKING:
     from simulator.results.servers import ServerRun
-    from simulator.step.sent import LayerCollective
+    from simulator.step.layer_collectives import LayerCollective
     from simulator.training.pipeline import StageWork
 
 

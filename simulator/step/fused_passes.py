@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 
 from simulator.questions.options import StepOptions
 from simulator.step.expert_passes import NARROW, ExpertExtras, expert_passes
-from simulator.step.joined import joined_layers
+from simulator.step.joint_products import joint_products
 from simulator.step.precision import storage_of
 from simulator.workload.kernels import Streaming
 from simulator.workload.network import Layer, Network, block_name
@@ -48,7 +48,7 @@ def split_passes(network: Network, element: int) -> Mapping[tuple[str, str], Exp
     }
     found: dict[tuple[str, str], ExpertExtras] = {}
     for layer in network.layers:
-        joined = joined_layers(network).get(layer.name)
+        joined = joint_products(network).get(layer.name)
         if joined is None or joined.operator is None or layer.part != "attention":
             continue
         n, whole = network.elements[layer.output], joined.operator.output_elements

@@ -31,7 +31,7 @@ from simulator.workload.operators import Copy, Elementwise, Exchange, GroupedLin
 
 if TYPE_CHECKING:
     from simulator.step.expert_passes import ExpertExtras
-    from simulator.step.sent import LayerCollective
+    from simulator.step.layer_collectives import LayerCollective
 
 Part = Literal["forward", "backward", "update"]
 
@@ -164,7 +164,7 @@ class _Issuer:
 
     def exchanged(self, layer: Layer, operator: Exchange, part: Part) -> Iterator[Launch]:
         """Yield the exchanges of *layer* in *part*."""
-        from simulator.step.sent import collectives_of
+        from simulator.step.layer_collectives import collectives_of
 
         for sent in collectives_of(operator, self.device, self.options, forward=part == "forward"):
             host_s = dispatch_time(self.device, Copy(operator.elements), "fwd" if part == "forward" else "bwd_data")

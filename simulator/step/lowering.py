@@ -41,7 +41,7 @@ from simulator.workload.operators import BatchNorm, Conv2d, Linear, Operator, Ph
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 if TYPE_CHECKING:
-    from simulator.step.joined import Joined
+    from simulator.step.joint_products import JointProduct
 
 UNSCALE = "unscale gradients"
 TO_MASTER = "gradients to fp32"
@@ -151,11 +151,11 @@ class Lowering:
         self._needed = needs_gradient(network)
         narrow = (network.layers[index] for index in sorted(quantised_layers(network, options.precision), reverse=True))
         self._quantises = {layer.inputs[0]: layer.name for layer in narrow}  # the first of the layers that read it
-        self.joined: Mapping[str, Joined] = {}
+        self.joined: Mapping[str, JointProduct] = {}
         if options.framework == "megatron":
-            from simulator.step.joined import joined_layers
+            from simulator.step.joint_products import joint_products
 
-            self.joined = joined_layers(network)
+            self.joined = joint_products(network)
         self._sizes = _sizes(network, options, self._wide, self._element_bytes)
         need = need_of(held_in(network, options), options, device)
         self._forgotten = forgotten_share(device, need.allocated_bytes - need.workspace_bytes)
@@ -171,7 +171,7 @@ class Lowering:
         return Mix("fp32", sum(not self._wide[tensor] for tensor in layer.inputs) if promotes else 0)
 
     def computed(self, layer: Layer, phase: Phase) -> Operator | None:
-        """Return the operator whose kernels compute *layer*; None if they compute another (``step/joined.py``).
+        """Return the operator whose kernels compute *layer*; None if they compute another (``step/joint_products.py``).
 
         Of a compiled convolution, it is one without its bias: Inductor adds the bias in the kernel that reads the
         result (``torch/_inductor/kernel/conv.py``), XLA in cuDNN's.

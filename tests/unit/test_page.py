@@ -37,7 +37,9 @@ def test_a_step_has_its_answer_its_machine_its_timeline_and_its_sources(tmp_path
     assert "slowest layers" in text, "the page tells all, as -v does"
     assert "slowest layers" not in shown
     assert text.count('<g class="device gpu') == 8
-    assert re.search(r"<title>gpu0 - gpu3: NVLink, 2 x 25 GB/s each direction, [\d.]+ % in use</title>", text)
+    assert re.search(
+        r"<title>gpu0 - gpu3: NVLink, 2 x 25 GB/s = 50 GB/s, each direction, [\d.]+ % in use</title>", text
+    )
     assert "<td class=''>v100-sxm2-16gb</td><td class=''>memory_bandwidth</td>" in text
     assert "<pre>simulate --topology p3.16xlarge --workload resnet18 --batch 16</pre>" in text
     assert len(text) < 2_000_000

@@ -28,7 +28,7 @@ from validate.constants.calibrate import CalibrationFactors, calibration_yaml, f
 from validate.constants.rows import calibrating_rows, countable, device_rows
 from validate.importing.formats import OPERATORS as OPERATOR_COLUMNS
 from validate.importing.formats import csv_of
-from validate.importing.traced import traced_rows
+from validate.importing.kineto_operators import traced_rows
 from validate.kinds import OPERATORS
 from validate.kinds.row import MeasuredRow
 from validate.score.scoring import Scoring, ScoringOptions

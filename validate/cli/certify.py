@@ -15,7 +15,7 @@ from simulator.units import format_duration
 from validate.cli.calibrate import folder_yaml, with_certificate
 from validate.cli.command import Quiet, Text, command_named, positional, value
 from validate.cli.words import opened, print_remarks
-from validate.compare.certifying import Certified, certify, judged_rows, unpack
+from validate.compare.certifying import CertifiedCalibration, certify, judged_rows, unpack
 from validate.compare.classes import class_errors
 from validate.compare.rows import ComparedRow
 from validate.machine.measure.certificate import PARTS
@@ -53,7 +53,9 @@ def certify_command(
     print_remarks([f"{certificate.words(part)}; wrote {one_line(out)} and {one_line(page)}"], quiet=quiet)
 
 
-def _page(found: Certified, after: Sequence[ComparedRow], certificate: Certificate, part: str) -> Iterator[str]:
+def _page(
+    found: CertifiedCalibration, after: Sequence[ComparedRow], certificate: Certificate, part: str
+) -> Iterator[str]:
     """Yield the lines of the page."""
     facts = found.environment
     yield f"# {part}: {certificate.words(part)}"
@@ -104,7 +106,7 @@ def _page(found: Certified, after: Sequence[ComparedRow], certificate: Certifica
     yield ""
 
 
-def _end_of(found: Certified, name: str) -> str:
+def _end_of(found: CertifiedCalibration, name: str) -> str:
     return next(
         (one_line(row.get("end") or "not ended", 160) for row in found.parts if row["name"] == name), "not begun"
     )

@@ -32,7 +32,7 @@ FITTED, JUDGED = "fitted", "judged"
 
 
 @dataclass(frozen=True, slots=True)
-class Certified:
+class CertifiedCalibration:
     """A calibration made of an archive, and what it is worth.
 
     ``parts`` says how each part ended; ``before`` and ``after`` are the errors on the steps that judge it, ``others``
@@ -90,9 +90,9 @@ def unpack(archive: str, into: Path) -> Mapping[str, Any]:
                 file = tar.extractfile(member)
                 held[str(PurePosixPath(*path.parts[1:]))] = file.read() if file is not None else b""
         record = json.loads(held[CERTIFICATE])
-        parts = list(record["parts"])
-        assert all(isinstance(part["name"], str) for part in parts)
-    except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AssertionError):
+        if not all(isinstance(part["name"], str) for part in record["parts"]):
+            raise ValueError("a part without a name")
+    except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError, KeyError, TypeError):
         what = "is not an archive of python -m validate.measure --certificate"
         raise InputError(Fault(what, shown)) from None
     for part in PARTS:
@@ -120,7 +120,9 @@ def _left(held: Mapping[str, bytes]) -> list[Mapping[str, str]]:
     return found
 
 
-def certify(folder: Path, record: Mapping[str, Any], topology: str | None, devices: tuple[str, ...]) -> Certified:
+def certify(
+    folder: Path, record: Mapping[str, Any], topology: str | None, devices: tuple[str, ...]
+) -> CertifiedCalibration:
     """Return the calibration of what *folder* holds unpacked; raises InputError as :func:`fit_folder` does."""
     fitting = read_folder(str(folder / FITTED))
     options = ComparisonOptions(topology, devices)
@@ -135,7 +137,7 @@ def certify(folder: Path, record: Mapping[str, Any], topology: str | None, devic
         for table in sorted({row.table for row in rows})
         if table != "ops.csv" and any(mine := [row for row in rows if row.table == table and row.counts])
     }
-    return Certified(
+    return CertifiedCalibration(
         places,
         bench,
         fitted,

@@ -16,9 +16,9 @@ from simulator.api.calibrations import places_of
 from simulator.errors import MissingDependency
 from simulator.questions.calibration import Shape
 from simulator.records import dataclass
+from validate.constants.neighbours import NEAR, NOISE
 
-# Chosen: the distance that calibration tries first, its noise, and a third of the variance in common.
-NEAR, COMMON, NOISE = 1.0, 0.3, 0.1
+_COMMON = 0.3  # chosen: the share of the variance that kernels of a variety have in common
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class _Field:
         for axis in zip(*(words for _, words in places), strict=True):
             words = np.array([word for _, word in axis])
             squares = squares + axis[0][0] ** 2 * (words[:, None] != words)
-        self._covariance = COMMON + (1.0 - COMMON) * np.exp(-np.sqrt(squares) / NEAR)
+        self._covariance = _COMMON + (1.0 - _COMMON) * np.exp(-np.sqrt(squares) / NEAR[0])
         self._weight = np.array([each.weight for each in self._all])
         self._left = np.array([each.measurable for each in self._all])
         self._next()

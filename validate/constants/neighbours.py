@@ -14,7 +14,7 @@ from simulator.records import dataclass, replace
 from validate.kinds.row import MeasuredRow
 
 # Chosen on every other device, judged on the rest (docs/decisions/calibration.md).
-_NEAR, _STRENGTH, _NOISE = (1.0, 2.0, 0.5), (1.0, 0.75, 0.5, 0.25), 0.1
+NEAR, _STRENGTH, NOISE = (1.0, 2.0, 0.5), (1.0, 0.75, 0.5, 0.25), 0.1
 _FEWEST = 3  # shapes of a variety
 _PROOF = 1.0  # standard errors of the mean gain that it must exceed
 _CLIP = 0.4  # an error counts up to this logarithm: more is another algorithm or a disturbed row
@@ -120,8 +120,8 @@ def _chosen(variety: str, points: Sequence[_Point]) -> tuple[Neighbourhood, list
     plain = [_size(point.error(0.0)) for point in points]
     best: tuple[float, Neighbourhood, list[float]] | None = None
     measured = tuple((point.shape, point.ratio) for point in points)
-    for near in _NEAR:
-        others = left_out_errors(Neighbourhood(variety, near, 1.0, _NOISE, measured))
+    for near in NEAR:
+        others = left_out_errors(Neighbourhood(variety, near, 1.0, NOISE, measured))
         for strength in _STRENGTH:
             errors = [point.error(strength * value) for point, value in zip(points, others, strict=True)]
             gains = [before - _size(error) for before, error in zip(plain, errors, strict=True)]
@@ -129,7 +129,7 @@ def _chosen(variety: str, points: Sequence[_Point]) -> tuple[Neighbourhood, list
                 fmean(gains) - _PROOF * stdev(gains) / math.sqrt(len(gains)), median(plain) - median(map(_size, errors))
             )
             if proved > (0.0 if best is None else best[0]):
-                best = proved, Neighbourhood(variety, near, strength, _NOISE, measured), errors
+                best = proved, Neighbourhood(variety, near, strength, NOISE, measured), errors
     return None if best is None else best[1:]
 
 

@@ -50,11 +50,12 @@ class CertificatePart:
     share: float
 
 
+_ASKED = "asked"  # operators that the user has prepared
 PARTS = (
     CertificatePart("a-machine", (), 1),
     CertificatePart("b-clocks", ("clocks",), 12),
     CertificatePart("c-launches", ("launch",), 7),
-    CertificatePart("d-operators", ("asked", "chosen"), 40),
+    CertificatePart("d-operators", (_ASKED, "chosen"), 40),
     CertificatePart("e-memory", ("reserved",), 4),
     CertificatePart("f-exchanges", ("copies", "collectives"), 8),
     CertificatePart("g-steps", ("judged",), 28),
@@ -79,7 +80,8 @@ def write_certificate(out: Path, minutes: float, device: str = "", asked: str = 
         folder = Path(held)
         _write(folder / CERTIFICATE, {"schema_version": 1, "minutes": minutes, "parts": [], "began": _now()})
         if asked:
-            _copy_asked(Path(asked), folder / PARTS[3].name)
+            part = next(part for part in PARTS if _ASKED in part.groups)
+            _copy_asked(Path(asked), folder / part.name)
         _pack(folder, out)
 
         def left_s() -> float:
@@ -128,7 +130,7 @@ def measure_parts(folder: Path, out: Path, minutes: float, device: str = "", beg
             if not part.groups:
                 _write_machine(into, device)
             else:
-                groups = tuple(name for name in part.groups if name != "asked" or (into / "asked.json").is_file())
+                groups = tuple(name for name in part.groups if name != _ASKED or (into / "asked.json").is_file())
                 load_s = min(_MOST_LOAD_S, budget_s / _WORKS)
                 effort = Effort(interval=0.02, longest_s=0.5)
                 _set_alarm(budget_s + _GRACE_S)

@@ -12,7 +12,7 @@ from simulator.questions.options import StepOptions
 from simulator.questions.where import Where
 from simulator.step.fused_passes import split_passes
 from simulator.step.issue import Launch, launches_of
-from simulator.step.joined import joined_layers
+from simulator.step.joint_products import joint_products
 from simulator.step.lowering import Lowering
 from simulator.workload.kernels import Gemm
 from simulator.workload.network import Network
@@ -86,9 +86,9 @@ def test_the_input_is_cast_to_fp8_once() -> None:
 def test_the_first_gradient_to_an_input_that_others_read_is_added_once() -> None:
     """A shared expert's gate reads what the router reads, so one of the joined product's gradients is added."""
     mixture = build_network("deepseek-v3", batch=1, sequence_length=LENGTH, layers=4, loss=True)
-    joined = joined_layers(mixture)["layers.3.shared.gate"]
+    joined = joint_products(mixture)["layers.3.shared.gate"]
     assert (joined.operator is not None, joined.adds_as) == (True, "layers.3.shared.up")
-    assert "layers.3.shared.up" in joined_layers(mixture)
+    assert "layers.3.shared.up" in joint_products(mixture)
 
 
 @pytest.mark.parametrize(("ranks", "copies"), [(1, True), (8, False)])
@@ -106,7 +106,7 @@ def test_queries_of_several_groups_are_copied(ranks: int, copies: bool) -> None:
 def test_adapters_of_a_joined_product_are_one() -> None:
     rank = 16
     adapted = build_network("llama3-8b", batch=1, sequence_length=LENGTH, layers=1, loss=True, lora=rank)
-    found = joined_layers(adapted)
+    found = joint_products(adapted)
     joint = HIDDEN + 2 * KEYS
     into, out, scale, total = (found[f"layers.0.q.lora_{name}"].operator for name in ("a", "b", "scale", "add"))
     assert isinstance(into, Linear)

@@ -22,7 +22,7 @@ _ADAPTS = ("lora_a", "lora_b", "lora_scale", "lora_add")
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JointProduct:
     """What runs for a layer: ``operator`` of all, or None, if another stands for it.
 
     ``adds_as``: its gradients are added to others where this layer's are; "": nowhere.
@@ -33,7 +33,7 @@ class Joined:
 
 
 @once
-def joined_layers(network: Network) -> dict[str, Joined]:
+def joint_products(network: Network) -> dict[str, JointProduct]:
     """Return the layers of *network* that are one product with others of the same input, by name."""
     alike: dict[tuple[object, ...], list[Layer]] = {}
     for layer in network.layers:
@@ -42,7 +42,7 @@ def joined_layers(network: Network) -> dict[str, Joined]:
             key = block_name(layer.name), layer.part, layer.inputs, bool(layer.trained), operator.bias
             alike.setdefault(key, []).append(layer)
     by_name = {layer.name: layer for layer in network.layers}
-    found: dict[str, Joined] = {}
+    found: dict[str, JointProduct] = {}
     for layers in alike.values():
         if len(layers) > 1:
             _join(layers, found)
@@ -53,12 +53,12 @@ def joined_layers(network: Network) -> dict[str, Joined]:
     return found
 
 
-def _join(layers: Sequence[Layer], found: dict[str, Joined], *, widens: bool = True) -> None:
+def _join(layers: Sequence[Layer], found: dict[str, JointProduct], *, widens: bool = True) -> None:
     """Add what stands for each of *layers* to *found*; *widens*: their results are beside one another."""
-    found.update((layer.name, Joined()) for layer in layers)
+    found.update((layer.name, JointProduct()) for layer in layers)
     first, elements = layers[0].operator, sum(layer.operator.output_elements for layer in layers)
     if widens and isinstance(first, Linear):
         first = replace(first, outputs=elements // first.rows)
     elif isinstance(first, Elementwise):
         first = replace(first, elements=elements)
-    found[layers[0].name] = Joined(first, adds_as=layers[-1].name)
+    found[layers[0].name] = JointProduct(first, adds_as=layers[-1].name)

@@ -1,17 +1,14 @@
-"""The machine as an SVG drawing whose links and devices answer to the pointer."""
+"""The machine on a page: SVG whose links and devices show their figures under the pointer (figures: machine.py)."""
 
 from __future__ import annotations
 
-from html import escape
 from typing import Any
 
 from reports.layout import HALF_HEIGHT, DrawingLayout, edge_curve, half_width, lay_out_view
+from reports.markup import html_text
 from reports.view import DrawnEdge, Symbol, View, make_view, view_of
-from simulator.errors import escaped
 from simulator.results.result import Result
 from simulator.results.training_run import TrainingRun
-from simulator.results.words import LINK_WORDS
-from simulator.units import format_bandwidth
 
 _UNIT = 78.0  # pixels between two GPUs
 _MARGIN = 0.7
@@ -51,8 +48,8 @@ def _svg(view: View, name: str) -> str:
     words = [part for part in (view.busiest and f"busiest: {view.busiest}", view.note, view.more) if part]
     return (
         f'<svg class="machine" role="img" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
-        f'height="{height:.0f}"><title>{_safe(name)}</title>{"".join(lines)}{"".join(boxes)}</svg>'
-        f"<figcaption>Links by use: {_legend()}. {_safe('; '.join(words))}</figcaption>"
+        f'height="{height:.0f}"><title>{html_text(name)}</title>{"".join(lines)}{"".join(boxes)}</svg>'
+        f"<figcaption>Links by use: {_legend()}. {html_text('; '.join(words))}</figcaption>"
     )
 
 
@@ -65,14 +62,12 @@ def _edge(view: View, edge: DrawnEdge, layout: DrawingLayout, at: Any) -> str:
     a, b, c, d = (at(*point) for point in edge_curve(view, edge, layout))
     step = min(5, 1 + int(edge.use * 5)) if edge.use > 0 else 0
     ends = f"{view.symbols[edge.a].label} - {view.symbols[edge.b].label}"
-    each = f"{edge.count} x " if edge.count > 1 else ""
-    rate = format_bandwidth(edge.nominal_Bps / max(1, edge.count), 3)
-    said = f"{ends}: {LINK_WORDS[edge.kind]}, {each}{rate} each direction"
+    said = f"{ends}: {edge.words}, each direction"
     said += ", out of use" if edge.is_down else f", {edge.use * 100:.1f} % in use"
     dashes = ' stroke-dasharray="6 4"' if edge.is_down else ""
     wide = 2.0 + 2.5 * edge.weight + (2.0 if edge.is_bottleneck else 0.0)
     return (
-        f'<g class="link"><title>{_safe(said)}</title><path class="aim" d="M{a} C{b} {c} {d}"/>'
+        f'<g class="link"><title>{html_text(said)}</title><path class="aim" d="M{a} C{b} {c} {d}"/>'
         f'<path d="M{a} C{b} {c} {d}" stroke="{_SCALE[step]}" stroke-width="{wide:.1f}"{dashes}/></g>'
     )
 
@@ -83,12 +78,9 @@ def _box(symbol: Symbol, x: float, y: float, at: Any) -> str:
     cx, cy = at(x, y).split()
     kind = f"device {symbol.kind}{'' if symbol.active else ' idle'}{' bound' if symbol.is_bottleneck else ''}"
     size = 12 if len(symbol.label) < 9 else 11
+    label = html_text(symbol.label)
     return (
-        f'<g class="{kind}"><title>{_safe(symbol.label)}</title><rect x="{x0}" y="{y0}" width="{2 * half * _UNIT:.1f}" '
+        f'<g class="{kind}"><title>{label}</title><rect x="{x0}" y="{y0}" width="{2 * half * _UNIT:.1f}" '
         f'height="{2 * HALF_HEIGHT * _UNIT:.1f}" rx="6"/>'
-        f'<text x="{cx}" y="{cy}" font-size="{size}">{_safe(symbol.label)}</text></g>'
+        f'<text x="{cx}" y="{cy}" font-size="{size}">{label}</text></g>'
     )
-
-
-def _safe(text: str) -> str:
-    return escape(escaped(text))
