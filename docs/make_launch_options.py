@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from pathlib import Path
 
-from simulator.launch.frameworks import LISTS, TITLES, List, option_list, what_becomes_of
+from docs.launch_options.answers import LISTS, TITLES, List, option_list, what_becomes_of
 
 PAGE = Path(__file__).resolve().parent / "launch-options.md"
 _HEAD = """# Every option of a launch line
@@ -13,7 +13,7 @@ _HEAD = """# Every option of a launch line
 What `--launch` makes of each option in the programs' own lists. This page is generated: each option, with values of
 its own list and others, is given to launch lines, and the answer is what they say. An option is modelled if some value
 of it changes the step or is refused as a value; where others are not modelled, the line's notes tell what is simulated
-in their place, as for options that are not modelled at all. The lists stand in `simulator/launch/frameworks`.
+in their place, as for options that are not modelled at all. The lists stand in `docs/launch_options`.
 """
 
 

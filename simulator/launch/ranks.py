@@ -149,7 +149,8 @@ def _unless_told(command: Command, batch: Arguments, visible: VisibleGpus) -> in
 # -- parallelism -----------------------------------------------------------------------
 
 
-_SHARDED = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+SHARDED = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+"""The stage of ZeRO of each of Megatron-FSDP's ``--data-parallel-sharding-strategy``."""
 _BUCKET_ELEMENTS = 40_000_000  # Megatron-LM's DistributedDataParallelConfig: the larger of this
 _BUCKET_EACH = 1_000_000  # and of this times the data-parallel ranks
 
@@ -240,7 +241,7 @@ def read_layout(args: Arguments, ranks: LaunchRanks, deepspeed: DeepSpeed) -> La
     if args.has("use-torch-fsdp2"):
         zero = 2 if args.has("torch-fsdp2-no-reshard-after-forward") else 3
     if args.has("use-megatron-fsdp", "use-custom-fsdp") or "data-parallel-sharding-strategy" in args:
-        zero = _SHARDED[args.choice(tuple(_SHARDED), "data-parallel-sharding-strategy") or "no_shard"]
+        zero = SHARDED[args.choice(tuple(SHARDED), "data-parallel-sharding-strategy") or "no_shard"]
     if stage is not None:
         zero = min(stage, 3)
     if deepspeed.zero is not None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from docs.launch_options.answers import LISTS, List, option_list, what_becomes_of
 from simulator.cli.emit_lines import emitted_on
 from simulator.errors import InputError
 from simulator.launch.emit.emitted import EMITTERS, Emitter
 from simulator.launch.emit.parts import Emission
-from simulator.launch.frameworks import LISTS, List, option_list, what_becomes_of
 from tests.emitted import SESSION, asked, drawn
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "launch-options.md"

@@ -1,7 +1,7 @@
 """A step as a launch line of a framework: :func:`emitted`, the way back from :func:`~simulator.launch.read_launch`.
 
 What the framework cannot say of the step is told as comments.  Each option that is written is one of the framework's
-own (:mod:`simulator.launch.frameworks`).
+own (``docs/launch_options``).
 """
 
 from __future__ import annotations

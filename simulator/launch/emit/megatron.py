@@ -6,17 +6,19 @@ from collections.abc import Mapping
 
 from simulator.errors import refused
 from simulator.launch.emit.parts import Emission, Ranks, all_sizes, family_of_sizes, no_such_network, torchrun
+from simulator.launch.ranks import SHARDED
 from simulator.questions.layout import ORDER, Layout
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.spelling import mention
+from simulator.workload.zoo.registry import find_entry
+from simulator.workload.zoo.sizes import LatentAttentionMixture
 
 _ROTARY = "--swiglu --normalization RMSNorm --position-embedding-type rope --disable-bias-linear"
 _FAMILIES: Mapping[str, str] = {
     **dict.fromkeys(("megatron", "gpt2", "gpt3"), ""),
-    **dict.fromkeys(("llama", "llama2", "llama3", "mixtral"), _ROTARY),
+    **dict.fromkeys(("llama", "llama2", "llama3", "mixtral", "deepseek-v2", "deepseek-v3"), _ROTARY),
     "qwen2": f"{_ROTARY} --add-qkv-bias",
     **dict.fromkeys(("qwen3", "qwen3-experts"), f"{_ROTARY} --qk-layernorm"),
-    **dict.fromkeys(("deepseek-v2", "deepseek-v3"), f"{_ROTARY} --multi-latent-attention"),
     "nemotron": "--squared-relu --position-embedding-type rope --rotary-percent 0.5 --disable-bias-linear",
 }
 _PRECISIONS: Mapping[str, str] = {
@@ -27,7 +29,6 @@ _PRECISIONS: Mapping[str, str] = {
     "nvfp4": "--bf16 --fp4-format e2m1",
 }
 _ATTENTIONS: Mapping[str, str] = {"fused-native": "fused", "fused": "flash", "fused-softmax": "unfused"}
-_SHARDED = {2: "optim_grads", 3: "optim_grads_params"}
 _FAR = ("tp", "cp", "pp", "dp")
 
 
@@ -78,7 +79,7 @@ def _network(question: StepQuestion, found: Emission) -> None:
     if _FAMILIES[name]:
         found.arguments.append(_FAMILIES[name])
     kv_heads = number("kv_heads")
-    if kv_heads and kv_heads != number("heads") and "deepseek" not in name:
+    if kv_heads and kv_heads != number("heads"):
         found.say("--group-query-attention")
         found.say("--num-query-groups", kv_heads)
     if number("head_size"):
@@ -121,10 +122,15 @@ def _experts(question: StepQuestion, sizes: Mapping[str, int | str], found: Emis
     dense, layers = int(sizes.get("dense_layers") or 0), int(sizes["layers"])
     if dense:
         found.say("--moe-layer-freq", f"[0]*{dense}+[1]*{layers - dense}")
-    if "--multi-latent-attention" in " ".join(found.arguments):
-        found.arguments.append("--kv-lora-rank 512 --qk-head-dim 128 --qk-pos-emb-head-dim 64 --v-head-dim 128")
-        if question.workload != "deepseek-v2-lite":
-            found.say("--q-lora-rank", 1536)
+    code = find_entry(question.workload).code
+    if isinstance(code, LatentAttentionMixture):
+        found.say("--multi-latent-attention")
+        found.say("--kv-lora-rank", code.kv_rank)
+        found.say("--qk-head-dim", code.plain_size)
+        found.say("--qk-pos-emb-head-dim", code.rotary_size)
+        found.say("--v-head-dim", code.value_size)
+        if code.query_rank:
+            found.say("--q-lora-rank", code.query_rank)
     if not question.layout.flex:
         found.say("--moe-token-dispatcher-type", "alltoall")
 
@@ -158,7 +164,7 @@ def _layout(layout: Layout, found: Emission) -> None:
         found.say("--use-distributed-optimizer")
     elif layout.zero:
         found.say("--use-megatron-fsdp")
-        found.say("--data-parallel-sharding-strategy", _SHARDED[layout.zero])
+        found.say("--data-parallel-sharding-strategy", next(n for n, zero in SHARDED.items() if zero == layout.zero))
     whole = layout.cp * (layout.dp or 1)
     if layout.zero and layout.shards not in (None, whole):
         found.say("--num-distributed-optimizer-instances", whole // (layout.shards or whole))

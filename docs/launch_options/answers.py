@@ -10,7 +10,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from simulator.errors import InputError, one_line
@@ -84,7 +84,7 @@ class OptionList:
 @cache
 def option_list(name: List) -> OptionList:
     """Return the list called *name*."""
-    text = files("simulator.launch.frameworks").joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+    text = Path(__file__).with_name(f"{name}.yaml").read_text(encoding="utf-8")
     data = load_names(text)
     choices = {option: tuple(str(values).split()) for option, values in data["choices"].items()}
     return OptionList(data["source"], str(data["version"]), tuple(data["options"].split()), choices)
