@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-from simulator.cli.emit_lines import emitter_of, launch_document, launch_rows, row_command
+from simulator.cli.emit_lines import check_emitted, emitter_of, launch_document, launch_rows, row_command
 from simulator.cli.options import parse_choice, parse_count, read_all, refuse, wants_best
 from simulator.cli.output import Answers
 from simulator.cli.processes import cores, dask_runner, fingerprint, kept_in, process_runner
@@ -82,6 +82,8 @@ def answer_best(
         raise InputError(
             f"best divides a step over several GPUs, and one takes part; add {mention('nodes')}, or name another"
         )
+    if framework is not None:
+        check_emitted(session, question, framework)
     machine = session.machine(question.where)
     group = session.group(question.where, question.gpus)
     space = Space(
@@ -127,8 +129,9 @@ def answer_best(
 def best_lines(space: Space, machine: str, network: Network, best: Ranking, style: Style) -> list[str]:
     """Return the layouts in order with what each loses time to, and the infeasible ones."""
     options = space.question.options
+    named = "fp32, convolutions in TF32 if the GPU has it" if options.precision == "torch" else options.precision
     title = f"{machine}, {space.device_count} GPUs: {MODE_WORDS[options.mode]} of {network.title}, "
-    title += f"{space.global_batch:,} {network.sample}, {options.precision}, {options.optimizer}"
+    title += f"{space.global_batch:,} {network.sample}, {named}, {options.optimizer}"
     ways = [entry.candidate for entry in best.ranking]
     unsure = [entry for entry in best.ranking if entry.fits_by_band is False]  # fits, but not by its band
     recompute = [way.recompute for way in ways]

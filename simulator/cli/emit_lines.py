@@ -13,6 +13,7 @@ from simulator.cli.written import CommandOptions, shell_command
 from simulator.errors import InputError, refused
 from simulator.launch.emit.emitted import EMITTERS, Emitter, emitted
 from simulator.launch.emit.parts import Emission, Ranks
+from simulator.questions.layout import parse_layout
 from simulator.questions.step import StepQuestion
 from simulator.search.space import Candidate
 from simulator.spelling import spelt
@@ -64,6 +65,18 @@ def emitted_on(session: Session, question: StepQuestion, framework: Emitter) -> 
         raise refused("emit", "is of as many GPUs on each machine", framework)
     listed = gpus if len(hosts) == 1 and tuple(gpus) != tuple(range(len(gpus))) else ()
     return emitted(question, Ranks(len(hosts), len(next(iter(hosts))), tuple(listed)), framework)
+
+
+def check_emitted(session: Session, question: StepQuestion, framework: Emitter) -> None:
+    """Raise InputError if *question* has no launch line, and for a reason that is the same whatever its layout."""
+    why = {}
+    for words in ("dp", "fsdp"):
+        try:
+            emitted_on(session, replace(question, layout=parse_layout(words)), framework)
+        except InputError as error:
+            why[words] = error
+    if len(why) == 2 and len({str(error) for error in why.values()}) == 1:
+        raise why["dp"]
 
 
 def row_command(written: CommandOptions, way: Candidate) -> str:

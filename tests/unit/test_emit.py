@@ -112,3 +112,27 @@ def test_a_line_is_its_parts() -> None:
     found.unless(False, "that")
     assert found.line == "torchrun train.py --a 'x y' --b"
     assert found.text == "# not said: that\ntorchrun train.py \\\n    --a 'x y' \\\n    --b"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--workload resnet18 --emit megatron", "is of language models; resnet18 is none"),
+        ("--workload gpt2 --emit megatron", "is of --framework megatron; add it"),
+        ("--workload gpt2 --emit torchtitan", "has no options for gpt2; "),
+    ],
+)
+def test_what_no_layout_can_say_is_refused_before_the_search(words: str, said: str, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("simulator.cli.best_command.find_best", None)
+    assert run(["best", "--topology", "p3.16xlarge", "--global-batch", "8", "--jobs", "1", *words.split()]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"simulate: --emit {words.rsplit(maxsplit=1)[-1]}: {said}")
+    assert err.count("\n") == 1
+
+
+def test_a_layout_that_is_refused_alone_stops_no_search(capsys) -> None:
+    words = (
+        "--topology p3.16xlarge --workload gpt2 --global-batch 8 --framework deepspeed-zero3 --parallel fsdp --top 1"
+    )
+    out = shown(f"best {words} --jobs 1 --emit deepspeed", capsys)
+    assert "deepspeed" in out.split("# 1: ")[1]
