@@ -49,6 +49,8 @@ _STREAMS = "".join(f"  - {{run: {{compute: 5 us}}, stream: s{i}}}\n" for i in ra
 def test_what_takes_too_long_is_told(body: str, told: str, calls: int, tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.setattr(writer, "MAX_STEPS", _MOST)
     software = "{depth: 3}" if body is _UNEVEN else "{}"
+    assert run([*_program(tmp_path, "  - python: 1 us\n", software), "-q"]) == 0  # loads what the first question needs
+    capsys.readouterr()
     with at_most_calls(calls):
         assert run([*_program(tmp_path, body, software), "-q"]) == 2
     said = capsys.readouterr().err
