@@ -92,7 +92,7 @@ class StepResult:
 
     @property
     def utilisation(self) -> float:
-        """Model FLOPs over those that the device could do at its peak in the same time (MFU)."""
+        """FLOPs, as torch counts them, over those of the device at its peak in the same time; MFU is ``Rates.mfu``."""
         possible = self.peak_flops_per_s * self.step_time_s
         return self.model_flop / possible if possible > 0 else 0.0
 

@@ -19,7 +19,7 @@ from simulator.topology.load import load_topology
 from simulator.topology.parts import GpuPart
 from simulator.workload import bus_factor
 from validate.check import pace as healthy
-from validate.check.explain import Explained, FaultExplanation, explained
+from validate.check.explain import Explanations, FaultExplanation, explained
 from validate.check.links import CheckedLink, sound
 from validate.check.settings import SettingEffect, setting_effects
 from validate.importing.nccl_tests import NcclLog, Point
@@ -106,7 +106,7 @@ def check_log(
         row = point.size_bytes, measured_s, expected_s, fastest_s, slowest_s, large, in_place, band.bend, band.errors
         rows.append(healthy.SizeComparison(*row))
     pace = healthy.log_pace(rows)
-    causes = Explained()
+    causes = Explanations()
     effects: tuple[SettingEffect, ...] = ()
     if explains:
 

@@ -64,7 +64,7 @@ class FaultExplanation:
         return replace(self, words=spelt(self.words), alike=alike, measure=spelt(self.measure))
 
 
-class Explained(NamedTuple):
+class Explanations(NamedTuple):
     """The causes that explain a log, the likeliest first, and the number tried; whether a fault is clearly likelier."""
 
     found: tuple[FaultExplanation, ...] = ()
@@ -79,7 +79,7 @@ def explained(
     rows: Sequence[SizeComparison],
     fixed: Collection[str],
     step_done: Callable[[str], None],
-) -> Explained:
+) -> Explanations:
     """Return the causes that explain the measured times.
 
     A cause explains them if what it leaves is within the band, and it leaves at most half of the error, or less of it
@@ -93,10 +93,10 @@ def explained(
     error, slow = _error(ratios), healthy.is_slow(rows, some, ratios)
     healthy_unlikely = _unlikely(some, ratios)
     if healthy_unlikely < _BY_CHANCE and not slow and not healthy.is_at_edge(rows):
-        return Explained()
+        return Explanations()
     within = max(math.log(row.slowest_s / row.expected_s) for row in some)
     every = list(_times_of(session, topology, question, rows, some, fixed, step_done))
-    tried: list[tuple[float, _Tried]] = []
+    tried: list[tuple[float, _TriedCause]] = []
     for each in every:
         if any(abs(time_s / row.expected_s - 1.0) >= _SAME for row, time_s in zip(some, each.times, strict=True)):
             tried.append((_unlikely(some, _left(some, each.times)), each))
@@ -116,10 +116,10 @@ def explained(
     found.sort(key=lambda each: (round(each[0], 6), each[1].words))
     longer = some[-1].ratio > healthy.SCATTER
     is_clear = longer and any(each.is_fault and unlikely < sound - _BY_CHANCE for unlikely, each in tried)
-    return Explained(tuple(_joined(found)), len(every), is_clear)
+    return Explanations(tuple(_joined(found)), len(every), is_clear)
 
 
-class _Tried(NamedTuple):
+class _TriedCause(NamedTuple):
     """A cause in words, what would show it, its times by size, and whether it is a fault, and no choice of NCCL's."""
 
     words: str
@@ -140,7 +140,7 @@ def _times_of(
     some: Sequence[SizeComparison],
     fixed: Collection[str],
     step_done: Callable[[str], None],
-) -> Iterator[_Tried]:
+) -> Iterator[_TriedCause]:
     """Yield causes with their times at *some* of the sizes."""
     cliff = healthy.cliff_in(rows)
     if cliff is not None and session.machine(question.where).n_hosts > 1:
@@ -148,7 +148,7 @@ def _times_of(
         level = statistics.median(row.ratio for row in rows if row.size_bytes <= cliff.before_bytes)
         times = [row.expected_s * (beyond if row.size_bytes >= cliff.after_bytes else level) for row in some]
         words = "a cliff over a size (switch buffers, PFC or ECN not set, packets lost)"
-        yield _Tried(words, "counters of drops and pauses (`ethtool -S`, `perfquery`), fewer machines", times)
+        yield _TriedCause(words, "counters of drops and pauses (`ethtool -S`, `perfquery`), fewer machines", times)
     small = [row.measured_s - row.expected_s for row in rows if not row.is_full]
     longer_s = statistics.median(small) if len(small) >= healthy.FEW else 0.0
     if longer_s > 0.0:
@@ -156,14 +156,14 @@ def _times_of(
         hosts = "`taskset -p` and `numactl -s` of each process, `top` on each host"
         times = [row.expected_s + longer_s for row in some]
         words = f"{words} (processes on the wrong cores or socket, a busy host)"
-        yield _Tried(words, hosts, times, is_fault=False)  # small sizes are longer than predicted on sound hosts too
+        yield _TriedCause(words, hosts, times, is_fault=False)  # small sizes are longer than predicted on sound hosts too
     for cause in causes_of(session, topology, question, fixed):
         step_done(cause.words)
         try:
             times = [session.time_s(replace(cause.question, size_bytes=float(row.size_bytes))) for row in some]
         except InputError:
             continue
-        yield _Tried(cause.words, cause.measure, times, cause.is_fault)
+        yield _TriedCause(cause.words, cause.measure, times, cause.is_fault)
 
 
 def _error(ratios: Sequence[float], without: int = 0) -> float:

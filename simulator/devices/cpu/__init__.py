@@ -77,7 +77,7 @@ LIBRARIES: dict[CpuLibrary, Library] = {
 
 @dataclass(frozen=True, slots=True)
 class ElementCycles:
-    """ElementCycles of a library, in cycles of one core for each element.
+    """What a library takes for each element, in cycles of one core.
 
     ``packed``: of a matrix that is copied before it is multiplied.  ``unrolled``: of a window that is written out or
     added up.  ``row``: of a pass without vectors that needs a figure of its row, such as a mean.
@@ -90,7 +90,7 @@ class ElementCycles:
 
 @dataclass(frozen=True, slots=True)
 class ScalarCycles(ElementCycles):
-    """ElementCycles of a library whose passes use no vectors: of a simple pass, and of one that calls the C library."""
+    """The same where passes use no vectors: also for a simple pass, and for one that calls the C library."""
 
     simple: float
     function: float
@@ -99,7 +99,7 @@ class ScalarCycles(ElementCycles):
 @constants("cpu_libraries")
 @dataclass(frozen=True, slots=True)
 class LibraryCycles:
-    """Constants of libraries other than oneDNN, the same for all CPUs."""
+    """The cycles of libraries other than oneDNN, the same for all CPUs."""
 
     PARTS: ClassVar = {**dict.fromkeys(("blas", "torch7", "mshadow", "cntk"), ScalarCycles), "eigen": ElementCycles}
     blas: ScalarCycles
@@ -110,13 +110,13 @@ class LibraryCycles:
 
 
 def cycles_of(known: Constants, library: CpuLibrary) -> ElementCycles:
-    """Return the rates of *library*, which is not oneDNN."""
+    """Return the cycles of *library*, which is not oneDNN."""
     found: ElementCycles = getattr(known(LibraryCycles), library)
     return found
 
 
 def scalar_cycles_of(known: Constants, library: CpuLibrary) -> ScalarCycles:
-    """Return the rates of *library*, whose passes use no vectors."""
+    """Return the cycles of *library*, whose passes use no vectors."""
     found = cycles_of(known, library)
     assert isinstance(found, ScalarCycles)
     return found
