@@ -30,7 +30,7 @@ def written_so_far() -> list[str]:
     completion_init()
     if "COMP_WORDS" in os.environ:
         number = os.environ.get("COMP_CWORD", "")
-        return os.environ["COMP_WORDS"].split("\n")[1 : int(number) if number.isdigit() else None]
+        return os.environ["COMP_WORDS"].split("\n")[1 : int(number) if number.isdecimal() else None]
     given = os.environ.get("_TYPER_COMPLETE_ARGS", "")
     words = given.split()
     return words[1:] if given.endswith(" ") else words[1:-1]

@@ -149,7 +149,7 @@ def _parsed(text: str, name: str, instead: str) -> YamlSource:
         problem = one_line(", ".join(filter(None, (error.context, error.problem))) or "cannot be parsed")
         lines = text.splitlines()
         written = lines[line - 1].split() if 0 < line <= len(lines) else []  # the mistake may be at the end of the file
-        if len(written) > 1 and written[0].lower().startswith("gpu") and written[0][3:].isdigit():
+        if len(written) > 1 and written[0].lower().startswith("gpu") and written[0][3:].isdecimal():
             problem += "; the rows of a matrix begin at one column, or write 'matrix: |2' before a header"
         raise InputError(Fault(f"is not valid YAML: {problem}", name, line, column)) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -118,6 +118,8 @@ def test_another_machine_than_was_measured_is_refused(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["--count", "²"], "--count ²: must be a whole number"),
+        (["--count", "0"], "--count 0: "),
         (("--trust", "A"), "--trust: is of the rows of tables; give a table"),
         (("--batch", "2"), "--batch: is of --workload"),
         (("ops.csv", "--batch", "2"), "--batch: is not read with tables"),

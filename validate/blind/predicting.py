@@ -86,7 +86,7 @@ def read_predictions(raw: bytes, name: str) -> list[BlindPrediction]:
 def _prediction(table: Table, line: int, cells: Sequence[str]) -> BlindPrediction:
     of, dataset, predicted, low, high, refused = cells
     predicted_s, low_s, high_s = figure(predicted), figure(low), figure(high)
-    if not of.isdigit() or (predicted_s is None) != (not predicted) or (low_s is None) != (high_s is None):
+    if not of.isdecimal() or (predicted_s is None) != (not predicted) or (low_s is None) != (high_s is None):
         raise InputError(Fault("is no blind prediction", table.file, line, 1))
     band = None if low_s is None or high_s is None else Band(LEVEL, low_s, high_s)
     return BlindPrediction(int(of), dataset, predicted_s, band, refused)

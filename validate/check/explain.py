@@ -156,7 +156,9 @@ def _times_of(
         hosts = "`taskset -p` and `numactl -s` of each process, `top` on each host"
         times = [row.expected_s + longer_s for row in some]
         words = f"{words} (processes on the wrong cores or socket, a busy host)"
-        yield _TriedCause(words, hosts, times, is_fault=False)  # small sizes are longer than predicted on sound hosts too
+        yield _TriedCause(
+            words, hosts, times, is_fault=False
+        )  # small sizes are longer than predicted on sound hosts too
     for cause in causes_of(session, topology, question, fixed):
         step_done(cause.words)
         try:

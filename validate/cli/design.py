@@ -11,10 +11,11 @@ from statistics import fmean, median
 from typing import Annotated
 
 from simulator.api import Session
-from simulator.cli.options import refuse
+from simulator.cli.options import parse_count, refuse
 from simulator.cli.table import table_of
 from simulator.console.style import choose_style
 from simulator.errors import InputError, one_line
+from simulator.questions.checks import From
 from simulator.records import replace
 from validate.cli.command import Quiet, Text, Texts, command_named, positional, value
 from validate.cli.words import give, grades_in, opened, print_remarks, print_result
@@ -26,6 +27,7 @@ from validate.kinds.operators import SIZES
 from validate.kinds.row import MeasuredRow
 from validate.tables.names import RowNames, device_names, near_device
 
+_AMOUNT = From(1, 100_000)
 _DRAWS, _LAYERS = 3, 8
 _GROWING = ("batch", "m", "rows")
 _MOST = 1.0  # an error counts up to this
@@ -51,7 +53,7 @@ def design_command(
     part = device or "h100-sxm5-80gb"
     if part not in device_names():
         raise InputError(f"--device: no GPU or CPU part '{one_line(part, 60)}'; {near_device(part)}")
-    counts = [_number("--count", text) for text in (count or ("60,200,600" if files else "600")).split(",")]
+    counts = [parse_count("count", text, _AMOUNT) for text in (count or ("60,200,600" if files else "600")).split(",")]
     if files:
         asks = {"--workload": workload is not None, "--batch": batch is not None, "--out": out is not None}
         refuse(asks, "is not read with tables, whose own rows are chosen from")
@@ -62,18 +64,12 @@ def design_command(
     refuse({"--batch": batch is not None and workload is None}, "is of --workload; the zoo's families have their own")
     networks = NETWORKS
     if workload is not None:
-        networks = tuple((name.strip(), _number("--batch", batch or "1")) for name in workload.split(","))
+        networks = tuple((name.strip(), parse_count("batch", batch or "1", _AMOUNT)) for name in workload.split(","))
     with opened(out) as output:
         found = chosen(candidates_of(Session(), part, networks), max(counts))
         lines = ",\n".join(json.dumps(dict(each.key), separators=(", ", ": ")) for each in found)  # type: ignore[call-overload]
         give(f'{{"schema_version": 1, "operators": [\n{lines}\n]}}\n', output)
     print_remarks([f"chose {len(found)} operators of {len(networks)} networks"], quiet=quiet)
-
-
-def _number(option: str, text: str) -> int:
-    if not text.strip().isdigit() or not 0 < int(text) <= 100_000:
-        raise InputError(f"{option}: a whole number such as 60 is needed; got '{one_line(text, 40)}'")
-    return int(text)
 
 
 def _compared(files: Sequence[str], part: str, counts: Sequence[int], trust: Sequence[str]) -> list[str]:

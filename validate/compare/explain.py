@@ -61,7 +61,7 @@ def plain_facts(row: ComparedRow) -> dict[str, Any]:
         "measured_s": row.measured_s or 0.0,
         "interval": row.interval or 0.0,
         "clock_Hz": 1e6 * _number(row.cells.get("sm_clock_mhz", "")),
-        "sizes": {name: int(text) for name, text in row.cells.items() if name in _SIZES and text.isdigit()},
+        "sizes": {name: int(text) for name, text in row.cells.items() if name in _SIZES and text.isdecimal()},
     }
 
 

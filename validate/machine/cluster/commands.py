@@ -234,4 +234,4 @@ def processes_in(namespace: str) -> list[int]:
         if "No such file" in str(error):  # it has just been removed
             return []
         raise
-    return [int(word) for word in said.split() if word.isdigit()]
+    return [int(word) for word in said.split() if word.isdecimal()]

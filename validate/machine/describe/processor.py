@@ -76,7 +76,7 @@ def read_processor(root: Path = Path("/"), usable: Collection[int] | None = None
     return Processor(
         model=model,
         vendor=VENDORS.get(first.get("vendor_id", ""), "arm" if "CPU implementer" in first else "other"),
-        family=int(family) if family.isdigit() else 0,
+        family=int(family) if family.isdecimal() else 0,
         flags=flags,
         sockets=sockets,
         cores=n_cores,
@@ -98,7 +98,7 @@ def _cpuinfo(root: Path) -> dict[int, dict[str, str]]:
     for block in text_of(root / "proc/cpuinfo").split("\n\n"):
         pairs = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in block.splitlines())}
         number = pairs.get("processor", "")
-        if number.isdigit():
+        if number.isdecimal():
             found[int(number)] = pairs
     return found
 

@@ -48,7 +48,7 @@ def _cpu() -> dict[str, Any]:
         "model": facts.get("model name", platform.processor()),
         "logical_cores": os.cpu_count(),
         "usable_cores": usable_threads(),
-        "cores_per_socket": int(facts["cpu cores"]) if facts.get("cpu cores", "").isdigit() else None,
+        "cores_per_socket": int(facts["cpu cores"]) if facts.get("cpu cores", "").isdecimal() else None,
         "reported_MHz": facts.get("cpu MHz"),
         "vectors": vectors,
         "torch_threads": torch.get_num_threads(),

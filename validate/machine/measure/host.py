@@ -48,7 +48,7 @@ def caches() -> list[dict[str, Any]]:
     found = []
     for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         level, kind, size, shared = (text_of(folder / name) for name in ("level", "type", "size", "shared_cpu_list"))
-        if level.isdigit() and kind != "Instruction":
+        if level.isdecimal() and kind != "Instruction":
             found.append({"level": int(level), "size": size, "shared_by": shared})
     return found
 
@@ -64,7 +64,7 @@ def host_bytes(root: Path = Path("/")) -> int:
     known = [int(found[1]) * 1024] if (found := _AVAILABLE.search(text_of(root / "proc/meminfo"))) else []
     for limit, used in _GROUPS:
         most, taken = (text_of(root / "sys/fs/cgroup" / name) for name in (limit, used))
-        if most.isdigit() and taken.isdigit():  # "max" means no limit
+        if most.isdecimal() and taken.isdecimal():  # "max" means no limit
             known.append(max(0, int(most) - int(taken)))
     return min(known, default=_UNKNOWN_BYTES)
 

@@ -37,7 +37,7 @@ def amd_matrix(text: str) -> Matrix:
         if a in numa and b in numa:
             return "NODE" if numa[a] == numa[b] else "SYS"
         far = hops[a][b] if a < len(hops) and b < len(hops[a]) else ""
-        return "SYS" if far.isdigit() and int(far) > _SAME_SOCKET_HOPS else "NODE"
+        return "SYS" if far.isdecimal() and int(far) > _SAME_SOCKET_HOPS else "NODE"
 
     between = {(f"GPU{a}", f"GPU{b}"): word(a, b) for a in range(n) for b in range(n)}
     return Matrix(n, (), between, numa if len(numa) == n else {})

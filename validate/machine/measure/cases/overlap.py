@@ -59,7 +59,7 @@ def cases(bench: Bench) -> Iterator[Case]:
 
 def _take_over(shared: dict[str, int], row: Mapping[str, str]) -> None:
     """Take over the number of repetitions from *row*, measured earlier."""
-    if row.get("repeats", "").isdigit():
+    if row.get("repeats", "").isdecimal():
         shared["repeats"] = int(row["repeats"])
 
 
