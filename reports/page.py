@@ -12,22 +12,13 @@ from typing import Any, NamedTuple
 from reports.colours import ACTIVITIES, OTHER, kernel_colour
 from reports.machine_svg import machine_svg
 from reports.markup import html_text
+from simulator.results.columns import PlainTable
 
 _MOST_EVENTS = 50_000  # the longest are kept
 _MOST_POINTS = 20_000  # of all counters together
 _LARGER = 1.1  # figures, the smallest letters of which have 8 pt
 _PRE_LETTERS = 130  # in lines that keep their columns
 _EXCHANGES = ("comm", "gpu_memcpy")
-
-
-class PageTable(NamedTuple):
-    """Headings and rows of text; ``right``: which columns hold numbers; ``marks``: lines before rows; a line below."""
-
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    right: Sequence[bool]
-    marks: Mapping[int, str]
-    more: str
 
 
 class Page(NamedTuple):
@@ -39,7 +30,7 @@ class Page(NamedTuple):
     - ``sources``: (part, figure, value, source) of each figure of the machine.
     """
 
-    blocks: Sequence[str | PageTable]
+    blocks: Sequence[str | PlainTable]
     command: str
     result: Any = None
     trace: str = ""
@@ -65,7 +56,7 @@ def page_of(page: Page) -> str:
     if page.figure:
         parts.append(f"<h2>The figure</h2>\n<figure>{_inline(page.figure)}</figure>")
     if page.sources:
-        table = PageTable(("part", "figure", "value", "source"), page.sources, (False,) * 4, {}, "")
+        table = PlainTable(("part", "figure", "value", "source"), page.sources, (False,) * 4)
         parts.append(
             f"<h2>Sources</h2>\n<details><summary>{len(page.sources)} figures</summary>{_block(table)}</details>"
         )
@@ -76,9 +67,9 @@ def page_of(page: Page) -> str:
     )
 
 
-def _joined(blocks: Sequence[str | PageTable]) -> list[str | PageTable]:
+def _joined(blocks: Sequence[str | PlainTable]) -> list[str | PlainTable]:
     """Return the title in *blocks*, then each table, and each run of lines as one text; without empty lines."""
-    found: list[str | PageTable] = []
+    found: list[str | PlainTable] = []
     runs_on = False
     for block in blocks:
         last = found[-1] if found else None
@@ -90,7 +81,7 @@ def _joined(blocks: Sequence[str | PageTable]) -> list[str | PageTable]:
     return found
 
 
-def _block(block: str | PageTable) -> str:
+def _block(block: str | PlainTable) -> str:
     if isinstance(block, str):
         text = "\n".join(map(html_text, block.split("\n")))
         narrow = max(map(len, block.split("\n"))) <= _PRE_LETTERS

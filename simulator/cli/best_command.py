@@ -8,7 +8,7 @@ from typing import Any
 from simulator.cli.emit_lines import check_emitted, emitter_of, launch_document, launch_rows, row_command
 from simulator.cli.options import parse_choice, parse_count, read_all, refuse, wants_best
 from simulator.cli.output import Answers
-from simulator.cli.processes import cores, dask_runner, fingerprint, kept_in, process_runner
+from simulator.cli.processes import fingerprint, kept_in, process_count, runner_of
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.table import Column, outside_words, table_lines
 from simulator.cli.ways_text import rate_columns
@@ -29,8 +29,7 @@ from simulator.topology.load import load_topology
 from simulator.units import format_size
 from simulator.workload.network import Network
 
-_COUNT, _JOBS = From(1, 10**7), From(1, 1024)
-_CONNECT_S = 10
+_COUNT = From(1, 10**7)
 
 
 def answer_best(
@@ -52,7 +51,6 @@ def answer_best(
         )
     if written.topology == "-":
         raise refused("topology", "several processes read the machine; write it to a file", "-")
-    refuse({"--jobs": jobs is not None and dask is not None}, "starts processes on this machine; --dask uses a cluster")
     refuse(
         {mention("gpus", one_line(written.gpus or "", 60)): wants_best(written.gpus)},
         "is simulate's; name the GPUs here",
@@ -61,7 +59,7 @@ def answer_best(
         lambda: parse_count("global_batch", written.global_batch or "", _COUNT),
         lambda: None if micro_batch is None else parse_count("micro_batch", micro_batch, _COUNT),
         lambda: parse_count("top", top, _COUNT),
-        lambda: cores() if jobs is None else parse_count("jobs", jobs, _JOBS),
+        lambda: process_count(jobs, dask),
         lambda: parse_fixed(parallel),
         lambda: None if recompute is None else parse_choice("recompute", recompute, SEARCHED),
     )
@@ -98,7 +96,7 @@ def answer_best(
     )
     with ExitStack() as stack:
         kept = kept_in(resume, _fingerprint(space, session.network(question)), "search", stack)
-        runner = dask_runner(dask, stack) if dask is not None else process_runner(processes, stack)
+        runner = runner_of(processes, dask, stack)
         progress = stack.enter_context(Progress(0, "searching", quiet=written.quiet))
 
         def advance(total: int, done: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from reports.page import Page, PageTable, page_of
+from reports.page import Page, page_of
 from simulator.cli.output import Answers
 from simulator.cli.table import Collected
 from simulator.results.result import Result
@@ -15,10 +15,7 @@ from simulator.topology.catalogue import part_figures
 def answer_page(found: Answers, command: str) -> str:
     """Return the page of what is *found* for the question that *command* asks."""
     style = Collected()
-    blocks: list[str | PageTable] = []
-    for line in found.lines(style):
-        table = style.table_at(line)
-        blocks.append(line if table is None else PageTable(*table))
+    blocks = [style.table_at(line) or line for line in found.lines(style)]
     text, _ = found.trace()
     figure = found.draw("svg") if find_spec("matplotlib") is not None else b""
     return page_of(Page(blocks, command, found.best, text, figure, _sources(found.best)))

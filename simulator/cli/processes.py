@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from simulator import __version__
+from simulator.cli.options import parse_count, refuse
 from simulator.effects import effect
 from simulator.errors import Fault, InputError, MissingDependency, one_line
+from simulator.questions.checks import From
 from simulator.search.run import Runner, StoredResults, here
 from simulator.user_files import read_user_file
 
@@ -29,8 +31,19 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def process_runner(count: int, stack: ExitStack) -> Runner:
-    """Return a runner with *count* processes until *stack* closes, or this process alone for a count of 1."""
+def process_count(jobs: str | None, dask: str | None) -> int:
+    """Return the number of processes that ``--jobs`` asks for, by default one a core; raises InputError."""
+    refuse({"--jobs": jobs is not None and dask is not None}, "starts processes on this machine; --dask uses a cluster")
+    return cores() if jobs is None else parse_count("jobs", jobs, From(1, 1024))
+
+
+def runner_of(count: int, dask: str | None, stack: ExitStack) -> Runner:
+    """Return a runner until *stack* closes: on the cluster *dask*, in *count* processes, or in this one for 1.
+
+    Raises as :func:`dask_runner`.
+    """
+    if dask is not None:
+        return dask_runner(dask, stack)
     if count == 1:
         return here
     pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"))

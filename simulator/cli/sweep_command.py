@@ -11,9 +11,9 @@ from itertools import islice, product
 from typing import Any
 
 from simulator.api.session import Session
-from simulator.cli.options import parse_choice, parse_count, refuse
+from simulator.cli.options import parse_choice
 from simulator.cli.output import Answers, Brief, answers
-from simulator.cli.processes import cores, dask_runner, fingerprint, kept_in, process_runner
+from simulator.cli.processes import fingerprint, kept_in, process_count, runner_of
 from simulator.cli.table import Column, table_lines
 from simulator.cli.written import (
     OPTIONS,
@@ -27,7 +27,6 @@ from simulator.cli.written import (
 from simulator.console import later
 from simulator.console.style import Progress, Style
 from simulator.errors import Fault, InputError, TopocastError, few, nearest, one_line
-from simulator.questions.checks import From
 from simulator.records import replace
 from simulator.results import SCHEMA_VERSION
 from simulator.results.columns import percent, rate_words
@@ -42,7 +41,6 @@ from simulator.units import format_bandwidth, format_duration, format_size
 
 Row = dict[str, Any]
 MOST_POINTS = 100_000
-_JOBS = From(1, 1024)
 _TOGETHER = 8  # points of a job, which share a network
 _OF_TOKENS = ("tokens_per_s", "tokens_per_s_per_device", "energy_J_per_token")
 _FIGURES = (
@@ -64,15 +62,14 @@ def answer_sweep(
     resume: str | None,
 ) -> Answers:
     """Return the answers at all points, in the order of the options; raises InputError."""
-    refuse({"--jobs": jobs is not None and dask is not None}, "starts processes on this machine; --dask uses a cluster")
-    count = cores() if jobs is None else parse_count("jobs", jobs, _JOBS)
+    count = process_count(jobs, dask)
     key = None if sort is None else parse_choice("sort", sort.replace("-", "_"), SORTS)
     varied = _varied(written, over)
     asked = points(written, varied)
     with ExitStack() as stack:
         file = None if csv is None else stack.enter_context(later("simulator.console.files:OutputFile", "--csv")(csv))
         kept = kept_in(resume, fingerprint(*(shell_command(point) for point in asked)), "sweep", stack)
-        runner = dask_runner(dask, stack) if dask is not None else process_runner(min(count, len(asked)), stack)
+        runner = runner_of(min(count, len(asked)), dask, stack)
         progress = stack.enter_context(Progress(len(asked), "simulating", quiet=written.quiet))
         rows = _sorted(list(_rows(asked, varied, runner, kept, progress)), key)
         if file is not None:

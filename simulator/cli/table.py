@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
-from typing import NamedTuple
 
 from simulator.console.style import Style, fold, longest_word
 from simulator.records import dataclass
 from simulator.results import Fact
 from simulator.results.changed import ChangeEffect
+from simulator.results.columns import PlainTable
 from simulator.results.confidence import Confidence
 
 _LEAST_TEXT = 20  # characters to which a text column may be narrowed
@@ -65,16 +65,6 @@ class Collected(Style):
     def table_at(self, line: str) -> PlainTable | None:
         """Return the table for which *line* stands, or None."""
         return self.tables[int(line[len(_KEPT) :])] if line.startswith(_KEPT) else None
-
-
-class PlainTable(NamedTuple):
-    """The headings and rows of a table; ``right``: which columns hold numbers; ``marks``: lines before rows."""
-
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    right: Sequence[bool]
-    marks: Mapping[int, str] = {}
-    more: str = ""
 
 
 def row_lines(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:

@@ -43,7 +43,6 @@ _BUILT_IN = {
 # Available by name only; left out when all strategies are compared.
 _NAMED_ONLY = {"gloo": "simulator.collectives.gloo:GLOO"}
 _NUMBERED = {"gpu": "gpu0", "parameter-server-": "parameter-server"}  # gpu3, parameter-server-4
-_SERVERS = {"parameter-server": ("colocated", "sharded")}
 
 
 def strategy_names(*, named_only: bool = False) -> list[str]:

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 _Scale = tuple[float, str]
 _LONG_RING = 24  # parts shown
 DURATIONS: tuple[_Scale, ...] = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _BANDWIDTHS: tuple[_Scale, ...] = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
 _SIZES: tuple[_Scale, ...] = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+
+
+class PlainTable(NamedTuple):
+    """The headings and rows of a table of text.
+
+    ``right``: which columns hold numbers; ``marks``: lines before rows, by their number; ``more``: a line below.
+    """
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: Sequence[bool]
+    marks: Mapping[int, str] = {}
+    more: str = ""
 
 
 def duration_column(seconds: Sequence[float]) -> list[str]:
