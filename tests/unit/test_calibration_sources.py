@@ -143,6 +143,9 @@ def test_products_of_primus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     (tmp_path / "n.csv").write_text("a,b\n1,2\n", encoding="utf-8")
     assert run("import", "primus", tmp_path / "n.csv", "--device", "mi300x", "--out", tmp_path / "out") == 2
     assert "n.csv:1:1: holds no table with the columns m, n, k, dtype" in capsys.readouterr().err
+    (tmp_path / "n.csv").write_text("m,n,k,trans_a,trans_b,dtype,avg_time_ms\n8,8,8,0,0,fp8,1\n", encoding="utf-8")
+    assert run("import", "primus", tmp_path / "n.csv", "--device", "mi300x", "--out", tmp_path / "out") == 2
+    assert "no row can be imported: 1 x products in fp8, which include quantising" in capsys.readouterr().err
 
 
 def test_tables_of_aiconfigurator_calibrate(tmp_path: Path) -> None:

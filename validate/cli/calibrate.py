@@ -35,7 +35,7 @@ from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.cells import NotScored
 from validate.tables.csv_text import MAX_BYTES
 from validate.tables.lines import by_frequency, line_ranges, skipped_table
-from validate.tables.names import DeviceNames, RowNames, device_names, near_device
+from validate.tables.names import DeviceNames, RowNames, part_called
 from validate.tables.statistics import summarise
 from validate.tables.table import STDIN, read_bytes, read_table, same_file, shown_as
 
@@ -149,13 +149,11 @@ def calibrate_command(
         raise InputError("a table is needed, for example: validate calibrate --device v100-pcie-32gb ops.csv")
     if not device:
         raise InputError("--device is needed: the GPU part that was measured (simulate parts)")
-    if device not in device_names():
-        raise InputError(f"--device: no GPU or CPU part '{one_line(device, 60)}'; {near_device(device)}")
+    part = part_called(device)
     grades = set(grades_in(trust))
     source = file or trace or ""
     if out is not None and same_file(source, out):
         raise InputError(f"--out {one_line(out)}: is the table; name another file")
-    part = device_names()[device]
     left: Mapping[str, int] = {}
     if trace is not None:
         raw, left = read_traced(trace, device)

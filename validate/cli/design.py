@@ -14,7 +14,7 @@ from simulator.api import Session
 from simulator.cli.options import parse_count, refuse
 from simulator.cli.table import table_of
 from simulator.console.style import choose_style
-from simulator.errors import InputError, one_line
+from simulator.errors import InputError
 from simulator.questions.checks import From
 from simulator.records import replace
 from validate.cli.command import Quiet, Text, Texts, command_named, positional, value
@@ -25,7 +25,7 @@ from validate.constants.design import MeasurableOperator, chosen
 from validate.constants.rows import calibrating_rows, countable, read_rows
 from validate.kinds.operators import SIZES
 from validate.kinds.row import MeasuredRow
-from validate.tables.names import RowNames, device_names, near_device
+from validate.tables.names import RowNames, part_called
 
 _AMOUNT = From(1, 100_000)
 _DRAWS, _LAYERS = 3, 8
@@ -50,15 +50,13 @@ def design_command(
     With tables: what choosing is worth.  Of one device's rows, half are to choose from; of the others an eighth of the
     layers is a workload, for which rows are chosen, against as many at random, and three times as many.
     """
-    part = device or "h100-sxm5-80gb"
-    if part not in device_names():
-        raise InputError(f"--device: no GPU or CPU part '{one_line(part, 60)}'; {near_device(part)}")
+    part = part_called(device or "h100-sxm5-80gb")
     counts = [parse_count("count", text, _AMOUNT) for text in (count or ("60,200,600" if files else "600")).split(",")]
     if files:
         asks = {"--workload": workload is not None, "--batch": batch is not None, "--out": out is not None}
         refuse(asks, "is not read with tables, whose own rows are chosen from")
         grades = grades_in("A" if trust is None else trust)
-        print_result("\n".join(_compared(files, device_names()[part], counts, grades)) + "\n")
+        print_result("\n".join(_compared(files, part, counts, grades)) + "\n")
         return
     refuse({"--trust": trust is not None}, "is of the rows of tables; give a table")
     refuse({"--batch": batch is not None and workload is None}, "is of --workload; the zoo's families have their own")

@@ -91,7 +91,10 @@ def _of_file(collection: str, source: str, out: str, device: str | None, sampled
     if device not in part_names("gpu"):
         raise InputError(f"--device: there is no '{one_line(device, 60)}'; {nearest(device, part_names('gpu'))}")
     rows, left_out = rows_in(source, device)
-    files = {Path(out) / device / "ops.csv": formats.csv_of(formats.OPERATORS, rows)} if rows else {}
+    if not rows:
+        why = ", ".join(_left_out(left_out)) or "the file holds no operator that tables hold"
+        raise InputError(f"no row can be imported: {why}")
+    files = {Path(out) / device / "ops.csv": formats.csv_of(formats.OPERATORS, rows)}
     _write(files)
     counts = Counter(str(row["op"]) for row in rows)
     return [
@@ -100,8 +103,12 @@ def _of_file(collection: str, source: str, out: str, device: str | None, sampled
     ]
 
 
+def _left_out(found: formats.LeftOut) -> list[str]:
+    return [f"{count} x {one_line(reason, 200)}" for reason, count in sorted(found.items()) if count]
+
+
 def _ended(out: str, files: dict[Path, bytes], left_out: formats.LeftOut) -> list[str]:
-    said = [f"left out: {count} x {one_line(reason, 200)}" for reason, count in sorted(left_out.items()) if count]
+    said = [f"left out: {words}" for words in _left_out(left_out)]
     tables = f"{len(files)} table{'s' if len(files) != 1 else ''}"
     return [*said, f"wrote {tables} into {one_line(out)}; try: validate score {one_line(next(iter(files)))}"]
 

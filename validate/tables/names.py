@@ -172,14 +172,17 @@ def has_model(name: str) -> bool:
     return isinstance(part, GpuPart) and part.vendor in MAKERS
 
 
-def near_device(name: str) -> str:
-    """Return a hint at the part that *name* may mean: a near name or alias, otherwise the known parts."""
-    return _near(name, device_names())
+def part_called(device: str, names: Mapping[str, str] | None = None) -> str:
+    """Return the part that *device* names, or is another name of (*names*, by default those built in).
 
-
-def _near(name: str, names: Mapping[str, str]) -> str:
-    close = nearest(name, names)
-    return close if close.startswith("did") else nearest(name, set(names.values()))
+    Raises InputError with the nearest name or other name, otherwise with the known parts.
+    """
+    names = device_names() if names is None else names
+    if device not in names:
+        close = nearest(device, names)
+        hint = close if close.startswith("did") else nearest(device, set(names.values()))
+        raise InputError(f"--device: no GPU or CPU part '{one_line(device, 60)}'; {hint}")
+    return names[device]
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,8 +274,7 @@ class DeviceNames:
             raise InputError(f"--device: NAME=PART or PART is needed; got '{one_line(text, 60)}'")
         several = _SOCKETS.fullmatch(part)
         part = several[2] if several else part
-        if part not in self._known:
-            raise InputError(f"--device: no GPU or CPU part '{one_line(part, 60)}'; {_near(part, self.names)}")
+        part_called(part, self.names)
         found = self._known[part]
         if several:
             if not isinstance(self._own.get(found.part) or load_part(found.part), CpuPart):
