@@ -57,7 +57,12 @@ def _writing(session: Session, question: RunQuestion, result: TrainingResult, n_
             write_s = session.time_s(disk)
         except InputError as error:
             ways = f"{mention('storage_Bps', '100GB/s')}, or {mention('write_s', '30s')}"
-            raise refused("every_steps", f"{error}; or say how fast a checkpoint is written: {ways}") from None
+            given = next(
+                name for name in ("every_steps", "mtbf_s", "gpu_mtbf_s") if getattr(question, name) is not None
+            )
+            raise refused(
+                given, f"checkpoints need a disk: {error}; or say how fast a checkpoint is written: {ways}"
+            ) from None
     if not question.asynchronous:
         return write_s, 0.0
     copy = CopyQuestion(where=where, kind="d2h", size_bytes=n_bytes / result.device_count)

@@ -117,7 +117,13 @@ def run_lines(run: Run, style: Style) -> list[str]:
         what = (
             f"of {format_size(run.checkpoint_bytes, 3)}, each stops training for {format_duration(run.cycle.stopped_s)}"
         )
-        facts.append(Fact("checkpoints", f"{what}{behind}", f"every {run.every_steps:,} steps"))
+        facts.append(
+            Fact(
+                "checkpoints",
+                f"{what}{behind}",
+                f"every {run.every_steps:,} steps" if run.every_steps > 1 else "every step",
+            )
+        )
     shares = {name: share for name, share in run.cycle.shares.items() if share > 0}
     columns = [
         Column("where the days go", [_WORDS[name] for name in shares], right=False),

@@ -127,9 +127,10 @@ def how_words(result: TrainingResult, precision: str) -> list[str]:
         where = "disks" if question.offload_to == "nvme" else "host"
         how.append(f"{question.offload.replace('+', ' and ')} on the {where}")
     how += [options.framework] if options.framework != "pytorch" else []
-    libraries = result.question.software.libraries
+    how += ["gathered in fp32"] if question.gathers_in_fp32 else []
+    libraries = question.software.libraries
     how += [f"libraries of {month_words(libraries)}"] if libraries else []
-    clock_Hz = result.question.software.gpu_clock_Hz
+    clock_Hz = question.software.gpu_clock_Hz
     how += [f"GPUs held to {clock_Hz / 1e6:g} MHz"] if clock_Hz else []
     return how + (["calibrated"] if step.calibrated else [])
 

@@ -118,6 +118,7 @@ def _entry(result: TrainingRun) -> dict[str, Any]:
         **{name: getattr(question, name) for name in OF_NCCL if question.forced},
         "nccl": ".".join(map(str, question.software.nccl)) if result.strategy == "nccl" else None,
         **({"libraries": month_words(question.software.libraries)} if question.software.libraries else {}),
+        **({"gathers_in_fp32": True} if question.gathers_in_fp32 else {}),
         **({"gpu_clock_Hz": question.software.gpu_clock_Hz} if question.software.gpu_clock_Hz else {}),
         **taken(result, "device_count part=step.part samples tokens"),
         "parts": [{"part": part, "device_count": count} for part, count in result.parts.items()],

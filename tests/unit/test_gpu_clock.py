@@ -55,3 +55,24 @@ def test_other_clocks_are_refused(words: list[str], fault: str, capsys: pytest.C
 def test_the_title_names_the_clock(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*STEP, "--gpu-clock", "562MHz"]) == 0
     assert "GPUs held to 562 MHz" in capsys.readouterr().out
+
+
+def test_title_and_json_say_that_shards_are_gathered_in_fp32(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "--topology",
+        "dgx-h100",
+        "--workload",
+        "gpt2",
+        "--set",
+        "layers=2",
+        "--batch",
+        "1",
+        "--parallel",
+        "fsdp",
+        "-q",
+    ]
+    for more in ([], ["--gather-fp32"]):
+        assert run([*words, *more]) == 0
+        assert ("gathered in fp32" in " ".join(capsys.readouterr().out.split())) is bool(more)
+        assert run([*words, *more, "--json"]) == 0
+        assert ('"gathers_in_fp32": true' in capsys.readouterr().out) is bool(more)

@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 from validate.machine.measure import bench as benches  # noqa: E402  needs torch
 from validate.machine.measure import run as runs  # noqa: E402
+from validate.machine.measure.__main__ import main  # noqa: E402
 from validate.machine.measure.case import Case, TimedWork, Unavailable  # noqa: E402
 from validate.machine.measure.run import Settings, measure  # noqa: E402
 
@@ -272,6 +273,25 @@ def test_unknown_groups_and_devices_are_refused_before_anything(tmp_path: Path) 
         measure(Settings(tmp_path / "b", ("collectives",), "cpu"), lambda _: None)
     assert not (tmp_path / "a").exists()
     assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--minutes 1", "--minutes: is of a certificate; add --certificate"),
+        ("--asked steps", "--asked: is of a certificate; add --certificate"),
+        ("--only ops --precision amp-bf16", "--precision: is of the step of --workload; add --workload and --gpus"),
+        ("--gpus 2 --batch 8", "--batch: is of the step of --workload; add --workload and --gpus"),
+        ("--certificate --parallel fsdp", "--parallel: a certificate measures the same everywhere"),
+        ("--certificate --within 5%", "--within: a certificate measures the same everywhere"),
+    ],
+)
+def test_an_option_that_nothing_reads_is_refused(words: str, said: str, tmp_path: Path, capsys: Any) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--out", str(tmp_path / "m"), *words.split()])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "m").exists()
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])

@@ -232,3 +232,12 @@ def test_a_run_reads_a_launch_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_no_failures_are_infinitely_apart() -> None:
     assert run_of(Session(), asked(every_steps=100, write_s=1.0)).cycle.mtbf_s == inf
+
+
+@pytest.mark.parametrize("given", ["--mtbf 3h", "--gpu-mtbf 1000h", "--checkpoint-every 100"])
+def test_a_machine_without_disks_is_told_by_the_option_that_was_given(given: str, capsys) -> None:
+    words = f"run --topology dgx-h100 --gpus 2 --workload gpt2 --set layers=2 --batch 4 --samples 100 {given}"
+    assert run(words.split()) == 2
+    assert capsys.readouterr().err.startswith(
+        f"simulate: {given.split(maxsplit=1)[0]}: checkpoints need a disk: the machine has no disk; "
+    )

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from validate.machine.measure.duration import bucket_bytes, duration_s, fraction
 
+_OF_CERTIFICATES = ("minutes", "asked")
+_OF_STEPS = ("batch", "precision", "parallel", "overlap")
 _LEAST_MINUTES, _MOST_MINUTES = 0.5, 120.0
 
 
@@ -38,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.certificate:
         return _certificate(parser, given)
+    _check_together(parser, given)
     try:
         budget_s = duration_s(given.budget) if given.budget else None
     except ValueError as error:
@@ -94,13 +97,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
+def _said(parser: argparse.ArgumentParser, given: argparse.Namespace, names: Sequence[str]) -> str:
+    """Return the first of *names* that the command line changes; empty if none."""
+    return next((name for name in names if getattr(given, name) != parser.get_default(name)), "")
+
+
+def _check_together(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+    """Exit with status 2 if the command line says what is read only with an option that it lacks."""
+    if alone := _said(parser, given, _OF_CERTIFICATES):
+        parser.error(f"--{alone}: is of a certificate; add --certificate")
+    if not given.workload and (alone := _said(parser, given, _OF_STEPS)):
+        parser.error(f"--{alone}: is of the step of --workload; add --workload and --gpus")
+
+
 def _certificate(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     """Measure a certificate, or in its own process the parts of one, and return the exit status."""
     from validate.machine.measure.certificate import measure_parts, write_certificate
 
-    others = ("only", "budget", "machine", "workload", "gpus", "overlap")
-    wrong = next((name for name in others if getattr(given, name)), "")
-    if wrong:
+    if wrong := _said(parser, given, ("only", "budget", "machine", "within", "workload", "gpus", *_OF_STEPS)):
         parser.error(f"--{wrong}: a certificate measures the same everywhere; --minutes and --asked are its options")
     if not _LEAST_MINUTES <= given.minutes <= _MOST_MINUTES and not given.folder:
         parser.error(f"--minutes: from {_LEAST_MINUTES:g} to {_MOST_MINUTES:g}; got {given.minutes:g}")
