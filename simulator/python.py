@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 Answered = Result | TrainingResult | SingleResult | ProgramResult
 _OPTIONS = {
-    name: each for name, each in OPTIONS.items() if each[2] not in (Output, ProgramOptions) and name != "show_options"
+    name: each
+    for name, each in OPTIONS.items()
+    if each[2] not in (Output, ProgramOptions) and name not in ("show_options", "emit")
 }
 _SPELT = {word: name for name in _OPTIONS if (word := option_spelt(name)[2:]) != name.replace("_", "-")}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from simulator.cli.table import Column, changed_lines, fact_lines, outside_lines, table_lines, table_of
 from simulator.console.style import Style
-from simulator.questions.where import month_words
+from simulator.questions.where import TODAY, month_words
 from simulator.results import Fact
 from simulator.results.columns import percent, rate_words
 from simulator.results.ran import KindTime, LayerTime
@@ -128,6 +128,8 @@ def how_words(result: TrainingResult, precision: str) -> list[str]:
         how.append(f"{question.offload.replace('+', ' and ')} on the {where}")
     how += [options.framework] if options.framework != "pytorch" else []
     how += ["gathered in fp32"] if question.gathers_in_fp32 else []
+    of_cpu = question.software.cpu_library
+    how += [f"kernels of {of_cpu}"] if of_cpu != TODAY.cpu_library else []
     libraries = question.software.libraries
     how += [f"libraries of {month_words(libraries)}"] if libraries else []
     clock_Hz = question.software.gpu_clock_Hz

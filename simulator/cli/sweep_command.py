@@ -254,7 +254,8 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
         column("busbw", "busbw_Bps", format_bandwidth),
         column("bound by", "bound_by", lambda bound: bound.partition(":")[0], right=False, spare=1),
     ]
-    title = f"{len(rows)} questions: {rows[0]['question'] if len(rows) == 1 else 'over ' + ', '.join(over)}"
+    varied = "over " + ", ".join(word_of(name)[2:] for name in over)
+    title = f"1 question: {rows[0]['question']}" if len(rows) == 1 else f"{len(rows)} questions: {varied}"
     return [*style.wrap(title, "bold"), "", *table_lines(columns, style), *_refused_lines(over, rows, style)]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from simulator.bands.composition import Band
 from simulator.questions.collective import OF_NCCL
 from simulator.questions.step import StepQuestion
-from simulator.questions.where import month_words
+from simulator.questions.where import TODAY, month_words
 from simulator.records import dataclass
 from simulator.results import SCHEMA_VERSION, Fact, html_of, plain, taken
 from simulator.results.changed import change_fact, changed_entry, said
@@ -118,6 +118,9 @@ def _entry(result: TrainingRun) -> dict[str, Any]:
         **{name: getattr(question, name) for name in OF_NCCL if question.forced},
         "nccl": ".".join(map(str, question.software.nccl)) if result.strategy == "nccl" else None,
         **({"libraries": month_words(question.software.libraries)} if question.software.libraries else {}),
+        **(
+            {"cpu_library": question.software.cpu_library} if question.software.cpu_library != TODAY.cpu_library else {}
+        ),
         **({"gathers_in_fp32": True} if question.gathers_in_fp32 else {}),
         **({"gpu_clock_Hz": question.software.gpu_clock_Hz} if question.software.gpu_clock_Hz else {}),
         **taken(result, "device_count part=step.part samples tokens"),

@@ -58,21 +58,18 @@ def test_the_title_names_the_clock(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_title_and_json_say_that_shards_are_gathered_in_fp32(capsys: pytest.CaptureFixture[str]) -> None:
-    words = [
-        "--topology",
-        "dgx-h100",
-        "--workload",
-        "gpt2",
-        "--set",
-        "layers=2",
-        "--batch",
-        "1",
-        "--parallel",
-        "fsdp",
-        "-q",
-    ]
+    words = "--topology dgx-h100 --workload gpt2 --set layers=2 --batch 1 --parallel fsdp -q"
     for more in ([], ["--gather-fp32"]):
-        assert run([*words, *more]) == 0
+        assert run([*words.split(), *more]) == 0
         assert ("gathered in fp32" in " ".join(capsys.readouterr().out.split())) is bool(more)
-        assert run([*words, *more, "--json"]) == 0
+        assert run([*words.split(), *more, "--json"]) == 0
         assert ('"gathers_in_fp32": true' in capsys.readouterr().out) is bool(more)
+
+
+def test_title_and_json_name_the_library_of_a_cpu(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "--topology cpu-i7-3820 --workload mlp --batch 4 -q"
+    for more in ([], ["--cpu-library", "torch7"]):
+        assert run([*words.split(), *more]) == 0
+        assert ("kernels of torch7" in " ".join(capsys.readouterr().out.split())) is bool(more)
+        assert run([*words.split(), *more, "--json"]) == 0
+        assert ('"cpu_library": "torch7"' in capsys.readouterr().out) is bool(more)

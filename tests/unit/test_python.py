@@ -129,6 +129,7 @@ def test_a_result_prints_as_a_line_and_is_a_table():
         ({"topology": 3}, "topology: must be a name or a path; got 3"),
         ({"bach": 3}, "bach: no such option; did you mean 'batch'?"),
         ({"json": True}, "json: no such option"),
+        ({"batch": 2, "emit": "megatron"}, "emit: no such option"),
         ({"batch": [1]}, "batch: must be text or a number; got [1]"),
         ({"batch": True}, "batch: must be text or a number; got True"),
         ({"fold": 1}, "fold: must be True or False; got 1"),
