@@ -152,7 +152,7 @@ def write_data_parallel(outline: StepOutline, *, copies: bool) -> None:
     for bucket, number in zip(buckets, sums_end, strict=False) if copies and not question.bucket_views else ():
         emptying = [copy_out(role.place.device, bucket.gradients, element_bytes) for role in crew.roles]
         crew.issue(emptying, after=[number], micro_batch=last)
-    trained = sum(p.elements for p in network.parameters if p.trained)
+    trained = network.trained_count
     experts = sum(p.elements for p in network.parameters if p.trained and p.name in apart)
     crew.update(sums_end[-1:], last, layout.kept_share(trained, experts) if layout.zero else 1.0)
     if ahead or not layout.zero:

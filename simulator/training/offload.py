@@ -338,7 +338,7 @@ def write_offloaded(outline: StepOutline, offload: OffloadWriter, *, copies: boo
         ready = [tuple(p.elements for p in found if (p.name in apart) is of_experts) for found in complete]
         for bucket in buckets_of(ready, bucket_bytes / element_bytes or float("inf")):
             full.setdefault(bucket.full_after, []).append((among, bucket))
-    trained = sum(p.elements for p in network.parameters if p.trained)
+    trained = network.trained_count
     experts = sum(p.elements for p in network.parameters if p.trained and p.name in apart)
     ends: list[int] = []
     for number in batches:

@@ -46,7 +46,7 @@ def write_sharded(outline: StepOutline, offload: OffloadWriter | None = None) ->
     its gradients are scattered (BACKWARD_POST).
     """
     builder, crew, network, question, layout, both, batches = outline
-    trained = sum(p.elements for p in network.parameters if p.trained)
+    trained = network.trained_count
     element = gathered_bytes(
         question.options.precision, trained, network.parameter_count, in_fp32=question.gathers_in_fp32
     )
