@@ -61,6 +61,7 @@ def test_the_margin_brings_rows_into_the_bands_of_other_sources() -> None:
 
 
 def test_the_bands_in_use_hold_rows_of_sources_left_out() -> None:
+    assert memory_spreads()
     for spread in memory_spreads().values():
         assert spread.low <= 0.0 <= spread.high
         assert len(spread.sources) >= 3

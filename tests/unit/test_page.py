@@ -71,6 +71,8 @@ def test_the_critical_path_has_no_gap(tmp_path: Path) -> None:
     for start, end in spans:
         assert start <= reach + 2_000, f"nothing on the path from {reach} to {start} ns"
         reach = max(reach, end)
+    last = max(s[0] + s[1] for track in found["tracks"] for s in track["slices"])
+    assert reach >= last - 2_000, f"the path ends at {reach}, the step at {last} ns"
 
 
 @pytest.mark.parametrize(
