@@ -51,7 +51,6 @@ _LINES: Mapping[List, tuple[str, ...]] = {
         f"{_GPT} {{}}",
         f"{_GPT} --tensor-model-parallel-size 2 --sequence-parallel {{}}",
         f"{_GPT} --pipeline-model-parallel-size 2 {{}}",
-        f"{_GPT} --context-parallel-size 2 {{}}",
         f"{_MEGATRON} --num-experts 4 --expert-model-parallel-size 2 --moe-grouped-gemm {{}}",
         f"{_MEGATRON} --num-experts 4 --multi-latent-attention --q-lora-rank 1536 {{}}",
     ),
@@ -133,7 +132,7 @@ def _instead(option: str, notes: Sequence[str], usual: Sequence[str]) -> str:
     shown = option.replace("_", "-")
     for note in notes:
         if note not in usual and "is not modelled" in note and shown in note.replace("_", "-"):
-            return one_line(note.partition("is not modelled")[2].removeprefix(" here").lstrip(";, "), 160)
+            return one_line(note.partition("is not modelled")[2].lstrip(";, "), 160)
     return ""
 
 

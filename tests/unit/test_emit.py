@@ -59,15 +59,6 @@ def test_variables_and_gpus_go_before_the_line(capsys: pytest.CaptureFixture[str
     assert back.options == asked(mine).options
 
 
-def test_exchanges_of_a_sequence_are_spelt_as_transformer_engine_has_them(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    text = shown(f"{STEP} --parallel cp=2,cp_comm=all_gather --framework megatron --emit megatron", capsys)
-    assert "--cp-comm-type all_gather " in text
-    back = asked(with_launch(CommandOptions(topology="dgx-h100", launch=text))[0])
-    assert back.layout.cp_comm == "all_gather"
-
-
 def test_deepspeeds_file_is_written_by_the_script(capsys: pytest.CaptureFixture[str]) -> None:
     words = f"{STEP} --parallel fsdp --framework deepspeed-zero3 --precision master-bf16 --fused-optimizer"
     found = json.loads(shown(f"{words} --emit deepspeed --json", capsys))

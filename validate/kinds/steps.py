@@ -63,8 +63,9 @@ _SIZES = {  # sizes of a network, by column
 }
 _WORDS = {"lora_layers": LORA_LAYERS, "lora_weights": LORA_WEIGHTS, "cross_entropy": LOSS_WAYS}  # of a network
 _THREADS = re.compile(r"(?:^|; ?)cpu threads=([1-9][0-9]{0,3})(?:$| ?;)", re.IGNORECASE)
-# Software with a kernel for RMSNorm.
-_FUSED_NORMS = re.compile(r"fused RMSNorm|nanotron|internevo|liger", re.IGNORECASE)
+_FUSED_NORMS = re.compile(
+    r"fused RMSNorm|nanotron|internevo|liger", re.IGNORECASE
+)  # which of these have kernels for it
 _READ_EACH = "each step"  # the host reads back the loss of each step
 _CONFIGURATION = ("machine", "model", "phase", "dtype", "batch_per_gpu", "image", "seq_len", "schedule", "dataset")
 

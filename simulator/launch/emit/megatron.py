@@ -147,7 +147,7 @@ def _layout(layout: Layout, found: Emission) -> None:
         if degree > 1:
             found.say(name, degree)
     if layout.cp_comm != "p2p":
-        found.say("--cp-comm-type", layout.cp_comm)  # as Transformer Engine spells them
+        found.say("--cp-comm-type", layout.cp_comm.replace("_", ""))
     if layout.etp not in (None, layout.tp):
         found.say("--expert-tensor-parallel-size", layout.etp)
     if layout.flex:
