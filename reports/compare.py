@@ -17,7 +17,7 @@ from reports.compare_plots import (
     staircase_figure,
     staircases,
 )
-from reports.markup import html_text
+from simulator.results import html_text
 from simulator.units import format_duration, format_size
 
 Document = Mapping[str, Any]

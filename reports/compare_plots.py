@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentF
 
 from reports.colours import MARKED_SERIES as SERIES
 from reports.file import figure_file
-from reports.markup import html_text
+from simulator.results import html_text
 from simulator.units import format_duration, format_size
 
 if TYPE_CHECKING:

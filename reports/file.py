@@ -8,7 +8,6 @@ import textwrap
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from html import escape
 from typing import Any
 
 import matplotlib
@@ -17,6 +16,7 @@ from matplotlib.text import Text
 
 from reports.colours import INK
 from simulator.errors import escaped
+from simulator.results import html_text
 
 _DOTS_PER_INCH = 150
 _LINE_IN, _MARGIN_IN = 0.16, 0.12  # of words at the foot
@@ -69,7 +69,7 @@ def _told(svg: bytes, figure: Figure) -> bytes:
         return svg
     head, end, rest = svg.decode().partition("<svg ")
     opening, close, content = rest.partition(">")
-    words = f"<title>{escape(said[0])}</title>\n <desc>{escape('. '.join(said[1:]) or said[0])}</desc>"
+    words = f"<title>{html_text(said[0])}</title>\n <desc>{html_text('. '.join(said[1:]) or said[0])}</desc>"
     return f'{head}{end}role="img" {opening}{close}\n {words}{content}'.encode()
 
 

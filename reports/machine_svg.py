@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from reports.layout import HALF_HEIGHT, DrawingLayout, edge_curve, half_width, lay_out_view
-from reports.markup import html_text
 from reports.view import DrawnEdge, Symbol, View, make_view, view_of
+from simulator.results import html_text
 from simulator.results.result import Result
 from simulator.results.training_run import TrainingRun
 

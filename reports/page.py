@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from reports.colours import ACTIVITIES, OTHER, kernel_colour
 from reports.machine_svg import machine_svg
-from reports.markup import html_text
+from simulator.results import html_text
 from simulator.results.columns import PlainTable
 
 _MOST_EVENTS = 50_000  # the longest are kept
