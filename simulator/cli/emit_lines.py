@@ -24,6 +24,8 @@ _REST = "add data, tokenizer, learning rate and the number of steps"
 def answer_emit(written: CommandOptions) -> Answers:
     """Return the launch line of the step in *written*; raises InputError for what has none."""
     framework = emitter_of(written.emit or "")
+    if written.report is not None:
+        raise refused("report", "is a page of an answer, and --emit prints a launch line; leave one of the two out")
     session, questions = ask_steps(replace(written, emit=None))
     if len(questions) > 1:
         raise refused("emit", "is of one machine, layout, strategy and overlap; name one of each", framework)

@@ -17,7 +17,7 @@ from simulator.api.outcome import least_step_s, step_fits
 from simulator.api.session import Session
 from simulator.bands.composition import Band
 from simulator.collectives.request import Unsuitable
-from simulator.errors import InputError
+from simulator.errors import InputError, refused
 from simulator.questions.layout import parse_layout
 from simulator.records import dataclass, field, replace
 from simulator.results import SCHEMA_VERSION, plain, taken
@@ -82,6 +82,18 @@ class StoredResults:
             self.write(key, found)
 
 
+def _nothing_feasible(space: Space, outcomes: Sequence[Mapping[str, Any]], infeasible: Mapping[str, int]) -> InputError:
+    if not infeasible and space.micro_batch is not None:
+        told = f"no degrees share {space.global_batch:,} samples out in such micro-batches"
+        return refused("micro_batch", told, space.micro_batch)
+    said = "; ".join(f"{n:,} of them: {why}" for why, n in sorted(infeasible.items(), key=lambda item: -item[1]))
+    nearest = min((outcome["nearest"] for outcome in outcomes if outcome.get("nearest")), default=None)
+    if nearest is not None:
+        has = format_size(outcomes[0]["memory_bytes"])
+        said += f"; the nearest, {nearest[1]}, needs {format_size(nearest[0])} a device, which has {has}"
+    return InputError(f"no way to do the step is feasible: {said or 'no degrees fit the devices'}")
+
+
 def find_best(
     space: Space,
     session: Session,
@@ -125,12 +137,7 @@ def find_best(
     priced = [entry for outcome in outcomes for entry in outcome["priced"]]
     priced.sort(key=lambda entry: (float(f"{entry[1]:.9e}"), entry[0]))
     if not priced:
-        said = "; ".join(f"{n:,} of them: {why}" for why, n in sorted(infeasible.items(), key=lambda item: -item[1]))
-        nearest = min((outcome["nearest"] for outcome in outcomes if outcome.get("nearest")), default=None)
-        if nearest is not None:
-            has = format_size(outcomes[0]["memory_bytes"])
-            said += f"; the nearest, {nearest[1]}, needs {format_size(nearest[0])} a device, which has {has}"
-        raise InputError(f"no way to do the step is feasible: {said or 'no degrees fit the devices'}")
+        raise _nothing_feasible(space, outcomes, infeasible)
     chosen = [_candidate(space, entry[0]) for entry in _chosen(priced, simulated)]
     ranking: list[RankedLayout] = []
     why: dict[str, None] = {}

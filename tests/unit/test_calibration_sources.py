@@ -98,7 +98,7 @@ def test_a_profile_without_shapes_is_refused(tmp_path: Path, capsys: pytest.Capt
     assert run("calibrate", "--trace", path, "--device", PART) == 2
     assert "record_shapes=True" in capsys.readouterr().err
     assert run("calibrate", "x.csv", "--trace", path, "--device", PART) == 2
-    assert "--trace: is measured as MEASUREMENTS are" in capsys.readouterr().err
+    assert "--trace: takes the place of MEASUREMENTS and --topology" in capsys.readouterr().err
 
 
 @pytest.mark.torch

@@ -136,3 +136,15 @@ def test_a_layout_that_is_refused_alone_stops_no_search(capsys) -> None:
     )
     out = shown(f"best {words} --jobs 1 --emit deepspeed", capsys)
     assert "deepspeed" in out.split("# 1: ")[1]
+
+
+def test_a_line_is_no_page_and_micro_batches_fit_the_batch(tmp_path, capsys) -> None:
+    page = tmp_path / "page.html"
+    assert run(f"{STEP} --framework megatron --emit megatron --report {page}".split()) == 2
+    assert capsys.readouterr().err.startswith("simulate: --report: is a page of an answer")
+    assert not page.exists()
+    words = "best --topology dgx-h100 --workload gpt2 --global-batch 64 --micro-batch 65 --jobs 1"
+    assert run(words.split()) == 2
+    assert capsys.readouterr().err == (
+        "simulate: --micro-batch 65: no degrees share 64 samples out in such micro-batches\n"
+    )

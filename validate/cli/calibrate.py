@@ -141,7 +141,7 @@ def calibrate_command(
     """
     file = measurements
     if trace is not None and (file is not None or topology is not None):
-        raise InputError("--trace: is measured as MEASUREMENTS are; give one of them, and --device")
+        raise InputError("--trace: takes the place of MEASUREMENTS and --topology; it needs --device PART")
     if trace is None and (is_folder(file) or topology is not None):
         calibrate_folder(file, device=device, topology=topology, out=out, trust=trust, quiet=quiet)
         return

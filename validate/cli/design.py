@@ -67,7 +67,9 @@ def design_command(
         found = chosen(candidates_of(Session(), part, networks), max(counts))
         lines = ",\n".join(json.dumps(dict(each.key), separators=(", ", ": ")) for each in found)  # type: ignore[call-overload]
         give(f'{{"schema_version": 1, "operators": [\n{lines}\n]}}\n', output)
-    print_remarks([f"chose {len(found)} operators of {len(networks)} networks"], quiet=quiet)
+    print_remarks(
+        [f"chose {len(found)} operators of {len(networks)} network{'s' if len(networks) > 1 else ''}"], quiet=quiet
+    )
 
 
 def _compared(files: Sequence[str], part: str, counts: Sequence[int], trust: Sequence[str]) -> list[str]:
