@@ -9,6 +9,7 @@ import re
 import pytest
 
 from simulator.cli import run
+from simulator.errors import InputError
 from simulator.launch.launch import read_launch
 from simulator.questions.step import StepQuestion
 from simulator.workload.zoo import registry
@@ -237,3 +238,16 @@ def test_the_generator_shares_its_words_with_the_discriminator() -> None:
     generator = stack(narrow) + hidden * narrow + narrow + narrow * hidden + hidden + 2 * hidden + words
     discriminator = stack(hidden) + hidden * hidden + hidden + hidden + 1
     assert build_network("electra-base", batch=1).parameter_count == tables + norms + generator + discriminator
+
+
+@pytest.mark.parametrize("name", ["fastpitch", "EfficientDet-D0", "wide_and_deep", "switch-xl-4e", "SE3Transformer"])
+def test_a_published_network_that_is_not_built_in_says_why(name: str) -> None:
+    why = registry.why_not_built(name)
+    assert why
+    with pytest.raises(InputError, match=f"no network is called '{name}'; it is not built in: {re.escape(why)}"):
+        registry.find_entry(name)
+
+
+def test_no_network_that_is_built_in_is_said_not_to_be() -> None:
+    assert not [name for name in registry.network_names() if registry.why_not_built(name)]
+    assert not registry.why_not_built("simple")

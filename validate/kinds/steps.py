@@ -21,7 +21,7 @@ from simulator.units import parse_quantity
 from simulator.workload.find import is_described
 from simulator.workload.network import family_of
 from simulator.workload.variants import LORA_LAYERS, LORA_WEIGHTS, LOSS_WAYS
-from simulator.workload.zoo.registry import ZooEntry, build_network, find_entry
+from simulator.workload.zoo.registry import ZooEntry, build_network, find_entry, why_not_built
 from validate.kinds.collectives import forced_algorithm
 from validate.kinds.kind import Cell, Kind, RowQuestion
 from validate.kinds.serving import attention_library
@@ -168,7 +168,8 @@ def _entry(name: str, cell: Cell) -> ZooEntry:
     try:
         entry = find_entry(name)
     except InputError:
-        raise NotScored(f"no network '{one_line(name, 40)}' in the zoo") from None
+        why = why_not_built(name)
+        raise NotScored(f"no network '{one_line(name, 40)}' in the zoo{f': {why}' if why else ''}") from None
     if entry.sample == "sequences" and not cell("seq_len") and not entry.length_known:
         raise NotScored("seq_len missing, and sequences are of any length")
     return entry

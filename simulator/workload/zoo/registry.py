@@ -24,6 +24,7 @@ __all__ = [
     "nearest_network",
     "network_aliases",
     "network_names",
+    "why_not_built",
 ]
 
 
@@ -179,8 +180,17 @@ def find_entry(name: str) -> ZooEntry:
         found = _spelt().get(spelt) or _spelt().get(_USE.sub("", spelt), "")
         entry = _entries().get(network_aliases().get(found, found))
     if entry is None:
-        raise InputError(f"no network is called '{one_line(name, 60)}'; {nearest_network(name, listed=8)}")
+        why = why_not_built(name)
+        hint = f"it is not built in: {why}" if why else nearest_network(name, listed=8)
+        raise InputError(f"no network is called '{one_line(name, 60)}'; {hint}")
     return entry
+
+
+def why_not_built(name: str) -> str:
+    """Return why the published network *name* is not in the zoo; empty if that is not known."""
+    lowered = name.strip().lower()
+    reasons = (("[-_ ]?".join(start.replace("-", "")), why) for start, why in _DATA["not_built"].items())
+    return next((why for start, why in reasons if re.match(rf"{start}(?![a-z])", lowered)), "")
 
 
 def nearest_network(name: str, listed: int) -> str:
