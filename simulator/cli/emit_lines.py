@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from simulator.api.session import Session
-from simulator.cli.options import parse_choice
+from simulator.cli.options import parse_choice, refuse
 from simulator.cli.output import Answers
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.written import CommandOptions, shell_command
@@ -24,8 +24,8 @@ _REST = "add data, tokenizer, learning rate and the number of steps"
 def answer_emit(written: CommandOptions) -> Answers:
     """Return the launch line of the step in *written*; raises InputError for what has none."""
     framework = emitter_of(written.emit or "")
-    if written.report is not None:
-        raise refused("report", "is a page of an answer, and --emit prints a launch line; leave one of the two out")
+    files = {name: getattr(written, name[2:]) is not None for name in ("--report", "--trace", "--plot")}
+    refuse(files, "shows an answer, and --emit prints a launch line; leave one of the two out")
     session, questions = ask_steps(replace(written, emit=None))
     if len(questions) > 1:
         raise refused("emit", "is of one machine, layout, strategy and overlap; name one of each", framework)

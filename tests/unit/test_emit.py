@@ -139,10 +139,11 @@ def test_a_layout_that_is_refused_alone_stops_no_search(capsys) -> None:
 
 
 def test_a_line_is_no_page_and_micro_batches_fit_the_batch(tmp_path, capsys) -> None:
-    page = tmp_path / "page.html"
-    assert run(f"{STEP} --framework megatron --emit megatron --report {page}".split()) == 2
-    assert capsys.readouterr().err.startswith("simulate: --report: is a page of an answer")
-    assert not page.exists()
+    for option, name in (("--report", "page.html"), ("--trace", "trace.json"), ("--plot", "links.svg")):
+        words = f"{STEP} --framework megatron --emit megatron {option} {tmp_path / name}"
+        assert run(words.split()) == 2
+        assert capsys.readouterr().err.startswith(f"simulate: {option}: shows an answer, and --emit prints")
+        assert not (tmp_path / name).exists()
     words = "best --topology dgx-h100 --workload gpt2 --global-batch 64 --micro-batch 65 --jobs 1"
     assert run(words.split()) == 2
     assert capsys.readouterr().err == (
