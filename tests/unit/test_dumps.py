@@ -342,6 +342,14 @@ def test_what_is_wrong_with_a_dump_is_one_line(tmp_path, text, said) -> None:
     assert "\n" not in str(told.value)
 
 
+def test_dumps_that_name_gpus_of_different_generations_are_refused(tmp_path) -> None:
+    gpus = ("NVIDIA A100-SXM4-40GB", "Tesla V100-SXM2-16GB")
+    names = [f"GPU 0: {name} (UUID: x)\nGPU 1: {name} (UUID: y)\n" for name in gpus]
+    said = r"dump1.txt: shows GPUs of nvidia Volta GV100, but .*dump0.txt shows nvidia Ampere GA100; give dumps of one"
+    with pytest.raises(InputError, match=said):
+        described(tmp_path, names[0], names[1])
+
+
 def test_dumps_of_two_machines_are_refused(tmp_path) -> None:
     with pytest.raises(InputError, match=r"shows 3 GPUs, but .*dump0.txt shows 2; give dumps of one machine"):
         described(tmp_path, NV12, LSPCI)

@@ -48,6 +48,7 @@ def combined(dumps: Sequence[Dump], gpu: str | None = None, nic: str | None = No
         if dump.gpus != count:
             told = f"shows {dump.gpus} GPUs, but {shows[0].shown} shows {count}; give dumps of one machine"
             raise InputError(Fault(told, dump.shown))
+    _check_alike(shows)
     if count > _MOST_GPUS:
         raise InputError(Fault(f"shows {count} GPUs; at most {_MOST_GPUS}", shows[0].shown))
     matrix = next((dump.matrix for dump in shows if dump.matrix is not None), None)
@@ -84,6 +85,21 @@ def combined(dumps: Sequence[Dump], gpu: str | None = None, nic: str | None = No
         remarks.append(_PEERS[driver.are_peers(cards)])
     source = ", ".join(dict.fromkeys(KINDS.get(dump.kind, dump.kind) for dump in dumps))
     return draft(processor, cards, matrix, remarks, peers=peers, placement=placement, source=source), remarks
+
+
+def _check_alike(dumps: Sequence[Dump]) -> None:
+    """Raise InputError if two of *dumps* name GPUs of different generations, as those of one machine do not."""
+    first: tuple[Dump, set[str]] | None = None
+    for dump in dumps:
+        tree = dump.tree.cards() if dump.tree is not None else ()
+        cards = (*map(driver.Card, dump.names), *dump.cards, *tree)
+        parts = [load_part(name) for card in cards if card.name and (name := driver.driver_part(card))]
+        made = {f"{part.vendor} {part.architecture}" for part in parts if isinstance(part, GpuPart)}
+        if first is not None and made and made.isdisjoint(first[1]):
+            has, had = (" and ".join(sorted(each)) for each in (made, first[1]))
+            told = f"shows GPUs of {has}, but {first[0].shown} shows {had}; give dumps of one machine"
+            raise InputError(Fault(told, dump.shown))
+        first = first or ((dump, made) if made else None)
 
 
 def _cards(
