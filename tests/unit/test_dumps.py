@@ -173,7 +173,7 @@ def test_links_tell_boards_of_one_name_apart(tmp_path) -> None:
     assert machine.node("gpu0").part_name == "h100-sxm5-80gb"
     with pytest.raises(InputError, match="a100-sxm4-40gb or a100-sxm4-80gb; say which"):
         described(tmp_path, matrix.replace("NV18", "NV12"), gpu="a100")
-    with pytest.raises(InputError, match="no GPU is called 'h1000'; did you mean"):
+    with pytest.raises(InputError, match="no GPU is called 'h1000'; did you mean 'h100'"):
         described(tmp_path, matrix, gpu="h1000")
 
 

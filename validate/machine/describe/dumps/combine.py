@@ -149,7 +149,8 @@ def _named(name: str, matrix: Matrix | None, count: int) -> str:
         return found[0]
     if found:
         raise InputError(f"--gpu {one_line(name, 40)}: {' or '.join(found[:6])}; say which")
-    raise InputError(f"--gpu: no GPU is called '{one_line(name, 40)}'; {nearest(name, known)}")
+    allowed = {each.lower() for each in known} | {part.partition("-")[0] for part in part_names("gpu")}
+    raise InputError(f"--gpu: no GPU is called '{one_line(name, 40)}'; {nearest(name.lower(), allowed)}")
 
 
 def _same_links(part: str, count: int, drawn: dict[tuple[str, str], str]) -> bool:
