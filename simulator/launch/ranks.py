@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from simulator.errors import nearest, one_line
 from simulator.launch.arguments import Arguments
 from simulator.launch.command import Command
 from simulator.launch.deepspeed import DeepSpeed
@@ -197,11 +198,16 @@ class LaunchDegrees:
 
 
 _CP_COMM = {"p2p": "p2p", "a2a": "a2a", "all_gather": "all_gather", "allgather": "all_gather"}
+_BOTH = "a2a+p2p"
 
 
 def _cp_comm(args: Arguments, ranks: int) -> list[str]:
     """Return what *ranks* of a sequence exchange, where it is no ring; what is not modelled stays unread."""
-    comm = _CP_COMM.get(args.value("cp-comm-type") or "p2p")
+    said = args.value("cp-comm-type") or "p2p"
+    comm = _CP_COMM.get(said)
+    for each in said.split():  # one for all layers, or one for each
+        if each != _BOTH and each not in _CP_COMM:
+            args.fault("cp-comm-type", f"'{one_line(each, 40)}' is no such way; {nearest(each, [*_CP_COMM, _BOTH])}")
     known = comm is not None and args.has("cp-comm-type")
     return [f"cp_comm={comm}"] if known and comm != "p2p" and ranks > 1 else []
 

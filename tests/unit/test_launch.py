@@ -605,3 +605,10 @@ def test_llama_factory_recomputes_unless_told() -> None:
     without = "torchrun --nproc-per-node 2 run_clm.py --model_name_or_path llama2-7b --block_size 1024 "
     without += "--per_device_train_batch_size 1"
     assert "recompute" not in read_launch(without).options
+
+
+def test_an_unknown_way_to_exchange_parts_of_a_sequence_is_refused() -> None:
+    with pytest.raises(InputError, match="--cp-comm-type: 'a2x' is no such way; did you mean 'a2a'"):
+        read_launch(f"{LLAMA3_8B} --context-parallel-size 2 --cp-comm-type a2x")
+    found = read_launch(f"{LLAMA3_8B} --context-parallel-size 2 --cp-comm-type p2p a2a")  # one for each layer
+    assert any("--cp-comm-type: is not modelled" in note for note in found.notes)
