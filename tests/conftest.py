@@ -74,7 +74,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"no published measurements at {folder} (TOPOCAST_CORPUS names another folder)")
     from tests.remembered import tables  # few tests need what it imports
 
-    made = tmp_path_factory.getbasetemp().parent / "completed"  # shared by the processes of a run
+    base = tmp_path_factory.getbasetemp()  # of a process of a run, or of the run itself
+    made = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "completed"
     if not made.is_dir():
         own = tmp_path_factory.mktemp("completing")
         for each in (folder, folder.parent / f"{folder.name}-2"):
