@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from simulator.workload.zoo.registry import find_entry
 from tests.oracles.torch_counting import BATCH, images, oracle
 
 _STUBS = torch.library.Library("torchvision", "FRAGMENT")
@@ -44,6 +45,18 @@ _TORCHVISION = {
 @oracle(*_TORCHVISION, needs="torchvision")
 def torchvision_network(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     return getattr(torchvision_models(), _TORCHVISION[name])(weights=None), images(224)
+
+
+_EFFICIENT = {
+    **{f"efficientnet-b{n}": f"efficientnet_b{n}" for n in range(8)},
+    **{f"efficientnet-v2-{size}": f"efficientnet_v2_{size}" for size in "sml"},
+}
+
+
+@oracle(*_EFFICIENT, needs="torchvision")
+def torchvision_efficientnet(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    model = getattr(torchvision_models(), _EFFICIENT[name])(weights=None)
+    return model, images(find_entry(name).defaults["image"])
 
 
 @oracle("inception3", needs="torchvision")

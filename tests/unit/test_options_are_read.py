@@ -129,7 +129,10 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "--completion": (_STEP, "bash"),
     "--version": (_STEP, ""),
     "best --topology": (_BEST, "p3.8xlarge"),
-    "best --emit": (_BEST, "accelerate"),
+    "best --emit": (
+        f"{_BEST} --precision master-fp16 --set layers=2 --seq-len 128".replace("alexnet", "gpt2"),
+        "deepspeed",
+    ),
     "best --workload": (_BEST, "alexnet-owt"),
     "best --nodes": (f"{_BEST} --nodes 2 --fabric 10Gbit/s".replace("--gpus 2 ", "--gpus 0,8 "), "3"),
     "best --gpus": (_BEST, "4"),
