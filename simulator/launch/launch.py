@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os.path
 import re
-from pathlib import Path
 
 from simulator.errors import Fault, InputError, few, nearest, one_line
 from simulator.launch.arguments import Arguments, Files, is_off
@@ -60,7 +60,7 @@ def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -
     Raises InputError with every fault; those in a script have their positions.
     """
     file = text[1:] if text.startswith("@") else mention("launch")
-    if len(text.split()) == 1 and not text.startswith("@") and _is_file(text):
+    if len(text.split()) == 1 and not text.startswith("@") and os.path.isfile(text):
         raise InputError(f"{mention('launch')}: {text} is a file; write @{text} to read the line in it")
     script = commands_of(_content(file) if file != mention("launch") else text, file)
     command = find_command(script, file)
@@ -114,13 +114,6 @@ def _read_general(
         "deepspeed" in args and not is_off(args.value("deepspeed") or "true")
     )
     _read(args, ranks, deepspeed, trainer, at_hand, found)
-
-
-def _is_file(path: str) -> bool:
-    try:
-        return Path(path).is_file()
-    except (OSError, ValueError):  # no path: too long, or with a character that none has
-        return False
 
 
 def _content(file: str) -> str:
