@@ -31,11 +31,11 @@ def results(network: Network) -> list[int]:
 
 # Networks that no module of torch is compared with: their parameters are counted by their blocks, in
 # test_mobile_networks and test_names_of_networks.
-_BY_BLOCKS = ("gpunet-0", "gpunet-1", "gpunet-2", "mobilefacenet", "unet-industrial", "unet3d-brats", "vnet")
+BY_BLOCKS = ("gpunet-0", "gpunet-1", "gpunet-2", "mobilefacenet", "unet-industrial", "unet3d-brats", "vnet")
 
 
 def test_every_network_has_figures_to_be_compared_with() -> None:
-    assert sorted([*_NETWORKS, *_BY_BLOCKS]) == sorted(network_names())
+    assert sorted([*_NETWORKS, *BY_BLOCKS]) == sorted(network_names())
 
 
 @pytest.mark.parametrize("name", _NETWORKS)

@@ -20,15 +20,16 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 
 from tests.cover import one_of_each_code  # noqa: E402
 from tests.oracles import torch_memory, torch_networks  # noqa: E402  they import torch
+from tests.unit.test_zoo import BY_BLOCKS  # noqa: E402
 
 _FIGURES = json.loads((Path(__file__).parents[1] / "oracles" / "network_figures.json").read_text(encoding="utf-8"))
 
 
 def test_there_is_an_oracle_for_every_network() -> None:
-    assert sorted(torch_networks.NAMES) == sorted(network_names())
+    assert sorted([*torch_networks.NAMES, *BY_BLOCKS]) == sorted(network_names())
 
 
-@pytest.mark.parametrize("name", one_of_each_code())
+@pytest.mark.parametrize("name", [name for name in one_of_each_code() if name not in BY_BLOCKS])
 def test_the_kept_figures_are_what_torch_counts(name: str) -> None:
     """``python -m tests.oracles.make_network_figures`` counts all networks again: its file must not change."""
     library = torch_networks.NAMES[name][0]
