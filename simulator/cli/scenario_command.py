@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shlex
 import shutil
 import sys
@@ -270,7 +269,7 @@ def scenario_lines(scenario: Scenario, answers: Sequence[ScenarioAnswer], style:
     alone = "alone" if len(scenario.runs) == 1 else "each alone"
     lines += ["", style.mark(f"the commands, {alone}", "bold")]
     for run in scenario.runs:
-        lines += [*([f"# {run.name}"] if len(scenario.runs) > 1 else []), *_command(run.words, style)]
+        lines += [*([f"# {run.name}"] if len(scenario.runs) > 1 else []), *style.wrap_command(run.words)]
     if scenario.path in builtin_scenarios().values() and any(needed_files(scenario)):
         lines += style.wrap(f"(their files: simulate scenario {scenario.name} --copy .)")
     return lines
@@ -341,18 +340,6 @@ def _table(answers: Sequence[ScenarioAnswer], style: Style) -> list[str]:
 
 def _broken(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, subsequent_indent=" ", break_on_hyphens=False) or [""]
-
-
-def _command(words: str, style: Style) -> list[str]:
-    """Return a shell command, on as many lines as its options need."""
-    pieces = re.split(r" (?=--)", words)
-    lines = [pieces[0]]
-    for piece in pieces[1:]:
-        if len(lines[-1]) + 1 + len(piece) <= (style.width or _WIDTH) - 2:
-            lines[-1] += f" {piece}"
-        else:
-            lines.append(f"    {piece}")
-    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 
 def _sources(answers: Sequence[ScenarioAnswer], style: Style) -> list[str]:

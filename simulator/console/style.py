@@ -13,6 +13,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Mapping
+from math import inf
 from typing import Any, TextIO
 
 from simulator.errors import escaped
@@ -53,14 +54,22 @@ class Style:
     def wrap_command(self, text: str) -> list[str]:
         """Return the shell command *text* as lines of at most the width, which a shell reads as one command.
 
-        Lines end between options and words, so that one word longer than the width makes a longer line.
+        Lines end before options, or before the value of one that is longer than a line; one longer word makes a longer
+        line.
         """
-        lines: list[str] = []
+        room = inf if self.width is None else self.width - len(_GOES_ON)
+        pieces: list[str] = []
         for word in _SHELL_WORD.findall(text):
-            if lines and (self.width is None or len(lines[-1]) + 1 + len(word) + len(_GOES_ON) <= self.width):
-                lines[-1] += f" {word}"
+            if pieces and not word.startswith("--") and len(f"    {pieces[-1]} {word}") <= room:
+                pieces[-1] += f" {word}"
             else:
-                lines.append(f"    {word}" if lines else word)
+                pieces.append(word)
+        lines: list[str] = []
+        for piece in pieces:
+            if lines and len(f"{lines[-1]} {piece}") <= room:
+                lines[-1] += f" {piece}"
+            else:
+                lines.append(f"    {piece}" if lines else piece)
         return [line + _GOES_ON for line in lines[:-1]] + lines[-1:]
 
 
