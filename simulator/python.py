@@ -20,7 +20,7 @@ from simulator.api.session import Session
 from simulator.cli.launch_line import with_launch
 from simulator.cli.options import software_notes
 from simulator.cli.output import answers
-from simulator.cli.written import OPTIONS, CommandOptions, Output, ProgramOptions, check_read, option_spelt
+from simulator.cli.written import OPTIONS, CommandOptions, check_read, option_spelt
 from simulator.console import later
 from simulator.errors import Fault, InputError, MissingDependency, first_of, nearest, one_line
 from simulator.records import replace
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 
 Answered = Result | TrainingResult | SingleResult | ProgramResult
 _OPTIONS = {
-    name: each
-    for name, each in OPTIONS.items()
-    if each[2] not in (Output, ProgramOptions) and name not in ("show_options", "emit")
+    name: each for name, each in OPTIONS.items() if each.group != "Output" and name not in ("show_options", "emit")
 }
 _SPELT = {word: name for name in _OPTIONS if (word := option_spelt(name)[2:]) != name.replace("_", "-")}
 
@@ -238,13 +236,13 @@ def _spelling(name: str) -> str:
 
 def _text(name: str, value: object) -> object:
     """Return *value* as the text of an option; raises TypeError with the allowed types."""
-    default, option, _ = _OPTIONS[name]
-    is_switch = isinstance(default, bool)
+    option = _OPTIONS[name]
+    is_switch = isinstance(option.default, bool)
     if is_switch or isinstance(value, bool):
         if not (is_switch and isinstance(value, bool)):
             raise TypeError("True or False" if is_switch else "text or a number")
         return value
-    if default == ():
+    if option.several:
         if isinstance(value, Mapping):
             value = [f"{key}={each}" for key, each in value.items()]
             value = value if name == "sizes" else [",".join(value)]

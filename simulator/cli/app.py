@@ -37,9 +37,7 @@ class GroupedCommand(TyperCommand):
                 formatter.write_dl([records[name] for name in names])
 
 
-@app.command(epilog=EPILOG, cls=GroupedCommand)
-@with_options(OPTIONS, *OPTIONS)
-def simulate(**given: Any) -> Any:
+def ask_simulation(**given: Any) -> Any:
     """Predict the time of a training step or an exchange, and what limits it.
 
     simulate --topology p3.16xlarge.yaml --strategy ring
@@ -64,3 +62,6 @@ def simulate(**given: Any) -> Any:
     from simulator.cli.output import ask
 
     return ask(written_of(given))
+
+
+app.command("simulate", epilog=EPILOG, cls=GroupedCommand)(with_options(OPTIONS, *OPTIONS)(ask_simulation))

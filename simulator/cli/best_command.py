@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from simulator.cli.emit_lines import check_emitted, emitter_of, launch_document, launch_rows, row_command
 from simulator.cli.options import parse_choice, parse_count, read_all, refuse, wants_best
-from simulator.cli.output import Answers
+from simulator.cli.output import Answers, Asked
 from simulator.cli.processes import fingerprint, kept_in, process_count, runner_of
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.table import Column, outside_words, table_lines
 from simulator.cli.ways_text import rate_columns
-from simulator.cli.written import CommandOptions
+from simulator.cli.written import CommandOptions, shell_command, written_of
 from simulator.console.style import Progress, Style
 from simulator.errors import InputError, one_line, refused
 from simulator.questions.checks import From
@@ -30,6 +31,16 @@ from simulator.units import format_size
 from simulator.workload.network import Network
 
 _COUNT = From(1, 10**7)
+_TOP = "10"
+
+
+def ask_best(**given: Any) -> Asked:
+    """Return the search that the options *given* ask for."""
+    apart = ("micro_batch", "parallel", "recompute", "top", "jobs", "dask", "resume", "emit")
+    wanted = {name: given.pop(name) for name in apart}
+    written = written_of(given)
+    said = {name: value for name, value in wanted.items() if name != "top" or value != _TOP}
+    return Asked(written, partial(answer_best, **wanted), command=shell_command(written, ["best"], **said))
 
 
 def answer_best(

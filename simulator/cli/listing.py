@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from importlib.resources import files
@@ -14,8 +14,9 @@ from typing import Any
 import yaml
 
 from simulator.cli.options import parse_choice, parse_count
-from simulator.cli.output import Answers
+from simulator.cli.output import Answers, Asked
 from simulator.cli.table import row_lines
+from simulator.cli.written import CommandOptions
 from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.console.style import Style
 from simulator.errors import InputError, nearest, one_line
@@ -40,6 +41,16 @@ _ONE = {
 }
 
 
+def _asked(find: Callable[..., Answers]) -> Callable[..., Asked]:
+    """Return the command that lists what *find* returns for its words and options."""
+
+    def ask(*, words: Sequence[str] | None, json: bool, **given: Any) -> Asked:
+        return Asked(CommandOptions(json=json), lambda _: find(words or (), **given))
+
+    return ask
+
+
+@_asked
 def list_machines(words: Sequence[str], *, gpu: str | None, gpus: str | None, nodes: str | None) -> Answers:
     """Return the built-in machines with all *words* in their name or description; raises InputError if there are none.
 
@@ -63,6 +74,7 @@ def list_machines(words: Sequence[str], *, gpu: str | None, gpus: str | None, no
     return _listed("machines", _with_words("machines", found, words), ("name", "description"))
 
 
+@_asked
 def list_networks(words: Sequence[str], *, sample: str | None) -> Answers:
     """Return the networks of the zoo, of *sample* (images, ...) if given; raises InputError if none has all *words*."""
     from simulator.workload.zoo.registry import find_entry, network_aliases, network_names
@@ -101,6 +113,7 @@ def _network_words(name: str) -> str:
     return " ".join(words.format(*sizes).split())
 
 
+@_asked
 def list_parts(words: Sequence[str], *, kind: str | None) -> Answers:
     """Return the catalogue of parts, only those of *kind* if given; raises InputError if none matches."""
     of = None if kind is None else parse_choice("kind", kind, PART_KINDS)
@@ -113,6 +126,7 @@ def list_parts(words: Sequence[str], *, kind: str | None) -> Answers:
     return replace(answers, lines=partial(_part_lines, found[0])) if len(found) == 1 else answers
 
 
+@_asked
 def list_strategies(words: Sequence[str]) -> Answers:
     """Return the strategies with their descriptions; raises InputError if none has all *words*."""
     names = strategy_names(named_only=True)

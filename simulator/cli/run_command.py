@@ -16,7 +16,7 @@ from simulator.cli.step_command import check_fits
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.step_text import how_words, parameter_words
 from simulator.cli.table import Column, fact_lines, table_lines
-from simulator.cli.written import CommandOptions, check_read
+from simulator.cli.written import CommandOptions, check_read, written_of
 from simulator.console.style import Progress, Style
 from simulator.errors import InputError, one_line, refused
 from simulator.questions.checks import From
@@ -35,6 +35,10 @@ from simulator.units import format_duration, format_size
 _AMOUNT = re.compile(r"(\d{1,15}(?:\.\d{1,12})?(?:[eE]\d{1,2})?)\s*([kKMGBT]?)", re.ASCII)
 _TIMES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
 _MOST = 1e18
+_OWN = (
+    *("tokens", "samples", "gpu_mtbf", "storage", "async_checkpoints", "warmup_time"),
+    *("evaluate_every", "evaluate_samples", "gpu_hour"),
+)
 _WORDS = {
     "training": "training",
     "evaluation": "evaluation",
@@ -44,8 +48,11 @@ _WORDS = {
 }
 
 
-def ask_run(written: CommandOptions, own: Mapping[str, Any]) -> Asked:
-    """Return the question about a run, of the step in *written* and the options *own* of a run; raises InputError."""
+def ask_run(**given: Any) -> Asked:
+    """Return the question about a run that the options *given* ask for; raises InputError."""
+    own = {name: given.pop(name) for name in _OWN}
+    layout = given.pop("parallel")
+    written = written_of({**given, "parallel": layout and (layout,)})
     if written.launch is not None:
         written, notes = with_launch(written)
         warn(written, notes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from simulator.cli.options import parse_count
 from simulator.cli.output import Answers, Asked
@@ -13,7 +14,7 @@ from simulator.cli.step_questions import ask_points, of_point
 from simulator.cli.step_text import fit_words
 from simulator.cli.table import Column, outside_lines, table_lines
 from simulator.cli.ways_text import rate_columns
-from simulator.cli.written import CommandOptions, check_read, shell_command
+from simulator.cli.written import CommandOptions, check_read, shell_command, written_of
 from simulator.collectives.request import Unsuitable
 from simulator.console import later
 from simulator.console.style import Progress, Style
@@ -31,8 +32,10 @@ from simulator.spelling import mention
 _MOST_POINTS = 1000
 
 
-def ask_scale(written: CommandOptions, nodes: str | None, gpus: str | None) -> Asked:
-    """Return the question about each number of devices; raises InputError."""
+def ask_scale(**given: Any) -> Asked:
+    """Return the question about each number of devices that the options *given* ask for; raises InputError."""
+    nodes, gpus, layout = (given.pop(name) for name in ("nodes", "gpus", "parallel"))
+    written = written_of({**given, "parallel": layout and (layout,)})
     if (nodes is None) == (gpus is None):
         why = "give one of the two" if nodes else "for example --nodes 1,2,4..64, or --gpus 1,2,4,8"
         raise InputError(f"scale needs --nodes or --gpus: {why}")

@@ -38,7 +38,7 @@ _OF_ADVICE = frozenset(("alternatives", "remedies", "cure", "cures", "notes", "e
 def ask_scenario(
     *,
     name: str | None,
-    lists: bool,
+    list: bool,  # noqa: A002  as the option is called
     show: bool,
     copy: str | None,
     json: bool,
@@ -50,7 +50,7 @@ def ask_scenario(
 ) -> Asked:
     """Return what the options ask for; raises InputError."""
     shown = CommandOptions(json=json, quiet=quiet)
-    if lists:
+    if list:
         if show or any(each is not None for each in (name, copy, trace, plot, report)):
             raise InputError("--list lists all scenarios; leave out what is about one")
         found = in_order()

@@ -8,7 +8,6 @@ from typing import Any
 
 from simulator.api.session import Session
 from simulator.api.there import as_there, devices_of
-from simulator.cli.declarations import OVERLAP
 from simulator.cli.machines import find_machines, with_calibration
 from simulator.cli.options import (
     fields_of,
@@ -22,7 +21,7 @@ from simulator.cli.options import (
     read_all,
     refuse,
 )
-from simulator.cli.written import OPTIONS, CommandOptions
+from simulator.cli.written import OPTIONS, OVERLAP, CommandOptions
 from simulator.devices.gpu import Gpu
 from simulator.errors import Fault, InputError, nearest, one_line, refused
 from simulator.network.machine import Machine
@@ -234,7 +233,7 @@ def _in_vain(written: CommandOptions, questions: Sequence[StepQuestion]) -> Iter
     for name in (*EXCHANGING, "nccl"):
         value = getattr(written, option_of(name))
         field = "strategy" if name == "nccl" else name
-        if value not in (OPTIONS[option_of(name)][0], ("dp",)) and all(field in each for each in unread):
+        if value not in (OPTIONS[option_of(name)].default, ("dp",)) and all(field in each for each in unread):
             yield f"{mention(name, *([False] if value is False else []))}: {unread[0][field]}"
 
 

@@ -12,18 +12,10 @@ from typing import Any
 
 from simulator.api.session import Session
 from simulator.cli.options import parse_choice
-from simulator.cli.output import Answers, Brief, answers
+from simulator.cli.output import Answers, Asked, Brief, answers
 from simulator.cli.processes import fingerprint, kept_in, process_count, runner_of
 from simulator.cli.table import Column, table_lines
-from simulator.cli.written import (
-    OPTIONS,
-    CommandOptions,
-    LaunchOptions,
-    Output,
-    ProgramOptions,
-    check_read,
-    shell_command,
-)
+from simulator.cli.written import OPTIONS, CommandOptions, check_read, shell_command, written_of
 from simulator.console import later
 from simulator.console.style import Progress, Style
 from simulator.errors import Fault, InputError, TopocastError, few, nearest, one_line
@@ -49,6 +41,15 @@ _FIGURES = (
 )
 _LESS_IS_BETTER = ("time_s", "energy_J_per_token", "price_per_million_tokens", "memory_bytes")
 SORTS = (*_LESS_IS_BETTER, "samples_per_s", "tokens_per_s", "tokens_per_s_per_device", "mfu", "busbw_Bps")
+
+
+def ask_sweep(**given: Any) -> Asked:
+    """Return the sweep that the options *given* ask for."""
+    own = {name: given.pop(name) for name in ("over", "sort", "csv", "jobs", "dask", "resume")}
+    own["over"] = tuple(own["over"] or ())
+    written = written_of(given)
+    again = shell_command(written, ["sweep"], **{name: own[name] for name in ("over", "sort", "csv", "resume")})
+    return Asked(written, partial(answer_sweep, **own), command=again)
 
 
 def answer_sweep(
@@ -100,7 +101,7 @@ def _varied(written: CommandOptions, over: Sequence[str]) -> dict[str, list[str]
         word = word_of(name)
         if name in varied:
             raise InputError(f"--over {word[2:]}: is there twice; name all its values in one, for example batch=1,2,4")
-        if getattr(written, name) != OPTIONS[name][0]:
+        if getattr(written, name) != OPTIONS[name].default:
             raise InputError(f"{word}: --over {word[2:]} says its values, too; leave one of the two out")
         varied[name] = values
     return varied
@@ -122,8 +123,7 @@ def _parsed(text: str) -> tuple[str, list[str]]:
 @cache
 def _names() -> Mapping[str, str]:
     """Return the options that may vary, by their spelling."""
-    apart = (Output, ProgramOptions, LaunchOptions)
-    return {word_of(name)[2:]: name for name, each in OPTIONS.items() if each[2] not in apart}
+    return {word_of(name)[2:]: name for name, each in OPTIONS.items() if each.group not in ("Output", "Launch line")}
 
 
 def points(written: CommandOptions, varied: Mapping[str, Sequence[object]]) -> list[CommandOptions]:
@@ -139,7 +139,7 @@ def points(written: CommandOptions, varied: Mapping[str, Sequence[object]]) -> l
 
 def _as_given(name: str, value: object) -> object:
     """Return *value* of the option *name* as the command line gives it; raises InputError for no switch."""
-    default = OPTIONS[name][0]
+    default = OPTIONS[name].default
     if isinstance(default, bool):
         switches = {"yes": True, "true": True, "no": False, "false": False}
         found = value if isinstance(value, bool) else switches.get(str(value).lower())

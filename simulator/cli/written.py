@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from simulator import spelling
-from simulator.cli.declarations import (
-    ExchangeOptions,
-    Failures,
-    MachineOptions,
-    Parallelism,
-    StepOptionsGroup,
-    StrategyOptions,
-)
-from simulator.cli.option import declared, option, switch
+from simulator.cli.option import DECLARED, Option, declared_option
 from simulator.errors import Fault, InputError, one_line
 from simulator.records import dataclass, fields
 from simulator.spelling import mention
@@ -23,73 +15,104 @@ from simulator.spelling import mention
 _EXCHANGE, _STEP, _SINGLE, _PROGRAM = "exchange", "step", "single", "program"
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
-class LaunchOptions:
-    """The launch line of another program."""
-
-    title: ClassVar[str] = "Launch line"
-    example: ClassVar[str] = "--topology dgx-h100 --launch @pretrain.sh --show-options"
-
-    launch: str | None = option(
-        "LINE",
-        "Read the options from a launch line of Megatron-LM, torchrun or DeepSpeed, or from @script.sh. It is not run.",
-    )
-    show_options: bool = switch("Print --launch as a simulate command.")
-    emit: str | None = option(
-        "NAME",
-        "Print the step as a launch line of megatron, torchtitan, deepspeed or accelerate, with comments for what it "
-        "cannot say.",
-        read_by=("step",),
-    )
-
-
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
-class Output:
-    """What is shown, and where."""
-
-    title: ClassVar[str] = "Output"
-    example: ClassVar[str] = "--topology p3.16xlarge --strategy nccl --plot links.svg"
-
-    json: bool = switch("Print one JSON document instead of tables.")
-    trace: str | None = option(
-        "FILE", "Write a Chrome trace (JSON), which opens in Perfetto.", read_by=("exchange", "step", "program")
-    )
-    plot: str | None = option(
-        "FILE",
-        "Draw the comparison and the machine, or the step (.svg, .png or .pdf).",
-        read_by=("exchange", "step", "single", "program"),
-    )
-    report: str | None = option(
-        "FILE",
-        "Write a page (.html): the answer, the machine, a timeline to zoom, tables that sort, sources of all figures.",
-        read_by=("exchange", "step", "single", "program"),
-    )
-    quiet: bool = switch("Print only errors on standard error.", short="-q")
-    verbose: bool = switch(
-        "Show all of a step: its time by stream, kernel and layer, its memory by use, all that would be faster.",
-        read_by=("step",),
-        short="-v",
-    )
-
-
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
-class ProgramOptions:
-    """What is said of the program, not of the question."""
-
-    title: ClassVar[str] = Output.title
-
-    debug: bool = switch("Show the traceback of an error.")
-    completion: str | None = option(
-        "SHELL", 'Print the script that completes names in bash, zsh or fish: eval "$(simulate --completion bash)".'
-    )
-    version: bool = switch("Show the version.")
+OVERLAP = "bucket:25MiB"
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommandOptions(
-    Output, LaunchOptions, Failures, Parallelism, StepOptionsGroup, ExchangeOptions, StrategyOptions, MachineOptions
-):
-    """All options on the question and its output, with their defaults."""
+class CommandOptions:
+    """All options on the question and its output, as text, with their defaults."""
+
+    # -- the machine, and what is unusual about it
+    topology: str | None = None
+    nodes: str | None = None
+    fabric: str | None = None
+    gpus: str | None = None
+    device: str | None = None
+    threads: str | None = None
+    slow_link: str | None = None
+    neighbour: str | None = None
+    straggler: str | None = None
+    # -- what is asked, and by which strategy
+    workload: str | None = None
+    strategy: str | None = None
+    nccl: str | None = None
+    algorithm: str | None = None
+    protocol: str | None = None
+    nvls: bool = True
+    # -- an exchange alone
+    collective: str = "all-reduce"
+    root: str = "0"
+    pairs: str | None = None
+    group_size: str | None = None
+    gpus_per_process: str = "1"
+    dtype: str = "fp32"
+    redop: str = "sum"
+    fold: bool = True
+    # -- a step of a network
+    batch: str | None = None
+    global_batch: str | None = None
+    micro_batch: str | None = None
+    micro_batches: str = "1"
+    mode: str = "train"
+    precision: str | None = None
+    optimizer: str | None = None
+    seq_len: str | None = None
+    image: str | None = None
+    sizes: tuple[str, ...] = ()
+    compiled: bool = False
+    cuda_graph: bool = False
+    cuda_graph_blocks: bool = False
+    launch_blocking: bool = False
+    expandable_segments: bool = False
+    accumulate: str | None = None
+    recompute: bool = False
+    recompute_attention: bool = False
+    recompute_operators: bool = False
+    recompute_parts: str | None = None
+    recompute_blocks: str | None = None
+    channels_last: bool = False
+    fused_optimizer: bool = False
+    framework: str = "pytorch"
+    cpu_library: str = "onednn"
+    libraries: str | None = None
+    gpu_clock: str | None = None
+    calibration: str | None = None
+    input: str | None = None
+    offload: str = "none"
+    offload_to: str = "host"
+    round_robin_gradients: bool = False
+    epoch: str | None = None
+    programs: str = "1"
+    what_if: bool = False
+    trust_code: bool = False
+    # -- how devices divide a step
+    parallel: tuple[str, ...] = ()
+    overlap: str = OVERLAP
+    reduce_fp32: bool = False
+    gather_fp32: bool = False
+    gradient_as_bucket_view: bool = False
+    prefetch: bool = True
+    contention: bool = True
+    divide: str = "even"
+    servers: str | None = None
+    staleness: str = "0"
+    lose: str | None = None
+    # -- a run that fails now and then
+    mtbf: str | None = None
+    checkpoint_every: str | None = None
+    checkpoint_time: str | None = None
+    restart_time: str | None = None
+    # -- the launch line of another program
+    launch: str | None = None
+    show_options: bool = False
+    emit: str | None = None
+    # -- what is shown, and where
+    json: bool = False
+    trace: str | None = None
+    plot: str | None = None
+    report: str | None = None
+    quiet: bool = False
+    verbose: bool = False
 
     @property
     def what(self) -> str:
@@ -112,14 +135,16 @@ class CommandOptions(
         return _STEP if self.batch is not None or self.global_batch is not None else _EXCHANGE
 
 
-_CLASSES: tuple[Any, ...] = (*reversed(CommandOptions.__bases__), ProgramOptions)
-OPTIONS = declared(*_CLASSES)
-"""The default, declaration and group of each option."""
-GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
-    group.title: (group.example, tuple(name for name, each in OPTIONS.items() if each[2].title == group.title))
-    for group in _CLASSES[:-1]
+_USUAL = {field.name: {"default": field.default} for field in fields(CommandOptions)}
+OPTIONS: Mapping[str, Option] = {
+    name: declared_option({"read_by": group.get("read_by", ()), **told}, group=title, **_USUAL.get(name, {}))
+    for title, group in DECLARED["groups"].items()
+    for name, told in group["options"].items()
 }
-GROUPS[Output.title] = (Output.example, (*GROUPS[Output.title][1], "help"))
+GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    title: (group["example"], (*group["options"], *(["help"] if title == "Output" else [])))
+    for title, group in DECLARED["groups"].items()
+}
 """Groups of options by title, each with an example and its options."""
 _WHY = {
     (_EXCHANGE, _STEP): f"is about a step of a network; add {mention('batch')}, for example {mention('batch', 32)}",
@@ -142,7 +167,7 @@ _BY_WORD = "; an operator's is part of it (op:mat_mul,m=64,n=64,k=64,precision=b
 
 def written_of(given: Mapping[str, Any]) -> CommandOptions:
     """Return the options *given*, as Typer reads them."""
-    several = {name: tuple(value or ()) for name, value in given.items() if OPTIONS[name][0] == ()}
+    several = {name: tuple(value or ()) for name, value in given.items() if OPTIONS[name].several}
     return CommandOptions(**{**given, **several})
 
 
@@ -152,7 +177,7 @@ def option_spelt(name: str) -> str:
 
 
 def _given(name: str) -> str:
-    return mention(name, False) if OPTIONS[name][0] is True else mention(name)
+    return mention(name, False) if OPTIONS[name].default is True else mention(name)
 
 
 def check_read(written: CommandOptions) -> None:
@@ -160,16 +185,15 @@ def check_read(written: CommandOptions) -> None:
     said = [field.name for field in fields(CommandOptions) if getattr(written, field.name) != field.default]
     faults = []
     for name in said:
-        _, said_of, group = OPTIONS[name]
-        readers = said_of.read_by if said_of.read_by is not None else getattr(group, "read_by", ())
+        readers = OPTIONS[name].read_by
         if readers and written.kind not in readers:
             if (written.kind, readers[0]) == (_EXCHANGE, _STEP) and written.what.startswith(("bytes:", "sweep:")):
                 faults.append(Fault(f"{_given(name)}: {_NO_NETWORK.format(one_line(written.what, 60))}"))
                 continue
             more = _BY_WORD if name == "precision" and written.kind == _SINGLE else ""
             faults.append(Fault(f"{_given(name)}: {_WHY[written.kind, readers[0]]}{more}"))
-        elif said_of.says_too in said:
-            faults.append(Fault(f"{_given(name)}: {mention(said_of.says_too)} says it already; give one of the two"))
+        elif (other := OPTIONS[name].says_too) in said:
+            faults.append(Fault(f"{_given(name)}: {mention(other)} says it already; give one of the two"))
     if faults:
         raise InputError(faults)
 

@@ -10,9 +10,9 @@ from typing import Any
 def later(name: str, *given: Any, **named: Any) -> Callable[..., Any]:
     """Return a function of what is not *given* that calls *name* (module:function), or returns it if it is a value."""
 
-    def called(*more: Any) -> Any:
+    def called(*more: Any, **others: Any) -> Any:
         module, _, what = name.partition(":")
         found = getattr(import_module(module), what)
-        return found(*given, *more, **named) if callable(found) else found
+        return found(*given, *more, **named, **others) if callable(found) else found
 
     return called
