@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
 
 from reports.colours import MARKED_SERIES as SERIES
 from reports.file import figure_file
-from simulator.results import html_text
+from reports.template import inline_svg
 from simulator.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -246,18 +246,9 @@ PAGE_INK, MUTED, GRID = "#010203", "#010204", "#010205"
 _OF_PAGE = {PAGE_INK: "currentColor", MUTED: "var(--muted)", GRID: "var(--grid)"}
 
 
-def inline_svg(name: str, label: str, make: Callable[[], Figure]) -> str:
-    """Return the figure that *make* draws as an ``svg`` element, labelled *label* for screen readers."""
-    text = figure_file(make, "svg").decode()
-    text = text[text.index("<svg") :]
+def plot_svg(name: str, caption: str, make: Callable[[], Figure]) -> Markup:
+    """Return the figure that *make* draws as an ``svg`` element called *name*, described by *caption*."""
+    text = figure_file(make, "svg")
     for colour, of_page in _OF_PAGE.items():
-        text = text.replace(colour, of_page)
-    text = re.sub(r"<(metadata|title|desc)>.*?</\1>", "", text, flags=re.DOTALL)
-    text = re.sub(r'\bid="', f'id="{name}-', text)
-    text = re.sub(r"url\(#", f"url(#{name}-", text)
-    text = re.sub(r'href="#', f'href="#{name}-', text)
-    return (
-        text.replace('role="img" ', "", 1)
-        .replace("<svg ", f'<svg role="img" aria-label="{html_text(label)}" ', 1)
-        .rstrip()
-    )
+        text = text.replace(colour.encode(), of_page.encode())
+    return inline_svg(text, name, caption)

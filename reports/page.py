@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
-from string import Template
 from typing import Any, NamedTuple
 
+from markupsafe import Markup
+
 from reports.colours import ACTIVITIES, OTHER, kernel_colour
-from reports.machine_svg import machine_svg
-from simulator.results import html_text
+from reports.machine_svg import machine_drawing
+from reports.template import inline_svg, rendered
 from simulator.results.columns import PlainTable
 
 _MOST_EVENTS = 50_000  # the longest are kept
 _MOST_POINTS = 20_000  # of all counters together
 _LARGER = 1.1  # figures, the smallest letters of which have 8 pt
-_PRE_LETTERS = 130  # in lines that keep their columns
 _EXCHANGES = ("comm", "gpu_memcpy")
 
 
@@ -40,30 +38,19 @@ class Page(NamedTuple):
 
 def page_of(page: Page) -> str:
     """Return *page* as HTML; equal pages give equal text."""
-    folder = files("reports") / "html"
-
-    def read(name: str) -> str:
-        return (folder / name).read_text(encoding="utf-8").strip()
-
-    title, *rest = _joined(page.blocks)
-    timeline = _timeline(page.trace) if page.trace else None
-    name = str(title).removeprefix("# ")
-    parts = [f"<h1>{html_text(name)}</h1>", *map(_block, rest)]
-    if page.result is not None and (drawing := machine_svg(page.result)):
-        parts.append(f"<h2>The machine</h2>\n<figure>{drawing}</figure>")
-    if timeline is not None:
-        parts.append(_shown_timeline(timeline, read("timeline.html")))
-    if page.figure:
-        parts.append(f"<h2>The figure</h2>\n<figure>{_inline(page.figure)}</figure>")
-    if page.sources:
-        table = PlainTable(("part", "figure", "value", "source"), page.sources, (False,) * 4)
-        parts.append(
-            f"<h2>Sources</h2>\n<details><summary>{len(page.sources)} figures</summary>{_block(table)}</details>"
-        )
-    parts.append(f"<h2>Ask again</h2>\n<pre>{html_text(page.command)}</pre>")
-    parts.append(f"<script>\n{read('page.js')}\n</script>")
-    return Template(read("page.html") + "\n").substitute(
-        title=html_text(name), style=f"{read('page.css')}\n{read('answer.css')}", body="\n".join(parts)
+    title, *blocks = _joined(page.blocks)
+    timeline = _timeline(page.trace) if page.trace else {}
+    data = json.dumps(timeline, separators=(",", ":")).replace("<", "\\u003c")  # no text in it can leave its element
+    return rendered(
+        "answer.html",
+        name=str(title).removeprefix("# "),
+        blocks=blocks,
+        **machine_drawing(page.result),
+        timeline=Markup(data) if timeline else "",
+        left_out=timeline.get("left_out"),
+        figure=inline_svg(page.figure, larger=_LARGER) if page.figure else "",
+        sources=PlainTable(("part", "figure", "value", "source"), page.sources, (False,) * 4),
+        command=page.command,
     )
 
 
@@ -79,43 +66,6 @@ def _joined(blocks: Sequence[str | PlainTable]) -> list[str | PlainTable]:
             found.append(block)
         runs_on = bool(block)
     return found
-
-
-def _block(block: str | PlainTable) -> str:
-    if isinstance(block, str):
-        text = "\n".join(map(html_text, block.split("\n")))
-        narrow = max(map(len, block.split("\n"))) <= _PRE_LETTERS
-        return f"<pre>{text}</pre>" if "\n" in block and narrow else f"<p>{text.replace(chr(10), '<br>')}</p>"
-    classes = ["n" if right else "" for right in block.right]
-    head = "".join(
-        f"<th class='{name}'>{html_text(cell)}</th>" for cell, name in zip(block.heads, classes, strict=True)
-    )
-    lines = []
-    for number, row in enumerate(block.rows):
-        if number in block.marks:
-            lines.append(f"<tr class='mark'><td colspan='{len(row)}'>{html_text(block.marks[number])}</td></tr>")
-        lines.append(f"<tr>{_cells(row, classes, any(block.heads))}</tr>")
-    sorts = " class='sorts'" if any(block.heads) and len(block.rows) > 1 and not block.marks else " class='facts'"
-    top = f"<thead><tr>{head}</tr></thead>" if any(block.heads) else ""
-    below = f"<p class='muted'>{html_text(block.more)}</p>" if block.more else ""
-    return f"<div class='wide'><table{sorts}>{top}<tbody>{''.join(lines)}</tbody></table></div>{below}"
-
-
-def _cells(row: Sequence[str], classes: Sequence[str], heads: bool) -> str:
-    """Return the cells of *row*; in a table without *heads*, words take the place of a value that is not there."""
-    if not heads and len(row) == 3 and not row[1]:
-        return f"<td>{html_text(row[0])}</td><td colspan='2'>{html_text(row[2])}</td>"
-    return "".join(f"<td class='{name}'>{html_text(cell)}</td>" for cell, name in zip(row, classes, strict=True))
-
-
-def _inline(svg: bytes) -> str:
-    """Return *svg* without what stands before its root, as large as its letters need on a screen."""
-    root, end, rest = svg.decode().partition("<svg ")[2].partition(">")
-
-    def larger(match: re.Match[str]) -> str:
-        return f' {match[1]}="{float(match[2]) * _LARGER:.0f}pt"'
-
-    return "<svg " + re.sub(r' (width|height)="([\d.]+)pt"', larger, f" {root}").strip() + end + rest
 
 
 # -- the timeline ----------------------------------------------------------------------
@@ -185,11 +135,3 @@ def _colour(event: Mapping[str, Any]) -> str:
     if event["cat"] in _EXCHANGES or "bytes" in event["args"]:
         return ACTIVITIES["exchange"]
     return ACTIVITIES["host"] if event["cat"] == "cpu_op" else OTHER
-
-
-def _shown_timeline(timeline: Mapping[str, Any], frame: str) -> str:
-    """Return the *frame* of the timeline with its data, which no text in it can leave."""
-    count = timeline["left_out"]
-    less = f"{count:,} of the shortest slices and last values of counters are left out." if count else ""
-    data = json.dumps(timeline, separators=(",", ":")).replace("<", "\\u003c")
-    return Template(frame).substitute(less=less, data=data)
