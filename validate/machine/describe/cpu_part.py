@@ -13,31 +13,11 @@ from collections.abc import Collection
 
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import CacheLevel, CpuPart
+from validate.machine.describe.driver import GENERATIONS
 from validate.machine.describe.processor import CacheFacts, Processor
 from validate.machine.measure.host import slug
 
-# Processor designs by family and model (Intel: Linux, arch/x86/include/asm/intel-family.h; AMD: util-linux and
-# WikiChip).
-_INTEL = {
-    45: "Sandy Bridge",
-    62: "Ivy Bridge",
-    63: "Haswell",
-    79: "Broadwell",
-    85: "Skylake-SP",
-    106: "Ice Lake",
-    108: "Ice Lake",
-    143: "Sapphire Rapids",
-    207: "Emerald Rapids",
-}
-_INTEL_FAMILY = 6
 _CASCADE_LAKE = 5  # first stepping of Skylake-SP's model number that is Cascade Lake
-_AMD = {  # keys: family, first and last model
-    (23, 0x30, 0x3F): "Rome",
-    (25, 0x00, 0x0F): "Milan",
-    (25, 0x10, 0x1F): "Genoa",
-    (25, 0xA0, 0xAF): "Genoa",
-    (26, 0x00, 0x1F): "Turin",
-}
 _ZEN_5 = 26  # first AMD family that executes 512-bit vectors whole
 _DESKTOPS = frozenset(("ryzen", "athlon", "pentium", "celeron", "threadripper", "apple"))
 _DESKTOP, _SERVER = "generic-desktop-cpu", "generic-server-cpu"
@@ -85,11 +65,12 @@ def flop_per_cycle(vendor: str, family: int, flags: Collection[str]) -> dict[str
 
 def designs(vendor: str, family: int, model: int) -> tuple[str, ...]:
     """Return the designs of server processors with these numbers of the *vendor*; two where they share a number."""
-    if vendor == "intel" and family == _INTEL_FAMILY and model in _INTEL:
-        return (_INTEL[model], "Cascade Lake") if _INTEL[model] == "Skylake-SP" else (_INTEL[model],)
-    if vendor != "amd":
-        return ()
-    return tuple(name for (of, low, high), name in _AMD.items() if family == of and low <= model <= high)
+    return tuple(
+        name
+        for name, design in GENERATIONS["processors"].items()
+        if design["vendor"] == vendor
+        and any(family == of and low <= model <= high for of, low, high in design["numbers"])
+    )
 
 
 def architecture(processor: Processor) -> str:
@@ -107,7 +88,7 @@ def nearest_cpu(processor: Processor) -> str:
     if _DESKTOPS.intersection(words) or (processor.vendor == "intel" and "core" in words):
         return _DESKTOP
     wide, design = vector_bits(processor.flags), architecture(processor)
-    families = {name: family for (family, _, _), name in _AMD.items()}
+    families = {name: design["numbers"][0][0] for name, design in GENERATIONS["processors"].items()}
     found = []
     for name in part_names("cpu"):
         part = load_part(name)
@@ -138,16 +119,6 @@ def size_words(n_bytes: float) -> str:
     return f"{n_bytes / 1024:.5g} KiB"
 
 
-def hertz_words(clock_Hz: float) -> str:
-    """Return a clock in GHz, with its unit."""
-    return f"{clock_Hz / 1e9:.4g} GHz"
-
-
-def bandwidth_words(rate_Bps: float) -> str:
-    """Return a bandwidth in GB/s, with its unit."""
-    return f"{rate_Bps / 1e9:.4g} GB/s"
-
-
 # Eshelman, latency table (Dive into Deep Learning, section 13.4); beyond the third level, twice its latency.
 _CACHE_NS = {1: 1.5, 2: 5.0, 3: 16.0}
 _SYSTEM = "the system: /proc/cpuinfo and /sys/devices/system/cpu"
@@ -172,14 +143,14 @@ def own_cpu(name: str, processor: Processor, like: str, part: CpuPart) -> list[s
         *([f'    architecture: "{design}"'] if design else []),
         f"    core_count: {processor.cores}",
         f"    thread_count: {processor.threads}",
-        f"    clock: {hertz_words(clock_Hz)}",
+        f"    clock: {clock_Hz / 1e9:.4g} GHz",
         *_clocks(processor, like, part, clock_Hz, said),
     ]
     if bits:
         lines.append(f"    vector_bits: {bits}")
     lines.append(f"    flop_per_cycle: {{{', '.join(f'{key}: {value}' for key, value in flop.items())}}}")
     said["flop_per_cycle"] = "two units for vectors of the width that the flags name"
-    lines.append(f"    memory_bandwidth: {bandwidth_words(part.memory_bandwidth or 0.0)}")
+    lines.append(f"    memory_bandwidth: {(part.memory_bandwidth or 0.0) / 1e9:.4g} GB/s")
     said["memory_bandwidth"] = f"as {like}, which is most like it; better: channels x MT/s x 8 B x 0.85"
     if part.memory_latency:
         lines.append(f"    memory_latency: {part.memory_latency * 1e9:g} ns")
@@ -196,7 +167,7 @@ def own_cpu(name: str, processor: Processor, like: str, part: CpuPart) -> list[s
 def _clocks(processor: Processor, like: str, part: CpuPart, clock_Hz: float, said: dict[str, str]) -> list[str]:
     """Return the lines of the boost clocks: the system's, else those of the same design."""
     if processor.turbo_Hz:
-        return [f"    turbo_clock: {hertz_words(processor.turbo_Hz)}"]
+        return [f"    turbo_clock: {processor.turbo_Hz / 1e9:.4g} GHz"]
     turbo_Hz = part.turbo_clock if architecture(processor) == part.architecture else None
     if not processor.clock_Hz:
         said["clock"] = f"as {like}; fill in the base clock"
@@ -204,10 +175,10 @@ def _clocks(processor: Processor, like: str, part: CpuPart, clock_Hz: float, sai
     if not turbo_Hz or turbo_Hz <= clock_Hz:
         said["clock"] = "what the system shows, which gives no turbo_clock; all cores may run faster"
         return []
-    lines = [f"    turbo_clock: {hertz_words(turbo_Hz)}"]
+    lines = [f"    turbo_clock: {turbo_Hz / 1e9:.4g} GHz"]
     said["turbo_clock"] = f"as {like}, of the same design; the system gives none"
     if processor.is_guest and processor.vendor == "amd":  # the model of Intel CPUs has vector clocks of its own
-        lines.append(f"    vector_clock: {hertz_words(turbo_Hz)}")
+        lines.append(f"    vector_clock: {turbo_Hz / 1e9:.4g} GHz")
         said["vector_clock"] = "a guest's cores are few of the chip's, and AMD's keep most of their boost with all busy"
     return lines
 
@@ -226,11 +197,11 @@ def _caches(processor: Processor, like: str, part: CpuPart, said: dict[str, str]
         if similar and similar.bytes_per_cycle:
             words.append(f"bytes_per_cycle: {similar.bytes_per_cycle:g}")
         if similar and similar.memory_bandwidth:
-            words.append(f"memory_bandwidth: {bandwidth_words(similar.memory_bandwidth)}")
+            words.append(f"memory_bandwidth: {similar.memory_bandwidth / 1e9:.4g} GB/s")
         others = _neighbours(processor, cache, part)
         if others:
             use_Bps = others * _NEIGHBOURS_USE * (part.memory_bandwidth or 0.0) / (part.core_count or 1)
-            words.append(f"neighbours: {bandwidth_words(use_Bps)}")
+            words.append(f"neighbours: {use_Bps / 1e9:.4g} GB/s")
             notes.append(
                 f"{others} cores of others share l{cache.level} with a guest's {cache.shared_by_cores}, and are taken "
                 f"to read {_NEIGHBOURS_USE:.0%} of their share of the memory's bandwidth through it"

@@ -8,6 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
 
 from simulator.records import dataclass
 from simulator.topology.catalogue import builtin_folder, load_part, part_names
@@ -19,19 +23,8 @@ _FIELDS = "name,memory.total,pcie.link.gen.max,pcie.link.width.max"
 _SLOT = re.compile(r"pcie(\d)-")
 _FIGURES = 3  # besides the name
 _BESIDE_CPU = frozenset(("gh200-480gb", "gb200", "gb300"))  # attached to their CPU by NVLink-C2C
-# PCIe generation of data-centre GPUs by architecture; 4 is assumed for others.
-_PCIE_OF = {
-    "Kepler": 3,
-    "Maxwell": 3,
-    "Pascal": 3,
-    "Volta": 3,
-    "Turing": 3,
-    "Hopper": 5,
-    "Blackwell": 5,
-    "CDNA3": 5,
-    "CDNA4": 5,
-}
 BRANDS = ("nvidia-", "amd-", "tesla-", "quadro-", "geforce-", "instinct-")
+GENERATIONS = yaml.safe_load(files("validate.machine.describe").joinpath("generations.yaml").read_text("utf-8"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +114,16 @@ def pcie_part(card: Card) -> tuple[str, bool]:
     if driver_part(card) in _BESIDE_CPU:
         return "nvlink-c2c", True
     part = load_part(driver_part(card) or "")
-    architecture = part.architecture.partition(" ")[0] if isinstance(part, GpuPart) else ""
-    most = _PCIE_OF.get(architecture, 0)
+    most = _generation(part).get("pcie", 0) if isinstance(part, GpuPart) else 0
     name = port_part(card.pcie_generation, card.pcie_lanes)
     if name and card.pcie_generation <= (most or card.pcie_generation):
         return name, True  # virtual machines may report a higher generation than the GPU has
     return f"pcie{most or 4}-x16", False
+
+
+def _generation(part: GpuPart) -> dict[str, Any]:
+    """Return the entry of the table for the architecture of *part*, whose last word is its chip."""
+    return dict(GENERATIONS["gpus"].get(part.architecture.partition(" ")[0], {}))
 
 
 def port_part(generation: int, lanes: int) -> str:
@@ -181,12 +178,6 @@ def adapter_part(adapter: Adapter, generation: int = 0) -> tuple[str, str]:
     return min(near)[3], "; ".join(guesses)
 
 
-_BY_GENERATION = {"Pascal": "nvlink1", "Volta": "nvlink2", "Ampere": "nvlink3", "Hopper": "nvlink4",
-                  "Blackwell": "nvlink5", "CDNA1": "xgmi-mi100", "CDNA2": "xgmi-mi200",
-                  "CDNA3": "xgmi-mi300", "CDNA4": "xgmi-mi350"}  # fmt: skip
-_SWITCHES = {"Volta": "nvswitch1", "Ampere": "nvswitch2", "Hopper": "nvswitch3", "Blackwell": "nvswitch4"}
-
-
 def nvlink_parts(name: str) -> tuple[str, str]:
     """Return the link part of the NVLinks of the GPU part *name* and the part of its switches; empty where unknown."""
     part = load_part(name)
@@ -200,4 +191,4 @@ def nvlink_parts(name: str) -> tuple[str, str]:
         return "nvlink2-bridge", ""
     if "pcie" in name and generation == "Ampere":
         return "nvlink3-bridge", ""
-    return _BY_GENERATION.get(generation, ""), _SWITCHES.get(generation, "")
+    return _generation(part).get("link", ""), _generation(part).get("switch", "")

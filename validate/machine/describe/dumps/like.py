@@ -12,6 +12,7 @@ from simulator.topology.catalogue import builtin_topologies, load_part, part_nam
 from simulator.topology.load import load_topology
 from simulator.topology.parts import CpuPart
 from validate.machine.describe.cpu_part import designs
+from validate.machine.describe.driver import GENERATIONS
 from validate.machine.describe.matrix import Matrix
 
 _AMD_FAMILY = {143: 23, 175: 25, 191: 26}  # as NCCL writes them: 16 times the extended family plus the family
@@ -36,16 +37,8 @@ def machines_like(part: str, count: int) -> list[Topology]:
     return [machine for machine in machines_of(part) if machine.n_nodes == 1 and gpus_of(machine) == [part] * count]
 
 
-PCIE_OF = {
-    "Sandy Bridge": 3, "Ivy Bridge": 3, "Haswell": 3, "Broadwell": 3, "Skylake-SP": 3, "Cascade Lake": 3,
-    "Ice Lake": 4, "Sapphire Rapids": 5, "Emerald Rapids": 5, "Rome": 4, "Milan": 4, "Genoa": 5, "Turin": 5,
-}  # fmt: skip
-"""PCIe generation of server CPUs by design."""
-_SOCKETS_OF = {
-    "Sandy Bridge": "qpi-8.0", "Ivy Bridge": "qpi-8.0", "Haswell": "qpi-9.6", "Broadwell": "qpi-9.6",
-    "Ice Lake": "upi-11.2-x3", "Sapphire Rapids": "upi-16-x3", "Emerald Rapids": "upi-20-x3", "Rome": "xgmi-socket",
-    "Milan": "xgmi-socket", "Genoa": "xgmi-socket-32g", "Turin": "xgmi-socket-32g",
-}  # fmt: skip
+_DESIGNS = GENERATIONS["processors"]
+_PCIE_OF = {name: design["pcie"] for name, design in _DESIGNS.items()}
 _SOCKETS_BESIDE = {3: "upi-10.4-x3", 4: "upi-11.2-x3", 5: "upi-16-x3"}  # by the PCIe generation of the slots
 
 
@@ -62,9 +55,9 @@ def sockets_like(cpu: str, part: CpuPart, generation: int) -> str:
     if votes and not cpu.startswith("generic"):
         return max(sorted(votes), key=lambda name: votes[name])
     amd = "xgmi-socket-32g" if generation > 4 else "xgmi-socket"
-    newest = max(generation, PCIE_OF.get(part.architecture, 3))
+    newest = max(generation, _PCIE_OF.get(part.architecture, 3))
     by_vendor = amd if part.vendor == "amd" else _SOCKETS_BESIDE.get(newest, "upi-16-x3")
-    return _SOCKETS_OF.get(part.architecture, by_vendor)
+    return str(_DESIGNS.get(part.architecture, {}).get("sockets", by_vendor))
 
 
 def links_like(part: str, count: int) -> tuple[Matrix, str] | None:
@@ -126,7 +119,7 @@ def cpu_like(
         for device in machine.devices
         if isinstance(part := device.part, CpuPart)
         and vendor in ("", part.vendor)
-        and PCIE_OF.get(part.architecture, generation) >= generation
+        and _PCIE_OF.get(part.architecture, generation) >= generation
     ]
     if like:
         is_other, name, machine_name = min(like, key=lambda each: each[0])
@@ -135,7 +128,7 @@ def cpu_like(
     made = [
         name
         for name, part in parts
-        if part.vendor in (vendor or "intel", vendor or "amd") and PCIE_OF.get(part.architecture) == generation
+        if part.vendor in (vendor or "intel", vendor or "amd") and _PCIE_OF.get(part.architecture) == generation
     ]
     if made:
         texts = [path.read_text(encoding="utf-8") for path in builtin_topologies().values()]
