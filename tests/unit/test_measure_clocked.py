@@ -12,7 +12,8 @@ from tests.clocked_cuda import Clock, clocked_gpus  # noqa: E402
 from validate.machine.measure import together  # noqa: E402
 from validate.machine.measure.bench import Bench, CudaStopwatch, GraphStopwatch, HostStopwatch, QueuedStopwatch  # noqa: E402  # noqa: E402
 from validate.machine.measure.case import TimedRun  # noqa: E402
-from validate.machine.measure.cases.steps import CudaClock, Patience, agreed_samples, steady_interval  # noqa: E402
+from validate.machine.measure.cases import steps as stepping  # noqa: E402
+from validate.machine.measure.cases.steps import Patience, agreed_samples, steady_interval  # noqa: E402
 from validate.machine.measure.timing import Effort, time_call  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -106,11 +107,11 @@ def test_a_host_that_is_too_slow_for_any_hold_is_told(monkeypatch: pytest.Monkey
     assert not time_call(watch, call_of(clock), Effort(longest_s=0.1)).ran_dry
 
 
-def test_calls_in_a_stream_show_who_is_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_in_a_stream_show_who_is_slower(monkeypatch: pytest.MonkeyPatch, bench: Bench) -> None:
     for issue_s, expected_s in ((1e-6, KERNEL_S), (50e-6, 50e-6)):
         with monkeypatch.context() as patch:
             clock = clocked_gpus(patch, issue_s=issue_s)
-            found_s = CudaStopwatch(lambda: None).sample(call_of(clock), 1000) / 1000
+            found_s = CudaStopwatch(bench).sample(call_of(clock), 1000) / 1000
         assert found_s == pytest.approx(expected_s, rel=0.01)
 
 
@@ -121,9 +122,11 @@ def test_the_hosts_part_is_what_it_takes_to_issue(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("launch_s", "dry"), [(10e-6, False), (150e-6, False), (5e-3, False), (50e-3, True)])
-def test_a_graph_is_launched_behind_a_hold(monkeypatch: pytest.MonkeyPatch, launch_s: float, dry: bool) -> None:
+def test_a_graph_is_launched_behind_a_hold(
+    monkeypatch: pytest.MonkeyPatch, bench: Bench, launch_s: float, dry: bool
+) -> None:
     clock = clocked_gpus(monkeypatch, issue_s=100e-6)
-    watch = GraphStopwatch(lambda: None)
+    watch = GraphStopwatch(bench)
     clock.launch_s = launch_s
     found_s = watch.sample(call_of(clock), 16) / 16
     assert watch.ran_dry is dry
@@ -187,11 +190,11 @@ def test_steps_of_one_and_of_several_gpus_are_warm_and_as_long(monkeypatch: pyte
             network = Network(clock)
             step = TimedRun(network.run, None, network.begin)
             if several:
-                samples = agreed_samples(CudaClock(lambda: None), step, Patience(), lambda seconds: seconds)
+                samples = agreed_samples(stepping.Clock(cuda=True), step, Patience(), lambda seconds: seconds)
                 assert all(sample == pytest.approx(expected_s, rel=0.01) for sample in samples)
                 found.append(sum(samples) / len(samples))
             else:
-                found.append(steady_interval(CudaClock(lambda: None), step, Patience()).median)
+                found.append(steady_interval(stepping.Clock(cuda=True), step, Patience()).median)
             assert network.warm_runs > network.slow_runs
     assert found == pytest.approx([expected_s, expected_s], rel=0.01)
 
@@ -200,7 +203,7 @@ def test_a_burst_begins_only_when_the_host_is_ahead(monkeypatch: pytest.MonkeyPa
     """The first steps of a burst wait for the host and do not count."""
     clock = clocked_gpus(monkeypatch, issue_s=10e-6)
     network = Network(clock, slow_runs=0)
-    samples = agreed_samples(CudaClock(lambda: None), TimedRun(network.run), Patience(), lambda seconds: seconds)
+    samples = agreed_samples(stepping.Clock(cuda=True), TimedRun(network.run), Patience(), lambda seconds: seconds)
     assert max(samples) == pytest.approx(min(samples), rel=1e-3)
 
 
@@ -211,5 +214,5 @@ def test_ranks_go_on_until_the_slowest_knows_its_time(monkeypatch: pytest.Monkey
             clock = clocked_gpus(patch)
             network = Network(clock, slow_runs=0)
             worst = (lambda figure: figure or 0.5) if noisy else (lambda figure: figure)
-            counts.append(len(agreed_samples(CudaClock(lambda: None), TimedRun(network.run), Patience(), worst)))
+            counts.append(len(agreed_samples(stepping.Clock(cuda=True), TimedRun(network.run), Patience(), worst)))
     assert counts[0] < counts[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,8 @@ from validate.machine.measure.host import slug  # noqa: E402
 from validate.machine.measure.sensors import Readings  # noqa: E402
 from validate.machine.measure.timing import Effort, Interval, time_call  # noqa: E402
 from validate.tables.software import nccl_of  # noqa: E402
+
+BENCH = benches.Bench(torch.device("cuda", 0), "fake", 1 << 30, 1 << 20, Path())
 
 
 class Device:
@@ -119,7 +122,8 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 
 def test_events_enclose_the_calls_and_sensors_look_meanwhile(device: Device) -> None:
     looks: list[float] = []
-    watch = benches.CudaStopwatch(lambda: looks.append(device.host_s))
+    sensors: Any = SimpleNamespace(look=lambda: looks.append(device.host_s))
+    watch = benches.CudaStopwatch(replace(BENCH, sensors=sensors))
     assert watch.sample(device.kernel, 4) == pytest.approx(4 * 10e-6 + 3e-6)
     assert len(looks) == 1
 
@@ -128,7 +132,7 @@ def test_events_enclose_the_calls_and_sensors_look_meanwhile(device: Device) -> 
 def test_a_graph_has_no_launch_in_its_time_and_is_captured_once(device: Device, launch_s: float) -> None:
     """Also where the host takes longer than the first allowance."""
     device.LAUNCH_S = launch_s
-    watch = benches.GraphStopwatch(lambda: None)
+    watch = benches.GraphStopwatch(BENCH)
     for _ in range(3):
         assert watch.sample(device.kernel, 8) == pytest.approx(8 * 3e-6)
     assert device.captures == [8]
@@ -290,12 +294,10 @@ def test_what_cublas_keeps_for_streams_is_given_back_before_the_rest(monkeypatch
 
 
 @pytest.mark.parametrize(("launch_s", "ran_dry"), [(10e-6, False), (2e-3, True)])
-def test_calls_that_a_host_cannot_issue_in_time_say_so(
-    device: Device, launch_s: float, ran_dry: bool, tmp_path: Path
-) -> None:
+def test_calls_that_a_host_cannot_issue_in_time_say_so(device: Device, launch_s: float, ran_dry: bool) -> None:
     """At 2 ms per call no block is long enough; the sample is used, and marked as including host time."""
     device.LAUNCH_S = launch_s
-    watch = QueuedStopwatch(benches.Bench(torch.device("cuda", 0), "fake", 1 << 30, 1 << 20, tmp_path))
+    watch = QueuedStopwatch(BENCH)
     found = time_call(watch, device.kernel, Effort(sample_s=1e-6, warmup_s=0.0, longest_s=0.1), at_least=4)
     assert found.ran_dry == ran_dry
     assert (found.median == pytest.approx(device.KERNEL_S)) == (not ran_dry)
@@ -303,7 +305,7 @@ def test_calls_that_a_host_cannot_issue_in_time_say_so(
 
 def test_a_graph_that_is_launched_too_slowly_says_so(device: Device) -> None:
     device.LAUNCH_S = 50e-3
-    watch = benches.GraphStopwatch(lambda: None)
+    watch = benches.GraphStopwatch(BENCH)
     watch.sample(device.kernel, 2)
     assert watch.ran_dry
 

@@ -75,14 +75,14 @@ def test_a_gather_counts_rows_read_and_written(bench: Bench) -> None:
 def test_threads_are_as_before_even_where_a_call_fails() -> None:
     before = torch.get_num_threads()
     seen: list[int] = []
-    benches.ThreadsStopwatch(before + 1).sample(lambda _: seen.append(torch.get_num_threads()), 1)
+    benches.CpuStopwatch(before + 1).sample(lambda _: seen.append(torch.get_num_threads()), 1)
     assert seen == [before + 1]
 
     def fails(_: int) -> None:
         raise ValueError
 
     with pytest.raises(ValueError):  # noqa: PT011  the message does not matter
-        benches.ThreadsStopwatch(before + 1).sample(fails, 1)
+        benches.CpuStopwatch(before + 1).sample(fails, 1)
     assert torch.get_num_threads() == before
 
 

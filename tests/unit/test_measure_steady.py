@@ -20,8 +20,7 @@ from validate.machine.measure.bench import Bench, open_bench  # noqa: E402
 from validate.machine.measure.cases import steps  # noqa: E402  they import torch
 from validate.machine.measure.cases.step_shapes import MeasuredStep, parallel_steps  # noqa: E402
 from validate.machine.measure.cases.steps import (  # noqa: E402
-    CpuClock,
-    CudaClock,
+    Clock,
     Patience,
     TimedRun,
     agreed_samples,
@@ -83,7 +82,7 @@ def test_a_steady_step_takes_the_longer_of_host_and_device(host_s: float, device
 def test_a_gpus_sensors_are_read_while_it_works_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("validate.machine.measure.cases.steps.time.sleep", lambda _: None)
     looks: list[int] = []
-    CudaClock(lambda: looks.append(1)).watch(SimpleNamespace(query=lambda: len(looks) >= 4))
+    Clock(cuda=True, look=lambda: looks.append(1)).watch(SimpleNamespace(query=lambda: len(looks) >= 4))
     assert len(looks) == 4
 
 
@@ -132,7 +131,7 @@ def test_ranks_run_as_many_steps_whatever_each_of_them_takes() -> None:
 
 
 def test_a_cpu_is_timed_by_its_clock() -> None:
-    clock = CpuClock()
+    clock = Clock(cuda=False)
     assert clock.between_s(clock.mark(), clock.mark()) >= 0
     found = steady_interval(clock, TimedRun(lambda: sum(range(10000))), Patience(longest_s=0.05, warmup_s=0.0))
     assert 0 < found.low <= found.median <= found.high

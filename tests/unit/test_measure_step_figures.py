@@ -16,7 +16,7 @@ from validate.machine.measure.case import Unavailable  # noqa: E402
 from validate.machine.measure.cases import stepping  # noqa: E402  they import torch
 from validate.machine.measure.cases.step_shapes import MeasuredStep  # noqa: E402
 from validate.machine.measure.cases.stepping import Stepper, make_step  # noqa: E402
-from validate.machine.measure.cases.steps import CpuClock, Patience, steady_interval  # noqa: E402
+from validate.machine.measure.cases.steps import Clock, Patience, steady_interval  # noqa: E402
 from validate.machine.measure.table import COLUMNS  # noqa: E402
 from validate.machine.measure.timing import median_interval  # noqa: E402
 
@@ -44,7 +44,7 @@ def test_the_most_memory_is_that_of_the_steps_that_count(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: told.append("forget"))
     monkeypatch.setattr(stepping, "Stepper", OnGpu)
-    steady_interval(CpuClock(), make_step(LENET, CPU), Patience(longest_s=0.01, warmup_s=0.0))
+    steady_interval(Clock(cuda=False), make_step(LENET, CPU), Patience(longest_s=0.01, warmup_s=0.0))
     assert told[:4] == ["step", "step", "step", "forget"]
     assert set(told[4:]) == {"step"}
 

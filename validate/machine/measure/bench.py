@@ -60,28 +60,6 @@ def hold_up(seconds: float) -> bool:
     return True
 
 
-def time_queued(hold_s: float, issue: Callable[[], object], look: Callable[[], None]) -> tuple[float, bool]:
-    """Return the device time of *issue*'s work on the current stream, in seconds, and whether the stream ran dry.
-
-    The stream is blocked for *hold_s* first.  If it runs dry before all work is issued, the time includes host time and
-    should be measured again with a longer block.  *look* is called while the device works.
-    """
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize()
-    held = hold_up(hold_s)
-    start.record()
-    issue()
-    early = start.query()
-    end.record()
-    look()
-    end.synchronize()
-    return float(start.elapsed_time(end)) / 1000, bool(held and early)
-
-
-_LAUNCH_S = 100e-6  # initial allowance for the host to launch a graph
-_MOST_LAUNCH_S = 10e-3
-
-
 @dataclass(frozen=True, slots=True)
 class Bench:
     """A device, and what cases need to know of it."""
@@ -104,7 +82,7 @@ class Bench:
 
     def stopwatch(self) -> Stopwatch:
         """Return a stopwatch for calls issued back to back."""
-        return CudaStopwatch(self.sensors.look) if self.is_cuda else CpuStopwatch()
+        return CudaStopwatch(self) if self.is_cuda else CpuStopwatch()
 
     def settle(self) -> None:
         """Wait until the device is idle."""
@@ -133,64 +111,6 @@ class Bench:
                 torch.cuda.synchronize(self.device)  # products may still be running after a failed case
                 clear()
             torch.cuda.empty_cache()
-
-
-class CpuStopwatch:
-    """Times calls that complete before they return."""
-
-    def sample(self, call: Call, calls: int) -> float:
-        """Return the seconds that *calls* calls take, by the monotonic clock."""
-        started = time.perf_counter()
-        for i in range(calls):
-            call(i)
-        return time.perf_counter() - started
-
-
-class CudaStopwatch:
-    """Times the current stream's work between CUDA events; *look* reads the sensors while the device works."""
-
-    def __init__(self, look: Callable[[], None]) -> None:
-        self._look = look
-        self._start = torch.cuda.Event(enable_timing=True)
-        self._end = torch.cuda.Event(enable_timing=True)
-
-    def sample(self, call: Call, calls: int) -> float:
-        """Return the seconds on the device from the start of the first of *calls* calls to the end of the last."""
-        torch.cuda.synchronize()
-        self._start.record()
-        for i in range(calls):
-            call(i)
-        self._end.record()
-        self._look()
-        self._end.synchronize()
-        return float(self._start.elapsed_time(self._end)) / 1000
-
-
-class GraphStopwatch:
-    """Times calls replayed from a captured graph, without host time or launch overhead.
-
-    The stream is blocked while the host launches the graph.  If it runs dry before that, the sample is repeated with
-    twice the launch allowance.  The first sample with a given number of calls captures them; two graphs are kept.
-    """
-
-    def __init__(self, look: Callable[[], None]) -> None:
-        self._look = look
-        self._launch_s = _LAUNCH_S
-        self.ran_dry = False  # whether the stream was idle before the last replay was launched
-        self._graphs: dict[int, Any] = {}
-
-    def sample(self, call: Call, calls: int) -> float:
-        """Return the seconds on the device for one replay of *calls* calls."""
-        if calls not in self._graphs:
-            while len(self._graphs) >= 2:
-                del self._graphs[next(iter(self._graphs))]
-            self._graphs[calls] = capture(call, calls)
-        graph = self._graphs[calls]
-        while True:
-            took_s, self.ran_dry = time_queued(self._launch_s, graph.replay, self._look)
-            if not self.ran_dry or self._launch_s >= _MOST_LAUNCH_S:
-                return took_s
-            self._launch_s *= 2
 
 
 def capture(call: Call, calls: int) -> Any:
@@ -243,8 +163,23 @@ def _gpu_is_there() -> bool:
     return any(Path("/dev").glob("nvidia[0-9]*"))
 
 
-_CALL_S = 15e-6  # initial allowance for the host to issue a call
-_TRIES = 5
+@dataclass(frozen=True, slots=True)
+class CpuStopwatch:
+    """Times calls that complete before they return; with *threads*, on so many CPU threads."""
+
+    threads: int = 0
+
+    def sample(self, call: Call, calls: int) -> float:
+        """Return the seconds that *calls* calls take, by the monotonic clock."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(self.threads or before)
+        try:
+            started = time.perf_counter()
+            for i in range(calls):
+                call(i)
+            return time.perf_counter() - started
+        finally:
+            torch.set_num_threads(before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,34 +203,19 @@ class HostStopwatch:
         return took_s
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadsStopwatch:
-    """Times calls on *threads* CPU threads, then restores the previous number."""
+class CudaStopwatch:
+    """Times work on the current stream of *device* between CUDA events, and reads the sensors while it runs.
 
-    threads: int
-
-    def sample(self, call: Call, calls: int) -> float:
-        """Return the seconds for *calls* calls."""
-        before = torch.get_num_threads()
-        torch.set_num_threads(self.threads)
-        try:
-            return CpuStopwatch().sample(call, calls)
-        finally:
-            torch.set_num_threads(before)
-
-
-class QueuedStopwatch:
-    """Times GPU calls that are all queued before the first starts, so that issuing them does not count.
-
-    Events are recorded on the current stream of *device*.  If the stream runs dry before all calls are issued, the
-    sample is repeated with a larger allowance, up to *most_issue_s* seconds per call.
+    With an allowance, in seconds for each call, the stream is blocked until all calls are issued, so that issuing them
+    does not count.  If it runs dry before, the sample is repeated with twice the allowance, up to a largest one.
     """
 
-    def __init__(self, bench: Bench, device: int | None = None, most_issue_s: float = 1e-3) -> None:
-        self._bench = bench
+    issue_s = most_issue_s = 0.0
+
+    def __init__(self, bench: Bench, device: int | None = None) -> None:
+        self._look = bench.sensors.look
         self._device = bench.device if device is None else torch.device("cuda", device)
-        self._issue_s, self._most_issue_s = _CALL_S, most_issue_s
-        self.ran_dry = False  # whether the stream ran dry while the last sample was issued
+        self.ran_dry = False  # whether the stream was idle before the last call of the last sample was issued
 
     def sample(self, call: Call, calls: int) -> float:
         """Return the seconds on the device from the start of the first of *calls* calls to the end of the last."""
@@ -304,11 +224,52 @@ class QueuedStopwatch:
             for i in range(calls):
                 call(i)
 
-        took_s = 0.0
+        return self._timed(issue, calls)
+
+    def _timed(self, issue: Callable[[], object], count: int) -> float:
+        """Return the device time of what *issue* issues in *count* calls, in seconds."""
         with torch.cuda.device(self._device):
-            for _ in range(_TRIES):
-                took_s, self.ran_dry = time_queued(calls * self._issue_s, issue, self._bench.sensors.look)
-                if not self.ran_dry:
-                    break
-                self._issue_s = min(self._most_issue_s, self._issue_s * 2)
-        return took_s
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            while True:
+                torch.cuda.synchronize()
+                held = self.issue_s > 0.0 and hold_up(count * self.issue_s)
+                start.record()
+                issue()
+                self.ran_dry = bool(held and start.query())
+                end.record()
+                self._look()
+                end.synchronize()
+                if not self.ran_dry or self.issue_s >= self.most_issue_s:
+                    return float(start.elapsed_time(end)) / 1000
+                self.issue_s = min(self.most_issue_s, self.issue_s * 2)
+
+
+class QueuedStopwatch(CudaStopwatch):
+    """Times calls that are all queued before the first starts; *most_issue_s* is the largest allowance for a call."""
+
+    issue_s = 15e-6
+
+    def __init__(self, bench: Bench, device: int | None = None, most_issue_s: float = 1e-3) -> None:
+        super().__init__(bench, device)
+        self.most_issue_s = most_issue_s
+
+
+class GraphStopwatch(CudaStopwatch):
+    """Times calls replayed from a captured graph, without host time or launch overhead.
+
+    The first sample with a given number of calls captures them; two graphs are kept.
+    """
+
+    issue_s, most_issue_s = 100e-6, 10e-3
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench)
+        self._graphs: dict[int, Any] = {}
+
+    def sample(self, call: Call, calls: int) -> float:
+        """Return the seconds on the device for one replay of *calls* calls."""
+        if calls not in self._graphs:
+            while len(self._graphs) >= 2:
+                del self._graphs[next(iter(self._graphs))]
+            self._graphs[calls] = capture(call, calls)
+        return self._timed(self._graphs[calls].replay, 1)

@@ -266,7 +266,7 @@ def _time(this: _Run, work: TimedWork) -> tuple[Interval, str]:
         ways.append((work.watch, "queued" if isinstance(work.watch, QueuedStopwatch) else ""))
     elif work.mode == "graph" and this.bench.is_cuda:
         # Work that cannot be captured is issued call by call into a blocked stream.
-        ways = [(GraphStopwatch(this.bench.sensors.look), "graph"), (QueuedStopwatch(this.bench), "queued")]
+        ways = [(GraphStopwatch(this.bench), "graph"), (QueuedStopwatch(this.bench), "queued")]
     else:
         ways.append((this.bench.stopwatch(), work.mode))
     for watch, issue in ways[:-1]:

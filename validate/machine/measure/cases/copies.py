@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from validate.machine.measure.bench import Bench, HostStopwatch, QueuedStopwatch, ThreadsStopwatch
+from validate.machine.measure.bench import Bench, CpuStopwatch, HostStopwatch, QueuedStopwatch
 from validate.machine.measure.case import Case, Columns, TimedWork
 from validate.machine.measure.cases.sizes import ladder, random_bytes, spread
 from validate.machine.measure.host import host_bytes, usable_threads
@@ -106,7 +106,7 @@ def _within_device(size: int, bench: Bench) -> TimedWork:
 def _within_host(size: int, threads: int | None, bench: Bench) -> TimedWork:
     del bench
     source, target = (random_bytes(size, "cpu") for _ in range(2))
-    return _work(lambda _: target.copy_(source), size, ThreadsStopwatch(threads or usable_threads()))
+    return _work(lambda _: target.copy_(source), size, CpuStopwatch(threads or usable_threads()))
 
 
 def _both_ways_with_host(size: int, bench: Bench) -> TimedWork:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from validate.machine.measure.bench import Bench, HostStopwatch, ThreadsStopwatch, capture
+from validate.machine.measure.bench import Bench, CpuStopwatch, HostStopwatch, capture
 from validate.machine.measure.case import Case, Mode, TimedWork
 from validate.machine.measure.timing import Call, Stopwatch
 
@@ -61,7 +61,7 @@ def _case(metric: str, mode: str, build: Callable[[Bench], TimedWork]) -> Case:
 
 def _host(bench: Bench) -> Stopwatch:
     """Return a stopwatch for host time; on a CPU, where issuing and computing are one, it times a single thread."""
-    return HostStopwatch(bench) if bench.is_cuda else ThreadsStopwatch(1)
+    return HostStopwatch(bench) if bench.is_cuda else CpuStopwatch(1)
 
 
 def _work(build: Callable[[Bench], Call], mode: Mode | None, bench: Bench) -> TimedWork:

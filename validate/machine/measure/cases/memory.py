@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from validate.machine.measure.bench import Bench, ThreadsStopwatch
+from validate.machine.measure.bench import Bench, CpuStopwatch
 from validate.machine.measure.case import Case, Columns, TimedWork
 from validate.machine.measure.cases.chase import chase_cases
 from validate.machine.measure.cases.sizes import ladder, spread
@@ -135,7 +135,7 @@ def _gather(row_bytes: int, table_bytes: int, threads: int | str, bench: Bench) 
 
 
 def _watch(threads: int | str) -> Stopwatch | None:
-    return ThreadsStopwatch(threads) if isinstance(threads, int) else None
+    return CpuStopwatch(threads) if isinstance(threads, int) else None
 
 
 def _rate(moved_bytes: int, interval: Interval) -> dict[str, float]:

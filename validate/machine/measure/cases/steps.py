@@ -40,58 +40,39 @@ Patience = partial(Effort, longest_s=1.2, warmup_s=0.1, most_samples=150)
 """How long to measure a step, by default."""
 
 
-class CpuClock:
-    """Marks by the monotonic clock; issued work is complete on return."""
+class Clock:
+    """Marks moments in the work of a device: CUDA events in the current stream, or a CPU's monotonic clock.
 
-    transient = 0
+    *look* reads sensors while a GPU works; ``transient`` is the number of steps until the host is ahead of it.
+    """
 
-    def mark(self) -> float:
-        """Return the current time."""
-        return time.perf_counter()
-
-    def between_s(self, earlier: float, later: float) -> float:
-        """Return the seconds between."""
-        return later - earlier
-
-    def settle(self) -> None:
-        """Do nothing: no work is pending."""
-
-    def watch(self, until: float) -> None:
-        """Do nothing: there are no sensors."""
-
-
-class CudaClock:
-    """Marks as CUDA events in the current stream."""
-
-    transient = 2
-
-    def __init__(self, look: Callable[[], None]) -> None:
-        self._look = look
+    def __init__(self, *, cuda: bool, look: Callable[[], None] = lambda: None) -> None:
+        self.transient = 2 if cuda else 0
+        self._cuda, self._look = cuda, look
 
     def mark(self) -> Any:
-        """Record and return an event in the stream."""
+        """Return a mark of this moment in the stream; of now, on a CPU."""
+        if not self._cuda:
+            return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
     def between_s(self, earlier: Any, later: Any) -> float:
-        """Return the device time between the events, in seconds."""
-        return float(earlier.elapsed_time(later)) / 1000
+        """Return the seconds between two marks."""
+        return float(earlier.elapsed_time(later)) / 1000 if self._cuda else later - earlier
 
     def settle(self) -> None:
-        """Wait for the device."""
-        torch.cuda.synchronize()
+        """Wait for the device; a CPU's work is complete on return."""
+        if self._cuda:
+            torch.cuda.synchronize()
 
     def watch(self, until: Any) -> None:
-        """Read sensors until the event has completed."""
+        """Read sensors until a GPU has reached the mark."""
         self._look()
-        while not until.query():
+        while self._cuda and not until.query():
             time.sleep(_PAUSE_S)
             self._look()
-
-
-Clock = CpuClock | CudaClock
-"""Marks moments in the work of a device; ``transient`` is the number of steps until the host is ahead."""
 
 
 def steady_interval(clock: Clock, step: TimedRun, patience: Effort) -> Interval:
@@ -232,7 +213,7 @@ def _build(shape: MeasuredStep, bench: Bench) -> TimedWork:
 
 
 def _time(bench: Bench, step: TimedRun) -> Interval:
-    clock: Clock = CudaClock(bench.sensors.look) if bench.is_cuda else CpuClock()
+    clock = Clock(cuda=bench.is_cuda, look=bench.sensors.look)
     return steady_interval(clock, step, Patience() if bench.is_cuda else _ON_CPU)
 
 
@@ -268,8 +249,7 @@ def rank_step(rank: int, count: int, shape: MeasuredStep, cuda: bool) -> tuple[l
     del rank, count
     device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
     _give_back(cuda)
-
-    clock = CudaClock(lambda: None) if cuda else CpuClock()
+    clock = Clock(cuda=cuda)
     step: TimedRun | None = None
     try:
         step = make_step(shape, device, partial(across, shape=shape, device=device))

@@ -11,20 +11,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from validate.machine.measure.bench import Bench, QueuedStopwatch
+from validate.machine.measure.bench import Bench, CudaStopwatch, QueuedStopwatch
 from validate.machine.measure.case import EXCHANGES, Case, Columns, TimedWork, Unavailable
 from validate.machine.measure.cases.collectives import Groups, figures_of
 from validate.machine.measure.exchange import BufferExchange, processes_of, read_exchange, staging_count, stand_parts
 from validate.machine.measure.launched import launch
 from validate.machine.measure.over import OverDevices, OverRanks
-from validate.machine.measure.timing import Call, Effort, Interval
+from validate.machine.measure.timing import Effort, Interval
 from validate.machine.measure.together import time_together
 
 _FLOAT_BYTES = 4
@@ -109,7 +108,7 @@ def _over_devices(exchange: BufferExchange, collective: str, size: int, bench: B
 
     first = exchange.stands[0].index
     # Where the host adds, it cannot run ahead, so its time counts.
-    watch = _OnDevice(bench, first) if over.needs_host else QueuedStopwatch(bench, first, _MOST_ISSUE_S)
+    watch = CudaStopwatch(bench, first) if over.needs_host else QueuedStopwatch(bench, first, _MOST_ISSUE_S)
     return TimedWork(lambda _: over.run(), watch=watch, figures=figures)
 
 
@@ -127,19 +126,6 @@ def _check_placed(exchange: BufferExchange) -> None:
                 f"rank {rank} is GPU {stand.index} of node {stand.host}, and torchrun has put it on GPU {place[1]} of"
                 f" node {place[0]}"
             )
-
-
-@dataclass(frozen=True, slots=True)
-class _OnDevice:
-    """The bench's stopwatch on the current stream of another GPU."""
-
-    bench: Bench
-    device: int
-
-    def sample(self, call: Call, calls: int) -> float:
-        """Return the seconds on the device from the start of the first of *calls* calls to the end of the last."""
-        with torch.cuda.device(self.device):
-            return self.bench.stopwatch().sample(call, calls)
 
 
 def _check(over: OverDevices | OverRanks, exchange: BufferExchange) -> None:
