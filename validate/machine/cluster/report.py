@@ -11,7 +11,7 @@ import json
 import os
 import platform
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +162,12 @@ def cluster_document(
     calibrated: bool,
 ) -> dict[str, Any]:
     """Return environment *facts*, links with *probes* (B/s), cases, orders of strategies and error statistics."""
+    groups: dict[str, Callable[[cases.CaseOutcome], str]] = {
+        "nodes": lambda o: str(o.case.n_nodes),
+        "machine": lambda o: cases.machine_name(o.case.shape),
+        "strategy": lambda o: o.case.strategy.name,
+        "bytes": lambda o: str(o.case.size_bytes),
+    }
     return {
         "format": 1,
         "environment": dict(facts),
@@ -186,10 +192,10 @@ def cluster_document(
         ],
         "errors": {
             "all": _errors(summarise([o.error for o in outcomes])),
-            "nodes": _groups(cases.by(outcomes, lambda o: str(o.case.n_nodes))),
-            "machine": _groups(cases.by(outcomes, lambda o: cases.machine_name(o.case.shape))),
-            "strategy": _groups(cases.by(outcomes, lambda o: o.case.strategy.name)),
-            "bytes": _groups(cases.by(outcomes, lambda o: str(o.case.size_bytes))),
+            **{
+                name: {group: _errors(errors) for group, errors in cases.by(outcomes, key).items()}
+                for name, key in groups.items()
+            },
         },
     }
 
@@ -205,16 +211,15 @@ def _case(outcome: cases.CaseOutcome) -> dict[str, Any]:
     }
 
 
-def _groups(groups: Mapping[str, Errors]) -> dict[str, Any]:
-    return {name: _errors(errors) for name, errors in groups.items()}
-
-
 def _errors(errors: Errors) -> dict[str, Any]:
     return taken(errors, "n median=median_ape p90=p90_ape mean=mean_ape bias")
 
 
 def cluster_environment() -> dict[str, str | int | float]:
     """Return facts about this machine that a reader of the results needs."""
+    version = ""
+    with suppress(CommandFailed):
+        version = run_shell(("ip", "-V"))
     return {
         "kernel": f"{platform.system()} {platform.release()}",
         "architecture": platform.machine(),
@@ -222,15 +227,8 @@ def cluster_environment() -> dict[str, str | int | float]:
         "cpu_count": usable_threads(),
         "load_average": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
-        "iproute2": _iproute2(),
+        "iproute2": version.strip().removeprefix("ip utility, "),
     }
-
-
-def _iproute2() -> str:
-    try:
-        return run_shell(("ip", "-V")).strip().removeprefix("ip utility, ")
-    except CommandFailed:
-        return ""
 
 
 class ClusterFiles:
@@ -246,25 +244,19 @@ class ClusterFiles:
     ) -> None:
         self.written: list[str] = []
         self._n_nodes = n_nodes
-        self._files: dict[str, OutputFile] = {}
-        self._topologies: dict[str, LinkShape] = {}
-        if topology is not None:
-            self._open(stack, "--topology", topology)
-            self._topologies[topology] = shapes[0]
-        if out is None:
-            return
-        try:
-            Path(out).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"--out {one_line(out)}: cannot be made: {error.strerror}") from None
-        self._table, self._whole = str(Path(out) / "collectives.csv"), str(Path(out) / "cluster.json")
-        self._topologies |= {str(Path(out) / f"{cases.machine_name(shape)}.yaml"): shape for shape in shapes}
-        for path in (self._table, self._whole, *self._topologies):
-            if path not in self._files:
-                self._open(stack, "--out", path)
-
-    def _open(self, stack: ExitStack, option: str, path: str) -> None:
-        self._files[path] = stack.enter_context(OutputFile(option, path))
+        self._topologies = {} if topology is None else {topology: shapes[0]}
+        self._results: tuple[str, ...] = ()  # the table and the document
+        if out is not None:
+            try:
+                Path(out).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise InputError(f"--out {one_line(out)}: cannot be made: {error.strerror}") from None
+            self._results = str(Path(out) / "collectives.csv"), str(Path(out) / "cluster.json")
+            self._topologies |= {str(Path(out) / f"{cases.machine_name(shape)}.yaml"): shape for shape in shapes}
+        self._files = {
+            path: stack.enter_context(OutputFile("--topology" if path == topology else "--out", path))
+            for path in (*self._topologies, *self._results)
+        }
 
     def write_topologies(
         self,
@@ -288,11 +280,13 @@ class ClusterFiles:
         calibrated: bool,
     ) -> None:
         """Write the table and the JSON document, if ``--out`` asks for them, and the topologies."""
-        if len(self._files) > len(self._topologies):
+        if self._results:
             rows = csv_table(outcomes, measured.versions.get("torch", ""), limited(measured.probes))
-            self._write(self._table, rows)
             whole = cluster_document(outcomes, measured.probes, measured.costs, facts, calibrated=calibrated)
-            self._write(self._whole, json.dumps(whole, indent=2, allow_nan=False) + "\n")
+            for path, text in zip(
+                self._results, (rows, json.dumps(whole, indent=2, allow_nan=False) + "\n"), strict=True
+            ):
+                self._write(path, text)
         self.write_topologies(measured.probes if calibrated else None, measured.costs)
 
     def _write(self, path: str, content: str) -> None:
@@ -300,28 +294,20 @@ class ClusterFiles:
         self.written.append(path)
 
 
-COLUMNS = (
-    *("machine", "fabric", "n_nodes", "n_gpus", "gpu_set", "group_size", "n_groups_concurrent", "collective"),
-    *("bytes", "dtype", "placement", "strategy", "time_s", "algbw_GBps", "busbw_GBps", "dataset"),
-    *("source", "software", "trust", "note"),
-)
-
-
 def csv_table(outcomes: Sequence[cases.CaseOutcome], torch_version: str, limited: Collection[LinkShape] = ()) -> str:
     """Return the rows as CSV text; rows at *limited* links, where the machine is the bottleneck, have grade C."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
-    writer.writeheader()
+    rows: list[dict[str, Any]] = []
     for outcome in outcomes:
         case, measured = outcome.case, outcome.measured
         algbw = case.size_bytes / measured.median / 1e9
         known = f", 95 % interval +-{measured.relative:.1%}" if measured.samples >= FEWEST else ""
-        writer.writerow(
+        rows.append(
             {
                 "machine": cases.machine_name(case.shape),
                 "fabric": f"veth, tbf {case.shape.rate_Bps * 8 / 1e6:g} Mbit/s",
                 "n_nodes": case.n_nodes,
                 "n_gpus": case.n_nodes,
+                "gpu_set": "",
                 "group_size": case.n_nodes,
                 "n_groups_concurrent": 1,
                 "collective": case.strategy.collective.replace("-", "_"),
@@ -339,4 +325,8 @@ def csv_table(outcomes: Sequence[cases.CaseOutcome], torch_version: str, limited
                 "note": f"{case.strategy.name}; median of {measured.samples}{known}",
             }
         )
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0] if rows else (), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return text.getvalue()

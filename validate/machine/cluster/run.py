@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from statistics import median
 from typing import Any
@@ -24,33 +25,25 @@ class WorkerFailed(TopocastError):  # noqa: N818  the name says the fault
 
 
 class HostWorkers:
-    """One worker on each of *n_hosts* hosts, as a context manager.
+    """One worker on each of as many hosts as the largest of *node_counts*."""
 
-    ``versions`` holds what worker 0 reports of its software.  Entering raises WorkerFailed where one does not start.
-    """
-
-    def __init__(self, names: RunNames, n_hosts: int, node_counts: list[int]) -> None:
-        self.versions: dict[str, str] = {}
-        self._names = names
-        self._n_hosts = n_hosts
-        self._node_counts = node_counts
+    def __init__(self, names: RunNames, node_counts: list[int]) -> None:
+        self._names, self._node_counts = names, node_counts
         self._ranks: Any = None
 
-    def __enter__(self) -> HostWorkers:
+    def start(self) -> dict[str, str]:
+        """Start the workers, and return what worker 0 reports of its software; raises WorkerFailed."""
         from validate.machine.cluster.operations import begin  # imports torch
         from validate.machine.measure.ranks import RankProcesses, RanksFailed
 
-        addresses = [self._names.address(host) for host in range(self._n_hosts)]
+        self.close()
+        addresses = [self._names.address(host) for host in range(max(self._node_counts))]
         how: dict[str, Any] = {"begin": partial(begin, self._names), "called": "the worker of host"}
         try:
-            self._ranks = RankProcesses(self._n_hosts, cuda=False, start_s=_START_S, **how)
-            self.versions = self.ask("start", addresses, self._node_counts, within_s=_START_S)[0]
+            self._ranks = RankProcesses(len(addresses), cuda=False, start_s=_START_S, **how)
         except RanksFailed as fault:
             raise WorkerFailed(one_line(fault, 250)) from None
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
+        return dict(self.ask("start", addresses, self._node_counts, within_s=_START_S)[0])
 
     def ask(self, do: str, *arguments: Any, within_s: float) -> list[Any]:
         """Have all workers run the function *do* of the operations, and return what it returns, ordered by host.
@@ -66,7 +59,7 @@ class HostWorkers:
             raise WorkerFailed(one_line(fault, 250)) from None
         return found
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Kill the workers and forget them."""
         if self._ranks is not None:
             self._ranks.close(kill=True)
@@ -198,22 +191,21 @@ def run_cases(
     """
     counts = sorted({case.n_nodes for case in cases})
     share = budget_s / max(sum(about_s), 1e-9)
-    network, crew = HostNetwork(names, counts[-1]), HostWorkers(names, counts[-1], counts)
+    network, crew = HostNetwork(names, counts[-1]), HostWorkers(names, counts)
     try:
-        with network:
+        with network, closing(crew):
             for shape in dict.fromkeys(case.shape for case in cases):
                 network.shape(shape)
-                with crew:
-                    into.versions.update(crew.versions)
-                    into.versions["packets"] = "in order" if network.is_steered else "may overtake each other"
-                    into.costs[shape] = message_costs(crew, counts[-1])
-                    into.probes[shape] = probe(crew, shape, counts[-1])
-                    for case, about in zip(cases, about_s, strict=True):
-                        if case.shape == shape:
-                            into.times[case] = measure_case(
-                                crew, case, exchange(case), repeats=repeats, spend_s=share * about, about_s=about
-                            )
-                            advance(f"{case.n_nodes} nodes, {case.strategy.name}")
+                into.versions.update(crew.start())
+                into.versions["packets"] = "in order" if network.is_steered else "may overtake each other"
+                into.costs[shape] = message_costs(crew, counts[-1])
+                into.probes[shape] = probe(crew, shape, counts[-1])
+                for case, about in zip(cases, about_s, strict=True):
+                    if case.shape == shape:
+                        into.times[case] = measure_case(
+                            crew, case, exchange(case), repeats=repeats, spend_s=share * about, about_s=about
+                        )
+                        advance(f"{case.n_nodes} nodes, {case.strategy.name}")
     finally:  # in case an interrupt cut the context exits short; a second one is ignored (removed_on_signals)
-        crew.end()
+        crew.close()
         network.remove()
