@@ -21,10 +21,10 @@ def test_rows_are_on_the_disk_at_once_and_found_again(tmp_path: Path) -> None:
     assert (tmp_path / "launch.csv").read_text().splitlines()[1].startswith('d,"a ""b"", c",m,1.23456789e-06,')
     again = RowFile(tmp_path / "launch.csv", COLUMNS["launch.csv"])
     for one in (table, again):
-        assert one.holds({"device": "d", "metric": 'a "b", c'})
-        assert not one.holds({"device": "d", "metric": "a"})
+        assert one.find({"device": "d", "metric": 'a "b", c'}) is not None
+        assert one.find({"device": "d", "metric": "a"}) is None
     again.add({"device": "e", "metric": "x", "mode": "m", "time_s": 1.0})
-    assert again.holds({"device": "e", "metric": "x"})
+    assert again.find({"device": "e", "metric": "x"}) is not None
     assert len(RowFile(tmp_path / "launch.csv", COLUMNS["launch.csv"])) == 2
 
 
@@ -65,7 +65,7 @@ def test_a_full_disk_leaves_the_table_as_it_was(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(OSError, match="No space"):
         table.add({"device": "d", "metric": "two", "mode": "m", "time_s": 1.0})
     assert path.read_bytes() == before
-    assert not table.holds({"metric": "two"})
+    assert table.find({"metric": "two"}) is None
 
 
 def test_cells() -> None:

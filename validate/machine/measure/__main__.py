@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         from validate.machine.measure.case import short_line
-        from validate.machine.measure.cases.scaling import write_scaling
+        from validate.machine.measure.cases.asked import write_scaling
         from validate.machine.measure.launched import launch
         from validate.machine.measure.run import Settings, measure
         from validate.machine.measure.timing import Effort

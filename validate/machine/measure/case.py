@@ -92,33 +92,32 @@ SCALING = "scaling.json"
 class CaseGroup:
     """Cases of one kind.
 
-    ``module``, in ``cases``, has a function ``cases(bench)`` that yields the cases, ordered so that any first
-    part is a representative sample.  It raises Unavailable where the machine has nothing to measure.  ``share`` is the
-    group's weight in a time budget.
+    ``yields`` names a module in ``cases`` and, if not ``cases(bench)``, its function that yields the cases, ordered so
+    that any first part is a representative sample.  It raises Unavailable where the machine has nothing to measure.
+    ``share`` is the group's weight in a time budget.
     """
 
-    module: str
+    yields: str
     share: float
-    summary: str
     file: str = ""  # file in the measurements folder that the group needs, if any
 
 
 GROUPS: dict[str, CaseGroup] = {
-    "asked": CaseGroup("asked", 25, "the steps that --workload asked for", ASKED),
-    "strategies": CaseGroup("strategies", 10, "the exchanges that --strategy asked for, rank by rank", EXCHANGES),
-    "scaling": CaseGroup("scaling", 25, "the step that --gpus asked for, over more and more ranks", SCALING),
-    "launch": CaseGroup("launch", 3, "what issuing work costs: kernels in a stream, alone, from a captured graph"),
-    "clocks": CaseGroup("clocks", 3, "what the board holds in seconds of products, of streams, and of both in turn"),
-    "ops": CaseGroup("operators", 50, "operators by class, size and precision"),
-    "memory": CaseGroup("memory", 8, "bandwidth and latency by the size of what is touched"),
-    "copies": CaseGroup("copies", 8, "copies between host and device, and between devices"),
-    "overlap": CaseGroup("overlap", 3, "copies under way while the device computes"),
-    "steps": CaseGroup("steps", 25, "whole training steps of networks"),
-    "storage": CaseGroup("storage", 3, "sequential and random reads of a file"),
-    "collectives": CaseGroup("collectives", 10, "collectives between the devices of this machine"),
-    "chosen": CaseGroup("chosen", 40, "the operators that narrow predictions most", CERTIFICATE),
-    "reserved": CaseGroup("reserved", 4, "memory that the allocator keeps, by pattern of use", CERTIFICATE),
-    "judged": CaseGroup("judged", 28, "six steps to judge a calibration with", CERTIFICATE),
+    "asked": CaseGroup("asked", 25, ASKED),  # the steps that --workload asked for
+    "strategies": CaseGroup("strategies", 10, EXCHANGES),  # the exchanges that --strategy asked for, rank by rank
+    "scaling": CaseGroup("asked:scaling_cases", 25, SCALING),  # the step that --gpus asked for, over more ranks
+    "launch": CaseGroup("launch", 3),  # what issuing work costs: kernels in a stream, alone, from a captured graph
+    "clocks": CaseGroup("clocks", 3),  # what the board holds in seconds of products, of streams, and of both in turn
+    "ops": CaseGroup("operators", 50),  # operators by class, size and precision
+    "memory": CaseGroup("memory", 8),  # bandwidth and latency by the size of what is touched
+    "copies": CaseGroup("copies", 8),  # copies between host and device, and between devices
+    "overlap": CaseGroup("overlap", 3),  # copies under way while the device computes
+    "steps": CaseGroup("steps", 25),  # whole training steps of networks
+    "storage": CaseGroup("storage", 3),  # sequential and random reads of a file
+    "collectives": CaseGroup("collectives", 10),  # collectives between the devices of this machine
+    "chosen": CaseGroup("operators:chosen_cases", 40, CERTIFICATE),  # the operators that narrow predictions most
+    "reserved": CaseGroup("reserved", 4, CERTIFICATE),  # memory that the allocator keeps, by pattern of use
+    "judged": CaseGroup("steps:judged_cases", 28, CERTIFICATE),  # six steps to judge a calibration with
 }
 
 
@@ -129,8 +128,9 @@ def usual_groups(folder: Path) -> tuple[str, ...]:
 
 def cases_of(name: str, bench: Bench) -> Iterator[Case]:
     """Return the cases of group *name*, not yet built; raises Unavailable where the machine has nothing to measure."""
-    module = importlib.import_module(f"validate.machine.measure.cases.{GROUPS[name].module}")
-    found: Iterator[Case] = module.cases(bench)
+    module, _, function = GROUPS[name].yields.partition(":")
+    cases = getattr(importlib.import_module(f"validate.machine.measure.cases.{module}"), function or "cases")
+    found: Iterator[Case] = cases(bench)
     first = list(islice(found, 1))  # made now, so that a group with nothing to measure says so at once
     return chain(first, found)
 

@@ -16,14 +16,14 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from validate.machine.measure.table import CERTIFICATE
+from validate.machine.measure.table import CERTIFICATE, write_json
 
 MOST_BYTES = 10 << 20
 """The size of an archive that is not exceeded; tables beyond it are left out, the largest first."""
@@ -78,7 +78,7 @@ def write_certificate(out: Path, minutes: float, device: str = "", asked: str = 
         raise ValueError(f"--out {out}: is a folder; name an archive, such as cert.tar.gz")
     with tempfile.TemporaryDirectory(dir=out.resolve().parent, prefix=".certificate-") as held:
         folder = Path(held)
-        _write(folder / CERTIFICATE, {"schema_version": 1, "minutes": minutes, "parts": [], "began": _now()})
+        write_json(folder / CERTIFICATE, {"schema_version": 1, "minutes": minutes, "parts": [], "began": _now()})
         if asked:
             part = next(part for part in PARTS if _ASKED in part.groups)
             _copy_asked(Path(asked), folder / part.name)
@@ -199,7 +199,7 @@ def _write_machine(into: Path, device: str) -> None:
         facts["driver_says"] = nvidia_smi(f"--query-gpu={','.join(_SENSORS)}", "--format=csv").splitlines()
         facts["nvlinks"] = nvidia_smi("nvlink", "-s").splitlines()
     date = datetime.now(UTC).date().isoformat()
-    _write(
+    write_json(
         into / RECORD,
         {"schema_version": 1, "finished": True, "date": date, "machine": bench.name, "environment": facts, "left": []},
     )
@@ -224,7 +224,7 @@ def _not_begun(folder: Path) -> list[CertificatePart]:
 def _begin_part(folder: Path, name: str) -> None:
     record = _record(folder)
     record["parts"].append({"name": name, "began": _now(), "end": ""})
-    _write(folder / CERTIFICATE, record)
+    write_json(folder / CERTIFICATE, record)
 
 
 def _end_part(folder: Path, name: str, end: str, seconds: float | None = None) -> None:
@@ -238,13 +238,7 @@ def _end_part(folder: Path, name: str, end: str, seconds: float | None = None) -
         row["end"] = end
         if seconds is not None:
             row["seconds"] = round(seconds, 1)
-    _write(folder / CERTIFICATE, record)
-
-
-def _write(path: Path, document: Mapping[str, Any]) -> None:
-    new = path.with_name(f"{path.name}.new")
-    new.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    new.replace(path)
+    write_json(folder / CERTIFICATE, record)
 
 
 def _copy_asked(source: Path, into: Path) -> None:

@@ -32,7 +32,7 @@ from validate.machine.measure.case import (
 )
 from validate.machine.measure.environment import SAME, environment, nccl_version
 from validate.machine.measure.sensors import Readings
-from validate.machine.measure.table import CAPTURED, COLUMNS, RAN_DRY, RowFile, alone_in
+from validate.machine.measure.table import CAPTURED, COLUMNS, RAN_DRY, RowFile, alone_in, write_json
 from validate.machine.measure.timing import Effort, Interval, Stopwatch, time_call
 
 RECORD = "run.json"
@@ -143,7 +143,7 @@ def _run(
     reserve = TemporaryFile(dir=settings.out)  # noqa: SIM115  closed before the record is written
     reserve.write(bytes(_RESERVE_BYTES))
     reserve.flush()
-    _write(settings.out / RECORD, record)
+    write_json(settings.out / RECORD, record)
     end, status = _ALL, DONE
     try:
         with stop_on_signals():
@@ -158,7 +158,7 @@ def _run(
         tables = _tables(settings.out)  # read again: a row may have been completed when a signal arrived
     for queue in queues:
         for case in (*filter(None, (queue.under_way,)), *queue.cases):
-            if not tables[case.table].holds(_asked(this, case)):
+            if tables[case.table].find(_asked(this, case)) is None:
                 this.leave(queue.name, case.title, end)
     record |= {
         "finished": end == _ALL,
@@ -171,7 +171,7 @@ def _run(
     with suppress(OSError):
         reserve.close()
     try:
-        _write(settings.out / RECORD, record)
+        write_json(settings.out / RECORD, record)
     except OSError as error:
         say(f"{RECORD} could not be written: {error.strerror}")
         status = FAILED
@@ -332,22 +332,6 @@ def _check_same(path: Path, facts: Mapping[str, Any]) -> str:
                 f"{facts.get(name)}; name another folder with --out"
             )
     return machine
-
-
-def _write(path: Path, record: Mapping[str, Any]) -> None:
-    """Write *record* atomically; raises OSError, leaving an earlier file unchanged."""
-    new = path.with_name(path.name + ".new")
-    try:
-        with new.open("w", encoding="utf-8") as file:
-            json.dump(record, file, indent=1, ensure_ascii=False)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
-    except OSError:
-        with suppress(OSError):
-            new.unlink()
-        raise
 
 
 def _report(this: _Run, queues: list[_Queue], end: str) -> None:

@@ -1,10 +1,11 @@
-"""Tables that are written row by row, so that no measured row is lost, and the lock that lets one run write them."""
+"""Files of a run: tables written row by row, so that none is lost, documents, and the lock that lets one run write."""
 
 from __future__ import annotations
 
 import csv
 import fcntl
 import io
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -17,51 +18,9 @@ RAN_DRY = "the queue ran dry: some of the host's time is in it"
 CAPTURED = "captured graph"
 _REMARKS = (RAN_DRY, CAPTURED)  # appended to a row's note by the measurement
 
-_COMMON = (
-    *("interval", "samples", "sm_clock_MHz", "memory_clock_MHz", "power_W", "temperature_C", "throttled"),
-    *("dataset", "source", "software", "trust", "note"),
-)
-_OPERATOR = (
-    *("device", "op", "variant", "phase", "dtype", "batch", "m", "n", "k", "c_in", "c_out", "h_in", "w_in"),
-    *("kernel_h", "kernel_w", "stride", "pad", "stride_w", "pad_w", "groups", "rows", "cols", "hidden", "timesteps"),
-    *("heads", "kv_heads", "threads", "time_s", "includes_dispatch", "cache", "issue"),
-)
-_STEP = (
-    *("row_id", "machine", "fabric", "n_nodes", "n_gpus", "framework", "model", "network"),
-    *("phase", "dtype", "policy", "batch_per_gpu", "grad_accum", "recompute", "channels_last", "fused_optimizer"),
-    *("global_batch", "seq_len", "hidden", "heads", "layers", "vocab", "image", "optimizer", "schedule", "sync"),
-    *("overlap", "fsdp", "shards", "modules"),
-    *("issue", "step_time_s", "throughput", "throughput_unit"),
-    *("max_allocated_bytes", "max_reserved_bytes", "smi_bytes"),
-)
+_WRITTEN = json.loads(Path(__file__).with_name("columns.json").read_text(encoding="utf-8"))
 COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "ops.csv": (*_OPERATOR, *_COMMON),
-    "training.csv": (*_STEP, *_COMMON),
-    "copies.csv": (
-        *("machine", "kind", "src", "dst", "bytes", "pinned", "engine", "work", "repeats"),
-        *("GBps", "time_s", "latency_s"),
-        *_COMMON,
-    ),
-    "memory.csv": (
-        *("device", "bench", "kernel", "bytes", "threads", "dtype", "GBps", "latency_cycles", "latency_s"),
-        *("clock_MHz", "time_s"),
-        *_COMMON,
-    ),
-    "allocations.csv": (
-        *("device", "pattern", "asked_bytes", "max_allocated_bytes", "max_reserved_bytes", "kept_bytes", "bytes_per"),
-        *("time_s", *_COMMON),
-    ),
-    "storage.csv": (
-        *("machine", "kind", "bytes", "block_bytes", "threads", "cache", "GBps", "latency_s", "time_s"),
-        *_COMMON,
-    ),
-    "clocks.csv": ("device", "work", "dtype", "side", "elements", "repeats", "time_s", "burst_s", *_COMMON),
-    "launch.csv": ("device", "metric", "mode", "time_s", *_COMMON),
-    "collectives.csv": (
-        *("machine", "fabric", "n_nodes", "n_gpus", "gpu_set", "group_size", "n_groups_concurrent", "collective"),
-        *("bytes", "dtype", "placement", "strategy", "algorithm_forced", "time_s", "algbw_GBps", "busbw_GBps"),
-        *_COMMON,
-    ),
+    name: tuple(" ".join((*words, *_WRITTEN["all"])).split()) for name, words in _WRITTEN["tables"].items()
 }
 """Columns of each table: those of published measurements (docs/scoring.md), plus the quality of each result.
 
@@ -79,6 +38,22 @@ def cell_text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.9g}"
     return str(value)
+
+
+def write_json(path: Path, document: Mapping[str, Any]) -> None:
+    """Write *document* as a whole and onto the disk; raises OSError, leaving an earlier file unchanged."""
+    new = path.with_name(path.name + ".new")
+    try:
+        with new.open("w", encoding="utf-8") as file:
+            json.dump(document, file, indent=1, ensure_ascii=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except OSError:
+        with suppress(OSError):
+            new.unlink()
+        raise
 
 
 def asked_note(text: str) -> str:
@@ -111,10 +86,6 @@ class RowFile:
         if lines and tuple(lines[0]) != self._columns:
             raise ValueError(f"{path}: is a table of other columns; name another folder")
         self._rows = [dict(zip(self._columns, line, strict=False)) for line in lines[1:]]
-
-    def holds(self, asked: Mapping[str, Any]) -> bool:
-        """Return whether the table has a row with the cells *asked*."""
-        return self.find(asked) is not None
 
     def find(self, asked: Mapping[str, Any]) -> Mapping[str, str] | None:
         """Return the row with the cells *asked*; None where there is none."""

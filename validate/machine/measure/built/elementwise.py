@@ -8,12 +8,10 @@ from math import prod
 from typing import Any
 
 import torch
-from torch import nn
 from torch.nn import functional as F  # noqa: N812  torch's own short name
 
 from validate.machine.measure.built.description import DescribedLayer
-from validate.machine.measure.built.rare import weighed_rows
-from validate.machine.measure.built.shapes import Neighbours, Shape, TorchLayer, named, seen
+from validate.machine.measure.built.shapes import Neighbours, Shape, TorchLayer, WithParameters, named, seen
 from validate.machine.measure.case import Unavailable
 
 DROPOUT = 0.1  # fraction set to zero, which does not affect the time
@@ -67,18 +65,6 @@ class _Constants:
         return self._found[key]
 
 
-class _Scaled(nn.Module):  # type: ignore[misc]
-    """*function* of a tensor and a parameter that is broadcast over all rows or images."""
-
-    def __init__(self, function: Callable[..., Any], shape: Shape) -> None:
-        super().__init__()
-        self.function = function
-        self.weight = nn.Parameter(torch.ones(shape))
-
-    def forward(self, x: Any) -> Any:
-        return self.function(x, self.weight)
-
-
 def elementwise(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
     """Return a function of each element, a loss, or a choice; raises Unavailable where torch has none."""
     function, elements = str(layer.sizes["function"]), layer.size("elements")
@@ -97,13 +83,24 @@ def elementwise(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours
     if function == "topk":  # returns all values sorted; the reader takes the first ones
         return TorchLayer(lambda x: torch.topk(x, shapes[0][-1]).values, shapes[0])
     if function == "mul" and len(shapes) == 2 and _is_best(near.before[-1]):
-        return weighed_rows(shapes[0], shapes[1])
+        return _weighed_rows(shapes[0], shapes[1])
     return _of_tensors(layer, shapes, function, elements)
 
 
 def _is_best(layer: DescribedLayer | None) -> bool:
     """Return whether *layer* gives the scores of the experts that each token chose."""
     return layer is not None and layer.sizes.get("function") == "topk"
+
+
+def _weighed_rows(rows: Shape, scores: Shape) -> TorchLayer:
+    """Return rows multiplied by their scores: the best ones of each token, from sorted *scores*."""
+    count = prod(rows) // rows[-1]
+    chosen = count * scores[-1] // prod(scores)
+
+    def call(x: Any, best: Any) -> Any:
+        return x * best[..., :chosen].reshape(*rows[:-1], 1).to(x.dtype)
+
+    return TorchLayer(call, rows)
 
 
 def _loss(layer: DescribedLayer, shapes: Sequence[Shape], function: str) -> TorchLayer:
@@ -185,5 +182,5 @@ def _with_parameter(layer: DescribedLayer, shapes: Sequence[Shape], function: st
         shape = (size, 1, 1)
     if shape is None or prod(whole) != elements:
         raise Unavailable(f"{layer.name}: {size} numbers are not spread over {'x'.join(map(str, whole))}")
-    module = _Scaled(getattr(torch, function), shape)
+    module = WithParameters(getattr(torch, function), weight=shape)
     return TorchLayer(module, whole, module, named(layer, {"weight": size}))

@@ -12,8 +12,7 @@ from torch.nn import functional as F  # noqa: N812  torch's own short name
 
 from validate.machine.measure.built.description import DescribedLayer
 from validate.machine.measure.built.elementwise import elementwise
-from validate.machine.measure.built.rare import grouped_experts, of_each_image, weighed_sum
-from validate.machine.measure.built.shapes import Neighbours, Shape, TorchLayer, as_heads, named, seen
+from validate.machine.measure.built.shapes import Neighbours, Shape, TorchLayer, WithParameters, as_heads, named, seen
 from validate.machine.measure.case import Unavailable
 
 
@@ -60,6 +59,32 @@ def _linear(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     module = nn.Linear(inputs, outputs, bias=bias)
     sizes = {"weight": inputs * outputs} | ({"bias": outputs} if bias else {})
     return TorchLayer(lambda x: module(view(x)), (*want[:-1], outputs), module, named(layer, sizes))
+
+
+def _grouped(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
+    """Return the product of rows with several experts, by torch's grouped kernel.
+
+    Raises Unavailable where torch has no such kernel (before 2.10), experts have biases or unlike numbers of rows, or
+    products run one by one.
+    """
+    count, rows, inputs, outputs = (layer.size(name, 1) for name in ("experts", "rows", "inputs", "outputs"))
+    if layer.sizes.get("busiest") or layer.sizes.get("grouping", "kernel") != "kernel":
+        raise Unavailable(f"{layer.name}: products of unlike numbers of rows, or one by one, are not measured")
+    if not hasattr(F, "grouped_mm"):
+        raise Unavailable(f"{layer.name}: torch {torch.__version__} has no grouped_mm for experts; 2.10 and later have")
+    if len(layer.parameters) > 1 or prod(shapes[0]) != rows * inputs:
+        raise Unavailable(f"{layer.name}: torch has no product of {rows} rows with {count} experts and biases")
+    ends = torch.tensor([rows * (i + 1) // count for i in range(count)], dtype=torch.int32)
+
+    def product(x: Any, weight: Any) -> Any:
+        x, place = x.reshape(rows, inputs), x.device.type
+        if place != "meta" and torch.is_autocast_enabled(place):  # autocast does not know this product
+            x, weight = (each.to(torch.get_autocast_dtype(place)) for each in (x, weight))
+        return F.grouped_mm(x, weight.transpose(-2, -1), offs=ends)
+
+    module = WithParameters(product, weight=(count, outputs, inputs))
+    nn.init.normal_(module.weight, std=inputs**-0.5)
+    return TorchLayer(module, (rows, outputs), module, named(layer, {"weight": count * inputs * outputs}))
 
 
 def _matmul(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
@@ -114,7 +139,16 @@ def _batch_norm(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     want = (layer.size("batch"), channels, layer.size("height"), layer.size("width"))
     view = seen(shapes[0], want, layer)
     if layer.parameters and layer.parameters[0].elements < channels:  # each image by itself (instance norm)
-        return of_each_image(layer, shapes[0], want)
+        own = layer.parameters[0].elements
+        by_image = (want[0] * channels // own, own, *want[2:])
+        if prod(shapes[0]) != prod(want) or len(layer.parameters) != 2:
+            raise Unavailable(f"{layer.name}: no norm of each image with such parameters")
+        normed = WithParameters(
+            lambda x, weight, bias: F.instance_norm(x.reshape(by_image), weight=weight, bias=bias).reshape(x.shape),
+            weight=(own,),
+            bias=(own,),
+        )
+        return TorchLayer(normed, shapes[0], normed, named(layer, {"weight": own, "bias": own}))
     module = nn.BatchNorm2d(channels, affine=bool(layer.parameters))
     names = named(layer, {"weight": channels, "bias": channels} if layer.parameters else {})
     return TorchLayer(lambda x: module(view(x)), want, module, names)
@@ -202,9 +236,14 @@ def _softmax(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
 def _reduction(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     want = (layer.size("rows"), layer.size("cols"))
     view = seen(shapes[0], want, layer)
-    if layer.parameters:
-        return weighed_sum(layer, view, want)
-    return TorchLayer(lambda x: view(x).sum(-1), want[:1])
+    if not layer.parameters:
+        return TorchLayer(lambda x: view(x).sum(-1), want[:1])
+    sizes = {"weight": want[1]} | ({"scale": 1} if len(layer.parameters) > 1 else {})
+    module = WithParameters(
+        lambda x, weight, *scale: torch.matmul(x, weight * scale[0] if scale else weight),
+        **{name: (size,) for name, size in sizes.items()},
+    )
+    return TorchLayer(lambda x: module(view(x)), want[:1], module, named(layer, sizes))
 
 
 def _pool(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
@@ -289,19 +328,6 @@ def _copy(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> T
     return _cloned(have)
 
 
-class _Led(nn.Module):  # type: ignore[misc]
-    """Prepends a learned row to the rows of each sample; *view* returns the rows."""
-
-    def __init__(self, view: Callable[[Any], Any], size: int) -> None:
-        super().__init__()
-        self.view = view
-        self.weight = nn.Parameter(torch.ones(size))
-
-    def forward(self, x: Any) -> Any:
-        rows = self.view(x)
-        return torch.cat((self.weight.expand(rows.shape[0], 1, -1), rows), 1)
-
-
 def _led(layer: DescribedLayer, have: Shape, elements: int) -> TorchLayer:
     """Return the pixels of images, or the rows, of each sample, with a learned row in front."""
     size = layer.parameters[0].elements
@@ -312,7 +338,12 @@ def _led(layer: DescribedLayer, have: Shape, elements: int) -> TorchLayer:
     view: Callable[[Any], Any] = lambda x: x.reshape(have[0], rows, size)  # noqa: E731
     if images:
         view = lambda x: x.flatten(2).transpose(1, 2)  # noqa: E731
-    module = _Led(view, size)
+
+    def led(x: Any, weight: Any) -> Any:
+        pixels = view(x)
+        return torch.cat((weight.expand(pixels.shape[0], 1, -1), pixels), 1)
+
+    module = WithParameters(led, weight=(size,))
     return TorchLayer(module, (have[0], rows + 1, size), module, named(layer, {"weight": size}))
 
 
@@ -337,7 +368,7 @@ def _joined(layer: DescribedLayer, shapes: Sequence[Shape], elements: int) -> To
 BY_NEIGHBOURS = {"Elementwise": elementwise, "Copy": _copy}
 MAKERS: dict[str, Callable[[DescribedLayer, Sequence[Shape]], TorchLayer]] = {
     "Linear": _linear,
-    "GroupedLinear": lambda layer, shapes: grouped_experts(layer, shapes[0]),
+    "GroupedLinear": _grouped,
     "MatMul": _matmul,
     "Conv2d": _conv,
     "Softmax": _softmax,

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+import torch
+from torch import nn
+
 from validate.machine.measure.built.description import DescribedLayer
 from validate.machine.measure.case import Unavailable
 
@@ -108,3 +111,17 @@ def seen(have: Shape, want: Shape, layer: DescribedLayer) -> View:
 def itself(x: Any) -> Any:
     """Return *x*: the view of a tensor that already has the right shape."""
     return x
+
+
+class WithParameters(nn.Module):  # type: ignore[misc]
+    """*function* of a tensor and of parameters of the shapes *own*, by name, which are ones."""
+
+    def __init__(self, function: Callable[..., Any], **own: Shape) -> None:
+        super().__init__()
+        self.function, self.names = function, tuple(own)
+        for name, shape in own.items():
+            setattr(self, name, nn.Parameter(torch.ones(shape)))
+
+    def forward(self, x: Any) -> Any:
+        """Return the function of *x*."""
+        return self.function(x, *(getattr(self, name) for name in self.names))

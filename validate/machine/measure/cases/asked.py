@@ -1,7 +1,8 @@
-"""The user's own steps, with the options of ``simulate``.
+"""The user's own steps: with the options of ``simulate``, or one over 1, 2, ... n ranks (weak scaling).
 
-``validate run --workload`` writes them into the folder, so that measuring needs only torch: ``asked.json`` says how
-each step is run and names the file that describes its network.
+``validate run --workload`` writes steps into the folder, so that measuring needs only torch: ``asked.json`` says how
+each is run and names the file that describes its network.  ``scaling.json`` describes one step with the same batch per
+rank; a single rank runs it without DistributedDataParallel or FSDP.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from dataclasses import asdict, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+import torch
+
 from validate.machine.measure.bench import Bench
-from validate.machine.measure.built.description import DescriptionFile
-from validate.machine.measure.case import ASKED, Case, Unavailable
+from validate.machine.measure.built.description import DescriptionFile, names
+from validate.machine.measure.case import ASKED, SCALING, Case, Unavailable
 from validate.machine.measure.cases.operators import single_operators
-from validate.machine.measure.cases.step_shapes import MeasuredStep
+from validate.machine.measure.cases.step_shapes import MeasuredStep, Policy
 from validate.machine.measure.cases.steps import on_one_device, parallel_cases
-from validate.machine.measure.launched import nodes_of
+from validate.machine.measure.launched import launch, nodes_of
+from validate.machine.measure.table import write_json
 
 _VERSION = 1
 _SOURCE = re.compile(r"(torch:[\w.]+:[\w.]+(:[\w,]+)?( \w+=\d+)*)?", re.ASCII)
@@ -57,10 +61,7 @@ def write_asked(folder: Path, shapes: Sequence[MeasuredStep]) -> None:
     path = folder / ASKED
     before = read_asked(folder) if path.is_file() else []
     every = list(dict.fromkeys((*before, *shapes)))
-    document = {"schema_version": _VERSION, "steps": [_plain(shape) for shape in every]}
-    new = path.with_name(f"{ASKED}.new")
-    new.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    new.replace(path)
+    write_json(path, {"schema_version": _VERSION, "steps": [_plain(shape) for shape in every]})
 
 
 def _plain(shape: MeasuredStep) -> dict[str, Any]:
@@ -91,3 +92,59 @@ def _shape(raw: Any, folder: str) -> MeasuredStep:
     if shards and (shards > count or count % shards):
         raise ValueError(f"{shards} ranks with a whole of the parameters, among {count}")
     return MeasuredStep(**{**raw, "network": DescriptionFile(folder, str(name))})
+
+
+_MOST_CPU_RANKS = 64
+
+
+def write_scaling(
+    folder: Path,
+    model: str,
+    batch: int,
+    counts: list[int],
+    precision: str,
+    bucket_bytes: int,
+    parallel: Sequence[str] = ("dp",),
+) -> None:
+    """Write the requested steps into *folder*; *bucket_bytes* 0 means DistributedDataParallel's default of 25 MiB.
+
+    *parallel*: ``dp`` for replicas, ``fsdp`` for shards, or both in turn.  Raises ValueError for unknown names or
+    invalid numbers, OSError where the file cannot be written.
+    """
+    if model not in names():
+        raise ValueError(f"--workload: no network '{model[:60]}'; {', '.join(names())}")
+    if precision not in get_args(Policy):
+        raise ValueError(f"--precision: no policy '{precision[:60]}'; {', '.join(get_args(Policy))}")
+    if not parallel or set(parallel) - {"dp", "fsdp"}:
+        raise ValueError(f"--parallel {','.join(parallel)[:60]}: dp, fsdp or both with a comma between")
+    if batch < 1 or not counts or min(counts) < 1:
+        raise ValueError("--batch and --gpus are whole numbers from 1 on")
+    steps = {"model": model, "batch": batch, "gpus": counts, "precision": precision}
+    steps |= {"bucket_bytes": bucket_bytes, "parallel": list(parallel)}
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / SCALING, {"schema_version": 1, **steps})
+
+
+def scaling_cases(bench: Bench) -> Iterator[Case]:
+    """Yield the step over each number of ranks; raises Unavailable where there are fewer ranks, or no step is given."""
+    try:
+        asked = json.loads((bench.scratch / SCALING).read_text(encoding="utf-8"))
+        counts = [int(count) for count in asked["gpus"]]
+        shape = MeasuredStep(
+            str(asked["model"]), int(asked["batch"]), asked["precision"], bucket=int(asked["bucket_bytes"])
+        )
+        ways = [str(way) for way in asked["parallel"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise Unavailable(f"{SCALING} is missing or says no step; --gpus writes it") from None
+    here = launch()
+    most = here.world if here is not None else torch.cuda.device_count() if bench.is_cuda else _MOST_CPU_RANKS
+    if max(counts) > most:
+        raise Unavailable(f"--gpus {max(counts)}: there are {most} ranks at most here")
+    for count in sorted(set(counts)):
+        if count == 1:
+            yield from on_one_device([shape], bench)
+        else:
+            spread = [
+                replace(shape, n_gpus=count, n_nodes=nodes_of(count), shards=count * (way == "fsdp")) for way in ways
+            ]
+            yield from parallel_cases(spread, bench)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ from torch.nn import functional as F  # noqa: N812  torch's own short name
 from validate.machine.measure.bench import Bench, QueuedStopwatch
 from validate.machine.measure.built.description import operator_parts
 from validate.machine.measure.case import Case, Mode, TimedWork, Unavailable
-from validate.machine.measure.cases.shapes import CallLimits, OperatorCase, shapes
+from validate.machine.measure.cases.shapes import CallLimits, OperatorCase, shapes, sized
 from validate.machine.measure.cases.step_shapes import MeasuredStep
 from validate.machine.measure.cases.stepping import set_precision
 
@@ -23,6 +25,7 @@ _COUNT_CPU = 160
 _SINGLE_EVERY = 6  # every sixth shape is also measured with host time
 _COLD_EVERY = 8  # every eighth also with cold caches
 _MOST_SETS = 256
+_CHOSEN = Path(__file__).with_name("chosen.json")
 _DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "float8_e4m3fn"}
 Run = Callable[[], Any]
 
@@ -62,6 +65,28 @@ def operator_case(shape: OperatorCase, bench: Bench, group: str, mode: Mode | No
         columns["threads"] = torch.get_num_threads()
     needs = int(shape.bytes * (3 if cache == "warm" else 2)) + (3 * bench.cache_bytes if cache == "cold" else 0)
     return Case(group, "ops.csv", columns, partial(_build, shape, mode, cache), needs)
+
+
+def chosen_cases(bench: Bench) -> Iterator[Case]:
+    """Yield the operators whose times narrow predictions most, in that order, without those that exceed the memory.
+
+    They are in ``chosen.json``, which ``validate design`` writes.  Where a GPU has no bf16, fp16 stands in its place;
+    other formats that it lacks are left out.  Raises Unavailable on a CPU, for which they are too large.
+    """
+    if not bench.is_cuda:
+        raise Unavailable("chosen for GPUs; --only ops measures a CPU")
+    precisions = call_limits(bench).precisions
+    seen = set()
+    for cells in json.loads(_CHOSEN.read_text(encoding="utf-8"))["operators"]:
+        form = "fp16" if cells["dtype"] == "bf16" and "bf16" not in precisions else cells["dtype"]
+        mine = {**cells, "dtype": form}
+        key = tuple(sorted(mine.items()))
+        if key in seen or form not in precisions:
+            continue
+        seen.add(key)
+        shape = sized(mine)
+        if shape.bytes < bench.memory_bytes / 3:
+            yield operator_case(shape, bench, "chosen")
 
 
 def single_operators(shape: MeasuredStep, bench: Bench) -> Iterator[Case]:

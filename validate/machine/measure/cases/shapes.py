@@ -35,13 +35,47 @@ _CONVOLUTIONS = (
 _FUNCTIONS = ("add", "relu", "gelu", "mul_scalar", "tanh", "mul", "div", "add_scalar")
 
 
+Cells = dict[str, str | int]
+"""The cells that identify an operator in a phase."""
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorCase:
     """An operator in a phase: its identifying cells, its FLOPs, and approximately the bytes it touches."""
 
-    cells: dict[str, str | int]
+    cells: Cells
     flop: float
     bytes: float
+
+
+def sized(cells: Cells) -> OperatorCase:
+    """Return the operator of *cells*, with its FLOPs and the bytes that its sizes say."""
+    flop, passes = 0.0, 3.0  # of all operands and results through the memory
+
+    def s(name: str) -> int:
+        return int(cells.get(name, 0) or 0)
+
+    match cells["op"]:
+        case "linear" | "matmul" | "bmm" | "grouped_linear":
+            batch, m, n, k = max(1, s("batch")), s("m"), s("n"), s("k")
+            flop, passes, held = 2.0 * batch * m * n * k, 1.0, batch * (m * n + n * k + m * k)
+        case "conv2d":
+            kernel = s("c_in") // max(1, s("groups")) * s("kernel_h") ** 2
+            out = (s("h_in") + 2 * s("pad") - s("kernel_h")) // s("stride") + 1
+            flop = 2.0 * s("batch") * s("c_out") * out * out * kernel
+            held = s("batch") * (s("c_in") * s("h_in") ** 2 + s("c_out") * out * out) + s("c_out") * kernel
+        case "attention":
+            flop = 4.0 * s("batch") * s("m") * s("n") * s("k")
+            passes, held = 2.0, s("batch") * (s("m") + s("n")) * s("k")
+        case "lstm" | "gru":
+            gates, hidden, steps = 4 if cells["op"] == "lstm" else 3, s("hidden"), s("batch") * s("timesteps")
+            flop = 4.0 * steps * gates * hidden * hidden
+            passes, held = 1.0, 2 * gates * hidden * hidden + (gates + 2) * steps * hidden
+        case "batch_norm":
+            passes, held = 4.0, s("batch") * s("c_in") * s("h_in") * s("w_in")
+        case op:
+            passes, held = 2.0 if op == "embedding" else 3.0, s("rows") * s("cols") * max(1, s("batch"))
+    return OperatorCase(cells, flop, passes * _BYTES[str(cells["dtype"])] * held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +96,7 @@ def shapes(limits: CallLimits, most: int) -> Iterator[OperatorCase]:
     while len(seen) < most and tries < 50 * most:
         op = _TURNS[tries % len(_TURNS)]
         tries += 1
-        shape = next(makers[op])
+        shape = sized(next(makers[op]))
         key = tuple(sorted(shape.cells.items()))
         if key in seen or shape.flop > limits.flop or shape.bytes > limits.bytes:
             continue
@@ -70,7 +104,7 @@ def shapes(limits: CallLimits, most: int) -> Iterator[OperatorCase]:
         yield shape
 
 
-Maker = Callable[[random.Random, CallLimits], Iterator[OperatorCase]]
+Maker = Callable[[random.Random, CallLimits], Iterator[Cells]]
 
 
 def _precision(draw: random.Random, limits: CallLimits, *but: str) -> str:
@@ -88,21 +122,19 @@ def _log(draw: random.Random, low: float, high: float) -> int:
     return max(1, round(size))
 
 
-def _product(
-    draw: random.Random, limits: CallLimits, op: str, phase: str, dims: tuple[int, int, int, int]
-) -> OperatorCase:
+def _product(draw: random.Random, limits: CallLimits, op: str, phase: str, dims: tuple[int, int, int, int]) -> Cells:
     batch, m, n, k = dims
     passes = ("fp8", "int8") if op != "matmul" else ()
     precision = _precision(draw, limits, *passes)
     if precision in ("fp8", "int8"):
         m, n, k = (max(32, 16 * round(d / 16)) for d in (m, n, k))
-    cells: dict[str, str | int] = {"op": op, "phase": phase, "dtype": precision, "batch": batch, "m": m, "n": n, "k": k}
+    cells: Cells = {"op": op, "phase": phase, "dtype": precision, "batch": batch, "m": m, "n": n, "k": k}
     if op == "linear" and phase != "fwd":
         cells["variant"] = "lm_head"  # without bias, whose gradient is summed by a separate kernel
-    return OperatorCase(cells, 2.0 * batch * m * n * k, _BYTES[precision] * batch * (m * n + n * k + m * k))
+    return cells
 
 
-def _linears(draw: random.Random, limits: CallLimits) -> Iterator[OperatorCase]:
+def _linears(draw: random.Random, limits: CallLimits) -> Iterator[Cells]:
     phases = ("fwd", "fwd", "bwd_data", "fwd", "bwd_weight")
     for i in count():
         phase = phases[i % len(phases)]
@@ -114,13 +146,13 @@ def _linears(draw: random.Random, limits: CallLimits) -> Iterator[OperatorCase]:
         yield _product(draw, limits, "linear", phase, (1, m, n, k))
 
 
-def _matmuls(draw: random.Random, limits: CallLimits) -> Iterator[OperatorCase]:
+def _matmuls(draw: random.Random, limits: CallLimits) -> Iterator[Cells]:
     while True:
         m, n, k = (_log(draw, 32, 16384) for _ in range(3))
         yield _product(draw, limits, "matmul", "fwd", (1, m, n, k))
 
 
-def _batched(draw: random.Random, limits: CallLimits) -> Iterator[OperatorCase]:
+def _batched(draw: random.Random, limits: CallLimits) -> Iterator[Cells]:
     for i in count():
         if i % 2:
             length, size = 2 ** draw.randint(6, 11), draw.choice((64, 64, 80, 128))
@@ -131,7 +163,7 @@ def _batched(draw: random.Random, limits: CallLimits) -> Iterator[OperatorCase]:
         yield _product(draw, limits, "bmm", "fwd", dims)
 
 
-def _convolutions(draw: random.Random, limits: CallLimits) -> Iterator[OperatorCase]:
+def _convolutions(draw: random.Random, limits: CallLimits) -> Iterator[Cells]:
     phases = ("fwd", "fwd", "bwd_data", "fwd", "bwd_weight")
     order = list(_CONVOLUTIONS)
     draw.shuffle(order)
@@ -144,81 +176,72 @@ def _convolutions(draw: random.Random, limits: CallLimits) -> Iterator[OperatorC
             c_in, c_out, image, pad = _log(draw, 3, 1024), _log(draw, 8, 1024), _log(draw, 7, 128), kernel // 2
         batch = 2 ** draw.randint(0, 8)
         precision = _precision(draw, limits, "fp8", "int8")
-        cells: dict[str, str | int] = {"op": "conv2d", "phase": phase, "dtype": precision, "batch": batch}
+        cells: Cells = {"op": "conv2d", "phase": phase, "dtype": precision, "batch": batch}
         cells |= {"c_in": c_in, "c_out": c_out, "h_in": image, "w_in": image, "kernel_h": kernel, "kernel_w": kernel}
         cells |= {"stride": stride, "pad": pad, "stride_w": stride, "pad_w": pad, "groups": 1}
         if precision in ("fp16", "bf16"):
             cells["variant"] = "channels_last"  # the usual layout in half precision
-        out = (image + 2 * pad - kernel) // stride + 1
-        if out < 1 or (phase == "bwd_data" and c_in == 3):
-            continue
-        flop = 2.0 * batch * c_out * out * out * c_in * kernel * kernel
-        held = batch * (c_in * image * image + c_out * out * out) + c_in * c_out * kernel * kernel
-        yield OperatorCase(cells, flop, 3.0 * _BYTES[precision] * held)
+        if image + 2 * pad >= kernel and not (phase == "bwd_data" and c_in == 3):
+            yield cells
 
 
-def _rows(op: str, passes: float) -> Maker:
+def _rows(op: str) -> Maker:
     phases = ("fwd", "fwd", "bwd")
 
-    def make(draw: random.Random, limits: CallLimits) -> Iterator[OperatorCase]:
+    def make(draw: random.Random, limits: CallLimits) -> Iterator[Cells]:
         for i in count():
             cols = draw.choice((768, 1024, 2048, 4096, 12288)) if i % 2 else _log(draw, 32, 32768)
             rows = _log(draw, 32, 131072)
             precision = _precision(draw, limits, "tf32", "fp8", "int8")
-            cells: dict[str, str | int] = {"op": op, "phase": phases[i % 3], "dtype": precision}
-            yield OperatorCase(cells | {"rows": rows, "cols": cols}, 0.0, passes * _BYTES[precision] * rows * cols)
+            cells: Cells = {"op": op, "phase": phases[i % 3], "dtype": precision}
+            yield cells | {"rows": rows, "cols": cols}
 
     return make
 
 
-def _elementwise(draw: random.Random, limits: CallLimits) -> Iterator[OperatorCase]:
+def _elementwise(draw: random.Random, limits: CallLimits) -> Iterator[Cells]:
     for i in count():
         precision = _precision(draw, limits, "tf32", "fp8", "int8")
         rows, cols = _log(draw, 16, 65536), _log(draw, 64, 16384)
         function = _FUNCTIONS[i % len(_FUNCTIONS)]
-        cells: dict[str, str | int] = {"op": "elementwise", "variant": function, "phase": "fwd", "dtype": precision}
-        cells |= {"rows": rows, "cols": cols}
-        yield OperatorCase(cells, 0.0, 3.0 * _BYTES[precision] * rows * cols)
+        cells: Cells = {"op": "elementwise", "variant": function, "phase": "fwd", "dtype": precision}
+        yield cells | {"rows": rows, "cols": cols}
 
 
-def _batch_norms(draw: random.Random, limits: CallLimits) -> Iterator[OperatorCase]:
+def _batch_norms(draw: random.Random, limits: CallLimits) -> Iterator[Cells]:
     del limits  # always fp32, in which its statistics are kept everywhere
     for i in count():
         channels = 2 ** draw.randint(5, 11)
         image = draw.choice((7, 14, 28, 56, 112))
         batch = 2 ** draw.randint(0, 8)
-        cells: dict[str, str | int] = {"op": "batch_norm", "phase": "bwd" if i % 3 == 2 else "fwd", "dtype": "fp32"}
-        cells |= {"batch": batch, "c_in": channels, "h_in": image, "w_in": image}
-        yield OperatorCase(cells, 0.0, 4.0 * 4 * batch * channels * image * image)
+        cells: Cells = {"op": "batch_norm", "phase": "bwd" if i % 3 == 2 else "fwd", "dtype": "fp32"}
+        yield cells | {"batch": batch, "c_in": channels, "h_in": image, "w_in": image}
 
 
-def _embeddings(draw: random.Random, limits: CallLimits) -> Iterator[OperatorCase]:
+def _embeddings(draw: random.Random, limits: CallLimits) -> Iterator[Cells]:
     while True:
         precision = _precision(draw, limits, "tf32", "fp8", "int8")
         rows, cols = _log(draw, 64, 65536), draw.choice((128, 768, 1024, 4096))
-        cells: dict[str, str | int] = {"op": "embedding", "phase": "fwd", "dtype": precision}
-        yield OperatorCase(cells | {"rows": rows, "cols": cols}, 0.0, 2.0 * _BYTES[precision] * rows * cols)
+        cells: Cells = {"op": "embedding", "phase": "fwd", "dtype": precision}
+        yield cells | {"rows": rows, "cols": cols}
 
 
-def _attentions(draw: random.Random, limits: CallLimits) -> Iterator[OperatorCase]:
+def _attentions(draw: random.Random, limits: CallLimits) -> Iterator[Cells]:
     for i in count():
         precision = _precision(draw, limits, "tf32", "fp32", "fp8", "int8") if len(limits.precisions) > 2 else "fp32"
         length, size = 2 ** draw.randint(7, 13), draw.choice((64, 128))
         batch = 2 ** draw.randint(3, 8)
-        cells: dict[str, str | int] = {"op": "attention", "variant": "causal" if i % 2 else "", "phase": "fwd"}
-        cells |= {"dtype": precision, "batch": batch, "m": length, "n": length, "k": size}
-        yield OperatorCase(cells, 4.0 * batch * length * length * size, 4.0 * _BYTES[precision] * batch * length * size)
+        cells: Cells = {"op": "attention", "variant": "causal" if i % 2 else "", "phase": "fwd"}
+        yield cells | {"dtype": precision, "batch": batch, "m": length, "n": length, "k": size}
 
 
-def _recurrents(draw: random.Random, limits: CallLimits) -> Iterator[OperatorCase]:
+def _recurrents(draw: random.Random, limits: CallLimits) -> Iterator[Cells]:
     for i in count():
-        op, gates = (("lstm", 4), ("gru", 3))[i % 2]
+        op = ("lstm", "gru")[i % 2]
         precision = _precision(draw, limits, "tf32", "bf16", "fp8", "int8")
         batch, hidden, steps = 2 ** draw.randint(4, 7), 2 ** draw.randint(8, 11), draw.choice((8, 25, 50))
-        cells: dict[str, str | int] = {"op": op, "phase": "fwd", "dtype": precision, "batch": batch}
-        flop = 4.0 * steps * batch * gates * hidden * hidden
-        held = 2 * gates * hidden * hidden + (gates + 2) * steps * batch * hidden
-        yield OperatorCase(cells | {"hidden": hidden, "timesteps": steps}, flop, _BYTES[precision] * held)
+        cells: Cells = {"op": op, "phase": "fwd", "dtype": precision, "batch": batch}
+        yield cells | {"hidden": hidden, "timesteps": steps}
 
 
 _MAKERS: dict[str, Maker] = {
@@ -226,8 +249,8 @@ _MAKERS: dict[str, Maker] = {
     "matmul": _matmuls,
     "bmm": _batched,
     "conv2d": _convolutions,
-    "layer_norm": _rows("layer_norm", 3.0),
-    "softmax": _rows("softmax", 3.0),
+    "layer_norm": _rows("layer_norm"),
+    "softmax": _rows("softmax"),
     "elementwise": _elementwise,
     "batch_norm": _batch_norms,
     "embedding": _embeddings,
