@@ -13,12 +13,13 @@ from simulator.results import Fact
 from simulator.results.columns import percent, rate_words
 from simulator.results.ran import KindTime, LayerTime
 from simulator.results.step import StepResult
-from simulator.results.step_view import SHARE_WORDS, step_view, time_shares
+from simulator.results.step_view import step_view, time_shares
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import Alternative, DeviceMemory, Remedy
 from simulator.results.words import (
     INPUT_WORDS,
     MODE_WORDS,
+    SHARE_WORDS,
     change_words,
     device_words,
     divided_words,

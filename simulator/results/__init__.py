@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from simulator.errors import escaped
@@ -28,6 +29,8 @@ class Fact(NamedTuple):
     detail: bool = False
 
 
+WORDS: Mapping[str, Mapping[str, str]] = json.loads(Path(__file__).with_name("words.json").read_text(encoding="utf-8"))
+"""Words for readers in place of names used in code, by topic."""
 _MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
 
 

@@ -24,7 +24,7 @@ from simulator.bands.composition import (
     estimate,
 )
 from simulator.records import dataclass
-from simulator.results import taken
+from simulator.results import WORDS, taken
 from simulator.spelling import mention, spelt, word_of
 from simulator.units import format_duration
 
@@ -34,15 +34,6 @@ if TYPE_CHECKING:
 
 
 BAND_HEAD = f"{100 * LEVEL:.0f} % band"
-
-_OF_HOST = {"copy": "copies", "access": "memory accesses", "launch": "launches"}
-_EXCHANGES = {"small": "below 1 MiB", "large": "from 1 MiB", "middle": "from 1 to 64 MiB", "full": "from 64 MiB"}
-_EXCHANGES |= {"node": "inside a node", "nodes": "between nodes", "few": "between few nodes"}
-_EXCHANGES |= {"pcie": "over PCIe", "nvlink": "over NVLink"}
-_EXCHANGES |= {"infiniband": "over InfiniBand", "ethernet": "over Ethernet", "omnipath": "over Omni-Path"}
-_EXCHANGES |= {"efa": "over EFA", "roce": "over RoCE", "tcp": "over TCP"}
-_WIDE = {"fp32": "kernels in fp32", "narrow": "kernels in fewer bits", "plain": "kernels without products"}
-_BOUNDS = {"compute": "arithmetic", "memory": "memory", "latency": "latency"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +99,16 @@ def _counted(count: int, what: str) -> str:
 def _class_words(name: str) -> str:
     """Return a class of errors in words, for example: errors of matrix products bound by arithmetic."""
     head, *rest = name.split()
+    told, bounds = WORDS["exchange_errors"], WORDS["bound_errors"]
     if head in ("step", "pass"):
         return "time outside kernels"
     if head == "kernel":
         of = [_kernels_words(rest[0]) if rest else "kernels"]
-        of += [f"bound by {_BOUNDS[word]}" for word in rest[1:] if word in _BOUNDS]
+        of += [f"bound by {bounds[word]}" for word in rest[1:] if word in bounds]
     elif head == "collective":
-        of = ["collectives", *(_EXCHANGES[word] for word in rest if word in _EXCHANGES)]
+        of = ["collectives", *(told[word] for word in rest if word in told)]
     else:
-        of = [_OF_HOST.get(head, head), *(f"({word})" for word in rest[:1])]
+        of = [WORDS["host_errors"].get(head, head), *(f"({word})" for word in rest[:1])]
     return f"errors of {' '.join(of)}"
 
 
@@ -125,7 +117,7 @@ def _kernels_words(name: str) -> str:
     from simulator.workload.operators import CLASSES
 
     known = CLASSES.get(without_library(name))
-    return (known.in_sentences or known.word) if known is not None else _WIDE.get(name, name)
+    return (known.in_sentences or known.word) if known is not None else WORDS["kernel_errors"].get(name, name)
 
 
 def _widths(found: Estimate) -> str:
@@ -159,13 +151,6 @@ def band_words(band: Band | None) -> str:
 
 
 _GROUPS: Mapping[str, str] = {"copy": "copies", "access": "memory", "launch": "launch"}
-# Policies that need frameworks other than torch, by how their names begin.
-_OF_OTHERS = {
-    "graph": "is TensorFlow's half precision; amp-fp16 and amp-bf16 are torch's",
-    "master": "keeps weights in half precision and a copy in fp32, by Apex or Megatron-LM; amp-bf16 is torch's",
-    "nvfp4": "is Transformer Engine's recipe NVFP4BlockScaling, which torch alone lacks; amp-bf16 is torch's",
-    "int": "multiplies integers with kernels that torch alone lacks",
-}
 _SIZES = {"sequence_length": "seq_len", "image": "image"}
 _CALIBRATED = ", then validate calibrate measured/ --out mine.yaml and --calibration mine.yaml"
 
@@ -210,7 +195,7 @@ def torch_lacks(question: StepQuestion) -> Iterator[str]:
     from simulator.questions.options import NOT_IN_TORCH, USUAL
 
     layout, options = question.layout, question.options
-    for begin, why in _OF_OTHERS.items():
+    for begin, why in WORDS["not_of_torch"].items():
         if options.precision.startswith(begin):
             yield f"--precision {options.precision}: {why}"
     if options.optimizer in NOT_IN_TORCH:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from simulator.collectives.nccl.strategy import KEPT
 from simulator.questions.nccl import VersionNote
-from simulator.results import Fact
+from simulator.results import WORDS, Fact
 from simulator.results.columns import percent, rate_words
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.ran import StreamUse
@@ -16,7 +16,7 @@ from simulator.results.rates import rate_facts
 from simulator.results.result import BARE, STAGED
 from simulator.results.step_confidence import memory_band_words, step_confidence, step_trust
 from simulator.results.training_run import NOT_TRIED, StepClock, TrainingRun
-from simulator.results.words import FORMAT_WORDS, bound_words, kernel_words
+from simulator.results.words import FORMAT_WORDS, SHARE_WORDS, bound_words, kernel_words
 from simulator.training.exchange import STREAM
 from simulator.training.worker import AUTOGRAD, HOST
 from simulator.units import format_duration, format_size
@@ -118,16 +118,9 @@ def _largest(result: TrainingRun) -> str:
     return "; ".join(f"{percent(seconds / (whole_s or 1.0))} {name}" for name, seconds in first)
 
 
-_CLOCK_WORDS = {
-    "sustained": "sustained, limited by the board's {watt:.4g} W; in a burst of milliseconds after rest",
-    "held": "limited by the board's {watt:.4g} W; at the boost clock",
-    "measured": "sustained, as measured; in a burst of milliseconds after rest",
-}
-
-
 def _clock(clock: StepClock) -> str:
     """Return which clock the kernels have, and how much it matters."""
-    words = _CLOCK_WORDS[clock.state].format(watt=clock.board_power_W)
+    words = WORDS["clocks"][clock.state].format(watt=clock.board_power_W)
     return f"{words} kernels would take {percent(1.0 - clock.rested_s / clock.kernels_s)} less"
 
 
@@ -191,18 +184,6 @@ def trust_words(result: TrainingRun) -> str:
 
 
 _AXES = {"tp": "tensor", "cp": "context", "ep": "expert", "etp": "expert"}
-SHARE_WORDS = {
-    "computing": "computing",
-    "slowest": "slowest rank",
-    "update": "update",
-    "cpu_update": "update on the host",
-    "cpu_copies": "exposed copies to and from the host",
-    "host": "waiting for the host",
-    "input": "waiting for the input",
-    **{name: f"exposed {name}-parallel exchange" for name in (*_AXES.values(), "data")},
-    "tied": "exposed exchange of tied parameters",
-    "fill": "pipeline fill",
-}
 
 
 def time_shares(result: TrainingRun) -> dict[str, float]:

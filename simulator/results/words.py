@@ -1,56 +1,14 @@
-"""Words for readers in place of the names used in code."""
+"""Words for readers in place of the names used in code, of which ``words.json`` has those that need no rule."""
 
 from __future__ import annotations
 
+from simulator.results import WORDS
 from simulator.results.step import StepResult
 from simulator.results.training_run import Alternative, TrainingRun
 from simulator.workload.operators import CLASSES
 
-LINK_WORDS = {
-    "nvlink": "NVLink",
-    "xgmi": "xGMI",
-    "pcie": "PCIe",
-    "socket": "between sockets",
-    "c2c": "NVLink-C2C",
-    "ethernet": "Ethernet",
-    "infiniband": "InfiniBand",
-    "efa": "EFA",
-    "omnipath": "Omni-Path",
-    "storage": "storage",
-}
-BOUND_WORDS = {
-    "compute": "arithmetic",
-    "memory": "memory bandwidth",
-    "latency": "latency of short kernels",
-    "host": "the host: it launches work more slowly than the device runs it",
-    "copies": "copies to the devices",
-    "exchange": "the exchange: devices wait for it",
-    "update": "the update on the host",
-    "host_copies": "copies to and from the host",
-    "fill": "pipeline fill: stages wait for each other",
-    "input": "its input",
-}
-INPUT_WORDS = {
-    "step": "the step itself",
-    "disk_operations": "operations of the disk",
-    "disk_bandwidth": "bandwidth of the disk",
-    "disk_link": "the link of the disk",
-    "readers": "workers that wait for the disk",
-    "decoders": "workers that decode",
-    "loaders": "workers",
-    "cores": "cores of the CPUs",
-    "pinning": "copies to page-locked memory",
-    "copies": "copies to the devices",
-    "copies_in_turn": "copies and steps in turn",
-    "loop": "the loop on the host",
-}
-MODE_WORDS = {
-    "train": "training step",
-    "inference": "inference step",
-    "forward": "forward pass",
-    "backward": "backward pass",
-}
-FORMAT_WORDS = {"fp32": "fp32", "tf32": "TF32", "half": "half precision", "fp8": "fp8"}
+LINK_WORDS, BOUND_WORDS, INPUT_WORDS = WORDS["links"], WORDS["bounds"], WORDS["input"]
+MODE_WORDS, FORMAT_WORDS, SHARE_WORDS = WORDS["modes"], WORDS["formats"], WORDS["shares"]
 
 
 def kernel_words(name: str) -> str:
