@@ -6,7 +6,6 @@ import textwrap
 from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
@@ -14,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, PathPatch
 from matplotlib.path import Path
 
-from reports.colours import INK
+from reports.colours import DEVICES, INK, USE
 from reports.layout import HALF_HEIGHT, Curve, DrawingLayout, edge_curve, half_width, point_on
 from reports.view import DrawnEdge, Symbol, View
 from simulator.results.words import LINK_WORDS
@@ -22,16 +21,7 @@ from simulator.results.words import LINK_WORDS
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_UNUSED = "#d3d7db"
 _DOWN = (0.0, (3.0, 2.0))  # dashes of links that are out of use
-_FILL = {
-    "gpu": "#dcebd5",
-    "cpu": "#d8e3f0",
-    "nic": "#f0e6d2",
-    "network-switch": "#f0e6d2",
-    "nvlink-switch": "#e9e9ec",
-    "pcie-switch": "#e9e9ec",
-}
 _NETWORK = "network-switch"
 _MOST_IN = 0.85  # largest distance of two GPUs, in inches
 _LINE_IN = 0.165  # line spacing of the legend
@@ -43,8 +33,7 @@ _LETTER_IN = 0.085  # width of a letter in the bottleneck's label
 
 def use_colours() -> ScalarMappable:
     """Return the colour scale of utilisation, in percent."""
-    palette = LinearSegmentedColormap.from_list("use", colormaps["YlOrRd"](range(56, 256, 8)))
-    return ScalarMappable(Normalize(0, 100), palette)
+    return ScalarMappable(Normalize(0, 100), LinearSegmentedColormap.from_list("use", USE[1:]))
 
 
 def draw_machine(
@@ -66,7 +55,7 @@ def draw_machine(
     axes.set_ylim(*limits[2:])
     curves = [edge_curve(view, edge, layout) for edge in view.edges]
     for edge, curve in sorted(zip(view.edges, curves, strict=True), key=lambda item: item[0].use):
-        colour = colours.cmap(edge.use) if edge.use > 0 else _UNUSED
+        colour = colours.cmap(edge.use) if edge.use > 0 else USE[0]
         width = _width(edge)
         if edge.is_bottleneck:
             axes.add_patch(_line(curve, INK, width + 3.6, 4.0))
@@ -174,7 +163,7 @@ def _draw_symbol(axes: Axes, symbol: Symbol, x: float, y: float) -> None:
     box = FancyBboxPatch(
         (x - half, y - HALF_HEIGHT), 2 * half, 2 * HALF_HEIGHT,
         boxstyle="round,pad=0,rounding_size=0.09", mutation_aspect=1.0,
-        facecolor=_FILL.get(symbol.kind, "#ffffff") if symbol.active else "#ffffff",
+        facecolor=DEVICES.get(symbol.kind, "#ffffff") if symbol.active else "#ffffff",
         edgecolor=INK if symbol.active else "#9aa1a8",
         linewidth=2.6 if symbol.is_bottleneck else 0.9, zorder=5,
     )  # fmt: skip

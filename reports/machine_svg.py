@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from reports.colours import USE
 from reports.layout import HALF_HEIGHT, DrawingLayout, Point, edge_curve, half_width, lay_out_view
 from reports.view import DrawnEdge, View, make_view, view_of
 from simulator.results.result import Result
@@ -12,7 +13,6 @@ from simulator.results.training_run import TrainingRun
 
 _UNIT = 78.0  # pixels between two GPUs
 _MARGIN = 0.7
-_SCALE = ("#d9dde1", "#fed976", "#feb24c", "#fd8d3c", "#f03b20", "#bd0026")  # of use: none, below 20 %, ... to 100 %
 
 
 def machine_drawing(result: Any) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def _drawing(view: View, name: str) -> dict[str, Any]:
             for symbol, place in zip(view.symbols, layout.positions, strict=True)
         ],
         "half_height": HALF_HEIGHT * _UNIT,
-        "scale": _SCALE,
+        "scale": USE,
         "words": "; ".join(filter(None, (view.busiest and f"busiest: {view.busiest}", view.note, view.more))),
     }
 
@@ -62,7 +62,7 @@ def _link(view: View, edge: DrawnEdge, layout: DrawingLayout, at: Callable[[Poin
     return {
         "said": f"{view.symbols[edge.a].label} - {view.symbols[edge.b].label}: {edge.words}, each direction, {use}",
         "path": f"M{a} C{b} {c} {d}",
-        "colour": _SCALE[min(5, 1 + int(edge.use * 5)) if edge.use > 0 else 0],
+        "colour": USE[min(5, 1 + int(edge.use * 5)) if edge.use > 0 else 0],
         "width": 2.0 + 2.5 * edge.weight + (2.0 if edge.is_bottleneck else 0.0),
         "is_down": edge.is_down,
     }
