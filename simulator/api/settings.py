@@ -3,61 +3,30 @@
 :func:`applied` gives a question of an exchange the settings of a log; steps follow :func:`choices`, and
 :func:`passed_over` names others that may change them.
 
-Meanings are those of NVIDIA's *NCCL documentation, Environment Variables*.
+Meanings are those of NVIDIA's *NCCL documentation, Environment Variables*; ``settings.yaml`` has the names and values.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from importlib.resources import files
 from typing import Any
+
+import yaml
 
 from simulator.api.faulty import adapters_of, fewer_adapters, has_peers, without_nvlink, without_peers
 from simulator.collectives.nccl.tables import MAX_CHANNELS
-from simulator.questions.collective import SENDING, Algorithm, CollectiveQuestion, Protocol
+from simulator.questions.collective import SENDING, CollectiveQuestion
 from simulator.records import dataclass, replace
 from simulator.topology import Topology
 from simulator.topology.parts import NicPart
 from simulator.topology.schema import PeerLevel
 from simulator.workload import Collective
 
-_ALGORITHMS: Mapping[str, Algorithm] = {
-    "ring": "ring",
-    "tree": "tree",
-    "nvls": "nvls",
-    "nvlstree": "nvls_tree",
-    "pat": "pat",
-}
-_PROTOCOLS: Mapping[str, Protocol] = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
-_SAYS_WHICH_GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-# How processes find each other, how connections are made, what is reported and what becomes of errors.
-_CHANGES_NO_TIMES = frozenset(
-    f"NCCL_{name}"
-    for name in (
-        *("DEBUG", "DEBUG_FILE", "DEBUG_SUBSYS", "GRAPH_DUMP_FILE", "TOPO_DUMP_FILE", "DEBUG_TIMESTAMP_FORMAT"),
-        *("ASYNC_ERROR_HANDLING", "BLOCKING_WAIT", "CHECKS_DISABLE", "COMM_ID", "COMM_SPLIT_SHARE_RESOURCES", "HOSTID"),
-        *("IB_ADDR_FAMILY", "IB_ADDR_RANGE", "IB_GID_INDEX", "IB_PKEY", "IB_RETRY_CNT", "IB_ROCE_VERSION_NUM"),
-        *("IB_TIMEOUT", "OOB_NET_ENABLE", "OOB_NET_IFNAME", "RAS_ADDR", "RAS_ENABLE", "SET_STACK_SIZE"),
-        *("SET_THREAD_NAME", "SOCKET_FAMILY", "SOCKET_RETRY_CNT", "SOCKET_RETRY_SLEEP_MSEC", "UID_STAGGER_RATE"),
-        *("UID_STAGGER_THRESHOLD", "VERSION"),
-    )
-)
+_TOLD: Mapping[str, Any] = yaml.safe_load(files("simulator.api").joinpath("settings.yaml").read_text(encoding="utf-8"))
 OF_NCCL = ("NCCL_", "RCCL_")
 """How names of its settings begin; RCCL has its own beside them."""
-_BETWEEN_MACHINES = ("NCCL_IB_", "NCCL_NET", "NCCL_SOCKET_", "NCCL_CROSS_NIC", "NCCL_NSOCKS_", "NCCL_PXN_")
-_USUAL = {  # values that NCCL has without the setting
-    "NCCL_NVLS_ENABLE": ("1", "2"),
-    "NCCL_LAUNCH_MODE": ("PARALLEL",),
-    "NCCL_CROSS_NIC": ("2",),
-    "NCCL_NET_PLUGIN": ("none",),
-    **dict.fromkeys(("NCCL_SHM_DISABLE", "NCCL_PXN_DISABLE", "NCCL_IB_MERGE_NICS"), ("0",)),
-    "NCCL_CUMEM_ENABLE": ("0", "1"),
-}
-_CHANNELS = {
-    "NCCL_NCHANNELS_PER_NET_PEER": "peer_channels",
-    **dict.fromkeys(("NCCL_MIN_NCHANNELS", "NCCL_MIN_CTAS"), "least_channels"),
-    **dict.fromkeys(("NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS"), "most_channels"),
-}
 _COUNT = re.compile(r"[1-9]\d?", re.ASCII)
 _NUMBERED = re.compile(r"\w{1,40}_[a-z]{0,8}(\d{1,3})(?::\d{1,3})?", re.ASCII)  # mlx5_0:1, bnxt_re0
 
@@ -84,7 +53,7 @@ def applied(settings: Mapping[str, str], topology: Topology, question: Collectiv
     unknown: list[str] = []
     machine = topology
     for name, value in settings.items():
-        if name in _SAYS_WHICH_GPUS:
+        if name in _TOLD["gpus"]:
             continue
         choice = choices({name: value}, question.collective)
         changed = None if choice else _machine(name, value, machine)
@@ -99,8 +68,8 @@ def passed_over(settings: Mapping[str, str], topology: Topology) -> list[str]:
     """Return those of *settings* that may change the exchanges of a step on *topology*, which follow none."""
     found = []
     for name, value in settings.items():
-        alone = topology.n_nodes == 1 and name.startswith(_BETWEEN_MACHINES)
-        if not name.startswith(OF_NCCL) or alone or value in _USUAL.get(name, ()):
+        alone = topology.n_nodes == 1 and name.startswith(tuple(_TOLD["between_machines"]))
+        if not name.startswith(OF_NCCL) or alone or value in _TOLD["usual"].get(name, ()):
             continue
         same = _machine(name, value, topology) is topology
         if not same and _changes_times(name, topology):
@@ -112,13 +81,16 @@ def _changes_times(name: str, topology: Topology) -> bool:
     """Return whether the setting *name*, which is not modelled, may change how long an exchange on *topology* takes."""
     if name == "NCCL_SOCKET_IFNAME":  # otherwise only the interface over which processes find each other
         return topology.n_nodes > 1 and _speaks_sockets(topology, efa=False)
-    return name not in _CHANGES_NO_TIMES
+    return name not in {f"NCCL_{each}" for each in _TOLD["changes_no_times"]}
 
 
 def choices(settings: Mapping[str, str], collective: Collective | None = None) -> dict[str, Any]:
     """Return the fields of a question that *settings* say, for *collective*, None: for all; not those not modelled."""
     algorithm, protocol = (_chosen(settings.get(name, ""), collective) for name in ("NCCL_ALGO", "NCCL_PROTO"))
-    found: dict[str, Any] = {"algorithm": _ALGORITHMS.get(algorithm), "protocol": _PROTOCOLS.get(protocol)}
+    found: dict[str, Any] = {
+        "algorithm": _TOLD["algorithms"].get(algorithm),
+        "protocol": _TOLD["protocols"].get(protocol),
+    }
     if settings.get("NCCL_NVLS_ENABLE") in ("0", "1", "2"):
         found["nvls"] = settings["NCCL_NVLS_ENABLE"] != "0"
     return {name: value for name, value in found.items() if value is not None}
@@ -136,34 +108,20 @@ def _chosen(value: str, collective: Collective | None) -> str:
     return found.replace("_", "")
 
 
-_REACHES = {
-    "NCCL_P2P_LEVEL": "peer_to_peer",
-    "NCCL_NET_GDR_LEVEL": "gpudirect_rdma",
-    "NCCL_IB_GDR_LEVEL": "gpudirect_rdma",
-}
-_LEVELS: dict[str, PeerLevel] = {  # words, and the numbers of old (src/graph/paths.cc, ncclGetLevel)
-    **dict.fromkeys(("LOC", "0", "NVL"), "none"),
-    **dict.fromkeys(("PIX", "1"), "pix"),
-    **dict.fromkeys(("PXB", "2"), "pxb"),
-    **dict.fromkeys(("PHB", "3"), "phb"),
-    **dict.fromkeys(("SYS", "4", "5"), "sys"),
-}
-
-
 def _machine(name: str, value: str, topology: Topology) -> Topology | None:
     """Return the machine with one setting; None if it is not about the machine, or its value is not modelled."""
     is_local = value.upper() in ("LOC", "0")
     if name == "NCCL_P2P_DISABLE" or (name == "NCCL_P2P_LEVEL" and is_local):
         return topology if name == "NCCL_P2P_DISABLE" and value != "1" else without_peers(without_nvlink(topology))
-    if name in _REACHES and value.upper() in _LEVELS:
+    if (reach := _TOLD["reaches"].get(name)) and (level := _TOLD["levels"].get(value.upper())):
         refused = name == "NCCL_P2P_LEVEL" and not has_peers(topology)
-        return topology if refused else _with_transport(topology, **{_REACHES[name]: _LEVELS[value.upper()]})
+        return topology if refused else _with_transport(topology, **{reach: level})
     if name == "NCCL_IB_HCA":
         return _adapters(value, topology)
     if name == "NCCL_PXN_DISABLE" and value in ("0", "1"):
         return _with_transport(topology, pxn=value == "0")
-    if name in _CHANNELS and _COUNT.fullmatch(value) and int(value) <= MAX_CHANNELS:
-        return _with_transport(topology, **{_CHANNELS[name]: int(value)})
+    if (field := _TOLD["channels"].get(name)) and _COUNT.fullmatch(value) and int(value) <= MAX_CHANNELS:
+        return _with_transport(topology, **{field: int(value)})
     if (name, value.lower()) in (("NCCL_IB_DISABLE", "1"), ("NCCL_NET", "socket")):
         return topology if _speaks_sockets(topology, efa=name == "NCCL_IB_DISABLE") else None
     return topology if (name, value.lower()) in (("NCCL_IB_DISABLE", "0"), ("NCCL_NET", "ib")) else None
