@@ -16,8 +16,8 @@ from simulator.cli.written import CommandOptions
 from simulator.console import later
 from simulator.console.style import Progress, Style
 from simulator.errors import InputError, one_line, refused
-from simulator.questions.single import LaunchQuestion, OperatorQuestion
-from simulator.questions.words import Single, parse_question, question_words, swept
+from simulator.questions.single import LaunchQuestion, OperatorQuestion, Single
+from simulator.questions.words import parse_question, question_words, swept
 from simulator.records import replace
 from simulator.results import plain
 from simulator.results.confidence import BAND_HEAD

@@ -11,7 +11,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import cache
 from types import SimpleNamespace
-from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.spelling import mention
@@ -40,9 +51,21 @@ class Rule(NamedTuple):
     limits: From | None
 
 
-def check(question: object, faults: Iterable[str] = ()) -> None:
-    """Raise InputError for fields of *question* whose values they cannot have; if there are none, for *faults*."""
-    refuse_all(list(_misfits(question)) or faults)
+class Checked:
+    """A question that raises InputError when it is made: for fields whose values they cannot have, else for its faults.
+
+    ``faults_of``: the field of another question that holds it, under which its faults are told.
+    """
+
+    __slots__ = ()
+    faults_of: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        told = f"{mention(self.faults_of)}: " if self.faults_of else ""
+        refuse_all(list(_misfits(self)) or (told + why for why in self._faults()))
+
+    def _faults(self) -> Iterable[str]:
+        return ()
 
 
 def refuse_all(faults: Iterable[str]) -> None:

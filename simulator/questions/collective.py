@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from simulator.questions.checks import WITHOUT_NCCL, From, check, gpu_faults, is_served, server_faults, unread_faults
+from simulator.questions.checks import WITHOUT_NCCL, Checked, From, gpu_faults, is_served, server_faults, unread_faults
 from simulator.questions.where import TODAY, Software, Where
 from simulator.records import dataclass
 from simulator.spelling import mention
@@ -37,7 +37,7 @@ _IN_SWITCH = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveQuestion:
+class CollectiveQuestion(Checked):
     """The time of a collective of ``size_bytes`` (nccl-tests' size) with ``strategy``.
 
     - ``gpus``: GPUs of the machine, counted from 0, in rank order; all by default.
@@ -75,9 +75,6 @@ class CollectiveQuestion:
     reduction: Reduction = "sum"
     servers: tuple[str, ...] = ()
     software: Software = TODAY
-
-    def __post_init__(self) -> None:
-        check(self, self._faults())
 
     def _faults(self) -> Iterator[str]:
         if not 0 <= self.size_bytes < math.inf:

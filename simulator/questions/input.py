@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from simulator.questions.checks import From, check
+from simulator.questions.checks import Checked, From
 from simulator.records import dataclass
-from simulator.spelling import mention
 
 Decoder = Literal["jpeg", "none"]
 Cache = Literal["none", "memory"]
@@ -19,7 +18,7 @@ MEMORY = "memory"  # instead of a disk: all samples are in memory from the start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InputQuestion:
+class InputQuestion(Checked):
     """A data set, its disks, and the loader of each process that feeds devices.
 
     - ``name``: name of the data set.
@@ -44,6 +43,8 @@ class InputQuestion:
     - ``evaluate``: samples that the first device alone evaluates after each epoch.
     """
 
+    faults_of: ClassVar[str] = "input"
+
     name: str
     sample_bytes: float
     samples: Annotated[int, _SAMPLES] = 0
@@ -64,9 +65,6 @@ class InputQuestion:
     batch_s: Annotated[float, From(0)] = 0.0
     steps_under_way: Annotated[int, _FEW] = 2
     evaluate: Annotated[int, _SAMPLES] = 0
-
-    def __post_init__(self) -> None:
-        check(self, (f"{mention('input')}: {why}" for why in self._faults()))
 
     def _faults(self) -> Iterator[str]:
         if not self.sample_bytes > 0.0:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal, get_args
+from typing import Annotated, ClassVar, Literal, get_args
 
 from simulator.errors import Fault, InputError, divisors, nearest, one_line, refused
-from simulator.questions.checks import From, check, field_limits
+from simulator.questions.checks import Checked, From, field_limits
 from simulator.records import dataclass, fields, replace
 from simulator.spelling import mention, spelt
 from simulator.units import whole_number
@@ -25,7 +25,7 @@ _WORDED: dict[str, tuple[str, ...]] = {"schedule": SCHEDULES, "cp_comm": CP_COMM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Layout(Checked):
     """Degrees of parallelism, and the options that go with them.
 
     - ``tp``: ranks that split each layer (tensor parallelism).
@@ -53,6 +53,8 @@ class Layout:
       by nn.DataParallel (``dataparallel``; :mod:`simulator.training.one_process`).
     """
 
+    faults_of: ClassVar[str] = "layout"
+
     tp: Annotated[int, _DEGREE] = 1
     pp: Annotated[int, _DEGREE] = 1
     cp: Annotated[int, _DEGREE] = 1
@@ -69,9 +71,6 @@ class Layout:
     schedule: Schedule = "1f1b"
     order: tuple[Axis, ...] = ORDER
     process: Process = "each"
-
-    def __post_init__(self) -> None:
-        check(self, (f"{mention('layout')}: {why}" for why in self._faults()))
 
     def _faults(self) -> Iterator[str]:
         if self.process != "each" and (self.divides_network or self.zero):

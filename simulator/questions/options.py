@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Annotated, Literal, get_args
 
-from simulator.questions.checks import From, check
+from simulator.questions.checks import Checked, From
 from simulator.records import dataclass, replace
 from simulator.spelling import mention, spelt
 
@@ -58,7 +58,7 @@ _ALONE: Mapping[Optimizer, str] = {  # those of which no library has one kernel 
 
 
 @dataclass(frozen=True, slots=True)
-class StepOptions:
+class StepOptions(Checked):
     """The settings of one step.
 
     - ``mode``: ``train`` is forward, backward and update; ``forward`` and ``backward`` are these parts alone (tensors
@@ -108,9 +108,6 @@ class StepOptions:
     launch_blocking: bool = False
     accumulation: Accumulation = "product"
     expandable_segments: bool = False
-
-    def __post_init__(self) -> None:
-        check(self, self._faults())
 
     def _faults(self) -> Iterator[str]:
         if self.cuda_graph:

@@ -3,27 +3,7 @@
 from __future__ import annotations
 
 from simulator.questions.collective import CollectiveQuestion
-from simulator.questions.single import (
-    AccessQuestion,
-    CopyQuestion,
-    CoreQuestion,
-    DiskQuestion,
-    LaunchQuestion,
-    MessageQuestion,
-    OperatorQuestion,
-    ProgramQuestion,
-)
+from simulator.questions.single import ProgramQuestion, Single
 from simulator.questions.step import StepQuestion
 
-Question = (
-    CollectiveQuestion
-    | StepQuestion
-    | ProgramQuestion
-    | OperatorQuestion
-    | CopyQuestion
-    | AccessQuestion
-    | LaunchQuestion
-    | DiskQuestion
-    | MessageQuestion
-    | CoreQuestion
-)
+Question = CollectiveQuestion | StepQuestion | ProgramQuestion | Single

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from simulator.questions.checks import From, check
+from simulator.questions.checks import Checked, From
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass
 from simulator.spelling import mention
@@ -13,7 +13,7 @@ from simulator.topology.schema import Price
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunQuestion:
+class RunQuestion(Checked):
     """The time, failures and price of a run of ``tokens``, or of ``samples``, in steps of ``step``.
 
     - ``mtbf_s``: mean time between failures of the run; or ``gpu_mtbf_s`` of one of its GPUs; None: nothing fails.
@@ -43,9 +43,6 @@ class RunQuestion:
     evaluate_every: Annotated[int, From(0)] = 0
     evaluate_samples: Annotated[int, From(0)] = 0
     gpu_hour: Price | None = None
-
-    def __post_init__(self) -> None:
-        check(self, self._faults())
 
     def _faults(self) -> Iterator[str]:
         if bool(self.tokens) == bool(self.samples):

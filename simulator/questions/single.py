@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal, get_args
 
-from simulator.questions.checks import From, check
+from simulator.questions.checks import Checked, From
 from simulator.questions.where import Where
 from simulator.records import dataclass
 from simulator.workload.operator import Operator, Phase
@@ -14,7 +14,7 @@ Issued = Literal["", "graph", "stream"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorQuestion:
+class OperatorQuestion(Checked):
     """The time of an operator's kernels in one phase.
 
     - ``device``: a device of the machine, by its name or its part's; by default its first GPU, or its CPUs.
@@ -39,16 +39,13 @@ class OperatorQuestion:
     calls: bool = False
     threads: int | None = None
 
-    def __post_init__(self) -> None:
-        check(self)
-
 
 Launched = Literal["host", "stream", "graph", "device", "staying"]
 Call = Literal["", "view", "record", "hold", "wait", "read", "empty"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchQuestion:
+class LaunchQuestion(Checked):
     """The time to launch something, and to run it.
 
     What is launched: an ``operator`` in ``phases``, by a framework that records its tape if ``is_taped``, with
@@ -75,15 +72,12 @@ class LaunchQuestion:
     precision: Precision = "fp32"
     call: Call = ""
 
-    def __post_init__(self) -> None:
-        check(self)
-
 
 CopyKind = Literal["h2d", "d2h", "d2d", "h2h", "p2p"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopyQuestion:
+class CopyQuestion(Checked):
     """The time of a copy of ``size_bytes``, with a simultaneous copy in the other direction if ``both_ways``.
 
     ``h2d`` and ``d2h`` go between the host and GPU ``src``, ``p2p`` from GPU ``src`` to ``dst``, ``d2d`` and ``h2h``
@@ -108,15 +102,12 @@ class CopyQuestion:
     fresh: bool = False
     socket: str = ""
 
-    def __post_init__(self) -> None:
-        check(self)
-
 
 AccessKind = Literal["stream", "strided", "random", "gather", "chase", "shared"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccessQuestion:
+class AccessQuestion(Checked):
     """The time of memory accesses: one pass over ``size_bytes``, or one of many accesses within that much memory.
 
     Kinds of a whole pass: ``stream`` goes through ``reads`` input and ``writes`` output arrays, each an equal part of
@@ -161,9 +152,6 @@ class AccessQuestion:
     in_graph: bool = False
     persistent: bool = False
 
-    def __post_init__(self) -> None:
-        check(self)
-
 
 DiskAccess = Literal["read_sequential", "read_random", "write_sequential", "write_random"]
 Track = Literal["", "outer", "inner"]
@@ -171,7 +159,7 @@ DISK_ACCESSES: tuple[DiskAccess, ...] = get_args(DiskAccess)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiskQuestion:
+class DiskQuestion(Checked):
     """The time of one block if each of ``threads`` reads or writes blocks one after the other.
 
     ``cached``: memory serves all blocks; ``hit_percent``: this percentage of them.  ``sustained``: the burst credits of
@@ -191,15 +179,12 @@ class DiskQuestion:
     disk: str = ""
     track: Track = ""
 
-    def __post_init__(self) -> None:
-        check(self)
-
 
 Protocol = Literal["tcp", "udp"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageQuestion:
+class MessageQuestion(Checked):
     """The time of a message of ``size_bytes`` from node ``src`` to ``dst``, and back if ``round_trip``.
 
     ``protocol`` sets the headers on Ethernet, ``mtu_bytes`` the packet size (0: 1500 or 9000, from the link's payload
@@ -220,15 +205,12 @@ class MessageQuestion:
     in_vacuum: bool = False
     round_trip: bool = False
 
-    def __post_init__(self) -> None:
-        check(self)
-
 
 Operation = Literal["fma", "branch-miss", "mutex"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoreQuestion:
+class CoreQuestion(Checked):
     """The time of ``count`` dependent operations, each of which needs the result of the one before.
 
     A fused multiply-add, a mispredicted branch, or locking and unlocking an uncontended mutex.
@@ -240,9 +222,6 @@ class CoreQuestion:
     operation: Operation
     device: str | None = None
     count: int = 1
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,3 +243,8 @@ class ProgramQuestion:
     compiled: bool = False
     captured: bool = False
     trust_code: bool = False
+
+
+Single = (
+    OperatorQuestion | CopyQuestion | AccessQuestion | LaunchQuestion | DiskQuestion | MessageQuestion | CoreQuestion
+)

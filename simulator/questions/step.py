@@ -10,8 +10,8 @@ from simulator.errors import one_line
 from simulator.questions.checks import (
     MOST,
     WITHOUT_NCCL,
+    Checked,
     From,
-    check,
     gpu_faults,
     is_served,
     server_faults,
@@ -52,7 +52,7 @@ EXCHANGING = ("strategy", "layout", "bucket_bytes", *_IN_FP32, "bucket_views", "
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointQuestion:
+class CheckpointQuestion(Checked):
     """A run that fails once in ``mtbf_s`` on average, and resumes from its last checkpoint.
 
     ``every_steps``: steps between checkpoints; None: the best interval.  ``write_s``: seconds to write a checkpoint,
@@ -65,12 +65,9 @@ class CheckpointQuestion:
     write_s: Annotated[float, From(0, above=True)] | None = None
     restart_s: Annotated[float, From(0)] = 0.0
 
-    def __post_init__(self) -> None:
-        check(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepQuestion:
+class StepQuestion(Checked):
     """The time of a step in which each replica computes ``micro_batches`` of ``batch`` samples.
 
     A replica is one device, or several that divide the network among them (``layout``).
@@ -156,9 +153,6 @@ class StepQuestion:
     round_robin: bool = False
     programs: Annotated[int, From(1, 64)] = 1
     software: Software = TODAY
-
-    def __post_init__(self) -> None:
-        check(self, self._faults())
 
     def _faults(self) -> Iterator[str]:
         for name, factor in self.stragglers:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Annotated, Literal, get_args
 
 from simulator.errors import InputError, one_line
-from simulator.questions.checks import From, check
+from simulator.questions.checks import Checked, From
 from simulator.records import dataclass
 from simulator.spelling import mention
 from simulator.units import format_duration
@@ -126,7 +126,7 @@ class Where:
 
 
 @dataclass(frozen=True, slots=True)
-class Software:
+class Software(Checked):
     """Libraries and their versions; current ones by default.
 
     ``cpu_library`` provides the kernels of CPUs (:mod:`simulator.devices.cpu`).  ``libraries``: the month of
@@ -139,9 +139,6 @@ class Software:
     cpu_library: CpuLibrary = "onednn"
     libraries: Month | None = None
     gpu_clock_Hz: Annotated[float, From(0, _FASTEST_HZ)] = 0.0
-
-    def __post_init__(self) -> None:
-        check(self, self._faults())
 
     def _faults(self) -> Iterator[str]:
         if self.nccl < (2, 0):

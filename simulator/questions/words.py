@@ -22,6 +22,7 @@ from simulator.questions.single import (
     LaunchQuestion,
     MessageQuestion,
     OperatorQuestion,
+    Single,
 )
 from simulator.questions.where import Where
 from simulator.spelling import mention
@@ -29,9 +30,6 @@ from simulator.units import parse_quantity
 from simulator.workload.operators import Operator, known_operators
 from simulator.workload.parse import parse_workload
 
-Single = (
-    OperatorQuestion | CopyQuestion | AccessQuestion | LaunchQuestion | DiskQuestion | MessageQuestion | CoreQuestion
-)
 # The names stand in simulator.workload.parse too, so that a command need not import every operator.
 KINDS: Mapping[str, type[Single]] = {
     "op": OperatorQuestion,
