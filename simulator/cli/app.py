@@ -61,7 +61,7 @@ def ask_simulation(**given: Any) -> Any:
         return None
     from simulator.cli.output import ask
 
-    return ask(written_of(given))
+    return ask(written_of(given)[0])
 
 
 app.command("simulate", epilog=EPILOG, cls=GroupedCommand)(with_options(OPTIONS, *OPTIONS)(ask_simulation))

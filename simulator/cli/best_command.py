@@ -36,9 +36,7 @@ _TOP = "10"
 
 def ask_best(**given: Any) -> Asked:
     """Return the search that the options *given* ask for."""
-    apart = ("micro_batch", "parallel", "recompute", "top", "jobs", "dask", "resume", "emit")
-    wanted = {name: given.pop(name) for name in apart}
-    written = written_of(given)
+    written, wanted = written_of(given, "micro_batch", "parallel", "recompute", "emit")
     said = {name: value for name, value in wanted.items() if name != "top" or value != _TOP}
     return Asked(written, partial(answer_best, **wanted), command=shell_command(written, ["best"], **said))
 

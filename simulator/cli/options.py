@@ -14,7 +14,6 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
-from simulator.cli.written import CommandOptions
 from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.console import later
 from simulator.errors import Fault, InputError, MissingDependency, nearest, one_line, refused
@@ -22,6 +21,7 @@ from simulator.network.machine import Machine
 from simulator.questions.checks import From, field_rules, out_of
 from simulator.questions.where import MONTH_NEEDED, NCCL_TODAY, Month, Neighbour, SlowLink, month_of
 from simulator.spelling import mention, option_of
+from simulator.topology.schema import Price, read_price
 from simulator.units import parse_quantity
 from simulator.workload import COLLECTIVES, Collective
 from simulator.workload.precision import precision_named
@@ -32,6 +32,9 @@ _OF_SEVERAL = ("batch", "divided", "helpers", "recompute", "recompute_parts", "r
 _APART = (*_OF_WAYS, *_OF_SEVERAL)  # what these say depends on other options, or is of several ways
 _BEST = "best:"
 _MAX_DIGITS = 18
+_AMOUNT = re.compile(r"(\d{1,15}(?:\.\d{1,12})?(?:[eE]\d{1,2})?)\s*([kKMGBT]?)", re.ASCII)
+_TIMES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
+_MOST_AMOUNT = 1e18
 _SYNONYMS = {"adamw": "adam"}
 T = TypeVar("T", bound=str)
 PLOT_SUFFIXES = (".svg", ".png", ".pdf")
@@ -221,7 +224,7 @@ def gpus_among(text: str, total: int, name: str) -> Sequence[int]:
 # -- the fields of a question ---------------------------------------------------------
 
 
-def fields_of(written: CommandOptions, cls: Any) -> dict[str, Any]:
+def fields_of(written: object, cls: Any) -> dict[str, Any]:
     """Return the fields of *cls* that options of their names say, read by type; raises InputError with all faults."""
     said = {each.name: getattr(written, option_of(each.name), None) for each in fields(cls) if each.name not in _APART}
     given = {name: value for name, value in said.items() if value is not None}
@@ -237,6 +240,8 @@ def _read(cls: Any, name: str, said: str | bool) -> Any:
     rule = field_rules(cls).get(name)
     if name.endswith("_Hz"):
         return quantity_of(name, said, "frequency", positive=True)
+    if name.endswith("_Bps"):
+        return quantity_of(name, said, "bandwidth")
     if name.endswith("_s"):
         return quantity_of(name, said, "time", positive=True)
     if rule is None:
@@ -254,6 +259,22 @@ def quantity_of(name: str, text: str, kind: str, said: str = "", *, positive: bo
         raise refused(name, str(error), one_line(said or text, 60)) from None
 
 
+def _amount(name: str, text: str) -> float:
+    """Return the number that *text* is, with a letter for thousands to trillions."""
+    match = _AMOUNT.fullmatch(text.strip())
+    number = float(match[1]) * _TIMES[match[2]] if match else 0.0
+    if not 1.0 <= number <= _MOST_AMOUNT:
+        raise refused(name, "is a number above 0, for example 15T, 300B or 90M", one_line(text, 60))
+    return number
+
+
+def _price(text: str) -> Price:
+    try:
+        return read_price(text)
+    except ValueError as error:
+        raise refused("gpu_hour", str(error), one_line(text, 60)) from None
+
+
 def _pairs(text: str) -> tuple[tuple[int, ...], ...]:
     words = [word.strip() for word in text.split(",")]
     if not all(re.fullmatch(r"\d{1,6}>\d{1,6}", word, re.ASCII) for word in words):
@@ -263,7 +284,7 @@ def _pairs(text: str) -> tuple[tuple[int, ...], ...]:
 
 def _slow_link(word: str) -> SlowLink:
     said, at, when = word.partition("@")
-    ends, factor = _times("slow_links", "gpu0-gpu1:0.5x", said)
+    ends, factor = _slowed("slow_links", "gpu0-gpu1:0.5x", said)
     start, _, end = when.partition("..")
     try:
         from_s = parse_quantity(start, "time") if at else 0.0
@@ -302,7 +323,7 @@ def _lost(text: str) -> tuple[str, float]:
     return name, quantity_of("lost", time, "time")
 
 
-def _times(name: str, example: str, word: str) -> tuple[str, float]:
+def _slowed(name: str, example: str, word: str) -> tuple[str, float]:
     """Return the name and the factor in ``gpu3:1.5x``; raises InputError."""
     match = re.fullmatch(r"(.+):\s*(\d{1,6}(?:\.\d{1,9})?)\s*x", word.strip(), re.ASCII | re.IGNORECASE)
     if match is None:
@@ -317,7 +338,10 @@ def _each(name: str, read: Callable[[str], Any], example: str) -> Callable[[str]
 
 _READERS: Mapping[str, Callable[[str], Any]] = {
     "collective": parse_collective,
+    "evaluate_every": partial(parse_count, "evaluate_every", limits=From(1)),
+    "evaluate_samples": lambda text: int(_amount("evaluate_samples", text)),
     "epoch_samples": partial(parse_count, "epoch_samples", limits=From(1)),
+    "gpu_hour": _price,
     "input": later("simulator.questions.input_file:parse_input"),
     "libraries": parse_month,
     "lost": _lost,
@@ -327,5 +351,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "servers": lambda text: tuple(parse_list("servers", text, str, "node4.cpu0,node5.cpu0")),
     "slow_links": _each("slow_links", _slow_link, "gpu0-gpu1:0.5x"),
     "staleness": _staleness,
-    "stragglers": _each("stragglers", partial(_times, "stragglers", "gpu3:1.5x"), "gpu3:1.5x"),
+    "samples": partial(_amount, "samples"),
+    "stragglers": _each("stragglers", partial(_slowed, "stragglers", "gpu3:1.5x"), "gpu3:1.5x"),
+    "tokens": partial(_amount, "tokens"),
 }

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from simulator.api.run import run_of
 from simulator.cli.launch_line import with_launch
-from simulator.cli.options import parse_count, quantity_of, read_all
+from simulator.cli.options import fields_of
 from simulator.cli.output import Answers, Asked, warn
 from simulator.cli.step_command import check_fits
 from simulator.cli.step_questions import ask_steps
@@ -18,8 +18,7 @@ from simulator.cli.step_text import how_words, parameter_words
 from simulator.cli.table import Column, fact_lines, table_lines
 from simulator.cli.written import CommandOptions, check_read, written_of
 from simulator.console.style import Progress, Style
-from simulator.errors import InputError, one_line, refused
-from simulator.questions.checks import From
+from simulator.errors import InputError
 from simulator.questions.run import RunQuestion
 from simulator.results import Fact
 from simulator.results.columns import percent, rate_words
@@ -29,16 +28,8 @@ from simulator.results.run import Run, run_document
 from simulator.results.training import TrainingResult
 from simulator.results.words import device_words, precision_words
 from simulator.spelling import mention
-from simulator.topology.schema import read_price
 from simulator.units import format_duration, format_size
 
-_AMOUNT = re.compile(r"(\d{1,15}(?:\.\d{1,12})?(?:[eE]\d{1,2})?)\s*([kKMGBT]?)", re.ASCII)
-_TIMES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
-_MOST = 1e18
-_OWN = (
-    *("tokens", "samples", "gpu_mtbf", "storage", "async_checkpoints", "warmup_time"),
-    *("evaluate_every", "evaluate_samples", "gpu_hour"),
-)
 _WORDS = {
     "training": "training",
     "evaluation": "evaluation",
@@ -50,9 +41,7 @@ _WORDS = {
 
 def ask_run(**given: Any) -> Asked:
     """Return the question about a run that the options *given* ask for; raises InputError."""
-    own = {name: given.pop(name) for name in _OWN}
-    layout = given.pop("parallel")
-    written = written_of({**given, "parallel": layout and (layout,)})
+    written, own = written_of(given)
     if written.launch is not None:
         written, notes = with_launch(written)
         warn(written, notes)
@@ -64,26 +53,11 @@ def ask_run(**given: Any) -> Asked:
 
 def answer_run(written: CommandOptions, own: Mapping[str, Any]) -> Answers:
     """Return the answer to a run; raises InputError for what cannot be read or answered."""
-    said = read_all(
-        lambda: _amount("tokens", own["tokens"]),
-        lambda: _amount("samples", own["samples"]),
-        lambda: _time("mtbf_s", written.mtbf),
-        lambda: _time("gpu_mtbf_s", own["gpu_mtbf"]),
-        lambda: None if (n := written.checkpoint_every) is None else parse_count("every_steps", n, From(1)),
-        lambda: _time("write_s", written.checkpoint_time),
-        lambda: None if (rate := own["storage"]) is None else quantity_of("storage_Bps", rate, "bandwidth"),
-        lambda: bool(own["async_checkpoints"]),
-        lambda: _time("restart_s", written.restart_time) or 0.0,
-        lambda: _time("warmup_s", own["warmup_time"]) or 0.0,
-        lambda: 0 if (n := own["evaluate_every"]) is None else parse_count("evaluate_every", n, From(1)),
-        lambda: int(_amount("evaluate_samples", own["evaluate_samples"])),
-        lambda: _price(own["gpu_hour"]),
-    )
-    names = [name for name in RunQuestion.__dataclass_fields__ if name != "step"]
+    said = fields_of(SimpleNamespace(**{**vars(written), **own}), RunQuestion)
     session, steps = ask_steps(_step_of(written))
     if len(steps) > 1:
         raise InputError("run is about one machine, layout, strategy and overlap; name one of each")
-    question = RunQuestion(step=steps[0], **dict(zip(names, said, strict=True)))
+    question = RunQuestion(step=steps[0], **said)
     with Progress(1, "simulating", quiet=written.quiet):
         found = run_of(session, question)
     result = found.result
@@ -152,27 +126,3 @@ def _days(seconds: float) -> str:
 def _count(number: float) -> str:
     scale, letter = next(((s, x) for s, x in ((1e12, "T"), (1e9, "B"), (1e6, "M")) if number >= s), (1.0, ""))
     return f"{number / scale:.4g}{letter}"
-
-
-def _amount(name: str, text: str | None) -> float:
-    """Return the number that *text* is, with a letter for thousands to trillions; 0 if nothing is said."""
-    if text is None:
-        return 0.0
-    match = _AMOUNT.fullmatch(text.strip())
-    number = float(match[1]) * _TIMES[match[2]] if match else 0.0
-    if not 1.0 <= number <= _MOST:
-        raise refused(name, "is a number above 0, for example 15T, 300B or 90M", one_line(text, 60))
-    return number
-
-
-def _time(name: str, text: str | None) -> float | None:
-    return None if text is None else quantity_of(name, text, "time", positive=True)
-
-
-def _price(text: str | None) -> Any:
-    if text is None:
-        return None
-    try:
-        return read_price(text)
-    except ValueError as error:
-        raise refused("gpu_hour", str(error), one_line(text, 60)) from None

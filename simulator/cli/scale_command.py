@@ -34,8 +34,8 @@ _MOST_POINTS = 1000
 
 def ask_scale(**given: Any) -> Asked:
     """Return the question about each number of devices that the options *given* ask for; raises InputError."""
-    nodes, gpus, layout = (given.pop(name) for name in ("nodes", "gpus", "parallel"))
-    written = written_of({**given, "parallel": layout and (layout,)})
+    written, own = written_of(given, "nodes", "gpus")
+    nodes, gpus = own["nodes"], own["gpus"]
     if (nodes is None) == (gpus is None):
         why = "give one of the two" if nodes else "for example --nodes 1,2,4..64, or --gpus 1,2,4,8"
         raise InputError(f"scale needs --nodes or --gpus: {why}")
@@ -45,8 +45,11 @@ def ask_scale(**given: Any) -> Asked:
         raise InputError("--topology -: is read for each point; write it to a file")
     option, counts = ("--nodes", parse_counts("--nodes", nodes)) if nodes else ("--gpus", parse_counts("--gpus", gpus))
     check_read(written)
-    again = shell_command(written, ["scale"], nodes=nodes, gpus=gpus)
-    return Asked(written, lambda written: answer_scale(written, option, counts), command=again)
+    return Asked(
+        written,
+        lambda written: answer_scale(written, option, counts),
+        command=shell_command(written, ["scale"], **own),
+    )
 
 
 def answer_scale(written: CommandOptions, option: str, counts: Sequence[int]) -> Answers:

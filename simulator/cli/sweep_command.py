@@ -45,9 +45,8 @@ SORTS = (*_LESS_IS_BETTER, "samples_per_s", "tokens_per_s", "tokens_per_s_per_de
 
 def ask_sweep(**given: Any) -> Asked:
     """Return the sweep that the options *given* ask for."""
-    own = {name: given.pop(name) for name in ("over", "sort", "csv", "jobs", "dask", "resume")}
+    written, own = written_of(given)
     own["over"] = tuple(own["over"] or ())
-    written = written_of(given)
     again = shell_command(written, ["sweep"], **{name: own[name] for name in ("over", "sort", "csv", "resume")})
     return Asked(written, partial(answer_sweep, **own), command=again)
 

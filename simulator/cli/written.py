@@ -165,10 +165,14 @@ _NO_NETWORK = (
 _BY_WORD = "; an operator's is part of it (op:mat_mul,m=64,n=64,k=64,precision=bf16)"
 
 
-def written_of(given: Mapping[str, Any]) -> CommandOptions:
-    """Return the options *given*, as Typer reads them."""
-    several = {name: tuple(value or ()) for name, value in given.items() if OPTIONS[name].several}
-    return CommandOptions(**{**given, **several})
+def written_of(given: Mapping[str, Any], *apart: str) -> tuple[CommandOptions, dict[str, Any]]:
+    """Return the options *given* of the question, and the command's own: *apart*, and those that no question has."""
+    own = {name: value for name, value in given.items() if name in apart or name not in OPTIONS}
+    asked = {name: value for name, value in given.items() if name not in own}
+    for name, value in asked.items():
+        if OPTIONS[name].several:
+            asked[name] = (value,) if isinstance(value, str) else tuple(value or ())
+    return CommandOptions(**asked), own
 
 
 def option_spelt(name: str) -> str:
