@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from simulator.api.session import Session
-from simulator.cli.options import fields_of, wants_best
+from simulator.cli.options import fields_of, read_all, wants_best
 from simulator.cli.output import tell, warn
 from simulator.cli.written import CommandOptions
 from simulator.console.style import Progress, Style
@@ -42,23 +43,19 @@ def find_machines(written: CommandOptions, session: Session) -> list[Where]:
             "machines)"
         )
     usual = Where(**fields_of(written, Where))
-    found: list[Where] = []
-    faults: list[Fault] = []
-    more = 0
     names = _names(written.topology)
-    for name in names:
+
+    def loaded(name: str) -> Where:
         where = replace(usual, topology=name)
         try:
             if name == "-":
                 _know_input(session, where)
             warn(written, session.machine(where).notes)
         except InputError as error:
-            faults += (on_machine(error, name) if len(names) > 1 else error).faults
-            more += error.more
-        found.append(where)
-    if faults:
-        raise InputError(faults, more)
-    return found
+            raise on_machine(error, name) if len(names) > 1 else error from None
+        return where
+
+    return read_all(*(partial(loaded, name) for name in names))
 
 
 def on_machine(error: InputError, name: str) -> InputError:
