@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -38,22 +39,11 @@ def ask_best(**given: Any) -> Asked:
     """Return the search that the options *given* ask for."""
     written, wanted = written_of(given, "micro_batch", "parallel", "recompute", "emit")
     said = {name: value for name, value in wanted.items() if name != "top" or value != _TOP}
-    return Asked(written, partial(answer_best, **wanted), command=shell_command(written, ["best"], **said))
+    return Asked(written, partial(answer_best, wanted=wanted), command=shell_command(written, ["best"], **said))
 
 
-def answer_best(
-    written: CommandOptions,
-    *,
-    parallel: str | None,
-    micro_batch: str | None,
-    recompute: str | None,
-    top: str,
-    jobs: str | None,
-    dask: str | None,
-    resume: str | None,
-    emit: str | None,
-) -> Answers:
-    """Search the layouts as the options of the search say; raises InputError."""
+def answer_best(written: CommandOptions, wanted: Mapping[str, Any]) -> Answers:
+    """Search the layouts as the options *wanted* of the search say; raises InputError."""
     if written.global_batch is None:
         raise InputError(
             f"{mention('global_batch')} is needed: the samples of a step, for example {mention('global_batch', 1024)}"
@@ -64,23 +54,23 @@ def answer_best(
         {mention("gpus", one_line(written.gpus or "", 60)): wants_best(written.gpus)},
         "is simulate's; name the GPUs here",
     )
+    micro_batch, recompute = wanted["micro_batch"], wanted["recompute"]
     global_batch, each, shown, processes, fixed, recomputed = read_all(
         lambda: parse_count("global_batch", written.global_batch or "", _COUNT),
         lambda: None if micro_batch is None else parse_count("micro_batch", micro_batch, _COUNT),
-        lambda: parse_count("top", top, _COUNT),
-        lambda: process_count(jobs, dask),
-        lambda: parse_fixed(parallel),
+        lambda: parse_count("top", wanted["top"], _COUNT),
+        lambda: process_count(wanted["jobs"], wanted["dask"]),
+        lambda: parse_fixed(wanted["parallel"]),
         lambda: None if recompute is None else parse_choice("recompute", recompute, SEARCHED),
     )
-    framework = None if emit is None else emitter_of(emit)
+    framework = None if wanted["emit"] is None else emitter_of(wanted["emit"])
     sharded = ("fsdp",) if dict(fixed).get("zero") == 3 else ()
     if written.framework == "deepspeed-zero3" and not sharded:
         raise refused("framework", f"is ZeRO-3; fix {mention('layout', 'zero=3')}", "deepspeed-zero3")
     divides = any(isinstance(degree, int) and degree > (axis != "zero") for axis, degree in fixed if axis != "dp")
     if written.gradient_as_bucket_view and divides:
-        raise refused(
-            "bucket_views", f"is for replicas, and {mention('layout', one_line(parallel or '', 60))} has none"
-        )
+        said = mention("layout", one_line(wanted["parallel"], 60))
+        raise refused("bucket_views", f"is for replicas, and {said} has none")
     session, questions = ask_steps(replace(written, global_batch=None, batch="1", parallel=sharded))
     question = replace(questions[0], layout=REPLICAS)
     if len(questions) > 1:
@@ -104,8 +94,8 @@ def answer_best(
         tuple(sorted(session.calibrations.items())),
     )
     with ExitStack() as stack:
-        kept = kept_in(resume, _fingerprint(space, session.network(question)), "search", stack)
-        runner = runner_of(processes, dask, stack)
+        kept = kept_in(wanted["resume"], _fingerprint(space, session.network(question)), "search", stack)
+        runner = runner_of(processes, wanted["dask"], stack)
         progress = stack.enter_context(Progress(0, "searching", quiet=written.quiet))
 
         def advance(total: int, done: str) -> None:

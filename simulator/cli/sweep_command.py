@@ -16,7 +16,7 @@ from simulator.cli.output import Answers, Asked, Brief, answers
 from simulator.cli.processes import fingerprint, kept_in, process_count, runner_of
 from simulator.cli.table import Column, table_lines
 from simulator.cli.written import OPTIONS, CommandOptions, check_read, shell_command, written_of
-from simulator.console import later
+from simulator.console.files import OutputFile
 from simulator.console.style import Progress, Style
 from simulator.errors import Fault, InputError, TopocastError, few, nearest, one_line
 from simulator.records import replace
@@ -48,28 +48,20 @@ def ask_sweep(**given: Any) -> Asked:
     written, own = written_of(given)
     own["over"] = tuple(own["over"] or ())
     again = shell_command(written, ["sweep"], **{name: own[name] for name in ("over", "sort", "csv", "resume")})
-    return Asked(written, partial(answer_sweep, **own), command=again)
+    return Asked(written, partial(answer_sweep, own=own), command=again)
 
 
-def answer_sweep(
-    written: CommandOptions,
-    *,
-    over: Sequence[str],
-    sort: str | None,
-    csv: str | None,
-    jobs: str | None,
-    dask: str | None,
-    resume: str | None,
-) -> Answers:
-    """Return the answers at all points, in the order of the options; raises InputError."""
-    count = process_count(jobs, dask)
+def answer_sweep(written: CommandOptions, own: Mapping[str, Any]) -> Answers:
+    """Return the answers at all points, in the order of the options, as its *own* options say; raises InputError."""
+    count = process_count(own["jobs"], own["dask"])
+    sort, path = own["sort"], own["csv"]
     key = None if sort is None else parse_choice("sort", sort.replace("-", "_"), SORTS)
-    varied = _varied(written, over)
+    varied = _varied(written, own["over"])
     asked = points(written, varied)
     with ExitStack() as stack:
-        file = None if csv is None else stack.enter_context(later("simulator.console.files:OutputFile", "--csv")(csv))
-        kept = kept_in(resume, fingerprint(*(shell_command(point) for point in asked)), "sweep", stack)
-        runner = runner_of(min(count, len(asked)), dask, stack)
+        file = None if path is None else stack.enter_context(OutputFile("--csv", path))
+        kept = kept_in(own["resume"], fingerprint(*(shell_command(point) for point in asked)), "sweep", stack)
+        runner = runner_of(min(count, len(asked)), own["dask"], stack)
         progress = stack.enter_context(Progress(len(asked), "simulating", quiet=written.quiet))
         rows = _sorted(list(_rows(asked, varied, runner, kept, progress)), key)
         if file is not None:
