@@ -8,7 +8,7 @@ import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise, zip_longest
 from pathlib import Path
@@ -35,23 +35,14 @@ _READS_STATUS = ("exit_status", "error")
 _OF_ADVICE = frozenset(("alternatives", "remedies", "cure", "cures", "notes", "error"))
 
 
-def ask_scenario(
-    *,
-    name: str | None,
-    list: bool,  # noqa: A002  as the option is called
-    show: bool,
-    copy: str | None,
-    json: bool,
-    trace: str | None,
-    plot: str | None,
-    report: str | None,
-    quiet: bool,
-    trust_code: bool,
-) -> Asked:
-    """Return what the options ask for; raises InputError."""
-    shown = CommandOptions(json=json, quiet=quiet)
-    if list:
-        if show or any(each is not None for each in (name, copy, trace, plot, report)):
+def ask_scenario(**given: Any) -> Asked:
+    """Return what the options *given* ask for; raises InputError."""
+    shown = CommandOptions(json=given["json"], quiet=given["quiet"])
+    name, folder, trace, plot = (given[option] for option in ("name", "copy", "trace", "plot"))
+    outputs = {f"--{option}": given[option] for option in ("copy", "json", "trace", "plot", "report")}
+    files = [path for option, path in outputs.items() if option != "--json"]
+    if given["list"]:
+        if given["show"] or any(each is not None for each in (name, *files)):
             raise InputError("--list lists all scenarios; leave out what is about one")
         found = in_order()
         entries = [{"name": each.name, "chapter": each.chapter, "title": each.title} for each in found]
@@ -59,16 +50,16 @@ def ask_scenario(
         return Asked(shown, lambda _: Answers(document=lambda: document, lines=partial(list_lines, found)))
     if name is None:
         raise InputError("scenario needs a name or a file: simulate scenario --list shows those that are built in")
-    for option, value in {"--copy": copy, "--trace": trace, "--plot": plot, "--report": report}.items():
+    for option, value in outputs.items():
         if value == "":
             raise InputError(f"{option} needs the name of a {'folder' if option == '--copy' else 'file'}")
-    outputs = {"--json": json, "--trace": trace, "--plot": plot, "--report": report}
-    if show:
-        _alone("--show prints the file", {"--copy": copy, **outputs})
-    if copy is not None:
-        _alone("--copy copies files", outputs)
-    scenario, folder = find_scenario(name), copy
-    if show:
+    if given["show"] or folder is not None:
+        own, does = ("", "--show prints the file") if given["show"] else ("--copy", "--copy copies files")
+        for option, value in outputs.items():
+            if value not in (None, False) and option != own:
+                raise InputError(f"{does} and runs nothing; leave {option} out")
+    scenario = find_scenario(name)
+    if given["show"]:
         return Asked(shown, lambda _: Answers(lines=lambda _: scenario.path.read_text(encoding="utf-8").splitlines()))
     if folder is not None:
         return Asked(shown, lambda _: Answers(lines=lambda _: _copy(scenario, folder)))
@@ -76,8 +67,8 @@ def ask_scenario(
     drawn = draws_run(scenario)
 
     def compared(written: CommandOptions) -> Answers:
-        picture = plot if drawn else None
-        answers, notes = answer_scenario(scenario, trace=trace, plot=picture, quiet=quiet, trust_code=trust_code)
+        told = {name: given[name] for name in ("quiet", "trust_code")}
+        answers, notes = answer_scenario(scenario, trace=trace, plot=plot if drawn else None, **told)
         for note in notes:
             tell(written, note)
         return Answers(
@@ -88,7 +79,7 @@ def ask_scenario(
         )
 
     again = shlex.join(["simulate", "scenario", name])
-    return Asked(replace(shown, plot=None if drawn else plot, report=report), compared, command=again)
+    return Asked(replace(shown, plot=None if drawn else plot, report=given["report"]), compared, command=again)
 
 
 def _check(answers: Sequence[ScenarioAnswer]) -> None:
@@ -99,13 +90,6 @@ def _check(answers: Sequence[ScenarioAnswer]) -> None:
             f"{each.asked.name} ({value_words(each.value, each.asked.unit)}, {expected_words(each)})" for each in missed
         )
         raise SimulationError(f"expected values are missed: {'; '.join(words)}")
-
-
-def _alone(does: str, others: Mapping[str, object]) -> None:
-    """Raise InputError if any of the options *others*, which the requested action does not read, is set."""
-    for option, value in others.items():
-        if value is not None and value is not False:
-            raise InputError(f"{does} and runs nothing; leave {option} out")
 
 
 def answer_scenario(
