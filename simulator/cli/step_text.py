@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from simulator.cli.table import Column, changed_lines, fact_lines, outside_lines, table_lines, table_of
+from simulator.cli.table import changed_lines, fact_lines, outside_lines, table_of
 from simulator.console.style import Style
 from simulator.questions.where import TODAY, month_words
 from simulator.results import Fact
@@ -52,11 +52,13 @@ def step_lines(result: TrainingResult, style: Style, *, full: bool = False) -> l
     lines += ["", *fact_lines((fact for fact in step_view(result) if full or not fact.detail), style)]
     if full and result.device_count > 1:
         lines += ["", *_account(result, style)]
-        lines += ["", *_streams(result, style)]
     if result.input is not None:
         lines += ["", *_input(result.input, result.samples, step.sample, style)]
     lines += ["", *_servers(result.servers, style)] if result.servers is not None else []
-    lines += ["", *_shares(result.shares, style)] if result.shares else []
+    if result.shares:
+        rows = [["divided so that all finish together", "part", "samples"]]
+        rows += [[name, part, f"{samples:,}"] for name, part, samples in result.shares]
+        lines += ["", *table_of(rows, [False, False, True], style)]
     lines += ["", *_checkpoints(result.checkpoints, style)] if result.checkpoints is not None else []
     lines += _within(result, style) if full else []
     if result.remedies:
@@ -170,42 +172,26 @@ def parameter_words(step: StepResult) -> str:
 
 
 def _account(result: TrainingResult, style: Style) -> list[str]:
-    """Return the parts of the step's time, in rows that add up to it."""
-    shares_s = time_shares(result)
-    columns = [
-        Column("why so long", [SHARE_WORDS[name] for name in shares_s], right=False),
-        Column("time", [format_duration(seconds) for seconds in shares_s.values()]),
-        Column("share", [percent(seconds / (result.step_time_s or 1.0)) for seconds in shares_s.values()]),
-    ]
-    return table_lines(columns, style)
-
-
-def _streams(result: TrainingResult, style: Style) -> list[str]:
-    """Return the waiting times of each stream."""
+    """Return the parts of the step's time, in rows that add up to it, and the waiting times of each stream."""
     whole_s = result.step_time_s or 1.0
-    names = list(result.streams)
-    uses = list(result.streams.values())
-    waits = [", ".join(f"{format_duration(s, 3)} for {other}" for other, s in use.waits_s.items()) for use in uses]
-    columns = [
-        Column("streams", [name.replace("/", " ") for name in names], right=False),
-        Column("busy", [format_duration(use.busy_s) for use in uses]),
-        Column("share", [percent(use.busy_s / whole_s) for use in uses]),
-        Column("waits", [each or "-" for each in waits], right=False),
-    ]
-    return table_lines(columns, style)
+    rows = [["why so long", "time", "share"]]
+    rows += [[SHARE_WORDS[name], format_duration(s), percent(s / whole_s)] for name, s in time_shares(result).items()]
+    streams = [["streams", "busy", "share", "waits"]]
+    for name, use in result.streams.items():
+        waits = ", ".join(f"{format_duration(s, 3)} for {other}" for other, s in use.waits_s.items())
+        busy = [format_duration(use.busy_s), percent(use.busy_s / whole_s)]
+        streams.append([name.replace("/", " "), *busy, waits or "-"])
+    return [*table_of(rows, [False, True, True], style), "", *table_of(streams, [False, True, True, False], style)]
 
 
 def _kinds(result: StepResult, style: Style) -> list[str]:
-    busy = result.busy_s or 1.0
-    kinds = result.kinds
-    columns = [
-        Column("where the time goes", [kernel_words(kind.kind) for kind in kinds], right=False),
-        Column("time", [format_duration(kind.time_s) for kind in kinds]),
-        Column("share", [percent(kind.time_s / busy) for kind in kinds]),
-        Column("kernels", [f"{kind.count:,}" for kind in kinds], spare=2),
-        Column("bound by", [_bound_of(kind) for kind in kinds], right=False, spare=1),
-    ]
-    return table_lines(columns, style)
+    """Return the time of each kind of kernel."""
+    rows = [["where the time goes", "time", "share", "kernels", "bound by"]]
+    for kind in result.kinds:
+        share = percent(kind.time_s / (result.busy_s or 1.0))
+        times = [format_duration(kind.time_s), share, f"{kind.count:,}"]
+        rows.append([kernel_words(kind.kind), *times, _bound_of(kind)])
+    return table_of(rows, [False, True, True, True, False], style, spare=(3, 4))
 
 
 def _bound_of(kind: KindTime) -> str:
@@ -221,22 +207,18 @@ def _layers(result: StepResult, style: Style) -> list[str]:
     alike: dict[str, list[LayerTime]] = {}
     for layer in result.layers:
         alike.setdefault(in_any_block(layer.name), []).append(layer)
-    busy = result.busy_s or 1.0
-    rows = []
+    found = []
     for name, layers in alike.items():
         shown = f"{name} ({len(layers)})" if len(layers) > 1 else layers[0].name
         how = f"{layers[0].detail} ({layers[0].part})" if layers[0].detail else ""
-        rows.append((sum(layer.time_s for layer in layers), shown, how))
-    rows.sort(key=lambda row: -round(row[0], 12))
-    first = rows[:_SHOWN_LAYERS]
-    columns = [
-        Column("slowest layers", [name for _, name, _ in first], right=False),
-        Column("time", [format_duration(time_s) for time_s, _, _ in first]),
-        Column("share", [percent(time_s / busy) for time_s, _, _ in first]),
-        Column("how", [detail for _, _, detail in first], right=False, spare=1),
-    ]
-    rest = len(rows) - _SHOWN_LAYERS
-    return table_lines(columns, style, more=f"and {rest} more (--json lists all)" if rest > 0 else "")
+        found.append((sum(layer.time_s for layer in layers), shown, how))
+    found.sort(key=lambda each: -round(each[0], 12))
+    rows = [["slowest layers", "time", "share", "how"]]
+    for time_s, shown, how in found[:_SHOWN_LAYERS]:
+        rows.append([shown, format_duration(time_s), percent(time_s / (result.busy_s or 1.0)), how])
+    rest = len(found) - _SHOWN_LAYERS
+    more = f"and {rest} more (--json lists all)" if rest > 0 else ""
+    return table_of(rows, [False, True, True, False], style, spare=(3,), more=more)
 
 
 def _memory(device: DeviceMemory, of_part: Sequence[DeviceMemory], named: bool, style: Style) -> list[str]:
@@ -250,34 +232,30 @@ def _memory(device: DeviceMemory, of_part: Sequence[DeviceMemory], named: bool, 
     has = f" of {format_size(need.available_bytes, 3)}" if isfinite(need.available_bytes) else ""
     peak = f", most {need.peak}" if need.peak else ""
     title = f"memory{of}: {format_size(need.total_bytes, 3)}{has}{verdict}{peak}"
-    columns = [
-        Column("", [f"  {name}" for name in need.by_use], right=False),
-        Column("", [format_size(n_bytes, 3) for n_bytes in need.by_use.values()]),
-    ]
-    return [*style.wrap(title, "bold"), *table_lines(columns, style)]
+    rows = [["", ""], *([f"  {name}", format_size(n_bytes, 3)] for name, n_bytes in need.by_use.items())]
+    return [*style.wrap(title, "bold"), *table_of(rows, [False, True], style)]
 
 
 def alternative_lines(title: str, found: Sequence[Alternative], result: TrainingResult, style: Style) -> list[str]:
     """Return a table of *found*, changes of the step of *result*, with its *title*."""
-    columns = [
-        Column(title, [change_words(other, result.step) for other in found], right=False),
-        Column("time", [format_duration(other.step_time_s) for other in found]),
-        Column("gain", [f"{result.step_time_s / other.step_time_s:.2f} x" for other in found]),
-        Column("", ["" if other.fits else "does not fit in memory" for other in found], right=False),
-    ]
-    return table_lines(columns, style)
+    rows = [[title, "time", "gain", ""]]
+    for other in found:
+        gain = f"{result.step_time_s / other.step_time_s:.2f} x"
+        fits = "" if other.fits else "does not fit in memory"
+        rows.append([change_words(other, result.step), format_duration(other.step_time_s), gain, fits])
+    return table_of(rows, [False, True, True, False], style)
 
 
 def _remedies(remedies: Sequence[Remedy], result: TrainingResult, style: Style) -> list[str]:
     """Return a table of *remedies*, changes with which the step of *result* fits."""
-    timed = [remedy for remedy in remedies if remedy.step_time_s is not None]
     samples = f"time for {result.samples:,} {result.step.sample}" if result.samples != 1 else "time"
-    columns = [Column("what would fit", [remedy.change for remedy in remedies], right=False)]
-    if timed:
-        times = ["-" if each.step_time_s is None else format_duration(each.step_time_s) for each in remedies]
-        sizes = ["-" if each.total_bytes is None else format_size(each.total_bytes, 3) for each in remedies]
-        columns += [Column(samples, times), Column("memory", sizes)]
-    return table_lines(columns, style)
+    rows = [["what would fit", samples, "memory"]]
+    for each in remedies:
+        time = "-" if each.step_time_s is None else format_duration(each.step_time_s)
+        rows.append([each.change, time, "-" if each.total_bytes is None else format_size(each.total_bytes, 3)])
+    if all(each.step_time_s is None for each in remedies):
+        rows = [row[:1] for row in rows]
+    return table_of(rows, [False, True, True][: len(rows[0])], style)
 
 
 def _servers(run: ServerRun, style: Style) -> list[str]:
@@ -307,13 +285,6 @@ def _checkpoints(found: Checkpoints, style: Style) -> list[str]:
         ["  best", percent(found.best_goodput), f"every {found.best_steps:,} steps (Daly)"],
     ]
     return [*style.wrap(title, "bold"), *table_of(rows, [False, True, False], style)]
-
-
-def _shares(shares: Sequence[tuple[str, str, int]], style: Style) -> list[str]:
-    """Return the number of samples that each device computes."""
-    rows = [["divided so that all finish together", "part", "samples"]]
-    rows += [[name, part, f"{samples:,}"] for name, part, samples in shares]
-    return table_of(rows, [False, False, True], style)
 
 
 def _input(run: InputRun, samples: int, sample: str, style: Style) -> list[str]:

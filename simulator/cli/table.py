@@ -79,10 +79,12 @@ def table_of(
     style: Style,
     spare: Sequence[int] = (),
     marks: Mapping[int, str] | None = None,
+    more: str = "",
 ) -> list[str]:
     """Return the lines of a table; the first of *rows* holds the headings.
 
-    *spare* holds the numbers of the columns that leave, the first one first; *marks* are bold lines before rows.
+    *spare* holds the numbers of the columns that leave, the first one first; *marks* are bold lines before rows, *more*
+    is a line below them.
     """
     head, *body = rows
     cells = list(zip(*body, strict=True)) or [()] * len(head)
@@ -90,7 +92,7 @@ def table_of(
         Column(name, column, to_right, len(spare) - spare.index(i) if i in spare else 0)
         for i, (name, column, to_right) in enumerate(zip(head, cells, right, strict=True))
     ]
-    return table_lines(columns, style, marks, marked="bold")
+    return table_lines(columns, style, marks, more=more, marked="bold")
 
 
 def fact_lines(facts: Iterable[Fact], style: Style) -> list[str]:
