@@ -17,7 +17,6 @@ from simulator.questions.single import LaunchQuestion
 from simulator.questions.step import BUCKET_BYTES, Offload, StepQuestion, accumulating
 from simulator.questions.where import CPU_LIBRARIES, MONTH_NEEDED, CpuLibrary, Month, Software, month_of
 from simulator.topology.parts import CpuPart
-from simulator.units import parse_quantity
 from simulator.workload.find import is_described
 from simulator.workload.network import family_of
 from simulator.workload.variants import LORA_LAYERS, LORA_WEIGHTS, LOSS_WAYS
@@ -27,7 +26,7 @@ from validate.kinds.kind import Cell, Kind, RowQuestion
 from validate.kinds.serving import attention_library
 from validate.kinds.step_columns import ALONE, COLUMNS, ranks_and_layout, step_measured_s
 from validate.kinds.timing import FromStart, ReadBack
-from validate.tables.cells import NotScored, one_of, whole_cell, whole_or_none
+from validate.tables.cells import NotScored, one_of, quantity, whole_cell, whole_or_none
 from validate.tables.names import RowNames
 from validate.tables.software import nccl_of
 
@@ -38,7 +37,7 @@ _COLUMNS_ASKED = (
     *("issue", "era", "fsdp_prefetch", "overlap", "modules", "network", "lora", "dropout", "mtp_layers"),
     *("gelu", "launch_blocking", "accumulate", "recompute_parts", "recompute_blocks", "inner", "kv_heads", "tied"),
     *("lora_layers", "lora_weights", "cross_entropy", "first_steps", "libraries", "algorithm_forced", "offload"),
-    *("fabric_part", "cpu_library", "gpu_clock"),
+    *("fabric_part", "cpu_library", "gpu_clock", "norms"),
     *(column for column in COLUMNS if column not in ("n_gpus", "n_nodes")),
 )
 _MAX_SIZE = 1e8
@@ -62,10 +61,8 @@ _SIZES = {  # sizes of a network, by column
     "tied": "tied",
 }
 _WORDS = {"lora_layers": LORA_LAYERS, "lora_weights": LORA_WEIGHTS, "cross_entropy": LOSS_WAYS}  # of a network
+_IF_IT_HAS_THEM = ("gelu", "norms")  # words of a network that others do without
 _THREADS = re.compile(r"(?:^|; ?)cpu threads=([1-9][0-9]{0,3})(?:$| ?;)", re.IGNORECASE)
-_FUSED_NORMS = re.compile(
-    r"fused RMSNorm|nanotron|internevo|liger", re.IGNORECASE
-)  # which of these have kernels for it
 _READ_EACH = "each step"  # the host reads back the loss of each step
 _CONFIGURATION = ("machine", "model", "phase", "dtype", "batch_per_gpu", "image", "seq_len", "schedule", "dataset")
 
@@ -103,8 +100,10 @@ def read_step(cell: Cell, names: RowNames) -> RowQuestion:
     }
     exchanges = (gpus is None or len(gpus) > 1) and (options.mode != "forward" or not layout.has_replicas)
     if layout.zero != 3:  # whole shards are gathered one unit ahead
-        exchange["bucket_bytes"] = _bucket_bytes(cell("overlap"))
+        overlap = cell("overlap")
+        exchange["bucket_bytes"] = _OVERLAPS[overlap] if overlap in _OVERLAPS else quantity("overlap", overlap, "size")
     offload, _, round_robin = cell("offload").partition(", ")
+    clock, accumulate = cell("gpu_clock"), cell("accumulate")
     question = StepQuestion(
         where=where,
         workload=names.file(name) if written_out else name,
@@ -119,12 +118,13 @@ def read_step(cell: Cell, names: RowNames) -> RowQuestion:
         software=Software(
             nccl=nccl_of(cell("software"), names.capability(where)),
             cpu_library=_cpu_library(cell),
-            gpu_clock_Hz=_gpu_clock_Hz(cell("gpu_clock")) if machine.gpus else 0.0,
+            gpu_clock_Hz=quantity("gpu_clock", clock, "frequency") if clock and machine.gpus else 0.0,
             libraries=_month(cell("libraries")),
         ),
         **(exchange if exchanges else {}),  # what exchanges nothing does so whatever its row says
     )
-    question = accumulating(question, _accumulation(cell("accumulate")))
+    refusal = f"accumulate '{one_line(accumulate, 20)}' is not modelled; {', '.join(known.ACCUMULATIONS)}"
+    question = accumulating(question, one_of(accumulate, known.ACCUMULATIONS, refusal) if accumulate else None)
     if cell("sync") == _READ_EACH:
         return RowQuestion(question, timing=ReadBack(LaunchQuestion(where=where, timed="host", call="read")))
     return RowQuestion(question, timing=_from_start(cell("first_steps"), ranks))
@@ -147,14 +147,6 @@ def _cpu_library(cell: Cell) -> CpuLibrary:
     return one_of(text, CPU_LIBRARIES, f"cpu_library '{one_line(text, 20)}': {nearest(text, CPU_LIBRARIES)}")
 
 
-def _gpu_clock_Hz(text: str) -> float:  # noqa: N802  units keep their case
-    """Return the clock that a driver holds GPUs to, 0 where *text* is empty; raises NotScored."""
-    try:
-        return parse_quantity(text, "frequency", positive=True) if text else 0.0
-    except ValueError as error:
-        raise NotScored(f"gpu_clock '{one_line(text, 20)}': {one_line(error)}") from None
-
-
 def _month(text: str) -> Month | None:
     """Return the month *text*, as in 2020-10; raises NotScored."""
     month = month_of(text)
@@ -173,16 +165,6 @@ def _entry(name: str, cell: Cell) -> ZooEntry:
     if entry.sample == "sequences" and not cell("seq_len") and not entry.length_known:
         raise NotScored("seq_len missing, and sequences are of any length")
     return entry
-
-
-def _bucket_bytes(text: str) -> float:
-    """Return the size of gradient buckets in bytes; raises NotScored."""
-    if text in _OVERLAPS:
-        return _OVERLAPS[text]
-    try:
-        return parse_quantity(text, "size", positive=True)
-    except ValueError as error:
-        raise NotScored(f"overlap '{one_line(text, 20)}': {one_line(error)}") from None
 
 
 def _micro_batches(cell: Cell, replicas: int) -> int:
@@ -225,10 +207,9 @@ def _sizes(cell: Cell, entry: ZooEntry, options: known.StepOptions) -> tuple[tup
         attention = by_library
     if attention:
         sizes["attention"] = attention
-    if "norms" in entry.defaults and _FUSED_NORMS.search(f"{cell('framework')}; {cell('software')}"):
-        sizes["norms"] = "fused"
-    if cell("gelu") and entry.defaults.get("gelu") not in (None, cell("gelu")):
-        sizes["gelu"] = cell("gelu")
+    for column in _IF_IT_HAS_THEM:
+        if cell(column) and entry.defaults.get(column) not in (None, cell(column)):
+            sizes[column] = cell(column)
     loss = cell("loss") or ("1" if entry.sample == "sequences" and options.mode == "train" else "0")
     sizes["loss"] = int(loss == "1")
     return tuple(sizes.items())
@@ -286,12 +267,6 @@ def _recompute(cell: Cell) -> tuple[known.Recompute, tuple[known.RecomputedPart,
     if blocks and how == "none":
         raise NotScored("recompute_blocks without recompute")
     return how, parts or known.StepOptions().recompute_parts, whole_cell("recompute_blocks", blocks) if blocks else None
-
-
-def _accumulation(text: str) -> known.Accumulation | None:
-    """Return how gradients of micro-batches are accumulated, None if a row does not say; raises NotScored."""
-    refusal = f"accumulate '{one_line(text, 20)}' is not modelled; {', '.join(known.ACCUMULATIONS)}"
-    return one_of(text, known.ACCUMULATIONS, refusal) if text else None
 
 
 def _optimizer(cell: Cell) -> known.Optimizer:

@@ -8,6 +8,9 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import TypeVar
 
+from simulator.errors import one_line
+from simulator.units import parse_quantity
+
 NOMINAL_BYTES = 256 << 20
 """Stands in for a size that a table does not give: so large that only bandwidth counts."""
 
@@ -62,6 +65,14 @@ def one_of(text: str, known: Sequence[T], refusal: str) -> T:
     if found is None:
         raise NotScored(refusal)
     return found
+
+
+def quantity(column: str, text: str, kind: str) -> float:
+    """Return the positive quantity *text* of *column*, in SI units; raises NotScored where it is none."""
+    try:
+        return parse_quantity(text, kind, positive=True)
+    except ValueError as error:
+        raise NotScored(f"{column} '{one_line(text, 20)}': {one_line(error)}") from None
 
 
 def measured_time(seconds: float) -> float:
