@@ -23,13 +23,15 @@ from validate.constants.calibrate import fit_calibration
 from validate.constants.candidates import NETWORKS, candidates_of
 from validate.constants.design import MeasurableOperator, chosen
 from validate.constants.rows import calibrating_rows, countable, read_rows
-from validate.kinds.operators import SIZES
 from validate.kinds.row import MeasuredRow
 from validate.tables.names import RowNames, part_called
 
 _AMOUNT = From(1, 100_000)
 _DRAWS, _LAYERS = 3, 8
-_GROWING = ("batch", "m", "rows")
+_LAYER = (  # the cells of a row of operators that do not grow with a batch
+    *("op", "variant", "phase", "dtype", "n", "k", "c_in", "c_out", "h_in", "w_in", "kernel_h", "kernel_w", "stride"),
+    *("pad", "stride_w", "pad_w", "groups", "cols", "hidden", "timesteps", "heads", "kv_heads"),
+)
 _MOST = 1.0  # an error counts up to this
 
 
@@ -121,8 +123,7 @@ def _hashed(*words: str) -> int:
 
 def _layer(row: MeasuredRow) -> str:
     """Return the cells of a row but those that grow with a batch."""
-    kept = ("op", "variant", "phase", "dtype", *(name for name in SIZES if name not in _GROWING))
-    return "|".join(f"{name}={row.cells[name]}" for name in kept if row.cells.get(name))
+    return "|".join(f"{name}={row.cells[name]}" for name in _LAYER if row.cells.get(name))
 
 
 def _errors(errors: Sequence[float]) -> str:

@@ -12,16 +12,12 @@ from simulator.questions.collective import ALGORITHMS, DTYPES, SENDING, Algorith
 from simulator.questions.nccl import Feature
 from simulator.questions.where import Software
 from simulator.workload import Collective
-from validate.kinds.kind import Cell, Kind, RowQuestion
+from validate.kinds.kind import Cell, RowQuestion, kind_of
 from validate.tables.cells import NotScored, decade_of, number, whole_cell, whole_or_none
 from validate.tables.names import RowNames
 from validate.tables.software import nccl_of
 
 LARGE_BYTES = 1 << 20
-_COLUMNS_ASKED = (
-    *("machine", "n_nodes", "n_gpus", "gpu_set", "group_size", "n_groups_concurrent", "collective", "bytes"),
-    *("fabric_part", "strategy", "algorithm_forced", "software", "measured", "dtype", "unclear"),
-)
 MAX_RANKS = 4096
 _MAX_BYTES = 1e15
 _COLLECTIVES: dict[str, tuple[str, Collective]] = {
@@ -43,7 +39,7 @@ _TESTS_GPUS = re.compile(r"nccl-tests.*\s-g\s*([1-9]\d{0,3})\b", re.IGNORECASE |
 
 
 def read_collective(cell: Cell, names: RowNames) -> RowQuestion:
-    """Return a row's question, *cell* giving text of ``_COLUMNS_ASKED``; raises NotScored if not modelled."""
+    """Return a row's question, *cell* giving text of the columns that it may see; raises NotScored if not modelled."""
     collective = _COLLECTIVES.get(_letters(cell("collective")))
     if collective is None:
         raise NotScored(f"unknown collective '{one_line(cell('collective'), 40)}'")
@@ -181,22 +177,8 @@ def _labels(cell: Cell, names: RowNames) -> Mapping[str, str]:
     return labels
 
 
-# Labels: decade of the bytes; size, below 1 MiB or from it on; fit, whether constants were fitted to the machine.
-COLLECTIVES = Kind(
-    name="collectives",
-    method="strategy nccl",
-    needed=("machine", "n_gpus", "collective", "bytes", "time_s"),
-    asked=_COLUMNS_ASKED,
-    measured=("time_s",),
-    place="machine",
-    axes=(
-        *(("size",), ("fit",), ("machine",), ("collective",), ("decade",), ("fit", "size"), ("machine", "size")),
-        *(("collective", "size"), ("machine", "collective", "decade")),
-    ),
-    shown=(("size",), ("fit",), ("machine",), ("collective",), ("decade",)),
-    labels=("machine", "collective", "decade", "size", "fit"),
-    baseline="alpha-beta-ring",
-    baseline_label="ring",
+COLLECTIVES = kind_of(
+    "collectives",
     legend=(
         f"ring: one alpha-beta ring at data sheet rates, alpha {ALPHA_S * 1e6:g} us; size: 1 MiB = 1048576 B;"
         " decade: 1e6 is 1 MB to below 10 MB"

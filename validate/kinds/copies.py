@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from simulator.errors import one_line
 from simulator.questions.single import DISK_ACCESSES, CopyKind, CopyQuestion, DiskQuestion, ProgramQuestion
-from validate.kinds.kind import Cell, Kind, RowQuestion
+from validate.kinds.kind import Cell, RowQuestion, kind_of
 from validate.tables.cells import NotScored, decade_of, measured_s, number, size_bytes, threads_of, whole_cell
 from validate.tables.names import RowNames
 
@@ -139,17 +139,8 @@ def _labels(cell: Cell, names: RowNames) -> Mapping[str, str]:
     return {}
 
 
-COPIES = Kind(
-    name="copies",
-    method="routes of the machine, run by the engine",
-    needed=("machine", "kind", "src", "dst", "bytes"),
-    asked=("machine", "kind", "src", "dst", "bytes", "pinned", "engine", "software", "note", "work", "repeats"),
-    measured=("gbps", "time_s"),
-    place="machine",
-    axes=(("kind",), ("kind", "pinned"), ("decade",), ("machine",), ("machine", "kind")),
-    shown=(("kind", "pinned"), ("decade",), ("machine",)),
-    labels=("machine", "kind", "decade"),
-    legend="data sheet: bytes over the nominal rate of the slowest link or memory on the way",
+COPIES = kind_of(
+    "copies",
     read=_read,
     measured_s=_measured_s,
     labelled=_labels,
@@ -180,17 +171,8 @@ def read_storage(cell: Cell, names: RowNames) -> RowQuestion:
     )
 
 
-STORAGE = Kind(
-    name="storage",
-    method="figures of the disk",
-    needed=("machine", "kind", "block_bytes", "cache"),
-    asked=("machine", "kind", "block_bytes", "threads", "cache"),
-    measured=("gbps", "time_s"),
-    place="machine",
-    axes=(("kind",), ("cache",), ("kind", "cache"), ("machine",)),
-    shown=(("kind", "cache"), ("machine",)),
-    labels=("machine",),
-    legend="data sheet: bytes over the disk's rate",
+STORAGE = kind_of(
+    "storage",
     read=read_storage,
     measured_s=lambda cell, _names: measured_s(cell, size_bytes(cell, "block_bytes")),
 )

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, Protocol
+
+import yaml
 
 from simulator.api import Session
 from simulator.api.session import Question
@@ -172,6 +176,22 @@ class Kind:
         place = "machine" if "machine" in self.needed else "device"
         book = names.machines if place == "machine" else names.devices
         return self if book.are_needed else replace(self, needed=tuple(c for c in self.needed if c != place))
+
+
+def kind_of(name: str, **functions: Any) -> Kind:
+    """Return the kind *name* of ``kinds.yaml``, with the *functions* that read its rows."""
+    said = {key: _frozen(value) for key, value in _described()[name].items()}
+    return Kind(name=name, **said, **functions)
+
+
+@lru_cache(maxsize=1)
+def _described() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = yaml.safe_load(files(__package__).joinpath("kinds.yaml").read_bytes())
+    return found
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def read_measurements(file: str, kinds: Sequence[Kind], most: int = MAX_HELD) -> tuple[Table, Kind]:

@@ -15,7 +15,7 @@ from simulator.questions.single import Call, Launched, LaunchQuestion
 from simulator.records import replace
 from simulator.topology.parts import CpuPart
 from simulator.workload import operators as ops
-from validate.kinds.kind import Cell, Kind, RowQuestion
+from validate.kinds.kind import Cell, RowQuestion, kind_of
 from validate.kinds.timing import between_events
 from validate.tables.cells import NotScored, measured_s
 from validate.tables.names import RowNames
@@ -145,18 +145,8 @@ def _labels(cell: Cell, names: RowNames) -> Mapping[str, str]:
         return {}
 
 
-LAUNCH = Kind(
-    name="launch",
-    method="constants of dispatch and of kernels",
-    needed=("device", "metric", "mode", "time_s"),
-    asked=("device", "metric", "mode"),
-    measured=("time_s",),
-    place="device",
-    axes=(("issue",), ("device",), ("metric",), ("device", "issue")),
-    shown=(("issue",), ("device",)),
-    labels=("device", "issue"),
-    baseline="kernel",
-    legend="kernel: what the kernels take on the device, as if issuing were free",
+LAUNCH = kind_of(
+    "launch",
     read=read_launch_row,
     measured_s=lambda cell, _names: measured_s(cell, None),
     labelled=_labels,

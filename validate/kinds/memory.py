@@ -13,7 +13,7 @@ from functools import partial
 from simulator.errors import one_line
 from simulator.questions.single import AccessQuestion
 from simulator.topology.parts import CpuPart
-from validate.kinds.kind import Cell, Kind, RowQuestion
+from validate.kinds.kind import Cell, RowQuestion, kind_of
 from validate.tables.cells import NotScored, measured_s, number, size_bytes, threads_of
 from validate.tables.names import RowNames
 
@@ -113,17 +113,8 @@ def _labels(cell: Cell, names: RowNames) -> Mapping[str, str]:
     return {"work": question.kind, "level": "cache" if held else "memory"}
 
 
-MEMORY = Kind(
-    name="memory",
-    method="caches and memory of the data sheet, shared constants",
-    needed=("device", "bench", "kernel", "bytes"),
-    asked=("device", "bench", "kernel", "bytes", "threads", "dtype", "note"),
-    measured=("gbps", "time_s", "latency_s", "latency_cycles", "clock_mhz"),
-    place="device",
-    axes=(("bench",), ("work",), ("device",), ("work", "level"), ("bench", "kernel"), ("device", "work")),
-    shown=(("work", "level"), ("bench",), ("device",)),
-    labels=("device", "work", "level"),
-    legend="data sheet: bytes over the nominal rate of memory; level: whether the last cache holds what is touched",
+MEMORY = kind_of(
+    "memory",
     read=lambda cell, names: RowQuestion(_question(cell, names)),
     measured_s=_measured_s,
     labelled=_labels,

@@ -16,20 +16,12 @@ from simulator.records import replace
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.workload import operators as ops
 from simulator.workload.precision import PRECISIONS, Precision
-from validate.kinds.kind import Cell, Kind, RowQuestion, Timing
+from validate.kinds.kind import Cell, RowQuestion, Timing, kind_of
 from validate.kinds.serving import attention_library, copied_besides, replays
 from validate.kinds.timing import WithOverhead, between_events, by_host
 from validate.tables.cells import NotScored, number, threads_of, whole_cell
 from validate.tables.names import RowNames
 
-SIZES = (
-    *("batch", "m", "n", "k", "c_in", "c_out", "h_in", "w_in", "kernel_h", "kernel_w", "stride", "pad", "stride_w"),
-    *("pad_w", "groups", "rows", "cols", "hidden", "timesteps", "heads", "kv_heads"),
-)
-COLUMNS_ASKED = (
-    *("device", "op", "variant", "order", "phase", "dtype", *SIZES, "includes_dispatch", "software", "cache"),
-    *("threads", "issue", "schedule", "clock", "compiled", "searched"),
-)
 _MAX_SIZE = 1e10
 _THREADS = re.compile(r"cpu threads=([1-9][0-9]{0,3})", re.IGNORECASE | re.ASCII)
 _PHASES = ("fwd", "bwd_data", "bwd_weight", "bwd")
@@ -249,21 +241,8 @@ _READERS: dict[str, Callable[[Size, Cell], ops.Operator]] = {
 }
 
 
-OPERATORS = Kind(
-    name="operators",
-    method="data sheet and shared constants",
-    needed=("device", "op", "dtype", "time_s"),
-    asked=COLUMNS_ASKED,
-    measured=("time_s",),
-    place="device",
-    axes=(
-        *(("op",), ("device",), ("dataset",), ("device", "op"), ("dataset", "op"), ("dataset", "device")),
-        *(("op", "phase"), ("op", "dtype")),
-    ),
-    shown=(("op",), ("device",), ("dataset",)),
-    labels=("device", "op"),
-    baseline="roofline",
-    legend="roofline: the longer of FLOPs and bytes at data sheet rates",
+OPERATORS = kind_of(
+    "operators",
     read=read_operator,
     measured_s=lambda cell, _names: number("time_s", cell("time_s")),
 )

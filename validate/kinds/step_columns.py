@@ -10,10 +10,6 @@ from simulator.questions.layout import REPLICAS, SCHEDULES, Layout, Schedule
 from validate.kinds.kind import ALL_COLUMNS, Cell
 from validate.tables.cells import NotScored, number, whole_or_none
 
-COLUMNS = (
-    *("n_gpus", "n_nodes", "tp", "pp", "dp", "cp", "ep", "etp", "flex", "sp", "tp_overlap", "vp", "fsdp", "zero"),
-    *("shards", "schedule", "sync", "strategy"),
-)
 ALONE = "none"  # the ``strategy`` of replicas that exchange nothing
 _MOST = 10**7
 _whole = partial(whole_or_none, most=_MOST)

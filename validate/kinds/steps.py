@@ -22,24 +22,14 @@ from simulator.workload.network import family_of
 from simulator.workload.variants import LORA_LAYERS, LORA_WEIGHTS, LOSS_WAYS
 from simulator.workload.zoo.registry import ZooEntry, build_network, find_entry, why_not_built
 from validate.kinds.collectives import forced_algorithm
-from validate.kinds.kind import Cell, Kind, RowQuestion
+from validate.kinds.kind import Cell, RowQuestion, kind_of
 from validate.kinds.serving import attention_library
-from validate.kinds.step_columns import ALONE, COLUMNS, ranks_and_layout, step_measured_s
+from validate.kinds.step_columns import ALONE, ranks_and_layout, step_measured_s
 from validate.kinds.timing import FromStart, ReadBack
 from validate.tables.cells import NotScored, one_of, quantity, whole_cell, whole_or_none
 from validate.tables.names import RowNames
 from validate.tables.software import nccl_of
 
-_COLUMNS_ASKED = (
-    *("machine", "n_nodes", "n_gpus", "framework", "software", "model", "phase", "dtype", "policy", "batch_per_gpu"),
-    *("global_batch", "micro_batch", "grad_accum", "seq_len", "hidden", "heads", "layers", "vocab", "image"),
-    *("recompute", "optimizer", "fused_optimizer", "loss", "attention", "predicted", "channels_last", "compiled"),
-    *("issue", "era", "fsdp_prefetch", "overlap", "modules", "network", "lora", "dropout", "mtp_layers"),
-    *("gelu", "launch_blocking", "accumulate", "recompute_parts", "recompute_blocks", "inner", "kv_heads", "tied"),
-    *("lora_layers", "lora_weights", "cross_entropy", "first_steps", "libraries", "algorithm_forced", "offload"),
-    *("fabric_part", "cpu_library", "gpu_clock", "norms"),
-    *(column for column in COLUMNS if column not in ("n_gpus", "n_nodes")),
-)
 _MAX_SIZE = 1e8
 _whole = partial(whole_or_none, most=_MAX_SIZE)
 _PHASES: Mapping[str, known.Mode] = {"": "train", "fwd": "forward", "bwd": "backward", **{m: m for m in known.MODES}}
@@ -68,7 +58,7 @@ _CONFIGURATION = ("machine", "model", "phase", "dtype", "batch_per_gpu", "image"
 
 
 def read_step(cell: Cell, names: RowNames) -> RowQuestion:
-    """Return a row's question, *cell* giving text of ``_COLUMNS_ASKED``; raises NotScored if not modelled."""
+    """Return a row's question, *cell* giving text of the columns that it may see; raises NotScored if not modelled."""
     ranks, nodes, layout = ranks_and_layout(cell)
     name = cell("network") or cell("model")
     if not name:
@@ -325,29 +315,9 @@ def _family(model: str) -> str:
         return ""
 
 
-_RANKED = ("ranks", "processor", "family", "era", "framework_rank")
-STEPS = Kind(
-    name="training",
-    method="data sheet and shared constants",
-    needed=("machine", "model", "batch_per_gpu", "step_time_s"),
-    asked=_COLUMNS_ASKED,
-    measured=("step_time_s", "throughput", "throughput_unit", "units_each", "global_batch", "epoch_samples"),
-    place="device",
-    axes=(
-        *(("processor", "ranks"), ("ranks", "family"), ("ranks", "family", "era"), _RANKED, ("dataset",)),
-        *(("dataset", "phase"), ("device",), ("model",), ("dataset", "device"), ("dataset", "model")),
-    ),
-    shown=(("ranks", "family"), _RANKED, ("dataset",), ("device",), ("model",)),
-    labels=("ranks", "family", "era", "framework_rank", "device", "processor", "gpus"),
-    baseline="roofline",
-    legend=(
-        "roofline: each kernel the longer of FLOPs and bytes at data sheet rates, one after the other\n"
-        "era: of the software; framework_rank: best is the fastest of those that ran the same on the same machine"
-    ),
+STEPS = kind_of(
+    "training",
     read=read_step,
     measured_s=lambda cell, _names: step_measured_s(cell),
     labelled=_labels,
-    is_simulated=True,
-    holds_memory=True,
-    set_aside="unclear",
 )
