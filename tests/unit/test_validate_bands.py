@@ -16,9 +16,10 @@ from simulator.bands import evidence, evidence_from
 from simulator.console.run import run_app
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
-from validate.bands.make import LEFT_OUT, bands_document, bands_text, coverage, make_evidence
+from validate.bands.make import LEFT_OUT, bands_document, coverage, make_evidence
 from validate.bands.material import BandRow, thinned
 from validate.cli.app import app
+from validate.constants.fit import constants_text
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -128,7 +129,7 @@ def test_places_sources_and_generations_are_left_out_each_by_its_own_key() -> No
 
 def test_what_is_written_is_what_is_read() -> None:
     made = make_evidence(rows(5, 40, between=0.1, within=0.1))
-    assert evidence_from(json.loads(bands_text(bands_document(made, ["t.csv"])))) == made
+    assert evidence_from(json.loads(constants_text(bands_document(made, ["t.csv"]), "classes"))) == made
     assert evidence().seen.machines
 
 

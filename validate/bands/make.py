@@ -8,13 +8,10 @@ leaving out generations gives the factor for devices outside all of them.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from importlib.resources import files
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -22,7 +19,6 @@ from simulator.api import Session
 from simulator.api.session import Question
 from simulator.bands import Chain, Evidence, MeasuredCoverage, Spread
 from simulator.bands.composition import LEVEL, Composition, estimate, of_parts
-from simulator.console.files import OutputFile
 from simulator.errors import InputError
 from simulator.questions.step import StepQuestion
 from simulator.records import asdict, dataclass, replace
@@ -264,24 +260,6 @@ def bands_document(evidence: Evidence, tables: Sequence[str]) -> dict[str, Any]:
         "seen": asdict(evidence.seen),
         "classes": classes,
     }
-
-
-def bands_text(document: dict[str, Any]) -> str:
-    """Return *document* in the layout of the file."""
-    head = {name: value for name, value in document.items() if name != "classes"}
-    lines = [f"  {json.dumps(name)}: {json.dumps(value)}," for name, value in head.items()]
-    entries = ",\n".join(f"    {json.dumps(entry)}" for entry in document["classes"])
-    return "\n".join(["{", *lines, '  "classes": [', entries, "  ]", "}"]) + "\n"
-
-
-def write_bands(text: str) -> str:
-    """Write *text* to the package's ``bands.json`` and return the path; raises InputError if it cannot be written."""
-    path = files("simulator.bands").joinpath("bands.json")
-    if not isinstance(path, Path):
-        raise InputError("--write: the classes are no file here; run it in a clone")
-    with OutputFile("--write", str(path)) as output:
-        output.write(text.encode())
-    return str(path)
 
 
 By = Callable[[material.BandRow], Hashable]

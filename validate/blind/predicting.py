@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -15,7 +13,7 @@ from validate.kinds.kind import Kind
 from validate.kinds.row import MeasuredRow, every_row
 from validate.score.scoring import Scoring
 from validate.tables.cells import figure
-from validate.tables.csv_text import read_records
+from validate.tables.csv_text import csv_bytes, read_records
 from validate.tables.names import RowNames
 from validate.tables.statistics import relative_error, summarise
 from validate.tables.table import Table, read_table, tabulate
@@ -67,14 +65,12 @@ def predict_blind(
 
 def written_predictions(predictions: Sequence[BlindPrediction]) -> bytes:
     """Return *predictions* as CSV, in the order of the table."""
-    output = io.StringIO()
-    writer = csv.writer(output, lineterminator="\n")
-    writer.writerow(_COLUMNS)
+    rows: list[Sequence[object]] = [_COLUMNS]
     for each in predictions:
         band = ("", "") if each.band is None else (repr(each.band.low_s), repr(each.band.high_s))
         predicted = "" if each.predicted_s is None else repr(each.predicted_s)
-        writer.writerow([each.row, each.dataset, predicted, *band, each.refused])
-    return output.getvalue().encode()
+        rows.append([each.row, each.dataset, predicted, *band, each.refused])
+    return csv_bytes(rows)
 
 
 def read_predictions(raw: bytes, name: str) -> list[BlindPrediction]:

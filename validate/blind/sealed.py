@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-import csv
-import io
 import zlib
 
 from simulator.errors import Fault, InputError
 from simulator.user_files import read_user_file
 from validate.kinds.kind import Kind
 from validate.tables.conventions import rule_columns
-from validate.tables.csv_text import MAX_BYTES
+from validate.tables.csv_text import MAX_BYTES, csv_bytes
 from validate.tables.table import Table, shown_as
 
 _HEAD = b"sealed table of measurements; validate blind score opens it\n"
@@ -20,27 +18,13 @@ _TOLD = ("row_id", "dataset", "source", "trust")  # whose rows these are
 _WIDTH = 120
 
 
-def question_columns(table: Table, kind: Kind) -> tuple[str, ...]:
-    """Return the columns of *table* that a prediction, or what an empty cell stands for, depends on; no others."""
-    seen = {*kind.asked, *_TOLD, *rule_columns(kind.name)}
-    shown = {*kind.asked, *(seen - {*kind.measured})}
-    return tuple(name.strip() for name in table.header if name.strip().lower() in shown)
-
-
 def questions_of(table: Table, kind: Kind) -> bytes:
-    """Return the rows of *table* as CSV without what was measured."""
-    columns = question_columns(table, kind)
-    output = io.StringIO()
-    writer = csv.writer(output, lineterminator="\n")
-    writer.writerow(columns)
-    for row in table.rows:
-        writer.writerow([_as_written(table, row.fields, name.lower()) for name in columns])
-    return output.getvalue().encode()
-
-
-def _as_written(table: Table, fields: tuple[str, ...], column: str) -> str:
-    index = table.position[column]
-    return fields[index] if index < len(fields) else ""
+    """Return *table* as CSV without what was measured: columns that a prediction, or what an empty cell means, sees."""
+    seen = {*kind.asked, *({*_TOLD, *rule_columns(kind.name)} - {*kind.measured})}
+    columns = [name.strip() for name in table.header if name.strip().lower() in seen]
+    places = [table.position[name.lower()] for name in columns]
+    rows = ([row.fields[at] if at < len(row.fields) else "" for at in places] for row in table.rows)
+    return csv_bytes([columns, *rows])
 
 
 def sealed(raw: bytes) -> bytes:

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from importlib.resources import files as files_of
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,7 @@ from validate.bands import make
 from validate.bands.material import BandRow, measured, thinned
 from validate.cli.command import Jobs, Json, Quiet, Texts, Trust, command_named, flag, positional
 from validate.cli.words import grades_in, incomplete, jobs_in, print_remarks, print_result
+from validate.constants.fit import constants_text, write_package_file
 from validate.constants.rows import calibrate_devices
 from validate.kinds import OPERATORS
 from validate.kinds.kind import Kind, read_measurements
@@ -77,7 +79,7 @@ def bands_command(
     document = make.bands_document(found, [Path(file).name for file in files])
     print_result(json.dumps(document, indent=2) + "\n" if as_json else _classes(document))
     if write:
-        path = make.write_bands(make.bands_text(document))
+        path = write_package_file(files_of("simulator.bands") / "bands.json", constants_text(document, "classes"))
         if not quiet and sys.stderr is not None:
             sys.stderr.write(f"wrote {one_line(path)}\n")
 

@@ -112,22 +112,6 @@ left out, and compares the errors on these devices: a term that does not lower t
 """
 
 
-# Point to point moves data as Simple does, an LL128 ring has the same steps, and no recent version was measured over a
-# network.  A GPU's own passes, flags beside the data and the filling of a window depend on the protocol, not on the
-# version: separate figures for each version, or each protocol with a window, improve no machine.
-_NVLS = ("recent.NVLS", "earlier.NVLS", "recent.NVLSTree", "earlier.NVLSTree")
-_RINGS = ("earlier.Simple", "earlier.LL128", "recent.LL128")
-_NCCL_TIED = {
-    **{f"nccl.{v}.P2P.share": f"nccl.{v}.Simple.share" for v in ("earlier", "recent")},
-    **{f"nccl.{p}.own_passes": "nccl.recent.Simple.own_passes" for p in _RINGS},
-    **{f"nccl.{p}.fill": "nccl.recent.P2P.fill" for p in ("earlier.P2P", *_NVLS)},
-    **{f"nccl.earlier.{name}": f"nccl.recent.{name}" for name in ("P2P.own_passes", "LL128.share")},
-    **{f"nccl.{p}.{name}": f"nccl.recent.NVLS.{name}" for p in _NVLS[1:] for name in ("base_s", "head_s")},
-    **{f"nccl.earlier.{p}.share": f"nccl.recent.{p}.share" for p in ("NVLS", "NVLSTree")},
-    **{f"nccl.recent.{p}.net_hop_s": f"nccl.earlier.{p}.net_hop_s" for p in ("LL", "LL128", "Simple", "P2P")},
-}
-
-
 def _on_matrix_units(row: MeasuredRow) -> bool:
     """Whether a 16-bit product runs on NVIDIA tensor cores before Ampere, whose operands come through registers."""
     question, part = row.asks.question, row.part
@@ -203,7 +187,7 @@ _ROWS: Mapping[str, Callable[[MeasuredRow], bool]] = {
 
 
 def _family(name: str, stages: Mapping[str, Any], rows: Mapping[str, Any], **others: Any) -> Family:
-    tied = _NCCL_TIED if name == "nccl" else {}
+    tied = {each: fitted for fitted, equal in _written()["tied"].get(name, {}).items() for each in equal}
     made = tuple(
         FitStage(priors_of(stage), tuple(how["alike"]), how["most"], _ROWS[how.get("counts", "all")], tied)
         for stage, how in stages.items()

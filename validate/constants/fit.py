@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -218,25 +219,30 @@ def write_constants(family: Family, fitted: FittedFamily) -> list[str]:
     """Write the *fitted* constants and return the paths changed; raises InputError if one cannot be written."""
     written = []
     for file in dict.fromkeys(name.partition(".")[0] for name in fitted.values):
-        path = constants_path(file)
-        if not isinstance(path, Path):
-            raise InputError("--write: the constants are not files here; run it in a clone")
-        text = constants_text(_changed(file, family, fitted))
-        with OutputFile("--write", str(path)) as output:
-            output.write(text.encode())
-        written.append(str(path))
+        written.append(write_package_file(constants_path(file), constants_text(_changed(file, family, fitted))))
     return written
 
 
-def constants_text(document: dict[str, Any]) -> str:
-    """Return *document* in the layout of the files: one constant per line."""
-    head = {key: value for key, value in document.items() if key != "constants"}
-    lines = [f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}," for key, value in head.items()]
-    entries = [
-        f"    {json.dumps(key)}: {json.dumps(entry, ensure_ascii=False)}"
-        for key, entry in document["constants"].items()
-    ]
-    return "\n".join(["{", *lines, '  "constants": {', ",\n".join(entries), "  }", "}"]) + "\n"
+def write_package_file(path: Traversable, text: str) -> str:
+    """Write *text* to the file *path* of the package, and return it; raises InputError if it cannot be written."""
+    if not isinstance(path, Path):
+        raise InputError(f"--write: {path.name} is no file here; run it in a clone")
+    with OutputFile("--write", str(path)) as output:
+        output.write(text.encode())
+    return str(path)
+
+
+def constants_text(document: dict[str, Any], of: str = "constants") -> str:
+    """Return *document* in the layout of the files: one constant, or other entry *of* the document, per line."""
+    entries = document[of]
+    named, ends = (entries.items(), "{}") if isinstance(entries, dict) else (((None, each) for each in entries), "[]")
+    lines = [f"  {_json(key)}: {_json(value)}," for key, value in document.items() if key != of]
+    each_line = [f"    {'' if name is None else f'{_json(name)}: '}{_json(entry)}" for name, entry in named]
+    return "\n".join(["{", *lines, f"  {_json(of)}: {ends[0]}", ",\n".join(each_line), f"  {ends[1]}", "}"]) + "\n"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _changed(file: str, family: Family, fitted: FittedFamily) -> dict[str, Any]:

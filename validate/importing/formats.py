@@ -18,8 +18,6 @@ or 1 byte (int8).
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
@@ -29,6 +27,7 @@ from simulator.topology.catalogue import load_part
 from simulator.topology.parts import GpuPart
 from validate.importing.aiconfigurator import MACHINES, Source, SourceTable
 from validate.tables.cells import figure
+from validate.tables.csv_text import csv_bytes
 from validate.tables.share import SampledShapes
 
 OPERATORS = (
@@ -67,11 +66,7 @@ def csv_of(columns: Sequence[str], rows: Iterable[Row]) -> bytes:
     """Return *rows* as CSV, without columns that are empty in all rows."""
     listed = list(rows)
     used = [column for column in columns if any(row.get(column, "") != "" for row in listed)]
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(used)
-    writer.writerows([row.get(column, "") for column in used] for row in listed)
-    return stream.getvalue().encode()
+    return csv_bytes([used, *([row.get(column, "") for column in used] for row in listed)])
 
 
 def latency_s(text: str) -> float | None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Collection, Iterator
 
 from simulator.errors import Fault, InputError
 from simulator.records import replace
 from validate.tables.conventions import Convention, Conventions, general, stands_for
-from validate.tables.csv_text import CsvRecord
+from validate.tables.csv_text import CsvRecord, csv_bytes
 from validate.tables.table import Table
 
 SOURCES = "completed"
@@ -58,11 +56,8 @@ def made_complete(table: Table, conventions: Conventions) -> tuple[bytes, Counte
     every = list(added_cells(table, conventions))
     counts = Counter(column for found in every for column in found)
     new = [column for column in (*counts, SOURCES) if counts and column not in table.position]
-    header = [*table.header, *new]
-    at = {name.strip().lower(): index for index, name in reversed(list(enumerate(header)))}
-    output = io.StringIO()
-    writer = csv.writer(output, lineterminator="\n")
-    writer.writerow(header)
+    lines = [[*table.header, *new]]
+    at = {name.strip().lower(): index for index, name in reversed(list(enumerate(lines[0])))}
     for row, found in zip(table.rows, every, strict=True):
         if len(row.fields) != len(table.header):
             message = f"{len(row.fields)} fields where the header has {len(table.header)}"
@@ -71,13 +66,10 @@ def made_complete(table: Table, conventions: Conventions) -> tuple[bytes, Counte
         for column, (value, _) in found.items():
             fields[at[column]] = value
         if found:
-            fields[at[SOURCES]] = "; ".join([*filter(None, [fields[at[SOURCES]]]), *_sources(found)])
-        writer.writerow(fields)
-    return output.getvalue().encode(), counts
-
-
-def _sources(found: AddedCells) -> list[str]:
-    columns: dict[str, list[str]] = {}
-    for column, (_, rule) in found.items():
-        columns.setdefault(rule.source, []).append(column)
-    return [f"{', '.join(names)}: {source}" for source, names in columns.items()]
+            of: dict[str, list[str]] = {}
+            for column, (_, rule) in found.items():
+                of.setdefault(rule.source, []).append(column)
+            told = [f"{', '.join(names)}: {source}" for source, names in of.items()]
+            fields[at[SOURCES]] = "; ".join([*filter(None, [fields[at[SOURCES]]]), *told])
+        lines.append(fields)
+    return csv_bytes(lines), counts

@@ -8,10 +8,12 @@ little more memory than its file.  The standard library's reader does not report
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import overload
 
 from simulator.errors import Fault, InputError
@@ -155,3 +157,10 @@ def read_records(raw: bytes, name: str, most: int = MAX_HELD) -> Records:
     if not found:
         raise InputError(Fault("is empty; a table starts with a line of column names", name, 1, 1))
     return found
+
+
+def csv_bytes(rows: Iterable[Sequence[object]]) -> bytes:
+    """Return *rows*, the header first, as the content of a file."""
+    output = io.StringIO()
+    csv.writer(output, lineterminator="\n").writerows(rows)
+    return output.getvalue().encode()
