@@ -26,7 +26,7 @@ from validate.compare.folder import Folder
 from validate.compare.rows import ComparedRow
 from validate.constants.calibrate import CalibrationFactors, fit_calibration
 from validate.kinds.timing import TimingCosts
-from validate.tables.cells import NotScored, figure
+from validate.tables.cells import NotScored
 from validate.tables.names import RowNames
 from validate.tables.share import digest
 
@@ -34,7 +34,6 @@ LAUNCH = "launch.csv"
 _PLAIN = ("relu", "gelu", "softmax", "dropout", "max_pool", "layer_norm")  # no host work beyond the call
 _BESIDES = {"linear": "product_s", "conv2d": "convolution_s", "batch_norm": "batch_norm_s", "lstm": "recurrent_s"}
 _PARAMETERS = 64  # parameters of the measured optimisers
-_WORST_KNOWN = 0.25  # rows with a larger relative half-width of the interval are ignored
 _TWO = 2  # parameters of a layer norm
 # Standard deviations of logarithms: of a host's speed before any step is measured, and of a well predicted step time.
 _PRIOR, _SCATTER = 0.5, 0.05
@@ -48,14 +47,9 @@ def host_seconds(folder: Folder) -> dict[str, float]:
     The forward constant is the median over plain layers; those of products, convolutions, ... are the time of such a
     layer beyond it.  The backward constant is the time of forward and backward pass minus forward alone.
     """
-    table = folder.tables.get(LAUNCH)
-    if table is None:
-        return {}
     times: dict[str, float] = {}
-    for record in table.rows:
-        interval, time_s = figure(table.cell(record, "interval") or "0"), figure(table.cell(record, "time_s"))
-        if interval is not None and interval <= _WORST_KNOWN and time_s is not None:
-            times.setdefault(table.cell(record, "metric"), time_s)
+    for cell, time_s in folder.known_times(LAUNCH):
+        times.setdefault(cell("metric"), time_s)
     forward = {name: times.get(f"host time of {name}, forward, recorded", 0.0) for name in (*_PLAIN, *_BESIDES)}
     whole = {name: times.get(f"host time of {name}, forward and backward", 0.0) for name in (*_PLAIN, *_BESIDES)}
     found: dict[str, float] = {}
@@ -173,7 +167,9 @@ class FolderDevice:
             calibration = found.calibration
         else:
             rows = []
-        clocks = self._clocks(folder, calibration) if folder is not None else {}
+        clocks: dict[str, float] = {}
+        if folder is not None and self._has_host:
+            clocks = clock_factors(folder, self._bare.calibrated({self.part: calibration}), *self._where)
         calibration = replace(calibration, clocks=clocks)
         seconds = host_seconds(folder) if folder is not None and self._has_host else {}
         known = replace(calibration, dispatch=1.0, host=scaled_constants(seconds, 1.0, calibration.dispatch))
@@ -191,12 +187,6 @@ class FolderDevice:
             calibration = replace(calibration, dispatch=1.0, host=host)
         used = tuple(row for row, _ in telling)
         return FittedCalibration(calibration, found, tuple(rows), len(seconds), used, scale, len(clocks))
-
-    def _clocks(self, folder: Folder, calibration: Calibration) -> dict[str, float]:
-        """Return the factors of the board's power that *folder* holds, beside *calibration*; empty for CPUs."""
-        if not self._has_host:
-            return {}
-        return clock_factors(folder, self._bare.calibrated({self.part: calibration}), *self._where)
 
     def again(self, rows: Sequence[ComparedRow], calibration: Calibration) -> list[ComparedRow]:
         """Return *rows* (operators and steps) predicted with *calibration*, without those it cannot predict."""
@@ -300,16 +290,10 @@ def judge_by(
         ("steps that it did not ask", steps),
         ("steps of networks that it did not ask", [r for r in steps if r.cells.get("model", "") not in networks]),
     ]
-    words = _said(fitted)
+    counts = (len(fitted.rows), fitted.launches, fitted.clocks, len(fitted.steps))
+    named = zip(counts, ("operators", "launches", "clocks", "steps"), strict=True)
+    words = ", ".join(f"{count} {what}" for count, what in named if count) or "nothing"
     return [_judged(bench, fitted.calibration, part, words, judged, fitted.points) for judged, part in parts if part]
-
-
-def _said(fitted: FittedCalibration) -> str:
-    words = [f"{len(fitted.rows)} operators"] if fitted.rows else []
-    words += [f"{fitted.launches} launches"] if fitted.launches else []
-    words += [f"{fitted.clocks} clocks"] if fitted.clocks else []
-    words += [f"{len(fitted.steps)} steps"] if fitted.steps else []
-    return ", ".join(words) or "nothing"
 
 
 def _other_operators(bench: FolderDevice, operators: Sequence[ComparedRow], count: int) -> list[CalibrationErrors]:

@@ -82,21 +82,16 @@ def class_errors(rows: Sequence[ComparedRow], table: str = "", by: dict[str, str
 def axes_of(rows: Sequence[ComparedRow]) -> list[tuple[str, ...]]:
     """Return the axes (tuples of columns) that split *rows* of one table into several classes of several rows."""
     kinds = {row.kind for row in rows}
-    kind = next(iter(kinds)) if len(kinds) == 1 else ""
+    kind = next((kind for kind in KINDS if kinds == {kind.name}), None)
+    shown: tuple[tuple[str, ...], ...] = (("op",), ("bench",), ("kind",), ("mode",))
+    if kind is not None:
+        shown = _AXES.get(kind.name) or tuple(axes for axes in kind.shown if not _PLACES.intersection(axes))
     found = []
-    for axes in _AXES.get(kind) or _shown(kind):
+    for axes in shown:
         counts = [len({row.cells.get(axis, "") for row in rows}) for axis in axes]
         if all(1 < count <= min(_MOST_LABELS, max(2, len(rows) // 2)) for count in counts):
             found.append(axes)
     return found
-
-
-def _shown(name: str) -> tuple[tuple[str, ...], ...]:
-    """Return the axes that texts group rows of the kind *name* by; common columns if there is no such kind."""
-    kind = next((kind for kind in KINDS if kind.name == name), None)
-    if kind is None:
-        return (("op",), ("bench",), ("kind",), ("mode",))
-    return tuple(axes for axes in kind.shown if not _PLACES.intersection(axes))
 
 
 def classes_of(rows: Sequence[ComparedRow]) -> list[ClassErrors]:

@@ -14,7 +14,6 @@ from validate.compare.folder import Folder
 from validate.tables.cells import figure
 
 CLOCKS = "clocks.csv"
-_WORST_KNOWN = 0.25  # rows with a larger relative half-width of the interval are ignored
 _LEAST, _MOST = 0.1, 10.0  # of the power that the model gives
 _SAME = 1.02  # times that differ by less are the same
 _STEPS = 40  # of a bisection
@@ -57,17 +56,10 @@ def clock_factors(folder: Folder, session: Session, where: Where, part: str) -> 
 
 
 def _works(folder: Folder) -> Mapping[str, ClockMeasurement]:
-    table = folder.tables.get(CLOCKS)
     found: dict[str, ClockMeasurement] = {}
-    if table is None:
-        return found
-    for record in table.rows:
-        interval, time_s = figure(table.cell(record, "interval") or "0"), figure(table.cell(record, "time_s"))
-        if interval is not None and interval <= _WORST_KNOWN and time_s is not None and time_s > 0.0:
-            burst_s, side, repeats = (figure(table.cell(record, n) or "0") for n in ("burst_s", "side", "repeats"))
-            found[table.cell(record, "work")] = ClockMeasurement(
-                time_s, burst_s or 0.0, int(side or 0), int(repeats or 0)
-            )
+    for cell, time_s in folder.known_times(CLOCKS):
+        burst_s, side, repeats = (figure(cell(name)) or 0.0 for name in ("burst_s", "side", "repeats"))
+        found[cell("work")] = ClockMeasurement(time_s, burst_s, int(side), int(repeats))
     return found
 
 

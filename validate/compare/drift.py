@@ -90,12 +90,9 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any], prefix: str
         if isinstance(one, dict) and isinstance(two, dict):
             found += differences(one, two, f"{prefix}{name}.")
         else:
-            found.append((one_line(f"{prefix}{name}", 60), _said(one), _said(two)))
+            before, after = ("not said" if value is None else one_line(value, 100) for value in (one, two))
+            found.append((one_line(f"{prefix}{name}", 60), before, after))
     return found
-
-
-def _said(value: Any) -> str:
-    return "not said" if value is None else one_line(value, 100)
 
 
 def _class(table: str, rows: Sequence[DriftRow]) -> DriftClass:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ _NOT_ASKED = frozenset(
     )
 )
 _MOST = 1e18
+_WORST_KNOWN = 0.25  # half-width of the 95 % interval, relative to the time, up to which a row is fitted to
 _SAME_THROUGHOUT = frozenset(("device", "machine", "fabric", "framework", "n_nodes"))
 
 
@@ -70,6 +72,15 @@ class Folder:
         """The cases that could not be measured, each with its group and reason."""
         found = self.record.get("left")
         return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+
+    def known_times(self, name: str) -> Iterator[tuple[Callable[[str], str], float]]:
+        """Yield the cells and the seconds of each row of the table *name* that was measured well enough to fit to."""
+        table = self.tables.get(name)
+        for record in table.rows if table is not None else ():
+            cell = partial(table.cell, record) if table is not None else str
+            interval, time_s = figure(cell("interval") or "0"), figure(cell("time_s"))
+            if interval is not None and interval <= _WORST_KNOWN and time_s is not None and time_s > 0.0:
+                yield cell, time_s
 
 
 def read_folder(path: str, option: str = "") -> Folder:

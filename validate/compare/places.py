@@ -69,7 +69,8 @@ def find_places(folder: Folder, topology: str | None, devices: Sequence[str]) ->
     given += [f"{name}={part}" for name in names if part and name not in known and name == alone]
     machines = _named(folder, "machine") or {folder.machine}
     if chosen is None and part and len(machines) == 1 and machines.isdisjoint(builtin_names()):
-        chosen = topology_with(part, _gpu_count(folder.environment))
+        count = _gpu(folder.environment).get("count")
+        chosen = topology_with(part, count if isinstance(count, int) and count > 0 else 1)
     return ScoringPlaces(chosen, tuple(given), part, how)
 
 
@@ -92,11 +93,6 @@ def _check_part(option: str, part: str, topology: str | None, environment: Mappi
 
 def _named(folder: Folder, column: str) -> set[str]:
     return {table.cell(row, column) for table in folder.tables.values() for row in table.rows} - {""}
-
-
-def _gpu_count(environment: Mapping[str, Any]) -> int:
-    count = _gpu(environment).get("count")
-    return count if isinstance(count, int) and count > 0 else 1
 
 
 def _part_of_topology(topology: str) -> str:

@@ -126,6 +126,8 @@ def _classes(found: Comparison, style: Style) -> str:
     widths = [max(len(row[i]) for row in body) for i in range(1, len(head))]
     room = WIDTH - sum(widths) - 2 * len(widths)
     body = [[_cut(row[0], room), *row[1:]] for row in body]
+    inside = [row.in_band for row in found.rows if row.counts and row.in_band is not None]
+    words = f"in the 80 % band of their prediction: {sum(inside)} of {len(inside)} rows"
     lines = table_of(body, [False] + [True] * 7, style, spare=(7, 4, 5, 3))
     lines += [
         "",
@@ -135,14 +137,9 @@ def _classes(found: Comparison, style: Style) -> str:
             " spread: median half interval of the measurements",
             style,
         ),
-        *(_wrapped(words, style) if (words := _in_bands(found)) else []),
+        *(_wrapped(words, style) if inside else []),
     ]
     return "\n".join(lines)
-
-
-def _in_bands(found: Comparison) -> str:
-    inside = [row.in_band for row in found.rows if row.counts and row.in_band is not None]
-    return f"in the 80 % band of their prediction: {sum(inside)} of {len(inside)} rows" if inside else ""
 
 
 def _class(item: ClassErrors) -> list[str]:

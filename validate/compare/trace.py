@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from simulator.records import asdict, dataclass
 from simulator.results.columns import duration_column
 from simulator.units import format_duration
 from validate.importing.kernel_classes import CLASSES
-from validate.importing.kineto import Trace
+from validate.importing.kineto import Trace, span_at
 
 _MOST = 10
 _NOTHING = 1e-9
@@ -116,13 +115,7 @@ def _within(trace: Trace, marks: Sequence[tuple[float, float]]) -> list[int]:
     """Return the indices of kernels that start within a marked step; all if no step is marked."""
     if not marks:
         return list(range(len(trace.kernels)))
-    starts = [start for start, _ in marks]
-    found = []
-    for i, start_s in enumerate(trace.kernels.start_s):
-        place = bisect.bisect_right(starts, start_s) - 1
-        if place >= 0 and start_s < marks[place][1]:
-            found.append(i)
-    return found
+    return [i for i, start_s in enumerate(trace.kernels.start_s) if span_at(marks, start_s) is not None]
 
 
 def _ends(trace: Trace, chosen: Sequence[int]) -> tuple[float, float]:

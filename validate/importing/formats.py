@@ -69,6 +69,14 @@ def csv_of(columns: Sequence[str], rows: Iterable[Row]) -> bytes:
     return csv_bytes([used, *([row.get(column, "") for column in used] for row in listed)])
 
 
+def sorted_out(found: Iterable[Row | str]) -> tuple[list[Row], LeftOut]:
+    """Return the rows among *found*, and how often each reason stands in the place of one."""
+    listed = list(found)
+    return [each for each in listed if not isinstance(each, str)], Counter(
+        each for each in listed if isinstance(each, str)
+    )
+
+
 def latency_s(text: str) -> float | None:
     """Return the time *text*, given in milliseconds, in seconds; None if it is not a positive number."""
     value = figure(text)

@@ -294,11 +294,15 @@ def _joined(kernels: Kernels, names: list[str]) -> Kernels:
 
 def _name_updates(kernels: Kernels, updates: list[tuple[float, float]]) -> None:
     """Set the class of elementwise kernels within *updates* to optimizer, as its kernels may have generic names."""
-    starts = [start_s for start_s, _ in updates]
     for i, start_s in enumerate(kernels.start_s):
-        place = bisect.bisect_right(starts, start_s) - 1
-        if place >= 0 and start_s < updates[place][1] and CLASSES[kernels.kind[i]] == "elementwise":
+        if CLASSES[kernels.kind[i]] == "elementwise" and span_at(updates, start_s) is not None:
             kernels.kind[i] = CLASSES.index("optimizer")
+
+
+def span_at(spans: Sequence[tuple[float, float]], time_s: float) -> int | None:
+    """Return the index of the last of *spans*, which are in order, to begin by *time_s*; None if it is over."""
+    place = bisect.bisect_right(spans, time_s, key=lambda span: span[0]) - 1
+    return place if place >= 0 and time_s < spans[place][1] else None
 
 
 def _by_themselves(kept: Kernels) -> Kernels:

@@ -41,16 +41,11 @@ def row_contradiction(size_bytes: int, halves: Sequence[PrintedHalf], factor: fl
         if time_us is not None and time_us[1] > 0 and float(half.time) > 0 and algbw is not None:
             most = size_bytes / 1e3 / time_us[0] if time_us[0] > 0 else math.inf
             if not _meet(algbw, (size_bytes / 1e3 / time_us[1], most)):
-                return (
-                    f"algbw {half.algbw}, where {size_bytes} B in {half.time} us are {_figure(size_bytes, half.time)}"
-                )
+                expected = size_bytes / 1e3 / float(half.time)
+                return f"algbw {half.algbw}, where {size_bytes} B in {half.time} us are {expected:.4g}"
         if algbw is not None and busbw is not None and not _meet(busbw, (algbw[0] * factor, algbw[1] * factor)):
             return f"busbw {half.busbw}, which is not {factor:.4g} times algbw {half.algbw}"
     return ""
-
-
-def _figure(size_bytes: int, time: str) -> str:
-    return f"{size_bytes / 1e3 / float(time):.4g}"
 
 
 def _meet(told: tuple[float, float], meant: tuple[float, float]) -> bool:

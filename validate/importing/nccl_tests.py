@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any, cast
 
@@ -112,7 +112,9 @@ def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_r
         raise InputError(Fault(f"lists {_counted(ranks, 'rank')}, where --gpus says {n_ranks}", shown))
     which = _collective(rows, run.program, collective, ranks, shown)
     ranks = ranks or _ranks(rows, which, shown)
-    unread = [*run.unread, *_contradicting(rows, bus_factor(which, ranks))]
+    factor = bus_factor(which, ranks)
+    contradicting = ((row, printed.row_contradiction(row.size_bytes, row.halves, factor)) for row in rows)
+    unread = [*run.unread, *(printed.UnreadRow(row.where, why) for row, why in contradicting if why)]
     left_out = {each.where for each in unread}
     points = _points([row for row in rows if row.where not in left_out])
     if not points and len(unread) > len(run.unread):
@@ -184,14 +186,6 @@ def _unread_words(unread: Sequence[printed.UnreadRow]) -> str:
     return f"{_counted(len(unread), 'row')} not read: {told}{more}"
 
 
-def _contradicting(rows: Sequence[printed.Row], factor: float) -> Iterator[printed.UnreadRow]:
-    """Yield the rows whose times and bandwidths contradict each other: which is right is not known."""
-    for row in rows:
-        why = printed.row_contradiction(row.size_bytes, row.halves, factor)
-        if why:
-            yield printed.UnreadRow(row.where, why)
-
-
 def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
@@ -202,26 +196,14 @@ def _points(rows: Sequence[printed.Row]) -> tuple[Point, ...]:
     for row in rows:
         by_size.setdefault(row.size_bytes, []).append(row)
     by_size.pop(0, None)
-    return tuple(
-        Point(
-            size,
-            _median(row.out_s for row in mine),
-            _median(row.in_s for row in mine),
-            any(row.wrong for row in mine),
-            max(_spread(row.out_s for row in mine), _spread(row.in_s for row in mine)),
-        )
-        for size, mine in sorted(by_size.items())
-    )
-
-
-def _median(times_s: Iterable[float]) -> float:
-    known = [time_s for time_s in times_s if not math.isnan(time_s)]
-    return median(known) if known else math.nan
-
-
-def _spread(times_s: Iterable[float]) -> float:
-    known = [time_s for time_s in times_s if not math.isnan(time_s)]
-    return max(known) / min(known) if known else 1.0
+    found = []
+    for size, mine in sorted(by_size.items()):
+        sides = [row.out_s for row in mine], [row.in_s for row in mine]
+        known = [[time_s for time_s in side if not math.isnan(time_s)] for side in sides]
+        out_s, in_s = (median(side) if side else math.nan for side in known)
+        spread = max(max(side) / min(side) if side else 1.0 for side in known)
+        found.append(Point(size, out_s, in_s, any(row.wrong for row in mine), spread))
+    return tuple(found)
 
 
 def _devices(ranks: Mapping[int, printed.Rank], settings: Mapping[str, str], shown: str) -> dict[str, Any]:

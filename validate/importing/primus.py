@@ -10,13 +10,12 @@
 from __future__ import annotations
 
 import csv
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from simulator.errors import Fault, InputError, one_line
 from simulator.user_files import read_user_file
-from validate.importing.formats import LeftOut, Row
+from validate.importing.formats import LeftOut, Row, sorted_out
 from validate.tables.csv_text import MAX_BYTES
 
 _FORMATS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}
@@ -31,20 +30,22 @@ def primus_rows(path: str, device: str) -> tuple[list[Row], LeftOut]:
     """
     shown = one_line(path, 1000)
     text = read_user_file(Path(path), MAX_BYTES, shown).decode("utf-8", "replace")
-    rows: list[Row] = []
-    left: LeftOut = Counter()
-    header: list[str] = []
-    for line in text.splitlines():
-        cells = _cells(line)
-        if not header or set(_NEEDED) <= {cell.lower() for cell in cells}:
-            header = [cell.lower() for cell in cells] if set(_NEEDED) <= {cell.lower() for cell in cells} else []
-        elif len(cells) == len(header) and not set("".join(cells)) <= set("-: "):
-            reason = _read(dict(zip(header, cells, strict=True)), device, rows)
-            if reason:
-                left[reason] += 1
+    rows, left = sorted_out(_found(text, device))
     if not rows and not left:
         raise InputError(Fault("holds no table with the columns m, n, k, dtype and a time", shown, 1, 1))
     return rows, left
+
+
+def _found(text: str, device: str) -> Iterator[Row | str]:
+    """Yield the rows in *text*, or why one is left out."""
+    header: list[str] = []
+    for line in text.splitlines():
+        cells = _cells(line)
+        names = [cell.lower() for cell in cells]
+        if set(_NEEDED) <= set(names):
+            header = names
+        elif header and len(cells) == len(header) and not set("".join(cells)) <= set("-: "):
+            yield _row(dict(zip(header, cells, strict=True)), device)
 
 
 def _cells(line: str) -> list[str]:
@@ -54,8 +55,8 @@ def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in next(csv.reader([line], delimiter="\t" if "\t" in line else ","), [])]
 
 
-def _read(cells: Mapping[str, str], device: str, rows: list[Row]) -> str:
-    """Add the row of *cells*; return why it is left out, or nothing."""
+def _row(cells: Mapping[str, str], device: str) -> Row | str:
+    """Return the row of *cells*, or why it is left out."""
     form = _FORMATS.get(cells["dtype"].lower().removeprefix("torch."))
     if form is None:
         return f"products in {one_line(cells['dtype'], 30)}, which include quantising"
@@ -72,6 +73,5 @@ def _read(cells: Mapping[str, str], device: str, rows: list[Row]) -> str:
         return f"times of two decimals below {_COARSE_MS} ms"
     software = "primus-turbo" if turbo else "primus"
     same = {"device": device, "dtype": form, "issue": "stream", "software": software, "dataset": "primus"}
-    rows.append({**same, "op": "matmul", "variant": letters, "phase": "fwd", **sizes, "cache": "warm",
-                 "time_s": f"{time_ms / 1e3:.6g}", "trust": "A"})  # fmt: skip
-    return ""
+    same |= {"op": "matmul", "variant": letters, "phase": "fwd", "cache": "warm", "trust": "A"}
+    return {**same, **sizes, "time_s": f"{time_ms / 1e3:.6g}"}

@@ -17,14 +17,13 @@ Rows in 8 bits, and gradients that are added in bf16, are left out.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from simulator.errors import Fault, InputError, one_line
 from simulator.topology.yaml_source import read_json
-from validate.importing.formats import LeftOut, Row
+from validate.importing.formats import LeftOut, Row, sorted_out
 
 _PAIR = re.compile(r"\s*(\w+)\s*=\s*([\w.]+)\s*")
 _LAYOUTS = {"TN": "NT", "NN": "NN", "NT": "TN"}  # by rows, which is how frameworks store matrices
@@ -41,7 +40,9 @@ def simumax_rows(path: str, device: str) -> tuple[list[Row], LeftOut]:
     source = read_json(Path(path), "machine's file of SimuMax")
     named = {}
     try:
-        for name, of in _measured(source.data["accelerator"]["op"]):
+        for name, of in source.data["accelerator"]["op"].items():
+            if not of.get("accurate_efficient_factor"):
+                continue
             try:
                 named[name] = float(of["tflops"]), dict(of["accurate_efficient_factor"])
             except (KeyError, TypeError, ValueError):
@@ -50,22 +51,15 @@ def simumax_rows(path: str, device: str) -> tuple[list[Row], LeftOut]:
     except (KeyError, TypeError, AttributeError):
         missing = "holds no accelerator: op: with tflops and accurate_efficient_factor"
         raise InputError(Fault(missing, one_line(path))) from None
-    rows: list[Row] = []
-    left_out: LeftOut = Counter()
-    for name, (tflops, shapes) in named.items():
-        for shape, efficiency in shapes.items():
-            reason = _read(name, dict(_PAIR.findall(shape)), tflops, efficiency, device, rows)
-            if reason:
-                left_out[reason] += 1
-    return rows, left_out
+    return sorted_out(
+        _row(name, dict(_PAIR.findall(shape)), tflops, efficiency, device)
+        for name, (tflops, shapes) in named.items()
+        for shape, efficiency in shapes.items()
+    )
 
 
-def _measured(operators: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    return ((name, of) for name, of in operators.items() if of.get("accurate_efficient_factor"))
-
-
-def _read(name: str, sizes: Sizes, tflops: float, efficiency: Any, device: str, rows: list[Row]) -> str:
-    """Add the row of one shape to *rows*; return why it is left out, or nothing."""
+def _row(name: str, sizes: Sizes, tflops: float, efficiency: Any, device: str) -> Row | str:
+    """Return the row of one shape, or why it is left out."""
     reader = _READERS.get(name)
     if reader is None:
         return f"{one_line(name, 40)}: not modelled"
@@ -78,8 +72,7 @@ def _read(name: str, sizes: Sizes, tflops: float, efficiency: Any, device: str, 
     if isinstance(found, str):
         return found
     same = {"device": device, "dtype": "bf16", "issue": "stream", "software": _SOFTWARE, "dataset": "simumax"}
-    rows.append({**same, **found, "time_s": f"{flop / (efficiency * tflops * 1e12):.5g}", "trust": "A"})
-    return ""
+    return {**same, **found, "time_s": f"{flop / (efficiency * tflops * 1e12):.5g}", "trust": "A"}
 
 
 ShapeReading = tuple[float, Mapping[str, object] | str]  # FLOPs of a shape, and its row or why it is left out
