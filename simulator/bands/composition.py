@@ -231,7 +231,8 @@ def estimate(composition: Composition, evidence: Evidence) -> Estimate | None:
     if whole is None:
         return None
     network = composition.facts.network
-    wider = max(_wider(whole, state), 1.0 if network in evidence.seen.networks or not network else whole.strange)
+    widened: float = getattr(whole, state)
+    wider = max(widened, 1.0 if network in evidence.seen.networks or not network else whole.strange)
     typical = whole.of_parts
     parts = (sides.middle - sides.low, sides.high - sides.middle) if sides is not None and typical is not None else None
     ends = []
@@ -265,12 +266,6 @@ def _beyond(whole: float, part: float) -> float:
     return math.sqrt(max(0.0, whole * whole - part * part))
 
 
-def _wider(spread: Spread, state: State) -> float:
-    return {"calibrated": spread.calibrated, "seen": spread.seen, "unseen": spread.unseen, "outside": spread.outside}[
-        state
-    ]
-
-
 def _nearer(spread: Spread, known: float) -> float:
     """Return the width of a calibrated part, of whose variance its neighbours explain *known*, relative to its class.
 
@@ -292,9 +287,7 @@ def of_parts(composition: Composition, state: State, evidence: Evidence) -> Esti
         spread = evidence.spread(part.chain)
         if spread is None:
             continue
-        wider = _wider(spread, state)
-        if state == "calibrated":
-            wider = _nearer(spread, part.known)
+        wider: float = _nearer(spread, part.known) if state == "calibrated" else getattr(spread, state)
         middle += part.share * spread.middle
         halves = wider * (spread.middle - spread.low), wider * (spread.high - spread.middle)
         for side, half in enumerate(halves):

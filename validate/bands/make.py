@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 from simulator.api import Session
 from simulator.api.session import Question
 from simulator.bands import Chain, Evidence, MeasuredCoverage, Spread
-from simulator.bands.composition import LEVEL, Composition, estimate, of_parts
+from simulator.bands.composition import LEVEL, AnswerFacts, Composition, estimate, of_parts
 from simulator.errors import InputError
 from simulator.questions.step import StepQuestion
 from simulator.records import asdict, dataclass, replace
@@ -145,7 +146,7 @@ def _differing(rows: Sequence[material.BandRow], by: Callable[[material.BandRow]
             found += [(lost * abs(error - middle), len(errors) ** -0.5) for error in errors]
     if len(found) < LEAST_ROWS:
         return None
-    return round(material.reached(found, LEVEL), 4)
+    return round(weighted_quantile(sorted(found), LEVEL), 4)
 
 
 def _calibrated(rows: Sequence[material.BandRow], calibrated: Mapping[Question, CalibratedRow]) -> tuple[float, float]:
@@ -183,23 +184,16 @@ def _with_parts(
         halves = []
         for question in few[:: max(1, len(few) // _MOST_STEPS)][:_MOST_STEPS]:
             if question not in made:
-                made[question] = _explained(session, question, found)
-            explained = made[question]
-            if explained is not None:
-                halves.append(explained)
+                made[question] = None
+                with suppress(InputError):
+                    composition: Composition = step_composition(session.step_as_told(question))
+                    sides = of_parts(composition, "seen", found)
+                    made[question] = None if sides is None else (sides.middle - sides.low, sides.high - sides.middle)
+            halves += [half for half in (made[question],) if half is not None]
         if halves:
             mean = [round(math.fsum(half[side] for half in halves) / len(halves), 4) for side in (0, 1)]
             changed[name] = replace(spread, of_parts=(mean[0], mean[1]))
     return changed
-
-
-def _explained(session: Session, question: StepQuestion, found: Evidence) -> tuple[float, float] | None:
-    try:
-        composition: Composition = step_composition(session.step_as_told(question))
-    except InputError:
-        return None
-    sides = of_parts(composition, "seen", found)
-    return None if sides is None else (sides.middle - sides.low, sides.high - sides.middle)
 
 
 # -- coverage of the rows --------------------------------------------------------------
@@ -207,43 +201,34 @@ def _explained(session: Session, question: StepQuestion, found: Evidence) -> tup
 
 def seen_in(rows: Iterable[material.BandRow]) -> MeasuredCoverage:
     """Return the devices, machines, collectives, networks, ... that *rows* cover."""
-    devices: dict[str, set[str]] = defaultdict(set)
-    generations: dict[str, set[str]] = defaultdict(set)
-    hosts: dict[str, set[str]] = defaultdict(set)
-    collectives: Counter[str] = Counter()
-    gpus: Counter[str] = Counter()
-    networks: set[str] = set()
-    kernels: set[str] = set()
-    machines: set[str] = set()
-    linked: set[str] = set()
-    exchanging: Counter[str] = Counter()
-    for facts in (row.composition.facts for row in rows):
-        if facts.kind == "host":
-            hosts[facts.what].add(facts.place)
-        elif facts.kind == "collective":
-            collectives[facts.scale] = max(collectives[facts.scale], facts.ranks)
-            machines.add(facts.place)
-            linked.add(facts.generation)
-        else:
-            devices[facts.place].add(facts.form)
-            generations[facts.generation].add(facts.form)
-            if facts.kind == "step":
-                networks.add(facts.network)
-                kernels.update(facts.kernels)
-                exchanging.update([] if facts.exchange is None else [facts.exchange.generation])
-                gpus[facts.scale] = max(gpus[facts.scale], facts.ranks)
+    every = [row.composition.facts for row in rows]
+    hosts, collectives = ([facts for facts in every if facts.kind == kind] for kind in ("host", "collective"))
+    computing = [facts for facts in every if facts.kind not in ("host", "collective")]
+    steps = [facts for facts in computing if facts.kind == "step"]
+    exchanging = Counter(facts.exchange.generation for facts in steps if facts.exchange is not None)
     return MeasuredCoverage(
-        devices={name: tuple(sorted(devices[name])) for name in sorted(devices)},
-        generations={name: tuple(sorted(generations[name])) for name in sorted(generations)},
-        machines=tuple(sorted(machines)),
-        collectives=dict(sorted(collectives.items())),
-        linked=tuple(sorted(linked)),
-        gpus=dict(sorted(gpus.items())),
-        networks=tuple(sorted(networks)),
-        kernels=tuple(sorted(kernels)),
+        devices=_grouped((facts.place, facts.form) for facts in computing),
+        generations=_grouped((facts.generation, facts.form) for facts in computing),
+        machines=tuple(sorted({facts.place for facts in collectives})),
+        collectives=_most_ranks(collectives),
+        linked=tuple(sorted({facts.generation for facts in collectives})),
+        gpus=_most_ranks(steps),
+        networks=tuple(sorted({facts.network for facts in steps})),
+        kernels=tuple(sorted({name for facts in steps for name in facts.kernels})),
         exchanging=tuple(sorted(name for name, rows in exchanging.items() if rows >= LEAST_ROWS)),
-        hosts={name: tuple(sorted(hosts[name])) for name in sorted(hosts)},
+        hosts=_grouped((facts.what, facts.place) for facts in hosts),
     )
+
+
+def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, set[str]] = defaultdict(set)
+    for name, each in pairs:
+        found[name].add(each)
+    return {name: tuple(sorted(found[name])) for name in sorted(found)}
+
+
+def _most_ranks(every: Sequence[AnswerFacts]) -> dict[str, int]:
+    return {scale: max(f.ranks for f in every if f.scale == scale) for scale in sorted({f.scale for f in every})}
 
 
 def bands_document(evidence: Evidence, tables: Sequence[str]) -> dict[str, Any]:
@@ -291,7 +276,19 @@ def coverage(rows: Sequence[material.BandRow], by: By = LEFT_OUT["place"]) -> li
         others = [row for row in rows if by(row) != part and classes.intersection(row.chain)]
         chains = {part.chain for row in mine for part in row.composition.parts} | {row.chain for row in mine}
         held += held_by(make_evidence(others, wanted=chains), mine)
-    return summary(held)
+    groups: dict[str, list[tuple[material.BandRow, bool, float]]] = defaultdict(list)
+    for each in held:
+        groups[each[0].group].append(each)
+    return [
+        Coverage(
+            group,
+            len(of),
+            len({row.place for row, _, _ in of}),
+            sum(inside for _, inside, _ in of) / len(of),
+            percentile(sorted(half for _, _, half in of), 0.5),
+        )
+        for group, of in sorted(groups.items())
+    ]
 
 
 def held_by(evidence: Evidence, rows: Sequence[material.BandRow]) -> Iterator[tuple[material.BandRow, bool, float]]:
@@ -301,20 +298,3 @@ def held_by(evidence: Evidence, rows: Sequence[material.BandRow]) -> Iterator[tu
         if found is not None:
             inside = found.low <= row.error <= found.high
             yield row, inside, (math.exp(found.high) - math.exp(found.low)) / 2
-
-
-def summary(held: Sequence[tuple[material.BandRow, bool, float]]) -> list[Coverage]:
-    """Return the coverage of each group, from the results of :func:`held_by`."""
-    groups: dict[str, list[tuple[material.BandRow, bool, float]]] = defaultdict(list)
-    for each in held:
-        groups[each[0].group].append(each)
-    return [
-        Coverage(
-            group,
-            len(mine),
-            len({row.place for row, _, _ in mine}),
-            sum(inside for _, inside, _ in mine) / len(mine),
-            percentile(sorted(half for _, _, half in mine), 0.5),
-        )
-        for group, mine in sorted(groups.items())
-    ]

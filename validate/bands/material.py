@@ -163,11 +163,6 @@ def weights_of(counts: Mapping[Unit, int]) -> dict[Unit, float]:
     return {unit: (n * places[unit[0]]) ** -0.5 for unit, n in counts.items()}
 
 
-def reached(values: Iterable[tuple[float, float]], level: float) -> float:
-    """Return the quantile *level* of *values*, pairs of a value and its weight."""
-    return weighted_quantile(sorted(values), level)
-
-
 def _order(item: tuple[float, int, BandRow]) -> tuple[float, int, str]:
     return item[0], item[1], item[2].source
 
@@ -203,7 +198,7 @@ class RowMixture:
         for group, rows in groups.items():
             band = self._quantiles(whole - counts[group], lambda row, group=group: by(row) == group)  # type: ignore[misc]
             found += [(band.beyond(row.error), weights[unit_of(row)]) for row in rows]
-        return min(_WIDEST, max(_NARROWEST, reached(found, LEVEL)))
+        return min(_WIDEST, max(_NARROWEST, weighted_quantile(sorted(found), LEVEL)))
 
     def _quantiles(self, counts: Counter[_Key], without: Callable[[BandRow], bool]) -> Quantiles:
         share = self._shares(counts)

@@ -8,14 +8,13 @@ from simulator.api import Session
 from simulator.api.calibrations import Calibration
 from simulator.errors import one_line
 from validate.kinds import KINDS, OPERATORS
-from validate.kinds.kind import recognise
+from validate.kinds.kind import read_measurements
 from validate.kinds.row import MeasuredRow, Skip, ignore, measured_rows
 from validate.kinds.serving import replays
 from validate.tables.cells import NotScored
-from validate.tables.csv_text import read_records
 from validate.tables.names import RowNames
 from validate.tables.share import sampled_digests
-from validate.tables.table import Table, read_bytes, shown_as, tabulate
+from validate.tables.table import Table
 
 _APART = 1.25  # chosen: times of one question that differ by more are of different work
 
@@ -24,10 +23,8 @@ def read_rows(files: Sequence[str], names: RowNames, kinds: Collection[str]) -> 
     """Return the measured rows of *files* of *kinds*; raises InputError if one cannot be read or lacks a column."""
     found: list[MeasuredRow] = []
     for file in files:
-        records = read_records(read_bytes(file), shown_as(file))
-        kind = recognise(records[0].fields, KINDS)
+        table, kind = read_measurements(file, KINDS)
         if kind.name in kinds:
-            table = tabulate(records, shown_as(file), kind.needed, kind.columns, kind.name)
             found += [row for row in measured_rows(table, kind, names) if not row.untimed]
     return found
 

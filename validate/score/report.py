@@ -147,30 +147,22 @@ def _times(table: ScoredTable, everything: ScoreGroup, by: Sequence[str], style:
     """Return the table of the errors of times, and of other predictors'."""
     label = table.kind.baseline_label or table.kind.baseline
     header = [*_HEADER, f"{label} median", f"{label} p90"]
-    body = [header, _figures("all rows", everything), _places_alike(table, len(header))]
+    alike = ["", "", percent_text(median_of(table.kind.place, table.rows)), *[""] * (len(header) - 4)]
+    body = [header, _figures("all rows", everything), [f"median of {table.kind.place}s", *alike]]
     marks: dict[int, str] = {}
     for axes in [tuple(by)] if by else table.kind.shown:
-        groups = [_figures("  " + _label(group), group) for group in table.rows.groups(axes)]
+        groups = [
+            _figures("  " + "  ".join(one_line(label, 40) for label in group.by.values()), group)
+            for group in table.rows.groups(axes)
+        ]
         if by:
-            groups += _unlabelled(table.rows, axes)
+            missing, rest = table.rows.without(axes)  # so that the groups add up to all rows
+            groups += [_figures(f"  (no {' or '.join(missing)})", rest)] if rest.rows else []
         if groups:
             marks[len(body) - 1] = "by " + ", ".join(axes)
             body += groups
     lines = table_of(body, [False] + [True] * (len(header) - 1), style, (8, 5, 7, 4), marks)
     return lines + _published(table, style)
-
-
-def _unlabelled(rows: Scores, axes: Sequence[str]) -> list[list[str]]:
-    """Return a line for the rows without a label along one of *axes*, so that the groups add up to all rows."""
-    missing, rest = rows.without(axes)
-    return [_figures(f"  (no {' or '.join(missing)})", rest)] if rest.rows else []
-
-
-def _places_alike(table: ScoredTable, n_columns: int) -> list[str]:
-    """Return the line with the median of the machines' medians, which weights all machines equally."""
-    cells = [f"median of {table.kind.place}s"] + [""] * (n_columns - 1)
-    cells[3] = percent_text(median_of(table.kind.place, table.rows))
-    return cells
 
 
 def _published(table: ScoredTable, style: Style) -> list[str]:
@@ -182,10 +174,6 @@ def _published(table: ScoredTable, style: Style) -> list[str]:
         figures = (theirs.median_ape, theirs.mean_ape, ours.median_ape, ours.mean_ape)
         rows.append([one_line(name, 40), str(theirs.n), *(percent_text(value) for value in figures)])
     return ["", *table_of(rows, [False] + [True] * 5, style)]
-
-
-def _label(group: ScoreGroup) -> str:
-    return "  ".join(one_line(label, 40) for label in group.by.values())
 
 
 def _figures(label: str, group: ScoreGroup) -> list[str]:

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice, tee
 from pathlib import Path
 
@@ -22,11 +22,10 @@ from simulator.questions.calibration import Calibration
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, field, replace
 from validate.kinds import KINDS, OPERATORS
-from validate.kinds.kind import Cell, Kind, RowQuestion
+from validate.kinds.kind import Kind, RowQuestion
 from validate.kinds.row import MeasuredRow, every_row
 from validate.kinds.steps import configuration
 from validate.tables.cells import NotScored, measured_time, number
-from validate.tables.csv_text import CsvRecord
 from validate.tables.names import DeviceNames, MachineNames, RowNames, machines_named
 from validate.tables.table import Table, read_bytes, read_table, shown_as
 
@@ -54,13 +53,9 @@ Predict = Callable[[Iterable[RowQuestion]], Iterator[Predicted]]
 """Yields a prediction for each row that asks something, in order."""
 
 
+@collected_after()
 def predicted(asked: RowQuestion, session: Session) -> Predicted:
     """Return the prediction of what a row asks."""
-    with collected_after():
-        return _predicted(asked, session)
-
-
-def _predicted(asked: RowQuestion, session: Session) -> Predicted:
     try:
         predicted_s = asked.time_s(session)
         band = asked.band(session, predicted_s)
@@ -206,21 +201,17 @@ def ranked(rows: Iterable[MeasuredRow], table: Table, kind: Kind, names: RowName
     for row in rows:
         if best and row.labels.get("ranks") == "one":
             with contextlib.suppress(NotScored):
-                cell = _cell(table, row.record)
+                cell = partial(table.cell, row.record)
                 is_best = kind.measured_s(cell, names) <= best.get(configuration(cell), 0.0)
                 row.labels = {**row.labels, "framework_rank": "best" if is_best else "other"}
         yield row
-
-
-def _cell(table: Table, record: CsvRecord) -> Cell:
-    return lambda column: table.cell(record, column)
 
 
 def _fastest(table: Table, kind: Kind, names: RowNames) -> dict[tuple[str, ...], float]:
     """Return the least time of each configuration over all frameworks; empty where the kind does not rank them."""
     best: dict[tuple[str, ...], float] = {}
     for record in table.rows if "framework_rank" in kind.labels else ():
-        cell = _cell(table, record)
+        cell = partial(table.cell, record)
         with contextlib.suppress(NotScored):
             time_s = kind.measured_s(cell, names)
             key = configuration(cell)
@@ -280,7 +271,10 @@ class ScoringOptions:
 
 
 class Scoring:
-    """Scores tables with names and calibrations of *options*; raises InputError where one of these is unknown."""
+    """Scores tables with names and calibrations of *options*; raises InputError where one of these is unknown.
+
+    ``kinds`` are those of tables, with the columns that they need given the options' names.
+    """
 
     def __init__(self, options: ScoringOptions) -> None:
         self.options = options
@@ -295,12 +289,7 @@ class Scoring:
             self._seen = frozenset(key for device in read.values() for key in device.points.asked)
         self.names = RowNames(machines, devices, Session(calibrations), options.strategy or "nccl")
         self._published = read_published(options.baselines) if options.baselines is not None else {}
-        self._kinds = {kind.name: kind.with_names(self.names) for kind in KINDS}
-
-    @property
-    def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of tables, with the columns they need given the options' names."""
-        return tuple(self._kinds.values())
+        self.kinds = tuple(kind.with_names(self.names) for kind in KINDS)
 
     def calibrated(self, calibrations: Mapping[str, Calibration]) -> RowNames:
         """Return the names with *calibrations*, by part, in place of the current ones."""
@@ -368,6 +357,6 @@ class Scoring:
                 raise InputError(f"{option} is for tables of {known}; these are of {given}")
         # A name that the user assigns may occur in any of several tables.
         for place, book in (("machine", self.names.machines), ("device", self.names.devices)):
-            mine = [table for table, kind in tables if place in self._kinds[kind.name].asked]
+            mine = [table for table, kind in tables if place in kind.asked]
             if mine:
                 book.check_used(table.cell(row, place) for table in mine for row in table.rows)
