@@ -7,7 +7,7 @@ from simulator.network.machine import Machine
 from simulator.topology.catalogue import builtin_topologies
 from simulator.topology.yaml_source import read_yaml
 from validate.tables.cells import NotScored
-from validate.tables.names import MachineNames, RowNames
+from validate.tables.names import MachineNames, RowNames, check_used
 
 
 def machine(book: MachineNames, name: str, n_nodes: int) -> Machine:
@@ -91,5 +91,5 @@ def test_mistakes_of_the_user_are_told_before_any_work():
 def test_a_name_that_no_row_has_is_a_mistake():
     book = MachineNames(named={"dgxa10": "4gpu-pcie"})
     with pytest.raises(InputError, match="--machine: no row is of machine 'dgxa10'; did you mean 'dgxa100'"):
-        book.check_used({"dgxa100", "other"})
-    book.check_used({"dgxa10"})
+        check_used("machine", book.named, {"dgxa100", "other"})
+    check_used("machine", book.named, {"dgxa10"})

@@ -91,20 +91,16 @@ def check_log(
     """
     asked = _question(session, log, topology, nodes, fabric, gpus, nccl)
     question = asked.question
-    rows, ranges = [], []
+    rows = []
     points = judged(log.points)
     from_bytes = healthy.large_from([point.size_bytes for point in points])
     for point in points:
         step_done("expected")
         of_size = replace(question, size_bytes=float(point.size_bytes))
-        expected_s, large = session.time_s(of_size), point.size_bytes >= from_bytes
-        band = healthy.healthy_range(session.composed(of_size))
-        ranges.append(band)
-        fastest_s, slowest_s = expected_s * band.fastest, expected_s * band.slowest
-        in_place = math.isnan(point.out_s)
+        expected_s, band = session.time_s(of_size), healthy.healthy_range(session.composed(of_size))
+        in_place, large = math.isnan(point.out_s), point.size_bytes >= from_bytes
         measured_s = point.in_s if in_place else point.out_s
-        row = point.size_bytes, measured_s, expected_s, fastest_s, slowest_s, large, in_place, band.bend, band.errors
-        rows.append(healthy.SizeComparison(*row))
+        rows.append(healthy.SizeComparison(point.size_bytes, measured_s, expected_s, band, large, in_place))
     pace = healthy.log_pace(rows)
     causes = Explanations()
     effects: tuple[SettingEffect, ...] = ()
@@ -134,7 +130,7 @@ def check_log(
         machine=machine.name,
         question=question,
         rows=tuple(rows),
-        groups=healthy.size_groups(rows, ranges),
+        groups=healthy.size_groups(rows),
         pace=pace,
         wrong=wrong,
         verdict="wrong" if wrong else pace,

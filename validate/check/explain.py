@@ -176,8 +176,8 @@ def _error(ratios: Sequence[float], without: int = 0) -> float:
 
 def _unlikely(some: Sequence[SizeComparison], ratios: Sequence[float]) -> float:
     """Return how unlikely *ratios* of *some* sizes are: minus the logarithm of the likelihood, but for a constant."""
-    errors = [(math.log(ratio), row.errors.scatter) for row, ratio in zip(some, ratios, strict=True)]
-    level = statistics.median(row.errors.level for row in some)
+    errors = [(math.log(ratio), row.band.errors.scatter) for row, ratio in zip(some, ratios, strict=True)]
+    level = statistics.median(row.band.errors.level for row in some)
 
     def with_offset(offset: float) -> float:
         of_sizes = (math.log1p(((error - offset) / scatter) ** 2 / _FREEDOM) for error, scatter in errors)

@@ -45,25 +45,23 @@ class CheckedLink(NamedTuple):
 
 def checked_links(session: Session, where: Where, figures: Iterable[LinkFigure]) -> tuple[CheckedLink, ...]:
     """Return *figures* with what *where* should carry; raises InputError if it has no such GPU or adapter."""
-    return tuple(_checked(session, where, figure) for figure in figures)
-
-
-def _checked(session: Session, where: Where, figure: LinkFigure) -> CheckedLink:
-    if figure.kind == "adapter":
-        rates = [
-            node.part.bandwidth * node.part.efficiency
-            for node in session.machine(where).nodes_of(0)
-            if isinstance(node.part, NicPart)
-        ]
-        if not rates:
-            raise InputError("the topology has no adapter, of which ib_write_bw measured one")
-        rate = rates[figure.src % len(rates)]  # adapters that NCCL does not use are numbered too
-        return CheckedLink(figure, rate, _OF_LINE_RATE * rate)
-    to = figure.dst if figure.kind == "p2p" else 0
-    asked = CopyQuestion(where=where, kind=figure.kind, size_bytes=float(figure.size_bytes), src=figure.src, dst=to)
-    time_s = session.time_s(asked)
-    expected = figure.size_bytes / time_s
-    return CheckedLink(figure, expected, expected / max(1.0, healthy_range(session.composed(asked)).slowest))
+    parts = [node.part for node in session.machine(where).nodes_of(0)]
+    rates = [part.bandwidth * part.efficiency for part in parts if isinstance(part, NicPart)]
+    found = []
+    for figure in figures:
+        kind, size_bytes = figure.kind, float(figure.size_bytes)
+        if kind == "adapter":
+            if not rates:
+                raise InputError("the topology has no adapter, of which ib_write_bw measured one")
+            rate = rates[figure.src % len(rates)]  # adapters that NCCL does not use are numbered too
+            found.append(CheckedLink(figure, rate, _OF_LINE_RATE * rate))
+            continue
+        dst = figure.dst if kind == "p2p" else 0
+        asked = CopyQuestion(where=where, kind=kind, size_bytes=size_bytes, src=figure.src, dst=dst)
+        expected = size_bytes / session.time_s(asked)
+        slowest = max(1.0, healthy_range(session.composed(asked)).slowest)
+        found.append(CheckedLink(figure, expected, expected / slowest))
+    return tuple(found)
 
 
 def sound(session: Session, where: Where, links: Sequence[CheckedLink]) -> frozenset[str]:

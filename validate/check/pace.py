@@ -90,19 +90,25 @@ _FAR = 2.0  # times beyond the healthy range: no scatter of a healthy machine
 class SizeComparison:
     """One size: measured and expected seconds, the healthy range, and whether it is one of the largest sizes.
 
-    ``in_place``: whether the time is that in place, where the other was not measured.  ``bend`` and ``errors`` are as
-    in :class:`HealthyRange`.
+    ``in_place``: whether the time is that in place, where the other was not measured.
     """
 
     size_bytes: int
     measured_s: float
     expected_s: float
-    fastest_s: float
-    slowest_s: float
+    band: HealthyRange
     is_large: bool
     in_place: bool = False
-    bend: float = math.inf
-    errors: LogErrors = LogErrors()
+
+    @property
+    def fastest_s(self) -> float:
+        """The least healthy time, in seconds."""
+        return self.expected_s * self.band.fastest
+
+    @property
+    def slowest_s(self) -> float:
+        """The longest healthy time, in seconds."""
+        return self.expected_s * self.band.slowest
 
     @property
     def ratio(self) -> float:
@@ -144,15 +150,14 @@ def large_from(sizes: Sequence[float]) -> float:
     return max(_LARGE_BYTES, min(_SHARE * sizes[-1], sizes[-FEW:][0]))
 
 
-def size_groups(rows: Sequence[SizeComparison], bands: Sequence[HealthyRange]) -> tuple[SizeGroup, ...]:
-    """Return the groups that *rows*, with their *bands*, make up: the largest sizes first."""
-    found = []
-    for large in (True, False):
-        mine = [(row.ratio, band) for row, band in zip(rows, bands, strict=True) if row.is_large == large]
-        if mine:
-            ratio = statistics.median(ratio for ratio, _ in mine)
-            found.append(SizeGroup(large, ratio, tuple(dict.fromkeys(band for _, band in mine))))
-    return tuple(found)
+def size_groups(rows: Sequence[SizeComparison]) -> tuple[SizeGroup, ...]:
+    """Return the groups that *rows* make up: the largest sizes first."""
+    groups = ((large, [row for row in rows if row.is_large == large]) for large in (True, False))
+    return tuple(
+        SizeGroup(large, statistics.median(row.ratio for row in mine), tuple(dict.fromkeys(row.band for row in mine)))
+        for large, mine in groups
+        if mine
+    )
 
 
 def log_pace(rows: Sequence[SizeComparison]) -> Pace:
@@ -200,7 +205,7 @@ def _slow(
     )
     if not found and min(len(large), len(middle)) >= FEW:
         most, least = statistics.median(large), statistics.median(middle)
-        bend = scatter * max(row.bend for row in rows if row.is_full)
+        bend = scatter * max(row.band.bend for row in rows if row.is_full)
         found += [(True,)] if most > max(1.0, bend * least) else []
     return found
 

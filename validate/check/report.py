@@ -120,17 +120,14 @@ def _causes(checked: CheckedLog) -> list[str]:
     lines.append(f"{fits}measure next: {'; '.join(list(shown)[:_MOST_NAMED])}")
     if checked.pace == "slow":
         row = checked.rows[-1]
-        rates = [checked.busbw_bps(row.size_bytes, s) / 1e9 for s in (row.expected_s, row.slowest_s, row.fastest_s)]
-        now, mended, low, high = map(_figure, (checked.busbw_bps(row.size_bytes, row.measured_s) / 1e9, *rates))
+        now, mended, low, high = _rates(checked, row)
         lines.append(f"mended, {in_binary(row.size_bytes)} should reach {mended} GB/s ({low} to {high}), now {now}")
     return lines
 
 
 def _effect(checked: CheckedLog, effect: SettingEffect) -> str:
     """Return what a setting changes, or would."""
-    now, other = (
-        _figure(checked.busbw_bps(effect.size_bytes, time_s) / 1e9) for time_s in (effect.time_s, effect.other_s)
-    )
+    now, other = (_rate(checked, effect.size_bytes, time_s) for time_s in (effect.time_s, effect.other_s))
     size = in_binary(effect.size_bytes)
     if effect.is_set:
         return f"with {effect.setting} as set, {now} GB/s is normal at {size}; without it {other}"
@@ -157,7 +154,7 @@ def _range(texts: Iterable[str]) -> str:
 
 def _cliff(checked: CheckedLog, cliff: Cliff) -> str:
     before, after = (
-        f"{_figure(checked.busbw_bps(size, time_s) / 1e9)} GB/s at {in_binary(size)}"
+        f"{_rate(checked, size, time_s)} GB/s at {in_binary(size)}"
         for size, time_s in ((cliff.before_bytes, cliff.before_s), (cliff.after_bytes, cliff.after_s))
     )
     return f"bandwidth falls from {before} to {after} and stays low"
@@ -168,21 +165,9 @@ def _table(checked: CheckedLog, style: Style) -> list[str]:
     shown = checked.rows[::-1][::every][::-1]
     rows = [("size", "time", "busbw", "expected", "healthy", "time/expected", "")]
     for row in shown:
-        bus = [
-            checked.busbw_bps(row.size_bytes, s) / 1e9
-            for s in (row.measured_s, row.expected_s, row.slowest_s, row.fastest_s)
-        ]
-        rows.append(
-            (
-                in_binary(row.size_bytes),
-                format_duration(row.measured_s, digits=3),
-                f"{_figure(bus[0])} GB/s",
-                f"{_figure(bus[1])}",
-                f"{_figure(bus[2])} to {_figure(bus[3])}",
-                f"{row.ratio:.2f}",
-                row.mark,
-            )
-        )
+        size, time = in_binary(row.size_bytes), format_duration(row.measured_s, digits=3)
+        measured, expected, low, high = _rates(checked, row)
+        rows.append((size, time, f"{measured} GB/s", expected, f"{low} to {high}", f"{row.ratio:.2f}", row.mark))
     return table_of(rows, (True, True, True, True, True, True, False), style, spare=(4, 3))
 
 
@@ -236,5 +221,13 @@ def _row_document(checked: CheckedLog, row: SizeComparison) -> dict[str, Any]:
     }
 
 
-def _figure(value: float) -> str:
+def _rate(checked: CheckedLog, size_bytes: int, time_s: float) -> str:
+    """Return the bus bandwidth in GB/s."""
+    value = checked.busbw_bps(size_bytes, time_s) / 1e9
     return f"{value:.3g}" if value < 100 else f"{value:.0f}"
+
+
+def _rates(checked: CheckedLog, row: SizeComparison) -> list[str]:
+    """Return the bus bandwidth as measured and expected, then the least and the most that is healthy, in GB/s."""
+    times_s = (row.measured_s, row.expected_s, row.slowest_s, row.fastest_s)
+    return [_rate(checked, row.size_bytes, time_s) for time_s in times_s]

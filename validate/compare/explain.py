@@ -52,9 +52,13 @@ class RowFacts:
         return self.log_ratio < 0
 
 
-def plain_facts(row: ComparedRow) -> dict[str, Any]:
-    """Return the facts that a row's cells give, as arguments of :class:`RowFacts`."""
-    return {
+_SIZES = frozenset(("m", "n", "k", "c_in", "c_out", "rows", "cols", "hidden"))
+_TILE_ELEMENTS = 128 * 128  # elements of the result per block of a matrix product
+
+
+def row_facts(row: ComparedRow, session: Session) -> RowFacts:
+    """Return the facts of a row: those in its cells, and those of *session*'s prediction where available."""
+    known: dict[str, Any] = {
         "cells": row.cells,
         "kind": row.kind,
         "log_ratio": row.log_ratio,
@@ -63,15 +67,6 @@ def plain_facts(row: ComparedRow) -> dict[str, Any]:
         "clock_Hz": 1e6 * _number(row.cells.get("sm_clock_mhz", "")),
         "sizes": {name: int(text) for name, text in row.cells.items() if name in _SIZES and text.isdecimal()},
     }
-
-
-_SIZES = frozenset(("m", "n", "k", "c_in", "c_out", "rows", "cols", "hidden"))
-_TILE_ELEMENTS = 128 * 128  # elements of the result per block of a matrix product
-
-
-def row_facts(row: ComparedRow, session: Session) -> RowFacts:
-    """Return the facts of a row: those in its cells, and those of *session*'s prediction where available."""
-    known = plain_facts(row)
     question = row.asked.question if row.asked is not None else None
     if question is None or row.kind not in ("operators", "training", "memory"):
         return RowFacts(**known)
@@ -79,11 +74,8 @@ def row_facts(row: ComparedRow, session: Session) -> RowFacts:
         account = session.account(
             replace(question, micro_batches=1) if isinstance(question, StepQuestion) else question
         )
-        known |= {
-            name: getattr(account, name)
-            for name in ("bound", "detail", "kernels_s", "host_s", "waiting_share", "working_set_bytes")
-        }
-        known |= {"cache_bytes": account.cache_bytes, "memory_bytes": account.memory_bytes}
+        told = "bound detail kernels_s host_s waiting_share working_set_bytes cache_bytes memory_bytes"
+        known |= {name: getattr(account, name) for name in told.split()}
         if row.kind == "memory":
             return RowFacts(**known | {"bound": "memory", "working_set_bytes": _number(row.cells.get("bytes", ""))})
         known["assumed_clock_Hz"] = account.clock_Hz

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from simulator.api import Session
 from simulator.api.calibrations import Calibration
 from simulator.errors import one_line
 from validate.kinds import KINDS, OPERATORS
 from validate.kinds.kind import read_measurements
-from validate.kinds.row import MeasuredRow, Skip, ignore, measured_rows
+from validate.kinds.row import MeasuredRow, every_row
 from validate.kinds.serving import replays
 from validate.tables.cells import NotScored
 from validate.tables.names import RowNames
 from validate.tables.share import sampled_digests
 from validate.tables.table import Table
+
+Skip = Callable[[int, str], None]
+"""Called with the line of each unused row and the reason."""
 
 _APART = 1.25  # chosen: times of one question that differ by more are of different work
 
@@ -25,15 +28,17 @@ def read_rows(files: Sequence[str], names: RowNames, kinds: Collection[str]) -> 
     for file in files:
         table, kind = read_measurements(file, KINDS)
         if kind.name in kinds:
-            found += [row for row in measured_rows(table, kind, names) if not row.untimed]
+            found += [row for row in every_row(table, kind, names) if row.asked and not row.untimed]
     return found
 
 
-def device_rows(table: Table, names: RowNames, skip: Skip = ignore) -> dict[str, list[MeasuredRow]]:
+def device_rows(table: Table, names: RowNames, skip: Skip = lambda _line, _why: None) -> dict[str, list[MeasuredRow]]:
     """Return the rows of operators of *table* by the device's part, in the order of the table."""
     found: dict[str, list[MeasuredRow]] = {}
-    for row in measured_rows(table, OPERATORS, names, skip):
+    for row in every_row(table, OPERATORS, names):
         try:
+            if row.asked is None:
+                raise NotScored(row.skipped)
             names.device(row.place)
         except NotScored as reason:
             skip(row.line, str(reason))
@@ -45,7 +50,7 @@ def device_rows(table: Table, names: RowNames, skip: Skip = ignore) -> dict[str,
 
 
 def countable(
-    rows: Sequence[MeasuredRow], session: Session, trust: Collection[str], skip: Skip = ignore
+    rows: Sequence[MeasuredRow], session: Session, trust: Collection[str], skip: Skip = lambda _line, _why: None
 ) -> list[MeasuredRow]:
     """Return the *rows* that can be predicted, have a plausible time, and a grade in *trust* or none.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from simulator.bands.composition import Band
@@ -17,9 +17,6 @@ from validate.tables.names import RowNames
 from validate.tables.share import digest
 from validate.tables.statistics import relative_error
 from validate.tables.table import Table
-
-Skip = Callable[[int, str], None]
-"""Called with the line of each unused row and the reason."""
 
 _NOWHERE = CsvRecord(0, ())
 _KEPT = 4096  # distinct rows whose questions are cached
@@ -98,11 +95,6 @@ class MeasuredRow:
         return relative_error(time_s, self.time_s) if known and time_s is not None else None
 
 
-def ignore(line: int, reason: str) -> None:
-    """Take no notice of an unused row."""
-    del line, reason
-
-
 def every_row(table: Table, kind: Kind, names: RowNames) -> Iterator[MeasuredRow]:
     """Yield the rows of *table* in order, also those that cannot be read as questions."""
 
@@ -145,12 +137,3 @@ def every_row(table: Table, kind: Kind, names: RowNames) -> Iterator[MeasuredRow
         if found.asked is not None and not all(each.skipped for each in found.memory):
             found.asked = replace(found.asked, memory=True)
         yield found
-
-
-def measured_rows(table: Table, kind: Kind, names: RowNames, skip: Skip = ignore) -> Iterator[MeasuredRow]:
-    """Yield the rows of *table* that can be read as questions, in order."""
-    for row in every_row(table, kind, names):
-        if row.asked is not None:
-            yield row
-        else:
-            skip(row.line, row.skipped)

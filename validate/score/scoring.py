@@ -26,7 +26,7 @@ from validate.kinds.kind import Kind, RowQuestion
 from validate.kinds.row import MeasuredRow, every_row
 from validate.kinds.steps import configuration
 from validate.tables.cells import NotScored, measured_time, number
-from validate.tables.names import DeviceNames, MachineNames, RowNames, machines_named
+from validate.tables.names import DeviceNames, MachineNames, RowNames, check_used, machines_named
 from validate.tables.table import Table, read_bytes, read_table, shown_as
 
 _KEPT = 4096  # distinct rows whose predictions are cached
@@ -359,4 +359,4 @@ class Scoring:
         for place, book in (("machine", self.names.machines), ("device", self.names.devices)):
             mine = [table for table, kind in tables if place in kind.asked]
             if mine:
-                book.check_used(table.cell(row, place) for table in mine for row in table.rows)
+                check_used(place, book.named, (table.cell(row, place) for table in mine for row in table.rows))

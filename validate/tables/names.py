@@ -37,13 +37,13 @@ class MachineNames:
 
     In this order: an entry of *named* (a table's name with a path or built-in name); *topology*, which stands for every
     machine; a built-in topology of that name or alias; a single GPU, where the name is that of a part.
-    Raises InputError where a file named by the user is faulty.
+    ``named`` are the user's names.  Raises InputError where a file named by the user is faulty.
     """
 
     def __init__(self, topology: str | None = None, named: Mapping[str, str] | None = None) -> None:
         self._topology = topology
-        self._named = dict(named or {})
-        for file in dict.fromkeys([*([topology] if topology else []), *self._named.values()]):
+        self.named = dict(named or {})
+        for file in dict.fromkeys([*([topology] if topology else []), *self.named.values()]):
             load_topology(file)  # report mistakes in the user's files before any work
 
     @property
@@ -53,7 +53,7 @@ class MachineNames:
 
     def topology(self, name: str) -> str | None:
         """Return the topology of the table's machine *name*, None where there is none."""
-        return self._named.get(name) or self._topology or builtin_names().get(name) or gpu_names().get(name)
+        return self.named.get(name) or self._topology or builtin_names().get(name) or gpu_names().get(name)
 
     def where(self, name: str, n_nodes: int | None = None, gpus_a_node: int = 1, fabric: str = "") -> Where:
         """Return *n_nodes* nodes of the table's machine *name*; raises NotScored where the name is not known.
@@ -67,17 +67,13 @@ class MachineNames:
         if topology is None:
             if not name:
                 raise NotScored("machine missing")
-            close = _nearest(name, (*self._named, *builtin_names()))
+            close = _nearest(name, (*self.named, *builtin_names()))
             hint = close if close.startswith("did") else "--machine NAME=FILE gives one"
             raise NotScored(f"no topology of machine '{one_line(name, 60)}'; {hint}")
         if n_nodes is not None:
             trays, gpus = _trays(topology)
             n_nodes = -(-n_nodes // trays) if gpus_a_node <= gpus else n_nodes
         return Where(topology, n_nodes, fabric if fabric and (n_nodes or 1) > 1 else None)
-
-    def check_used(self, seen: Iterable[str]) -> None:
-        """Raise InputError where a name given by the user is not among *seen*, with the nearest that is."""
-        _check_used("machine", self._named, seen)
 
 
 @lru_cache(maxsize=1)
@@ -99,14 +95,11 @@ def _trays(topology: str) -> tuple[int, int]:
     return one.trays, sum(device.kind == "gpu" for device in one.devices) // one.trays
 
 
-@lru_cache(maxsize=1024)
-def _nearest(name: str, known: tuple[str, ...]) -> str:
-    """Return :func:`nearest`, cached because many rows share a name."""
-    return nearest(name, known)
+_nearest = lru_cache(maxsize=1024)(nearest)  # many rows share a name
 
 
-def _check_used(what: str, named: Iterable[str], seen: Iterable[str]) -> None:
-    """Raise InputError for the first of *named* that is not among *seen*, which is read only as far as needed."""
+def check_used(what: str, named: Iterable[str], seen: Iterable[str]) -> None:
+    """Raise InputError for the first of *named* that is not among *seen*, with the nearest of these that were read."""
     unused = dict.fromkeys(named)
     there: set[str] = set()
     for name in seen if unused else ():
@@ -205,7 +198,7 @@ class DeviceNames:
 
     def __init__(self, named: Iterable[str] = (), topology: str | None = None) -> None:
         self._all: _Named | None = None
-        self._named: dict[str, _Named] = {}
+        self.named: dict[str, _Named] = {}
         self._own: dict[str, GpuPart | CpuPart] = {}
         self._known = {name: _Named(part) for name, part in device_names().items()}
         if topology is not None:
@@ -234,7 +227,7 @@ class DeviceNames:
         if found is None:
             if not name:
                 raise NotScored("device missing")
-            close = _nearest(name, (*self._named, *self._known))
+            close = _nearest(name, (*self.named, *self._known))
             hint = close if close.startswith("did") else "--device NAME=PART gives one"
             raise NotScored(f"no part of device '{one_line(name, 60)}'; {hint}")
         if found.topology is not None:
@@ -250,12 +243,8 @@ class DeviceNames:
         assert isinstance(found, GpuPart | CpuPart)
         return found
 
-    def check_used(self, seen: Iterable[str]) -> None:
-        """Raise InputError where a name given by the user is that of no row."""
-        _check_used("device", self._named, seen)
-
     def _of(self, name: str) -> _Named | None:
-        return self._named.get(name) or self._all or self._known.get(name) or self._known.get(find_cpu(name) or "")
+        return self.named.get(name) or self._all or self._known.get(name) or self._known.get(find_cpu(name) or "")
 
     def _read(self, topology: str) -> None:
         """Add the parts of *topology*; a CPU has as many sockets as the first machine has of it."""
@@ -284,10 +273,10 @@ class DeviceNames:
             if self._all is not None:
                 raise InputError("--device: a part for all rows is given twice")
             self._all = found
-        elif name in self._named:
+        elif name in self.named:
             raise InputError(f"--device: '{one_line(name, 60)}' is given twice")
         else:
-            self._named[name] = found
+            self.named[name] = found
 
 
 @dataclass(frozen=True, slots=True)
