@@ -9,7 +9,7 @@ from functools import partial
 from itertools import combinations
 
 from simulator.api.context import Context
-from simulator.api.outcome import group_taking_part, need_on, samples_words, with_size
+from simulator.api.outcome import group_taking_part, has_room, need_on, samples_words, with_size
 from simulator.devices.predict import Device
 from simulator.errors import InputError
 from simulator.questions.checks import changed
@@ -66,7 +66,8 @@ class StepFitting:
     def fits(self, asked: StepQuestion | None) -> bool:
         """Return whether *asked* fits, on its hosts too; False for None, or where it cannot be divided."""
         with suppress(InputError):
-            return asked is not None and self.need(asked).fits and self.host_fits(asked)
+            if asked is not None and (bare := self.need(asked, gaps=False)).fits:
+                return (has_room(bare) or self.need(asked).fits) and self.host_fits(asked)
         return False
 
     def host_fits(self, asked: StepQuestion) -> bool:

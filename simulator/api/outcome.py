@@ -75,10 +75,14 @@ def step_fits(context: Context, question: StepQuestion) -> bool:
     Gaps of the allocator are replayed only where tensors leave less room than they take.
     """
     bare = needs(context, question, gaps=False)
-    if not all(need.fits for need in bare):
-        return False
-    roomy = all(need.total_bytes + need.allocated_bytes <= need.available_bytes for need in bare)
-    return roomy or all(need.fits for need in needs(context, question))
+    return all(map(has_room, bare)) or (
+        all(need.fits for need in bare) and all(n.fits for n in needs(context, question))
+    )
+
+
+def has_room(need: MemoryNeed) -> bool:
+    """Return whether the allocator's gaps, which *need* leaves out, would fit too, however many they are."""
+    return need.total_bytes + need.allocated_bytes <= need.available_bytes
 
 
 def needs(context: Context, question: StepQuestion, *, gaps: bool = True) -> list[MemoryNeed]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from simulator.console.run import collect_rarely, read_app, run_app
+from simulator.console.run import read_app, run_app, run_process
 
 if TYPE_CHECKING:
     import typer
@@ -46,5 +46,4 @@ def _app(given: Sequence[str]) -> typer.Typer:
 
 def main() -> None:
     """Run ``simulate`` with the arguments of the process, and exit."""
-    collect_rarely()
-    raise SystemExit(run())
+    run_process(run)

@@ -206,6 +206,7 @@ def with_gaps(
     return replace(need, cached_bytes=float(max(0, reserved - allocated) + copied))
 
 
+@once
 def held_in(network: Network, options: StepOptions) -> NetworkMemory:
     """Return the memory that a step of *network* takes, before it is divided into shares."""
     names = expert_parameters(network)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from simulator.questions.options import StepOptions, of_tensors
@@ -25,7 +24,7 @@ from simulator.step.precision import autocasts, casts, storage_of
 from simulator.step.recompute import Rerun, reruns_of
 from simulator.workload.activations import SavedTensors, fed_bytes, saved_tensors
 from simulator.workload.backward import BackwardStep, backward_steps, needs_gradient, read_elements, storages
-from simulator.workload.network import Layer, Network
+from simulator.workload.network import Layer, Network, once
 from simulator.workload.precision import ELEMENT_BYTES
 
 Use = Literal["saved", "casts", "working", "graded"]
@@ -76,7 +75,7 @@ def tape_of(network: Network, options: StepOptions, graded_element: int) -> Tape
     return _tape_of(network, of_tensors(options), graded_element)
 
 
-@lru_cache(maxsize=8)  # the stages of a pipeline
+@once
 def _tape_of(network: Network, options: StepOptions, graded_element: int) -> Tape:
     memory = _Memory()
     activations = _Activations(network, options, graded_element, memory)
@@ -156,6 +155,7 @@ class _Activations:
         self._kept_until = {tensor: before for tensor, before in held.items() if tensor not in saved.by_tensor}
         self._places = storages(network)
         self._size = [n * width for n, width in zip(network.elements, formats.stored, strict=True)]
+        self._in_part = {number: size for number, size in saved.by_tensor.items() if size != self._size[number]}
         self._cast = ELEMENT_BYTES[storage_of(options.precision)] if casts(options.precision) else 0
         self._needed = needs_gradient(network)
         self._freed_after: dict[int, list[int]] = {}  # what goes with the backward pass of each layer
@@ -237,12 +237,10 @@ class _Activations:
         layer = self._network.layers[place]
         if layer.operator.saves_gradients and layer.trained and again == (place in self._rerun_layers):
             self._keep(place, "saved", sum(p.elements for p in layer.trained) * self._graded_element)
-        for tensor in dict.fromkeys(self._network.layers[place].inputs):
+        for tensor in dict.fromkeys(layer.inputs) if self._in_part else ():
             number = self._places[tensor]
-            size = self._saved.by_tensor.get(number)
-            if size is None or self._saved.first_keeper[number] != place or size == self._size[number]:
-                continue
-            if again == (number in self._rerun_tensors):
+            size = self._in_part.get(number, 0)
+            if size and self._saved.first_keeper[number] == place and again == (number in self._rerun_tensors):
                 self._keep(place, "saved", size)
 
     def _copies(self, layer: Layer, place: int, *, again: bool) -> Iterator[int]:
@@ -335,15 +333,13 @@ class _Backward:
 
     def _gradients(self, layer: Layer, place: int, given: int) -> Iterator[tuple[int, int, bool]]:
         """Yield for each input that needs a gradient: its number, the gradient's storage, whether it is a part."""
-        copies = self._formats.of_gradients(place)
+        copies, needed = self._formats.of_gradients(place), self._needed
         sizes, passed = self._network.elements, self._memory.size(given)
-        wanted = [at for at, tensor in enumerate(layer.inputs) if self._needed[tensor]]
-        n = sum(read_elements(self._network, layer, at) for at in wanted)
-        for at in wanted:
-            tensor = layer.inputs[at]
-            read = read_elements(self._network, layer, at)
+        wanted = [(t, read_elements(self._network, layer, at)) for at, t in enumerate(layer.inputs) if needed[t]]
+        passes = layer.operator.passes_gradient
+        for tensor, read in wanted:
             width = copies.get(tensor, self._formats.stored[tensor])
-            if layer.operator.passes_gradient and passed in (read * width, n * width):
+            if passes and passed in (read * width, sum(own for _, own in wanted) * width):
                 self._users[given] += 1
                 yield tensor, given, False
             else:
@@ -354,11 +350,14 @@ class _Backward:
         if self._has_buffer:
             written = writes_into_buffer(layer, self._options)
             return 0 if written else sum(p.elements for p in layer.trained) * self._element
-        new = [p for p in layer.trained if p.name not in self._parameters]
-        self._parameters.update(p.name for p in new)
-        for parameter in new:
-            self._memory.take("graded", parameter.elements * self._element)
-        return sum(p.elements for p in layer.trained if p not in new) * self._element
+        added = 0
+        for parameter in layer.trained:
+            if parameter.name in self._parameters:
+                added += parameter.elements
+            else:
+                self._parameters.add(parameter.name)
+                self._memory.take("graded", parameter.elements * self._element)
+        return added * self._element
 
     def _joined(self, place: int, found: list[tuple[int, int, bool]]) -> Iterator[Moment]:
         """Cast the gradients *found* back, add them to those that exist, and keep them; yield the moments of copies."""

@@ -8,13 +8,21 @@ from functools import lru_cache
 from pathlib import Path
 
 from simulator.errors import Fault, InputError, nearest, one_line
-from simulator.topology.parts import Part, any_part
+from simulator.topology.parts import CpuPart, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
 from simulator.topology.validation import validate
 from simulator.topology.yaml_source import read_yaml
 
 _DESCRIPTION = re.compile(r"^description:[ ]*(.+?)[ ]*$", re.MULTILINE)
 _SUFFIXES = (".yaml", ".yml")
-PART_KINDS = ("gpu", "cpu", "switch", "nic", "storage", "link")
+_MODELS: dict[str, type[Part]] = {
+    "gpu": GpuPart,
+    "cpu": CpuPart,
+    "switch": SwitchPart,
+    "nic": NicPart,
+    "storage": StoragePart,
+    "link": LinkPart,
+}
+PART_KINDS = tuple(_MODELS)
 
 
 @lru_cache(maxsize=1)
@@ -115,7 +123,7 @@ def load_part(name: str) -> Part | None:
     path = _part_files().get(name)
     if path is None:
         return None
-    return validate(read_yaml(path, f"parts/{path.parent.name}/{path.name}"), Part, any_part())
+    return validate(read_yaml(path, f"parts/{path.parent.name}/{path.name}"), _MODELS[path.parent.name])
 
 
 def part_figures(name: str) -> list[tuple[str, str, str]]:

@@ -21,16 +21,15 @@ _WORDS = {
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def validate(source: YamlSource, kind: type[Model], union: TypeAdapter[Any] | None = None) -> Model:
-    """Return *source* as a *kind*, or as *union* validates it; raises InputError with all mistakes, in file order."""
+def validate(source: YamlSource, kind: type[Model]) -> Model:
+    """Return *source* as a *kind*; raises InputError with all mistakes, in file order."""
     if not isinstance(source.data, dict):
         found = "nothing" if source.data is None else f"a {type(source.data).__name__}"
         raise InputError(source.fault((), f"must be a mapping of keys to values; got {found}"))
     try:
-        result: Model = kind.model_validate(source.data) if union is None else union.validate_python(source.data)
+        return kind.model_validate(source.data)
     except ValidationError as error:
         raise _worded(source, kind, error) from None
-    return result
 
 
 def _worded(source: YamlSource, kind: type[BaseModel], error: ValidationError) -> InputError:

@@ -14,7 +14,7 @@ from simulator.training.communicators import communication_bytes
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.micro_batches import in_flight
 from simulator.training.placement import Placement
-from simulator.workload.network import Network, network_key, once, unit_elements
+from simulator.workload.network import Network, network_key, unit_elements
 from simulator.workload.split.experts import expert_parameters
 
 
@@ -43,9 +43,6 @@ def device_memory(
     return _with_gaps(need, network, question, device, layout, in_flight)
 
 
-_held = once(held_in)
-
-
 def _without_gaps(
     network: Network,
     question: StepQuestion,
@@ -54,7 +51,7 @@ def _without_gaps(
     in_flight: float,
     placement: Placement | None,
 ) -> MemoryNeed:
-    held = _held(network, stage_options(question.rank_options, layout))
+    held = held_in(network, stage_options(question.rank_options, layout))
     need = held_memory(held, gathered_elements(network, layout), question, device, layout, in_flight)
     if placement is None:
         return need
@@ -67,7 +64,7 @@ def _with_gaps(
     """Return *need* with what the allocator holds besides."""
     options, shares, buckets = stage_options(question.rank_options, layout), ALL, 0.0
     if not question.has_servers:
-        held = _held(network, options)
+        held = held_in(network, options)
         shares = rank_shares(held, gathered_elements(network, layout), question, layout, in_flight)
         buckets = bucket_bytes_of(held, question, layout)
     return with_gaps(need, network, options, device, shares, buckets)
@@ -79,7 +76,7 @@ def alone_memory(network: Network, question: StepQuestion, device: Device, *, ga
         return most_needed(network, question, device, REPLICAS, gaps=gaps)
     shares = Shares(accumulates=float(question.micro_batches > 1))
     if not gaps:
-        return need_of(_held(network, question.options), question.options, device, shares, question.software)
+        return need_of(held_in(network, question.options), question.options, device, shares, question.software)
     return memory_need(network, question.options, device, shares, question.software)
 
 
