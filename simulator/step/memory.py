@@ -15,6 +15,7 @@ from simulator.step.conversions import formats_of, nvfp4_weights
 from simulator.step.megatron import buffer_element_bytes, has_gradient_buffer, shared_gradients
 from simulator.step.moments import Moment, tape_of
 from simulator.step.precision import casts, gathered_bytes, has_master, storage_of, updated_bytes, weight_bytes
+from simulator.step.recompute import of_blocks
 from simulator.step.reserved import RankState, flat_bytes, reserved_and_allocated
 from simulator.step.workspaces import Residents, workspace_bytes
 from simulator.workload.activations import peak_forward_bytes
@@ -184,6 +185,7 @@ def with_gaps(
     wide = has_wide_shards(options, shares)
     master = (kept * shares.updated,) if has_master(options.precision) and not wide else ()
     gathered = gathered_bytes(options.precision, n, network.parameter_count, in_fp32=shares.gathers_in_fp32)
+    staying = shares.kept_gradients * (kept / gradient if wide else 1.0)
     held = RankState(
         weight_bytes=((kept if wide else gradient) * shares.kept, *master),
         frozen_bytes=weight_bytes(options.precision) * shares.kept,
@@ -191,13 +193,11 @@ def with_gaps(
         update_bytes=sum(_update_bytes(options, wide=wide)) * shares.updated,
         buffer_bytes=round(_buffer_bytes(n, options, shares) + _sums_bytes(n, options) + bucket_bytes),
         gathered_bytes=gathered if shares.gathered else 0.0,
-        kept_gradients=shares.kept_gradients * (kept / gradient if wide else 1.0)
-        if shares.gathered
-        else shares.gradients,
+        kept_gradients=staying if shares.gathered else shares.gradients,
         in_flight=shares.in_flight,
         accumulates=bool(shares.accumulates),
     )
-    options = of_tensors(options, updated=True)
+    options = of_blocks(of_tensors(options, updated=True), network)
     copied = flat_bytes(network, held.gathered_bytes) if shares.gathered and options.framework == "pytorch" else 0
     reserved, allocated = reserved_and_allocated(network, options, gradient, held)
     most_bytes = allocated + int(need.available_bytes - need.total_bytes) - copied
@@ -322,8 +322,7 @@ class RankMoment(NamedTuple):
         return self.casts_bytes + self.activations_bytes + self.gradients_bytes + self.working_bytes
 
 
-UPDATE = -2
-"""The place of the moment of the update; that of the end of the forward pass is -1."""
+UPDATE = -2  # the place of the moment of the update; that of the end of the forward pass is -1
 
 
 def moments_of(held: NetworkMemory, options: StepOptions, shares: Shares = ALL) -> list[RankMoment]:
@@ -343,8 +342,8 @@ class _RankView:
         n, element = held.trained_count, parameter_gradient_bytes(options)
         self._held = held
         self._sums = sums = _sums_bytes(n, options)
-        self._buffer = buffer = _buffer_bytes(n, options, shares)
-        self._buffer += held.unread_gradients * element if buffer else 0.0
+        buffer = _buffer_bytes(n, options, shares)
+        self._buffer = buffer + held.unread_gradients * element if buffer else 0.0
         self._waiting = held.moments[0].saved_bytes * (shares.in_flight - 1.0)  # activations of later micro-batches
         self._casts = 0.0 if shares.gathered and not shares.gathers_in_fp32 else 1.0  # else there is nothing to cast
         wide = has_wide_shards(options, shares)

@@ -12,7 +12,7 @@ one tensor (queries, keys and values) are joined when all exist.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from simulator.questions.options import StepOptions, of_tensors
@@ -21,13 +21,14 @@ from simulator.step.conversions import formats_of, quantised_layers
 from simulator.step.fusion import run_groups
 from simulator.step.megatron import has_gradient_buffer, saved_by_megatron, steps_inside, writes_into_buffer
 from simulator.step.precision import autocasts, casts, storage_of
-from simulator.step.recompute import Rerun, reruns_of
+from simulator.step.recompute import Rerun, of_blocks, reruns_of
 from simulator.workload.activations import SavedTensors, fed_bytes, saved_tensors
 from simulator.workload.backward import BackwardStep, backward_steps, needs_gradient, read_elements, storages
 from simulator.workload.network import Layer, Network, once
 from simulator.workload.precision import ELEMENT_BYTES
 
 Use = Literal["saved", "casts", "working", "graded"]
+_tuple = tuple.__new__  # makes a named tuple of all its fields in half the time
 
 
 class Moment(NamedTuple):
@@ -72,7 +73,7 @@ def tape_of(network: Network, options: StepOptions, graded_element: int) -> Tape
     Gradients of parameters have *graded_element* bytes an element.  The first of the moments is the end of the forward
     pass, the second that pass's highest.
     """
-    return _tape_of(network, of_tensors(options), graded_element)
+    return _tape_of(network, of_blocks(of_tensors(options), network), graded_element)
 
 
 @once
@@ -106,7 +107,7 @@ class _Memory:
         self._live[number] = use, n_bytes
         if n_bytes:
             self._bytes[use] += n_bytes
-            self.record.append(TensorEvent(number, use, n_bytes, self.place))
+            self.record.append(_tuple(TensorEvent, (number, use, n_bytes, self.place)))
         return number
 
     def give(self, number: int) -> None:
@@ -114,7 +115,7 @@ class _Memory:
         use, n_bytes = self._live.pop(number)
         if n_bytes:
             self._bytes[use] -= n_bytes
-            self.record.append(TensorEvent(number, use, 0, self.place))
+            self.record.append(_tuple(TensorEvent, (number, use, 0, self.place)))
 
     def size(self, number: int) -> int:
         """Return the bytes of the live tensor *number*."""
@@ -319,7 +320,8 @@ class _Backward:
         given = self._of.pop(layer.output)
         if layer.operator.saves_gradients:
             self._activations.free_after(place)
-        found = list(self._gradients(layer, place, given))
+        copies = self._formats.of_gradients(place)
+        found = list(self._gradients(layer, copies, given))
         is_cast = bool(self._cast_bytes) and layer.operator.is_product and not layer.operator.saves_gradients
         halves = sum(p.elements for p in layer.trained) * self._cast_bytes if is_cast else self._graded_by(layer)
         in_place = self._has_buffer and layer.operator.fp32_always
@@ -329,12 +331,11 @@ class _Backward:
         self._activations.free_after(place)
         if is_cast:
             yield now(place, halves + self._graded_by(layer))
-        yield from self._joined(place, found)
+        yield from self._joined(place, copies, found)
 
-    def _gradients(self, layer: Layer, place: int, given: int) -> Iterator[tuple[int, int, bool]]:
+    def _gradients(self, layer: Layer, copies: Mapping[int, int], given: int) -> Iterator[tuple[int, int, bool]]:
         """Yield for each input that needs a gradient: its number, the gradient's storage, whether it is a part."""
-        copies, needed = self._formats.of_gradients(place), self._needed
-        sizes, passed = self._network.elements, self._memory.size(given)
+        needed, sizes, passed = self._needed, self._network.elements, self._memory.size(given)
         wanted = [(t, read_elements(self._network, layer, at)) for at, t in enumerate(layer.inputs) if needed[t]]
         passes = layer.operator.passes_gradient
         for tensor, read in wanted:
@@ -359,9 +360,9 @@ class _Backward:
                 self._memory.take("graded", parameter.elements * self._element)
         return added * self._element
 
-    def _joined(self, place: int, found: list[tuple[int, int, bool]]) -> Iterator[Moment]:
+    def _joined(self, place: int, copies: Mapping[int, int], found: list[tuple[int, int, bool]]) -> Iterator[Moment]:
         """Cast the gradients *found* back, add them to those that exist, and keep them; yield the moments of copies."""
-        copies, stored, size = self._formats.of_gradients(place), self._formats.stored, self._memory.size
+        stored, size = self._formats.stored, self._memory.size
         for tensor, storage, is_part in found:
             here = storage
             if tensor in copies and copies[tensor] != stored[tensor]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from simulator.questions.options import Recompute, RecomputedPart, StepOptions
-from simulator.records import dataclass
+from simulator.records import dataclass, replace
 from simulator.step.fusion import FusedLayers
 from simulator.workload.activations import one_format, saved_tensors
 from simulator.workload.backward import storages
@@ -99,8 +99,7 @@ def _found(network: Network, how: Recompute, parts: tuple[RecomputedPart, ...], 
         for tensor in layer.inputs:
             readers.setdefault(storages(network)[tensor], []).append(place)
     found: list[Rerun] = []
-    named = groupby(range(len(network.layers)), key=lambda place: block_name(network.layers[place].name))
-    for places in [list(run) for name, run in named if name][:most]:
+    for places in _blocks(network)[:most]:
         block = _Block(network, places, readers)
         if how == "full":
             found.append(Rerun(tuple(places), places[-1], block.inside(places, places)))
@@ -110,6 +109,19 @@ def _found(network: Network, how: Recompute, parts: tuple[RecomputedPart, ...], 
             for part in parts:
                 found += _PARTS[part](block)
     return tuple(found)
+
+
+@once
+def _blocks(network: Network) -> list[list[int]]:
+    """Return the layers of each repeated block of *network*, in order."""
+    named = groupby(range(len(network.layers)), key=lambda place: block_name(network.layers[place].name))
+    return [list(run) for name, run in named if name]
+
+
+def of_blocks(options: StepOptions, network: Network) -> StepOptions:
+    """Return *options*, with all blocks of *network* recomputed where they name as many or more."""
+    few = options.recompute_blocks is None or options.recompute_blocks < len(_blocks(network))
+    return options if few else replace(options, recompute_blocks=None)
 
 
 def _operators(block: _Block) -> Iterator[Rerun]:
