@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from reports.colours import BEST, INK, OTHER, strategy_series
-from reports.file import figure_file
+from reports.file import drawn
 from reports.layout import lay_out_view
 from reports.machine import draw_legend, draw_machine, legend_height, use_colours
 from reports.view import make_view
@@ -62,8 +62,7 @@ def draw_comparison(axes: Axes, results: Sequence[Result]) -> None:
     axes.set_yticks(rows, [r.strategy for r in results], fontsize=9)
     axes.set_ylim(len(results) - 0.4, -0.6)
     words = "time, logarithmic" if wide else "time"
-    axes.set_xlabel(f"{words}; line: 80 % band" if any(bands) else words, fontsize=9)
-    _plain(axes)
+    axes.set_xlabel(f"{words}; line: 80 % band" if any(bands) else words)
 
 
 def draw_links(axes: Axes, result: Result, colours: ScalarMappable) -> None:
@@ -84,8 +83,7 @@ def draw_links(axes: Axes, result: Result, colours: ScalarMappable) -> None:
     axes.set_ylim(max(len(kinds), 6) - 0.4, -0.6)
     axes.set_xlim(0, 145)
     axes.set_xticks(range(0, 101, 25), [f"{tick} %" for tick in range(0, 101, 25)])
-    axes.set_xlabel("share of the link's capacity used", fontsize=9)
-    _plain(axes)
+    axes.set_xlabel("share of the link's capacity used")
 
 
 def draw_sweep(axes: Axes, by_size: Sequence[Sequence[Result]]) -> None:
@@ -118,30 +116,19 @@ def draw_sweep(axes: Axes, by_size: Sequence[Sequence[Result]]) -> None:
     axes.xaxis.set_major_locator(LogLocator(numticks=6))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_size(value, 3)))
-    axes.set_xlabel("size", fontsize=9)
-    axes.set_ylabel("busbw, GB/s", fontsize=9)
-    axes.legend(fontsize=8, frameon=False)
-    axes.grid(color="#e6e9ec", zorder=0)
-    _plain(axes)
-
-
-def _plain(axes: Axes) -> None:
-    axes.tick_params(length=0, labelsize=9, labelcolor=INK)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color("#9aa1a8")
+    axes.set_xlabel("size")
+    axes.set_ylabel("busbw, GB/s")
+    axes.legend()
+    axes.grid()
 
 
 _HEAD_LINES = 6  # above the left panel, which they make lower
 _LETTER_IN = 0.083  # inches per letter of a label beside a bar
 
 
-def draw(by_size: Sequence[Sequence[Result]], kind: str) -> bytes:
-    """Return a figure of the results of each size (fastest first) as a file: svg, png or pdf (*kind*)."""
-    return figure_file(lambda: figure_of(by_size), kind)
-
-
-def figure_of(by_size: Sequence[Sequence[Result]]) -> Figure:
-    """Return the figure that :func:`draw` writes."""
+@drawn
+def draw(by_size: Sequence[Sequence[Result]]) -> Figure:
+    """Return a figure of the results of each size (fastest first)."""
     results = by_size[-1]
     best = best_of(results)
     view = make_view(best)

@@ -8,16 +8,18 @@ import textwrap
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial, wraps
+from pathlib import Path
 from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from reports.colours import INK
 from simulator.errors import escaped
 from simulator.results import html_text
 
+STYLE = Path(__file__).with_name("figures.mplstyle")
 _DOTS_PER_INCH = 150
 _LINE_IN, _MARGIN_IN = 0.16, 0.12  # of words at the foot
 _LETTERS = 12.4  # letters of this size on an inch
@@ -29,13 +31,20 @@ _METADATA = {
 }
 
 
+def drawn(make: Callable[..., Figure]) -> Callable[..., bytes]:
+    """Return *make* as a function with one more argument, the kind of file that it returns: svg, png or pdf."""
+
+    @wraps(make)
+    def file(*asked: Any) -> bytes:
+        return figure_file(partial(make, *asked[:-1]), asked[-1])
+
+    return file
+
+
 def figure_file(make: Callable[[], Figure], kind: str) -> bytes:
     """Return the figure that *make* draws as a file: svg, png or pdf (*kind*)."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # keep standard error for the command line
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update({"svg.hashsalt": "topocast", "svg.fonttype": "none", "text.color": INK})
-        matplotlib.rcParams["text.parse_math"] = False  # $ in a name is a $
+    with matplotlib.rc_context(fname=STYLE):
         buffer = io.BytesIO()
         with _plain_text():
             figure = make()

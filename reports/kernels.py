@@ -65,8 +65,8 @@ def draw_roofline(axes: Axes, points: Sequence[RooflinePoint], roofs: Roofs) -> 
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_minor_locator(NullLocator())
     axes.set_xlabel("FLOP for each byte of memory", fontsize=8)
-    axes.set_title("kernels under the data sheet's roofs; larger: more time", fontsize=10, loc="left")
-    _plain(axes)
+    axes.set_title("kernels under the data sheet's roofs; larger: more time")
+    axes.grid()
 
 
 def draw_held(axes: Axes, held: Sequence[HeldAt], need: MemoryNeed) -> None:
@@ -96,12 +96,12 @@ def draw_held(axes: Axes, held: Sequence[HeldAt], need: MemoryNeed) -> None:
     text = f"most: {format_size(most.total_bytes, 3)} at {format_duration(most.at_s, 3)}"
     axes.set_ylim(0, 1.1 * top)
     axes.set_xlim(0, times[-1])
-    axes.set_title(f"memory over the step; {text}", fontsize=10, loc="left")
+    axes.set_title(f"memory over the step; {text}")
     axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, 3)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_size(value, 3)))
-    _plain(axes)
+    axes.grid()
 
 
 def _rate(flop_per_s: float) -> str:
@@ -109,14 +109,6 @@ def _rate(flop_per_s: float) -> str:
         if flop_per_s >= scale * 0.9995:
             return f"{flop_per_s / scale:.3g} {prefix}FLOP/s"
     return f"{flop_per_s:.3g} FLOP/s"
-
-
-def _plain(axes: Axes) -> None:
-    axes.tick_params(labelsize=8, length=0, labelcolor=INK)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    axes.set_axisbelow(True)
-    axes.grid(color="#e4e8ec", linewidth=0.8)
 
 
 def draw_passes(axes: Axes, result: TrainingResult) -> int:
@@ -144,6 +136,6 @@ def draw_passes(axes: Axes, result: TrainingResult) -> int:
             axes.barh([0], [0], color=colour, label=what)
     axes.set_yticks(range(len(shown)), [f"stage {stage}" for stage in shown])
     axes.set_ylim(len(shown) - 0.4, -0.6)
-    axes.set_title("what the stages of the pipeline do", fontsize=10, loc="left")
-    axes.legend(fontsize=8, ncols=4, loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, handlelength=1.0)
+    axes.set_title("what the stages of the pipeline do")
+    axes.legend(ncols=4, loc="lower right", bbox_to_anchor=(1.0, 1.0), handlelength=1.0)
     return len(shown)

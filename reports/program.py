@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from reports.colours import ACTIVITIES, HELD, INK
-from reports.file import figure_file, with_foot
+from reports.colours import ACTIVITIES, HELD
+from reports.file import drawn, with_foot
 from simulator.programs.costs import ProgramLabel, SkippedRepetitions
 from simulator.results.changed import changed_words
 from simulator.results.program import ProgramResult
@@ -28,12 +28,9 @@ _WORDS = {"issue": "issuing", "python": "Python", "wait": "waiting", "kernel": "
 _MOST = 1000  # bars drawn at most; the figure says so where it shows only the first ones
 
 
-def draw_program(result: ProgramResult, kind: str) -> bytes:
-    """Return a figure of *result* as a file: svg, png or pdf (*kind*)."""
-    return figure_file(lambda: with_foot(_figure(result), changed_words(result.changed)), kind)
-
-
-def _figure(result: ProgramResult) -> Figure:
+@drawn
+def draw_program(result: ProgramResult) -> Figure:
+    """Return a figure of *result*."""
     height = 1.9 + 0.34 * len(result.streams) + (1.6 if result.held else 0.0)
     figure = Figure(figsize=(10.5, height))
     figure.text(0.02, 1 - 0.2 / height, f"{result.name} on {result.machine}", fontsize=12, fontweight="bold", va="top")
@@ -54,14 +51,13 @@ def _figure(result: ProgramResult) -> Figure:
         held.set_ylim(0, 1.15 * result.held_bytes)
         held.set_yticks([0, result.held_bytes], labels=["0", format_size(result.held_bytes, 3)], fontsize=8)
         held.set_ylabel("queued\nholds", fontsize=8, rotation=0, ha="right", va="center")
-        held.spines[["top", "right"]].set_visible(False)
         streams.tick_params(labelbottom=False)
-        held.set_xlabel(unit, fontsize=9)
+        held.set_xlabel(unit)
     else:
-        streams.set_xlabel(unit, fontsize=9)
+        streams.set_xlabel(unit)
     patches = [Patch(color=_COLOURS[use], label=_WORDS[use]) for use in _COLOURS if use in used]
-    figure.legend(handles=patches, loc="lower right", ncols=len(patches) or 1, fontsize=8, frameon=False)
-    return figure
+    figure.legend(handles=patches, loc="lower right", ncols=len(patches) or 1)
+    return with_foot(figure, changed_words(result.changed))
 
 
 def _draw_streams(axes: Axes, result: ProgramResult, scale: float) -> tuple[set[str], float]:
@@ -87,9 +83,7 @@ def _draw_streams(axes: Axes, result: ProgramResult, scale: float) -> tuple[set[
         drawn = [(at, length) for at, length in pieces if at < until]
         axes.broken_barh(drawn, (row - 0.38, 0.76), color=_COLOURS[what], lw=0)
     axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.set_yticks(range(len(names)), labels=names, fontsize=8, color=INK)
-    axes.tick_params(axis="x", labelsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_yticks(range(len(names)), labels=names)
     return used, until
 
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from reports.colours import ACTIVITIES, BEST, INK
-from reports.file import figure_file
+from reports.file import drawn
 from simulator.results.columns import percent, rate_words
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.step_view import time_shares
@@ -23,12 +23,9 @@ if TYPE_CHECKING:
 _MOST_TICKS = 12
 
 
-def draw_curve(curve: Curve, kind: str) -> bytes:
-    """Return a figure of *curve* as a file: svg, png or pdf (*kind*)."""
-    return figure_file(lambda: _figure(curve), kind)
-
-
-def _figure(curve: Curve) -> Figure:
+@drawn
+def draw_curve(curve: Curve) -> Figure:
+    """Return a figure of *curve*."""
     first, last = curve.results[0], curve.results[-1]
     figure = Figure(figsize=(9.5, 6.4))
     step = first.step
@@ -74,7 +71,7 @@ def _draw_rate(axes: Axes, curve: Curve) -> None:
     axes.set_yscale("log", base=2)
     axes.set_ylabel(f"{curve.results[0].step.sample} a second")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: rate_words(value)))
-    axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), fontsize=8.5, frameon=False)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0))
     _mark_counts(axes, counts)
 
 
@@ -91,7 +88,7 @@ def _draw_shares(axes: Axes, curve: Curve) -> None:
     axes.set_ylabel("of the step, %")
     axes.set_xlabel("GPUs")
     handles, labels = axes.get_legend_handles_labels()
-    axes.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.02, 1.0), fontsize=8.5, frameon=False)
+    axes.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.02, 1.0))
     _mark_counts(axes, counts)
 
 

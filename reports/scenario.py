@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from reports.file import figure_file, with_foot
+from reports.file import drawn, with_foot
 from simulator.scenarios.answers import ScenarioAnswer
 from simulator.scenarios.file import Scenario
 from simulator.units import format_bandwidth, format_duration, format_size
@@ -22,16 +22,9 @@ _FORMATS = {"s": format_duration, "B": format_size, "B/s": format_bandwidth}
 _ROW, _HEAD, _FOOT = 0.34, 0.62, 0.55  # inches: height of an answer, of the header, and below each group
 
 
-def draw_answers(scenario: Scenario, answers: Sequence[ScenarioAnswer], kind: str) -> bytes:
-    """Return a figure of numeric *answers*, an axis a unit, as *kind* (svg, png, pdf); expectations are marked."""
-    runs: dict[str, dict[str, None]] = {}
-    for run, what in (each for answer in answers for each in answer.changed):
-        runs.setdefault(what, {})[run] = None
-    changed = "; ".join(f"in {', '.join(of)}: {what}" for what, of in runs.items())
-    return figure_file(lambda: with_foot(_figure(scenario, answers), f"changed {changed}" if changed else ""), kind)
-
-
-def _figure(scenario: Scenario, answers: Sequence[ScenarioAnswer]) -> Figure:
+@drawn
+def draw_answers(scenario: Scenario, answers: Sequence[ScenarioAnswer]) -> Figure:
+    """Return a figure of numeric *answers*, an axis a unit; expectations are marked."""
     by_unit: dict[str, list[ScenarioAnswer]] = {}
     for answer in answers:
         if not isinstance(answer.value, str) and answer.value > 0:
@@ -48,7 +41,11 @@ def _figure(scenario: Scenario, answers: Sequence[ScenarioAnswer]) -> Figure:
         top -= tall + _FOOT
     figure.text(0.33, 0.1 / height, "bars: predicted", color=_PREDICTED, fontsize=8.5)
     figure.text(0.52, 0.1 / height, "marks: ideal, measured or published", color="#9a6a00", fontsize=8.5)
-    return figure
+    runs: dict[str, dict[str, None]] = {}
+    for run, what in (each for answer in answers for each in answer.changed):
+        runs.setdefault(what, {})[run] = None
+    changed = "; ".join(f"in {', '.join(of)}: {what}" for what, of in runs.items())
+    return with_foot(figure, f"changed {changed}" if changed else "")
 
 
 def _draw(axes: Axes, unit: str, group: Sequence[ScenarioAnswer]) -> None:
@@ -79,10 +76,7 @@ def _draw(axes: Axes, unit: str, group: Sequence[ScenarioAnswer]) -> None:
     labels = ["\n".join(textwrap.wrap(answer.asked.name, 38)) for answer in group]
     axes.set_yticks(list(rows), labels=labels, fontsize=8.5)
     axes.invert_yaxis()
-    axes.tick_params(axis="x", labelsize=8.5)
-    axes.grid(visible=True, axis="x", which="major", color="#d3d7db", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="x")
 
 
 def _number(value: float) -> str:

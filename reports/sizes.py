@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from reports.colours import INK
 from reports.colours import MARKED_SERIES as SERIES
-from reports.file import figure_file, with_foot
+from reports.file import drawn, with_foot
 from simulator.results.changed import changed_words
 from simulator.results.single import SingleResult
 from simulator.units import format_duration, format_size
@@ -25,13 +25,9 @@ if TYPE_CHECKING:
 _WIDTH = 80
 
 
-def draw_sizes(results: Sequence[SingleResult], title: str, kind: str) -> bytes:
-    """Return a figure of *results* over their sizes, with logarithmic axes; *kind*: svg, png or pdf."""
-    said = changed_words(results[-1].changed, results[-1].name_among(results))
-    return figure_file(lambda: with_foot(_figure(results, title), said), kind)
-
-
-def _figure(results: Sequence[SingleResult], title: str) -> Figure:
+@drawn
+def draw_sizes(results: Sequence[SingleResult], title: str) -> Figure:
+    """Return a figure of *results* over their sizes, with logarithmic axes."""
     entries = [result.to_dict() for result in results]
     figure = Figure(figsize=(7.2, 4.4))
     axes = figure.add_axes((0.12, 0.13, 0.84, 0.74))
@@ -51,9 +47,9 @@ def _figure(results: Sequence[SingleResult], title: str) -> Figure:
     draw_over_sizes(axes)
     of = next((entry["of"] for entry in entries if "of" in entry), "")
     axes.set_ylabel(f"time of {of}" if of else "time")
-    axes.legend(frameon=False, fontsize=9)
+    axes.legend()
     figure.text(0.02, 0.97, "\n".join(textwrap.wrap(title, _WIDTH)), fontsize=11.5, fontweight="bold", va="top")
-    return figure
+    return with_foot(figure, changed_words(results[-1].changed, results[-1].name_among(results)))
 
 
 def draw_over_sizes(axes: Axes, label: str = "size") -> None:
@@ -63,9 +59,7 @@ def draw_over_sizes(axes: Axes, label: str = "size") -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _binary(value)))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel(label)
-    axes.grid(visible=True, which="major", color="#d3d7db", linewidth=0.6)
-    axes.tick_params(labelsize=8.5)
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid()
 
 
 def _binary(n_bytes: float) -> str:
@@ -79,12 +73,9 @@ _EXPECTED, _MEASURED, _OTHER = "#0072b2", "#d55e00", "#7a5195"  # from Okabe and
 _TITLE_WIDTH = 72  # characters of the title in a line
 
 
-def draw_check(document: Mapping[str, Any], title: str, kind: str) -> bytes:
-    """Return a figure of *document*, the output of ``validate check --json``, as a file: svg, png or pdf (*kind*)."""
-    return figure_file(lambda: _check_figure(document, title), kind)
-
-
-def _check_figure(document: Mapping[str, Any], title: str) -> Figure:
+@drawn
+def draw_check(document: Mapping[str, Any], title: str) -> Figure:
+    """Return a figure of *document*, the output of ``validate check --json``."""
     rows = document["sizes"]
     sizes = [row["size_bytes"] for row in rows]
     figure = Figure(figsize=(7.6, 4.8))
@@ -106,6 +97,6 @@ def _check_figure(document: Mapping[str, Any], title: str) -> Figure:
     axes.set_ylim(bottom=0.0)
     axes.set_ylabel("bus bandwidth, GB/s")
     draw_over_sizes(axes, "size of the buffer")
-    axes.legend(frameon=False, fontsize=9, loc="upper left")
+    axes.legend(loc="upper left")
     figure.text(0.02, 0.97, "\n".join(lines), fontsize=11.5, fontweight="bold", va="top", color=INK)
     return figure

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reports.colours import ACTIVITIES, BEST, HELD, INK, OTHER, WAITING, WARNING, kernel_colour
-from reports.file import figure_file, with_foot
+from reports.file import drawn, with_foot
 from reports.kernels import draw_held, draw_passes, draw_roofline
 from simulator.results.changed import changed_words
 from simulator.results.columns import percent, rate_words
@@ -44,13 +44,9 @@ _TITLE = 1150  # letters times font size, in points, that fit on a line
 _LONGEST_NAME = 32  # letters of a line beside a bar
 
 
-def draw_steps(results: Sequence[TrainingResult], kind: str) -> bytes:
-    """Return a figure of *results*, fastest first, as *kind* (svg, png, pdf): one in parts, several by time."""
-    return figure_file(lambda: figure_of_steps(results), kind)
-
-
-def figure_of_steps(results: Sequence[TrainingResult]) -> Figure:
-    """Return the figure that :func:`draw_steps` writes."""
+@drawn
+def draw_steps(results: Sequence[TrainingResult]) -> Figure:
+    """Return a figure of *results*, fastest first: one in parts, several by time."""
     if len(results) == 1:
         return with_foot(_figure(results[0]), changed_words(results[0].changed))
     first = grouped(results)[0][0]
@@ -137,7 +133,7 @@ def _draw_streams(axes: Axes, result: TrainingResult) -> None:
     axes.set_yticks(range(len(names)), [name.removeprefix(prefix) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
     head = f"what the streams of {result.step.device} do; black: the critical path, which a shorter step must shorten"
-    axes.set_title(head, fontsize=10, loc="left")
+    axes.set_title(head)
     _on_time_axis(axes, result.step_time_s)
 
 
@@ -213,7 +209,7 @@ def _compared(results: Sequence[TrainingResult]) -> Figure:
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_xlim(0, max(ends) * 1.02 or 1.0)
     left = -0.35 if any(filling) else -0.005  # four legend entries need more room
-    axes.legend(fontsize=8, ncols=4, loc="lower left", bbox_to_anchor=(left, 0.99), frameon=False, handlelength=1.0)
+    axes.legend(ncols=4, loc="lower left", bbox_to_anchor=(left, 0.99), handlelength=1.0)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, 3)))
     _plain(axes)
     return figure
@@ -241,15 +237,8 @@ def _draw_parts(axes: Axes, result: StepResult, waiting: str) -> None:
     lines = -(-len(axes.get_legend_handles_labels()[1]) // _LEGEND_COLUMNS)
     box = axes.get_position()  # a second line of the legend takes its room from the bars
     axes.set_position((box.x0, box.y0, box.width, box.height * (1.1 - 0.1 * lines)))
-    axes.set_title("where the time goes", fontsize=10, loc="left", pad=10 + 12 * lines)
-    axes.legend(
-        fontsize=8,
-        ncols=_LEGEND_COLUMNS,
-        loc="lower left",
-        bbox_to_anchor=(-0.005, 0.98),
-        frameon=False,
-        handlelength=1.0,
-    )
+    axes.set_title("where the time goes", pad=10 + 12 * lines)
+    axes.legend(ncols=_LEGEND_COLUMNS, loc="lower left", bbox_to_anchor=(-0.005, 0.98), handlelength=1.0)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, 3)))
     _plain(axes)
 
@@ -273,10 +262,8 @@ def _draw_memory(axes: Axes, result: TrainingResult) -> None:
     axes.set_yticks([])
     verdict = "" if need.fits else f", {format_size(need.missing_bytes, 3)} too much"
     stage = "" if device.stage is None else f" of stage {device.stage}"
-    axes.set_title(
-        f"memory{stage}: {format_size(need.total_bytes, 3)} needed{verdict}", fontsize=10, loc="left", pad=34
-    )
-    axes.legend(fontsize=8, ncols=4, loc="lower left", bbox_to_anchor=(-0.01, 0.97), frameon=False, handlelength=1.0)
+    axes.set_title(f"memory{stage}: {format_size(need.total_bytes, 3)} needed{verdict}", pad=34)
+    axes.legend(ncols=4, loc="lower left", bbox_to_anchor=(-0.01, 0.97), handlelength=1.0)
     axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_size(value, 3)))
     _plain(axes)
@@ -295,7 +282,7 @@ def _draw_alternatives(axes: Axes, result: TrainingResult) -> None:
         axes.annotate(text, (time_s, row), (6, 0), textcoords="offset points", va="center", fontsize=8)
     axes.set_xlim(0, max(time_s for _, time_s, _ in rows) * 1.35 or 1.0)
     axes.invert_yaxis()
-    axes.set_title("what would be faster" if result.alternatives else "what would fit", fontsize=10, loc="left")
+    axes.set_title("what would be faster" if result.alternatives else "what would fit")
     axes.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, 3)))
     _plain(axes)
@@ -307,8 +294,5 @@ def _timed(result: TrainingResult) -> list[tuple[str, float]]:
 
 
 def _plain(axes: Axes) -> None:
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.tick_params(labelsize=8, length=0)
-    axes.set_axisbelow(True)
-    axes.grid(axis="x", color="#e4e8ec", linewidth=0.8)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x")

@@ -22,14 +22,16 @@ from simulator.questions.where import SlowLink, Where
 from tests.asked import exchange_on
 
 figure_module = pytest.importorskip("reports.figure")
+from matplotlib import rc_context  # noqa: E402
 from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.text import Text  # noqa: E402
 
 from reports.colours import ACTIVITIES, BEST, HELD, MARKED_SERIES, OTHER, strategy_series  # noqa: E402
+from reports.file import STYLE  # noqa: E402
 from reports.layout import lay_out_view  # noqa: E402
 from reports.machine import edge_curve  # noqa: E402
-from reports.step import figure_of_steps  # noqa: E402
+from reports.step import draw_steps  # noqa: E402
 from reports.view import make_view  # noqa: E402
 from simulator.collectives.registry import strategy_names  # noqa: E402
 from simulator.results.held import held_over, not_followed  # noqa: E402
@@ -50,6 +52,15 @@ KINDS: dict[str, Callable] = {
     "sweep": lambda machine: [[exchange_on(machine, name, size) for name in COMPARED[:2]] for size in (1e3, 1e6, 1e9)],
 }
 _SLACK = 1.0  # points; text boxes include the space above and below letters
+
+
+figure_of, figure_of_steps = figure_module.draw.__wrapped__, draw_steps.__wrapped__
+
+
+@pytest.fixture(autouse=True)
+def drawn_in_our_style():
+    with rc_context(fname=STYLE):
+        yield
 
 
 def faults(figure: Figure) -> list[str]:
@@ -101,7 +112,7 @@ def hidden(figure: Figure) -> set[Text]:
 def test_texts_of_a_machine_stay_apart(machine: tuple, kind: str):
     name, n_nodes, fabric = machine
     by_size = KINDS[kind](load_machine(name, n_nodes=n_nodes, fabric=fabric))
-    assert faults(figure_module.figure_of(by_size)) == []
+    assert faults(figure_of(by_size)) == []
 
 
 def test_a_server_that_binds_is_drawn_beside_a_worker():
@@ -112,7 +123,7 @@ def test_a_server_that_binds_is_drawn_beside_a_worker():
     assert view.note == "nodes 0 and 8 of 12 nodes shown"
     assert view.more == "and 7 more nodes like node 0 and 3 more without GPUs"
     assert [edge.is_bottleneck for edge in view.edges].count(True) == 1
-    assert faults(figure_module.figure_of([[result]])) == []
+    assert faults(figure_of([[result]])) == []
 
 
 CROSSING = [*MACHINES, ("4x-l40s-2x400g", 2, None), ("dgx-b300", None, None), ("oci-bm.gpu4.8", 2, None)]
@@ -202,7 +213,7 @@ def test_a_link_that_is_out_of_use_is_drawn_and_explained():
         frozenset(("gpu0", "gpu3")): 2,
         frozenset(("gpu5", "plx2")): 1,
     }
-    figure = figure_module.figure_of([[result]])
+    figure = figure_of([[result]])
     assert faults(figure) == []
     assert "out of use: NVLink, 2 x 25 GB/s = 50 GB/s" in [text.get_text() for text in figure.texts]
     dashed = [patch for axes in figure.axes for patch in axes.patches if patch.get_linestyle() != "solid"]

@@ -89,7 +89,7 @@ def test_sweeps_and_single_strategies_are_drawn(strategies: list[str]) -> None:
 def test_a_sweep_has_ticks_in_a_narrow_range_and_its_whole_heading() -> None:
     machine = load_machine("4gpu-pcie")
     flat = [[exchange_on(machine, name, size) for name in ("gpu0", "ring")] for size in (1e3, 1e6, 1e9)]
-    figure = reports_figure.figure_of(flat)
+    figure = reports_figure.draw.__wrapped__(flat)
     figure.canvas.draw()
     panel = figure.axes[0]
     assert panel.get_yscale() == "linear"
@@ -100,6 +100,8 @@ def test_a_sweep_has_ticks_in_a_narrow_range_and_its_whole_heading() -> None:
     heading = next(text for text in figure.texts if "nobody" in text.get_text())
     assert panel.get_window_extent().y1 <= heading.get_window_extent().y0
     assert "devices" not in words  # none has a part
-    rising = reports_figure.figure_of([[exchange_on(load_machine("p3.16xlarge"), "nccl", size)] for size in (1e3, 1e9)])
+    rising = reports_figure.draw.__wrapped__(
+        [[exchange_on(load_machine("p3.16xlarge"), "nccl", size)] for size in (1e3, 1e9)]
+    )
     assert rising.axes[0].get_yscale() == "log"
     assert "devices" in [text.get_text() for text in rising.texts]
