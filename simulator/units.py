@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 from pydantic_core.core_schema import CoreSchema, float_schema, no_info_before_validator_function
 
@@ -30,49 +30,37 @@ def _bytes_table(suffix: str) -> dict[str, Decimal]:
     return table
 
 
-_UNITS: dict[str, dict[str, Decimal]] = {
-    "bandwidth": _bytes_table("/s"),
-    "size": _bytes_table(""),
-    "time": {
-        "s": Decimal(1),
-        "ms": Decimal("1e-3"),
-        "us": Decimal("1e-6"),
-        "µs": Decimal("1e-6"),
-        "ns": Decimal("1e-9"),
-        "ps": Decimal("1e-12"),
-        "min": Decimal(60),
-        "h": Decimal(3600),
-    },
-    "flop rate": {f"{p}FLOP/s": Decimal(10) ** e for p, e in _SI.items() if p != "k"},
-    "frequency": {f"{p}Hz": Decimal(10) ** e for p, e in _SI.items() if p != "K"},
-    "power": {"W": Decimal(1), "kW": Decimal(1000), "MW": Decimal(10) ** 6},
-    "length": {"mm": Decimal("1e-3"), "cm": Decimal("1e-2"), "m": Decimal(1), "in": _INCH_M},
-    "density": {f"{p}bit/in2": Decimal(10) ** e / _INCH_M**2 for p, e in (("M", 6), ("G", 9), ("T", 12))},
-    "rate": {f"{p}{u}/s": Decimal(10) ** e for p, e in _SI.items() for u in ("IOP", "T")},
+class _Dimension(NamedTuple):
+    """Units in SI units, an example, and the least and most allowed value.
+
+    These are far beyond real hardware, and within the precision of float sums.
+    """
+
+    units: dict[str, Decimal]
+    example: str
+    least: str
+    most: str
+
+
+_SECONDS = {"s": "1", "ms": "1e-3", "us": "1e-6", "µs": "1e-6", "ns": "1e-9", "ps": "1e-12", "min": "60", "h": "3600"}
+_METRES = {"mm": Decimal("1e-3"), "cm": Decimal("1e-2"), "m": Decimal(1), "in": _INCH_M}
+_FLOPS = {f"{p}FLOP/s": Decimal(10) ** e for p, e in _SI.items() if p != "k"}
+_HERTZ = {f"{p}Hz": Decimal(10) ** e for p, e in _SI.items() if p != "K"}
+_WATTS = {"W": Decimal(1), "kW": Decimal(1000), "MW": Decimal(10) ** 6}
+_PER_AREA = {f"{p}bit/in2": Decimal(10) ** e / _INCH_M**2 for p, e in (("M", 6), ("G", 9), ("T", 12))}
+_RATES = {f"{p}{u}/s": Decimal(10) ** e for p, e in _SI.items() for u in ("IOP", "T")}
+_DIMENSIONS = {
+    "bandwidth": _Dimension(_bytes_table("/s"), "16 GB/s", "1 bit/s", "1000 PB/s"),
+    "size": _Dimension(_bytes_table(""), "160 MB", "0 B", "1000 PB"),
+    "time": _Dimension({unit: Decimal(scale) for unit, scale in _SECONDS.items()}, "5 us", "0 s", "1e9 s"),
+    "flop rate": _Dimension(_FLOPS, "15.7 TFLOP/s", "1 FLOP/s", "1e6 PFLOP/s"),
+    "frequency": _Dimension(_HERTZ, "1.53 GHz", "1 Hz", "1 PHz"),
+    "power": _Dimension(_WATTS, "300 W", "1e-3 W", "1000 MW"),
+    "length": _Dimension(_METRES, "65 mm", "1e-3 mm", "1e9 m"),
+    "density": _Dimension(_PER_AREA, "1 Tbit/in2", "1 Mbit/in2", "1e6 Tbit/in2"),
+    "rate": _Dimension(_RATES, "100 kIOP/s", "1e-3 IOP/s", "1 PIOP/s"),
 }
-_EXAMPLE = {
-    "bandwidth": "16 GB/s",
-    "size": "160 MB",
-    "time": "5 us",
-    "flop rate": "15.7 TFLOP/s",
-    "frequency": "1.53 GHz",
-    "power": "300 W",
-    "length": "65 mm",
-    "density": "1 Tbit/in2",
-    "rate": "100 kIOP/s",
-}
-# Allowed values in SI units: far beyond real hardware, and within the precision of float sums.
-_RANGE = {
-    "bandwidth": ("1 bit/s", 0.125, "1000 PB/s", 1e18),
-    "size": ("0 B", 0.0, "1000 PB", 1e18),
-    "time": ("0 s", 0.0, "1e9 s", 1e9),
-    "flop rate": ("1 FLOP/s", 1.0, "1e6 PFLOP/s", 1e21),
-    "frequency": ("1 Hz", 1.0, "1 PHz", 1e15),
-    "power": ("1e-3 W", 1e-3, "1000 MW", 1e9),
-    "length": ("1e-3 mm", 1e-6, "1e9 m", 1e9),
-    "density": ("1 Mbit/in2", float(10**6 / _INCH_M**2), "1e6 Tbit/in2", float(10**18 / _INCH_M**2)),
-    "rate": ("1e-3 IOP/s", 1e-3, "1 PIOP/s", 1e15),
-}
+_UNITS = {name: dimension.units for name, dimension in _DIMENSIONS.items()}
 # Other spellings of units of bytes and bits, and words for other units.
 _BITS = re.compile(
     r"(?P<prefix>[kKMGTPmgtp]?i?)(?P<of>[bB]|[bB]its?|[bB]ytes?)(?P<per>ps|p/s|/s|/sec|/second|/S|PS)?", re.ASCII
@@ -98,7 +86,7 @@ _PATTERN = re.compile(rf"\s*({_NUMBER})\s*(\S.*?)?\s*", re.ASCII | re.DOTALL)
 
 @lru_cache(maxsize=4096)
 def _parse(text: str, dimension: str) -> float:
-    example = _EXAMPLE[dimension]
+    example = _DIMENSIONS[dimension].example
     match = _PATTERN.fullmatch(text)
     if match is None:
         raise ValueError(f'{dimension} is a number and a unit, for example "{example}"; got {text!r}')
@@ -122,9 +110,9 @@ def _unit_hint(unit: str, dimension: str) -> str:
         return f"did you mean {' or '.join(meant)}?"
     for name, units in _UNITS.items():
         if unit in units:
-            return f'that is a unit of {name}; write for example "{_EXAMPLE[dimension]}"'
+            return f'that is a unit of {name}; write for example "{_DIMENSIONS[dimension].example}"'
     common = [u for u in table if not u.startswith(("Ki", "k", "P"))]
-    return nearest(unit, common) or f'write for example "{_EXAMPLE[dimension]}"'
+    return nearest(unit, common) or f'write for example "{_DIMENSIONS[dimension].example}"'
 
 
 def respelt(unit: str, dimension: str) -> list[str]:
@@ -167,20 +155,18 @@ def parse_quantity(value: object, dimension: str, *, minimum: float = 0.0, posit
 
     Raises ValueError if *value* is not text, has no unit or one of another dimension, or is out of range.
     """
+    _, example, least, most = _DIMENSIONS[dimension]
     if isinstance(value, bool) or not isinstance(value, str):
-        example = _EXAMPLE[dimension]
         kind = "the bare number" if isinstance(value, int | float) and not isinstance(value, bool) else "the value"
         raise ValueError(f'{dimension} needs a unit, for example "{example}"; got {kind} {one_line(value, 40)}')
     if len(value) > _LONGEST:
-        example = _EXAMPLE[dimension]
         raise ValueError(f'{dimension} is a number and a unit, for example "{example}"; got {one_line(value, 40)!r}')
     result = _parse(value, dimension)
     if positive and result <= 0:
         raise ValueError(f"{dimension} must be more than zero; got {value!r}")
     if not minimum <= result < float("inf"):
         raise ValueError(f"{dimension} must be at least zero and finite; got {value!r}")
-    least, low, most, high = _RANGE[dimension]
-    if result and not low <= result <= high:
+    if result and not _parse(least, dimension) <= result <= _parse(most, dimension):
         raise ValueError(f"{dimension} must be from {least} to {most}; got {value!r}")
     return result
 
@@ -203,7 +189,7 @@ class _Quantity:
         return {
             "type": "string",
             "pattern": rf"^\s*{_NUMBER}\s*({units})\s*$",
-            "examples": [_EXAMPLE[self.dimension]],
+            "examples": [_DIMENSIONS[self.dimension].example],
             "description": f"a {self.dimension} with its unit",
         }
 

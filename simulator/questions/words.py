@@ -27,7 +27,7 @@ from simulator.questions.single import (
 from simulator.questions.where import Where
 from simulator.spelling import mention
 from simulator.units import parse_quantity
-from simulator.workload.operators import Operator, known_operators
+from simulator.workload.operators import known_operators
 from simulator.workload.parse import parse_workload
 
 # The names stand in simulator.workload.parse too, so that a command need not import every operator.
@@ -112,10 +112,8 @@ def _read(cls: type[Single], items: list[str], kind: str) -> dict[str, Any]:
     pending: list[tuple[str, str]] = []
     for item in items:
         name, equals, value = (part.strip() for part in item.partition("="))
-        if not equals and kind == "op" and operator is None:
-            operator = _operator(item)
-        elif name == "op" and equals:
-            operator = _operator(value)
+        if (name == "op") if equals else (kind == "op" and operator is None):
+            operator = _operator(value if equals else item)
         else:
             pending.append((name, value) if equals else ("", name))
     for name, value in pending:
@@ -123,22 +121,16 @@ def _read(cls: type[Single], items: list[str], kind: str) -> dict[str, Any]:
         place = found if owner is cls else inner
         if field.name in place:
             raise ValueError(f"{_name(field.name)} is given twice")
-        is_flag = not name and _hints(owner)[field.name] is bool
+        is_flag = not name and get_type_hints(owner)[field.name] is bool
         place[field.name] = _value(owner, field, "yes" if is_flag else value)
     if operator is not None:
         _check_complete(operator, inner, _snake(operator.__name__))
-        found["operator"] = _made(operator, inner)
+        found["operator"] = operator(**inner)
+        found["operator"].check()  # raises ValueError if the shape is impossible
     elif inner:
         raise ValueError("an operator is needed: op=NAME")
     _check_complete(cls, found, kind)
     return found
-
-
-def _made(operator: type[Operator], values: Mapping[str, Any]) -> Operator:
-    """Return the *operator* with *values*; raises ValueError if the shape is impossible."""
-    made: Operator = operator(**values)
-    made.check()
-    return made
 
 
 def _field(cls: type[Any], operator: type[Any] | None, name: str, value: str) -> tuple[Field[Any], type[Any]]:
@@ -158,7 +150,7 @@ def _field(cls: type[Any], operator: type[Any] | None, name: str, value: str) ->
     if name:
         raise ValueError(f"there is no '{one_line(name, 40)}'; {nearest(plain, [*known, 'op'], listed=40)}")
     word = value.replace("_", "-").lower()
-    if word in known and _hints(known[word][1])[known[word][0].name] is bool:
+    if word in known and get_type_hints(known[word][1])[known[word][0].name] is bool:
         return known[word]
     if word in known:
         raise ValueError(f"{word} needs a value: {word}=...")
@@ -166,15 +158,15 @@ def _field(cls: type[Any], operator: type[Any] | None, name: str, value: str) ->
         sized = [entry for entry in known.values() if entry[0].name.endswith("_bytes")]
         if sized:
             return sized[0]
-    fitting = [entry for entry in known.values() if value in _choices(_hints(entry[1])[entry[0].name])]
+    fitting = [entry for entry in known.values() if value in _choices(get_type_hints(entry[1])[entry[0].name])]
     if len(fitting) == 1:
         return fitting[0]
-    words = [*known, *(choice for f, o in known.values() for choice in _choices(_hints(o)[f.name]) if choice)]
+    words = [*known, *(choice for f, o in known.values() for choice in _choices(get_type_hints(o)[f.name]) if choice)]
     raise ValueError(f"there is no '{one_line(value, 40)}'; {nearest(value, words, listed=40)}")
 
 
 def _value(owner: type[Any], field: Field[Any], text: str) -> Any:
-    hint, name = _hints(owner)[field.name], _name(field.name)
+    hint, name = get_type_hints(owner)[field.name], _name(field.name)
     if field.name.endswith("_bytes"):
         size = parse_quantity(text, "size", positive=True)
         return int(size) if hint is int else size
@@ -217,10 +209,6 @@ def _choices(hint: Any) -> tuple[str, ...]:
     if get_origin(hint) is Literal:
         return tuple(get_args(hint))
     return tuple(choice for part in get_args(hint) for choice in _choices(part))
-
-
-def _hints(cls: Any) -> dict[str, Any]:
-    return get_type_hints(cls)
 
 
 def _operator(name: str) -> type[Any]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.units import _RANGE, _UNITS, format_bandwidth, format_duration, format_size, parse_quantity
+from simulator.units import _DIMENSIONS, _UNITS, format_bandwidth, format_duration, format_size, in_si, parse_quantity
 
 _REGISTRY = pint.UnitRegistry(non_int_type=Decimal, cache_folder=None)
 _REGISTRY.define("FLOP = []")
@@ -75,7 +75,8 @@ def test_numbers_with_units_are_what_pint_says(spelling: tuple[str, str], number
     text = form.format(number, unit)
     written = Decimal(text.strip().removesuffix(unit).strip())
     value = float(written * by_pint(unit, dimension))
-    _, low, _, high = _RANGE[dimension]
+    _, _, least, most = _DIMENSIONS[dimension]
+    low, high = (in_si(*end.split(" ")) for end in (least, most))
     if value and not low <= value <= high:
         with pytest.raises(ValueError, match=f"^{dimension} must be from "):
             parse_quantity(text, dimension)
@@ -83,10 +84,12 @@ def test_numbers_with_units_are_what_pint_says(spelling: tuple[str, str], number
         assert parse_quantity(text, dimension) == value
 
 
-@pytest.mark.parametrize("dimension", _RANGE)
+@pytest.mark.parametrize("dimension", _DIMENSIONS)
 def test_the_ends_of_a_range_are_in_it_and_what_is_beyond_is_refused(dimension: str) -> None:
-    least, low, most, high = _RANGE[dimension]
-    assert (parse_quantity(least, dimension), parse_quantity(most, dimension)) == (low, high)
+    _, _, least, most = _DIMENSIONS[dimension]
+    assert [parse_quantity(end, dimension) for end in (least, most)] == [
+        in_si(*end.split(" ")) for end in (least, most)
+    ]
     number, _, unit = most.partition(" ")
     with pytest.raises(ValueError, match=f"^{dimension} must be from {least} to {re.escape(most)}; got"):
         parse_quantity(f"{float(number) * 1.01:g} {unit}", dimension)
