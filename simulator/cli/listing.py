@@ -7,11 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from simulator.cli.options import parse_choice, parse_count
 from simulator.cli.output import Answers, Asked
@@ -30,6 +27,7 @@ from simulator.topology.catalogue import (
     part_figures,
 )
 from simulator.topology.load import load_topology
+from simulator.user_files import own_data
 
 Entry = dict[str, Any]
 _LABEL = 22  # characters of a figure's name
@@ -102,7 +100,7 @@ def list_networks(words: Sequence[str], *, sample: str | None) -> Answers:
 
 @cache
 def _descriptions() -> Mapping[str, str]:
-    found: Mapping[str, str] = yaml.safe_load(files("simulator.workload.zoo").joinpath("words.yaml").read_text("utf-8"))
+    found: Mapping[str, str] = own_data("simulator.workload.zoo", "words.yaml")
     return found
 
 

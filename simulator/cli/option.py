@@ -5,14 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import wraps
-from importlib.resources import files
 from typing import Annotated, Any, get_type_hints
 
 import typer
-import yaml
 
 from simulator.records import dataclass, replace
 from simulator.spelling import word_of
+from simulator.user_files import own_data
 
 _NAMED, _REST = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD
 SETTINGS: dict[str, Any] = {
@@ -25,9 +24,7 @@ EPILOG = (
     "Results go to standard output, everything else to standard error. "
     "Exit codes: 0 ok, 1 the run failed, 2 usage or input, 4 an optional dependency is missing."
 )
-DECLARED: Mapping[str, Any] = yaml.load(
-    files("simulator.cli").joinpath("options.yaml").read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-)
+DECLARED: Mapping[str, Any] = own_data("simulator.cli", "options.yaml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
