@@ -7,7 +7,14 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from simulator.cli.emit_lines import check_emitted, emitter_of, launch_document, launch_rows, row_command
+from simulator.cli.emit_lines import (
+    check_emitted,
+    emission_document,
+    emitted_or_why,
+    emitter_of,
+    launch_rows,
+    row_command,
+)
 from simulator.cli.options import parse_choice, parse_count, read_all, refuse, wants_best
 from simulator.cli.output import Answers, Asked
 from simulator.cli.processes import fingerprint, kept_in, process_count, runner_of
@@ -105,19 +112,20 @@ def answer_best(written: CommandOptions, wanted: Mapping[str, Any]) -> Answers:
         found = find_best(space, session, shown, runner, kept, advance)
     asked = [space.asked(entry.candidate) for entry in found.ranking]
     commands = [row_command(written, entry.candidate) for entry in found.ranking]
+    launches = [] if framework is None else [emitted_or_why(session, each, framework) for each in asked]
 
     def lines(style: Style) -> list[str]:
         shown = best_lines(space, machine.name, session.network(question), found, style)
         shown += ["", *style.wrap("the same again", "bold")]
         shown += [line for command in commands for line in style.wrap_command(command)]
-        return shown + ([] if framework is None else launch_rows(session, asked, framework))
+        return shown + (launch_rows(asked, launches) if launches else [])
 
     def document() -> dict[str, Any]:
         data = best_document(space, machine.name, found)
-        for row, command, each in zip(data["ranking"], commands, asked, strict=True):
+        for row, command in zip(data["ranking"], commands, strict=True):
             row["command"] = command
-            if framework is not None:
-                row["launch"] = launch_document(session, each, framework)
+        for row, launch in zip(data["ranking"], launches, strict=False):
+            row["launch"] = emission_document(launch, emitter_of(wanted["emit"]))
         return data
 
     return Answers(document=document, lines=lines)

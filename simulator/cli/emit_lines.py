@@ -36,22 +36,22 @@ def answer_emit(written: CommandOptions) -> Answers:
     )
 
 
-def launch_document(session: Session, question: StepQuestion, framework: Emitter) -> dict[str, object]:
-    """Return the launch line of *question* as plain data, or why it has none."""
-    try:
-        return emission_document(emitted_on(session, question, framework), framework)
-    except InputError as error:
-        return {"framework": framework, "line": None, "files": {}, "not_said": [error.spelt("command")]}
-
-
 def emission_document(found: Emission, framework: Emitter) -> dict[str, object]:
     """Return *found* as plain data."""
     return {
         "framework": framework,
-        "line": found.line,
+        "line": found.line or None,
         "files": found.files,
         "not_said": [spelt(why, "command") for why in found.cannot],
     }
+
+
+def emitted_or_why(session: Session, question: StepQuestion, framework: Emitter) -> Emission:
+    """Return the launch line of *question*; where it has none, an empty one that says why."""
+    try:
+        return emitted_on(session, question, framework)
+    except InputError as error:
+        return Emission([], [], cannot=[error.spelt("command")])
 
 
 def emitter_of(text: str) -> Emitter:
@@ -98,13 +98,10 @@ def row_command(written: CommandOptions, way: Candidate) -> str:
     )
 
 
-def launch_rows(session: Session, questions: Sequence[StepQuestion], framework: Emitter) -> list[str]:
-    """Return the launch line of each of *questions*, or why it has none."""
+def launch_rows(questions: Sequence[StepQuestion], found: Sequence[Emission]) -> list[str]:
+    """Return the launch lines *found* of *questions*, or why there are none."""
     lines = []
-    for number, question in enumerate(questions, start=1):
-        try:
-            text = spelt(emitted_on(session, question, framework).text, "command")
-        except InputError as error:
-            text = f"# none: {error.spelt('command')}"
+    for number, (question, each) in enumerate(zip(questions, found, strict=True), start=1):
+        text = spelt(each.text, "command") if each.program else f"# none: {each.cannot[0]}"
         lines += ["", f"# {number}: {question.layout.words}", *text.splitlines()]
     return [*lines, f"# {_REST}"]

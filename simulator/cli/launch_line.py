@@ -27,9 +27,9 @@ def with_launch(written: CommandOptions) -> tuple[CommandOptions, Sequence[str]]
     Raises InputError if the line cannot be read or contradicts other options.
     """
     own = _gpus_of(written)
-    at_hand = _number(written.gpus)
+    at_hand = whole_number(written.gpus or "")
     if at_hand is None and own is not None:
-        at_hand = own * (_number(written.nodes) or 1)
+        at_hand = own * (whole_number(written.nodes or "") or 1)
     launch = read_launch(written.launch or "", at_hand, own)
     _check_named(written, launch)
     _place(written, launch, own)
@@ -85,17 +85,14 @@ def _place_visible(written: CommandOptions, launch: LaunchLine, own: int | None)
     visible, options = launch.visible, launch.options
     if own is not None and max(map(max, visible.gpus)) >= own:
         raise InputError(f"--launch: {visible.said}: a machine of --topology has {counted_gpus(own)}, 0 to {own - 1}")
-    nodes = _number(str(options.get("nodes") or written.nodes or 1)) or 1
+    nodes = whole_number(str(options.get("nodes") or written.nodes or 1)) or 1
     if launch.whole:  # on machines that the line does not name
         each, rest = divmod(launch.whole, nodes)
         shown = len(visible.gpus[0])
         if rest or each > shown:
-            told = (
-                f"{launch.whole} processes on {nodes} machine{'s' if nodes > 1 else ''}, which {'each ' * (nodes > 1)}"
-            )
-            raise InputError(
-                f"--launch: {visible.said}: {told}shows {counted_gpus(shown)}; --nodes says how many machines"
-            )
+            on = f"{nodes} machines, which each shows" if nodes > 1 else "1 machine, which shows"
+            told = f"{launch.whole} processes on {on} {counted_gpus(shown)}"
+            raise InputError(f"--launch: {visible.said}: {told}; --nodes says how many machines")
         visible = replace(visible, gpus=(visible.gpus[0][:each],))
     if nodes == 1:
         options["gpus"] = written_gpus(visible.gpus[0])
@@ -106,14 +103,13 @@ def _place_visible(written: CommandOptions, launch: LaunchLine, own: int | None)
         )
     lists = visible.gpus * nodes if len(visible.gpus) == 1 else visible.gpus
     if any(tuple(gpus) != tuple(range(own)) for gpus in lists):
-        options["gpus"] = ",".join(part for node, gpus in enumerate(lists) for part in _of_node(gpus, node * own))
-
-
-def _of_node(gpus: Sequence[int], first: int) -> Sequence[str]:
-    """Return *gpus* of the machine whose GPUs begin at *first*, as parts of a list of all machines' GPUs."""
-    if len(gpus) > 1 and tuple(gpus) == tuple(range(len(gpus))):
-        return [f"{first}-{first + len(gpus) - 1}"]
-    return [str(first + gpu) for gpu in gpus]
+        parts = [
+            f"{node * own}-{node * own + len(gpus) - 1}"
+            if len(gpus) > 1 and tuple(gpus) == tuple(range(len(gpus)))
+            else ",".join(str(node * own + gpu) for gpu in gpus)
+            for node, gpus in enumerate(lists)
+        ]
+        options["gpus"] = ",".join(parts)
 
 
 def _check_named(written: CommandOptions, launch: LaunchLine) -> None:
@@ -151,7 +147,7 @@ def _settings_notes(asked: CommandOptions, launch: LaunchLine) -> list[str]:
     if asked.topology in (None, "-") or not any(name.startswith(OF_NCCL) for name in launch.variables):
         return []
     try:  # settings tell one machine from several, not how many there are
-        several = 2 if (_number(asked.nodes) or 1) > 1 else None
+        several = 2 if (whole_number(asked.nodes or "") or 1) > 1 else None
         topology = load_topology(str(asked.topology), n_nodes=several, fabric=asked.fabric)
     except InputError:  # reported where the machine is loaded
         return []
@@ -183,8 +179,3 @@ def _gpus_of(written: CommandOptions) -> int | None:
     except InputError:  # reported where the machine is loaded
         return None
     return sum(device.kind == "gpu" for device in topology.devices) if topology.n_nodes == 1 else None
-
-
-def _number(text: str | None) -> int | None:
-    """Return the number that *text* is; None if it is none, such as a list of GPUs."""
-    return None if text is None else whole_number(text)
