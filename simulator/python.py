@@ -166,9 +166,8 @@ def _answers(
     name, source = _workload(workload, inputs, loss, options)
     written = _written({"topology": topology, "strategy": strategy, "workload": name, **options})
     try:
-        if written.launch is not None:
-            written, notes = with_launch(written)
-            _warn(notes)
+        written, notes = with_launch(written)
+        _warn(notes)
         check_read(written)
         if one and written.strategy is None and written.kind == "exchange":
             written = replace(written, strategy="nccl")

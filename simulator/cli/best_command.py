@@ -19,7 +19,7 @@ from simulator.cli.options import parse_choice, parse_count, read_all, refuse, w
 from simulator.cli.output import Answers, Asked
 from simulator.cli.processes import fingerprint, kept_in, process_count, runner_of
 from simulator.cli.step_questions import ask_steps
-from simulator.cli.table import Column, outside_words, table_lines
+from simulator.cli.table import Column, head_lines, table_lines
 from simulator.cli.ways_text import rate_columns
 from simulator.cli.written import CommandOptions, shell_command, written_of
 from simulator.console.style import Progress, Style
@@ -151,8 +151,8 @@ def best_lines(space: Space, machine: str, network: Network, best: Ranking, styl
         Column("memory", [format_size(e.memory_bytes, 3) + " *" * (e in unsure) for e in best.ranking]),
         Column("time lost to", [loss_words(entry.shares_s) for entry in best.ranking], right=False, spare=1),
     ]
-    lines = outside_words([text for entry in best.ranking for text in entry.outside], style)
-    lines = [*style.wrap(title, "bold"), *lines, "", *table_lines(columns, style)]
+    outside = [text for entry in best.ranking for text in entry.outside]
+    lines = [*head_lines(title, style, outside=outside), "", *table_lines(columns, style)]
     if unsure:
         lines += style.wrap(f"* {UNSURE}", "dim", hang=2)
     count = f"{best.feasible_count:,} layouts fit; the best {best.simulated_count} were simulated"

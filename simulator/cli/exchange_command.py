@@ -14,7 +14,7 @@ from simulator.api.session import Session
 from simulator.cli.machines import FasterGpus, faster_gpus, find_machines, on_fastest
 from simulator.cli.options import fields_of, parse_gpus, parse_strategies, read_all, refuse
 from simulator.cli.output import Answers, warn
-from simulator.cli.table import Column, changed_lines, columns_fit, outside_lines, table_lines
+from simulator.cli.table import Column, columns_fit, head_lines, table_lines, trust_lines
 from simulator.cli.written import CommandOptions
 from simulator.collectives.registry import unlisted_strategies
 from simulator.collectives.request import Unsuitable
@@ -180,8 +180,8 @@ def _title(results: Sequence[Result], payload: Payload, style: Style) -> list[st
     if not what.startswith("bytes:"):
         text += f" ({what})"
     fastest = best_of(results)
-    changed = changed_lines(fastest.changed, style, fastest.strategy if len(results) > 1 else "")
-    return [*style.wrap(text, "bold"), *changed, *outside_lines([result.confidence for result in results], style)]
+    of = fastest.strategy if len(results) > 1 else ""
+    return head_lines(text, style, [result.confidence for result in results], fastest.changed, of)
 
 
 def _comparison(results: Sequence[Result], style: Style) -> list[str]:
@@ -216,9 +216,8 @@ def _comparison(results: Sequence[Result], style: Style) -> list[str]:
         from simulator.cli.ways_text import exchange_ranking_lines
 
         lines += exchange_ranking_lines([r for r in ordered if r.is_bound == ordered[0].is_bound], style)
-    if why := ordered[0].confidence.why:
-        lines += ["", *style.wrap(f"trust: {why}", "dim", hang=2)]
-    return lines
+    trust = trust_lines(ordered[0].confidence, style)
+    return [*lines, "", *trust] if trust else lines
 
 
 def _sweep(

@@ -22,15 +22,17 @@ _ELSE = {field.name: field.default for field in fields(CommandOptions)}
 
 
 def with_launch(written: CommandOptions) -> tuple[CommandOptions, Sequence[str]]:
-    """Return *written* with the options of its launch line, and notes on what the line says that is not simulated.
+    """Return *written* with the options of its launch line, if any, and notes on what it says that is not simulated.
 
     Raises InputError if the line cannot be read or contradicts other options.
     """
+    if written.launch is None:
+        return written, ()
     own = _gpus_of(written)
     at_hand = whole_number(written.gpus or "")
     if at_hand is None and own is not None:
         at_hand = own * (whole_number(written.nodes or "") or 1)
-    launch = read_launch(written.launch or "", at_hand, own)
+    launch = read_launch(written.launch, at_hand, own)
     _check_named(written, launch)
     _place(written, launch, own)
     if "parallel" not in launch.options or at_hand == 1:

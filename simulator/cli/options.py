@@ -309,10 +309,10 @@ def _staleness(text: str) -> int | None:
         raise refused("staleness", "must be a whole number, or async", one_line(text, 60)) from None
 
 
-def parse_divide(text: str) -> tuple[bool, tuple[str, ...]]:
-    """Return whether the batch is divided so that all finish together, and the CPUs that help; raises InputError."""
+def parse_divide(text: str) -> dict[str, Any]:
+    """Return whether the batch is divided so that all finish together, and the CPUs that help, as fields of a step."""
     how, *helpers = (word.strip() for word in text.split(","))
-    return parse_choice("divided", how, ("even", "best")) == "best", tuple(helpers)
+    return {"divided": parse_choice("divided", how, ("even", "best")) == "best", "helpers": tuple(helpers)}
 
 
 def _lost(text: str) -> tuple[str, float]:

@@ -8,7 +8,7 @@ from simulator.api.session import Session
 from simulator.cli.machines import find_machines, with_calibration
 from simulator.cli.options import fields_of
 from simulator.cli.output import Answers
-from simulator.cli.table import changed_lines, fact_lines, outside_lines, table_of
+from simulator.cli.table import fact_lines, head_lines, table_of
 from simulator.cli.written import CommandOptions
 from simulator.console import later
 from simulator.console.style import Progress, Style
@@ -48,9 +48,7 @@ def program_lines(result: ProgramResult, style: Style) -> list[str]:
     """Return the times of the host and the devices, the limiter, the marks and the streams."""
     head = f"{result.name} on {result.machine}, {result.device}"
     lines = [
-        *style.wrap(head, "bold"),
-        *changed_lines(result.changed, style),
-        *outside_lines([result.confidence], style),
+        *head_lines(head, style, [result.confidence], result.changed),
         "",
         *fact_lines(result.view, style),
     ]

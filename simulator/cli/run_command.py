@@ -42,9 +42,8 @@ _WORDS = {
 def ask_run(**given: Any) -> Asked:
     """Return the question about a run that the options *given* ask for; raises InputError."""
     written, own = written_of(given)
-    if written.launch is not None:
-        written, notes = with_launch(written)
-        warn(written, notes)
+    written, notes = with_launch(written)
+    warn(written, notes)
     if written.batch is None and written.global_batch is None:
         raise InputError(f"run needs {mention('batch')} or {mention('global_batch')}: the samples of a step")
     check_read(_step_of(written))

@@ -12,7 +12,7 @@ from simulator.cli.output import Answers, Asked
 from simulator.cli.step_command import check_fits
 from simulator.cli.step_questions import ask_points, of_point
 from simulator.cli.step_text import fit_words
-from simulator.cli.table import Column, outside_lines, table_lines
+from simulator.cli.table import Column, head_lines, table_lines, trust_lines
 from simulator.cli.ways_text import rate_columns
 from simulator.cli.written import CommandOptions, check_read, shell_command, written_of
 from simulator.collectives.request import Unsuitable
@@ -114,8 +114,8 @@ def _lines(curve: Curve, style: Style) -> list[str]:
         each = f"{each} on {first.device_count:,} devices" if rest else f"batch {whole:,} per device"
     machine = re.sub(r"^\d+ x ", "", first.machine)
     how = f"{which}, {each}, {precision_words(step)}, {curve.results[-1].way}"
-    lines = style.wrap(f"{machine}: {MODE_WORDS[step.options.mode]} of {step.workload}, {how}", "bold")
-    lines += outside_lines([result.confidence for result in curve.results], style)
+    title = f"{machine}: {MODE_WORDS[step.options.mode]} of {step.workload}, {how}"
+    lines = head_lines(title, style, [result.confidence for result in curve.results])
     columns = [
         Column("GPUs", [f"{result.device_count:,}" for result in curve.results]),
         Column("step", duration_column([result.step_time_s for result in curve.results])),
@@ -142,6 +142,4 @@ def _lines(curve: Curve, style: Style) -> list[str]:
         lines += style.wrap(f"{text} {percent(knee.drop)} less than before: {knee.cause}")
     elif len(curve.results) > 1:
         lines += style.wrap("no bend: each doubling gains about as much as the one before")
-    if why := curve.results[-1].confidence.why:
-        lines += style.wrap(f"trust: {why}", "dim", hang=2)
-    return lines
+    return [*lines, *trust_lines(curve.results[-1].confidence, style)]

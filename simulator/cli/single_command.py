@@ -11,7 +11,7 @@ from simulator.api.session import Session
 from simulator.cli.machines import find_machines, with_calibration
 from simulator.cli.options import parse_count
 from simulator.cli.output import Answers, warn
-from simulator.cli.table import Column, changed_lines, outside_lines, table_lines
+from simulator.cli.table import Column, head_lines, table_lines, trust_lines
 from simulator.cli.written import CommandOptions
 from simulator.console import later
 from simulator.console.style import Progress, Style
@@ -120,7 +120,7 @@ def single_lines(found: Sequence[SingleResult], style: Style) -> list[str]:
         Column("against it", [f"{e.time_s / e.least_s:.3g} x" if e.least_s else "-" for e in found], spare=2),
         Column("bound by", [_bound(each) for each in found], right=False),
     ]
-    trust = style.wrap(f"trust: {first.confidence.why}", "dim", hang=2) if first.confidence.why else []
+    trust = trust_lines(first.confidence, style)
     clock = [line for each in found for line in _clock(each, found, style)]
     return [*_head(first.words, found, style), *table_lines(columns, style), *clock, *trust, *_why(found, style)]
 
@@ -149,8 +149,8 @@ def sizes_lines(workload: str, found: Sequence[SingleResult], style: Style) -> l
 
 
 def _head(title: str, found: Sequence[SingleResult], style: Style) -> list[str]:
-    changed = changed_lines(found[-1].changed, style, found[-1].name_among(found))
-    return [*style.wrap(title, "bold"), *changed, *outside_lines([each.confidence for each in found], style), ""]
+    last = found[-1]
+    return [*head_lines(title, style, [each.confidence for each in found], last.changed, last.name_among(found)), ""]
 
 
 def _time(result: SingleResult) -> str:

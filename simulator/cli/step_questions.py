@@ -97,11 +97,14 @@ def _ways(written: CommandOptions) -> list[StepQuestion]:
     """Return the ways to run the step (strategies, layouts, overlaps), without a machine, with the batch as given."""
     whole = written.global_batch is not None
 
-    options, batch, micro_batch, more, strategies, layouts, overlaps, said = read_all(
+    options, batch, micro_batch, sizes, checkpoints, divide, software, strategies, layouts, overlaps, said = read_all(
         lambda: _options(written),
         lambda: parse_count("global_batch" if whole else "batch", written.global_batch or written.batch or "", _COUNT),
         lambda: _micro_batch(written),
-        lambda: _more(written),
+        lambda: tuple(_sizes(written).items()),
+        lambda: _checkpoints(written),
+        lambda: parse_divide(written.divide),
+        lambda: Software(**fields_of(written, Software)),
         lambda: parse_strategies(written.strategy or "nccl"),
         lambda: _layouts(written.parallel),
         lambda: parse_list("bucket_bytes", written.overlap, _overlap, "none,bucket:25MiB"),
@@ -109,28 +112,18 @@ def _ways(written: CommandOptions) -> list[StepQuestion]:
     )
     if "nccl" not in strategies:
         refuse({mention("nccl"): written.nccl is not None}, WITHOUT_NCCL)
-    fixed = {"where": Where(""), "workload": written.what, "batch": micro_batch or batch, "options": options}
+    said |= {"where": Where(""), "workload": written.what, "batch": micro_batch or batch, "options": options}
+    said |= {"sizes": sizes, "checkpoints": checkpoints, "software": software, **divide}
     ways = [
         {"layout": layout, "strategy": strategy, "bucket_bytes": bucket_bytes}
         for layout in layouts
         for bucket_bytes in overlaps
         for strategy in strategies
     ]
-    found = in_ways(StepQuestion, {**said, **more, **fixed}, ways)
-    if more["divided"] and not all(way.divided for way in found):  # their work would not be the same
+    found = in_ways(StepQuestion, said, ways)
+    if divide["divided"] and not all(way.divided for way in found):  # their work would not be the same
         raise refused("divided", f"is for {mention('layout', 'dp')}, with a collective; ask the other ways apart")
     return found
-
-
-def _more(written: CommandOptions) -> dict[str, Any]:
-    """Return the fields of a step that several options say, or an option that says several."""
-    sizes, checkpoints, (divided, helpers), software = read_all(
-        lambda: tuple(_sizes(written).items()),
-        lambda: _checkpoints(written),
-        lambda: parse_divide(written.divide),
-        lambda: Software(**fields_of(written, Software)),
-    )
-    return {"sizes": sizes, "checkpoints": checkpoints, "divided": divided, "helpers": helpers, "software": software}
 
 
 def _layouts(written: Sequence[str]) -> list[Layout]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from simulator.cli.table import changed_lines, fact_lines, outside_lines, table_of
+from simulator.cli.table import fact_lines, head_lines, table_of
 from simulator.console.style import Style
 from simulator.questions.where import TODAY, month_words
 from simulator.results import Fact
@@ -47,8 +47,7 @@ def step_lines(result: TrainingResult, style: Style, *, full: bool = False) -> l
     *full*: also time by stream, kernel and layer, and memory by use.
     """
     step = result.step
-    lines = style.wrap(_title(result), "bold")
-    lines += [*changed_lines(result.changed, style), *outside_lines([result.confidence], style)]
+    lines = head_lines(_title(result), style, [result.confidence], result.changed)
     lines += ["", *fact_lines((fact for fact in step_view(result) if full or not fact.detail), style)]
     if full and result.device_count > 1:
         lines += ["", *_account(result, style)]

@@ -205,16 +205,23 @@ def _records(columns: Sequence[Column], style: Style, before: _Lines, first: Seq
 # -- below a title: what was changed, and what no measurement covers -------------------
 
 
-def changed_lines(changed: ChangeEffect | None, style: Style, of: str = "") -> list[str]:
-    """Return what was changed, and the time without; *of* names what takes it where several answers stand below."""
-    return style.wrap(changed.said(of), hang=2) if changed is not None else []
+def head_lines(
+    title: str,
+    style: Style,
+    found: Sequence[Confidence] = (),
+    changed: ChangeEffect | None = None,
+    of: str = "",
+    outside: Iterable[str] = (),
+) -> list[str]:
+    """Return *title*; what was *changed*, and the time without; and each aspect outside all measured rows, once.
+
+    *of* names what takes that time where several answers stand below.  Aspects are those of *found*, and *outside*.
+    """
+    lines = [*style.wrap(title, "bold"), *(style.wrap(changed.said(of), hang=2) if changed is not None else [])]
+    texts = dict.fromkeys([*(text for confidence in found for text in confidence.outside), *outside])
+    return [*lines, *(line for text in texts for line in style.wrap(f"outside: {text}", "red", hang=2))]
 
 
-def outside_lines(found: Sequence[Confidence], style: Style) -> list[str]:
-    """Return a line for each aspect outside all measured rows, without repetitions; they go below a title."""
-    return outside_words([text for confidence in found for text in confidence.outside], style)
-
-
-def outside_words(texts: Sequence[str], style: Style) -> list[str]:
-    """Return the same lines for *texts*."""
-    return [line for text in dict.fromkeys(texts) for line in style.wrap(f"outside: {text}", "red", hang=2)]
+def trust_lines(confidence: Confidence, style: Style) -> list[str]:
+    """Return how sure an answer is, where anything is known of that."""
+    return style.wrap(f"trust: {confidence.why}", "dim", hang=2) if confidence.why else []

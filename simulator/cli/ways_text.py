@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from simulator.cli.step_text import alternative_lines, fit_words, how_words, parameter_words
-from simulator.cli.table import Column, changed_lines, outside_lines, table_lines
+from simulator.cli.table import Column, head_lines, table_lines, trust_lines
 from simulator.console.style import Style
 from simulator.results.columns import duration_column, percent, rate_words
 from simulator.results.confidence import BAND_HEAD
@@ -15,7 +15,6 @@ from simulator.results.reason import steps_verdict
 from simulator.results.result import Result, grouped
 from simulator.results.training import TrainingResult
 from simulator.results.words import MODE_WORDS, device_words, precision_words
-from simulator.topology.schema import Price
 from simulator.units import format_duration
 
 if TYPE_CHECKING:
@@ -35,10 +34,10 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     how = [_batch_words(ordered), *how_words(ordered[0], formats), f"ranked by {step.sample}/s"]
     how += _baseline_words(ordered)
     where = f"{ordered[0].machine}, {device_words(ordered[0])}: " if len(machines) == 1 else ""
-    lines = style.wrap(f"{where}{MODE_WORDS[step.options.mode]} of {what}, {', '.join(how)}", "bold")
+    title = f"{where}{MODE_WORDS[step.options.mode]} of {what}, {', '.join(how)}"
     first = ordered[0]
-    lines += changed_lines(first.changed, style, f"{first.way} on {first.machine}" if len(machines) > 1 else first.way)
-    lines += outside_lines([result.confidence for result in ordered], style)
+    of = f"{first.way} on {first.machine}" if len(machines) > 1 else first.way
+    lines = head_lines(title, style, [result.confidence for result in ordered], first.changed, of)
     named = len(machines) > 1
     most = {devices: max(rates) for devices, rates in _alone_rates(ordered).items()}
     efficiencies = [r.throughput / rate if (rate := most[_devices(r)]) else 1.0 for r in ordered]
@@ -51,7 +50,7 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     millions = [each.price_per_million_tokens for each in rates]
     if unit != "tokens":
         millions = [result.price_per_million for result in ordered]
-    prices = [price_words(price if result.fits else None) for price, result in zip(millions, ordered, strict=True)]
+    prices = [price.words() if price and result.fits else "-" for price, result in zip(millions, ordered, strict=True)]
     columns = [
         Column("machine", [result.machine for result in ordered], right=False) if named else None,
         Column("devices", [device_words(result) for result in ordered], right=False, spare=2) if named else None,
@@ -64,15 +63,16 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
         Column("efficiency", [percent(efficiency) for efficiency in efficiencies], spare=5),
         Column("exposed", [format_duration(result.exposed_s, 3) for result in ordered], spare=6),
         Column("bottleneck", [r.bottleneck.name if r.bottleneck else "-" for r in ordered], right=False, spare=7),
-        Column("an hour", [price_words(result.price_per_hour) for result in ordered], spare=3) if priced else None,
+        Column("an hour", [r.price_per_hour.words() if r.price_per_hour else "-" for r in ordered], spare=3)
+        if priced
+        else None,
         Column(f"a million {unit}", prices) if priced else None,
         Column("memory", [fit_words(result) for result in ordered], right=False),
     ]
     lines += ["", *table_lines(columns, style, marks)]
     lines += ["", *style.wrap(steps_verdict(ordered))]
     lines += ranking_lines([result for result in ordered if result.is_bound == ordered[0].is_bound], style)
-    if why := ordered[0].confidence.why:
-        lines += style.wrap(f"trust: {why}", "dim", hang=2)
+    lines += trust_lines(first.confidence, style)
     for result in ordered:
         if result.what_if:
             lines += ["", *alternative_lines(f"what if, of {result.way}", result.what_if, result, style)]
@@ -127,11 +127,6 @@ def _batch_words(results: Sequence[TrainingResult]) -> str:
         return f"batch {results[0].samples:,} of all devices"
     replicas = {result.samples / result.replicas for result in results}
     return f"batch {replicas.pop():,.0f} per replica" if len(replicas) == 1 else "unlike batches"
-
-
-def price_words(price: Price | None) -> str:
-    """Return *price* as text, a dash if unknown."""
-    return "-" if price is None else price.words()
 
 
 def ranking_lines(results: Sequence[TrainingResult], style: Style) -> list[str]:
