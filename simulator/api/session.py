@@ -174,15 +174,19 @@ class Session(Context):
         result = run_collective(strategy, requests, fold=fold, perturbations=perturbations)
         return replace(result, asked=question)
 
-    def changed(self, question: Question, time_s: float) -> ChangeEffect | None:
+    def changed(self, question: Question, answer: float | Result | TrainingResult) -> ChangeEffect | None:
         """Return what *question* changes of its machine, by answering without it; None if it changes nothing."""
         what = changes_of(question)
         if not what:
             return None
+        without: Any = unchanged(question)
         try:
-            return ChangeEffect(what, time_s, self.time_s(unchanged(question)))
-        except InputError:
-            return ChangeEffect(what, time_s, None)
+            if isinstance(answer, float):
+                return ChangeEffect(what, answer, self.time_s(without))
+            plain: Any = self.step(without) if question.topic == "step" else self.collective(without)
+        except (InputError, Unsuitable):
+            plain = None
+        return ChangeEffect(what, answer, None) if isinstance(answer, float) else answer.effect(what, plain)
 
     def planned(self, question: CollectiveQuestion) -> tuple[Strategy, list[Request]]:
         """Return the strategy of *question* and one request for each of its groups; raises InputError."""

@@ -14,7 +14,7 @@ from simulator.api.session import Session
 from simulator.cli.machines import FasterGpus, faster_gpus, find_machines, on_fastest
 from simulator.cli.options import fields_of, parse_gpus, parse_strategies, read_all, refuse
 from simulator.cli.output import Answers, warn
-from simulator.cli.table import Column, columns_fit, head_lines, table_lines, trust_lines
+from simulator.cli.table import Column, columns_fit, head_lines, loss_lines, table_lines, trust_lines
 from simulator.cli.written import CommandOptions
 from simulator.collectives.registry import unlisted_strategies
 from simulator.collectives.request import Unsuitable
@@ -93,7 +93,7 @@ def answer_exchanges(written: CommandOptions, session: Session) -> Answers:
                 try:
                     asked = replace(question, size_bytes=float(size))
                     result = session.collective(asked, fold=written.fold)
-                    found.append(replace(result, changed=session.changed(asked, result.sync_time_s)))
+                    found.append(replace(result, changed=session.changed(asked, result)))
                 except Unsuitable as reason:
                     unfit[name] = reason.why
                 except SimulationError as error:
@@ -151,6 +151,7 @@ def _lines(
     results = by_size[0]
     lines = [*_title(results, payload, style), "", *_comparison(results, style)]
     lines += faster.lines(best_of(results).sync_time_s, style) if faster else []
+    lines += loss_lines(best_of(results).changed, style)
     lines += _detail(results[0], style) if len(results) == 1 else []
     return [*lines, "", *_unfit_lines(unfit, style)] if unfit else lines
 

@@ -41,10 +41,7 @@ def answer_steps(written: CommandOptions, session: Session) -> Answers:
             try:
                 # Advice takes longer than the step itself, so only a single question gets it.
                 result = session.advised(question, samples) if len(questions) == 1 else session.step(question)
-                changed = session.changed(question, result.step_time_s)
-                if changed is not None and result.servers is not None:
-                    changed = replace(changed, delay_s=result.servers.lost_s, then_s=result.servers.then_s)
-                found.append(replace(result, changed=changed))
+                found.append(replace(result, changed=session.changed(question, result)))
             except Unsuitable as reason:
                 of = f" on {session.machine(question.where).name}" if several else ""
                 unfit[f"{question.way}{of}"] = reason.why

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from simulator.cli.table import fact_lines, head_lines, table_of
+from simulator.cli.table import fact_lines, head_lines, loss_lines, table_of
 from simulator.console.style import Style
 from simulator.questions.where import TODAY, month_words
 from simulator.results import Fact
@@ -49,6 +49,7 @@ def step_lines(result: TrainingResult, style: Style, *, full: bool = False) -> l
     step = result.step
     lines = head_lines(_title(result), style, [result.confidence], result.changed)
     lines += ["", *fact_lines((fact for fact in step_view(result) if full or not fact.detail), style)]
+    lines += loss_lines(result.changed, style, full=full)
     if full and result.device_count > 1:
         lines += ["", *_account(result, style)]
     if result.input is not None:

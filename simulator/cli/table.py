@@ -16,9 +16,11 @@ from simulator.results import Fact
 from simulator.results.changed import ChangeEffect
 from simulator.results.columns import PlainTable
 from simulator.results.confidence import Confidence
+from simulator.units import format_duration
 
 _LEAST_TEXT = 20  # characters to which a text column may be narrowed
 _GAP = 2
+_MATTERS = 0.05  # of a loss
 _KEPT = "\x00"  # begins a line that stands for a kept table
 _Lines = Mapping[int, Sequence[str]]  # by row number
 
@@ -225,3 +227,13 @@ def head_lines(
 def trust_lines(confidence: Confidence, style: Style) -> list[str]:
     """Return how sure an answer is, where anything is known of that."""
     return style.wrap(f"trust: {confidence.why}", "dim", hang=2) if confidence.why else []
+
+
+def loss_lines(changed: ChangeEffect | None, style: Style, *, full: bool = True) -> list[str]:
+    """Return a table of the time and its parts as described and changed; not *full*: parts of 5 % of the loss."""
+    if changed is None or changed.without_s is None or not (changed.losses_s() or changed.others):
+        return []
+    times = [*changed.losses_s(0.0 if full else _MATTERS), ("all", changed.without_s, changed.time_s)]
+    rows = [(name, *map(format_duration, (before_s, after_s, after_s - before_s))) for name, before_s, after_s in times]
+    rows += [(*other, "") for other in changed.others]
+    return ["", *table_of([("lost to", "as described", "changed", "lost"), *rows], (False, True, True, True), style)]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from simulator.cli.step_text import alternative_lines, fit_words, how_words, parameter_words
-from simulator.cli.table import Column, head_lines, table_lines, trust_lines
+from simulator.cli.table import Column, head_lines, loss_lines, table_lines, trust_lines
 from simulator.console.style import Style
 from simulator.results.columns import duration_column, percent, rate_words
 from simulator.results.confidence import BAND_HEAD
@@ -69,7 +69,7 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
         Column(f"a million {unit}", prices) if priced else None,
         Column("memory", [fit_words(result) for result in ordered], right=False),
     ]
-    lines += ["", *table_lines(columns, style, marks)]
+    lines += ["", *table_lines(columns, style, marks), *loss_lines(first.changed, style, full=False)]
     lines += ["", *style.wrap(steps_verdict(ordered))]
     lines += ranking_lines([result for result in ordered if result.is_bound == ordered[0].is_bound], style)
     lines += trust_lines(first.confidence, style)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from simulator.records import dataclass, replace
 from simulator.results import Fact
+from simulator.results.columns import percent
 from simulator.units import format_bandwidth, format_duration
 
 Q = TypeVar("Q")
@@ -19,7 +20,8 @@ class ChangeEffect:
     """What was changed, in words, the time with it, and that of the same question without, if it has an answer.
 
     ``delay_s``: how much later the next step ends after the loss of a server, which changes none before; each step
-    after that takes ``then_s``.
+    after that takes ``then_s``.  ``parts_s`` are the parts of the time without and with the changes, in seconds; each
+    side adds up to its time.  ``others`` is what else differs, in words: the slowest link, rings, NCCL's choice.
     """
 
     what: tuple[str, ...]
@@ -27,6 +29,14 @@ class ChangeEffect:
     without_s: float | None
     delay_s: float | None = None
     then_s: float | None = None
+    parts_s: tuple[tuple[str, float, float], ...] = ()
+    others: tuple[tuple[str, str, str], ...] = ()
+
+    def losses_s(self, least: float = 0.0) -> list[tuple[str, float, float]]:
+        """Return those of ``parts_s`` that differ, by at least this share of the loss or gain, the most first."""
+        least_s = max(least * abs(self.time_s - (self.without_s or self.time_s)), 1e-12)
+        found = [part for part in self.parts_s if abs(part[2] - part[1]) >= least_s]
+        return sorted(found, key=lambda part: -round(abs(part[2] - part[1]), 12))
 
     def said(self, of: str = "") -> str:
         """Return the line that an answer begins with; *of* names what took the time, where that is not clear."""
@@ -38,15 +48,38 @@ class ChangeEffect:
             return f"{line}; without that there is no answer"
         takes = f"{of or 'it'} takes {format_duration(self.without_s)}"
         if not math.isclose(self.without_s, self.time_s, rel_tol=1e-9):
-            return f"{line}; without that {takes} instead of {format_duration(self.time_s)}"
+            return f"{line}; without that {takes} instead of {format_duration(self.time_s)}{self._cause()}"
         if self.delay_s is not None:
             return f"{line} instead of {format_duration(self.without_s)}"
         return f"{line}; without that {takes} too"
 
+    def _cause(self) -> str:
+        """Return what most of the loss is, or what limits the time instead; empty where neither is known."""
+        lost_s = self.time_s - (self.without_s or 0.0)
+        for name, without_s, with_s in self.losses_s()[:1]:
+            if (with_s - without_s) / lost_s > 0:
+                return f"; {percent((with_s - without_s) / lost_s)} of the {_LOST[lost_s < 0]} is {name}"
+        for name, without, instead in self.others[:1]:
+            return f"; {name}: {instead} instead of {without}"
+        return ""
+
+
+def unlike(found: Mapping[str, tuple[object, object]]) -> tuple[tuple[str, str, str], ...]:
+    """Return those of *found*, without and with the changes, which differ, in words; of links, their names."""
+    words = {name: [str(getattr(each, "name", each)) for each in pair] for name, pair in found.items()}
+    return tuple((name, without, instead) for name, (without, instead) in words.items() if without != instead)
+
+
+_LOST = {False: "loss", True: "gain"}
+
 
 def changed_entry(changed: ChangeEffect | None) -> dict[str, Any]:
     """Return *changed* as in ``--json``, beside the time with the changes; empty if there is none."""
-    return {"changed": {"what": list(changed.what), "without_s": changed.without_s}} if changed is not None else {}
+    if changed is None:
+        return {}
+    parts = [{"part": name, "without_s": s, "with_s": with_s} for name, s, with_s in changed.parts_s]
+    others = [{"name": name, "without": without, "with": instead} for name, without, instead in changed.others]
+    return {"changed": {"what": list(changed.what), "without_s": changed.without_s, "parts": parts, "differs": others}}
 
 
 def changed_words(changed: ChangeEffect | None, of: str = "") -> str:

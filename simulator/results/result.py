@@ -17,7 +17,7 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.records import dataclass, field
 from simulator.results import SCHEMA_VERSION, Fact, html_of, rounded_integer, taken
 from simulator.results.bottleneck import CapacityGiven, LinkUse, binding, slowed_of
-from simulator.results.changed import ChangeEffect, change_fact, changed_entry, said
+from simulator.results.changed import ChangeEffect, change_fact, changed_entry, said, unlike
 from simulator.results.composed import collective_composition
 from simulator.results.confidence import BAND_HEAD, Confidence, confidence_of, of_a_bound
 from simulator.topology.parts import NicPart
@@ -27,6 +27,9 @@ from simulator.workload import Collective, bus_factor
 
 if TYPE_CHECKING:
     from simulator.results.training_run import TrainingRun
+
+
+_CHOSEN = {"ring_count": "rings", "algorithm": "algorithm", "protocol": "protocol", "channels": "channels"}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -78,6 +81,14 @@ class Result:
             ],
             **taken(self, "rings notes facts"),
         }
+
+    def effect(self, what: tuple[str, ...], without: Result | None) -> ChangeEffect:
+        """Return the effect of *what* was changed, against the answer *without* it, if there is one."""
+        if without is None:
+            return ChangeEffect(what, self.sync_time_s, None)
+        chosen = {words: (without.facts.get(key), self.facts.get(key)) for key, words in _CHOSEN.items()}
+        others = unlike({**chosen, "slowest link": (without.bottleneck, self.bottleneck)})
+        return ChangeEffect(what, self.sync_time_s, without.sync_time_s, others=others)
 
     def _repr_html_(self) -> str:
         """Return the result as an HTML table, for notebooks."""

@@ -9,15 +9,15 @@ from simulator.bands.composition import Band
 from simulator.questions.collective import OF_NCCL
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import TODAY, month_words
-from simulator.records import dataclass
+from simulator.records import dataclass, replace
 from simulator.results import SCHEMA_VERSION, Fact, html_of, plain, taken
-from simulator.results.changed import change_fact, changed_entry, said
+from simulator.results.changed import ChangeEffect, change_fact, changed_entry, said, unlike
 from simulator.results.confidence import Confidence
 from simulator.results.rates import rates_of
 from simulator.results.result import best_of
 from simulator.results.step import StepResult
 from simulator.results.step_confidence import Trust, fits_by_band, memory_band, step_confidence, step_trust
-from simulator.results.step_view import step_view, time_shares
+from simulator.results.step_view import SHARE_WORDS, step_view, time_shares
 from simulator.results.training_run import TrainingRun
 from simulator.results.words import device_words
 from simulator.step.memory import MemoryNeed
@@ -44,6 +44,19 @@ class TrainingResult(TrainingRun):
     def to_dict(self) -> dict[str, Any]:
         """Return the result as in ``--json``, without the timeline."""
         return steps_document([self], {})
+
+    def effect(self, what: tuple[str, ...], without: TrainingResult | None) -> ChangeEffect:
+        """Return the effect of *what* was changed, against the answer *without* it, if there is one."""
+        effect = ChangeEffect(what, self.step_time_s, None)
+        if self.servers is not None:
+            effect = replace(effect, delay_s=self.servers.lost_s, then_s=self.servers.then_s)
+        if without is None:
+            return effect
+        before_s, after_s = time_shares(without), time_shares(self)
+        names = [name for name in SHARE_WORDS if name in {**before_s, **after_s}]
+        parts_s = tuple((SHARE_WORDS[name], before_s.get(name, 0.0), after_s.get(name, 0.0)) for name in names)
+        others = unlike({"slowest link": (without.bottleneck, self.bottleneck)})
+        return replace(effect, without_s=without.step_time_s, parts_s=parts_s, others=others)
 
     def _repr_html_(self) -> str:
         """Return the result as an HTML table, for notebooks."""

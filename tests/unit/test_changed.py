@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -77,6 +78,29 @@ def test_documents_and_python_say_the_same(words: list[str], capsys: pytest.Capt
     time = "step_time_s" if hasattr(plain, "step_time_s") else "sync_time_s"
     assert entry["changed"]["without_s"] == getattr(plain, time) < entry[time]
     assert plain.changed is None
+
+
+@pytest.mark.slow
+def test_a_loss_has_parts_that_add_up_and_a_cause(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [*STEP, "--straggler", "gpu3:3x", "--quiet"]
+    assert run([*asked, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    parts, with_s = found["changed"]["parts"], found["results"][0]["step_time_s"]
+    assert sum(part["without_s"] for part in parts) == pytest.approx(found["changed"]["without_s"])
+    assert sum(part["with_s"] for part in parts) == pytest.approx(with_s)
+    most = max(parts, key=lambda part: part["with_s"] - part["without_s"])
+    assert most["part"] == "slowest rank"
+    assert run([*asked, "--report", str(tmp_path / "r.html")]) == 0
+    text = capsys.readouterr().out
+    assert "of the loss is slowest rank" in text
+    assert re.search(r"^slowest rank +\S+ \S+ +\S+ \S+ +\S+ \S+\n(.*\n)*?all ", text, re.MULTILINE)
+    assert "<th class=''>lost to</th>" in (tmp_path / "r.html").read_text(encoding="utf-8")
+
+
+def test_an_exchange_says_what_limits_it_instead(capsys: pytest.CaptureFixture[str]) -> None:
+    text = lines(["--topology", "p3.16xlarge", *RING[2:], "--slow-link", "gpu0-gpu3:0x"], capsys)
+    assert text[1].endswith("; rings: 2 instead of 3")
+    assert ["rings", "3", "2"] in [line.split() for line in text]
 
 
 def test_nothing_changed_nothing_said(capsys: pytest.CaptureFixture[str]) -> None:
