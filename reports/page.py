@@ -11,12 +11,22 @@ from markupsafe import Markup
 from reports.colours import ACTIVITIES, OTHER, kernel_colour
 from reports.machine_svg import machine_drawing
 from reports.template import inline_svg, rendered
-from simulator.results.columns import PlainTable
+from simulator.results.columns import Heading, PlainTable
 
 _MOST_EVENTS = 50_000  # the longest are kept
 _MOST_POINTS = 20_000  # of all counters together
 _LARGER = 1.1  # figures, the smallest letters of which have 8 pt
 _EXCHANGES = ("comm", "gpu_memcpy")
+
+
+class Drawing(NamedTuple):
+    """A figure as SVG, and what it shows."""
+
+    svg: Markup
+    caption: str
+
+
+Block = str | PlainTable | Drawing
 
 
 class Page(NamedTuple):
@@ -28,7 +38,7 @@ class Page(NamedTuple):
     - ``sources``: (part, figure, value, source) of each figure of the machine.
     """
 
-    blocks: Sequence[str | PlainTable]
+    blocks: Sequence[Block]
     command: str
     result: Any = None
     trace: str = ""
@@ -42,7 +52,7 @@ def page_of(page: Page) -> str:
     timeline = _timeline(page.trace) if page.trace else {}
     data = json.dumps(timeline, separators=(",", ":")).replace("<", "\\u003c")  # no text in it can leave its element
     return rendered(
-        "answer.html",
+        "page.html",
         name=str(title).removeprefix("# "),
         blocks=blocks,
         **machine_drawing(page.result),
@@ -54,17 +64,18 @@ def page_of(page: Page) -> str:
     )
 
 
-def _joined(blocks: Sequence[str | PlainTable]) -> list[str | PlainTable]:
-    """Return the title in *blocks*, then each table, and each run of lines as one text; without empty lines."""
-    found: list[str | PlainTable] = []
+def _joined(blocks: Sequence[Block]) -> list[Block]:
+    """Return the title in *blocks*, then each of them, and each run of lines as one text; without empty lines."""
+    found: list[Block] = []
     runs_on = False
     for block in blocks:
         last = found[-1] if found else None
-        if isinstance(block, str) and isinstance(last, str) and runs_on and block and len(found) > 1:
+        is_line = isinstance(block, str) and not isinstance(block, Heading)
+        if is_line and isinstance(last, str) and runs_on and block and len(found) > 1:
             found[-1] = f"{last}\n{block}"
         elif block:
             found.append(block)
-        runs_on = bool(block)
+        runs_on = is_line and bool(block)
     return found
 
 

@@ -10,9 +10,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from simulator.results import html_text
-from simulator.units import format_duration
-
-_ENORMOUS = 10.0  # errors of at least this size are shown without decimals
 
 
 def rendered(template: str, /, **values: Any) -> str:
@@ -22,7 +19,7 @@ def rendered(template: str, /, **values: Any) -> str:
 
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
-    made = Environment(
+    return Environment(
         loader=PackageLoader("reports", "html"),
         autoescape=True,
         finalize=_escaped,
@@ -31,20 +28,11 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
         undefined=StrictUndefined,
     )
-    made.filters |= {"percentage": percentage, "duration": format_duration}
-    return made
 
 
 def _escaped(value: object) -> object:
     """Return *value* for HTML, its characters that would be obeyed or hidden escaped."""
     return value if hasattr(value, "__html__") else Markup(html_text(str(value)))
-
-
-def percentage(value: float | None, sign: str = "") -> str:
-    """Return the fraction *value* as a percentage; "-" for None."""
-    if value is None:
-        return "-"
-    return f"{value * 100:{sign}.3g} %" if abs(value) >= _ENORMOUS else f"{value * 100:{sign}.1f} %"
 
 
 def inline_svg(svg: bytes, name: str = "", label: str = "", larger: float = 1.0) -> Markup:

@@ -15,7 +15,7 @@ from simulator.topology.catalogue import part_figures
 def answer_page(found: Answers, command: str) -> str:
     """Return the page of what is *found* for the question that *command* asks."""
     style = Collected()
-    blocks = [style.table_at(line) or line for line in found.lines(style)]
+    blocks = style.blocks(found.lines(style))
     text, _ = found.trace()
     figure = found.draw("svg") if find_spec("matplotlib") is not None else b""
     return page_of(Page(blocks, command, found.best, text, figure, _sources(found.best)))

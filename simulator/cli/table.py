@@ -14,14 +14,14 @@ from simulator.console.style import Style, fold, longest_word
 from simulator.records import dataclass
 from simulator.results import Fact
 from simulator.results.changed import ChangeEffect
-from simulator.results.columns import PlainTable
+from simulator.results.columns import Heading, PlainTable
 from simulator.results.confidence import Confidence
 from simulator.units import format_duration
 
 _LEAST_TEXT = 20  # characters to which a text column may be narrowed
 _GAP = 2
 _MATTERS = 0.05  # of a loss
-_KEPT = "\x00"  # begins a line that stands for a kept table
+_KEPT, _HEAD = "\x00", "\x01"  # begin a line that stands for a kept table, and a heading
 _Lines = Mapping[int, Sequence[str]]  # by row number
 
 
@@ -50,7 +50,7 @@ class Column:
 
 
 class Collected(Style):
-    """A style that keeps the tables it is given; a line of the text stands for each (:meth:`table_at`)."""
+    """A style for pages: it keeps the tables that it is given, for each of which a line stands, and marks headings."""
 
     __slots__ = ("tables",)
 
@@ -59,14 +59,28 @@ class Collected(Style):
         self.tables: list[PlainTable]
         object.__setattr__(self, "tables", [])
 
+    def mark(self, text: str, *marks: str) -> str:
+        """Return *text*, as a heading if it is only bold."""
+        return _HEAD + text if marks == ("bold",) else text
+
+    def at_most(self, width: int) -> Style:
+        """Return this style: the lines of pages have any length."""
+        del width
+        return self
+
     def keep(self, table: PlainTable) -> list[str]:
         """Keep *table*, and return the line that stands for it."""
         self.tables.append(table)
         return [f"{_KEPT}{len(self.tables) - 1}"]
 
-    def table_at(self, line: str) -> PlainTable | None:
-        """Return the table for which *line* stands, or None."""
-        return self.tables[int(line[len(_KEPT) :])] if line.startswith(_KEPT) else None
+    def blocks(self, lines: Iterable[str]) -> list[str | PlainTable]:
+        """Return *lines*, those that stand for tables and headings as what they are."""
+        return [self._block(line) for line in lines]
+
+    def _block(self, line: str) -> str | PlainTable:
+        if line.startswith(_KEPT):
+            return self.tables[int(line[len(_KEPT) :])]
+        return Heading(line[len(_HEAD) :]) if line.startswith(_HEAD) else line
 
 
 def row_lines(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:

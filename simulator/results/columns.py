@@ -26,6 +26,13 @@ class PlainTable(NamedTuple):
     more: str = ""
 
 
+class Heading(str):
+    """A line above the lines and tables that it names."""
+
+    __slots__ = ()
+    is_heading = True
+
+
 def duration_column(seconds: Sequence[float]) -> list[str]:
     """Return *seconds* as text in one common unit, with three or four digits."""
     return _column(seconds, DURATIONS, by_least=True)

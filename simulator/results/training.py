@@ -17,9 +17,9 @@ from simulator.results.rates import rates_of
 from simulator.results.result import best_of
 from simulator.results.step import StepResult
 from simulator.results.step_confidence import Trust, fits_by_band, memory_band, step_confidence, step_trust
-from simulator.results.step_view import SHARE_WORDS, step_view, time_shares
+from simulator.results.step_view import step_view, time_shares
 from simulator.results.training_run import TrainingRun
-from simulator.results.words import device_words
+from simulator.results.words import SHARE_WORDS, device_words
 from simulator.step.memory import MemoryNeed
 from simulator.units import format_duration
 

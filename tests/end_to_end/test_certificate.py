@@ -117,7 +117,7 @@ def test_nine_minutes_make_a_calibration(
     assert run_app(app, "validate", ["certify", "c.tar.gz", "--topology", "dgx-h100"]) == 0, capsys.readouterr().err
     said = capsys.readouterr().err
     assert "certified on " in said
-    assert "steps that nothing was fitted to" in (tmp_path / "mine.certificate.md").read_text().lower()
+    assert "steps that nothing was fitted to" in (tmp_path / "mine.certificate.html").read_text().lower()
     from simulator.cli import run
 
     asked = ["--topology", "dgx-h100", "--nodes", "2", "--workload", "resnet18", "--batch", "8", "--strategy", "nccl"]

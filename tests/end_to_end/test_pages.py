@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from reports.compare import comparison_page
 from reports.sizes import draw_check
 from simulator.api import Session
 from simulator.cli import run
@@ -23,8 +22,8 @@ from tests.nccl_logs import as_log
 from validate.check.check import check_log
 from validate.check.report import as_document, headline
 from validate.compare.comparison import ComparisonOptions, compared
-from validate.compare.document import comparison_document
 from validate.compare.folder import read_folder
+from validate.compare.text import comparison_page
 from validate.importing.nccl_tests import read_nccl_tests
 
 BROWSER = next(
@@ -69,12 +68,12 @@ def pages(tmp_path_factory) -> dict[str, str]:
         "memory.csv": bandwidths(),
     }
     folder = read_folder(str(write(tmp_path_factory.mktemp("measured"), tables)))
-    document = comparison_document(compared(folder, ComparisonOptions(topology="dgx-h200"), folder))
+    found = compared(folder, ComparisonOptions(topology="dgx-h200"), folder)
     file = tmp_path_factory.mktemp("page") / "step.html"
     assert (
         run(["--topology", "p3.16xlarge", "--workload", "resnet18", "--batch", "8", "-q", "--report", str(file)]) == 0
     )
-    return {"comparison": comparison_page(document), "step": file.read_text(encoding="utf-8")}
+    return {"comparison": comparison_page(found, "again"), "step": file.read_text(encoding="utf-8")}
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])

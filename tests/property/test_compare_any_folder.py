@@ -7,13 +7,12 @@ import json
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reports.compare import comparison_page
 from simulator.errors import InputError
 from tests.measured_folders import ENVIRONMENT, constant, operators, steps, timed, write
 from validate.compare.comparison import ComparisonOptions, compared
 from validate.compare.document import comparison_document
 from validate.compare.folder import read_folder
-from validate.compare.text import comparison_text
+from validate.compare.text import comparison_page, comparison_text
 
 ANY = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.floats(allow_nan=False) | st.text(max_size=8),
@@ -36,7 +35,7 @@ def check(folder, again=None, *, page=True):
     text = comparison_text(found)
     assert max(map(len, text.splitlines())) <= 80
     if page:
-        text = comparison_page(document)
+        text = comparison_page(found, "again")
         assert text.rstrip().endswith("</html>")
         assert "<i>" not in text
 

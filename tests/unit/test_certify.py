@@ -42,7 +42,7 @@ def archive(path: Path, folder: Path, *, steps: bool = True, parts: object = Non
 
 
 def certify(tmp_path: Path, cert: Path) -> int:
-    into = ["--out", str(tmp_path / "c.yaml"), "--page", str(tmp_path / "c.md")]
+    into = ["--out", str(tmp_path / "c.yaml"), "--report", str(tmp_path / "c.html")]
     return run_app(app, "validate", ["certify", str(cert), "--topology", folders.TOPOLOGY, *into])
 
 
@@ -54,11 +54,11 @@ def test_a_certificate_calibrates_and_is_judged_by_steps(tmp_path: Path, capsys:
     assert found.uncalibrated == pytest.approx(0.2, abs=0.001)
     assert found.calibrated is not None
     assert found.calibrated < 0.7 * found.uncalibrated
-    page = (tmp_path / "c.md").read_text(encoding="utf-8")
+    page = (tmp_path / "c.html").read_text(encoding="utf-8")
     for words in (
         "driver 570.1",
         "It ends when",
-        "| uncalibrated | 20.0 % |",
+        "uncalibrated</td><td class='n'>20.0 %",
         "exchanges between nodes",
         "out of memory",
     ):
@@ -82,10 +82,10 @@ def test_without_a_judge_the_page_says_so(tmp_path: Path, capsys: pytest.Capture
     cert = archive(tmp_path / "c.tar.gz", tmp_path / "in", steps=False, parts=parts)
     assert certify(tmp_path, cert) == 0
     assert "no step judged it" in capsys.readouterr().err
-    page = (tmp_path / "c.md").read_text(encoding="utf-8")
+    page = (tmp_path / "c.html").read_text(encoding="utf-8")
     assert "calibration without a judge" in page
-    assert "- d-operators: cut: its time was over" in page
-    assert "- g-steps: not begun" in page
+    assert "d-operators: cut: its time was over" in page
+    assert "g-steps: not begun" in page
 
 
 def test_what_is_no_certificate_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,7 +110,7 @@ def test_another_machine_than_was_measured_is_refused(
     tmp_path: Path, words: Sequence[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cert = archive(tmp_path / "c.tar.gz", tmp_path / "in")
-    into = ["--out", str(tmp_path / "c.yaml"), "--page", str(tmp_path / "c.md")]
+    into = ["--out", str(tmp_path / "c.yaml"), "--report", str(tmp_path / "c.html")]
     assert run_app(app, "validate", ["certify", str(cert), *words, *into]) == 2
     assert said in capsys.readouterr().err
 

@@ -370,7 +370,12 @@ def test_the_command_answers_first_in_80_columns(tmp_path, capsys) -> None:
 def test_json_and_plot_hold_the_same(tmp_path, capsys) -> None:
     bad, plot = tmp_path / "bad.log", tmp_path / "bad.svg"
     bad.write_text(as_log(times_on(without_nvlink(load_topology("dgx-h100")))))
-    assert run("--topology", "dgx-h100", str(bad), "--json", "--plot", str(plot)) == 3
+    page = tmp_path / "bad.html"
+    assert run("--topology", "dgx-h100", str(bad), "--json", "--plot", str(plot), "--report", str(page)) == 3
+    text = page.read_text(encoding="utf-8")
+    assert "<th class='n'>time/expected</th>" in text
+    assert text.count("PCIe in place of NVLink") >= 2, "as words, and in the figure"
+    assert f"<pre>validate check {bad} --topology dgx-h100</pre>" in text
     document = json.loads(capsys.readouterr().out)
     assert (document["schema_version"], document["verdict"], document["n_ranks"]) == (1, "slow", 8)
     assert document["explanations"][0]["words"].startswith("PCIe in place of NVLink")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-from simulator.cli.table import table_of
+from simulator.cli.table import Collected, table_of
 from simulator.console.style import PLAIN, Style
 from simulator.errors import few
 from simulator.results import taken
@@ -96,6 +96,16 @@ def as_text(checked: CheckedLog, style: Style = PLAIN) -> str:
     lines += _causes(checked)
     lines += [_effect(checked, effect) for effect in checked.effects]
     return "".join(f"{part}\n" for line in lines for part in style.wrap(line, hang=2))
+
+
+def check_page(checked: CheckedLog, command: str) -> str:
+    """Return the text of *checked* and its plot as a page; *command* asks for it again."""
+    from reports.page import Page, page_of
+    from reports.sizes import draw_check
+
+    style = Collected()
+    blocks = style.blocks(as_text(checked, style).splitlines())
+    return page_of(Page(blocks, command, figure=draw_check(as_document(checked), headline(checked), "svg")))
 
 
 def _causes(checked: CheckedLog) -> list[str]:

@@ -9,16 +9,15 @@ from typing import Annotated
 
 from simulator.api import Session
 from simulator.cli.options import gpus_among, parse_count, parse_nccl, software_notes
-from simulator.console.files import OutputFile
 from simulator.console.style import Progress
 from simulator.errors import InputError, one_line
 from simulator.questions.where import Where
 from validate.check.causes import MOST_CAUSES
 from validate.check.check import check_log, judged
 from validate.check.links import checked_links, links_document, links_text
-from validate.check.report import as_document, as_text, headline
-from validate.cli.command import CHECK_EPILOG, Json, Quiet, Text, Texts, command_named, positional, value
-from validate.cli.words import print_answer, print_remarks
+from validate.check.report import as_document, as_text, check_page, headline
+from validate.cli.command import CHECK_EPILOG, Json, Quiet, Text, Texts, command_again, command_named, positional, value
+from validate.cli.words import opened, print_answer, print_remarks
 from validate.importing.link_tests import is_link_test, read_link_tests
 from validate.importing.nccl_tests import read_nccl_tests
 from validate.importing.osu_tests import is_osu_tests, read_osu_tests
@@ -40,6 +39,7 @@ def check_command(
     collective: Annotated[Text, value("NAME", "The collective, if the log names none or several.")] = None,
     nccl: Annotated[Text, value("VERSION", "NCCL version, if the log names none: 2.18.")] = None,
     plot: Annotated[Text, value("FILE", "Plot measured and expected: .svg, .png or .pdf.")] = None,
+    report: Annotated[Text, value("FILE.html", "Write the answer and its plot as one HTML page.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> int:
@@ -65,8 +65,9 @@ def check_command(
         raise InputError(_NEEDED)
     ran = _gpus(gpus) if gpus is not None else None
     count = len(ran) if isinstance(ran, tuple) else ran
-    if plot is not None and not logs:
-        raise InputError("--plot: draws a log of nccl-tests; link tests alone have no sizes")
+    if (plot is not None or report is not None) and not logs:
+        option = "--report" if plot is None else "--plot"
+        raise InputError(f"{option}: draws a log of nccl-tests; link tests alone have no sizes")
     figures = [figure for shown, text in of_links.items() for figure in read_link_tests(text, shown)]
     links = checked_links(Session(), Where(topology), figures)
     if not logs:
@@ -74,7 +75,8 @@ def check_command(
         return SLOW if any(link.is_slow for link in links) else 0
     (shown,) = logs
     with ExitStack() as stack:
-        output = stack.enter_context(OutputFile("--plot", plot)) if plot is not None else None
+        output = stack.enter_context(opened(plot, "--plot"))
+        page = stack.enter_context(opened(report, "--report"))
         read = read_osu_tests if is_osu_tests(texts[shown]) else read_nccl_tests
         log = read(texts[shown], shown, collective=collective, n_ranks=count)
         version = parse_nccl(nccl) if nccl is not None else None
@@ -96,10 +98,15 @@ def check_command(
             from reports.sizes import draw_check
 
             output.write(draw_check(document, headline(checked), kind[1].lower()))
+        if page is not None:
+            how = {"topology": topology, "nodes": nodes, "fabric": fabric, "gpus": gpus, "collective": collective}
+            page.write(check_page(checked, command_again("check", *files, **how, nccl=nccl)).encode())
     print_answer(document, partial(as_text, checked), as_json=as_json)
     print_remarks([*checked.remarks, *(software_notes(nccl) if log.nccl is None else ())], quiet=quiet)
     if plot is not None:
         print_remarks([f"wrote the plot to {one_line(plot)}"], quiet=quiet)
+    if report is not None:
+        print_remarks([f"wrote {one_line(report)}"], quiet=quiet)
     amiss = checked.verdict in ("slow", "wrong") or any(link.is_slow for link in links)
     return SLOW if amiss or log.failure else 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -39,6 +40,15 @@ Jobs = Annotated[Text, value("COUNT", "Parallel processes.  [default: one for ea
 Json = Annotated[bool, flag("--json", "Print one JSON document; errors are fractions.")]
 Trust = Annotated[str, value("A,B", "Trust grades that count in errors; others are only predicted.")]
 Calibration = Annotated[Text, value("FILE", "Use a calibration that validate calibrate wrote.")]
+
+
+def command_again(command: str, *arguments: str, **options: Any) -> str:
+    """Return the shell command that gives *arguments* and those of *options* that are set, each as often as it is."""
+    words = ["validate", command, *arguments]
+    for name, given in options.items():
+        for each in given if isinstance(given, list | tuple) else (given,):
+            words += [f"--{name.replace('_', '-')}", each] if each is not None else []
+    return shlex.join(words)
 
 
 F = TypeVar("F", bound=Callable[..., int | None])

@@ -6,12 +6,23 @@ from functools import partial
 from typing import Annotated
 
 from simulator.errors import InputError, one_line
-from validate.cli.command import Calibration, Json, Quiet, Text, Texts, Trust, command_named, positional, value
-from validate.cli.words import grades_in, opened, print_answer, print_remarks
+from validate.cli.command import (
+    Calibration,
+    Json,
+    Quiet,
+    Text,
+    Texts,
+    Trust,
+    command_again,
+    command_named,
+    positional,
+    value,
+)
+from validate.cli.words import TRUSTED, grades_in, opened, print_answer, print_remarks
 from validate.compare.comparison import ComparisonOptions, compared
 from validate.compare.document import comparison_document
 from validate.compare.folder import read_folder
-from validate.compare.text import comparison_text
+from validate.compare.text import comparison_page, comparison_text
 
 
 @command_named("compare")
@@ -53,12 +64,11 @@ def compare_command(
     asked = ComparisonOptions(topology, tuple(devices or ()), calibration, calibrate, grades)
     with opened(report, "--report") as output:
         found = compared(measured, asked, second, short)
-        document = comparison_document(found)
         if output is not None:
-            from reports.compare import comparison_page
-
-            output.write(comparison_page(document).encode())
-    print_answer(document, partial(comparison_text, found), as_json=as_json)
+            how = {"topology": topology, "device": devices, "calibration": calibration, "calibrate": calibrate}
+            how |= {"calibrated_by": calibrated_by, "with": again, "trust": None if trust == TRUSTED else trust}
+            output.write(comparison_page(found, command_again("compare", folder, **how)).encode())
+    print_answer(comparison_document(found), partial(comparison_text, found), as_json=as_json)
     if not any(row.counts for row in found.rows):
         print_remarks(["no row was judged; the reasons are below the table"], quiet=quiet)
     if report is not None:

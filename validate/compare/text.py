@@ -1,23 +1,25 @@
-"""A comparison as text of at most 80 columns."""
+"""A comparison as text of at most 80 columns, and as a page with all of it and figures."""
 
 from __future__ import annotations
 
-import textwrap
+from collections import Counter
+from collections.abc import Sequence
 from statistics import median
 
-from simulator.cli.table import table_of
+from simulator.cli.table import Collected, table_of
 from simulator.console.style import PLAIN, Style
 from simulator.errors import one_line
 from simulator.units import format_duration, format_size
 from validate.compare.calibrating import CalibrationErrors
 from validate.compare.classes import FAR, ClassErrors
 from validate.compare.comparison import Comparison
-from validate.compare.document import own_code_words, skipped_of
+from validate.compare.document import comparison_document, own_code_words, skipped_of
 from validate.compare.drift import BOUND, Drift
 from validate.compare.explain import in_words
 from validate.compare.folder import own_words
 
 WIDTH = 80
+_MOST_ON_PAGES = 200  # of anything that is listed
 _MOST_OUTLIERS = 12
 _MOST_REASONS = 5
 _MOST_LEFT = 8
@@ -49,6 +51,36 @@ def comparison_text(found: Comparison, style: Style = PLAIN) -> str:
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
+def comparison_page(found: Comparison, command: str) -> str:
+    """Return the text of *found*, its figures and the measured environment as a page; *command* asks for it again."""
+    from reports.compare import comparison_figures, environment_blocks
+    from reports.page import Page, page_of
+
+    document = comparison_document(found)
+    style = Collected()
+    title, *text = style.blocks(comparison_text(found, style).splitlines())
+    environment = environment_blocks(document["environment"])
+    return page_of(Page([title, *text, *comparison_figures(document), *environment], command))
+
+
+def _most(count: int, style: Style) -> int:
+    """Return how many of a list are shown: *count*, or nearly all on a page."""
+    return _MOST_ON_PAGES if isinstance(style, Collected) else count
+
+
+def _listed(heads: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> list[str]:
+    """Return *rows* of a figure and texts: on pages a table below *heads*, else each text on lines of its own."""
+    if isinstance(style, Collected):
+        right = [True, *[False] * (len(heads) - 1)]
+        return table_of([heads, *([cell.strip() for cell in row] for row in rows)], right, style)
+    lines = []
+    for figure, *texts in rows:
+        room = len(figure) + 2
+        for begin, text in zip([f"{figure}  ", *[" " * room] * len(texts)], texts, strict=False):
+            lines += style.wrap(begin + text, hang=room)
+    return lines
+
+
 def _head(found: Comparison, style: Style) -> str:
     scored = sum(row.counts for row in found.rows)
     title = f"{one_line(found.folder.path, 50)}: {scored} of {len(found.rows)} rows predicted and judged"
@@ -62,9 +94,9 @@ def _head(found: Comparison, style: Style) -> str:
     date = found.folder.record.get("date")
     if date:
         said.append(f"measured {one_line(date, 20)}")
-    lines = [*(style.mark(line, "bold") for line in _wrapped(title, style)), *_wrapped("; ".join(said), style)]
+    lines = [*style.wrap(title, "bold"), *style.wrap("; ".join(said))]
     for note in found.notes:
-        lines += _wrapped(f"note: {note}", style)
+        lines += style.wrap(f"note: {note}")
     return "\n".join(lines)
 
 
@@ -75,7 +107,7 @@ def _own(found: Comparison, style: Style) -> str:
     held = {id(row): each for row, each in found.held if each.name == "allocated"}
     head = ["asked for", "predicted", "measured", "error", "memory", "measured"]
     body = [head]
-    for row in found.own[:_MOST_OWN]:
+    for row in found.own[: _most(_MOST_OWN, style)]:
         cells = [one_line(own_words(row.cells), 80), "-", "-", "-", "-", "-"]
         if row.predicted_s is not None and row.measured_s is not None:
             cells[1:4] = [format_duration(row.predicted_s), format_duration(row.measured_s), _percent(row.error, "+")]
@@ -87,12 +119,11 @@ def _own(found: Comparison, style: Style) -> str:
         body = [row[:4] for row in body]
     widths = len(body[0])
     room = WIDTH - sum(max(len(row[i]) for row in body) + 2 for i in range(1, widths))
-    body = [[one_line(row[0], max(_LEAST_LABEL, room)), *row[1:]] for row in body]
+    if not isinstance(style, Collected):
+        body = [[one_line(row[0], max(_LEAST_LABEL, room)), *row[1:]] for row in body]
     laid = table_of(body, [False] + [True] * (widths - 1), style)
-    more = len(found.own) - _MOST_OWN
-    python = [
-        line for row, times in found.own_code[:_MOST_OWN] for line in _wrapped(own_code_words(row.name, times), style)
-    ]
+    more = len(found.own) - _most(_MOST_OWN, style)
+    python = [line for row, times in found.own_code[:_MOST_OWN] for line in style.wrap(own_code_words(row.name, times))]
     return "\n".join([*laid, *([f"and {more} more (--json)"] if more > 0 else []), *python])
 
 
@@ -105,39 +136,39 @@ def _held(found: Comparison, style: Style) -> str:
         _, row, worst = max(held, key=lambda each: each[0])
         words = f"of {len(held)} steps" if len(held) > 1 else "of one step"
         lines.append(style.mark(f"memory: {what}", "bold"))
-        lines += _wrapped(
+        lines += style.wrap(
             f"{words}: median error {_percent(median(error for error, *_ in held))}, the largest"
             f" {_percent(worst.error, '+')} ({row.table}:{row.line}, predicted"
-            f" {format_size(worst.predicted_bytes or 0.0)}, measured {format_size(worst.measured_bytes)})",
-            style,
+            f" {format_size(worst.predicted_bytes or 0.0)}, measured {format_size(worst.measured_bytes)})"
         )
     return "\n".join(lines)
 
 
 def _classes(found: Comparison, style: Style) -> str:
-    head = ["error by class", "rows", "median", "95 % of it", "mean", "p90", "bias", "spread"]
+    head = ["error by class", "rows", "median", "95 % of it", "mean", "p90", "bias", "spread", "in band"]
+    head = head if isinstance(style, Collected) else head[:-1]
     body = [head]
     for item in found.classes:
-        if len(item.by) > 1:  # classes by two columns are only in documents and reports
+        if len(item.by) > 1 and not isinstance(style, Collected):  # those by two columns are in documents and on pages
             continue
-        if not item.by and len(body) > 1:
+        if not item.by and len(body) > 1 and not isinstance(style, Collected):
             body.append([""] * len(head))
-        body.append(_class(item))
+        body.append(_class(item)[: len(head)])
     widths = [max(len(row[i]) for row in body) for i in range(1, len(head))]
     room = WIDTH - sum(widths) - 2 * len(widths)
-    body = [[_cut(row[0], room), *row[1:]] for row in body]
+    if not isinstance(style, Collected):
+        body = [[_cut(row[0], room), *row[1:]] for row in body]
     inside = [row.in_band for row in found.rows if row.counts and row.in_band is not None]
     words = f"in the 80 % band of their prediction: {sum(inside)} of {len(inside)} rows"
-    lines = table_of(body, [False] + [True] * 7, style, spare=(7, 4, 5, 3))
+    lines = table_of(body, [False] + [True] * (len(head) - 1), style, spare=(7, 4, 5, 3))
     lines += [
         "",
-        *_wrapped(
+        *style.wrap(
             "error = (predicted - measured) / measured; median, its 95 % interval, mean and 90th percentile of"
             " its absolute value; bias: median of predicted / measured, minus 1, which calibration corrects;"
-            " spread: median half interval of the measurements",
-            style,
+            " spread: median half interval of the measurements"
         ),
-        *(_wrapped(words, style) if inside else []),
+        *(style.wrap(words) if inside else []),
     ]
     return "\n".join(lines)
 
@@ -146,7 +177,7 @@ def _class(item: ClassErrors) -> list[str]:
     label = f"  {item.label}" if item.by else item.label
     rows = f"{item.scored}" if item.scored == item.rows else f"{item.scored}/{item.rows}"
     if not item.scored:
-        return [label, rows, *["-"] * 5, _percent(item.spread)]
+        return [label, rows, *["-"] * 5, _percent(item.spread), "-"]
     interval = "-"
     if item.median_low is not None and item.median_high is not None:
         interval = f"{_number(item.median_low)}-{_number(item.median_high)}"
@@ -159,6 +190,7 @@ def _class(item: ClassErrors) -> list[str]:
         _percent(item.p90),
         _percent(item.bias, "+"),
         _percent(item.spread),
+        "-" if item.in_band is None else f"{item.in_band:.0%}",
     ]
 
 
@@ -171,26 +203,26 @@ def _cut(label: str, room: int) -> str:
 def _worst(found: Comparison, style: Style) -> str:
     if not found.worst:
         return ""
-    lines = [style.mark(f"the worst {len(found.worst)} rows", "bold")]
-    for row, causes in found.worst:
-        lines += _hanging(f"{_percent(row.error, '+'):>9}  ", f"{row.table}:{row.line} {row.name}", style)
-        lines += _hanging(" " * 11, in_words(causes, row.log_ratio), style)
-    return "\n".join(lines)
+    rows = [
+        (f"{_percent(row.error, '+'):>9}", f"{row.table}:{row.line} {row.name}", in_words(causes, row.log_ratio))
+        for row, causes in found.worst
+    ]
+    title = style.mark(f"the worst {len(found.worst)} rows", "bold")
+    return "\n".join([title, *_listed(("error", "row", "likely cause"), rows, style)])
 
 
 def _outliers(found: Comparison, style: Style) -> str:
     if not found.outliers:
         return ""
-    count = len(found.outliers)
+    count, most = len(found.outliers), _most(_MOST_OUTLIERS, style)
     title = f"{count} outlier{'s' if count > 1 else ''}: more than {FAR:g} deviations from the median of their class"
-    lines = [style.mark(line, "bold") for line in _wrapped(title, style)]
-    for outlier in found.outliers[:_MOST_OUTLIERS]:
-        row = outlier.row
-        lines += _hanging(
-            f"{outlier.deviations:+8.1f}  ", f"{row.table}:{row.line} {row.name} ({_percent(row.error, '+')})", style
-        )
-    if count > _MOST_OUTLIERS:
-        lines.append(f"          and {count - _MOST_OUTLIERS} more (--json, --report)")
+    rows = [
+        (f"{o.deviations:+8.1f}", f"{o.row.table}:{o.row.line} {o.row.name} ({_percent(o.row.error, '+')})")
+        for o in found.outliers[:most]
+    ]
+    lines = [*style.wrap(title, "bold"), *_listed(("deviations", "row"), rows, style)]
+    if count > most:
+        lines.append(f"          and {count - most} more (--json, --report)")
     return "\n".join(lines)
 
 
@@ -199,10 +231,10 @@ def _judged(found: Comparison, style: Style) -> str:
         return ""
     lines = [style.mark("calibration, judged on unseen rows", "bold")]
     for item in found.judged:
-        lines += _wrapped(f"fitted to {item.fitted} ({item.points}); judged on {item.judged}:", style)
+        lines += style.wrap(f"fitted to {item.fitted} ({item.points}); judged on {item.judged}:")
         lines += style.wrap(f"  {_figures(item)}", hang=4)
     for note in found.judged_notes:
-        lines += _wrapped(f"note: {note}", style)
+        lines += style.wrap(f"note: {note}")
     return "\n".join(lines)
 
 
@@ -220,7 +252,7 @@ def _figures(item: CalibrationErrors) -> str:
 def _drift(drift: Drift | None, style: Style) -> str:
     if drift is None:
         return ""
-    lines = [style.mark(line, "bold") for line in _wrapped(f"drift against {one_line(drift.path, 60)}", style)]
+    lines = style.wrap(f"drift against {one_line(drift.path, 60)}", "bold")
     if not drift.classes:
         lines.append("the two have no row in common")
     else:
@@ -231,47 +263,33 @@ def _drift(drift: Drift | None, style: Style) -> str:
         lines += table_of(body, [False] + [True] * 5, style, spare=(3,))
     if drift.only_first or drift.only_second:
         lines.append(f"{drift.only_first} rows in the first alone, {drift.only_second} in the second alone")
-    for row in drift.beyond[:_MOST_DRIFT]:
-        lines += _hanging(f"{_percent(row.ratio - 1, '+'):>9}  ", f"{row.table} {row.name}", style)
-    if len(drift.beyond) > _MOST_DRIFT:
-        lines.append(f"           and {len(drift.beyond) - _MOST_DRIFT} more")
+    most = _most(_MOST_DRIFT, style)
+    rows = [(f"{_percent(row.ratio - 1, '+'):>9}", f"{row.table} {row.name}") for row in drift.beyond[:most]]
+    lines += _listed(("change", "row"), rows, style) if rows else []
+    if len(drift.beyond) > most:
+        lines.append(f"           and {len(drift.beyond) - most} more")
     for name, first, second in drift.environment:
-        lines += _wrapped(f"{name}: {first} -> {second}", style)
+        lines += style.wrap(f"{name}: {first} -> {second}")
     if not drift.environment:
         lines.append("the environments are the same")
     return "\n".join(lines)
 
 
 def _left(found: Comparison, style: Style) -> str:
-    lines = []
+    judged: list[tuple[str, str]] = []
     for table, reasons in skipped_of(found).items():
-        for reason, count in list(reasons.items())[:_MOST_REASONS]:
-            lines += _hanging(f"{count:>6}  ", f"{table}: {reason}", style)
-        if len(reasons) > _MOST_REASONS:
-            lines.append(f"        {table}: {len(reasons) - _MOST_REASONS} more reasons (--json)")
-    if lines:
-        lines.insert(0, style.mark("rows not judged, and why", "bold"))
-    reasons_left: dict[str, int] = {}
-    for row in found.folder.left:
-        text = f"{row.get('group', '')}: {row.get('reason', '')}"
-        reasons_left[text] = reasons_left.get(text, 0) + 1
-    if reasons_left:
-        lines += [*([""] if lines else []), style.mark("not measured, and why", "bold")]
-        ordered = sorted(reasons_left.items(), key=lambda item: (-item[1], item[0]))
-        for text, count in ordered[:_MOST_LEFT]:
-            lines += _hanging(f"{count:>6}  ", one_line(text, 200), style)
-        if len(ordered) > _MOST_LEFT:
-            lines.append(f"        {len(ordered) - _MOST_LEFT} more reasons (--json)")
-    return "\n".join(lines)
-
-
-def _wrapped(text: str, style: Style) -> list[str]:
-    return textwrap.wrap(text, style.width or WIDTH, break_on_hyphens=False) or [""]
-
-
-def _hanging(first: str, text: str, style: Style) -> list[str]:
-    width = style.width or WIDTH
-    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=" " * len(first), break_on_hyphens=False)
+        most = _most(_MOST_REASONS, style)
+        judged += [(f"{count:>6}", f"{table}: {reason}") for reason, count in list(reasons.items())[:most]]
+        if len(reasons) > most:
+            judged.append((" " * 6, f"{table}: {len(reasons) - most} more reasons (--json)"))
+    counts = Counter(f"{row.get('group', '')}: {row.get('reason', '')}" for row in found.folder.left)
+    ordered, most = sorted(counts.items(), key=lambda item: (-item[1], item[0])), _most(_MOST_LEFT, style)
+    left = [(f"{count:>6}", one_line(text, 200)) for text, count in ordered[:most]]
+    if len(ordered) > most:
+        left.append((" " * 6, f"{len(ordered) - most} more reasons (--json)"))
+    said = (("rows not judged, and why", judged), ("not measured, and why", left))
+    blocks = [[style.mark(title, "bold"), *_listed(("", "reason"), rows, style)] for title, rows in said if rows]
+    return "\n\n".join("\n".join(lines) for lines in blocks)
 
 
 def _percent(value: float | None, sign: str = "") -> str:
