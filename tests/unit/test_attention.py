@@ -140,6 +140,17 @@ def test_kernels_of_the_own_generation_run_at_published_rates(
     assert rate(device, kernel) == pytest.approx(tflops * 1e12, rel=0.12)
 
 
+def test_exponentials_of_tensorrt_are_hidden_by_no_products_before_blackwell() -> None:
+    """570 of 661 TFLOP/s (Shah et al., FlashAttention-3, 2024, table 2: without pipelining of softmax and products)."""
+    third, plain = (replace(attention("fwd", 16384, 128), library=library) for library in ("native", "fmha2"))
+    assert rate("h100-sxm5-80gb", plain) / rate("h100-sxm5-80gb", third) == pytest.approx(570 / 661, rel=0.03)
+    assert rate("b200", plain) == rate("b200", third)
+    short = replace(attention("fwd", 16, 128, causal=True), batch=64, heads=32, kv_heads=4, library="fmha2")
+    alone = replace(short, kv_heads=32)  # heads that share keys have blocks of their own
+    times = [attention_cost(find_gpu("h200-sxm"), kernel).time_s for kernel in (short, alone)]
+    assert times[0] > 0.9 * times[1]
+
+
 @pytest.mark.parametrize(("device", "tflops"), [("b200", 1500), ("gb200", 1700)])
 def test_the_fourth_overlaps_softmax_on_blackwell(device: str, tflops: float) -> None:
     """1,613 TFLOP/s at most on a B200 (arXiv 2603.05451, abstract); 1,600 to 1,780 on a GB200 (cudnn-frontend)."""

@@ -15,7 +15,7 @@ from simulator.workload.operators import Attention, Copy
 from validate.constants.rows import countable, device_rows
 from validate.kinds.kind import RowQuestion
 from validate.kinds.operators import OPERATORS, read_operator
-from validate.kinds.serving import attention_library, copied_besides
+from validate.kinds.serving import attention_library, cache_warps, copied_besides
 from validate.kinds.timing import TimingCosts
 from validate.tables.cells import NotScored
 from validate.tables.names import RowNames
@@ -40,6 +40,7 @@ CACHE_BYTES = 2 * 8 * 8 * 1024 * 128 * 2  # keys and values of 8 heads, 16 bit
         ("cudnn 8.9.7", "native"),
         ("FlashAttention-4", "flash4"),
         ("sglang 0.5.9", "native"),
+        ("trtllm 1.2.0rc5", "fmha2"),
         ("NeMo / Megatron dgxc v25.04", "native"),
     ],
 )
@@ -60,6 +61,22 @@ def test_software_says_whose_kernels_run(software: str, library: str) -> None:
 def test_the_cache_is_written_too(software: str, read_bytes: int) -> None:
     kernels = Copy(copied_besides(SHAPE, software)).kernels("fwd", "bf16")
     assert sum(kernel.read_bytes for kernel in kernels if isinstance(kernel, Streaming)) == read_bytes
+
+
+def test_blocks_that_write_a_token_each_take_their_time() -> None:
+    """Of 8 heads, 512 threads for each token: 16 warps, of which an SM has 4 blocks at a time."""
+    assert cache_warps(SHAPE, "vllm 0.14.0") == 16 * 8 * 1024
+    assert cache_warps(SHAPE, "vllm 0.19.0") == cache_warps(SHAPE, "sglang 0.5.9") == 0
+    cells = {"device": "h200-sxm", "op": "attention", "variant": "causal", "dtype": "bf16", "batch": "512"}
+    cells |= {"m": "128", "n": "128", "k": "128", "heads": "4", "kv_heads": "4", "issue": "graph"}
+    names = RowNames()
+    times = [
+        read_operator(lambda column, of=software: {**cells, "software": of}.get(column, ""), names).time_s(
+            names.session
+        )
+        for software in ("vllm 0.12.0", "sglang 0.5.10")
+    ]
+    assert times[0] - times[1] == pytest.approx(105e-6, rel=0.2)  # 157 and 52 us (docs/published.md)
 
 
 def test_a_row_is_predicted_with_what_runs_besides() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import cast, get_args
 
 from simulator.api.session import Question
+from simulator.devices.gpu import Gpu
 from simulator.errors import one_line
 from simulator.questions.single import Issued, OperatorQuestion
 from simulator.records import replace
@@ -17,8 +18,8 @@ from simulator.topology.parts import CpuPart, GpuPart
 from simulator.workload import operators as ops
 from simulator.workload.precision import PRECISIONS, Precision
 from validate.kinds.kind import Cell, RowQuestion, Timing, kind_of
-from validate.kinds.serving import attention_library, copied_besides, replays
-from validate.kinds.timing import WithOverhead, between_events, by_host
+from validate.kinds.serving import attention_library, cache_warps, copied_besides, replays
+from validate.kinds.timing import Replayed, WithOverhead, between_events, by_host
 from validate.tables.cells import NotScored, number, threads_of, whole_cell
 from validate.tables.names import RowNames
 
@@ -85,7 +86,10 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
     if isinstance(operator, ops.Attention):
         elements = copied_besides(operator, cell("software"))
         besides = (replace(question, operator=ops.Copy(elements), phase="fwd"),) if elements else ()
-        timing = WithOverhead("replay_s") if replays(cell("software")) else None
+        gpu = names.device(cell("device"))
+        if replays(cell("software")) and isinstance(gpu, Gpu):
+            clocks_s = cache_warps(operator, cell("software")) / (gpu.sm_count * gpu.boost_clock_Hz)
+            timing = Replayed(clocks_s, besides)
         timing = WithOverhead("te_attention_s") if _is_te(cell) and not alone else timing
     if alone and not on_cpu and cell("clock") == "host":
         timing = by_host(where, device, operator, is_compiled=cell("compiled") == "1")

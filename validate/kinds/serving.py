@@ -8,20 +8,21 @@ ai-dynamo/aiconfigurator) capture one such call in a graph and replay it.
 
 from __future__ import annotations
 
+import math
 import re
 
 from simulator.workload.operators import Attention, AttentionLibrary
 
 _SERVING = re.compile(r"(vllm|sglang|trtllm|tensorrt-llm) (\d+)\.(\d+)", re.IGNORECASE)
-_NATIVE = re.compile(
-    r"vllm|sglang|trtllm|tensorrt-llm|transformer.?engine|megatron|nemo|cudnn|flash.?attention.?3", re.IGNORECASE
-)
+_TENSORRT = re.compile(r"trtllm|tensorrt-llm", re.IGNORECASE)
+_NATIVE = re.compile(r"vllm|sglang|transformer.?engine|megatron|nemo|cudnn|flash.?attention.?3", re.IGNORECASE)
 _TORCH = re.compile(r"(?:py)?torch ?(\d+)\.(\d+)", re.IGNORECASE)
 _CUDNN = re.compile(r"cudnn (?:\S+ backend )?(\d)(\d\d)(\d\d)\b|cudnn (\d+)\.(\d+)\.", re.IGNORECASE)  # 92200 is 9.22.0
 _FOURTH = re.compile(r"flash.?attention.?4", re.IGNORECASE)
 _FOURTH_CUDNN = (9, 14)  # cuDNN version from which attention is FlashAttention 4's on Blackwell
 _PREFERS_CUDNN = (2, 11)  # torch version from which attention uses cuDNN on data-centre Hopper and Blackwell
 _WRITES_APART = (0, 17)  # vLLM version from which the cache is written by a separate operation
+_MOST_THREADS = 512  # of a block of vLLM's reshape_and_cache_flash, which writes one token
 
 
 def attention_library(software: str) -> AttentionLibrary:
@@ -33,6 +34,8 @@ def attention_library(software: str) -> AttentionLibrary:
     version = tuple(int(part) for part in cudnn.groups() if part)[:2] if cudnn is not None else (0, 0)
     if version >= _FOURTH_CUDNN or _FOURTH.search(software):
         return "flash4"
+    if _TENSORRT.search(software):
+        return "fmha2"
     return "native" if _NATIVE.search(software) else "flash2"
 
 
@@ -53,3 +56,12 @@ def copied_besides(operator: Attention, software: str) -> int:
     if name in ("trtllm", "tensorrt-llm"):
         heads += operator.heads
     return operator.batch * heads * operator.key_length * operator.head_size
+
+
+def cache_warps(operator: Attention, software: str) -> int:
+    """Return the warps in which *software* writes keys and values, each finding one token's place in the cache."""
+    serving = _SERVING.match(software)
+    if serving is None or serving[1].lower() != "vllm" or (int(serving[2]), int(serving[3])) >= _WRITES_APART:
+        return 0
+    threads = min(_MOST_THREADS, (operator.kv_heads or operator.heads) * operator.head_size)
+    return operator.batch * operator.key_length * math.ceil(threads / 32)

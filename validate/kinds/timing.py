@@ -6,6 +6,7 @@ They are not part of the question: training does not pay them, except for readin
 from __future__ import annotations
 
 from simulator.api import Session
+from simulator.api.session import Question
 from simulator.constants import constants
 from simulator.questions.single import Call, LaunchQuestion
 from simulator.questions.where import Where
@@ -36,6 +37,7 @@ class TimingCosts:
     compiled_call_s: float
     alone_s: float
     replay_s: float
+    cache_clocks: float
     te_attention_s: float
     start_s: float
     start_rank_s: float
@@ -127,8 +129,8 @@ def by_host(where: Where, device: str, operator: ops.Operator, *, is_compiled: b
 class WithOverhead:
     """A time that includes the ``constant`` of :class:`TimingCosts` with this name.
 
-    ``alone_s``: a kernel alone on an idle NVIDIA GPU; ``replay_s``: from one replay of a graph of one call to the next;
-    ``te_attention_s``: from the first kernel of a call of Transformer Engine's attention to the one that attends.
+    ``alone_s``: a kernel alone on an idle NVIDIA GPU; ``te_attention_s``: from the first kernel of a call of
+    Transformer Engine's attention to the one that attends.
     """
 
     constant: str
@@ -137,6 +139,23 @@ class WithOverhead:
         """Return this time, in seconds."""
         overhead_s: float = getattr(session.constants(TimingCosts), self.constant)
         return asked_s + overhead_s
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Replays of a graph of one call that also writes a cache, the work ``copied``.
+
+    ``warp_clock_s`` is the time in which all SMs spend one clock on each warp that writes.
+    """
+
+    warp_clock_s: float
+    copied: tuple[Question, ...]
+
+    def shown_s(self, asked_s: float, session: Session) -> float:
+        """Return the time from one replay to the next, in seconds."""
+        costs = session.constants(TimingCosts)
+        copied_s = sum(session.time_s(each) for each in self.copied)
+        return asked_s + costs.replay_s + max(0.0, self.warp_clock_s * costs.cache_clocks - copied_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,11 @@ The kernel depends on the library, not on the device.  ``flash2``, FlashAttentio
 (mma.sync) on every GPU; matrix units since Hopper run these at about half of their rate.  ``native`` is written for
 the GPU's own generation: FlashAttention 3 and cuDNN 9 on Hopper; cuDNN, FlashInfer and TensorRT-LLM on Blackwell.  Up
 to Ada the two are the same.  ``flash4`` is ``native`` with FlashAttention 4's softmax on Blackwell.  ``flash1``,
-FlashAttention 1, divides work among warps less well and takes twice as long as ``flash2``.  Before Ampere PyTorch's
-memory-efficient kernel runs in place of all.  The backward pass computes five products instead of two and accumulates
-the gradient of the queries with atomic additions.
+FlashAttention 1, divides work among warps less well and takes twice as long as ``flash2``.  ``fmha2``, TensorRT-LLM's
+``fmha_v2_..._tma_ws_sm90``, hides no exponentials behind products (FlashAttention 3 without its pipelining reaches 570
+instead of 661 TFLOP/s: Shah et al., 2024, table 2), and each of its blocks has the queries of one head.  Before
+Ampere PyTorch's memory-efficient kernel runs in place of all.  The backward pass computes five products instead of two
+and accumulates the gradient of the queries with atomic additions.
 
 A block owns rows of queries (backward: of keys) and loops over the keys in steps.  Under a causal mask each block is
 longer than the one before; it computes the whole tile on the diagonal.  In a window it skips the tiles of keys that
@@ -153,16 +155,16 @@ def attention_cost(gpu: Gpu, kernel: FusedAttention) -> KernelCost:
     """
     costs = gpu.constants(AttentionCosts)
     is_forward = kernel.direction == "fwd"
-    is_native = kernel.library in ("native", "flash4") and gpu.traits.operands == "warps"
+    is_native = kernel.library not in ("flash1", "flash2") and gpu.traits.operands == "warps"
     has_high_tiles = is_native and gpu.traits.tensor_memory
-    blocks = blocks_of(
-        kernel, rows=2 * ROWS if has_high_tiles and is_forward else ROWS, packs=is_native and not has_high_tiles
-    )
+    is_plain = kernel.library == "fmha2" and not has_high_tiles
+    packs = is_native and not has_high_tiles and not is_plain
+    blocks = blocks_of(kernel, rows=2 * ROWS if has_high_tiles and is_forward else ROWS, packs=packs)
     flop_per_clock, detail = _flop_per_clock(gpu, kernel, is_native, costs)
     scores = blocks.rows * blocks.columns
     flop = (4 if is_forward else 10) * scores * kernel.head_size
     is_emulated = kernel.library == "flash4" and has_high_tiles and is_forward
-    exposed = costs.emulated if is_emulated else costs.exponentials
+    exposed = 1.0 if is_plain else costs.emulated if is_emulated else costs.exponentials
     exponentials_per_clock = costs.exponentials_per_clock * gpu.traits.exponentials
     step_clocks = flop / flop_per_clock + exposed * scores / exponentials_per_clock
     if kernel.library == "flash1":

@@ -10,7 +10,7 @@ from simulator.workload.kernels import Product, Shape
 from simulator.workload.operator import Divided, Kernels, Meeting, Operator, Saved
 from simulator.workload.precision import ELEMENT_BYTES, STATISTIC_BYTES, Precision
 
-AttentionLibrary = Literal["flash1", "flash2", "native", "flash4"]
+AttentionLibrary = Literal["flash1", "flash2", "native", "flash4", "fmha2"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,11 @@ class Attention(Operator):
     - ``flash2``: FlashAttention 2, in the package flash-attn, and in PyTorch's ``scaled_dot_product_attention`` up to
       2.10.
     - ``native``: written for the GPU's own generation (FlashAttention 3, cuDNN 9).  Transformer Engine and so
-      Megatron-LM, vLLM, SGLang and TensorRT-LLM use it, as does PyTorch since 2.11 on data-centre Hopper and Blackwell
+      Megatron-LM, vLLM and SGLang use it, as does PyTorch since 2.11 on data-centre Hopper and Blackwell
       GPUs: it ships with a cuDNN that it prefers there (huggingface/transformers pull request 48163).
     - ``flash4``: the same with FlashAttention 4's softmax on Blackwell, whose exponentials run partly on fp32 lanes
       (arXiv 2603.05451), which cuDNN has from 9.14 on (NVIDIA's technical blog, January 2026).
+    - ``fmha2``: TensorRT-LLM's, ``native`` on Blackwell and ``fmha_v2`` before.
 
     ``value_size`` is the head size of the values, where it differs (DeepSeek).  ``window``: a query of causal attention
     sees so many keys, up to its own (sliding windows, arXiv 2004.05150); 0: all before it.
