@@ -83,7 +83,7 @@ MADE = {
             ("h200-sxm", "linear", "lm_head", "bf16", cache, "graph", *shape)
             for cache, shape in product(("warm", "cold"), product((1, 64, 512), (64, 1024, 8192), (64, 1024, 8192)))
         ],
-        {"tensor_product.warps.start_clocks": (10000.0, 0.02), "tensor_product.warps.latency_s": (1.5e-9, 0.25)},
+        {"tensor_product.warps.start_clocks": (10000.0, 0.02), "tensor_product.latency_s": (1.5e-9, 0.25)},
     ),
     "attention": (
         "device,op,variant,dtype,issue,software,batch,heads,m,n,k",
@@ -114,7 +114,7 @@ MADE = {
             for device in ("v100-sxm2-16gb", "t4")
             for shape in product((1024, 4096, 8192), (1024, 4096, 7000), (1024, 2560, 4096))
         ],
-        {"power.tensor_16_bit": (0.6, 0.1), "gemm.fetch_tensor": (30.0, 0.2)},
+        {"power.tensor_16_bit": (0.6, 0.1)},
     ),
     "checked_memory": (
         "device,op,variant,dtype,includes_dispatch,rows,cols",
@@ -134,7 +134,7 @@ MADE = {
         {
             "convolution.gemm": (0.6, 0.05),
             "convolution.winograd_fused": (0.6, 0.05),
-            "convolution.backward_weight": (0.7, 0.1),
+            "convolution.backward": (0.7, 0.1),
         },
     ),
     "recurrence": (
@@ -144,7 +144,7 @@ MADE = {
             for device, phase in product(("titan-x-maxwell", "titan-xp", "v100-sxm2-16gb"), ("fwd", "bwd"))
             for sizes in product((16, 64), (512, 2048), (25, 100))
         ],
-        {"recurrence.forward": (0.5, 0.1), "recurrence.step_s": (4e-5, 0.15)},
+        {"recurrence.step": (0.5, 0.1), "recurrence.step_s": (4e-5, 0.15)},
     ),
     "nccl": (
         "software,machine,n_gpus,collective,bytes",

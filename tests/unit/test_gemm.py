@@ -140,14 +140,6 @@ def test_kernels_of_volta_are_written_for_operands_along_k() -> None:
     assert turned < straight < 1.1 * turned
 
 
-def test_rows_that_vectors_do_not_fit_cost_time_before_ampere() -> None:
-    for name, slower in (("p100-pcie-16gb", True), ("v100-pcie-32gb", True), ("a100-pcie-40gb", False)):
-        whole, odd = (
-            matrix_product_time(find_gpu(name), 4096, 4096, k, "fp32", layout="NT").compute_s / k for k in (1024, 1023)
-        )
-        assert (odd > 1.05 * whole) == slower, name
-
-
 def test_operands_beyond_the_reach_of_translations_cost_more_to_walk() -> None:
     device = find_gpu("p4")
     small, large = (matrix_product_time(device, n, n, 32768, "fp32", layout="NT") for n in (1024, 8192))

@@ -181,7 +181,7 @@ def test_a_wave_that_is_hardly_filled_takes_as_long_as_a_full_one() -> None:
 
 def test_a_small_product_waits_for_memory_along_k_by_the_bytes_of_an_element() -> None:
     device = cold("h100-sxm5-80gb")
-    wait_s = TENSOR_PRODUCTS.warps.latency_s
+    wait_s = TENSOR_PRODUCTS.latency_s
     for precision, size in (("bf16", 2), ("tf32", 4), ("fp8", 1)):
         short, long = (tensor_product_time(device, Gemm(64, 64, k, precision)) for k in (128, 256))  # type: ignore[arg-type]
         assert (short.parts, long.parts) == (1, 1)
@@ -192,7 +192,7 @@ def test_few_tiles_split_k() -> None:
     device = find_gpu("h200-sxm")
     product = tensor_product_time(device, Gemm(64, 128, 65536, "bf16"))
     assert product.parts > 8
-    assert product.time_s < 0.3 * 65536 * TENSOR_PRODUCTS.warps.latency_s
+    assert product.time_s < 0.3 * 65536 * TENSOR_PRODUCTS.latency_s
 
 
 def test_operands_in_l2_are_faster_than_in_memory_and_beyond_l2_there_is_no_difference() -> None:

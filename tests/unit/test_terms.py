@@ -36,8 +36,7 @@ ACTS = {
     "slower where k is split": LANES,
     "clocks above boost": {"pascal"},
     "power": {"pascal", "volta", "turing", "ada"},
-    "latency along k (copies)": {"ampere", "ada"},
-    "latency along k (warps)": {"hopper", "blackwell"},
+    "latency along k": {"ampere", "ada", "hopper", "blackwell"},
     "energy": {"hopper", "blackwell"},
     "check bits": {"turing", "ada"},
 }

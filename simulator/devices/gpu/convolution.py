@@ -63,7 +63,7 @@ def winograd_fused(problem: Problem) -> ConvolutionAlgorithm:
     compute_s = blocks_time(costs, engine, problem.rows, tiles, k, _FUSED, depth=_FUSED_DEPTH)
     memory_s = problem.bytes / problem.bandwidth_Bps
     filters_s = 0.0 if problem.gpu.traits.kernels == "amd" else _filters_time(problem, _FUSED_DEPTH)
-    time_s = at_least(compute_s, memory_s) + filters_s + costs.kernel_s + costs.next_kernel_s
+    time_s = at_least(compute_s, memory_s) + filters_s + costs.kernel_s + problem.next_kernel_s
     return ConvolutionAlgorithm(time_s, "Winograd 2x2, fused", compute_s, memory_s, problem.bytes)
 
 
@@ -78,7 +78,7 @@ def _fused_places(batch: int, height: int, width: int) -> int:
 def _filters_time(problem: Problem, points: int) -> float:
     """Return the seconds to read the filters and write them transformed, with *points* elements each."""
     numbers = problem.rows * problem.reduction * (problem.taps + points)
-    return problem.element_bytes * numbers / (problem.bandwidth_Bps * problem.costs.weight_transform)
+    return problem.element_bytes * numbers / (problem.bandwidth_Bps * problem.costs.transform)
 
 
 def _parts(kernel: int, stride: int) -> int:
@@ -112,10 +112,8 @@ def _transformed(
     """Return *points* products over channels (``bwd_weight``: over tiles), with transforms before and after."""
     costs = problem.costs
     m, n, k = problem.rows, tiles, problem.reduction
-    share = costs.transform
     if problem.direction == "bwd_weight":
         n, k = k, n
-        share = costs.weight_transform
     compute_s = blocks_time(costs, engine, m, n, k, ANY_TILES, batch=points * work)
     values = 2 if work == _COMPLEX else 1
     channels = problem.rows + problem.reduction
@@ -123,9 +121,9 @@ def _transformed(
     image_bytes = problem.element_bytes * points * tiles * channels
     filter_bytes = problem.element_bytes * points * problem.rows * problem.reduction
     memory_s = (image_bytes + filter_bytes) / problem.bandwidth_Bps
-    passes_s = (problem.bytes + image_bytes) / (problem.bandwidth_Bps * share)
+    passes_s = (problem.bytes + image_bytes) / (problem.bandwidth_Bps * costs.transform)
     passes_s += _filters_time(problem, points)
-    time_s = at_least(compute_s, memory_s) + passes_s + costs.kernel_s + 3 * costs.next_kernel_s
+    time_s = at_least(compute_s, memory_s) + passes_s + costs.kernel_s + 3 * problem.next_kernel_s
     n_bytes = problem.bytes + 2 * (image_bytes + filter_bytes)
     return ConvolutionAlgorithm(time_s, name, compute_s, memory_s + passes_s, n_bytes)
 

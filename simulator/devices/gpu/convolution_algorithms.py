@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from simulator.constants import constants
 from simulator.devices.gpu import Gpu
-from simulator.devices.gpu.memory import achieved_bandwidth
+from simulator.devices.gpu.memory import MemoryCosts, achieved_bandwidth
 from simulator.devices.gpu.rates import compute_rate
 from simulator.records import dataclass
 from simulator.workload.operators import Conv2d, Convolution
@@ -23,22 +23,19 @@ class ConvolutionCosts:
     """Shares of the peak rate that inner loops reach, and the overheads around them."""
 
     tile_intensity: float
-    quantisation: float
     residency: float
     prologue_k: float
     gemm: float
     early: float
     kepler: float
     separate_integers: float
-    backward_data: float
-    backward_weight: float
+    backward: float
     backward_weight_1x1: float
     split_share: float
     winograd_fused: float
     winograd_fused_prologue_k: float
     fft: float
     transform: float
-    weight_transform: float
     spread: float
     energy: float
     direct: float
@@ -47,19 +44,12 @@ class ConvolutionCosts:
     tensor: float
     tensor_tile_intensity: float
     tensor_kernel_s: float
-    layout: float
-    layout_late: float
     hopper: float
     amd_tensor: float
     amd_gemm: float
-    amd_backward_data: float
     amd_winograd: float
-    amd_backward_weight: float
     amd_backward_weight_direct: float
-    amd_spread: float
-    amd_image_s: float
     kernel_s: float
-    next_kernel_s: float
 
 
 ANY_TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128))
@@ -128,11 +118,10 @@ def blocks_time(
                 break
             per_sm = split * blocks / engine.sm_count
             rounds = ceil(per_sm)
-            full = 1.0 if per_sm < 1.0 else per_sm + costs.quantisation * (rounds - per_sm)
             resident = size * min(rounds, most)
             hidden = resident / (resident + residency) * (2.0 + residency) / 2.0
             flop = 2.0 * elements * (steps / split + engine.prologue_k)
-            time_s = full * flop / (flops_per_s * efficiency * hidden) + (split - 1) * split_s
+            time_s = rounds * flop / (flops_per_s * efficiency * hidden) + (split - 1) * split_s
             best = min(best, time_s)
             if per_sm > _ENOUGH_BLOCKS:
                 break
@@ -186,6 +175,11 @@ class Problem:
     def unit_stride(self) -> bool:
         """Whether the stride is 1 in both directions."""
         return self.shape.stride_h == 1 and self.shape.stride_w == 1
+
+    @property
+    def next_kernel_s(self) -> float:
+        """Time of a kernel that follows another, besides its work, in seconds."""
+        return self.gpu.constants(MemoryCosts).start_s
 
     @property
     def taps_of_a_place(self) -> int:

@@ -25,7 +25,6 @@ from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 _THIN = 16  # largest number of rows or columns that dot-product kernels compute
 _STEP_K = 8
-_VECTOR = 2  # elements that one load instruction fetches, at least, where rows are aligned to them
 _ALIGNMENT = 16  # bytes, which old libraries require of rows for tensor cores
 _SECTOR_BYTES = 32
 _PAGE_BYTES = 2 << 20  # covered by one translation, since Pascal
@@ -97,13 +96,13 @@ def matrix_product_time(
     element = element_bytes or ELEMENT_BYTES[precision]
     written = float(m * n * element) if written_bytes is None else written_bytes
     tensor, kernels = computes_on_tensor_cores(gpu, precision), gpu.traits.kernels
-    p = product_on(gpu, (m, n, k, batch), element, written, (c.bandwidth_share, c.l2_share))
+    p = product_on(gpu, (m, n, k, batch), element, written)
     s_per_byte = p.hits / l2_bandwidth(gpu) + (1.0 - p.hits) / p.memory_Bps
     # Tensor-core tiles are fetched once for several SMs, or found in L1: memory bounds them, not L2.
     l2_Bps_per_sm = math.inf if tensor else c.l2_clock_bytes * sustained_clock(gpu, precision)
     idle_share = 1.0 if tensor or kernels == "volta" else c.idle_early if kernels == "maxwell" else c.idle_late
     split_share = c.split_share if kernels == "ampere" else 1.0  # rate with k split, relative to that without
-    reduce_s = c.reduce_early_s if kernels in ("maxwell", "amd") else c.reduce_s
+    reduce_s = c.reduce_early_s if kernels in ("maxwell", "amd") else c.start_s
     partial_s_per_byte = 1.0 / (c.partial_speed * p.memory_Bps)
     # Tensor-core tiles are wide and prefetched: translations are few and hidden.
     walk_s_of = _walks(gpu, p, layout, c) if gpu.traits.translations != "unseen" and not tensor else None
@@ -125,9 +124,8 @@ def matrix_product_time(
             time_s += reduce_s + batch * m * n * 4.0 * (parts + 1) * partial_s_per_byte
         return time_s, tile, parts, compute_s, memory_s, l2_s, walk_s
 
-    aligned = n % _VECTOR == 0 and (layout != "NT" or k % _VECTOR == 0)
     splits = tensor or batch == 1 or kernels == "amd"
-    best = p.fastest(tiles_for(gpu, precision, layout, batch > 1, aligned), splits, way_of)
+    best = p.fastest(tiles_for(gpu, precision, layout, batch > 1), splits, way_of)
     if batch == 1 and min(m, n) <= _THIN:
         rate = held(gpu, arithmetic_rate(gpu, precision), precision)
         compute_s = 2.0 * m * n * k / (c.thin_share * rate)
@@ -157,19 +155,18 @@ def _walks(gpu: Gpu, p: PlacedProduct, layout: str, c: GemmConstants) -> Callabl
     operands = max((p.m + c.walk_again * p.n) * p.k * p.element_bytes * p.batch, 1.0)
     far = c.walk_near + (1.0 - c.walk_near) / (1.0 + (c.walk_reach_bytes / operands) ** 2)
     known_pages = (c.pages_early if few else c.pages_late) * (1.0 + c.walk_held_bytes / operands)
-    sharpness = c.page_sharpness_early if few else c.page_sharpness_late
     walks_per_s = (c.walks_early if few else c.walks_late) * gpu.boost_clock_Hz
 
     def walk_s_of(tile: Tile, fetched: int) -> float:
         rows, columns = min(tile.rows, p.m), min(tile.columns, p.n)
-        missed = _missed(min(rows, columns), p.k * p.element_bytes, known_pages, sharpness)
+        missed = _missed(min(rows, columns), p.k * p.element_bytes, known_pages)
         walked = (rows * far * by_row + columns * far * by_column) * missed
         return fetched / _SECTOR_BYTES * walked / walks_per_s
 
     return walk_s_of
 
 
-def _missed(rows: int, pitch_bytes: int, known_pages: float, sharpness: float) -> float:
+def _missed(rows: int, pitch_bytes: int, known_pages: float) -> float:
     """Return the share of accesses whose translation is not cached, for *rows* rows every *pitch_bytes*.
 
     Rows within one page share one translation, which stays cached, so the number of further pages counts.
@@ -177,4 +174,4 @@ def _missed(rows: int, pitch_bytes: int, known_pages: float, sharpness: float) -
     """
     span = rows * pitch_bytes
     besides = min(rows - 1.0, (span - math.gcd(span, _PAGE_BYTES)) / _PAGE_BYTES)
-    return 1.0 / (1.0 + (known_pages / besides) ** sharpness) if besides > 0.0 else 0.0
+    return 1.0 / (1.0 + (known_pages / besides) ** 2) if besides > 0.0 else 0.0

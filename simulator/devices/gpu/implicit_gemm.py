@@ -54,7 +54,7 @@ def _engine(problem: Problem, share: float) -> Engine:
 def _backward_data_share(problem: Problem) -> float:
     """Return the share of the lanes' peak rate that products for the gradient of the images reach."""
     costs = problem.costs
-    return costs.amd_backward_data if problem.gpu.traits.kernels == "amd" else costs.backward_data * costs.gemm
+    return costs.amd_winograd if problem.gpu.traits.kernels == "amd" else costs.backward * costs.gemm
 
 
 def implicit_gemm(problem: Problem) -> ConvolutionAlgorithm:
@@ -71,9 +71,9 @@ def implicit_gemm(problem: Problem) -> ConvolutionAlgorithm:
         by_hand = amd and problem.unit_stride and taps in (9, 25)
         columns = columns and not by_hand
         if amd:
-            share = costs.amd_backward_weight_direct if by_hand else costs.amd_backward_weight
+            share = costs.amd_backward_weight_direct if by_hand else costs.amd_gemm
         else:
-            share = costs.gemm * (costs.backward_weight_1x1 if taps == 1 else costs.backward_weight)
+            share = costs.gemm * (costs.backward_weight_1x1 if taps == 1 else costs.backward)
         if by_hand:
             tiles: tuple[tuple[int, int], ...] = ANY_TILES
         elif taps > 1:
@@ -106,7 +106,7 @@ def implicit_gemm(problem: Problem) -> ConvolutionAlgorithm:
     fixed_s = costs.kernel_s
     if columns:
         n_bytes += 2 * problem.element_bytes * shape.c_in * taps * problem.pixels_out
-        fixed_s += costs.amd_image_s * shape.batch
+        fixed_s += problem.next_kernel_s * shape.batch  # im2col goes image by image
     memory_s = n_bytes / problem.bandwidth_Bps
     return ConvolutionAlgorithm(at_least(compute_s, memory_s) + fixed_s, "implicit GEMM", compute_s, memory_s, n_bytes)
 
@@ -120,9 +120,9 @@ def explicit_gemm(problem: Problem) -> ConvolutionAlgorithm:
     engine = _engine(problem, _backward_data_share(problem))
     compute_s = blocks_time(costs, engine, rows, problem.pixels_out, problem.c_out, ANY_TILES, batch=shape.groups)
     memory_s = (problem.bytes + column_bytes) / problem.bandwidth_Bps
-    spread = costs.amd_spread if problem.gpu.traits.kernels == "amd" else costs.spread
+    spread = 1.0 if problem.gpu.traits.kernels == "amd" else costs.spread
     spread_s = (column_bytes + image_bytes) / (problem.bandwidth_Bps * spread)
-    time_s = at_least(compute_s, memory_s) + spread_s + costs.kernel_s + 2 * costs.next_kernel_s
+    time_s = at_least(compute_s, memory_s) + spread_s + costs.kernel_s + 2 * problem.next_kernel_s
     n_bytes = problem.bytes + 2 * column_bytes + image_bytes
     return ConvolutionAlgorithm(time_s, "GEMM and col2im", compute_s, memory_s + spread_s, n_bytes)
 
@@ -132,9 +132,10 @@ def tensor_gemm(
 ) -> ConvolutionAlgorithm:
     """Return the implicit product on tensor cores, with copies of images by planes unless it has one tap.
 
-    Since Ampere, kernels of the forward direction write planes themselves, so that only what they read is copied
-    (profilers show ``sm80_xmma_fprop_implicit_gemm_..._nhwckrsc_nchw_...``, by layout of images, filters and result;
-    kernels of gradients end on ``_nhwc``).
+    Before Ampere no time of copies shows (DeepBench).  Since then, kernels of the forward direction write planes
+    themselves, so that only what they read is copied (profilers show
+    ``sm80_xmma_fprop_implicit_gemm_..._nhwckrsc_nchw_...``, by layout of images, filters and result; kernels of
+    gradients end on ``_nhwc``).
     Computing takes at least *energy_s*, the least time in which the board can supply its energy; *pace* as
     :func:`simulator.devices.gpu.rates.tensor_pace` returns it.
     """
@@ -174,15 +175,13 @@ def tensor_gemm(
     compute_s = blocks_time(costs, engine, m, n, k, tiles, batch=groups, splits=splits, split_s=split_s)
     compute_s = max(compute_s, energy_s)
     memory_s = n_bytes / problem.bandwidth_Bps
-    kept = channels_last or (problem.taps == 1 and (problem.unit_stride or early))
-    copied = 0.0 if kept else costs.layout if early else costs.layout_late
-    turned = (read_bytes,) if problem.direction == "fwd" and not early else (read_bytes, written_bytes)
-    copies = 2 * copied * sum(turned)
-    copies_s = 0.0
-    if copied:
-        copies_s = copied * sum(memory_time(problem.gpu, size, size) for size in turned) / costs.transform
+    turned: tuple[float, ...] = (read_bytes,) if problem.direction == "fwd" else (read_bytes, written_bytes)
+    if channels_last or early or (problem.taps == 1 and problem.unit_stride):
+        turned = ()
+    copies = 2 * sum(turned)
+    copies_s = sum(memory_time(problem.gpu, size, size) for size in turned) / costs.transform
     helpers = 0 if problem.direction == "fwd" else 2  # kernels that rearrange filters or zero the result
-    fixed_s = costs.tensor_kernel_s + helpers * costs.next_kernel_s
+    fixed_s = costs.tensor_kernel_s + helpers * problem.next_kernel_s
     time_s = at_least(compute_s, memory_s) + zeros_s + copies_s + fixed_s
     return ConvolutionAlgorithm(time_s, "tensor cores", compute_s, memory_s + copies_s, n_bytes + copies)
 

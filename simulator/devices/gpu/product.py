@@ -109,9 +109,9 @@ class PlacedProduct:
 
 
 def product_on(
-    gpu: Gpu, sides: tuple[int, int, int, int], element_bytes: int, written_bytes: float, shares: tuple[float, float]
+    gpu: Gpu, sides: tuple[int, int, int, int], element_bytes: int, written_bytes: float, bandwidth_share: float = 1.0
 ) -> PlacedProduct:
-    """Return the product of *sides* m, n, k and batch; it has *shares* of the memory's bandwidth and of L2's bytes."""
+    """Return the product of *sides* m, n, k and batch, to which memory delivers a share of its bandwidth."""
     m, n, k, batch = sides
     left, right = float(m * k * element_bytes), float(n * k * element_bytes)
     operands = left + right
@@ -120,10 +120,10 @@ def product_on(
         element_bytes=element_bytes,
         read_bytes=(left, right),
         written_bytes=written_bytes,
-        missed=1.0 / (1.0 + (max(gpu.l2_bytes * shares[1], 1.0) / max(operands, 1.0)) ** 2),
+        missed=1.0 / (1.0 + (max(gpu.l2_bytes * gpu.constants(GemmConstants).l2_share, 1.0) / max(operands, 1.0)) ** 2),
         # Successive products on the same operands find them in L2, as far as it holds them all.
         hits=resident_share(gpu, batch * (operands + written_bytes)),
-        memory_Bps=achieved_bandwidth(gpu, operands / (operands + written_bytes)) * shares[0],
+        memory_Bps=achieved_bandwidth(gpu, operands / (operands + written_bytes)) * bandwidth_share,
         sm_count=gpu.sm_count,
     )
 
@@ -150,24 +150,17 @@ class GemmConstants:
     fetch_volta: float
     transpose: float
     straight_volta: float
-    unaligned: float
     fetch_other: float
     rate_other: float
     rate_matrix_other: float
-    fetch_tensor: float
     alone: float
-    alone_tensor: float
     tile_clocks: float
-    tile_clocks_tensor: float
     overlap: float
-    bandwidth_share: float
     l2_clock_bytes: float
     thin_share: float
     l2_share: float
     pages_early: float
-    page_sharpness_early: float
     pages_late: float
-    page_sharpness_late: float
     idle_early: float
     idle_late: float
     split_share: float
@@ -179,24 +172,22 @@ class GemmConstants:
     walks_late: float
     start_s: float
     reduce_early_s: float
-    reduce_s: float
     partial_speed: float
 
 
 @lru_cache(maxsize=4096)
-def tiles_for(gpu: Gpu, precision: Precision, layout: str, batched: bool, aligned: bool = True) -> tuple[Tile, ...]:
+def tiles_for(gpu: Gpu, precision: Precision, layout: str, batched: bool) -> tuple[Tile, ...]:
     """Return the tiles that a library has for products in *precision* with *layout*, the largest first."""
     tensor, c = computes_on_tensor_cores(gpu, precision), gpu.constants(GemmConstants)
     clock_Hz = sustained_clock(gpu, precision)
     sm_rate = arithmetic_rate(gpu, precision) / gpu.sm_count * clock_Hz / gpu.boost_clock_Hz
-    clocks, elements = (c.tile_clocks_tensor, c.alone_tensor) if tensor else (c.tile_clocks, c.alone)
     tiles = []
     for columns, rows in _SIDES:
         if not tensor and not _in_library(gpu, columns, rows, layout, batched):
             continue
-        share = _busy_share(gpu, tensor, columns, rows, layout, aligned)
-        alone = elements / (columns * rows)
-        tiles.append(Tile(columns, rows, sm_rate * share, alone, clocks / clock_Hz * min(1.0, 1.0 / alone)))
+        share = _busy_share(gpu, tensor, columns, rows, layout)
+        alone = c.alone / (columns * rows)
+        tiles.append(Tile(columns, rows, sm_rate * share, alone, c.tile_clocks / clock_Hz * min(1.0, 1.0 / alone)))
     return tuple(tiles)
 
 
@@ -220,12 +211,12 @@ def _in_library(gpu: Gpu, columns: int, rows: int, layout: str, batched: bool) -
     return (columns, rows) != (64, 128)
 
 
-def _busy_share(gpu: Gpu, tensor: bool, columns: int, rows: int, layout: str, aligned: bool) -> float:
+def _busy_share(gpu: Gpu, tensor: bool, columns: int, rows: int, layout: str) -> float:
     c = gpu.constants(GemmConstants)
     fetches, kernels = 1.0 / columns + 1.0 / rows, gpu.traits.kernels
     if tensor:
         rate = c.rate_matrix_other if kernels == "amd" else 1.0
-        return rate / (1.0 + c.fetch_tensor * fetches)
+        return rate / (1.0 + c.fetch * fetches)
     if kernels == "amd":
         return c.rate_other / (1.0 + c.fetch_other * fetches)
     if kernels == "volta":
@@ -233,5 +224,4 @@ def _busy_share(gpu: Gpu, tensor: bool, columns: int, rows: int, layout: str, al
     else:
         fetch = c.fetch
         turn = c.transpose if layout == "NT" else 0.0
-    slow = not aligned and kernels != "ampere"
-    return (c.unaligned if slow else 1.0) / (1.0 + (fetch * gpu.lanes_per_sm / 128.0 + turn) * fetches)
+    return 1.0 / (1.0 + (fetch * gpu.lanes_per_sm / 128.0 + turn) * fetches)

@@ -48,15 +48,12 @@ _ACCUMULATOR_BYTES = 4
 class RecurrenceCosts:
     """Constants of recurrent layers, the same for all GPUs."""
 
-    forward: float
-    forward_pascal: float
+    step: float
     forward_late: float
-    backward: float
     backward_late: float
     amd_forward: float
     amd_backward: float
     all_steps: float
-    tensor: float
     tensor_tile_intensity: float
     tile_intensity: float
     prologue_k: float
@@ -105,12 +102,9 @@ def _step_share(gpu: Gpu, kernel: Recurrence, costs: RecurrenceCosts) -> float:
     backward = kernel.direction == "bwd_data"
     if gpu.traits.kernels == "amd":
         return costs.amd_backward if backward else costs.amd_forward
-    share = costs.backward if backward else costs.forward
-    if gpu.traits.cudnn == 6:
-        return share * (costs.backward if backward else costs.forward_pascal)
-    if gpu.traits.cudnn == 5:
-        return share
-    return share * (costs.backward_late if backward else costs.forward_late)
+    if gpu.traits.cudnn in (5, 6):
+        return costs.step ** (gpu.traits.cudnn - 4)
+    return costs.step * (costs.backward_late if backward else costs.forward_late)
 
 
 def _step_compute(gpu: Gpu, kernel: Recurrence, m: int, k: int, costs: RecurrenceCosts) -> float:
@@ -126,7 +120,7 @@ def _step_compute(gpu: Gpu, kernel: Recurrence, m: int, k: int, costs: Recurrenc
     engine = Engine(sms, lanes * _step_share(gpu, kernel, costs), costs.tile_intensity, costs.prologue_k)
     time_s = blocks_time(blocks, engine, m, n, k, tiles, splits=splits, split_s=split_s)
     if tensor:
-        engine = tensor_engine(sms, tensor * costs.tensor, costs.tensor_tile_intensity, costs.prologue_k)
+        engine = tensor_engine(sms, tensor * costs.all_steps, costs.tensor_tile_intensity, costs.prologue_k)
         time_s = min(time_s, blocks_time(blocks, engine, m, n, k, tiles, splits=splits, split_s=split_s))
     most = costs.most_of_peak * max(compute_rate(gpu, "fp32"), tensor)
     return max(time_s, 2.0 * m * n * k / most)
@@ -141,7 +135,7 @@ def _all_steps(gpu: Gpu, kernel: Recurrence, m: int, n: int, k: int, costs: Recu
     rate = min(lanes * share, costs.most_of_peak * compute_rate(gpu, "fp32"))
     engine, tiles = Engine(gpu.sm_count, rate, base.tile_intensity, base.prologue_k), _ALL
     if tensor:
-        rate = tensor * costs.tensor
+        rate = tensor * costs.all_steps
         engine = tensor_engine(gpu.sm_count, rate, costs.tensor_tile_intensity, base.prologue_k)
         tiles = _ALL_TENSOR
     split_s = 2 * _ACCUMULATOR_BYTES * m * n / bandwidth

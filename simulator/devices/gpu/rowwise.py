@@ -60,7 +60,6 @@ _FULL_SM = 2048  # threads per SM at which the stated wait of a block applies; w
 class RowwiseCosts:
     """Constants of reductions, the same for all GPUs."""
 
-    warp_share: float
     warp_slots: float
     softmax_slots: float
     reuse_share: float
@@ -94,7 +93,7 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
         read_share = 0.5 if name == "causal_softmax" else 1.0
         read = read_share * (2.0 * n_bytes if backward else n_bytes)
         padded = read_share * kernel.rows * max(32, 1 << (kernel.cols - 1).bit_length())
-        memory_s = memory_time(gpu, read, n_bytes) / costs.warp_share
+        memory_s = memory_time(gpu, read, n_bytes)
         return _cost(gpu, kernel, memory_s, compute_time(gpu, padded, costs.warp_slots), read + n_bytes)
     if name == "softmax":
         per_load = VECTOR_BYTES // ELEMENT_BYTES[kernel.precision]

@@ -25,7 +25,7 @@ from typing import ClassVar, get_args
 from simulator.constants import constants
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import l2_bandwidth
-from simulator.devices.gpu.product import ProductTime, Tile, Way, product_on
+from simulator.devices.gpu.product import GemmConstants, ProductTime, Tile, Way, product_on
 from simulator.devices.gpu.rates import (
     arithmetic_rate,
     computes_on_tensor_cores,
@@ -59,16 +59,11 @@ class TensorProductCosts:
     rate_32_bit: float
     fetch: float
     alone: float
-    latency_s: float
-    cached: float
     overlap: float
     bandwidth_share: float
     l2_rate_share: float
-    l2_share: float
     l2_clock_bytes: float
-    exposed: float
     reduce_clocks: float
-    partial: float
 
 
 @constants("tensor_product")
@@ -79,6 +74,9 @@ class TensorProducts:
     PARTS: ClassVar = {"copies": TensorProductCosts, "warps": TensorProductCosts}
     copies: TensorProductCosts
     warps: TensorProductCosts
+    latency_s: float
+    cached: float
+    exposed: float
     power_sharpness: float
     synchronous_flop_bytes: float
 
@@ -97,14 +95,14 @@ def tensor_product_time(gpu: Gpu, kernel: Gemm) -> ProductTime:
     c = both.warps if by_warps and not synchronous else both.copies
     m, n, k, batch, element = kernel.m, kernel.n, kernel.k, kernel.batch, ELEMENT_BYTES[kernel.precision]
     written = float(kernel.result_bytes)
-    p = product_on(gpu, (m, n, k, batch), element, written, (c.bandwidth_share, c.l2_share))
+    p = product_on(gpu, (m, n, k, batch), element, written, c.bandwidth_share)
     l2_Bps = max(l2_bandwidth(gpu) * c.l2_rate_share, p.memory_Bps)
     s_per_byte = p.hits / l2_Bps + (1.0 - p.hits) / p.memory_Bps
     clock_Hz = _top_clock(gpu)
-    latency_s_per_k = c.latency_s * element / 2.0 * (1.0 - p.hits * (1.0 - c.cached))
+    latency_s_per_k = both.latency_s * element / 2.0 * (1.0 - p.hits * (1.0 - both.cached))
     l2_Bps_per_sm = c.l2_clock_bytes * piece / _WHOLE_PIECE * clock_Hz
     start_s, reduce_s = c.start_clocks / clock_Hz, c.reduce_clocks / clock_Hz
-    partial_s_per_byte = c.partial / p.memory_Bps
+    partial_s_per_byte = 1.0 / (gpu.constants(GemmConstants).partial_speed * p.memory_Bps)
     energy_s = energy_time(gpu, kernel.precision, 2.0 * m * n * k * batch)  # the board supplies it no sooner
     e, sharpness = c.overlap, both.power_sharpness
 
@@ -117,7 +115,7 @@ def tensor_product_time(gpu: Gpu, kernel: Gemm) -> ProductTime:
         l2_s = fetched * (tile.rows + tile.columns) / (l2_Bps_per_sm * min(tiles, p.sm_count))
         latency_s = k_part * latency_s_per_k * turns
         time_s = start_s + (compute_s**e + memory_s**e + l2_s**e + latency_s**e) ** (1.0 / e)
-        time_s += tile.edge_s * waves + c.exposed * batch * written * s_per_byte
+        time_s += tile.edge_s * waves + both.exposed * batch * written * s_per_byte
         if parts > 1:
             sums = batch * m * n * _SUM_BYTES * (parts + 1)  # partial sums written and read, result written
             time_s += reduce_s + sums * partial_s_per_byte
