@@ -5,12 +5,12 @@ The columns are those of ``ops.csv`` (docs/scoring.md): device, op, variant, pha
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import cast, get_args
 
 from simulator.api.session import Question
-from simulator.devices.gpu import Gpu
 from simulator.errors import one_line
 from simulator.questions.single import Issued, OperatorQuestion
 from simulator.records import replace
@@ -86,9 +86,8 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
     if isinstance(operator, ops.Attention):
         elements = copied_besides(operator, cell("software"))
         besides = (replace(question, operator=ops.Copy(elements), phase="fwd"),) if elements else ()
-        gpu = names.device(cell("device"))
-        if replays(cell("software")) and isinstance(gpu, Gpu):
-            clocks_s = cache_warps(operator, cell("software")) / (gpu.sm_count * gpu.boost_clock_Hz)
+        if replays(cell("software")) and isinstance(part, GpuPart):
+            clocks_s = cache_warps(operator, cell("software")) / ((part.sm_count or 1) * (part.boost_clock or math.inf))
             timing = Replayed(clocks_s, besides)
         timing = WithOverhead("te_attention_s") if _is_te(cell) and not alone else timing
     if alone and not on_cpu and cell("clock") == "host":
