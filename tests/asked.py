@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simulator import InputError, Result, Session, StepOptions, StepQuestion, TrainingResult, Where
-from simulator.api.collectives import chosen_gpus, make_request
+from simulator.api.collectives import chosen_gpus
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.request import Request, Strategy, Unsuitable
 from simulator.network.machine import Machine
@@ -19,7 +19,8 @@ from simulator.workload.network import Network
 
 def request_of(machine: Machine, size_bytes: float, *, gpus: Sequence[int] | None = None, **asked: Any) -> Request:
     """Return the request of a collective over *gpus* of *machine*, by default all; *asked*: its other properties."""
-    return make_request(Communicator(machine, chosen_gpus(machine, gpus)), size_bytes, **asked)
+    group = Communicator(machine, chosen_gpus(machine, gpus))
+    return Request(group, **{"collective": "all-reduce", "size_bytes": size_bytes, **asked})
 
 
 class _Exchanging(Session):

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from simulator.collectives.alpha_beta import ALPHA_S
-from simulator.collectives.communicator import Communicator
 from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.collectives.request import Request, Strategy
 from simulator.constants import constants_file
@@ -16,14 +15,12 @@ from simulator.network.machine import Machine
 from simulator.plan.plan import Perturbation, merge
 from simulator.records import replace
 from simulator.results.result import Result, make_result
-from simulator.workload import Collective
 
 __all__ = [
     "ALPHA_S",
     "chosen_gpus",
     "is_strategy",
     "machines_fitted_to",
-    "make_request",
     "planned_nvlink_bps",
     "run_collective",
     "strategy_names",
@@ -47,19 +44,6 @@ def chosen_gpus(machine: Machine, gpus: Sequence[int] | None) -> tuple[int, ...]
     if not chosen:
         raise InputError("no GPU takes part; name at least one")
     return tuple(machine.gpus[g] for g in chosen)
-
-
-def make_request(
-    group: Communicator,
-    size_bytes: float,
-    *,
-    collective: Collective = "all-reduce",
-    root: int = 0,
-    pairs: Sequence[tuple[int, int]] = (),
-    gpus_per_process: int = 1,
-) -> Request:
-    """Return the request of a collective of *size_bytes* over *group*, which a strategy plans."""
-    return Request(group, collective, size_bytes, root, tuple(pairs), gpus_per_process)
 
 
 def is_strategy(name: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from simulator.api.collectives import chosen_gpus
 from simulator.api.context import Context
-from simulator.bands import host_chain, kernel_chain
+from simulator.bands import FORMATS, host_chain, kernel_chain
 from simulator.bands.composition import AnswerFacts, Composition, class_shares
 from simulator.devices.predict import kernel_cost
 from simulator.questions.calibration import Calibration
@@ -16,7 +16,6 @@ from simulator.questions.single import AccessQuestion, CopyQuestion, LaunchQuest
 from simulator.questions.step import StepQuestion
 from simulator.results.composed import (
     collective_composition,
-    device_facts,
     exchange_facts,
     generation_of,
     main_format,
@@ -50,12 +49,13 @@ def _operator(context: Context, question: OperatorQuestion) -> Composition:
         for kernel, cost in zip(kernels, costs, strict=True)
     ]
     part = context.places(question.where).part(question.device)
-    facts = device_facts(
-        place.part.rpartition(" x ")[2],
-        generation_of(part),
-        question.precision,
-        sorted(set(map(kernel_class, kernels))),
+    facts = AnswerFacts(
+        kind="operator",
+        place=place.part.rpartition(" x ")[2],
+        generation=generation_of(part),
+        form=FORMATS.get(form, form),
         calibrated=device.calibration != Calibration(),
+        kernels=tuple(sorted(set(map(kernel_class, kernels)))),
     )
     return Composition((), class_shares(times_s, sum(cost.time_s for cost in costs)), facts)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from simulator.api.collectives import chosen_gpus
 from simulator.collectives.communicator import Communicator
@@ -35,9 +35,6 @@ if TYPE_CHECKING:  # device models are imported on first use
 else:
     Device = Any
 
-K = TypeVar("K")
-V = TypeVar("V")
-Q = TypeVar("Q")
 _WORDS = 128  # Megatron-LM's default of --make-vocab-size-divisible-by
 
 

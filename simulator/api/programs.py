@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from simulator.api.collectives import make_request
 from simulator.api.context import Context
 from simulator.collectives.registry import strategy_of
+from simulator.collectives.request import Request
 from simulator.effects import data_file
 from simulator.engine.executor import execute
 from simulator.errors import InputError, refused
@@ -41,7 +41,7 @@ def _result(context: Context, question: ProgramQuestion) -> ProgramResult:
     def collective(exchange: CollectiveStatement) -> Plan:
         group = context.group(question.where, tuple(range(exchange.gpus)))
         name: Collective = exchange.collective  # type: ignore[assignment]  # the reader has checked it
-        request = make_request(group, exchange.size_bytes, collective=name)
+        request = Request(group, name, exchange.size_bytes)
         return strategy_of(exchange.strategy, TODAY, constants=context.constants).plan(request)
 
     costs = ProgramPricer(program.software, network, collective, compiled=question.compiled, captured=question.captured)

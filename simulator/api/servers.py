@@ -125,16 +125,8 @@ def run_servers(shared: SharedStep) -> TrainingResult:
     one = one_step(timeline, teams, slowest, run.measured[slowest])
     needs = {id(each): device_memory(network, question, each.place.device, shared.layout) for each in roles}
     memory = [DeviceMemory(each.place.part, each.count, needs[id(each)]) for each in roles]
-    step = make_step_result(
-        machine=shared.machine.name,
-        place=role.place,
-        network=network,
-        options=question.options,
-        memory=needs[id(role)],
-        timeline=one,
-        prefix=f"{role.place.name}/" if len(roles) > 1 else "",
-        micro_batches=question.micro_batches,
-    )
+    prefix, count = f"{role.place.name}/" if len(roles) > 1 else "", question.micro_batches
+    step = make_step_result(role.place, network, question.options, needs[id(role)], one, prefix, count)
     step = replace(step, step_time_s=run.period_s)
     element = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
     pace = pace_in(question, teams, teams[slowest], role)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from simulator.api.collectives import make_request, run_collective
+from simulator.api.collectives import run_collective
 from simulator.api.context import Context, perturbations_of, refuse_passing
 from simulator.bands.composition import Composition
 from simulator.collectives.alpha_beta import alpha_beta_ring_s
@@ -149,8 +149,9 @@ class Session(Context):
             device = self.device(question.where, question.device)
             whole_s = network_roofline_s(self.network(question), question.options, device)
             return float(question.micro_batches * whole_s / question.layout.model_ranks)
-        if question.topic == "program":
-            raise InputError("a data sheet says nothing about programs")
+        if question.topic in ("program", "core"):
+            of = "a latency has no rate" if question.topic == "core" else "a data sheet says nothing about programs"
+            raise InputError(of)
         from simulator.api.single import LEAST
 
         return LEAST[question.topic](self, question)
@@ -176,7 +177,7 @@ class Session(Context):
 
     def changed(self, question: Question, answer: float | Result | TrainingResult) -> ChangeEffect | None:
         """Return what *question* changes of its machine, by answering without it; None if it changes nothing."""
-        what = changes_of(question)
+        what = tuple(changes_of(question))
         if not what:
             return None
         without: Any = unchanged(question)
@@ -196,13 +197,13 @@ class Session(Context):
         groups = [group.part(range(i, i + size)) for i in range(0, group.n_ranks, size)]
         strategy = self.strategy(question, in_switch=question.in_switch)
         requests = [
-            make_request(
+            Request(
                 part if len(groups) > 1 else group,
+                question.collective,
                 question.size_bytes,
-                collective=question.collective,
-                root=question.root,
-                pairs=question.pairs,
-                gpus_per_process=question.gpus_per_process,
+                question.root,
+                question.pairs,
+                question.gpus_per_process,
             )
             for part in groups
         ]

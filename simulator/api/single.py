@@ -10,14 +10,13 @@ from typing import Any
 
 from simulator.api.context import Context
 from simulator.engine.executor import execute
-from simulator.errors import InputError
 from simulator.host.answer import HostTime, check_copy
 from simulator.host.copies import copy_answer, copy_bound_s, copy_plan, copy_within_s
 from simulator.host.disks import disk_answer, disk_bound_s, requests_plan
 from simulator.host.launches import core_answer, launch_answer, launch_kernels_s
 from simulator.host.memory import access_answer, access_bound_s
 from simulator.host.messages import message_answer, message_bound_s
-from simulator.questions.single import CopyQuestion, CoreQuestion, DiskQuestion
+from simulator.questions.single import CopyQuestion, DiskQuestion
 from simulator.records import replace
 from simulator.step.operator import operator_roofline_s
 
@@ -41,10 +40,6 @@ def _disk(context: Context, question: DiskQuestion) -> HostTime:
     return replace(answer, time_s=max(answer.time_s, execute(machine, plan).end_s / blocks))
 
 
-def _no_least(_context: Context, _question: CoreQuestion) -> float:
-    raise InputError("a latency has no rate")
-
-
 ANSWERS: dict[str, Callable[[Context, Any], HostTime]] = {
     "copy": _copy,
     "launch": lambda context, q: launch_answer(q, context.device(q.where, q.device)),
@@ -60,5 +55,4 @@ LEAST: dict[str, Callable[[Context, Any], float]] = {
     "access": lambda context, q: access_bound_s(q, context.device(q.where, q.device, q.threads)),
     "disk": lambda context, q: disk_bound_s(q, context.machine(q.where)),
     "message": lambda context, q: message_bound_s(q, context.router(q.where)),
-    "core": _no_least,
 }

@@ -27,7 +27,6 @@ from simulator.results.step import StepResult, make_step_result, model_flop_of, 
 from simulator.results.training import TrainingResult
 from simulator.spelling import mention
 from simulator.step.issue import launches_of
-from simulator.step.memory import MemoryNeed
 from simulator.training import divide
 from simulator.training.memory import alone_memory, device_memory
 from simulator.training.micro_batches import Batches, in_flight, periods_s
@@ -48,16 +47,9 @@ _EXPLICIT = (3, 6, 12)  # micro-batches simulated one by one, tried in turn unti
 
 def run_alone(places: Places, place: Place, network: Network, question: StepQuestion) -> StepResult:
     """Return the result of a step of *network* on *place* alone; raises InputError."""
-    step = make_step_result(
-        machine=places.machine.name,
-        place=place,
-        network=network,
-        options=question.options,
-        memory=alone_memory(network, question, place.device),
-        timeline=alone_timeline(places, place, network, question),
-        prefix=f"{PROGRAM} 0/" if question.programs > 1 else "",
-        micro_batches=question.micro_batches,
-    )
+    memory, timeline = alone_memory(network, question, place.device), alone_timeline(places, place, network, question)
+    prefix, count = f"{PROGRAM} 0/" if question.programs > 1 else "", question.micro_batches
+    step = make_step_result(place, network, question.options, memory, timeline, prefix, count)
     return of_programs(step, question.programs)
 
 
@@ -115,38 +107,19 @@ def run_together(shared: SharedStep, roles: list[Role] | None = None) -> Trainin
     def step_of(number: int) -> StepResult:
         role = roles[number]
         prefix = f"{role.place.name}/" if len(roles) > 1 else ""
-        step = _view(shared, role.place, networks[number], memory[number], timeline, prefix)
+        own, count = networks[number], question.micro_batches
+        step = make_step_result(role.place, own, question.rank_options, memory[number], timeline, prefix, count)
         return step if role.network else _of_whole(step, shared)
 
     if question.offload == "none":
         alone_s = [alone_s_of(role.place.device, role.network or network, question, role.pace) for role in roles]
         rate = alone_rate(roles, network, question)
     else:
-        alone_s = [role.pace * _offloaded_alone_s(shared, role.place) for role in roles]
+        whole = changed(question, layout=REPLICAS, gpus=(0,), stragglers=())  # each host updates all parameters
+        alone_s = [role.pace * alone_timeline(shared.places, role.place, network, whole).end_s for role in roles]
         samples = network.samples * question.micro_batches
         rate = sum(role.count * samples * role.pace / each for role, each in zip(roles, alone_s, strict=True))
     return together_result(shared, roles, step_of, memory, alone_s, rate, timeline)
-
-
-def _offloaded_alone_s(shared: SharedStep, place: Place) -> float:
-    """Return the seconds of a step on *place* alone, at its usual pace, whose host updates all parameters."""
-    question = changed(shared.question, layout=REPLICAS, gpus=(0,), stragglers=())
-    return alone_timeline(shared.places, place, shared.network, question).end_s
-
-
-def _view(
-    shared: SharedStep, place: Place, network: Network, memory: MemoryNeed, timeline: Timeline, prefix: str
-) -> StepResult:
-    return make_step_result(
-        machine=shared.machine.name,
-        place=place,
-        network=network,
-        options=shared.question.rank_options,
-        memory=memory,
-        timeline=timeline,
-        prefix=prefix,
-        micro_batches=shared.question.micro_batches,
-    )
 
 
 def _of_whole(step: StepResult, shared: SharedStep) -> StepResult:
@@ -174,7 +147,8 @@ def _run_stages(shared: SharedStep) -> TrainingResult:
     ]
     busiest = max(range(layout.pp), key=lambda number: (round(run.stages[number].busy_s(count), 12), -number))
     stage = run.stages[busiest]
-    step = _view(shared, stage.role.place, stage.network, memory[busiest], run.timeline, f"stage {busiest}/")
+    of, need, prefix = stage.role.place, memory[busiest], f"stage {busiest}/"
+    step = make_step_result(of, stage.network, question.rank_options, need, run.timeline, prefix, count)
     roles = [stage.role for stage in run.stages]
     rate = alone_rate(roles, shared.network, question)
     sent = [issue.sent for chunk in stage.chunks for issue in chunk.issues if issue.sent is not None]

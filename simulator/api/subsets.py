@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from simulator.api.session import Session
 from simulator.collectives.request import Unsuitable
@@ -37,7 +37,11 @@ class Symmetry:
             self._around[link.src].append((link.dst, (label, link.resource in machine.half_duplex)))
             self._around[link.dst].append((link.src, (label, None)))
         # Labels are replaced by numbers, assigned in an order that is the same in every run.
-        self._number(label for around in self._around for _, label in around)
+        numbers: dict[Hashable, int] = {}
+        for _, known in (pair for around in self._around for pair in around):
+            numbers.setdefault(known, len(numbers))
+        self._around = [[(node, numbers[known]) for node, known in around] for around in self._around]
+        self._seen: dict[Hashable, int] = {}
 
     def kinds(self, count: int, most: int, seconds: Callable[[Chosen], float]) -> tuple[list[Chosen], bool]:
         """Return the first set, by number, of each class of sets of *count* GPUs, and whether these are all classes.
@@ -57,17 +61,13 @@ class Symmetry:
                         continue
                     tried.add(colours[node])
                     larger = tuple(sorted((*chosen, gpu)))
-                    kind = self._kind(larger)
+                    kind = tuple(sorted(self._colours(larger)))  # of all nodes
                     grown[kind] = min(larger, grown.get(kind, larger))
             found = sorted(grown.values())
             if len(found) > most:
                 is_whole = False
                 found = found[:most] if size < 2 else sorted(sorted(found, key=seconds)[:most])
         return found, is_whole
-
-    def _kind(self, chosen: Chosen) -> Hashable:
-        """Return the key of a set's class: the sorted colours of all nodes."""
-        return tuple(sorted(self._colours(chosen)))
 
     def _colours(self, chosen: Chosen) -> list[int]:
         """Return a colour for each node, equal for equivalent nodes when *chosen* are marked."""
@@ -83,13 +83,6 @@ class Symmetry:
             if len(set(refined)) == count:
                 return refined
             colours, count = refined, len(set(refined))
-
-    def _number(self, labels: Iterable[Hashable]) -> None:
-        numbers: dict[Hashable, int] = {}
-        for label in labels:
-            numbers.setdefault(label, len(numbers))
-        self._around = [[(node, numbers[label]) for node, label in around] for around in self._around]
-        self._seen: dict[Hashable, int] = {}
 
     @staticmethod
     def _own(machine: Machine, node: int) -> Sequence[Hashable]:

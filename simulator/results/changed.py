@@ -97,12 +97,8 @@ def change_fact(changed: ChangeEffect | None) -> list[Fact]:
     return [Fact("changed", changed.said())] if changed is not None else []
 
 
-def changes_of(question: Any) -> tuple[str, ...]:
-    """Return what *question* changes of its machine, in words."""
-    return tuple(_changes(question))
-
-
-def _changes(question: Any) -> Iterator[str]:
+def changes_of(question: Any) -> Iterator[str]:
+    """Yield what *question* changes of its machine, in words."""
     for slow in question.where.slow_links:
         yield f"{slow.ends} {f'at {slow.factor:g} of its bandwidth' if slow.factor else 'out of use'}{slow.when}"
     for neighbour in question.where.neighbours:

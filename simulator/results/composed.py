@@ -87,14 +87,6 @@ def steps_alike(
     return Composition(chain, tuple(parts), found)
 
 
-def device_facts(part: str, generation: str, form: str, kernels: Sequence[str], *, calibrated: bool) -> AnswerFacts:
-    """Return the facts of an operator on a device, which runs *kernels* of these classes."""
-    shown = FORMATS.get(form, form)
-    return AnswerFacts(
-        kind="operator", place=part, generation=generation, form=shown, calibrated=calibrated, kernels=tuple(kernels)
-    )
-
-
 def exchange_facts(
     machine: Machine, ranks: Sequence[int], strategy: str, collective: str = "all-reduce"
 ) -> AnswerFacts:

@@ -87,9 +87,8 @@ def confidence_of(time_s: float, composition: Composition, question: object = No
     return Confidence(band, outside, found, _known(composition.facts, state), narrowed, is_exact=time_s <= 0.0)
 
 
-def of_a_bound() -> Confidence:
-    """Return the confidence of an ideal schedule: a lower bound, which has no band."""
-    return Confidence(None, (), None, "", "", is_exact=True)
+OF_A_BOUND = Confidence(None, (), None, "", "", is_exact=True)
+"""That of an ideal schedule: a lower bound, which has no band."""
 
 
 def _counted(count: int, what: str) -> str:

@@ -73,6 +73,10 @@ def together_result(
         if isinstance(part, Fragment)
     ]
     largest = max((part for part, _ in fragments), key=lambda part: alone(timeline.machine, part).end_s, default=None)
+    merged = []
+    if less := max(role.less_loaded for role in roles):
+        alike = f"those with the nearest loads, up to {less:.1%} apart, are slowed as the most loaded of them"
+        merged = [f"exchanges load equal GPUs in more than {MOST_ROLES} ways; {alike}"]
     return TrainingResult(
         question=question,
         step=step_of(slowest),
@@ -85,21 +89,12 @@ def together_result(
         streams=uses,
         counts_software=largest is None or counts_software(largest.plan.facts),
         is_bound=largest is not None and is_bound(largest.plan.facts),
-        notes=(*_notes(timeline.machine, largest, [part for part, _ in fragments]), *_of_merged(roles)),
+        notes=(*_notes(timeline.machine, largest, [part for part, _ in fragments]), *merged),
         timeline=timeline,
         pace=_pace(question, roles, slowest),
         exchanges=sum(count for count, _ in exchanged),
         exchanged_bytes=sum(n_bytes for _, n_bytes in exchanged),
     )
-
-
-def _of_merged(roles: Sequence[Role]) -> tuple[str, ...]:
-    """Return a note if ranks that exchanges load differently have one of *roles*."""
-    less = max(role.less_loaded for role in roles)
-    if not less:
-        return ()
-    alike = f"those with the nearest loads, up to {less:.1%} apart, are slowed as the most loaded of them"
-    return (f"exchanges load equal GPUs in more than {MOST_ROLES} ways; {alike}",)
 
 
 def _notes(machine: Machine, largest: Fragment | None, fragments: Sequence[Fragment]) -> tuple[str, ...]:

@@ -146,14 +146,9 @@ def lengths_of(ran: Sequence[LaunchRun]) -> dict[str, float]:
             lengths[part] = lengths.get(part, 0.0) + each.times * (each.end_s - before_s)
             before_s = each.end_s
             if after is not None and after.micro_batch > each.micro_batch + 1:  # skipped ones are counted above
-                before_s += (each.times - 1) * (each.end_s - _batch_start(ran, place))
+                earlier = (one.end_s for one in ran[:place] if one.micro_batch < each.micro_batch)
+                before_s += (each.times - 1) * (each.end_s - max(earlier, default=0.0))
     return lengths
-
-
-def _batch_start(ran: Sequence[LaunchRun], place: int) -> float:
-    """Return the start of the micro-batch of *ran* at *place*, which is the end of the one before."""
-    number = ran[place].micro_batch
-    return max((each.end_s for each in ran[:place] if each.micro_batch < number), default=0.0)
 
 
 def kinds_of(ran: Sequence[LaunchRun]) -> tuple[KindTime, ...]:

@@ -72,7 +72,8 @@ def _ranked(ranked: Sequence[Answer], among: Sequence[Answer], noun: str) -> str
     other = next(result for result in ranked if result not in tied)
     ratio = _s_a_sample(other) / best_s if best_s > 0 else math.inf
     called = _name(other, among)
-    text = _first(names, called + _unmeasured(best, other), ratio, noun, close)
+    sure = all(result.is_bound or result.confidence.estimate is not None for result in (best, other))
+    text = _first(names, called if sure else f"{called} by figures without a band", ratio, noun, close)
     if isinstance(best, Result) and isinstance(other, Result):
         return f"{text}: {_because(best, other, names[0], called)}"
     return text
@@ -99,12 +100,6 @@ def _first(names: Sequence[str], other: str, ratio: float, noun: str, close: str
         has = "has" if len(names) == 1 else "have"
         return f"{listed(names)} {has} the lowest {noun}{close}, and that of {other} is {_times(ratio)} as high"
     return f"{listed(names)} {'is' if len(names) == 1 else 'are'} fastest{close}, {_times(ratio)} as fast as {other}"
-
-
-def _unmeasured(*results: Answer) -> str:
-    """Return that *results* are not sure if one has no band, as nobody measured such; bounds need none."""
-    sure = all(result.is_bound or result.confidence.estimate is not None for result in results)
-    return "" if sure else " by figures without a band"
 
 
 def _beside(best: Result, bounds: Sequence[Result], among: Sequence[Result]) -> str:

@@ -19,7 +19,7 @@ from simulator.results import SCHEMA_VERSION, Fact, html_of, rounded_integer, ta
 from simulator.results.bottleneck import CapacityGiven, LinkUse, binding, slowed_of
 from simulator.results.changed import ChangeEffect, change_fact, changed_entry, said, unlike
 from simulator.results.composed import collective_composition
-from simulator.results.confidence import BAND_HEAD, Confidence, confidence_of, of_a_bound
+from simulator.results.confidence import BAND_HEAD, OF_A_BOUND, Confidence, confidence_of
 from simulator.topology.parts import NicPart
 from simulator.topology.schema import Price
 from simulator.units import format_bandwidth, format_duration, format_size
@@ -110,7 +110,7 @@ class Result:
     def confidence(self) -> Confidence:
         """The uncertainty of ``sync_time_s``; ideal schedules, which cannot be measured, have no band."""
         if not self.counts_software:
-            return of_a_bound()
+            return OF_A_BOUND
         machine = self.timeline.machine
         ranks = tuple(machine.gpus[gpu] for gpu in self.gpus)
         composition = collective_composition(machine, ranks, self.collective, self.size_bytes, self.strategy)

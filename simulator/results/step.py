@@ -108,15 +108,13 @@ class StepResult:
 
 
 def make_step_result(
-    *,
-    machine: str,
     place: Place,
     network: Network,
     options: StepOptions,
     memory: MemoryNeed,
     timeline: Timeline,
-    prefix: str = "",
-    micro_batches: int = 1,
+    prefix: str,
+    micro_batches: int,
 ) -> StepResult:
     """Return the result of *timeline* for the device *place* with streams *prefix*, over all *micro_batches*."""
     ran = issues_run(timeline, place, prefix)
@@ -124,7 +122,7 @@ def make_step_result(
     flop_by_format = flop_by_format_of(network, options, place)
     trains = options.mode in ("train", "backward")
     return StepResult(
-        machine=machine,
+        machine=timeline.machine.name,
         device=place.name,
         part=place.part,
         generation=generation_of(timeline.machine.node(place.name).part) if place.name != place.host else "cpu",
@@ -139,7 +137,7 @@ def make_step_result(
         step_time_s=timeline.end_s,
         parts_s=lengths_of(ran) if ran else lengths_of_passes(passes),
         busy_s=sum(each.times * each.busy_s for each in ran) if ran else sum(s for _, s in passes),
-        host_s=_host(ran, timeline, place, prefix) if ran else sum(r.share * _host_s(r) for r, _ in passes),
+        host_s=_host(ran, passes, timeline, place, prefix),
         model_flop=model_flop_of(network, options) * micro_batches,
         peak_flops_per_s=_peak(flop_by_format, options, place),
         flop_by_format=flop_by_format,
@@ -215,13 +213,12 @@ def _rate(device: Device, precision: Precision) -> float:
     return device.peak(precision)
 
 
-def _host_s(run: ChunkRun) -> float:
-    """Return the seconds of the host for a pass."""
-    return sum(issue.host_s for issue in run.issues if issue.part == run.part)
-
-
-def _host(ran: Sequence[LaunchRun], timeline: Timeline, place: Place, prefix: str) -> float:
+def _host(
+    ran: Sequence[LaunchRun], passes: Sequence[tuple[ChunkRun, float]], timeline: Timeline, place: Place, prefix: str
+) -> float:
     """Return the seconds of the host's launches: of a graph, those of one call; on a CPU, all but the kernels."""
+    if not ran:
+        return sum(run.share * each.host_s for run, _ in passes for each in run.issues if each.part == run.part)
     if place.name == place.host:
         return sum(each.times * each.issue.host_s for each in ran)
     own = (f"{prefix}host", "host")  # its own host stream, or the only one of one process

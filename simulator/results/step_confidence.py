@@ -14,12 +14,12 @@ from math import exp
 from typing import Literal
 
 from simulator.bands import exchange_chain, host_chain
-from simulator.bands.composition import AnswerFacts, Composition, class_of, memory_spreads
 from simulator.bands.composition import ClassShare as Share
+from simulator.bands.composition import Composition, class_of, memory_spreads
 from simulator.plan.plan import Flow, Fragment, Part
 from simulator.records import dataclass
 from simulator.results.composed import exchange_facts, main_format, steps_alike
-from simulator.results.confidence import Confidence, confidence_of, of_a_bound
+from simulator.results.confidence import OF_A_BOUND, Confidence, confidence_of
 from simulator.results.training_run import TrainingRun
 from simulator.step.memory import MemoryNeed
 from simulator.training.exchange import STREAM
@@ -57,7 +57,7 @@ class Trust:
 def step_confidence(result: TrainingRun) -> Confidence:
     """Return the uncertainty of a step's time; ideal schedules, which cannot be measured, have no band."""
     if not result.counts_software and result.servers is None:
-        return of_a_bound()
+        return OF_A_BOUND
     return confidence_of(result.step_time_s, step_composition(result), result.question)
 
 
@@ -82,6 +82,7 @@ def step_composition(result: TrainingRun) -> Composition:
     All launches of a host err alike, by how fast the host is, which no data sheet tells and a measurement does.
     """
     step, question, time_s = result.step, result.question, result.step_time_s
+    strategy = question.exchanges_by(result.device_count)
     parts = []
     if time_s > 0.0:
         parts = [Share(each.chain, each.share / time_s, each.alone / time_s) for each in step.kernel_parts]
@@ -106,15 +107,9 @@ def step_composition(result: TrainingRun) -> Composition:
         ranks=result.device_count,
         calibrated=step.calibrated,
         kernels=tuple(sorted(kind.kind for kind in step.kinds)),
-        exchange=_exchange(result),
+        exchange=strategy and exchange_facts(result.timeline.machine, _gpus(result), strategy),
         unmeasured=_unmeasured(result),
     )
-
-
-def _exchange(result: TrainingRun) -> AnswerFacts | None:
-    """Return the facts of the exchanges among the devices of *result*, or None if they exchange nothing."""
-    strategy = result.question.exchanges_by(result.device_count)
-    return None if strategy is None else exchange_facts(result.timeline.machine, _gpus(result), strategy)
 
 
 def _gpus(result: TrainingRun) -> Sequence[int]:

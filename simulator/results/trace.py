@@ -176,7 +176,9 @@ def step_trace(timeline: Timeline, name: str, n_ranks: int = 1, held: Sequence[H
             category = "kernel" if on_device else "cpu_op"
             number = f" {task.about.micro_batch}" if isinstance(task.about, ChunkRun) else ""
             sheet.add(node, track, f"{task.label}{number}", category, span.start_s, span.end_s, _told(task))
-            _add_rates(timeline, task, span, sheet)
+            for part in (part for part in task.parts if isinstance(part, Fragment)):
+                for link, n_bytes in alone(timeline.machine, part).link_bytes.carried():
+                    sheet.add_rate(link, span.start_s, span.end_s, n_bytes / span.length_s / 1e9)
     sheet.memory = [(nanoseconds(each.at_s), each.total_bytes / 1e9) for each in held]
     return sheet.text(name, n_ranks)
 
@@ -237,12 +239,3 @@ def _kernels(sheet: Sheet, node: int, issue: Launch, start_s: float, stretch: fl
             name = f"{issue.name}, {issue.part}"
             sheet.add(node, "compute", name, "kernel", start_s, end_s, {**args, **told, **how})
         start_s = end_s
-
-
-def _add_rates(timeline: Timeline, task: Activity, span: Span, sheet: Sheet) -> None:
-    """Add the mean rate of each link that the fragments of *task* use to *sheet*."""
-    for part in task.parts:
-        if isinstance(part, Fragment):
-            for link, n_bytes in alone(timeline.machine, part).link_bytes.carried():
-                rate = n_bytes / span.length_s / 1e9
-                sheet.add_rate(link, span.start_s, span.end_s, rate)

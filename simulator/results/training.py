@@ -24,9 +24,7 @@ from simulator.step.memory import MemoryNeed
 from simulator.units import format_duration
 
 if TYPE_CHECKING:
-    from simulator.results.checkpoints import Checkpoints
     from simulator.results.input import InputRun
-    from simulator.results.servers import ServerRun
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -120,7 +118,9 @@ def options_entry(question: StepQuestion) -> dict[str, Any]:
 
 
 def _entry(result: TrainingRun) -> dict[str, Any]:
-    question, run = result.question, result.input
+    question, software, servers = result.question, result.question.software, result.servers
+    run = result.checkpoints
+    shares = [{"device": name, "part": part, "samples": count} for name, part, count in result.shares]
     return {
         "topology": result.machine,
         **changed_entry(result.changed),
@@ -130,12 +130,12 @@ def _entry(result: TrainingRun) -> dict[str, Any]:
         **taken(result, "is_bound counts_software"),
         **{name: getattr(question, name) for name in OF_NCCL if question.forced},
         "nccl": ".".join(map(str, question.software.nccl)) if result.strategy == "nccl" else None,
-        **({"libraries": month_words(question.software.libraries)} if question.software.libraries else {}),
-        **(
-            {"cpu_library": question.software.cpu_library} if question.software.cpu_library != TODAY.cpu_library else {}
+        **_said(
+            libraries=month_words(software.libraries) if software.libraries else None,
+            cpu_library=software.cpu_library if software.cpu_library != TODAY.cpu_library else None,
+            gathers_in_fp32=question.gathers_in_fp32,
+            gpu_clock_Hz=software.gpu_clock_Hz or None,
         ),
-        **({"gathers_in_fp32": True} if question.gathers_in_fp32 else {}),
-        **({"gpu_clock_Hz": question.software.gpu_clock_Hz} if question.software.gpu_clock_Hz else {}),
         **taken(result, "device_count part=step.part samples tokens"),
         "parts": [{"part": part, "device_count": count} for part, count in result.parts.items()],
         **taken(question, "micro_batches programs"),
@@ -154,22 +154,29 @@ def _entry(result: TrainingRun) -> dict[str, Any]:
             {**taken(device, "part stage device_count=count"), **_memory(result, device.need)}
             for device in result.memory
         ],
-        **({} if result.servers is None else {"servers": _servers(result.servers)}),
-        **({} if result.offload is None else {"offload": {**plain(result.offload), "fits": result.offload.fits}}),
-        **({} if run is None else {"input": _input(run, result.samples)}),
-        **({"epoch_s": result.epoch_s} if result.epoch_steps else {}),
-        **({"shares": [{"device": d, "part": p, "samples": n} for d, p, n in result.shares]} if result.shares else {}),
-        **({} if result.checkpoints is None else {"checkpoints": _checkpoints(result.checkpoints)}),
+        **_said(
+            servers=servers
+            and {
+                **taken(servers, "places=servers stages_s staleness_mean staleness_max is_steady lost_s then_s"),
+                "nodes": [{**plain(pace), "slack_s": pace.slack_s} for pace in servers.paces],
+            },
+            offload=result.offload and {**plain(result.offload), "fits": result.offload.fits},
+            input=result.input and _input(result.input, result.samples),
+            epoch_s=result.epoch_s if result.epoch_steps else None,
+            shares=shares or None,
+            checkpoints=run and {**plain(run), **taken(run, _OF_CHECKPOINTS)},
+        ),
         "notes": list(result.notes),
         "trust": plain(step_trust(result)),
     }
 
 
-def _servers(run: ServerRun) -> dict[str, Any]:
-    return {
-        **taken(run, "places=servers stages_s staleness_mean staleness_max is_steady lost_s then_s"),
-        "nodes": [{**plain(pace), "slack_s": pace.slack_s} for pace in run.paces],
-    }
+_OF_CHECKPOINTS = "interval_s goodput written_share failed_share young_s best_steps best_goodput"
+
+
+def _said(**entries: Any) -> dict[str, Any]:
+    """Return those of *entries* that say something."""
+    return {name: entry for name, entry in entries.items() if entry is not None and entry is not False}
 
 
 def _input(run: InputRun, samples: int) -> dict[str, Any]:
@@ -182,11 +189,6 @@ def _input(run: InputRun, samples: int) -> dict[str, Any]:
         **taken(run, "epoch_steps first_epoch_s=first_s later_epoch_s=later_s evaluation_s epochs=asked.epochs"),
         **taken(run, "all_epochs_s=total_s cached_share buffers_bytes kept_bytes cure cures"),
     }
-
-
-def _checkpoints(found: Checkpoints) -> dict[str, Any]:
-    more = "interval_s goodput written_share failed_share young_s best_steps best_goodput"
-    return {**plain(found), **taken(found, more)}
 
 
 def _memory(result: TrainingRun, need: MemoryNeed) -> dict[str, Any]:

@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 
 from simulator.api import load_machine
-from simulator.api.collectives import make_request
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.nccl.strategy import Nccl
-from simulator.collectives.request import Unsuitable
+from simulator.collectives.request import Request, Unsuitable
 from simulator.engine.executor import execute
 from simulator.network.machine import Machine
 from simulator.topology.catalogue import builtin_topologies
@@ -34,7 +33,7 @@ def _drops(group: Communicator, collective: Collective, factor: int) -> list[str
     """Return the size steps at which the time drops by more than allowed."""
     found = []
     machine = group.machine
-    request = make_request(group, float(_LEAST), collective=collective)
+    request = Request(group, collective, float(_LEAST))
     size, before = _LEAST, None
     while size <= _MOST:
         plan = Nccl().plan(replace(request, size_bytes=float(size)))
