@@ -27,12 +27,6 @@ _FEW_DECADES = 200.0
 _LONGEST = 24  # letters of a legend label, so that three fit side by side
 
 
-def label_of(row: Row) -> str:
-    """Return the operator, network, collective, bench or kind of *row*; else the name of its table."""
-    cells: Mapping[str, str] = row.get("cells", {})
-    return next((cells[column] for column in _CLASS if column in cells), str(row["table"]))
-
-
 def scatter_figure(rows: Sequence[Row]) -> Figure:
     """Draw predicted over measured seconds of the scored *rows*, by class."""
     figure = Figure(figsize=(6.4, 5.4))
@@ -80,7 +74,8 @@ def errors_figure(classes: Sequence[Row]) -> Figure:
         axes.plot([item["p90"]], [i], "|", color=MUTED, ms=9)
         if item["spread"] is not None:
             axes.plot([item["spread"]], [i], "x", color=SERIES[1][0], ms=5)
-    limit = _limit(shown)
+    ends: list[float] = sorted(item["p90"] for item in shown)
+    limit = max(0.01, 1.05 * min(ends[-1], 3.0 * ends[(len(ends) - 1) // 2]))  # one class far off does not stretch it
     for i, item in enumerate(shown):
         if item["p90"] > limit:
             words = f"median {100 * item['median']:,.0f} %, " if item["median"] > limit else ""
@@ -103,12 +98,6 @@ def errors_figure(classes: Sequence[Row]) -> Figure:
         loc="upper center", bbox_to_anchor=(0.4, -0.01), ncols=2, frameon=False, fontsize=9, labelcolor=PAGE_INK
     )
     return figure
-
-
-def _limit(classes: Sequence[Row]) -> float:
-    """Return the largest error on the axis, so that one class far beyond the others does not stretch it."""
-    ends: list[float] = sorted(item["p90"] for item in classes)
-    return max(0.01, 1.05 * min(ends[-1], 3.0 * ends[(len(ends) - 1) // 2]))
 
 
 _SIZED = ("memory.csv", "copies.csv", "storage.csv", "collectives.csv")
@@ -201,10 +190,12 @@ def drift_figure(classes: Sequence[Row], bound: float) -> Figure:
 
 
 def _series(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
-    """Return *rows* by class, the largest class first; classes beyond the number of colours are joined."""
+    """Return *rows* by class, else by table, the largest first; those beyond the number of colours are joined."""
     found: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(label_of(row), []).append(row)
+        cells: Mapping[str, str] = row.get("cells", {})
+        label = next((cells[column] for column in _CLASS if column in cells), str(row["table"]))
+        found.setdefault(label, []).append(row)
     ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
     if len(ordered) > _MOST_SERIES:
         rest = [row for _, members in ordered[_MOST_SERIES - 1 :] for row in members]

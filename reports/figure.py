@@ -136,7 +136,9 @@ def draw(by_size: Sequence[Sequence[Result]]) -> Figure:
     left, right, bottom, top = layout.extent
     machine_width = max(6.6, min(12.5, 0.66 * (right - left + 1.7) + 0.9))
     legend = legend_height(view)
-    names = [] if len(by_size) > 1 else _names(results, best)
+    names: list[str] = []  # to the left of the bars
+    if len(by_size) == 1:
+        names = [r.strategy for r in results] if len(results) > 1 else [use.name for use in best.links if use.bytes > 0]
     margin = max(1.55, 0.3 + _LETTER_IN * max((len(name) for name in names), default=0))
     width = margin + 4.05 + machine_width
     compares = len(results) > 1 and len(by_size) == 1
@@ -186,13 +188,6 @@ def draw(by_size: Sequence[Sequence[Result]]) -> Figure:
     if said:
         figure.text(0.25 / width, 0.12 / height, "\n".join(said), fontsize=9, va="bottom")
     return figure
-
-
-def _names(results: Sequence[Result], best: Result) -> list[str]:
-    """Return the labels to the left of the bars."""
-    if len(results) > 1:
-        return [result.strategy for result in results]
-    return [use.name for use in best.links if use.bytes > 0]
 
 
 def _answer(best: Result, *, over_sizes: bool) -> str:

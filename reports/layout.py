@@ -146,7 +146,10 @@ def _columns(view: View, parents: dict[int, int], levels: dict[int, int]) -> lis
             put(root)
             place += _SOCKET_GAP
         place += _HOST_GAP
-    _place_nics(view, parents, xs)
+    nics = [i for i, symbol in enumerate(view.symbols) if symbol.kind == "nic"]
+    for i in nics:  # each above its parent in the PCIe tree
+        xs[i] = xs.get(parents.get(i, -1), 0.0)
+    _spread(xs, nics, _NIC_STEP)
     for i, symbol in enumerate(view.symbols):
         if symbol.kind == "nvlink-switch":
             xs[i] = _mean(xs[j] for j in _neighbours(view, i) if view.symbols[j].kind == "gpu")
@@ -157,14 +160,6 @@ def _columns(view: View, parents: dict[int, int], levels: dict[int, int]) -> lis
             xs[i] = _mean(xs[j] for j in _neighbours(view, i) if levels.get(j, -1) < level and j in xs)
         _spread(xs, row, _SWITCH_STEP)
     return [xs.get(i, 0.0) for i in range(len(view.symbols))]
-
-
-def _place_nics(view: View, parents: dict[int, int], xs: dict[int, float]) -> None:
-    """Place each NIC above its parent in the PCIe tree."""
-    nics = [i for i, symbol in enumerate(view.symbols) if symbol.kind == "nic"]
-    for i in nics:
-        xs[i] = xs.get(parents.get(i, -1), 0.0)
-    _spread(xs, nics, _NIC_STEP)
 
 
 def _spread(xs: dict[int, float], row: list[int], step: float) -> None:

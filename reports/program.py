@@ -35,7 +35,8 @@ def draw_program(result: ProgramResult) -> Figure:
     figure = Figure(figsize=(10.5, height))
     figure.text(0.02, 1 - 0.2 / height, f"{result.name} on {result.machine}", fontsize=12, fontweight="bold", va="top")
     told = f"host returns after {format_duration(result.issued_s)}, all done after {format_duration(result.done_s)}"
-    scale, unit = _scale(result.done_s)
+    scales = ((1.0, "s"), (1e3, "ms"), (1e6, "us"))
+    scale, unit = next(((s, unit) for s, unit in scales if result.done_s * s >= 1), (1e9, "ns"))
     streams_height = 0.34 * len(result.streams) + 0.1
     streams = figure.add_axes((0.16, 1 - (0.95 + streams_height) / height, 0.8, streams_height / height))
     used, until = _draw_streams(streams, result, scale)
@@ -85,7 +86,3 @@ def _draw_streams(axes: Axes, result: ProgramResult, scale: float) -> tuple[set[
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_yticks(range(len(names)), labels=names)
     return used, until
-
-
-def _scale(seconds: float) -> tuple[float, str]:
-    return next(((s, unit) for s, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")) if seconds * s >= 1), (1e9, "ns"))

@@ -67,17 +67,17 @@ def _draw(axes: Axes, unit: str, group: Sequence[ScenarioAnswer]) -> None:
         axes.xaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_xlim(0, 1.08 * max([*values, *ends]))
-    shown = _FORMATS.get(unit)
-    axes.xaxis.set_major_formatter(
-        FuncFormatter(lambda value, _: shown(value, 3) if shown else _number(100 * value if unit == "%" else value))
-    )
+    shown, of = _FORMATS.get(unit), 100 if unit == "%" else 1
+
+    def words(value: float, _: object) -> str:
+        if shown is not None:
+            return shown(value, 3)
+        return f"{of * value:,.0f}" if 1e4 <= of * value < 1e12 else f"{of * value:,.4g}"
+
+    axes.xaxis.set_major_formatter(FuncFormatter(words))
     if shown is None and unit != "1":
         axes.set_xlabel(unit, fontsize=8.5)
     labels = ["\n".join(textwrap.wrap(answer.asked.name, 38)) for answer in group]
     axes.set_yticks(list(rows), labels=labels, fontsize=8.5)
     axes.invert_yaxis()
     axes.grid(axis="x")
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if 1e4 <= value < 1e12 else f"{value:,.4g}"

@@ -98,7 +98,10 @@ def view_of(machine: Machine, gpus: Sequence[int], uses: Mapping[str, float], mo
         node = machine.nodes[group[0]]
         active = not ranks.isdisjoint(group) if node.kind == "gpu" else i in touched
         limit = any(f"{machine.nodes[n].name}:{end}" == name for n in group for end in ("memory", "fabric"))
-        symbols.append(Symbol(_label(machine, group, len(hosts)), node.kind, node.host, tuple(group), active, limit))
+        label = [machine.nodes[n].name for n in group]
+        if len(hosts) == 1 or machine.n_hosts > 1:
+            label = [re.sub(r"^node\d+\.", "", each) for each in label]
+        symbols.append(Symbol(_joined(label), node.kind, node.host, tuple(group), active, limit))
     busiest = f"{name}, {most.utilisation * 100:.1f} %" if most is not None else ""
     more = _more(machine, hosts) if any(symbol.kind == "network-switch" for symbol in symbols) else ""
     return View(tuple(symbols), tuple(edges), busiest, _note(machine, hosts, shown), _models(machine, kept), more)
@@ -244,13 +247,6 @@ def _models(machine: Machine, kept: Sequence[int]) -> tuple[str, ...]:
     for kind in ("gpu", "cpu", "nic"):
         lines += [f"{_joined(list(names))}: {what}" for (of, what), names in found.items() if of == kind and what]
     return tuple(lines)
-
-
-def _label(machine: Machine, group: Sequence[int], n_hosts: int) -> str:
-    names = [machine.nodes[node].name for node in group]
-    if n_hosts == 1 or machine.n_hosts > 1:
-        names = [re.sub(r"^node\d+\.", "", name) for name in names]
-    return _joined(names)
 
 
 def _joined(names: Sequence[str]) -> str:

@@ -128,11 +128,15 @@ _SOCKET_LATENCY_S = 10e-6
 
 def with_sockets(topology: Topology) -> Topology:
     """Return *topology* with adapters that speak TCP through the kernel, and reach host memory only."""
-    update = {"network": "ethernet", "gpudirect": False, "latency": _SOCKET_LATENCY_S, "plugin_time": 0.0}
+    return with_adapters(topology, network="ethernet", gpudirect=False, latency=_SOCKET_LATENCY_S, plugin_time=0.0)
+
+
+def with_adapters(topology: Topology, **figures: Any) -> Topology:
+    """Return *topology* with adapters that have these *figures*."""
 
     def changed(device: Device) -> Device:
         is_nic = isinstance(device.part, NicPart)
-        return replace(device, part=device.part.model_copy(update=update)) if is_nic else device
+        return replace(device, part=device.part.model_copy(update=figures)) if is_nic else device
 
     return replace(topology, devices=tuple(map(changed, topology.devices)))
 

@@ -117,7 +117,7 @@ class StepFitting:
         The result has all combinations with the fewest changes, then the most samples that fit without changes; if
         there are none, the most that fit with all changes, and those of them that it needs.
         """
-        savings = [*self._variants(asked), *self._options(asked)]
+        savings = list(self._savings(asked))
         found: list[Way] = []
         for n_changes in range(1, _MOST_CHANGES + 1):
             for chosen in combinations(savings, n_changes):
@@ -134,13 +134,11 @@ class StepFitting:
             found = [self._needed(savings, asked, fewer)] if fewer is not None else []
         return found
 
-    def _variants(self, asked: StepQuestion) -> Iterator[Saving]:
+    def _savings(self, asked: StepQuestion) -> Iterator[Saving]:
         source = self.context.source(asked)
         whole_scores = asked.layout.tp == 1 and asked.options.framework != "megatron" and asked.options.trains
         for words, setting in (*source.variants, *(source.savings if whole_scores else ())):
             yield Saving(words, partial(with_size, setting=setting))
-
-    def _options(self, asked: StepQuestion) -> Iterator[Saving]:
         for each in possible_changes(asked.options, self.device):
             if each.memory:
                 yield Saving(each.words, partial(_with_change, change=each))

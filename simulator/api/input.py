@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import ceil, gcd, isfinite, sqrt
 
 from simulator.api.context import Context
@@ -66,19 +66,14 @@ def with_input_cures(context: Context, question: StepQuestion, result: TrainingR
         if alone_s * WORTH_SAYING < run.period_s:
             cures.append(Cure(change, alone_s))
         if found_s > run.step_s * FED:  # still not fed: try this change together with the earlier ones
-            both = _merged(run.asked, other, found)
+            changes = {name: getattr(other, name) for name in InputQuestion.__dataclass_fields__}
+            both = replace(found, **{k: value for k, value in changes.items() if value != getattr(run.asked, k)})
             both_s = alone_s if found == run.asked else own.run(both).period_s
             if both_s * WORTH_SAYING < found_s:
                 found, found_s, words = both, both_s, f"{words}, {change}" if words else change
     best = Cure(words, found_s) if words else None
     ranked = tuple(sorted(cures, key=lambda cure: round(cure.step_time_s, 12)))
     return replace(result, input=replace(run, cures=ranked, cure=best))
-
-
-def _merged(base: InputQuestion, changed: InputQuestion, found: InputQuestion) -> InputQuestion:
-    """Return *found* with the fields in which *changed* differs from *base*."""
-    names = InputQuestion.__dataclass_fields__
-    return replace(found, **{n: getattr(changed, n) for n in names if getattr(changed, n) != getattr(base, n)})
 
 
 class _Input:
@@ -112,7 +107,8 @@ class _Input:
         shape = self._shape()
         held = self.cpu.constants(InputCosts).cache_share * self.cpu.memory_bytes
         feeding = self._feeding(asked, 1.0)
-        buffers_bytes = self._buffers(feeding)
+        waiting = asked.workers * asked.prefetch * (1 + asked.pinned)  # batches of the workers, and page-locked ones
+        buffers_bytes = feeding.loaders * max(1, waiting) * feeding.load.batch_bytes
         cached = hit_share(asked, max(0.0, held - buffers_bytes)) if disks_of(asked, self.machine) else 0.0
         steps = -(-asked.samples // self.result.samples)
         first, first_s = self._steady(feeding, shape, steps)
@@ -283,12 +279,6 @@ class _Input:
         ranked = sorted(found.items(), key=lambda item: (-round(item[1], 12), item[0]))
         return {name: seconds for name, seconds in ranked if seconds}
 
-    def _buffers(self, feeding: InputWork) -> float:
-        """Return the bytes of host memory that hold waiting batches: the workers' and the page-locked ones."""
-        asked = feeding.asked
-        batches = asked.workers * asked.prefetch + (asked.workers * asked.prefetch if asked.pinned else 0)
-        return feeding.loaders * (max(1, batches)) * feeding.load.batch_bytes
-
     # -- remedies ------------------------------------------------------------------
 
     def cures(self, asked: InputQuestion, memory_bytes: float) -> Iterator[tuple[str, InputQuestion]]:
@@ -310,8 +300,10 @@ class _Input:
             smaller = _smaller(asked)
             if smaller is not None:
                 yield smaller
-        for name in _other_disks(self.machine, [disk.index for disk in disks]) if disks else ():
-            yield f"disk={name}", replace(asked, disks=(name,))
+        used = [disk.index for disk in disks]
+        for node in self.machine.nodes_of(0) if disks else ():
+            if isinstance(node.part, StoragePart) and node.index not in used:
+                yield f"disk={node.name}", replace(asked, disks=(node.name,))
 
     def _enough(self, asked: InputQuestion) -> int:
         """Return the number of workers that alone feed a step, limited by the cores."""
@@ -341,9 +333,3 @@ def _smaller(asked: InputQuestion) -> tuple[str, InputQuestion] | None:
     width = round(sqrt(pixels * ratio))
     words = f"pixels={width}x{round(pixels / width)},sample={size / 1e3:.0f}KB"
     return words, replace(asked, pixels=pixels, sample_bytes=size)
-
-
-def _other_disks(machine: Machine, used: Sequence[int]) -> Iterator[str]:
-    for node in machine.nodes_of(0):
-        if isinstance(node.part, StoragePart) and node.index not in used:
-            yield node.name

@@ -83,7 +83,8 @@ def run_pipeline(shared: SharedStep) -> PipelineRun:
         whole = joined_stages(mine)
         key = place.device, role.pace, network_key(whole)
         if key not in updates:
-            updates[key] = _update(shared, role, whole)
+            acting = replace(role, issues=launches_of(place.device, whole, question.rank_options))
+            updates[key] = acting, execute(shared.machine, plan_chunk(shared, acting, "update")).end_s
             wholes[key] = whole
         issues = updates[key][0].issues
         work = StageWork(
@@ -213,12 +214,6 @@ def _price(shared: SharedStep, role: Role, network: Network) -> _Priced:
         trained_of_experts=sum(p.elements for p in trained if p.name in apart),
     )
     return _Priced(chunk, _summed(uses), tuple(exchanges))
-
-
-def _update(shared: SharedStep, role: Role, network: Network) -> tuple[Role, float]:
-    """Return *role* with all issues of its stage, and the seconds of its update."""
-    acting = replace(role, issues=launches_of(role.place.device, network, shared.question.rank_options))
-    return acting, execute(shared.machine, plan_chunk(shared, acting, "update")).end_s
 
 
 def _summed(uses: Sequence[dict[str, StreamUse]]) -> dict[str, StreamUse]:

@@ -55,12 +55,9 @@ def remedies_of(
     if not as_trained and question.options.mode == "train" and question.layout.pp == 1:
         found += [*_more_devices(search), *_other_offloads(search)]
     told = [_told(search, words, asked) if timed else Remedy(words) for words, asked in found]
-    ranked = sorted((each for each in told if each is not None), key=_rank)
+    known = [each for each in told if each is not None]
+    ranked = sorted(known, key=lambda each: (each.step_time_s is None, round(each.step_time_s or 0.0, 12)))
     return (*ranked, Remedy(_larger_memory(search)))
-
-
-def _rank(remedy: Remedy) -> tuple[bool, float]:
-    return remedy.step_time_s is None, round(remedy.step_time_s or 0.0, 12)
 
 
 def _told(search: StepFitting, words: str, asked: StepQuestion | None) -> Remedy | None:

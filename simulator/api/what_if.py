@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from simulator.api.advice import faster_options
-from simulator.api.faulty import scaled
+from simulator.api.faulty import scaled, with_adapters
 from simulator.api.outcome import faster
 from simulator.api.session import Session
 from simulator.questions.calibration import Calibration
@@ -121,10 +121,5 @@ def _with_gpudirect(topology: Topology) -> Topology:
     """Return *topology* with adapters that read and write the memory of all GPUs of their node, however distant."""
     if topology.n_nodes < 2 or not any(isinstance(device.part, NicPart) for device in topology.devices):
         return topology
-    devices = tuple(
-        replace(device, part=device.part.model_copy(update={"gpudirect": True}))
-        if isinstance(device.part, NicPart)
-        else device
-        for device in topology.devices
-    )
-    return replace(topology, devices=devices, transport=topology.transport.model_copy(update={"gpudirect_rdma": "sys"}))
+    transport = topology.transport.model_copy(update={"gpudirect_rdma": "sys"})
+    return replace(with_adapters(topology, gpudirect=True), transport=transport)

@@ -8,9 +8,6 @@ from simulator.errors import InputError
 from simulator.topology.yaml_source import MAX_BYTES
 from simulator.user_files import open_user_file
 
-"""Python programs: their statements, what these issue, and the resulting plan."""
-
-
 _BEGINS = re.compile(rb"^[\"']?program[\"']?\s*:", re.MULTILINE)
 
 

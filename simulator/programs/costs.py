@@ -94,9 +94,8 @@ class ProgramPricer:
 
     def _price(self, run: RunStatement, place: Place) -> tuple[tuple[CallPrice, ...], float]:
         if isinstance(run.what, Times):
-            known = run.what
             held = run.holds_bytes or 0.0
-            return (CallPrice("operator", known.issue_s, known.compute_s, known.back_s, held),), held
+            return (CallPrice("operator", run.what.issue_s, run.what.compute_s, run.what.back_s, held),), held
         if isinstance(run.what, OperatorQuestion):
             return self._operator(run, run.what, place)
         return self._network(run, run.what, place)

@@ -93,7 +93,7 @@ def _pass(writer: Writer, written: Sequence[_Repetition], most: int) -> int:
     for name, stream in writer.state.streams.items():
         operators = after.queued.get(name, 0) - before.queued.get(name, 0)
         if operators and stream.queue.depth and times >= _LEAST:
-            issues = _issues(groups[-1], name, tasks)
+            issues = [tasks[number].after[0] for number in groups[-1].get(name, ()) if tasks[number].after]
             times = min(times, _until_full(stream.queue, issues, operators, times, spans, period_s, name, tasks))
     if times < _LEAST:
         return 0
@@ -151,11 +151,6 @@ def _until_waits_change(
                 slack_s = max(0.0, spans[task.id].start_s - spans[number].end_s)
                 most = min(most, floor(slack_s / gains_s) - 1)
     return most
-
-
-def _issues(group: Mapping[str, list[int]], stream: str, tasks: Sequence[Activity]) -> list[int]:
-    """Return the activities that issue the operators of *stream*, in order."""
-    return [tasks[number].after[0] for number in group.get(stream, ()) if tasks[number].after]
 
 
 def _until_full(

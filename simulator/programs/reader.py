@@ -261,13 +261,9 @@ class _Reader:
             compiled=bool(spec.compiled),
             cuda_graph=bool(spec.captured),
         )
-        return s.RunStatement(here, self._file(known), batch=spec.batch or 1, options=options, **common)
-
-    def _file(self, text: str) -> str:
-        """Return the network *text*; a relative file name is relative to the program's own file."""
-        if not text.endswith((".yaml", ".yml")):
-            return text
-        return str(FilePath(self.source.file).parent / text)
+        is_file = known.endswith((".yaml", ".yml"))  # relative to the program's own file
+        network = str(FilePath(self.source.file).parent / known) if is_file else known
+        return s.RunStatement(here, network, batch=spec.batch or 1, options=options, **common)
 
     def _precision(self, here: s.Path, text: str) -> Precision:
         known = get_args(Precision)

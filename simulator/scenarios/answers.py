@@ -62,7 +62,9 @@ def answers_of(scenario: Scenario, documents: Mapping[str, Any]) -> tuple[Scenar
     for number, asked in enumerate(scenario.answers):
         place: tuple[str | int, ...] = ("answers", number)
         try:
-            value = _found(asked, documents)
+            value = asked.value.found(documents) if asked.unit == WORDS else asked.value.value(documents)
+            if asked.unit == WORDS and not isinstance(value, str):
+                value = json.dumps(value, separators=(",", ":"))
         except (MissingPath, ValueError) as error:
             faults.append(scenario.fault((*place, "value"), f"value: {error}"))
             continue
@@ -79,13 +81,6 @@ def answers_of(scenario: Scenario, documents: Mapping[str, Any]) -> tuple[Scenar
     if faults:
         raise InputError(faults)
     return tuple(answers)
-
-
-def _found(asked: AnswerRequest, documents: Mapping[str, Any]) -> float | str:
-    if asked.unit != WORDS:
-        return asked.value.value(documents)
-    found = asked.value.found(documents)
-    return found if isinstance(found, str) else json.dumps(found, separators=(",", ":"))
 
 
 def _changed(asked: AnswerRequest, documents: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
@@ -110,24 +105,19 @@ def answers_document(scenario: Scenario, answers: tuple[ScenarioAnswer, ...]) ->
 
 def _entry(answer: ScenarioAnswer) -> dict[str, Any]:
     expected = answer.asked.expected
+    low, high = (_in_unit(answer, end) for end in (answer.low, answer.high))
+    figure = low if low == high else [low, high]
     return {
         "name": answer.asked.name,
         "value": _in_unit(answer, answer.value),
         "unit": answer.asked.unit,
-        "expected": _expected(answer),
+        "expected": figure if answer.words is None and expected is not None else answer.words,
         "kind": None if expected is None else "ideal" if expected.kind == "ideal" else "measured",
         "error": answer.error,
         "within": None if expected is None else expected.within,
         "holds": answer.holds,
         "source": None if expected is None else expected.source,
     }
-
-
-def _expected(answer: ScenarioAnswer) -> Any:
-    if answer.words is not None or answer.asked.expected is None:
-        return answer.words
-    low, high = (_in_unit(answer, end) for end in (answer.low, answer.high))
-    return low if low == high else [low, high]
 
 
 def _in_unit(answer: ScenarioAnswer, value: float | str | None) -> float | str | None:

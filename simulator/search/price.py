@@ -93,16 +93,8 @@ class Pricer:
                 if not ways or full:
                     infeasible[MEMORY] += len(ways)
                     continue
-                tp, sp, cp, ep, etp = division
-                layout = Layout(
-                    tp=tp,
-                    sp=sp,
-                    tp_overlap=sp and self.space.tp_overlap,
-                    cp=cp,
-                    ep=ep,
-                    etp=etp,
-                    flex=ep > 1 and self.space.flex,
-                )
+                overlap, flex = division.sp and self.space.tp_overlap, division.ep > 1 and self.space.flex
+                layout = Layout(**division._asdict(), tp_overlap=overlap, flex=flex)
                 asked = self.space.laid_out(layout, batch=size, options=self.space.options(recompute))
                 try:
                     fitting = self._priced(RankWork(self.session, asked, self.group), ways, infeasible, too_large)
@@ -183,7 +175,9 @@ class Pricer:
         time_s = count * passes_s[slowest] + fill_s
         first = stages[0]
         if layout.zero == 2:  # the gradients of each micro-batch are scattered while the next one computes
-            scatter_s = self._scatter_s(layout, first.trained * wide, first.trained_of_experts * wide)
+            apart = first.trained_of_experts * wide  # among the replicas of experts
+            scatter_s = self._exchange_s(layout, "shards", "reduce-scatter", first.trained * wide - apart)
+            scatter_s += self._exchange_s(layout, "shards", "reduce-scatter", apart, experts=True)
             time_s += (count - 1) * max(0.0, scatter_s - passes_s[slowest])
         time_s += self._exposed_s(layout, first, question, wide)
         if layout.zero:
@@ -253,11 +247,6 @@ class Pricer:
 
     # -- exchanges -----------------------------------------------------------------
 
-    def _scatter_s(self, layout: Layout, n_bytes: float, of_experts: float) -> float:
-        """Return the seconds to reduce-scatter *n_bytes* of gradients, *of_experts* of them among expert replicas."""
-        scatter_s = self._exchange_s(layout, "shards", "reduce-scatter", n_bytes - of_experts)
-        return scatter_s + self._exchange_s(layout, "shards", "reduce-scatter", of_experts, experts=True)
-
     def _sum_s(self, layout: Layout, size_bytes: float, *, experts: bool = False) -> float:
         """Return the seconds to sum *size_bytes* of gradients; *experts*: those of experts, among their replicas."""
         if not layout.zero:
@@ -274,20 +263,11 @@ class Pricer:
         """Return the seconds of *op* in all of the first stage's groups of one kind at once."""
         if not size_bytes:
             return 0.0
-        key = (
-            replace(layout, sp=False, tp_overlap=False, vp=1, zero=min(1, layout.zero)),
-            which,
-            experts,
-            op,
-            size_bytes,
-        )
+        among = replace(layout, sp=False, tp_overlap=False, vp=1, zero=min(1, layout.zero))
+        key = among, which, experts, op, size_bytes
         if key not in self._seconds:
-            placement = self._placement(key[0])
-            find = {
-                "data": placement.data_groups,
-                "shards": placement.shard_groups,
-                "replicas": placement.replica_groups,
-            }[which]
+            place = self._placement(among)
+            find = {"data": place.data_groups, "shards": place.shard_groups, "replicas": place.replica_groups}[which]
             self._seconds[key] = self.exchanges.seconds(find(0, experts=experts), op, size_bytes)  # type: ignore[arg-type]
         return self._seconds[key]
 

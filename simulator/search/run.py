@@ -131,7 +131,7 @@ def find_best(
             tell(total, name)
         return [kept.found[f"{key} {name}"] for name in jobs]
 
-    outcomes = done("priced", price, {_words(each): (space, each) for each in divisions})
+    outcomes = done("priced", price, {each.words: (space, each) for each in divisions})
     infeasible: Counter[str] = Counter()
     for outcome in outcomes:
         infeasible.update(outcome["infeasible"])
@@ -181,11 +181,6 @@ def _chosen(priced: Sequence[list[Any]], count: int) -> list[list[Any]]:
         sorts.setdefault(sort, []).append(entry)
     in_turn = [entry for row in zip_longest(*(sorts[name] for name in sorted(sorts))) for entry in row if entry]
     return found + in_turn[: count - len(found)]
-
-
-def _words(division: Division) -> str:
-    words = f"tp={division.tp} sp={int(division.sp)} cp={division.cp} ep={division.ep}"
-    return words if division.etp is None else f"{words} etp={division.etp}"
 
 
 def _candidate(space: Space, words: str) -> Candidate:

@@ -31,6 +31,12 @@ class Division(NamedTuple):
     ep: int
     etp: int | None = None
 
+    @property
+    def words(self) -> str:
+        """The division on one line, which identifies it."""
+        words = f"tp={self.tp} sp={int(self.sp)} cp={self.cp} ep={self.ep}"
+        return words if self.etp is None else f"{words} etp={self.etp}"
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -144,7 +150,8 @@ class Space:
                 continue
             for vp in self._choices("vp", _chunk_counts(unit_count, pp)):
                 for zero, shards in self._shardings(pp, cp * dp):
-                    for order in self._orders(pp, dp, ep):
+                    apart = pp > 1 and dp > 1 and ep == 1 and self.device_count > self.node_size
+                    for order in self._choices("order", (ORDER, _FAR) if apart else (ORDER,)):
                         usual = Layout(
                             tp=tp, sp=sp, cp=cp, ep=ep, etp=etp, pp=pp, dp=dp, vp=vp, zero=zero, shards=shards
                         )
@@ -189,10 +196,6 @@ class Space:
             yield zero, group
             if zero == 3 and group > self.node_size > 1 and group % self.node_size == 0:
                 yield zero, self.node_size
-
-    def _orders(self, pp: int, dp: int, ep: int) -> tuple[tuple[Axis, ...], ...]:
-        both = pp > 1 and dp > 1 and ep == 1 and self.device_count > self.node_size
-        return self._choices("order", (ORDER, _FAR) if both else (ORDER,))
 
 
 def _chunk_counts(unit_count: int, pp: int) -> list[int]:
