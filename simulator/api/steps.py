@@ -23,7 +23,7 @@ from simulator.questions.layout import REPLICAS
 from simulator.questions.step import StepQuestion
 from simulator.records import replace
 from simulator.results.from_timelines import StageTotals, pipeline_result, together_result
-from simulator.results.step import StepResult, make_step_result, model_flop_of, of_programs
+from simulator.results.step import StepResult, make_step_result, of_programs, torch_flop_of
 from simulator.results.training import TrainingResult
 from simulator.spelling import mention
 from simulator.step.issue import launches_of
@@ -127,7 +127,7 @@ def _of_whole(step: StepResult, shared: SharedStep) -> StepResult:
     network, count = shared.network, shared.question.micro_batches
     return replace(
         step,
-        model_flop=model_flop_of(network, step.options) * count / shared.layout.model_ranks,
+        torch_flop=torch_flop_of(network, step.options) * count / shared.layout.model_ranks,
         tokens=network.tokens * count,
         parameter_count=network.parameter_count,
         trained_count=network.trained_count,

@@ -21,24 +21,12 @@ from simulator.workload.precision import Precision
 class Account:
     """Figures behind a prediction; 0 and "" if unknown.
 
-    Attributes
-    ----------
-    is_gpu : bool
-        Whether the device is a GPU.
-    bound, detail : str
-        The limiter of most of the time (compute, memory, latency, host), and the tile or algorithm used.
-    kernels_s, host_s : float
-        Seconds of the kernels on the device, and of the host to launch them.
-    sustained_s : float
-        Seconds of an operator's kernels in a run of seconds, which power and heat limit.
-    waiting_share : float
-        Fraction of a step in which the device waits for the host.
-    working_set_bytes, cache_bytes, memory_bytes : float
-        Bytes accessed, and the sizes of the device's last-level cache and memory.
-    clock_Hz : float
-        The device's clock in the model.
-    sm_count : int
-        Its streaming multiprocessors.
+    ``bound`` and ``detail`` are the limiter of most of the time (compute, memory, latency, host), and the tile or
+    algorithm used; ``kernels_s`` and ``host_s`` the seconds of the kernels on the device, and of the host to launch
+    them; ``sustained_s`` those of an operator's kernels in a run of seconds, which power and heat limit.
+    ``waiting_share`` is the fraction of a step in which the device waits for the host.  ``working_set_bytes`` are
+    accessed; ``cache_bytes`` and ``memory_bytes`` are the sizes of the device's last-level cache and memory,
+    ``clock_Hz`` its clock in the model, ``sm_count`` its streaming multiprocessors.
     """
 
     is_gpu: bool = False

@@ -42,8 +42,9 @@ class StepResult:
     """The answer to one step on one device.
 
     The device computes for ``busy_s`` and the host launches for ``host_s``; for the rest of ``step_time_s`` the device
-    waits for the host.  ``model_flop`` counts the FLOPs of products as torch does, forward and backward;
-    ``flop_by_format`` counts those of the forward pass, by number format.  ``family`` is the family of the network.
+    waits for the host.  ``torch_flop`` counts FLOPs of products as torch does, forward and backward (model FLOPs, as
+    Megatron-LM counts them, are in ``Rates``); ``flop_by_format`` counts those of the forward pass, by number format.
+    ``family`` is the family of the network.
     ``host_measured``: a calibration has the host's times.  ``kernel_parts`` are its kernels by error class, in seconds.
     """
 
@@ -63,7 +64,7 @@ class StepResult:
     parts_s: dict[str, float]
     busy_s: float
     host_s: float
-    model_flop: float
+    torch_flop: float
     peak_flops_per_s: float
     flop_by_format: dict[Precision, int]
     kinds: tuple[KindTime, ...]
@@ -94,7 +95,7 @@ class StepResult:
     def utilisation(self) -> float:
         """FLOPs, as torch counts them, over those of the device at its peak in the same time; MFU is ``Rates.mfu``."""
         possible = self.peak_flops_per_s * self.step_time_s
-        return self.model_flop / possible if possible > 0 else 0.0
+        return self.torch_flop / possible if possible > 0 else 0.0
 
     @cached_property
     def limits_s(self) -> dict[str, float]:
@@ -138,7 +139,7 @@ def make_step_result(
         parts_s=lengths_of(ran) if ran else lengths_of_passes(passes),
         busy_s=sum(each.times * each.busy_s for each in ran) if ran else sum(s for _, s in passes),
         host_s=_host(ran, passes, timeline, place, prefix),
-        model_flop=model_flop_of(network, options) * micro_batches,
+        torch_flop=torch_flop_of(network, options) * micro_batches,
         peak_flops_per_s=_peak(flop_by_format, options, place),
         flop_by_format=flop_by_format,
         kinds=kinds_of(ran or issues_of_passes(passes)),
@@ -174,7 +175,7 @@ def of_programs(step: StepResult, count: int) -> StepResult:
         step,
         samples=count * step.samples,
         tokens=count * step.tokens,
-        model_flop=count * step.model_flop,
+        torch_flop=count * step.torch_flop,
         busy_s=count * step.busy_s,
         kinds=tuple(kinds),
         layers=tuple(replace(layer, time_s=count * layer.time_s) for layer in step.layers),
@@ -182,7 +183,7 @@ def of_programs(step: StepResult, count: int) -> StepResult:
     )
 
 
-def model_flop_of(network: Network, options: StepOptions) -> float:
+def torch_flop_of(network: Network, options: StepOptions) -> float:
     """Return the FLOPs of products in a step of *network*, without recomputation."""
     if options.mode not in ("train", "backward"):
         return float(network.flop)

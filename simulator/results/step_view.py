@@ -127,7 +127,7 @@ def _clock(clock: StepClock) -> str:
 def _arithmetic(result: TrainingRun) -> str:
     """Return the FLOP/s of the products, and their share of the device's peak."""
     step = result.step
-    rate = step.model_flop / step.step_time_s if step.step_time_s > 0 else 0.0
+    rate = step.torch_flop / step.step_time_s if step.step_time_s > 0 else 0.0
     peak = _digits(step.peak_flops_per_s / 1e12)
     each = " per device" if result.device_count > 1 else ""
     used = f"{_digits(rate / 1e12)} of {peak} TFLOP/s{each}, {percent(step.utilisation)} of the peak"

@@ -56,7 +56,9 @@ class Sheet:
 
     def text(self, name: str, n_ranks: int = 1) -> str:
         """Return the trace as JSON text; equal sheets give equal text."""
-        events = [*_thread_events(self, self.machine, self._pids), *_memory_events(self)]
+        events = [*_thread_events(self, self.machine, self._pids)]
+        held = dict(self.memory).items()
+        events += [_counter("memory in use GB", 0, at_ns, {"GB": round(size, 6)}) for at_ns, size in held]
         events += _counter_events(self, self.machine, self._pids)
         head = {
             "schemaVersion": 1,
@@ -106,12 +108,6 @@ def _lanes(items: list[Slice]) -> list[list[Slice]]:
     return lanes
 
 
-def _memory_events(sheet: Sheet) -> Iterator[str]:
-    for at_ns, held in dict(sheet.memory).items():
-        head = json.dumps({"ph": "C", "name": "memory in use GB", "pid": 0, "tid": 0})[:-1]
-        yield f'{head}, "ts": {_us(at_ns)}, "args": {json.dumps({"GB": round(held, 6)})}}}'
-
-
 def _counter_events(sheet: Sheet, machine: Machine, pids: dict[int, int]) -> Iterator[str]:
     for link in sorted(sheet.rates):
         name = f"link {machine.links[link].name} GB/s"
@@ -125,8 +121,12 @@ def _counter_events(sheet: Sheet, machine: Machine, pids: dict[int, int]) -> Ite
             value = round(rate, 6) + 0.0
             if value != shown:
                 shown = value
-                head = json.dumps({"ph": "C", "name": name, "pid": pid, "tid": 0})[:-1]
-                yield f'{head}, "ts": {_us(at_ns)}, "args": {json.dumps({"GB/s": abs(value)})}}}'
+                yield _counter(name, pid, at_ns, {"GB/s": abs(value)})
+
+
+def _counter(name: str, pid: int, at_ns: int, args: dict[str, float]) -> str:
+    head = json.dumps({"ph": "C", "name": name, "pid": pid, "tid": 0})[:-1]
+    return f'{head}, "ts": {_us(at_ns)}, "args": {json.dumps(args)}}}'
 
 
 def _metadata(name: str, pid: int, tid: int, args: dict[str, Any]) -> str:

@@ -206,7 +206,7 @@ def _seen(result: StepResult) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         **taken(result, "topology=machine workload device part samples sample tokens calibrated options step_time_s"),
-        **taken(result, "throughput_per_s=throughput parts_s busy_s host_s waiting_s model_flop peak_flops_per_s"),
-        **taken(result, "model_flop_utilisation=utilisation parameter_count trained_count flop_by_format kinds layers"),
-        **taken(result, "gradient_order simulation_events"),
+        **taken(result, "throughput_per_s=throughput parts_s busy_s host_s waiting_s model_flop=torch_flop"),
+        **taken(result, "peak_flops_per_s model_flop_utilisation=utilisation parameter_count trained_count"),
+        **taken(result, "flop_by_format kinds layers gradient_order simulation_events"),
     }

@@ -83,6 +83,10 @@ _GRID = 8.0  # exchanges are simulated at powers of this size and interpolated l
 
 
 _Seconds = tuple[float, float, float]  # forward, backward, update
+_OF_EACH_BLOCK = (  # what the memory of a network holds as often as blocks
+    *("parameter_count", "trained_count", "state_bytes", "quantised", "packed", "packed_bytes"),
+    *("of_experts", "trained_of_experts"),
+)
 
 
 class UnitCost(NamedTuple):
@@ -250,18 +254,10 @@ class RankWork:
             for each in held.moments[:half]
         ]
         late = [each._replace(graded_bytes=each.graded_bytes + graded) for each in held.moments[half:]]
-        self._kept[key] = replace(
-            held,
-            parameter_count=held.parameter_count + more * (three.parameter_count - two.parameter_count),
-            trained_count=held.trained_count + more * (three.trained_count - two.trained_count),
-            moments=(*early, *late),
-            state_bytes=held.state_bytes + more * (three.state_bytes - two.state_bytes),
-            quantised=held.quantised + more * (three.quantised - two.quantised),
-            packed=held.packed + more * (three.packed - two.packed),
-            packed_bytes=held.packed_bytes + more * (three.packed_bytes - two.packed_bytes),
-            of_experts=held.of_experts + more * (three.of_experts - two.of_experts),
-            trained_of_experts=held.trained_of_experts + more * (three.trained_of_experts - two.trained_of_experts),
-        )
+        whole = {
+            name: getattr(held, name) + more * (getattr(three, name) - getattr(two, name)) for name in _OF_EACH_BLOCK
+        }
+        self._kept[key] = replace(held, moments=(*early, *late), **whole)
         return self._kept[key]
 
     def _held(self, units: tuple[int, ...]) -> NetworkMemory:

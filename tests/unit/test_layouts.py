@@ -376,7 +376,7 @@ def test_dividing_is_composed() -> None:
 def test_utilisation_is_as_many_sequences_a_second_whoever_computes_them(words: str) -> None:
     layout = parse_layout(words)
     whole, parts = (step_on(MACHINE, LLAMA, HALF, layout=way) for way in (REPLICAS, layout))
-    assert parts.step.model_flop * layout.model_ranks == pytest.approx(whole.step.model_flop)
+    assert parts.step.torch_flop * layout.model_ranks == pytest.approx(whole.step.torch_flop)
 
 
 @pytest.mark.parametrize("words", ["pp=2,zero=1", "pp=2,zero=2", "pp=4,tp=2", "pp=2,vp=2,zero=1"])
