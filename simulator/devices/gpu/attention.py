@@ -6,14 +6,15 @@ of 128 the exponentials need a quarter of the products' clocks on an A100, half 
 products hide about half of them.  FlashAttention 4 computes some of them as polynomials on fp32 lanes, and hides more.
 
 The kernel depends on the library, not on the device.  ``flash2``, FlashAttention 2, issues Ampere's instructions
-(mma.sync) on every GPU; matrix units since Hopper run these at about half of their rate.  ``native`` is written for
-the GPU's own generation: FlashAttention 3 and cuDNN 9 on Hopper; cuDNN, FlashInfer and TensorRT-LLM on Blackwell.  Up
-to Ada the two are the same.  ``flash4`` is ``native`` with FlashAttention 4's softmax on Blackwell.  ``flash1``,
-FlashAttention 1, divides work among warps less well and takes twice as long as ``flash2``.  ``fmha2``, TensorRT-LLM's
-``fmha_v2_..._tma_ws_sm90``, hides no exponentials behind products (FlashAttention 3 without its pipelining reaches 570
-instead of 661 TFLOP/s: Shah et al., 2024, table 2), and each of its blocks has the queries of one head.  Before
-Ampere PyTorch's memory-efficient kernel runs in place of all.  The backward pass computes five products instead of two
-and accumulates the gradient of the queries with atomic additions.
+(mma.sync) on every GPU; matrix units since Hopper run these at about half of their rate.  ``native`` is written for the
+GPU's own generation: FlashAttention 3 and cuDNN 9 on Hopper; cuDNN, FlashInfer and TensorRT-LLM on Blackwell.  Up to
+Ada it is ``flash2`` whose tiles hold the queries of all heads that share keys.  ``flash4`` is ``native`` with
+FlashAttention 4's softmax on Blackwell.  ``flash1``, FlashAttention 1, divides work among warps less well and takes
+twice as long as ``flash2``.  ``fmha2``, TensorRT-LLM's ``fmha_v2_..._tma_ws_sm90``, hides no exponentials behind
+products (FlashAttention 3 without its pipelining reaches 570 instead of 661 TFLOP/s: Shah et al., 2024, table 2), and
+each of its blocks has the queries of one head.  Before Ampere PyTorch's memory-efficient kernel runs in place of all.
+The backward pass computes five products instead of two and accumulates the gradient of the queries with atomic
+additions.
 
 A block owns rows of queries (backward: of keys) and loops over the keys in steps.  Under a causal mask each block is
 longer than the one before; it computes the whole tile on the diagonal.  In a window it skips the tiles of keys that
@@ -158,7 +159,7 @@ def attention_cost(gpu: Gpu, kernel: FusedAttention) -> KernelCost:
     is_native = kernel.library not in ("flash1", "flash2") and gpu.traits.operands == "warps"
     has_high_tiles = is_native and gpu.traits.tensor_memory
     is_plain = kernel.library == "fmha2" and not has_high_tiles
-    packs = is_native and not has_high_tiles and not is_plain
+    packs = kernel.library in ("native", "flash4") and gpu.traits.operands in ("copies", "warps") and not has_high_tiles
     blocks = blocks_of(kernel, rows=2 * ROWS if has_high_tiles and is_forward else ROWS, packs=packs)
     flop_per_clock, detail = _flop_per_clock(gpu, kernel, is_native, costs)
     scores = blocks.rows * blocks.columns
