@@ -21,8 +21,10 @@ from simulator.questions.options import QUANTISED, StepOptions
 from simulator.records import dataclass, replace
 from simulator.step.conversions import (
     casts_of,
+    is_before,
     is_plain,
     laid_out,
+    lays_out_channels_last,
     nvfp4_passes,
     nvfp4_weights,
     quantised_layers,
@@ -30,7 +32,6 @@ from simulator.step.conversions import (
     wide_tensors,
 )
 from simulator.step.fusion import FusedLayers
-from simulator.step.layouts import is_before, lays_out_channels_last
 from simulator.step.megatron import buffer_element_bytes, has_gradient_buffer, sums_in_fp32
 from simulator.step.memory import held_in, need_of
 from simulator.step.precision import autocasts, casts, has_master, precision_of, scales, storage_of, updated_bytes
@@ -41,7 +42,7 @@ from simulator.workload.operators import BatchNorm, Conv2d, Linear, Operator, Ph
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 if TYPE_CHECKING:
-    from simulator.step.joint_products import JointProduct
+    from simulator.step.fused_passes import JointProduct
 
 UNSCALE = "unscale gradients"
 TO_MASTER = "gradients to fp32"
@@ -153,7 +154,7 @@ class Lowering:
         self._quantises = {layer.inputs[0]: layer.name for layer in narrow}  # the first of the layers that read it
         self.joined: Mapping[str, JointProduct] = {}
         if options.framework == "megatron":
-            from simulator.step.joint_products import joint_products
+            from simulator.step.fused_passes import joint_products
 
             self.joined = joint_products(network)
         self._sizes = _sizes(network, options, self._wide, self._element_bytes)
@@ -171,7 +172,7 @@ class Lowering:
         return Mix("fp32", sum(not self._wide[tensor] for tensor in layer.inputs) if promotes else 0)
 
     def computed(self, layer: Layer, phase: Phase) -> Operator | None:
-        """Return the operator whose kernels compute *layer*; None if they compute another (``step/joint_products.py``).
+        """Return the operator whose kernels compute *layer*; None if they compute another (``step/fused_passes.py``).
 
         Of a compiled convolution, it is one without its bias: Inductor adds the bias in the kernel that reads the
         result (``torch/_inductor/kernel/conv.py``), XLA in cuDNN's.

@@ -16,8 +16,7 @@ from simulator.step.megatron import buffer_element_bytes, has_gradient_buffer, s
 from simulator.step.moments import Moment, tape_of
 from simulator.step.precision import casts, gathered_bytes, has_master, storage_of, updated_bytes, weight_bytes
 from simulator.step.recompute import of_blocks
-from simulator.step.reserved import RankState, flat_bytes, reserved_and_allocated
-from simulator.step.workspaces import Residents, workspace_bytes
+from simulator.step.reserved import RankState, Residents, flat_bytes, reserved_and_allocated, workspace_bytes
 from simulator.workload.activations import peak_forward_bytes
 from simulator.workload.network import Network, once, packed_weights
 from simulator.workload.precision import ELEMENT_BYTES, NVFP4_BYTES, PACKED

@@ -1,5 +1,6 @@
-"""The memory that PyTorch's allocator holds beyond the tensors that are there: the first steps, replayed through it.
+"""The memory that a process holds beyond the tensors that are there: gaps, workspaces and the driver's context.
 
+What PyTorch's allocator holds is found by replaying the first steps through it (:func:`reserved_and_allocated`).
 Blocks of unlike sizes and lifetimes leave gaps.  Most come from the order of the first step: the optimiser's state
 does not exist until its end, and then fills gaps that the next step's activations were to use; likewise gathered
 units and gradients come and go between activations.  So two steps are replayed, tensor by tensor, through
@@ -16,8 +17,13 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from math import ceil, inf
 
+from simulator.constants import constants
+from simulator.devices.gpu import Gpu
 from simulator.devices.optimizer import state_tensors
+from simulator.devices.predict import Device
+from simulator.questions.nccl import Version
 from simulator.questions.options import StepOptions
+from simulator.questions.where import Month, Software
 from simulator.records import dataclass
 from simulator.step.allocator import CachingAllocator, MemoryBlock, OutOfMemoryError
 from simulator.step.moments import Tape, TensorEvent, tape_of
@@ -180,3 +186,49 @@ class _Replay:
         for block in self._gradients.values():
             self.allocator.give(block)
         self._gradients.clear()
+
+
+# -- workspaces of matrix products, which PyTorch keeps, and the driver's context ----------
+
+
+# aten/src/ATen/cuda/CublasHandlePool.cpp (parseChosenWorkspaceSize): ":4096:2:16:8", 32 MiB on Hopper and Blackwell;
+# hipBLAS has 32 MiB, on gfx94x and gfx95x 128.
+_USUAL = (2 * 4096 + 8 * 16) * 1024
+_LARGE = 32 * 2**20
+_LARGE_ON = {"hopper": _LARGE, "blackwell": _LARGE, "cdna3": 4 * _LARGE, "cdna4": 4 * _LARGE}
+
+
+def workspace_bytes(device: Device, options: StepOptions) -> float:
+    """Return the bytes of the workspaces of cuBLAS on *device*; 0 on CPUs, and for frameworks other than PyTorch.
+
+    Each thread has a handle of its own with a workspace, and the backward pass runs in another thread than the forward
+    pass.
+    """
+    if not isinstance(device, Gpu) or options.framework in ("tensorflow", "caffe"):
+        return 0.0
+    each = _LARGE_ON.get(device.generation.partition(" ")[0], _LARGE if device.vendor == "amd" else _USUAL)
+    return float(each * (2 if options.mode in ("train", "backward") else 1))
+
+
+@constants("residents")
+@dataclass(frozen=True, slots=True)
+class Residents:
+    """Constants of what stands in memory besides tensors."""
+
+    context_bytes: float
+    eager_context_bytes: float
+    eager_ampere_context_bytes: float
+
+    def of(self, gpu: Gpu, options: StepOptions, software: Software) -> float:
+        """Return the bytes of the context of *gpu* with *software*."""
+        month = software.libraries
+        loads_all = _EAGER[0] <= software.nccl < _EAGER[1] or (month and _EAGER_MONTHS[0] <= month < _EAGER_MONTHS[1])
+        if not loads_all or gpu.vendor != "nvidia" or options.framework in ("tensorflow", "caffe"):
+            return self.context_bytes
+        return self.eager_ampere_context_bytes if gpu.traits.kernels == "ampere" else self.eager_context_bytes
+
+
+# PyTorch 1.0 (December 2018, with NCCL 2.3) to 1.12 load all kernels of a library at once; 1.13 with CUDA 11.7 (October
+# 2022, with NCCL 2.14) does not.
+_EAGER: tuple[Version, Version] = (2, 3), (2, 14)
+_EAGER_MONTHS: tuple[Month, Month] = (2018, 12), (2022, 10)

@@ -14,8 +14,8 @@ from simulator.devices.gpu import Gpu
 from simulator.questions.options import Mode, StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Month, Software, Where, month_of
+from simulator.step.conversions import NODES_PER_LAYER, lays_out_channels_last
 from simulator.step.issue import launches_of
-from simulator.step.layouts import NODES_PER_LAYER, lays_out_channels_last
 from simulator.step.lowering import Lowering
 from simulator.workload.kernels import Streaming
 from simulator.workload.network import Layer, Network

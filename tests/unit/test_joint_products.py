@@ -10,9 +10,8 @@ from simulator import simulate
 from simulator.api import Session
 from simulator.questions.options import StepOptions
 from simulator.questions.where import Where
-from simulator.step.fused_passes import split_passes
+from simulator.step.fused_passes import joint_products, split_passes
 from simulator.step.issue import Launch, launches_of
-from simulator.step.joint_products import joint_products
 from simulator.step.lowering import Lowering
 from simulator.workload.kernels import Gemm
 from simulator.workload.network import Network
