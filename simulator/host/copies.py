@@ -79,7 +79,11 @@ def copy_plan(question: CopyQuestion, places: Places, router: Router) -> Plan:
     machine = router.machine
     route = copy_route(question, router)
     last = []
-    for way in (route, _back(router, route)) if question.both_ways else (route,):
+    ways = [route]
+    if question.both_ways:
+        ends = route.dst, route.src
+        ways.append(_through_host(machine, router, *ends) if is_staged(route) else router.route(*ends))
+    for way in ways:
         stream = f"{way.src}->{way.dst}"
         place = machine.nodes[way.src].name
         staged = is_staged(way)
@@ -144,16 +148,12 @@ def copy_route(question: CopyQuestion, router: Router) -> Route:
         return _through_host(machine, router, src, dst) if staged else direct
     cpu = stated(router.nearest_cpu(src), _NO_CPU)
     if question.socket:
-        cpu = _socket(machine, question.socket)
+        cpus = {node.name: node.index for node in machine.nodes if node.kind == "cpu"}
+        if question.socket not in cpus:
+            said = one_line(question.socket, 40)
+            raise InputError(f"{machine.name} has no CPU '{said}'; {nearest(question.socket, cpus)}")
+        cpu = cpus[question.socket]
     return router.route(cpu, src) if question.kind == "h2d" else router.route(src, cpu)
-
-
-def _socket(machine: Machine, name: str) -> int:
-    """Return the index of the CPU called *name*; raises InputError where there is none."""
-    cpus = {node.name: node.index for node in machine.nodes if node.kind == "cpu"}
-    if name not in cpus:
-        raise InputError(f"{machine.name} has no CPU '{one_line(name, 40)}'; {nearest(name, cpus)}")
-    return cpus[name]
 
 
 def _gpu_node(machine: Machine, number: int) -> int:
@@ -172,13 +172,6 @@ def _through_host(machine: Machine, router: Router, src: int, dst: int) -> Route
     return join(machine, router.route(src, above), router.route(below, dst), "sys", _STAGED)
 
 
-def _back(router: Router, route: Route) -> Route:
-    """Return *route* in the opposite direction."""
-    if is_staged(route):
-        return _through_host(router.machine, router, route.dst, route.src)
-    return router.route(route.dst, route.src)
-
-
 # -- what bounds it --------------------------------------------------------------------
 
 
@@ -193,7 +186,9 @@ def copy_answer(question: CopyQuestion, places: Places, router: Router, time_s: 
     staged = is_staged(route)
     starts_s = route.latency_s + costs.engine_s * (2 if staged else 1)
     waited_s = costs.waited_s if question.waited or not question.pinned else 0.0
-    link, link_Bps = _slowest(router.machine, route)
+    rates_Bps = [(router.machine.capacity_Bps[resource] / share, resource) for resource, share in route.loads]
+    link_Bps, slowest_one = min(rates_Bps)
+    link = router.machine.resource_names[slowest_one]
     parts = {"start of the copy engine": starts_s, "the host's call and wait": waited_s}
     why = [f"the engine begins after {format_duration(starts_s, 3)}"]
     if waited_s:
@@ -237,9 +232,3 @@ def _within(question: CopyQuestion, places: Places, time_s: float) -> HostTime:
 def _faults(places: Places) -> str:
     page_s = places.constants(CopyCosts).page_s
     return f"fresh: it takes a page fault of {format_duration(page_s, 3)} for each {PAGE_BYTES // 1024} KiB"
-
-
-def _slowest(machine: Machine, route: Route) -> tuple[str, float]:
-    """Return the name of the slowest link, memory or switch along *route*, and its rate for the copy in B/s."""
-    resource, share = min(route.loads, key=lambda load: (machine.capacity_Bps[load[0]] / load[1], load[0]))
-    return machine.resource_names[resource], machine.capacity_Bps[resource] / share

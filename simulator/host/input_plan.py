@@ -82,6 +82,8 @@ def plan_input(machine: Machine, router: Router, feeding: InputWork, step: FedSt
     issuing = ((CORES, min(1.0, step.processes / feeding.cores)),)
     computing = (*step.loads, (CORES, step.core_share)) if step.core_share else step.loads
     parts = _parts(router, feeding)
+    busy = feeding.loaders / feeding.cores  # each process pins on a core, all at the same time
+    pinning = Work(load.pin_s * max(1.0, busy), ((CORES, min(1.0, busy)),))
     for number in range(steps):
         ready, copied, taken_from = [], [], []
         for batch in range(feeding.batches):
@@ -94,10 +96,8 @@ def plan_input(machine: Machine, router: Router, feeding: InputWork, step: FedSt
             loaded = plan.add("load", parts, stream=f"worker {worker}", place=host, takes=(slots,), about=about)
             taken_from.append(slots)
             if asked.pinned:
-                pinning = _of_cores(load.pin_s, feeding.loaders, feeding.cores)
-                loaded = plan.add(
-                    "pin", pinning, stream="pin", after=[loaded], place=host, about=Loading("pin", number)
-                )
+                about = Loading("pin", number)
+                loaded = plan.add("pin", [pinning], stream="pin", after=[loaded], place=host, about=about)
             ready.append(loaded)
         if asked.pinned:
             copied = [n for batch in ready for n in _copied(plan, feeding, batch, number)]
@@ -157,12 +157,6 @@ def _parts(router: Router, feeding: InputWork) -> list[Part]:
             n_bytes = feeding.loaders * disk.bytes
             parts.append(Flow(router.route(disk.node, cpu), n_bytes, cap_Bps=n_bytes / duration_s))
     return parts
-
-
-def _of_cores(seconds: float, processes: int, cores: int) -> list[Part]:
-    """Return the part in which each of *processes* processes uses a core for *seconds* at the same time."""
-    duration_s = seconds * max(1.0, processes / cores)
-    return [Work(duration_s, ((CORES, min(1.0, processes / cores)),))]
 
 
 def _copied(plan: PlanBuilder, feeding: InputWork, after: int, step: int) -> Sequence[int]:

@@ -201,7 +201,11 @@ def gpu_chase_answer(question: AccessQuestion, part: GpuPart) -> HostTime:
     the part lacks a latency, or where the working set exceeds shared memory.
     """
     if question.level == "scratchpad":
-        return _shared_memory(question, part)
+        load_s = stated(part.shared_memory_latency, "the part has no shared_memory_latency")
+        if part.shared_memory_per_sm is not None and question.size_bytes > part.shared_memory_per_sm:
+            raise InputError(f"a multiprocessor has {format_size(part.shared_memory_per_sm)} of shared memory")
+        why = ("a multiprocessor's shared memory serves all of it",)
+        return HostTime(load_s, "a load", "latency of shared memory", why)
     levels = (("l1", part.l1_size_per_sm, part.l1_latency), ("l2", part.l2_size, part.l2_latency))
     shares: dict[str, tuple[float, float]] = {}
     held = 0.0
@@ -219,20 +223,11 @@ def gpu_chase_answer(question: AccessQuestion, part: GpuPart) -> HostTime:
     served = ", ".join(
         f"{share:.0%} {_WORDS[name]} ({format_duration(latency_s, 3)})" for name, (share, latency_s) in shares.items()
     )
-    why = [f"served by {served}"]
+    reasons = [f"served by {served}"]
     if part.shared_memory_latency is not None:
-        why.append(f"shared memory would answer after {format_duration(part.shared_memory_latency, 3)}")
+        reasons.append(f"shared memory would answer after {format_duration(part.shared_memory_latency, 3)}")
     figures = {f"{name}_share": share for name, (share, _) in shares.items()}
-    return HostTime(time_s, "a load", f"latency of {_WORDS[slowest]}", tuple(why), figures)
-
-
-def _shared_memory(question: AccessQuestion, part: GpuPart) -> HostTime:
-    size = part.shared_memory_per_sm
-    latency_s = stated(part.shared_memory_latency, "the part has no shared_memory_latency")
-    if size is not None and question.size_bytes > size:
-        raise InputError(f"a multiprocessor has {format_size(size)} of shared memory")
-    why = ("a multiprocessor's shared memory serves all of it",)
-    return HostTime(latency_s, "a load", "latency of shared memory", why)
+    return HostTime(time_s, "a load", f"latency of {_WORDS[slowest]}", tuple(reasons), figures)
 
 
 @constants("occupancy")

@@ -46,9 +46,11 @@ def message_answer(question: MessageQuestion, places: Places, router: Router) ->
     route = router.route(_cpu(machine, question.src, "src"), _cpu(machine, question.dst, "dst"))
     line = _line(machine, question, router)
     wire_bytes, said = _on_the_line(question, line)
+    links = [(machine.links[number], share) for number, share in route.links]
+    inside_Bps = [link.bandwidth_Bps / share for link, share in links if link.kind not in NETWORK_LINKS]
     parts = {
         "ends_s": route.latency_s,
-        "wire_s": wire_bytes / min(line.nominal_Bps, _elsewhere_Bps(machine, route.links)),
+        "wire_s": wire_bytes / min([line.nominal_Bps, *inside_Bps]),
         "switches_s": (question.switches - 1) * costs.switch_s,
         "distance_s": 1e3
         * question.distance_km
@@ -119,12 +121,6 @@ def _line(machine: Machine, question: MessageQuestion, router: Router) -> Link:
     if not lines:
         raise InputError(f"src={question.src} and dst={question.dst} are one machine; a message goes to another one")
     return min(lines, key=lambda link: link.nominal_Bps)
-
-
-def _elsewhere_Bps(machine: Machine, links: tuple[tuple[int, float], ...]) -> float:  # noqa: N802  units keep their case
-    """Return the lowest bandwidth of the links inside both machines, in B/s."""
-    rates = [machine.links[i].bandwidth_Bps / share for i, share in links if machine.links[i].kind not in NETWORK_LINKS]
-    return min(rates, default=float("inf"))
 
 
 # -- frames ----------------------------------------------------------------------------

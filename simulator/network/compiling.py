@@ -115,7 +115,9 @@ class _Compiling:
             if seen[name] > 1:
                 name += f"#{seen[name]}"
             uses = both_ways if both_ways is not None else self._resource(name, bandwidth_Bps)
-            latency_s = part.latency + _packet_s(parts[dst], bandwidth_Bps)
+            latency_s, receiver = part.latency, parts[dst]
+            if isinstance(receiver, SwitchPart) and receiver.forwarding == "store-and-forward":
+                latency_s += receiver.packet / bandwidth_Bps  # it waits for the rest of a packet
             ends = self.index_of[src], self.index_of[dst]
             link = Link(0, name, *ends, part.of, bandwidth_Bps, nominal_Bps, latency_s, wire.count, uses)
             self.leave[src].append(self.links.add(link))
@@ -191,13 +193,6 @@ class _Compiling:
 def _node(first: Node, number: int, host: int) -> Node:
     of = first.host + host
     return Node(number, _called(first.name, host), first.kind, first.part, of, first.latency_s, first.part_name)
-
-
-def _packet_s(receiver: Part, bandwidth_Bps: float) -> float:
-    """Return the time in s that a store-and-forward switch waits for the rest of a packet; 0 for other receivers."""
-    if isinstance(receiver, SwitchPart) and receiver.forwarding == "store-and-forward":
-        return receiver.packet / bandwidth_Bps
-    return 0.0
 
 
 def _merged(wires: tuple[Wire, ...]) -> list[Wire]:

@@ -112,8 +112,9 @@ class Router(Kept):
         if src.index == dst.index:
             return Route(src.index, dst.index, "loc", "local", (), (), 0.0, float("inf"))
         route = self._inside(src, dst) if src.host == dst.host else self._between(src, dst)
-        if route is None:
-            route = self._any(src.index, dst.index)
+        if route is None:  # no rule covers them: over links of any kind
+            paths = self._equal(self._shortest(src.index, dst.index, None, None))
+            route = self._along(paths, "direct", (), "any") if paths else None
         if route is None:
             down = few([link.name.replace("->", "-") for link in self.machine.down], 4)
             why = f" without {down} ({mention('slow_links')})" if down else ""
@@ -263,11 +264,6 @@ class Router(Kept):
             if resource not in own:
                 loads[resource] = loads.get(resource, 0.0) + share
         return replace(leg, src=leg.dst, dst=leg.src, links=tuple(back), loads=tuple(loads.items()))
-
-    def _any(self, src: int, dst: int) -> Route | None:
-        """Return the route over links of any kind, for pairs that no rule covers."""
-        paths = self._equal(self._shortest(src, dst, None, None))
-        return self._along(paths, "direct", (), "any") if paths else None
 
     # -- paths ---------------------------------------------------------------------
 

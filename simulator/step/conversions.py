@@ -104,15 +104,11 @@ def numbers_of(layer: Layer) -> Sequence[int]:
 
 
 def _is_wide(operator: Operator, inputs: Sequence[bool]) -> bool:
+    """Return whether *operator* writes fp32, as powers and sums with a mask or a table in fp32 always do."""
     if operator.is_product:
         return False
-    return operator.autocast.startswith("fp32") or _widens(operator, len(inputs)) or any(inputs)
-
-
-def _widens(operator: Operator, n_inputs: int) -> bool:
-    """Return whether *operator* always returns fp32: powers, and sums with a mask or a table in fp32."""
-    adds = isinstance(operator, Elementwise) and operator.function == "add"
-    return operator.autocast == "powers" or (adds and n_inputs == 1)
+    adds_table = isinstance(operator, Elementwise) and operator.function == "add" and len(inputs) == 1
+    return operator.autocast.startswith("fp32") or operator.autocast == "powers" or adds_table or any(inputs)
 
 
 def casts_of(layer: Layer, wide: Sequence[bool]) -> Iterator[Cast]:

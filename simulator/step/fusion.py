@@ -70,7 +70,9 @@ def fused_groups(network: Network, *, apart: bool = False) -> tuple[FusedLayers,
         joined = _joined(near, layer, block)
         for other in near:
             if other not in joined:  # its result is read outside, so it runs before this layer
-                _close(other, writer)
+                for tensor in other.written:
+                    if writer.get(tensor) is other:
+                        del writer[tensor]
         if joined:
             into = joined[0]
             for other in joined[1:]:
@@ -104,12 +106,6 @@ def _joined(near: list[_Open], layer: Layer, block: str) -> list[_Open]:
             found.append(group)
             reduces = reduces or group.reduces
     return found
-
-
-def _close(group: _Open, writer: dict[int, _Open]) -> None:
-    for tensor in group.written:
-        if writer.get(tensor) is group:
-            del writer[tensor]
 
 
 def _made(network: Network, group: _Open, readers: dict[int, list[int]]) -> FusedLayers:

@@ -281,8 +281,14 @@ def _issued(device: Device, network: Network, options: StepOptions) -> tuple[Lau
         issues += _backward(issuer, groups)
     if options.mode == "train":
         issues += _update(issuer, network, options)
-    if options.compiled:
-        issues = [_by_generated_code(device, issue) for issue in issues]
+    if options.compiled:  # generated code issues; the optimiser is outside the compiled model
+        call_s = bare_launch_time(device)
+        issues = [
+            issue
+            if issue.part == "update"
+            else replace(issue, host_s=min(issue.host_s, call_s * len(issue.work.costs)))
+            for issue in issues
+        ]
     if options.cuda_graph_blocks:
         issues = _captured_blocks(device, network, issues)
     if options.framework == "deepspeed-zero3":
@@ -318,12 +324,6 @@ def _hooked(device: Device, network: Network, issues: Sequence[Launch]) -> list[
         seen.add(key)
         found.append(replace(issue, host_s=issue.host_s + host_time(device, "hook_s")) if first else issue)
     return found
-
-
-def _by_generated_code(device: Device, issue: Launch) -> Launch:
-    """Return *issue* as generated code issues it; the optimiser is outside the compiled model."""
-    most_s = bare_launch_time(device) * len(issue.work.costs)
-    return issue if issue.part == "update" else replace(issue, host_s=min(issue.host_s, most_s))
 
 
 def _captured(device: Device, issue: Launch) -> Launch:

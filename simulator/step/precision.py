@@ -56,7 +56,9 @@ def precision_of(policy: Policy, operator: Operator, device: Device) -> Precisio
     if policy == "master-fp8" and operator.narrow and isinstance(device, Gpu) and "fp8" in device.peak_flops_per_s:
         return "fp8"
     if policy == "nvfp4" and operator.narrow:
-        return _nvfp4(device)
+        if "nvfp4" not in device.peak_flops_per_s:
+            raise InputError(f"{device.name}: has no products in nvfp4; {', '.join(gpus_with('nvfp4'))} have")
+        return "nvfp4"
     if policy in _MASTER:
         return "fp32" if operator.fp32_always else _MASTER[policy]
     if policy == "tf32":
@@ -77,13 +79,6 @@ def _wide(device: Device) -> Precision:
 def weight_bytes(policy: Policy) -> float:
     """Return the bytes of a weight in the format of the products."""
     return ELEMENT_BYTES["int4"] / PACKED if policy == "int4" else float(ELEMENT_BYTES[storage_of(policy)])
-
-
-def _nvfp4(device: Device) -> Precision:
-    """Return nvfp4; raises InputError, with the GPUs that multiply such numbers, if *device* does not."""
-    if "nvfp4" in device.peak_flops_per_s:
-        return "nvfp4"
-    raise InputError(f"{device.name}: has no products in nvfp4; {', '.join(gpus_with('nvfp4'))} have")
 
 
 def storage_of(policy: Policy) -> Precision:

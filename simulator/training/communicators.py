@@ -26,7 +26,7 @@ from simulator.collectives.registry import strategy_of
 from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
 from simulator.step.precision import storage_of
-from simulator.topology.parts import GpuPart, Part
+from simulator.topology.parts import GpuPart
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.placement import Placement
 from simulator.workload import Collective
@@ -74,7 +74,8 @@ def communication_bytes(placement: Placement, question: StepQuestion, network: N
         return group.once(key, lambda: communicator_bytes(nccl, group, carried, n_peers))
 
     layout, found = placement.layout, 0.0
-    if layout.flex and layout.ep > 1 and all(_is_nvidia(node.part) for node in placement.group.unlike()):
+    unlike = placement.group.unlike() if layout.flex and layout.ep > 1 else ()
+    if unlike and all(isinstance(each.part, GpuPart) and each.part.vendor == "nvidia" for each in unlike):
         from simulator.collectives.deep_ep import deep_ep_bytes
 
         found = deep_ep_bytes(layout.ep, _width(network))
@@ -82,10 +83,6 @@ def communication_bytes(placement: Placement, question: StepQuestion, network: N
         max(taken(group, carried, n_peers) for group in groups)
         for groups, carried, n_peers in _communicators(placement, question, network)
     )
-
-
-def _is_nvidia(part: Part | None) -> bool:
-    return isinstance(part, GpuPart) and part.vendor == "nvidia"
 
 
 def _width(network: Network) -> int:

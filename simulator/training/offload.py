@@ -269,13 +269,16 @@ class OffloadWriter:
     def _flows_of(
         self, stage: str, n_bytes: float, copying: int | None = None, *, staged: bool = False
     ) -> tuple[Flow, ...]:
-        """Return flows of *n_bytes* of the first *copying* ranks or of all; *staged*: through the driver's buffer."""
+        """Return flows of *n_bytes* of the first *copying* ranks or of all.
+
+        *staged*: through the driver's buffer, which one thread fills within the memory of the CPU.
+        """
         routes = self._routes[stage][:copying]
         key = stage, n_bytes, len(routes)
         if key not in self._flows:
-            self._flows[key] = tuple(
-                Flow(route, n_bytes, cap_Bps=self._thread_Bps(route) if staged else float("inf")) for route in routes
-            )
+            most = float("inf")
+            rates = [bandwidth(self._places.host_of(r.src, 1), most, 1) / 2.0 if staged else most for r in routes]
+            self._flows[key] = tuple(Flow(r, n_bytes, cap_Bps=rate) for r, rate in zip(routes, rates, strict=True))
         return self._flows[key]
 
     def _moved(self, stage: str, flows: tuple[Flow, ...], each_bytes: float, after: Sequence[int], number: int) -> int:
@@ -289,10 +292,6 @@ class OffloadWriter:
         parts = self._disks.parts(each_bytes, writes=stage == TO_DISK)
         about = HostLabel(stage, each_bytes, number)
         return self._builder.add(stage, parts, stream=stage, after=after, about=about)
-
-    def _thread_Bps(self, route: Route) -> float:  # noqa: N802  units keep their case
-        """Return the rate at which one thread copies within the memory of the CPU where *route* starts."""
-        return bandwidth(self._places.host_of(route.src, 1), float("inf"), 1) / 2.0
 
     def _on_cpus(self, kernels: Sequence[Streaming], after: Sequence[int], number: int) -> int:
         """Add *kernels* of each rank on its CPU, which all cores of the socket run; its ranks share them."""
