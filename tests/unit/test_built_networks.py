@@ -280,7 +280,7 @@ def test_rows_go_to_experts_and_come_back_weighed_as_they_are_written(tmp_path: 
     built.loss().backward()
     assert all(float(p.grad.abs().sum()) > 0 for p in built.module.parameters())
     (up, _) = [module for module in built.module.modules() if getattr(module, "names", ()) and module.weight.dim() == 3]
-    rows = torch.randn(up.rows, up.inputs)
+    rows = torch.randn(2 * 16 * 2, up.weight.shape[2])  # each of two samples of 16 tokens goes to two experts
     by_hand = torch.cat([part @ weight.T for part, weight in zip(rows.chunk(8), up.weight, strict=True)])
     torch.testing.assert_close(up(rows), by_hand)
 
