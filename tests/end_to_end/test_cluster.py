@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,22 +38,39 @@ def namespaces_of(pid: int) -> list[str]:
     return [name for name in list_namespaces() if (owner_of(name) or (0, 0))[0] == pid]
 
 
-def started_and_measuring() -> subprocess.Popen[str]:
-    """Start a run that takes minutes; return it once it has a worker on both hosts.
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    """Return the workers that are in their namespace; commands that set up a host run there too, and end at once."""
+    inside = [pid for name in namespaces_of(process.pid) for pid in processes_in(name)]
+    lines = {pid: Path(f"/proc/{pid}/cmdline") for pid in inside}
+    return [pid for pid, line in lines.items() if line.exists() and b"multiprocessing" in line.read_bytes()]
 
-    Commands that set up a host run there too, and end at once: workers are those that are still there 2 s later.
-    """
-    process = subprocess.Popen(LONG, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+@pytest.fixture(scope="module")
+def measuring() -> Iterator[list[subprocess.Popen[str]]]:
+    """Return three runs that take minutes, begun beside one another, as each loads torch three times."""
+    runs = [
+        subprocess.Popen(LONG, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    try:
+        yield runs
+    finally:
+        for run in (each for each in runs if each.poll() is None):
+            run.terminate()
+            run.communicate(timeout=60)
+
+
+@pytest.fixture
+def process(measuring: list[subprocess.Popen[str]]) -> subprocess.Popen[str]:
+    """Return a run that no other test has ended, once it has a worker on both hosts."""
+    found = measuring.pop()
+    measuring.insert(0, found)
     limit = time.monotonic() + 240  # on a busy machine, torch alone takes long to load
-    seen: list[list[int]] = []
-    while time.monotonic() < limit and process.poll() is None:
-        now = [pids for name in namespaces_of(process.pid) if (pids := processes_in(name))]
-        if len(now) == 2 and now == seen:
-            return process
-        seen = now
-        time.sleep(2)
-    process.kill()
-    raise AssertionError(f"the workers did not start: {process.communicate()[1]}")
+    while time.monotonic() < limit and found.poll() is None:
+        if len(workers_of(found)) == 2:
+            return found
+        time.sleep(0.2)
+    found.kill()
+    raise AssertionError(f"the workers did not start: {found.communicate()[1]}")
 
 
 def ends_without_a_trace(process: subprocess.Popen[str], workers: list[int]) -> None:
@@ -60,15 +78,11 @@ def ends_without_a_trace(process: subprocess.Popen[str], workers: list[int]) -> 
     assert [pid for pid in workers if process_start(pid) is not None] == []
 
 
-def workers_of(process: subprocess.Popen[str]) -> list[int]:
-    return [pid for name in namespaces_of(process.pid) for pid in processes_in(name)]
-
-
 @pytest.mark.slow
 @pytest.mark.torch
 def test_measured_and_predicted_agree(tmp_path: Path) -> None:
     before = list_namespaces()
-    what = ["--nodes", "2,4", "--rate", "100Mbit/s", "--sizes", "1MB,2MB", "--repeat", "3", "--budget", "5 min"]
+    what = ["--nodes", "2,4", "--rate", "100Mbit/s", "--sizes", "500kB,1MB", "--repeat", "3", "--budget", "5 min"]
     done = subprocess.run(
         [*COMMAND, *what, "--out", str(tmp_path), "--json"],
         cwd=ROOT,
@@ -99,11 +113,10 @@ def test_measured_and_predicted_agree(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.torch
-def test_an_interrupted_run_leaves_nothing() -> None:
+def test_an_interrupted_run_leaves_nothing(process: subprocess.Popen[str]) -> None:
     """With one signal, as each run loads torch three times; the unit tests take all."""
-    process = started_and_measuring()
     workers = workers_of(process)
-    assert len(workers) >= 2
+    assert len(workers) == 2
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -113,8 +126,7 @@ def test_an_interrupted_run_leaves_nothing() -> None:
 
 @pytest.mark.slow
 @pytest.mark.torch
-def test_a_killed_run_is_cleaned_up_after_and_others_are_not() -> None:
-    process = started_and_measuring()
+def test_a_killed_run_is_cleaned_up_after_and_others_are_not(process: subprocess.Popen[str]) -> None:
     workers = workers_of(process)
     other = "topocast-test-other"
     subprocess.run(["ip", "netns", "add", other], check=True)
@@ -135,8 +147,7 @@ def test_a_killed_run_is_cleaned_up_after_and_others_are_not() -> None:
 
 @pytest.mark.slow
 @pytest.mark.torch
-def test_a_worker_that_dies_ends_the_run_in_one_line() -> None:
-    process = started_and_measuring()
+def test_a_worker_that_dies_ends_the_run_in_one_line(process: subprocess.Popen[str]) -> None:
     workers = workers_of(process)
     os.kill(workers[0], signal.SIGKILL)
     try:

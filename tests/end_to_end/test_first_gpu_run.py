@@ -7,9 +7,11 @@ take simulated time, and only a few cases of each group are measured.
 from __future__ import annotations
 
 import csv
+import gc
 import json
 import re
 import shlex
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -53,8 +55,9 @@ def count(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int) -> Path:
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int) -> Iterator[Path]:
     """Return a working folder on a machine of *count* simulated H200s."""
+    gc.freeze()  # each case collects garbage, and need not look through all that tests have loaded
     bench = clocked_bench(monkeypatch, tmp_path, count)
     clock_kernel = torch.cuda._sleep
     facts = {"device": "nvidia-h200", "torch": "2.13.0", "driver": "570.1", "gpu": FACTS | {"count": count}}
@@ -85,7 +88,6 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int) -> Path
     monkeypatch.setattr(run, "cases_of", few)
     monkeypatch.setattr(timing, "Effort", effort)
     monkeypatch.setattr(steps, "make_step", a_step)
-    monkeypatch.setattr(steps, "make_step", a_step)
     monkeypatch.setattr(memory, "_GATHERED", 16 << 10)
     monkeypatch.setattr(overlap, "_SIZES", (64 << 10, 16 << 10))
     for name in ("_SIDE", "_SMALL_SIDE", "_VECTOR", "_SMALL_VECTOR"):
@@ -94,7 +96,8 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int) -> Path
         monkeypatch.setattr(clocks, name, 16)
     monkeypatch.setattr(copies, "random_bytes", lambda size, *_, **__: torch.ones(size, dtype=torch.uint8))
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    yield tmp_path
+    gc.unfreeze()
 
 
 def validate(line: str) -> int:
