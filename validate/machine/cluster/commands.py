@@ -205,10 +205,7 @@ class CommandFailed(TopocastError):  # noqa: N818  the name says the fault
 
 
 def run_shell(command: Command) -> str:
-    """Run *command* and return its standard output.
-
-    Raises CommandFailed with the command and its error message.
-    """
+    """Run *command* and return its standard output; raises CommandFailed with the command and its error message."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LIMIT_S, check=False

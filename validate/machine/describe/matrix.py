@@ -41,10 +41,7 @@ class Matrix:
 
 
 def parse_topo(text: str) -> Matrix:
-    """Return the matrix in *text*.
-
-    Raises ValueError, with the fault, where *text* holds no valid matrix.
-    """
+    """Return the matrix in *text*; raises ValueError, with the fault, where *text* holds no valid matrix."""
     columns: list[str] = []
     rows: dict[str, list[str]] = {}
     for line in _ANSI.sub("", text).splitlines():

@@ -42,10 +42,7 @@ class LauncherProcess:
     faulty: int = -1  # last task in which a rank failed, known to the first rank
 
     def serve(self) -> None:
-        """Run tasks from the store until the first rank ends the run.
-
-        Raises RuntimeError where the store goes away.
-        """
+        """Run tasks from the store until the first rank ends the run; raises RuntimeError where the store goes away."""
         while True:
             key = f"task/{self.tasks}"
             self.store.wait([key], timedelta(seconds=_IDLE_S))
