@@ -23,8 +23,7 @@ from validate.machine.describe.driver import (
     parse_cards,
     pcie_part,
 )
-from validate.machine.describe.matrix import parse_topo
-from validate.machine.describe.placement import place_gpus
+from validate.machine.describe.placement import parse_topo, place_gpus
 from validate.machine.describe.processor import CacheFacts, Processor
 from validate.machine.measure.host import slug
 from validate.tables.names import find_cpu

@@ -51,7 +51,7 @@ def test_a_stream_touches_its_working_set_once(kernel: str, parts: int, bench: B
     size = 3 << 20  # divisible into three parts of whole lines
     work = memory._stream(kernel, size, 1, bench)
     assert _figures(work)["GBps"] == pytest.approx(size / 1e-3 / 1e9)
-    buffers = memory._buffers(parts, size, bench)
+    buffers = memory._written((parts, memory._elements(parts, size)), bench)
     assert sum(buffer.nbytes for buffer in buffers) == size
     assert all(buffer.data_ptr() % 16 == 0 for buffer in buffers)  # otherwise GPUs load single elements
     assert work.watch is not None
@@ -60,7 +60,7 @@ def test_a_stream_touches_its_working_set_once(kernel: str, parts: int, bench: B
 
 def test_parts_that_do_not_divide_the_size_stay_aligned_and_are_counted_as_they_are(bench: Bench) -> None:
     work = memory._stream("triad", 1 << 20, 1, bench)
-    buffers = memory._buffers(3, 1 << 20, bench)
+    buffers = memory._written((3, memory._elements(3, 1 << 20)), bench)
     assert all(buffer.data_ptr() % 16 == 0 for buffer in buffers)
     assert _figures(work)["GBps"] == pytest.approx(sum(buffer.nbytes for buffer in buffers) / 1e-3 / 1e9)
 

@@ -6,6 +6,7 @@ A command is declared in a file of its own, which is imported when it is named.
 from __future__ import annotations
 
 from importlib import import_module
+from keyword import iskeyword
 from typing import Annotated, Any
 
 import typer
@@ -15,14 +16,10 @@ from simulator import __version__
 from simulator.cli.option import EPILOG, SETTINGS
 from simulator.errors import InputError
 
-_FILES = {
-    **{name: name for name in ("score", "fit", "bands", "calibrate", "compare", "run", "cluster", "describe")},
-    **{name: name for name in ("check", "design", "certify")},
-    "trace": "trace",
-    "import": "import_",
-    "blind": "blind",
-    "table": "table",
-}
+_SHOWN = (
+    *("score", "fit", "bands", "calibrate", "compare", "run", "cluster", "describe", "check", "design", "certify"),
+    *("trace", "import", "blind", "table"),
+)
 _TOLD = (
     *("run", "compare", "check", "trace", "describe", "score", "table", "blind"),
     *("calibrate", "certify", "design", "import", "cluster", "fit", "bands"),
@@ -34,7 +31,7 @@ class _Commands(dict[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if super().__getitem__(name) is None:
-            self[name] = typer.main.get_command(import_module(f"validate.cli.{_FILES[name]}").app)
+            self[name] = typer.main.get_command(import_module(f"validate.cli.{name}{'_' * iskeyword(name)}").app)
         return super().__getitem__(name)
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -50,7 +47,7 @@ class _Commands(dict[str, Any]):
 class _Group(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = _Commands(dict.fromkeys(_FILES))
+        self.commands = _Commands(dict.fromkeys(_SHOWN))
 
 
 app = typer.Typer(

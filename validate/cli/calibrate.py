@@ -7,6 +7,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from os.path import isdir
 from pathlib import Path
 from typing import Annotated
 
@@ -38,14 +39,6 @@ from validate.tables.lines import by_frequency, line_ranges, skipped_table
 from validate.tables.names import DeviceNames, RowNames, part_called
 from validate.tables.statistics import summarise
 from validate.tables.table import STDIN, read_bytes, read_table, same_file, shown_as
-
-
-def is_folder(name: str | None) -> bool:
-    """Return whether *name* is an existing folder."""
-    try:
-        return name is not None and name != STDIN and Path(name).is_dir()
-    except (OSError, ValueError):
-        return False
 
 
 def calibrate_folder(
@@ -142,7 +135,7 @@ def calibrate_command(
     file = measurements
     if trace is not None and (file is not None or topology is not None):
         raise InputError("--trace: takes the place of MEASUREMENTS and --topology; it needs --device PART")
-    if trace is None and (is_folder(file) or topology is not None):
+    if trace is None and (topology is not None or (file not in (None, STDIN) and isdir(file or ""))):
         calibrate_folder(file, device=device, topology=topology, out=out, trust=trust, quiet=quiet)
         return
     if file is None and trace is None:

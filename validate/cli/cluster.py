@@ -122,10 +122,9 @@ def _outcomes(cases: Sequence[ClusterCase], measured: ClusterResults, *, calibra
 
 def _commands(names: commands.RunNames, shapes: Sequence[commands.LinkShape], most: int) -> str:
     """Return all commands that a run would execute, one per line."""
-    lines = [*commands.make_commands(names, most), *commands.steer_commands(names, most, (0,))]
-    for shape in shapes:
-        lines += [*commands.shape_commands(names, most, shape), *commands.limit_commands(names, most, shape)]
-    lines += commands.remove_commands(names, most)
+    links = [(step, shape) for shape in shapes for step in ("shape", "limit")]
+    steps = [("make", shapes[0]), ("steer", shapes[0]), *links, ("remove", shapes[0])]
+    lines = [line for step, shape in steps for line in commands.commands_of(step, names, most, shape)]
     return "".join(f"{shlex.join(line)}\n" for line in lines)
 
 

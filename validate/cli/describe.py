@@ -17,7 +17,7 @@ from validate.machine.describe.driver import Card, are_peers, ask_driver
 from validate.machine.describe.dumps.combine import combined
 from validate.machine.describe.dumps.read import read_dump
 from validate.machine.describe.guesses import moving_guesses
-from validate.machine.describe.matrix import Matrix, parse_peers, parse_topo, peer_level
+from validate.machine.describe.placement import Matrix, parse_peers, parse_topo, peer_level
 from validate.machine.describe.processor import Processor, disk_part, read_processor
 from validate.machine.tools import named_for
 

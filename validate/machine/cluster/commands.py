@@ -14,9 +14,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
+
+import yaml
 
 from simulator.errors import TopocastError, one_line
 from simulator.records import dataclass
@@ -75,23 +79,16 @@ class RunNames:
         return f"{PREFIX}{self.run}-host{index}"
 
     @staticmethod
-    def port(index: int) -> str:
-        """Return the bridge port of host *index*."""
-        return f"port{index}"
-
-    @staticmethod
     def address(index: int) -> str:
         """Return the private address of host *index*, visible only inside the namespaces."""
         return f"10.77.0.{index + 1}"
 
 
 Command = tuple[str, ...]
-BRIDGE = "br0"
 # A token bucket passes its content at once.  It must be small enough to hide little of a message, and large enough
 # for the traffic that accumulates when a timer fires late.
 _BUCKET_S = 1e-3
 _LEAST_BUCKET_BYTES = 16 * 1514
-_QUEUE_BYTES = 64_000_000  # more than TCP keeps in flight (4 MB per connection), so that the queue never overflows
 _LARGEST_PACKET_BYTES = 65_536
 
 
@@ -113,88 +110,44 @@ class LinkShape:
         return min(_LARGEST_PACKET_BYTES, self.bucket_bytes // 2)
 
 
-def make_commands(names: RunNames, n_hosts: int) -> list[Command]:
-    """Return the commands that create the hosts, the bridge and the wires, without rates."""
-    commands: list[Command] = [
-        ("ip", "netns", "add", names.switch),
-        ("ip", "-n", names.switch, "link", "add", BRIDGE, "type", "bridge", "stp_state", "0", "mcast_snooping", "0"),
-        ("ip", "-n", names.switch, "link", "set", BRIDGE, "up"),
-    ]
-    for i in range(n_hosts):
-        host, port = names.host(i), names.port(i)
-        wire = ("type", "veth", "peer", "name", HOST_INTERFACE, "netns", host)
-        commands += [
-            ("ip", "netns", "add", host),
-            ("ip", "link", "add", port, "netns", names.switch, *wire),
-            ("ip", "-n", names.switch, "link", "set", port, "master", BRIDGE, "up"),
-            ("ip", "-n", host, "address", "add", f"{names.address(i)}/24", "dev", HOST_INTERFACE),
-            ("ip", "-n", host, "link", "set", "lo", "up"),
-            ("ip", "-n", host, "link", "set", HOST_INTERFACE, "up"),
-        ]
-    return commands
+_STEPS = yaml.safe_load(files("validate.machine.cluster").joinpath("commands.yaml").read_text("utf-8"))
 
 
-def steer_commands(names: RunNames, n_hosts: int, cpus: Sequence[int]) -> list[Command]:
-    """Return the commands that bind the receive processing of each interface to one processor of *cpus*.
+_NO_LINK = LinkShape(0.0)
 
-    Without them, a packet is received on the processor that sent it.  A token bucket sends from changing processors,
-    so packets would overtake each other, which TCP takes for loss.  Only the machine's own root may run these
-    commands.
+
+def commands_of(
+    step: str, names: RunNames, n_hosts: int, shape: LinkShape = _NO_LINK, cpus: Sequence[int] = (0,)
+) -> list[Command]:
+    """Return the commands of *step* for *n_hosts* hosts: make, steer, shape, limit or remove (see commands.yaml).
+
+    *shape* is that of all links, and *cpus* are the processors that receive.
     """
-    commands = []
-    for i in range(n_hosts):
-        cpu = cpus[i % len(cpus)]
-        commands += [_steer(names.host(i), HOST_INTERFACE, cpu), _steer(names.switch, names.port(i), cpu)]
-    return commands
+    link = {
+        "rate": round(shape.rate_Bps * 8),
+        "bucket_bytes": shape.bucket_bytes,
+        "packet_bytes": shape.packet_bytes,
+        "delay": round(shape.delay_s * 1e6),
+        "queued_bytes": shape.bucket_bytes + round(2 * shape.delay_s * shape.rate_Bps),
+    }
+    hosts = [
+        {"host": names.host(i), "port": f"port{i}", "address": names.address(i), "mask": _mask(cpus[i % len(cpus)])}
+        for i in range(n_hosts)
+    ]
+    lines: list[str] = []
+    for each in [step, *(["delay"] if step == "shape" and shape.delay_s > 0 else [])]:
+        of_step = {"before": [], "after": [], **_STEPS[each]}
+        lines += [line.format(switch=names.switch) for line in of_step["before"]]
+        lines += [line.format(switch=names.switch, **link, **host) for host in hosts for line in of_step["host"]]
+        lines += [line.format(switch=names.switch) for line in of_step["after"]]
+    return [tuple(shlex.split(line)) for line in lines]
 
 
-def _steer(namespace: str, interface: str, cpu: int) -> Command:
+def _mask(cpu: int) -> str:
+    """Return processor *cpu* as the kernel writes sets of processors: hexadecimal digits in groups of eight."""
     digits = f"{1 << cpu:x}"
     digits = digits.rjust(-(-len(digits) // 8) * 8, "0")
-    mask = ",".join(digits[i : i + 8] for i in range(0, len(digits), 8))
-    file = f"/sys/class/net/{interface}/queues/rx-0/rps_cpus"
-    return ("ip", "netns", "exec", namespace, "sh", "-c", f"echo {mask} > {file}")
-
-
-def shape_commands(names: RunNames, n_hosts: int, shape: LinkShape) -> list[Command]:
-    """Return the commands that set the rate and the delay of *shape* on all links, replacing earlier settings."""
-    bucket = (
-        *("tbf", "rate", f"{round(shape.rate_Bps * 8)}bit"),
-        *("burst", f"{shape.bucket_bytes}b", "limit", f"{_QUEUE_BYTES}b"),
-    )
-    longest = ("gso_max_size", str(shape.packet_bytes))
-    commands: list[Command] = []
-    for i in range(n_hosts):
-        host, port = names.host(i), names.port(i)
-        commands += [
-            ("ip", "-n", host, "link", "set", HOST_INTERFACE, *longest),
-            ("ip", "-n", names.switch, "link", "set", port, *longest),
-            ("tc", "-n", host, "qdisc", "replace", "dev", HOST_INTERFACE, "root", "handle", "1:", *bucket),
-            ("tc", "-n", names.switch, "qdisc", "replace", "dev", port, "root", "handle", "1:", *bucket),
-        ]
-        if shape.delay_s > 0:
-            delay = ("netem", "delay", f"{round(shape.delay_s * 1e6)}us", "limit", "100000")
-            child = ("parent", "1:1", "handle", "10:")
-            commands.append(("tc", "-n", host, "qdisc", "replace", "dev", HOST_INTERFACE, *child, *delay))
-    return commands
-
-
-def limit_commands(names: RunNames, n_hosts: int, shape: LinkShape) -> list[Command]:
-    """Return the commands that limit a connection's queued bytes to 1 ms of its link plus one round trip.
-
-    TCP bounds the bytes that a connection keeps in local queues to 1 ms at the rate that it observes
-    (tcp_limit_output_bytes caps this).  Over veth pairs it observes the speed of memory and counts bytes queued in the
-    switch as its own: one connection then fills the queue with hundreds of kB, and the host's other connections wait
-    behind it.
-    """
-    most_bytes = shape.bucket_bytes + round(2 * shape.delay_s * shape.rate_Bps)
-    file = "/proc/sys/net/ipv4/tcp_limit_output_bytes"
-    return [("ip", "netns", "exec", names.host(i), "sh", "-c", f"echo {most_bytes} > {file}") for i in range(n_hosts)]
-
-
-def remove_commands(names: RunNames, n_hosts: int) -> list[Command]:
-    """Return the commands that remove everything; interfaces, bridge and queues vanish with their namespaces."""
-    return [("ip", "netns", "delete", name) for name in (*(names.host(i) for i in range(n_hosts)), names.switch)]
+    return ",".join(digits[i : i + 8] for i in range(0, len(digits), 8))
 
 
 _LIMIT_S = 30.0

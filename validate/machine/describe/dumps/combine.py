@@ -15,8 +15,7 @@ from validate.machine.describe.draft import draft
 from validate.machine.describe.dumps.like import cpu_like, links_like
 from validate.machine.describe.dumps.read import KINDS, Dump
 from validate.machine.describe.dumps.tree import BusTree
-from validate.machine.describe.matrix import Matrix, has_pcie_pairs, peer_level
-from validate.machine.describe.placement import Attachments, place_gpus
+from validate.machine.describe.placement import Attachments, Matrix, has_pcie_pairs, peer_level, place_gpus
 from validate.machine.describe.processor import Processor
 from validate.tables.names import gpu_names
 

@@ -1,45 +1,144 @@
-"""Read one dump file, with its GPUs, links and placement: :func:`read_dump`."""
+"""Read one dump file, with its GPUs, links and placement: :func:`read_dump`; tables of drivers and adapters."""
 
 from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from simulator.errors import Fault, InputError, one_line
 from simulator.records import dataclass, field
 from simulator.topology.foreign import foreign_kind
 from simulator.user_files import read_user_file
 from validate.machine.describe.driver import Adapter, Card
-from validate.machine.describe.dumps.lists import lspci_verbose_tree, lstopo_tree
-from validate.machine.describe.dumps.lspci import lspci_tree
+from validate.machine.describe.dumps.lspci import lspci_tree, lspci_verbose_tree, lstopo_tree
 from validate.machine.describe.dumps.nccl_log import log_tree
-from validate.machine.describe.dumps.tables import amd_matrix, ibstat_adapters, queried_cards
 from validate.machine.describe.dumps.tree import BusTree
 from validate.machine.describe.dumps.xml_dumps import hwloc_tree, nccl_tree, parse_xml
-from validate.machine.describe.matrix import MOST_DEVICES, Matrix, parse_peers, parse_topo
+from validate.machine.describe.placement import MOST_DEVICES, Matrix, parse_peers, parse_topo
+
+_TYPES = re.compile(r"Link Type between two GPUs|LINK TYPE TABLE")
+_HOPS = re.compile(r"Hops between two GPUs|HOPS TABLE")
+_NUMA = re.compile(r"GPU ?\[?(\d{1,4})\]?\s*: \(Topology\) Numa Node: (\d{1,3})", re.ASCII)
+_NAMED = re.compile(r"GPU\d{1,4}|[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE | re.ASCII)
+_SAME_SOCKET_HOPS = 2
+
+
+def amd_matrix(text: str) -> Matrix:
+    """Return the GPUs in the output of ``rocm-smi --showtopo`` or ``amd-smi topology``, joined by one xGMI link each.
+
+    Over PCIe, GPUs of one NUMA node, or two hops apart, are at one socket.  Raises ValueError where *text* has no table
+    of link types.
+    """
+    types, hops = _table(text, _TYPES), _table(text, _HOPS)
+    numa = {int(gpu): int(node) for gpu, node in _NUMA.findall(text)}
+    n = len(types)
+    if not n or any(len(row) != n for row in types):
+        raise ValueError("no whole table of link types; 'rocm-smi --showtopo' and 'amd-smi topology' print it")
+    if n > MOST_DEVICES:
+        raise ValueError(f"{n} GPUs; one machine is needed")
+
+    def word(a: int, b: int) -> str:
+        if a == b:
+            return "X"
+        if types[a][b].upper() == "XGMI":
+            return "NV1"
+        if a in numa and b in numa:
+            return "NODE" if numa[a] == numa[b] else "SYS"
+        far = hops[a][b] if a < len(hops) and b < len(hops[a]) else ""
+        return "SYS" if far.isdecimal() and int(far) > _SAME_SOCKET_HOPS else "NODE"
+
+    between = {(f"GPU{a}", f"GPU{b}"): word(a, b) for a in range(n) for b in range(n)}
+    return Matrix(n, (), between, numa if len(numa) == n else {})
+
+
+def _table(text: str, title: re.Pattern[str]) -> list[list[str]]:
+    """Return the cells below *title*, by row, without the rows' names; empty where there is none."""
+    found = title.search(text)
+    rows: list[list[str]] = []
+    for line in text[found.end() :].splitlines()[1:] if found else ():
+        words = line.split()
+        if not words or not _NAMED.fullmatch(words[0]):
+            if rows:
+                break
+            continue
+        if len(words) > 1 and _NAMED.fullmatch(words[1]):  # the header
+            continue
+        rows.append(words[1:])
+    return rows
+
+
+_ADAPTER = re.compile(r"^CA '([^'\n]{1,60})'", re.MULTILINE)
+_RATE = re.compile(r"^[ \t]*Rate: (\d{1,5})\b", re.MULTILINE | re.ASCII)
+_LAYER = re.compile(r"^[ \t]*Link layer: (InfiniBand|Ethernet)", re.MULTILINE)
+
+
+def ibstat_adapters(text: str) -> dict[str, Adapter]:
+    """Return the adapters in the output of ``ibstat`` by name, each with the rate of all its active ports.
+
+    An adapter without an active port has the rate 0.  Raises ValueError where *text* names none.
+    """
+    starts = [*_ADAPTER.finditer(text)]
+    if not starts:
+        raise ValueError("no adapter (CA 'mlx5_0') in it")
+    found = {}
+    for start, end in zip(starts, [*(each.start() for each in starts[1:]), len(text)], strict=True):
+        ports = re.split(r"^[ \t]*Port \d+:", text[start.end() : end], flags=re.MULTILINE)[1:]
+        active = [port for port in ports if "State: Active" in port]
+        rates = [int(rate[1]) for port in active if (rate := _RATE.search(port))]
+        layer = next((each[1].lower() for port in ports if (each := _LAYER.search(port))), "infiniband")
+        found[start[1]] = Adapter(start[1], layer, sum(rates) * 1e9 / 8)
+    return found
+
+
+_GPU = re.compile(r"^GPU [0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-7]", re.MULTILINE | re.IGNORECASE | re.ASCII)
+_LINE = re.compile(r"^(\s+)([A-Z][^:\n]{1,60}?)\s*(?:: (.*))?$", re.ASCII)
+
+
+def queried_cards(text: str) -> tuple[Card, ...]:
+    """Return the GPUs in the output of ``nvidia-smi -q``: lanes as negotiated, power limit and clock as set.
+
+    Raises ValueError where *text* shows no GPU.
+    """
+    starts = [each.start() for each in _GPU.finditer(text)]
+    if not starts:
+        raise ValueError("no GPU in it")
+    return tuple(_card(dict(_paths(text[a:b]))) for a, b in zip(starts, [*starts[1:], len(text)], strict=True))
+
+
+def _paths(text: str) -> Iterator[tuple[str, str]]:
+    """Yield (titles from the outermost one, joined by slashes; value) of the indented lines of *text*."""
+    above: list[tuple[int, str]] = []
+    for line in text.splitlines():
+        found = _LINE.match(line)
+        if found is None:
+            continue
+        above = [*(each for each in above if each[0] < len(found[1])), (len(found[1]), found[2])]
+        if found[3] is not None:
+            yield "/".join(title for _, title in above), found[3].strip()
+
+
+def _card(said: dict[str, str]) -> Card:
+    def number(*ends: str) -> float:
+        values = [value for end in ends for path, value in said.items() if path.endswith(end)]
+        words = [found[0] for value in values if (found := re.match(r"\d{1,7}(?:\.\d+)?", value, re.ASCII))]
+        return float(words[0]) if words else 0.0
+
+    generations = [number("PCIe Generation/Max"), number("PCIe Generation/Host Max")]
+    return Card(
+        next((value for path, value in said.items() if path.endswith("Product Name")), ""),
+        int(number("FB Memory Usage/Total")) << 20,
+        int(min((each for each in generations if each), default=0)),
+        int(number("Link Width/Current", "Link Width/Max")),
+        number("Power Readings/Current Power Limit", "Power Readings/Power Limit"),
+        1e6 * number("Applications Clocks/Graphics"),
+        1e6 * number("Max Clocks/Graphics"),
+    )
+
 
 MAX_BYTES = 20_000_000
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-KINDS = {
-    "nccl-xml": "NCCL's topology XML",
-    "hwloc-xml": "hwloc's XML",
-    "topo": "nvidia-smi topo -m",
-    "peers": "nvidia-smi topo -p2p r",
-    "query": "nvidia-smi -q",
-    "amd": "rocm-smi --showtopo or amd-smi topology",
-    "ibstat": "ibstat",
-    "lspci": "lspci -tv",
-    "lspci-vv": "lspci -vv",
-    "lstopo": "lstopo's text",
-    "nccl-log": "NCCL's log",
-    "gpu-list": "nvidia-smi -L",
-    "link-classes": "MXNet's classes of links",
-}
-_LISTED = re.compile(r"^GPU (\d{1,4}): (.{1,200}?) \(UUID:", re.MULTILINE | re.ASCII)
-
-
-_TREES = {"lspci": lspci_tree, "lspci-vv": lspci_verbose_tree, "lstopo": lstopo_tree, "nccl-log": log_tree}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,28 +189,14 @@ def read_dump(path: str) -> Dump:
             raise InputError(Fault(told, shown, root.line, 1))
         tree = nccl_tree(root, shown) if root.tag == "system" else hwloc_tree(root)
         return Dump(shown, kind, _checked(tree, shown))
+    _, holds, read = _READERS[kind]
     try:
-        if kind == "topo":
-            return Dump(shown, kind, matrix=parse_topo(text))
-        if kind == "peers":
-            return Dump(shown, kind, peers=parse_peers(text))
-        if kind == "link-classes":
-            guess = "a square of numbers with 0 on its diagonal: MXNet's classes, 2 for one NVLink and 3 for two"
-            return Dump(shown, kind, matrix=_of_classes(text), remarks=(guess,))
-        if kind == "amd":
-            return Dump(shown, kind, matrix=amd_matrix(text))
-        if kind == "ibstat":
-            return Dump(shown, kind, adapters=ibstat_adapters(text))
-        if kind == "query":
-            return Dump(shown, kind, cards=queried_cards(text))
-        if kind in _TREES:
-            return Dump(shown, kind, _checked(_TREES[kind](text), shown))
+        found = read(text)
     except ValueError as error:
         raise InputError(Fault(one_line(error, 200), shown, 1, 1)) from None
-    listed = {int(number): name for number, name in _LISTED.findall(text)}
-    if sorted(listed) != list(range(len(listed))):
-        raise InputError(Fault("the GPUs are not numbered from 0", shown, 1, 1))
-    return Dump(shown, kind, names=tuple(listed[number] for number in sorted(listed)))
+    if holds == "tree":
+        return Dump(shown, kind, _checked(found, shown))
+    return Dump(shown, kind, remarks=(_CLASSES,) if kind == "link-classes" else (), **{holds: found})
 
 
 def _checked(tree: BusTree, shown: str) -> BusTree:
@@ -135,3 +220,33 @@ def _of_classes(text: str) -> Matrix:
         cells = ["X" if a == i else f"NV{int(cell) - 1}" if int(cell) > 1 else "SYS" for a, cell in enumerate(row)]
         words.append(f"GPU{i} {' '.join(cells)}")
     return parse_topo("\n".join(words))
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    """Return the names of the GPUs that ``nvidia-smi -L`` lists; raises ValueError if these are not numbered from 0."""
+    listed = {int(number): name for number, name in _LISTED.findall(text)}
+    if sorted(listed) != list(range(len(listed))):
+        raise ValueError("the GPUs are not numbered from 0")
+    return tuple(listed[number] for number in sorted(listed))
+
+
+_LISTED = re.compile(r"^GPU (\d{1,4}): (.{1,200}?) \(UUID:", re.MULTILINE | re.ASCII)
+_CLASSES = "a square of numbers with 0 on its diagonal: MXNet's classes, 2 for one NVLink and 3 for two"
+_READERS: Mapping[
+    str, tuple[str, str, Callable[[str], Any]]
+] = {  # what makes it, and the field of a dump that it fills
+    "topo": ("nvidia-smi topo -m", "matrix", parse_topo),
+    "peers": ("nvidia-smi topo -p2p r", "peers", parse_peers),
+    "query": ("nvidia-smi -q", "cards", queried_cards),
+    "amd": ("rocm-smi --showtopo or amd-smi topology", "matrix", amd_matrix),
+    "ibstat": ("ibstat", "adapters", ibstat_adapters),
+    "lspci": ("lspci -tv", "tree", lspci_tree),
+    "lspci-vv": ("lspci -vv", "tree", lspci_verbose_tree),
+    "lstopo": ("lstopo's text", "tree", lstopo_tree),
+    "nccl-log": ("NCCL's log", "tree", log_tree),
+    "gpu-list": ("nvidia-smi -L", "names", _listed),
+    "link-classes": ("MXNet's classes of links", "matrix", _of_classes),
+}
+KINDS = {"nccl-xml": "NCCL's topology XML", "hwloc-xml": "hwloc's XML"} | {
+    kind: made_by for kind, (made_by, _, _) in _READERS.items()
+}

@@ -14,8 +14,7 @@ from simulator.records import dataclass, field
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import NicPart
 from validate.machine.describe.driver import Adapter, Card, driver_part
-from validate.machine.describe.matrix import Matrix
-from validate.machine.describe.placement import AttachedAdapter, Attachments
+from validate.machine.describe.placement import AttachedAdapter, Attachments, Matrix
 
 _MELLANOX = {"1013": 12.5e9, "1017": 12.5e9, "1019": 12.5e9, "101b": 25e9, "1021": 50e9}  # ConnectX-4, 5, 5 Ex, 6, 7
 _SPEED = re.compile(r"\s*(\d{1,3}(?:\.\d+)?)\s*GT/s", re.ASCII)

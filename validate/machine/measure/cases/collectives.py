@@ -21,9 +21,8 @@ from validate.machine.measure.bench import Bench
 from validate.machine.measure.case import Case, Columns, TimedWork, Unavailable
 from validate.machine.measure.cases.sizes import ladder, spread
 from validate.machine.measure.launched import KeptRanks, launch, nodes_of
-from validate.machine.measure.ranks import RanksFailed
+from validate.machine.measure.ranks import MOST_CALLS, RanksFailed, time_together
 from validate.machine.measure.timing import Effort, Interval
-from validate.machine.measure.together import MOST_CALLS, time_together
 
 _LEAST, _MOST, _FACTOR = 8, 1 << 30, 4
 _EFFORT = Effort(longest_s=0.5, warmup_s=0.01)

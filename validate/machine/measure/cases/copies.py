@@ -8,7 +8,8 @@ are timed by its clock.  ``latency_s`` is filled in for the smallest size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import permutations
 from typing import Any
@@ -31,15 +32,8 @@ def cases(bench: Bench) -> Iterator[Case]:
         threads = sorted({usable_threads(), 1}, reverse=True)
         for size in spread(ladder(_LEAST, min(_CPU_MOST, _part(bench)))):
             for count in threads:
-                yield _case(
-                    "h2h",
-                    "host",
-                    "host",
-                    size,
-                    "",
-                    partial(_within_host, size, count),
-                    f"{count} thread{'s' * (count > 1)}",
-                )
+                note = f"{count} thread{'s' * (count > 1)}"
+                yield _case("h2h", "host", "host", size, "", partial(_within_host, size, count), note)
         return
     here = str(bench.device)
     for size in spread(ladder(_LEAST, min(_MOST, _part(bench)))):
@@ -113,18 +107,30 @@ def _both_ways_with_host(size: int, bench: Bench) -> TimedWork:
     """Return concurrent copies to and from the device, each on its own stream."""
     up, down = (random_bytes(size, "cpu", pinned=True) for _ in range(2))
     above, below = (random_bytes(size, bench.device) for _ in range(2))
-    streams = [torch.cuda.Stream(bench.device) for _ in range(2)]
+    streams = [(torch.cuda.Stream(bench.device),) for _ in range(2)]
+    return _at_once(size, [(up, above), (below, down)], streams, QueuedStopwatch(bench), None)
+
+
+def _at_once(
+    size: int, buffers: Sequence[tuple[Any, Any]], streams: Sequence[tuple[Any, ...]], watch: Stopwatch, device: Any
+) -> TimedWork:
+    """Return copies from the first to the second of each pair of *buffers*, at once, on the *streams* of their ends.
+
+    The first stream of a pair carries the copy; the current stream of *device* waits for all.
+    """
 
     def call(_: int) -> None:
-        main = torch.cuda.current_stream()
-        for stream, target, source in zip(streams, (above, down), (up, below), strict=True):
-            stream.wait_stream(main)
-            with torch.cuda.stream(stream):
-                target.copy_(source, non_blocking=True)
-        for stream in streams:
-            main.wait_stream(stream)
+        main = torch.cuda.current_stream(device)
+        for (sent, got), of_ends in zip(buffers, streams, strict=True):
+            of_ends[0].wait_stream(main)
+            with ExitStack() as stack:
+                for stream in reversed(of_ends):
+                    stack.enter_context(torch.cuda.stream(stream))
+                got.copy_(sent, non_blocking=True)
+        for of_ends in streams:
+            main.wait_stream(of_ends[0])
 
-    return _work(call, size, QueuedStopwatch(bench), ways=2)
+    return _work(call, size, watch, ways=2)
 
 
 def _between(size: int, source: int, target: int, bench: Bench) -> TimedWork:
@@ -138,14 +144,4 @@ def _both_ways(size: int, one: int, other: int, bench: Bench) -> TimedWork:
     ends = ((one, other), (other, one))
     buffers = [(random_bytes(size, f"cuda:{source}"), random_bytes(size, f"cuda:{target}")) for source, target in ends]
     streams = [(torch.cuda.Stream(source), torch.cuda.Stream(target)) for source, target in ends]
-
-    def call(_: int) -> None:
-        main = torch.cuda.current_stream(one)
-        for (sent, got), (at_source, at_target) in zip(buffers, streams, strict=True):
-            at_source.wait_stream(main)
-            with torch.cuda.stream(at_target), torch.cuda.stream(at_source):
-                got.copy_(sent, non_blocking=True)
-        for at_source, _at_target in streams:
-            main.wait_stream(at_source)
-
-    return _work(call, size, QueuedStopwatch(bench, one), ways=2)
+    return _at_once(size, buffers, streams, QueuedStopwatch(bench, one), one)

@@ -124,20 +124,16 @@ _LAYERS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "sum of two": (lambda: _Function(lambda x: x + x), (4, 16)),
     "attention": (lambda: _Function(lambda x: nn.functional.scaled_dot_product_attention(x, x, x)), (2, 2, 8, 16)),
     _AUTOCAST: (lambda: nn.Linear(16, 16), (4, 16)),
-    "lstm": (lambda: _Sequence(nn.LSTM(16, 16, batch_first=True)), (2, 4, 16)),
+    "lstm": (lambda: _Lstm(16, 16, batch_first=True), (2, 4, 16)),
 }
 
 
-class _Sequence(nn.Module):  # type: ignore[misc]  # torch is Any where it is not installed
+class _Lstm(nn.LSTM):  # type: ignore[misc]  # torch is Any where it is not installed
     """A recurrent layer that returns only its outputs."""
-
-    def __init__(self, layer: Any) -> None:
-        super().__init__()
-        self._layer = layer
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the outputs of all time steps."""
-        return self._layer(x)[0]
+        return super().forward(x)[0]
 
 
 class _Function(nn.Module):  # type: ignore[misc]  # torch is Any where it is not installed

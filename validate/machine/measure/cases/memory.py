@@ -68,13 +68,11 @@ def _in_turn(*queues: list[Case]) -> Iterator[Case]:
         yield queues[which][i]
 
 
-def _buffers(parts: int, size: int, bench: Bench) -> list[Any]:
-    """Return *parts* tensors of *size* bytes in total, already written: untouched pages would share one zero page."""
-    return list(_written((parts, _elements(parts, size)), bench))
-
-
 def _written(shape: tuple[int, ...], bench: Bench) -> Any:
-    """Return random numbers on a GPU, whose power draw depends on them; ones on a CPU, which are faster to write."""
+    """Return random numbers on a GPU, whose power draw depends on them; ones on a CPU, which are faster to write.
+
+    Pages that nobody has written would share one page of zeros.
+    """
     numbers = torch.empty(shape, device=bench.device)
     return numbers.uniform_() if bench.is_cuda else numbers.fill_(1.0)
 
@@ -107,7 +105,7 @@ def _stream_case(kernel: str, size: int, threads: int | str) -> Case:
 def _stream(kernel: str, size: int, threads: int | str, bench: Bench) -> TimedWork:
     parts, stream = _STREAMS[kernel]
     moved = parts * _elements(parts, size) * _FLOAT_BYTES
-    call = stream(*_buffers(parts, size, bench))
+    call = stream(*_written((parts, _elements(parts, size)), bench))
     return TimedWork(call, "graph", partial(_rate, moved), watch=_watch(threads))
 
 

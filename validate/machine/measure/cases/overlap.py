@@ -63,35 +63,28 @@ def _take_over(shared: dict[str, int], row: Mapping[str, str]) -> None:
         shared["repeats"] = int(row["repeats"])
 
 
-def _side(size: int) -> int:
-    return _SIDE if size == _SIZES[0] else _SMALL_SIDE
-
-
-def _length(size: int) -> int:
-    return _VECTOR if size == _SIZES[0] else _SMALL_VECTOR
-
-
-def _products(size: int, bench: Bench) -> Callable[[], object]:
-    side = _side(size)
+def _products(size: int, bench: Bench) -> tuple[Callable[[], object], str]:
+    side = _SIDE if size == _SIZES[0] else _SMALL_SIDE
     # Random values: products of equal numbers draw another power and so run at another clock.
     a, b, out = (torch.randn(side, side, device=bench.device).half() for _ in range(3))
-    return lambda: torch.mm(a, b, out=out)
+    return lambda: torch.mm(a, b, out=out), f"op:mat_mul,m={side},n={side},k={side},precision=fp16"
 
 
-def _sums(size: int, bench: Bench) -> Callable[[], object]:
-    a, b, out = torch.randn(3, _length(size), device=bench.device)
-    return lambda: torch.add(a, b, out=out)
+def _sums(size: int, bench: Bench) -> tuple[Callable[[], object], str]:
+    length = _VECTOR if size == _SIZES[0] else _SMALL_VECTOR
+    a, b, out = torch.randn(3, length, device=bench.device)
+    return lambda: torch.add(a, b, out=out), f"op:elementwise,function=add,elements={length},inputs=2"
 
 
-_WORK: dict[str, Callable[[int, Bench], Callable[[], object]]] = {"matrix products": _products, "sums": _sums}
-_WORDS: dict[str, Callable[[int], str]] = {
-    "matrix products": lambda size: f"op:mat_mul,m={_side(size)},n={_side(size)},k={_side(size)},precision=fp16",
-    "sums": lambda size: f"op:elementwise,function=add,elements={_length(size)},inputs=2",
+# The work of a size that takes about as long as a copy of so many bytes, and the operator that it is.
+_WORK: dict[str, Callable[[int, Bench], tuple[Callable[[], object], str]]] = {
+    "matrix products": _products,
+    "sums": _sums,
 }
 
 
 def _build(size: int, name: str, to_device: bool, part: Part, shared: dict[str, int], bench: Bench) -> TimedWork:
-    work = _WORK[name](size, bench)
+    work, operator = _WORK[name](size, bench)
     host, device = random_bytes(size, "cpu", pinned=True), random_bytes(size, bench.device)
     source, target = (host, device) if to_device else (device, host)
     watch = QueuedStopwatch(bench)
@@ -122,7 +115,7 @@ def _build(size: int, name: str, to_device: bool, part: Part, shared: dict[str, 
         rate = size / interval.median / 1e9
         cells: dict[str, Any] = {"GBps": None if part == "work" else rate, "time_s": interval.median}
         if part != "copy":
-            cells |= {"work": _WORDS[name](size), "repeats": repeats}
+            cells |= {"work": operator, "repeats": repeats}
         return cells
 
     return TimedWork(calls[part], figures=figures, watch=watch)

@@ -8,7 +8,7 @@ backward, over its logits.  The allocator is emptied before each pattern.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,81 +21,26 @@ from validate.machine.measure.timing import Interval
 
 _MIB = 1 << 20
 _TOKENS, _WORDS = 4096, 32_000
-Hold = Callable[[int], None]  # allocates bytes and holds them
-Drop = Callable[[int], None]  # frees the held tensor of this number, counted from the first that is held
 
 
-def _equal(hold: Hold, _: Drop) -> None:
-    for _i in range(64):
-        hold(3 * _MIB)
+class Drop(int):
+    """The number of a held tensor that is freed, counted from the first that is held."""
 
 
-def _small(hold: Hold, _: Drop) -> None:
-    for _i in range(1000):
-        hold(1000)
-
-
-def _stack(hold: Hold, drop: Drop) -> None:
-    """Hold as a forward pass does, then free the last first, with a temporary for each."""
-    for i in range(32):
-        hold((4 + i % 3) * _MIB)
-    for i in range(31, -1, -1):
-        hold(8 * _MIB)
-        drop(i + 1)
-        drop(i)
-
-
-def _holes(hold: Hold, drop: Drop) -> None:
-    for _ in range(32):
-        hold(20 * _MIB)
-    for i in range(16):
-        drop(i)
-    for _ in range(10):
-        hold(30 * _MIB)
-
-
-def _lengths(hold: Hold, drop: Drop) -> None:
-    for i in range(48):
-        hold((17 + 37 * i % 29) * _MIB)
-        drop(0)
-
-
-def _units(hold: Hold, drop: Drop) -> None:
-    """Gather two units ahead and free the oldest, as shards do."""
-    hold(40 * _MIB)
-    for _ in range(24):
-        hold(40 * _MIB)
-        hold(6 * _MIB)
-        drop(0)
-
-
-def _growing(hold: Hold, drop: Drop) -> None:
-    for i in range(12):
-        hold(_MIB << (i // 2))
-        if i % 3 == 2:
-            drop(0)
-
-
-def _steps(hold: Hold, drop: Drop) -> None:
-    """Parameters and states that stay, and gradients of two steps that come and go."""
-    for _ in range(36):
-        hold(9 * _MIB)
-    for _ in range(2):
-        for _ in range(12):
-            hold(9 * _MIB)
-        for _ in range(12):
-            drop(36)
-
-
-_PATTERNS: dict[str, Callable[[Hold, Drop], None]] = {
-    "equal tensors": _equal,
-    "small tensors": _small,
-    "last freed first": _stack,
-    "holes": _holes,
-    "varying lengths": _lengths,
-    "gathered units": _units,
-    "growing tensors": _growing,
-    "gradients of steps": _steps,
+_PATTERNS: dict[str, list[int]] = {  # bytes that are allocated and held, in order, and what is freed between
+    "equal tensors": [3 * _MIB] * 64,
+    "small tensors": [1000] * 1000,
+    "last freed first": [  # as a forward pass, then a backward pass with a temporary for each
+        *((4 + i % 3) * _MIB for i in range(32)),
+        *(each for i in reversed(range(32)) for each in (8 * _MIB, Drop(i + 1), Drop(i))),
+    ],
+    "holes": [*[20 * _MIB] * 32, *map(Drop, range(16)), *[30 * _MIB] * 10],
+    "varying lengths": [each for i in range(48) for each in ((17 + 37 * i % 29) * _MIB, Drop(0))],
+    # two units ahead, and the oldest freed, as shards do
+    "gathered units": [40 * _MIB, *[40 * _MIB, 6 * _MIB, Drop(0)] * 24],
+    "growing tensors": [each for i in range(12) for each in (_MIB << (i // 2), *[Drop(0)] * (i % 3 == 2))],
+    # parameters and states that stay, and gradients of two steps that come and go
+    "gradients of steps": [*[9 * _MIB] * 36, *[*[9 * _MIB] * 12, *[Drop(36)] * 12] * 2],
 }
 _LOSSES = {
     "fp32": (torch.float32, False),
@@ -118,24 +63,19 @@ def _case(name: str, build: Callable[[Bench], TimedWork], needs_bytes: int) -> C
     return Case("reserved", "allocations.csv", {"pattern": name}, build, needs_bytes)
 
 
-def _pattern(pattern: Callable[[Hold, Drop], None], bench: Bench) -> TimedWork:
+def _pattern(pattern: Sequence[int], bench: Bench) -> TimedWork:
     found: dict[str, Any] = {}
 
     def run() -> None:
         held: list[Any] = []
         most = now = 0
-
-        def hold(size: int) -> None:
-            nonlocal most, now
-            held.append(torch.empty(size, dtype=torch.uint8, device=bench.device))
-            now += size
-            most = max(most, now)
-
-        def drop(number: int) -> None:
-            nonlocal now
-            now -= held.pop(number).numel()
-
-        pattern(hold, drop)
+        for each in pattern:
+            if isinstance(each, Drop):
+                now -= held.pop(each).numel()
+            else:
+                held.append(torch.empty(each, dtype=torch.uint8, device=bench.device))
+                now += each
+                most = max(most, now)
         found["asked_bytes"] = most
 
     return _work(bench, run, found)

@@ -6,32 +6,22 @@ be compared.  The classes take turns, so that any first part of the list is a fa
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 
 _SEED = 20160730
 _BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
+_DATA = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 # Matrix products and convolutions appear more often: they run more kinds of kernels than passes over memory do.
-_TURNS = (
-    *("linear", "elementwise", "conv2d", "bmm", "layer_norm", "linear", "softmax", "conv2d", "matmul", "attention"),
-    *("linear", "batch_norm", "conv2d", "bmm", "elementwise", "linear", "embedding", "conv2d", "matmul", "lstm"),
-)
-# Widths of BERT, GPT-2, GPT-3 and Llama: inputs, outputs.
-_WIDTHS = (
-    *((768, 768), (768, 3072), (3072, 768), (1024, 4096), (4096, 1024), (1600, 6400), (4096, 4096), (4096, 11008)),
-    *((11008, 4096), (5120, 20480), (8192, 8192), (12288, 12288), (768, 50257), (2048, 1000)),
-)
-# Convolutions of AlexNet, VGG and ResNet: c_in, c_out, image, kernel, stride, pad.
-_CONVOLUTIONS = (
-    *((3, 64, 224, 7, 2, 3), (64, 64, 56, 1, 1, 0), (64, 64, 56, 3, 1, 1), (64, 256, 56, 1, 1, 0)),
-    *((256, 64, 56, 1, 1, 0), (128, 128, 56, 3, 2, 1), (128, 128, 28, 3, 1, 1), (512, 128, 28, 1, 1, 0)),
-    *((256, 512, 56, 1, 2, 0), (256, 256, 14, 3, 1, 1), (1024, 256, 14, 1, 1, 0), (512, 512, 7, 3, 1, 1)),
-    *((512, 2048, 7, 1, 1, 0), (3, 64, 224, 3, 1, 1), (64, 128, 112, 3, 1, 1), (256, 512, 28, 3, 1, 1)),
-    *((64, 192, 27, 5, 1, 2), (3, 64, 224, 11, 4, 2), (192, 64, 28, 1, 1, 0), (32, 32, 32, 3, 1, 1)),
-)
+_TURNS = tuple(_DATA["turns"])
+_WIDTHS = tuple(map(tuple, _DATA["widths"]))  # inputs, outputs of BERT, GPT-2, GPT-3 and Llama
+# Of AlexNet, VGG and ResNet: c_in, c_out, image, kernel, stride, pad.
+_CONVOLUTIONS = tuple(map(tuple, _DATA["convolutions"]))
 _FUNCTIONS = ("add", "relu", "gelu", "mul_scalar", "tanh", "mul", "div", "add_scalar")
 
 

@@ -37,15 +37,6 @@ def across(module: Any, shape: MeasuredStep, device: Any) -> Any:
     return torch.nn.parallel.DistributedDataParallel(module, device_ids=devices, **bucket)
 
 
-def without_exchange(module: Any) -> AbstractContextManager[Any]:
-    """Return the context for all micro-batches but the last, in which replicas do not exchange gradients.
-
-    Shards are gathered and scattered in every micro-batch, since no rank keeps whole gradients.
-    """
-    found: AbstractContextManager[Any] = getattr(module, "no_sync", nullcontext)()
-    return found
-
-
 def _sharded(module: Any, shape: MeasuredStep, device: Any) -> Any:
     """Return *module* with sharded parameters: one unit for each repeated block, one for the rest.
 
@@ -194,9 +185,10 @@ class Stepper:
     def train(self) -> None:
         """Run the forward pass, the backward pass and the update."""
         self.clear()
+        # Replicas exchange gradients in the last micro-batch alone.  Shards do in each, as no rank keeps whole ones.
+        apart = getattr(self.example.module, "no_sync", nullcontext)
         for number in range(1, self.shape.micro_batches + 1):
-            is_last = number == self.shape.micro_batches
-            with nullcontext() if is_last else without_exchange(self.example.module):
+            with nullcontext() if number == self.shape.micro_batches else apart():
                 loss = self.forward()
                 if self.scaler is None:
                     loss.backward()
@@ -208,10 +200,7 @@ class Stepper:
 
     def clear(self) -> None:
         """Drop the gradients, so that the next backward pass writes them and does not add."""
-        if self.optimizer is not None:
-            self.optimizer.zero_grad(set_to_none=True)
-        else:
-            self.example.module.zero_grad(set_to_none=True)
+        (self.optimizer or self.example.module).zero_grad(set_to_none=True)
 
     def forward(self) -> Any:
         """Return the loss, with everything that the backward pass needs."""

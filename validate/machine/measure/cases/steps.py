@@ -29,8 +29,8 @@ from validate.machine.measure.cases.step_shapes import (
 )
 from validate.machine.measure.cases.stepping import across, gpu_memory, make_step, most_memory, step_figures
 from validate.machine.measure.launched import KeptRanks
+from validate.machine.measure.ranks import greatest
 from validate.machine.measure.timing import FEWEST, Effort, Interval, median_interval
-from validate.machine.measure.together import greatest
 
 _WARMUP = 3  # fewest warm-up steps
 _PAUSE_S = 1e-3

@@ -23,8 +23,8 @@ from validate.machine.measure.cases.collectives import Groups, figures_of
 from validate.machine.measure.exchange import BufferExchange, processes_of, read_exchange, staging_count, stand_parts
 from validate.machine.measure.launched import launch
 from validate.machine.measure.over import OverDevices, OverRanks
+from validate.machine.measure.ranks import time_together
 from validate.machine.measure.timing import Effort, Interval
-from validate.machine.measure.together import time_together
 
 _FLOAT_BYTES = 4
 _MOST_ISSUE_S = 30e-3  # largest allowance for the host to issue a whole exchange
