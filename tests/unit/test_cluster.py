@@ -40,7 +40,7 @@ from validate.machine.cluster.commands import (
     CommandFailed,
     LinkShape,
     RunNames,
-    commands_of,
+    network_commands,
     owner_of,
     process_start,
 )
@@ -144,11 +144,11 @@ def test_a_budget_is_what_run_takes_and_any_time(text: str, seconds: float) -> N
 
 def test_every_command_stays_in_namespaces_of_the_run() -> None:
     commands = [
-        *commands_of("make", NAMES, 3),
-        *commands_of("steer", NAMES, 3, cpus=[0, 1]),
-        *commands_of("shape", NAMES, 3, LinkShape(12.5e6, 1e-3)),
-        *commands_of("limit", NAMES, 3, LinkShape(12.5e6, 1e-3)),
-        *commands_of("remove", NAMES, 3),
+        *network_commands("make", NAMES, 3),
+        *network_commands("steer", NAMES, 3, cpus=[0, 1]),
+        *network_commands("shape", NAMES, 3, LinkShape(12.5e6, 1e-3)),
+        *network_commands("limit", NAMES, 3, LinkShape(12.5e6, 1e-3)),
+        *network_commands("remove", NAMES, 3),
     ]
     ours = {NAMES.switch, *(NAMES.host(i) for i in range(3))}
     for command in commands:
@@ -167,12 +167,12 @@ def test_every_command_stays_in_namespaces_of_the_run() -> None:
 
 
 def test_both_ends_of_every_wire_have_the_rate() -> None:
-    commands = commands_of("shape", NAMES, 2, FAST)
+    commands = network_commands("shape", NAMES, 2, FAST)
     buckets = [c for c in commands if "tbf" in c]
     assert len(buckets) == 4
     assert {c[c.index("rate") + 1] for c in buckets} == {"100000000bit"}
     assert not [c for c in commands if "netem" in c]
-    assert len([c for c in commands_of("shape", NAMES, 2, LinkShape(12.5e6, 2e-3)) if "2000us" in c]) == 2
+    assert len([c for c in network_commands("shape", NAMES, 2, LinkShape(12.5e6, 2e-3)) if "2000us" in c]) == 2
 
 
 @pytest.mark.parametrize("rate_Bps", [125e3, 12.5e6, 125e6, 12.5e9])
@@ -186,12 +186,12 @@ def test_no_packet_is_longer_than_the_bucket(rate_Bps: float) -> None:
 @pytest.mark.parametrize(("shape", "most"), [(LinkShape(125e6), 125_000), (LinkShape(12.5e6, 2e-3), 24_224 + 50_000)])
 def test_a_connection_waits_with_what_its_link_passes_in_a_moment(shape: LinkShape, most: int) -> None:
     # 1 ms at the link's rate, at least 16 frames, and the bytes in flight of a round trip.
-    assert [c[-1].split()[1] for c in commands_of("limit", NAMES, 2, shape)] == [str(most)] * 2
+    assert [c[-1].split()[1] for c in network_commands("limit", NAMES, 2, shape)] == [str(most)] * 2
 
 
 @pytest.mark.parametrize(("cpu", "mask"), [(0, "00000001"), (5, "00000020"), (33, "00000002,00000000")])
 def test_each_interface_receives_on_one_processor(cpu: int, mask: str) -> None:
-    steered = [c[-1] for c in commands_of("steer", NAMES, 1, cpus=[cpu])]
+    steered = [c[-1] for c in network_commands("steer", NAMES, 1, cpus=[cpu])]
     assert steered == [f"echo {mask} > /sys/class/net/{d}/queues/rx-0/rps_cpus" for d in ("eth0", "port0")]
 
 
@@ -263,7 +263,7 @@ def test_a_network_that_fails_half_way_is_removed(monkeypatch) -> None:
     monkeypatch.setattr("validate.machine.cluster.commands.run_shell", fail_at_the_second_host)
     with pytest.raises(CommandFailed), HostNetwork(NAMES, 2):
         raise AssertionError("it was entered")
-    assert set(commands_of("remove", NAMES, 2)) <= set(commands)
+    assert set(network_commands("remove", NAMES, 2)) <= set(commands)
 
 
 # -- rights --------------------------------------------------------------------------

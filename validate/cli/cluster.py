@@ -124,7 +124,7 @@ def _commands(names: commands.RunNames, shapes: Sequence[commands.LinkShape], mo
     """Return all commands that a run would execute, one per line."""
     links = [(step, shape) for shape in shapes for step in ("shape", "limit")]
     steps = [("make", shapes[0]), ("steer", shapes[0]), *links, ("remove", shapes[0])]
-    lines = [line for step, shape in steps for line in commands.commands_of(step, names, most, shape)]
+    lines = [line for step, shape in steps for line in commands.network_commands(step, names, most, shape)]
     return "".join(f"{shlex.join(line)}\n" for line in lines)
 
 

@@ -116,7 +116,7 @@ _STEPS = yaml.safe_load(files("validate.machine.cluster").joinpath("commands.yam
 _NO_LINK = LinkShape(0.0)
 
 
-def commands_of(
+def network_commands(
     step: str, names: RunNames, n_hosts: int, shape: LinkShape = _NO_LINK, cpus: Sequence[int] = (0,)
 ) -> list[Command]:
     """Return the commands of *step* for *n_hosts* hosts: make, steer, shape, limit or remove (see commands.yaml).

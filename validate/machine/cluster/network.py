@@ -91,7 +91,7 @@ class HostNetwork:
     def __enter__(self) -> HostNetwork:
         self._is_there = True
         try:
-            for command in commands.commands_of("make", self.names, self.n_hosts):
+            for command in commands.network_commands("make", self.names, self.n_hosts):
                 commands.run_shell(command)
             self._steer()
         except BaseException:
@@ -105,7 +105,7 @@ class HostNetwork:
     def _steer(self) -> None:
         try:
             cpus = sorted(os.sched_getaffinity(0))
-            for command in commands.commands_of("steer", self.names, self.n_hosts, cpus=cpus):
+            for command in commands.network_commands("steer", self.names, self.n_hosts, cpus=cpus):
                 commands.run_shell(command)
         except commands.CommandFailed:  # not permitted in a user namespace; packets may overtake each other
             return
@@ -113,16 +113,16 @@ class HostNetwork:
 
     def shape(self, shape: commands.LinkShape) -> None:
         """Set the rate and the delay of all links to *shape*.  Raises CommandFailed where the kernel refuses."""
-        for command in commands.commands_of("shape", self.names, self.n_hosts, shape):
+        for command in commands.network_commands("shape", self.names, self.n_hosts, shape):
             commands.run_shell(command)
         with contextlib.suppress(commands.CommandFailed):  # an old kernel has one limit for all namespaces
-            for command in commands.commands_of("limit", self.names, self.n_hosts, shape):
+            for command in commands.network_commands("limit", self.names, self.n_hosts, shape):
                 commands.run_shell(command)
 
     def remove(self) -> None:
         """Remove everything once; ignore what does not exist."""
         if self._is_there:
-            for command in commands.commands_of("remove", self.names, self.n_hosts):
+            for command in commands.network_commands("remove", self.names, self.n_hosts):
                 with contextlib.suppress(commands.CommandFailed):
                     commands.run_shell(command)
             self._is_there = False
