@@ -145,15 +145,6 @@ class Context(ABC):
         """Return the device *name* of the machine of *where* with *software*; raises InputError."""
         return self.places(where, software).find(name, threads=threads).device
 
-    def last_cache_bytes(self, where: Where, name: str | None = None) -> float:
-        """Return the bytes of the last-level cache of the device *name*, 0 if it has none; raises InputError."""
-        from simulator.devices.gpu import Gpu
-
-        device = self.device(where, name)
-        if isinstance(device, Gpu):
-            return device.l2_bytes
-        return device.caches[-1].size_bytes if device.caches else 0.0
-
     def source(self, question: StepQuestion) -> NetworkSource:
         """Return the function that builds the network of *question* for a batch size; raises InputError."""
         from simulator.workload.find import find_network

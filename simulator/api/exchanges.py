@@ -66,8 +66,8 @@ class ExchangeProgram:
         return {**taken(self, "strategy collective n_ranks root n_elements stands"), "rounds": rounds}
 
 
-def exchange_of(session: Session, question: CollectiveQuestion, element_bytes: int = 4) -> ExchangeProgram:
-    """Return each rank's moves, in elements of *element_bytes*; raises InputError if no schedule runs rank by rank."""
+def exchange_of(session: Session, question: CollectiveQuestion) -> ExchangeProgram:
+    """Return each rank's moves; raises InputError if no schedule runs rank by rank."""
     strategy, requests = session.planned(question)
     if len(requests) > 1:
         raise InputError("several groups at once are predicted, not run rank by rank")
@@ -75,7 +75,7 @@ def exchange_of(session: Session, question: CollectiveQuestion, element_bytes: i
         plan = strategy.plan(requests[0])
     except Unsuitable as error:
         raise InputError(f"{question.strategy} does not fit {requests[0].machine.name}: {error.why}") from None
-    return exchange_of_plan(question.strategy, requests[0], plan, element_bytes)
+    return exchange_of_plan(question.strategy, requests[0], plan)
 
 
 def stands_of(session: Session, question: CollectiveQuestion) -> tuple[BufferPlace, ...]:

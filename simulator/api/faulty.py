@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from importlib.resources import files
 from typing import Any, NamedTuple
+
+import yaml
 
 from simulator.records import replace
 from simulator.topology import Device, Topology, Wire
@@ -33,22 +36,24 @@ class FaultyMachine(NamedTuple):
 
 
 def faulty_machines(topology: Topology) -> Iterator[FaultyMachine]:
-    """Yield each possible fault of *topology*."""
-    no_peers = ("NCCL_P2P_DISABLE", "a container", "ACS", "a virtual machine")
-    peers = frozenset({"P2P"})
-    at_gpus = "`nvidia-smi topo -p2p r`, and p2pBandwidthLatencyTest of pairs"
+    """Yield each possible fault of *topology*, as ``faulty.yaml`` tells it."""
+    told = yaml.safe_load(files("simulator.api").joinpath("faulty.yaml").read_text(encoding="utf-8"))
+    for name, values, changed in _faulty(topology):
+        fault = told[name]
+        what, decided_by = fault["what"].format(*values), frozenset(fault.get("decided_by", ()))
+        yield FaultyMachine(what, tuple(fault["reasons"]), changed, fault["measure"], decided_by)
+
+
+def _faulty(topology: Topology) -> Iterator[tuple[str, tuple[float | str, ...], Topology]]:
+    """Yield the name of each possible fault, the values in its words, and the topology that has it."""
     if topology.n_nodes > 1:
         yield from _of_adapters(topology)
     if any(wire.part.of in _DIRECT for wire in topology.wires):
-        bare, links = without_nvlink(topology), "`nvidia-smi nvlink -s` on each machine"
-        yield FaultyMachine("PCIe in place of NVLink", ("fabric manager", "links down"), bare, links)
-        yield FaultyMachine("no direct copies between GPUs", no_peers, without_peers(bare), at_gpus, peers)
+        yield "nvlink", (), without_nvlink(topology)
+        yield "peers", (), without_peers(without_nvlink(topology))
     elif has_peers(topology):
-        yield FaultyMachine("no direct copies between GPUs", no_peers, without_peers(topology), at_gpus, peers)
-    narrower = narrower_pcie(topology, 0.5)
-    lanes = "`nvidia-smi -q`, `lspci -vv` (LnkSta) for width and generation under load"
-    why = ("x8 for x16", "a generation less")
-    yield FaultyMachine("PCIe links at half of their rate", why, narrower, lanes, frozenset({SLOTS}))
+        yield "peers", (), without_peers(topology)
+    yield "slots", (), narrower_pcie(topology, 0.5)
 
 
 def has_peers(topology: Topology) -> bool:
@@ -59,40 +64,25 @@ def has_peers(topology: Topology) -> bool:
     return any(not isinstance(part, GpuPart) or part.pcie_peers for part in parts)
 
 
-def _of_adapters(topology: Topology) -> Iterator[FaultyMachine]:
+def _of_adapters(topology: Topology) -> Iterator[tuple[str, tuple[float | str, ...], Topology]]:
     """Yield what may be amiss with the adapters of several machines."""
     nics = [device for device in topology.devices if isinstance(device.part, NicPart) and device.node >= 0]
-    one_by_one = "`ib_write_bw` or iperf3 over each adapter, one by one, then all at once"
     for count in sorted({len(nics) // 2, len(nics) // 4, 1} - {0, len(nics)}, reverse=True):
-        kept, hca = fewer_adapters(topology, range(count)), "NCCL_IB_HCA"
-        what = f"{count} of {len(nics)} adapters used"
-        shown = "'Using [0]...' of NCCL_DEBUG=INFO, `ibstat`"
-        yield FaultyMachine(what, (hca, "links down"), kept, shown, frozenset({hca}))
+        yield "adapters", (count, len(nics)), fewer_adapters(topology, range(count))
     direct = [nic.part for nic in nics if isinstance(nic.part, NicPart) and nic.part.gpudirect]
     if direct:
-        reasons = ("nvidia-peermem", "NCCL_NET_GDR_LEVEL", "ACS", "a virtual machine that hides switches")
-        shown = "'GDRDMA' in NCCL_DEBUG=INFO, `ib_write_bw --use_cuda` of each GPU with its adapter"
-        yield FaultyMachine("no GPUDirect RDMA", reasons, without_gpudirect(topology), shown, frozenset({"GDRDMA"}))
-        both = without_gpudirect(without_peers(topology))
+        yield "gpudirect", (), without_gpudirect(topology)
         if not any(wire.part.of in _DIRECT for wire in topology.wires):
-            acs = "`lspci -vvv` (ACSCtl), `nvidia-smi topo -p2p r`"
-            what, shown_by = "all copies over PCIe through the CPU", frozenset({"P2P", "GDRDMA"})
-            yield FaultyMachine(what, ("ACS", "IOMMU"), both, acs, shown_by)
-        kernel = ("NCCL_IB_DISABLE", "NCCL_NET", "a container without /dev/infiniband")
-        decided = frozenset({"RDMA", "NCCL_NET", "NCCL_IB_DISABLE"})
-        shown = "'NET/Socket' or 'NET/IB' in NCCL_DEBUG=INFO"
-        yield FaultyMachine("sockets in place of RDMA", kernel, with_sockets(topology), shown, decided)
+            yield "acs", (), without_gpudirect(without_peers(topology))
+        yield "sockets", (), with_sockets(topology)
         one = with_sockets(fewer_adapters(topology, (0,)))
         for rate_Bps in _INTERFACES_BPS:
-            words = f"sockets over one interface of {rate_Bps * 8e-9:.0f} Gbit/s in place of RDMA"
-            yield FaultyMachine(words, kernel, slower_adapters(one, rate_Bps / direct[0].bandwidth), shown, decided)
+            yield "interface", (rate_Bps * 8e-9,), slower_adapters(one, rate_Bps / direct[0].bandwidth)
     if nics:
         for share, words in ((0.5, "half"), (0.25, "a quarter")):
-            what, slower = f"adapters at {words} of their rate", slower_adapters(topology, share)
-            yield FaultyMachine(what, ("cable", "switch", "PCIe slot"), slower, one_by_one, frozenset({ADAPTERS}))
+            yield "rate", (words,), slower_adapters(topology, share)
         if far := with_far_adapters(topology):
-            affinity = "`nvidia-smi topo -m`: each GPU and its adapter under one switch (PIX)"
-            yield FaultyMachine("a wrong adapter for each GPU", ("NCCL_IB_HCA", "NCCL_TOPO_FILE"), far, affinity)
+            yield "far", (), far
 
 
 def adapters_of(topology: Topology) -> int:
@@ -113,9 +103,15 @@ def fewer_adapters(topology: Topology, kept: Collection[int]) -> Topology:
     return _without(topology, gone)
 
 
+def with_transport(topology: Topology, **changes: Any) -> Topology:
+    """Return *topology* with other settings of its transport; the same one where nothing changes."""
+    changed = topology.transport.model_copy(update=changes)
+    return topology if changed == topology.transport else replace(topology, transport=changed)
+
+
 def without_gpudirect(topology: Topology) -> Topology:
     """Return *topology* with adapters that reach only host memory."""
-    return replace(topology, transport=topology.transport.model_copy(update={"gpudirect_rdma": "none"}))
+    return with_transport(topology, gpudirect_rdma="none")
 
 
 _INTERFACES_BPS = (12.5e9, 3.125e9, 1.25e9)
@@ -192,7 +188,7 @@ def without_nvlink(topology: Topology) -> Topology:
 
 def without_peers(topology: Topology) -> Topology:
     """Return *topology* with GPUs that cannot copy to each other over PCIe."""
-    return replace(topology, transport=topology.transport.model_copy(update={"peer_to_peer": "none"}))
+    return with_transport(topology, peer_to_peer="none")
 
 
 def narrower_pcie(topology: Topology, share: float, ends: Collection[str] = ()) -> Topology:

@@ -15,13 +15,12 @@ from typing import Any
 
 import yaml
 
-from simulator.api.faulty import adapters_of, fewer_adapters, has_peers, without_nvlink, without_peers
+from simulator.api.faulty import adapters_of, fewer_adapters, has_peers, with_transport, without_nvlink, without_peers
 from simulator.collectives.nccl.tables import MAX_CHANNELS
 from simulator.questions.collective import SENDING, CollectiveQuestion
 from simulator.records import dataclass, replace
 from simulator.topology import Topology
 from simulator.topology.parts import NicPart
-from simulator.topology.schema import PeerLevel
 from simulator.workload import Collective
 
 _TOLD: Mapping[str, Any] = yaml.safe_load(files("simulator.api").joinpath("settings.yaml").read_text(encoding="utf-8"))
@@ -115,21 +114,16 @@ def _machine(name: str, value: str, topology: Topology) -> Topology | None:
         return topology if name == "NCCL_P2P_DISABLE" and value != "1" else without_peers(without_nvlink(topology))
     if (reach := _TOLD["reaches"].get(name)) and (level := _TOLD["levels"].get(value.upper())):
         refused = name == "NCCL_P2P_LEVEL" and not has_peers(topology)
-        return topology if refused else _with_transport(topology, **{reach: level})
+        return topology if refused else with_transport(topology, **{reach: level})
     if name == "NCCL_IB_HCA":
         return _adapters(value, topology)
     if name == "NCCL_PXN_DISABLE" and value in ("0", "1"):
-        return _with_transport(topology, pxn=value == "0")
+        return with_transport(topology, pxn=value == "0")
     if (field := _TOLD["channels"].get(name)) and _COUNT.fullmatch(value) and int(value) <= MAX_CHANNELS:
-        return _with_transport(topology, **{field: int(value)})
+        return with_transport(topology, **{field: int(value)})
     if (name, value.lower()) in (("NCCL_IB_DISABLE", "1"), ("NCCL_NET", "socket")):
         return topology if _speaks_sockets(topology, efa=name == "NCCL_IB_DISABLE") else None
     return topology if (name, value.lower()) in (("NCCL_IB_DISABLE", "0"), ("NCCL_NET", "ib")) else None
-
-
-def _with_transport(topology: Topology, **changes: int | PeerLevel) -> Topology:
-    changed = topology.transport.model_copy(update=changes)
-    return topology if changed == topology.transport else replace(topology, transport=changed)
 
 
 def _speaks_sockets(topology: Topology, *, efa: bool) -> bool:

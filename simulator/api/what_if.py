@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from simulator.api.advice import faster_options
-from simulator.api.faulty import scaled, with_adapters
+from simulator.api.faulty import scaled, with_adapters, with_transport
 from simulator.api.outcome import faster
 from simulator.api.session import Session
 from simulator.questions.calibration import Calibration
@@ -121,5 +121,4 @@ def _with_gpudirect(topology: Topology) -> Topology:
     """Return *topology* with adapters that read and write the memory of all GPUs of their node, however distant."""
     if topology.n_nodes < 2 or not any(isinstance(device.part, NicPart) for device in topology.devices):
         return topology
-    transport = topology.transport.model_copy(update={"gpudirect_rdma": "sys"})
-    return replace(with_adapters(topology, gpudirect=True), transport=transport)
+    return with_transport(with_adapters(topology, gpudirect=True), gpudirect_rdma="sys")

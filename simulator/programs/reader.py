@@ -1,15 +1,17 @@
 """Reads a program from a YAML file, whose user guide is ``docs/programs.md``: ``load_program``.
 
 Each statement is read on its own, so that a fault in one hides none in the others.  Its first word is its verb;
-:data:`VERBS` lists the verbs, with the keys that each needs and may have.
+``verbs.yaml`` lists the verbs, with the keys that each needs and may have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, get_args
 
+import yaml
 from pydantic import Field, PlainValidator
 
 from simulator.collectives.registry import strategy_names
@@ -110,30 +112,9 @@ class StatementSpec(Strict):
     do: list[Any] | None = None
 
 
-# For each verb, the keys that it needs and those that it may have.
-VERBS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "run": (
-        (),
-        (
-            *("device", "stream", "reads", "gives", "holds", "batch", "mode"),
-            *("precision", "optimizer", "compiled", "captured"),
-        ),
-    ),
-    "tensor": ((), ("shape", "size", "device")),
-    "copy": (("to",), ("gives", "pinned", "blocking", "fresh", "stream")),
-    "move": (("to",), ("gives", "pinned", "blocking", "fresh", "stream")),
-    "exchange": (("size", "gpus"), ("strategy", "stream", "reads")),
-    "read": ((), ("form",)),
-    "wait": ((), ()),
-    "record": (("stream",), ()),
-    "hold": (("until",), ()),
-    "python": ((), ()),
-    "mark": ((), ()),
-    "repeat": (("do",), ()),
-    "threads": ((), ()),
-}
-
-
+VERBS: Mapping[str, Mapping[str, list[str]]] = yaml.safe_load(
+    files("simulator.programs").joinpath("verbs.yaml").read_text(encoding="utf-8")
+)
 _NEEDS = "a program needs schema_version and program"
 _INSTEAD = "write the statements again, or a list of them with repeat: 12"
 _NAMES = ("tensor", "copy_", "move", "read", "wait", "record", "hold", "mark", "gives", "to", "until", "stream")
@@ -200,7 +181,7 @@ class _Reader:
             self._inner(raw, here)
             return None
         verb = verbs[0]
-        required, optional = VERBS[verb]
+        required, optional = (VERBS[verb].get(keys, []) for keys in ("needs", "may"))
         before = len(self.faults)
         for key in raw:
             if key != verb and key not in required and key not in optional:

@@ -53,6 +53,11 @@ def rate_words(number: float) -> str:
     return f"{number:,.0f}" if number >= 1000 else f"{number:.4g}"
 
 
+def three_digits(number: float) -> str:
+    """Return *number* with three digits, without an exponent."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
 def percent(share: float) -> str:
     """Return the fraction *share* as a percentage."""
     return f"{share * 100:.1f} %"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from simulator.records import dataclass
-from simulator.results.columns import percent, rate_words
+from simulator.results.columns import percent, rate_words, three_digits
 from simulator.results.step import StepResult
 from simulator.results.training_run import TrainingRun
 from simulator.step.recompute import reruns_of
@@ -83,19 +83,18 @@ def rate_of_device(rates: Rates, sample: str) -> str:
 
 def tflops_words(rates: Rates) -> str:
     """Return the TFLOP/s of a device, with three digits."""
-    rate = rates.model_flops_per_s_per_device / 1e12
-    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+    return three_digits(rates.model_flops_per_s_per_device / 1e12)
 
 
 def days_words(days: float) -> str:
     """Return *days* with three digits; those of less than one in hours."""
-    return f"{days:,.0f} days" if days >= 100 else f"{days:.3g} days" if days >= 1 else f"{24 * days:.3g} h"
+    return f"{three_digits(days)} days" if days >= 1 else f"{24 * days:.3g} h"
 
 
 def energy_words(joules: float) -> str:
     """Return *joules* in the largest unit of which there is one: kWh from 0.01 on, else J."""
     kwh = joules / 3.6e6
-    return f"{kwh:,.0f} kWh" if kwh >= 100 else f"{kwh:.3g} kWh" if kwh >= 0.01 else f"{joules:.3g} J"
+    return f"{three_digits(kwh)} kWh" if kwh >= 0.01 else f"{joules:.3g} J"
 
 
 def _energy_of(result: TrainingRun, seconds: float) -> float | None:

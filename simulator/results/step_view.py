@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from simulator.collectives.nccl.strategy import KEPT
 from simulator.questions.nccl import VersionNote
 from simulator.results import WORDS, Fact
-from simulator.results.columns import percent, rate_words
+from simulator.results.columns import percent, rate_words, three_digits
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.ran import StreamUse
 from simulator.results.rates import rate_facts
@@ -128,9 +128,9 @@ def _arithmetic(result: TrainingRun) -> str:
     """Return the FLOP/s of the products, and their share of the device's peak."""
     step = result.step
     rate = step.torch_flop / step.step_time_s if step.step_time_s > 0 else 0.0
-    peak = _digits(step.peak_flops_per_s / 1e12)
+    peak = three_digits(step.peak_flops_per_s / 1e12)
     each = " per device" if result.device_count > 1 else ""
-    used = f"{_digits(rate / 1e12)} of {peak} TFLOP/s{each}, {percent(step.utilisation)} of the peak"
+    used = f"{three_digits(rate / 1e12)} of {peak} TFLOP/s{each}, {percent(step.utilisation)} of the peak"
     if step.utilisation <= 1.0:
         return used
     convolves = any(kind.kind == "convolution" for kind in step.kinds)
@@ -148,11 +148,6 @@ def _saved_words(result: TrainingRun) -> str:
     if layout.zero:
         return ": one alone updates all parameters"
     return ": each alone has as many samples as the others" if result.shares else ""
-
-
-def _digits(number: float) -> str:
-    """Return *number* with three digits, without an exponent."""
-    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def _throughput(result: TrainingRun) -> str:

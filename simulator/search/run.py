@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from simulator.api.outcome import least_step_s, step_fits
 from simulator.api.session import Session
@@ -57,11 +57,8 @@ class Ranking:
     simulated_count: int
 
 
-class Runner(Protocol):
-    """Yields the results of a function for each of several argument tuples, in their order."""
-
-    def __call__(self, function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-        """Run *function* with each of *jobs*, in one process or in many."""
+Runner = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[Any]]
+"""Yields the results of a function for each of several argument tuples, in their order, in one process or in many."""
 
 
 def here(function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> Iterator[Any]:

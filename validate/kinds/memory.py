@@ -109,7 +109,7 @@ def _labels(cell: Cell, names: RowNames) -> Mapping[str, str]:
         question = _question(cell, names)
     except NotScored:
         return {}
-    held = question.size_bytes <= names.session.last_cache_bytes(question.where, question.device)
+    held = question.size_bytes <= names.session.account(question).cache_bytes
     return {"work": question.kind, "level": "cache" if held else "memory"}
 
 
