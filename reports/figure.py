@@ -14,11 +14,11 @@ from reports.file import drawn
 from reports.layout import lay_out_view
 from reports.machine import draw_legend, draw_machine, legend_height, use_colours
 from reports.view import make_view
-from simulator.results.columns import DURATIONS, duration_column, percent
+from simulator.results.columns import duration_column, percent
 from simulator.results.reason import verdict
 from simulator.results.result import Result, best_of, by_time, grouped
 from simulator.results.sweep import winners
-from simulator.units import format_bandwidth, format_duration, format_size
+from simulator.units import DURATIONS, format_bandwidth, format_duration, format_size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

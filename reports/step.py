@@ -13,14 +13,13 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reports.colours import ACTIVITIES, BEST, HELD, INK, OTHER, WAITING, WARNING, kernel_colour
 from reports.file import drawn, with_foot
-from reports.kernels import draw_held, draw_passes, draw_roofline
+from reports.kernels import draw_held, draw_passes, draw_roofline, roofline_points, roofs_of
 from simulator.results.changed import changed_words
 from simulator.results.columns import percent, rate_words
 from simulator.results.held import held_over, not_followed
 from simulator.results.limits import critical_path
 from simulator.results.reason import steps_verdict
 from simulator.results.result import grouped
-from simulator.results.roofline import roofline_points, roofs_of
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
 from simulator.results.words import (

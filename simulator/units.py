@@ -221,7 +221,9 @@ else:
     Rate = _quantity_type("rate", positive=True)
 
 
-def _scaled(value: float, units: list[tuple[float, str]], digits: int, beyond: Sequence[tuple[float, str]] = ()) -> str:
+def _scaled(
+    value: float, units: Sequence[tuple[float, str]], digits: int, beyond: Sequence[tuple[float, str]] = ()
+) -> str:
     """Return *value* in the largest of *units* that it reaches; in one of *beyond* where it would need an exponent."""
     value = _steady(value)
     scale, unit = next((u for u in units if abs(value) >= u[0] * (1 - 0.5 * 10**-digits)), units[-1])
@@ -235,6 +237,9 @@ def _steady(value: float) -> float:
     return float(f"{value:.12g}")
 
 
+DURATIONS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+BANDWIDTHS = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
+SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 _FAST = ((1e18, "EB/s"), (1e15, "PB/s"), (1e12, "TB/s"))
 _LARGE = ((1e18, "EB"), (1e15, "PB"))
 _MANY_S = 9999.5  # above it, four digits of seconds would need an exponent
@@ -247,14 +252,14 @@ def format_duration(seconds: float, digits: int = 4) -> str:
     if abs(seconds) >= _MANY_S:
         hours = seconds / 3600.0
         return f"{hours:,.0f} h" if abs(hours) >= 10**digits else f"{hours:.{digits}g} h"
-    return _scaled(seconds, [(1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")], digits)
+    return _scaled(seconds, DURATIONS, digits)
 
 
 def format_bandwidth(bytes_per_s: float, digits: int = 4) -> str:
     """Return *bytes_per_s* as text, for example ``54 GB/s``."""
-    return _scaled(bytes_per_s, [(1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s")], digits, _FAST)
+    return _scaled(bytes_per_s, BANDWIDTHS, digits, _FAST)
 
 
 def format_size(n_bytes: float, digits: int = 4) -> str:
     """Return *n_bytes* as text, for example ``160 MB``."""
-    return _scaled(n_bytes, [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")], digits, _LARGE)
+    return _scaled(n_bytes, SIZES, digits, _LARGE)

@@ -6,11 +6,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from simulator.units import BANDWIDTHS, DURATIONS, SIZES
+
 _Scale = tuple[float, str]
 _LONG_RING = 24  # parts shown
-DURATIONS: tuple[_Scale, ...] = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
-_BANDWIDTHS: tuple[_Scale, ...] = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
-_SIZES: tuple[_Scale, ...] = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 
 
 class PlainTable(NamedTuple):
@@ -40,12 +39,12 @@ def duration_column(seconds: Sequence[float]) -> list[str]:
 
 def bandwidth_column(bytes_per_s: Sequence[float]) -> list[str]:
     """Return *bytes_per_s* as text in one common unit, with three or four digits."""
-    return _column(bytes_per_s, _BANDWIDTHS)
+    return _column(bytes_per_s, BANDWIDTHS)
 
 
 def size_column(n_bytes: Sequence[float]) -> list[str]:
     """Return *n_bytes* as text in one common unit, with three or four digits."""
-    return _column(n_bytes, _SIZES)
+    return _column(n_bytes, SIZES)
 
 
 def rate_words(number: float) -> str:

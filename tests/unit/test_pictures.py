@@ -29,13 +29,13 @@ from matplotlib.text import Text  # noqa: E402
 
 from reports.colours import ACTIVITIES, BEST, HELD, MARKED_SERIES, OTHER, strategy_series  # noqa: E402
 from reports.file import STYLE  # noqa: E402
+from reports.kernels import roofline_points, roofs_of  # noqa: E402
 from reports.layout import lay_out_view  # noqa: E402
 from reports.machine import edge_curve  # noqa: E402
 from reports.step import draw_steps  # noqa: E402
 from reports.view import make_view  # noqa: E402
 from simulator.collectives.registry import strategy_names  # noqa: E402
 from simulator.results.held import held_over, not_followed  # noqa: E402
-from simulator.results.roofline import roofline_points, roofs_of  # noqa: E402
 from simulator.workload.operators import CLASSES  # noqa: E402
 
 MACHINES = [
