@@ -28,7 +28,12 @@ class Kept:
         """Return the value of *find()* from the first call with this *key*, or raise its InputError."""
         found = self._young.get(key, self)
         if found is self:
-            found = self._old[key] if key in self._old else _outcome(find)
+            found = self._old.get(key, self)
+            if found is self:
+                try:
+                    found = find()
+                except InputError as error:
+                    found = error
             if len(self._young) >= self._most:
                 self._young, self._old = {}, self._young
             self._young[key] = found
@@ -43,10 +48,3 @@ class Kept:
             {key: found for key, found in held.items() if key not in keys} for held in (self._young, self._old)
         )
         return other
-
-
-def _outcome(find: Callable[[], object]) -> object:
-    try:
-        return find()
-    except InputError as error:
-        return error

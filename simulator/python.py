@@ -11,6 +11,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -179,7 +180,10 @@ def _answers(
         _warn(found.notes)
         return list(found.results)
     except InputError as error:
-        raise error.changed(_in_python) from None
+        in_python = partial(spelling.spelt, door="python")
+        raise error.changed(
+            lambda fault: replace(fault, message=in_python(fault.message), file=in_python(fault.file))
+        ) from None
 
 
 def _workload(
@@ -262,11 +266,6 @@ def _text(name: str, value: object) -> object:
     if not isinstance(value, str | int | float):
         raise TypeError("text or a number")
     return str(value)
-
-
-def _in_python(fault: Fault) -> Fault:
-    """Return *fault* with options written as arguments."""
-    return replace(fault, message=spelling.spelt(fault.message, "python"), file=spelling.spelt(fault.file, "python"))
 
 
 def _warn(notes: Iterable[str]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from functools import cache
 from importlib.resources import files
 from io import BufferedReader
 from pathlib import Path
@@ -28,6 +29,7 @@ _KINDS = {
 }
 
 
+@cache
 def own_data(package: str, name: str) -> Any:
     """Return what *name*, a YAML file of ours in *package*, holds."""
     raw = files(package).joinpath(name).read_bytes()

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,15 +98,10 @@ def list_networks(words: Sequence[str], *, sample: str | None) -> Answers:
     return _listed("networks", _with_words("networks", entries, words), columns)
 
 
-@cache
-def _descriptions() -> Mapping[str, str]:
-    found: Mapping[str, str] = own_data("simulator.workload.zoo", "words.yaml")
-    return found
-
-
 def _network_words(name: str) -> str:
     """Return a short description of the network *name*; "" if there is none."""
-    match, words = next(((m, words) for p, words in _descriptions().items() if (m := re.match(p, name))), (None, ""))
+    patterns = own_data("simulator.workload.zoo", "words.yaml")
+    match, words = next(((m, words) for p, words in patterns.items() if (m := re.match(p, name))), (None, ""))
     sizes = [size.upper() if re.search(r"\d[bmt]$|^xl$", size) else size for size in match.groups()] if match else []
     return " ".join(words.format(*sizes).split())
 

@@ -39,11 +39,16 @@ def answer_singles(written: CommandOptions, session: Session) -> Answers:
             found = [_answer(session, question, size) for question in questions]
             results += sorted(found, key=lambda result: float(f"{result.time_s:.9e}"))
             progress.advance("" if size is None else format_size(size))
+
+    def times_s(written: CommandOptions) -> Iterator[float]:
+        session, by_size = _asked(replace(written, quiet=True), Session())
+        return (session.time_s(question) for _, questions in by_size for question in questions)
+
     asked = [session.time_s(question) for _, questions in by_size for question in questions]
     notes = list(
         dict.fromkeys(note for _, questions in by_size for each in questions for note in _too_large(session, each))
     )
-    notes += unread_options(written, _times_s, asked)
+    notes += unread_options(written, times_s, asked)
     warn(written, notes)
     of_all = partial(singles_document, written.what, results)
     if by_size[0][0] is None:
@@ -66,11 +71,6 @@ def _asked(written: CommandOptions, session: Session) -> tuple[Session, list[tup
         (size, [parse_question(text, where, written.device, threads) for where in machines])
         for size, text in swept(written.what)
     ]
-
-
-def _times_s(written: CommandOptions) -> Iterator[float]:
-    session, by_size = _asked(replace(written, quiet=True), Session())
-    return (session.time_s(question) for _, questions in by_size for question in questions)
 
 
 def _answer(session: Session, question: Single, size_bytes: int | None) -> SingleResult:

@@ -35,7 +35,9 @@ def answer_steps(written: CommandOptions, session: Session) -> Answers:
     found: list[TrainingResult] = []
     unfit: dict[str, str] = {}
     several = len({question.where for question in questions}) > 1
-    samples = _samples_option(written)
+    samples: SamplesOption = "batch"
+    if written.global_batch is not None:
+        samples = "micro_batch" if written.micro_batches == "1" else "micro_batches"
     with Progress(len(questions), "simulating", quiet=written.quiet) as progress:
         for question in questions:
             try:
@@ -62,33 +64,24 @@ def answer_steps(written: CommandOptions, session: Session) -> Answers:
     faster = None
     if written.gpus is not None and len({question.where for question in questions}) == 1:
         faster = faster_gpus(written, session, best, best.question)
+
+    def lines(style: Style) -> list[str]:
+        if len(found) == 1 and not unfit:
+            shown = step_lines(best, style, full=written.verbose or isinstance(style, Collected))
+        else:
+            shown = later("simulator.cli.ways_text:ways_lines")(found, unfit, style)
+        return [*shown, *(faster.lines(best.step_time_s, style) if faster else [])]
+
     return Answers(
         results=found,
         best=best,
         notes=notes,
         document=lambda: steps_document(found, unfit) | (faster.document("step_time_s") if faster else {}),
-        lines=lambda style: [
-            *_lines(found, unfit, style, written.verbose or isinstance(style, Collected)),
-            *(faster.lines(best.step_time_s, style) if faster else []),
-        ],
+        lines=lines,
         trace=lambda: (_trace(best), f" of {best.way}" if len(found) > 1 else ""),
         draw=later("reports.step:draw_steps", found),
         check=partial(check_fits, {_name(result, found): result for result in found}),
     )
-
-
-def _samples_option(written: CommandOptions) -> SamplesOption:
-    if written.global_batch is None:
-        return "batch"
-    return "micro_batch" if written.micro_batches == "1" else "micro_batches"
-
-
-def _lines(found: Sequence[TrainingResult], unfit: Mapping[str, str], style: Style, full: bool) -> list[str]:
-    if len(found) == 1 and not unfit:
-        return step_lines(found[0], style, full=full)
-    from simulator.cli.ways_text import ways_lines
-
-    return ways_lines(found, unfit, style)
 
 
 def _trace(best: TrainingResult) -> str:

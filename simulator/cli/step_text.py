@@ -7,6 +7,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from simulator.cli.table import fact_lines, head_lines, loss_lines, table_of
+from simulator.console import later
 from simulator.console.style import Style
 from simulator.questions.where import TODAY, month_words
 from simulator.results import Fact
@@ -116,7 +117,8 @@ def how_words(result: TrainingResult, precision: str) -> list[str]:
     options = step.options
     sizes = dict(result.question.sizes)
     if sizes.get("attention") in FUSED:  # devices without this kernel run another
-        sizes["attention"] = _attention_run(step)
+        of = (x.operator.library for x in step.network.layers if isinstance(x.operator, Attention))
+        sizes["attention"] = later("simulator.workload.zoo.attention:attention_of")(next(of, None))
     how = [precision, *(f"{sizes[name]} {word}" for name, word in _KERNELS.items() if name in sizes)]
     if options.mode == "train":
         fused = "fused " if options.fused_optimizer and options.optimizer != "none" else ""
@@ -138,13 +140,6 @@ def how_words(result: TrainingResult, precision: str) -> list[str]:
     clock_Hz = question.software.gpu_clock_Hz
     how += [f"GPUs held to {clock_Hz / 1e6:g} MHz"] if clock_Hz else []
     return how + (["calibrated"] if step.calibrated else [])
-
-
-def _attention_run(step: StepResult) -> str:
-    from simulator.workload.zoo.attention import attention_of
-
-    libraries = (x.operator.library for x in step.network.layers if isinstance(x.operator, Attention))
-    return attention_of(next(libraries, None))
 
 
 def fit_words(result: TrainingResult) -> str:

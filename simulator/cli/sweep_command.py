@@ -10,7 +10,6 @@ from functools import cache, partial
 from itertools import islice, product
 from typing import Any
 
-from simulator.api.session import Session
 from simulator.cli.options import parse_choice
 from simulator.cli.output import Answers, Asked, Brief, answers
 from simulator.cli.processes import fingerprint, kept_in, process_count, runner_of
@@ -165,10 +164,7 @@ def _rows(
         yield {**said, **kept.found[name], "question": name}
 
 
-@cache
-def _session() -> Session:
-    """Return the session of this process, which knows the machines and networks of the points before."""
-    return Brief()
+_session = cache(Brief)  # of this process, which knows the machines and networks of the points before
 
 
 def answered_rows(asked: Sequence[CommandOptions], door: Door) -> list[Row]:
