@@ -115,7 +115,7 @@ def run_app(
         say(f"{program}: standard output is closed; send it to /dev/null if it is not wanted")
         return FAILED
     try:
-        status = guarded(program, lambda: _done(read_app(app, program, given, modules or {})), debug=debug)
+        status = guarded(program, lambda: _status(read_app(app, program, given, modules or {})), debug=debug)
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -128,7 +128,7 @@ def run_app(
     return status
 
 
-def _done(asked: object) -> int:
+def _status(asked: object) -> int:
     """Return the status of a command, after what it *asked* for is done."""
     found = asked() if callable(asked) else asked
     return found if isinstance(found, int) else 0
@@ -169,7 +169,8 @@ def read_app(app: typer.Typer, program: str, given: list[str], modules: Mapping[
 
     usage_error: type[Exception] = typer.BadParameter.__mro__[1]
     command = _command_of(app)
-    asked = _asked(command, given)
+    named = next((word for word in given if not word.startswith("-")), "")
+    asked = getattr(command, "commands", {}).get(named, command)
     _take_plainly(asked)
     _refuse_repeats(asked, given)
     try:
@@ -199,47 +200,21 @@ def _command_of(app: typer.Typer) -> Any:
     return get_command(app)
 
 
-def _asked(command: Any, given: list[str]) -> Any:
-    """Return the command of the group *command* that *given* names, or *command* itself."""
-    named = next((word for word in given if not word.startswith("-")), "")
-    return getattr(command, "commands", {}).get(named, command)
-
-
 @cache
 def _take_plainly(command: Any) -> None:
-    """Take what needs no converting for options of *command* as it is: Typer makes a validator for each, some 30 ms.
-
-    That is texts, what is not given, and a help that is not asked for.
-    """
+    """Take texts for options of *command* as they are: Typer makes a validator for each, some 30 ms in all."""
     for parameter in command.params:
-        if parameter.nargs == 1 and not (parameter.required or parameter.callback):
-            kind = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
-            older = getattr(getattr(parameter, "type", None), "name", "")  # of Typer
-            is_text = kind in (str, list[str]) or (older == "text" and not parameter.multiple)
-            parameter.process_value = partial(_plain, parameter, parameter.process_value, is_text)
-    find_help = command.get_help_option
-
-    def found_help(context: Any) -> Any:
-        option = find_help(context)
-        if option is not None and not isinstance(option.process_value, partial):
-            option.process_value = partial(_unless_asked, option.process_value)
-        return option
-
-    command.get_help_option = found_help
+        kind = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
+        if kind in (str, list[str]) and parameter.nargs == 1 and not (parameter.required or parameter.callback):
+            parameter.process_value = partial(_plain, parameter, parameter.process_value)
 
 
-def _unless_asked(process: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
-    return process(context, value) if value else value
-
-
-def _plain(parameter: Any, process: Callable[[Any, Any], Any], is_text: bool, context: Any, value: Any) -> Any:
+def _plain(parameter: Any, process: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
     """Return the *value* of *parameter*, from *process* if it is to be converted."""
-    if parameter.multiple and value is None:
-        return ()
-    if value is parameter.default and isinstance(value, str | None):
-        return value
+    if value is None:
+        return () if parameter.multiple else None
     texts = value if isinstance(value, list) else [value]
-    is_plain = is_text and all(isinstance(text, str) and text and text.isascii() for text in texts)
+    is_plain = value is parameter.default or all(isinstance(t, str) and t and t.isascii() for t in texts)
     return value if is_plain else process(context, value)
 
 
