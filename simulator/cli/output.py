@@ -11,6 +11,7 @@ import io
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from simulator.api.session import Session
@@ -24,6 +25,7 @@ from simulator.errors import first_of
 from simulator.records import dataclass, replace
 from simulator.results import to_json
 from simulator.spelling import spelt
+from simulator.topology.catalogue import part_figures
 
 if TYPE_CHECKING:
     from simulator.questions.options import SamplesOption
@@ -84,8 +86,7 @@ class Asked:
                 plot.write(found.draw(str(written.plot).lower().rsplit(".", 1)[1]))
                 tell(written, f"wrote the plot to {plot.shown}")
             if report is not None:
-                page = later("simulator.cli.page:answer_page")(found, self.command or shell_command(written))
-                report.write(page.encode("utf-8"))
+                report.write(_page(found, self.command or shell_command(written)).encode("utf-8"))
                 tell(written, f"wrote the page to {report.shown}")
         return found
 
@@ -98,15 +99,25 @@ class Asked:
             style = choose_style(sys.stdout)
             for line in found.remarks(style):
                 tell(self.written, line)
-            show(found.lines(style))
+            if hasattr(sys.stdout, "reconfigure"):
+                sys.stdout.reconfigure(errors="backslashreplace")
+            sys.stdout.write(printable("\n".join(found.lines(style)) + "\n", sys.stdout))
         found.check()
 
 
-def show(lines: Sequence[str]) -> None:
-    """Print a result."""
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    sys.stdout.write(printable("\n".join(lines) + "\n", sys.stdout))
+def _page(found: Answers, command: str) -> str:
+    """Return what is *found* for the question that *command* asks as a page, with sources of the machine's figures."""
+    from reports.page import Page, page_of
+    from simulator.cli.table import Collected
+
+    style = Collected()
+    blocks = style.blocks(found.lines(style))
+    text, _ = found.trace()
+    figure = found.draw("svg") if find_spec("matplotlib") is not None else b""
+    nodes = found.best.timeline.machine.nodes if found.best is not None else ()
+    names = dict.fromkeys(node.part_name for node in nodes)
+    sources = [(name, *figures) for name in names for figures in part_figures(name)]
+    return page_of(Page(blocks, command, found.best, text, figure, sources))
 
 
 def tell(written: CommandOptions, line: str) -> None:
@@ -155,7 +166,7 @@ def captured(arguments: Sequence[str], *, brief: bool = False) -> CommandOutput:
 
 _ANSWERS = {
     "single": later("simulator.cli.single_command:answer_singles"),
-    "program": later("simulator.cli.program_command:answer_programs"),
+    "program": later("simulator.cli.single_command:answer_programs"),
     "step": later("simulator.cli.step_command:answer_steps"),
     "exchange": later("simulator.cli.exchange_command:answer_exchanges"),
 }

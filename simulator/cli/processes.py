@@ -26,15 +26,12 @@ from simulator.user_files import read_user_file
 _CONNECT_S = 10
 
 
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def process_count(jobs: str | None, dask: str | None) -> int:
     """Return the number of processes that ``--jobs`` asks for, by default one a core; raises InputError."""
     refuse({"--jobs": jobs is not None and dask is not None}, "starts processes on this machine; --dask uses a cluster")
-    return cores() if jobs is None else parse_count("jobs", jobs, From(1, 1024))
+    if jobs is not None:
+        return parse_count("jobs", jobs, From(1, 1024))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def runner_of(count: int, dask: str | None, stack: ExitStack) -> Runner:

@@ -62,9 +62,16 @@ def answer_sweep(written: CommandOptions, own: Mapping[str, Any]) -> Answers:
         kept = kept_in(own["resume"], fingerprint(*(shell_command(point) for point in asked)), "sweep", stack)
         runner = runner_of(min(count, len(asked)), own["dask"], stack)
         progress = stack.enter_context(Progress(len(asked), "simulating", quiet=written.quiet))
-        rows = _sorted(list(_rows(asked, varied, runner, kept, progress)), key)
+        rows = list(_rows(asked, varied, runner, kept, progress))
+        if key is not None:  # the best first; those that do not fit, then those without the figure, last
+            sign = 1 if key in _LESS_IS_BETTER else -1
+            rows.sort(key=lambda row: (row[key] is None, row["fits"] is False, sign * (row[key] or 0.0)))
         if file is not None:
-            file.write(sweep_csv(rows).encode("utf-8"))
+            text = io.StringIO()
+            writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+            file.write(text.getvalue().encode("utf-8"))
     faults = [row["error"] for row in rows if row["error"]]
     if len(faults) == len(rows):
         raise InputError([Fault(text) for text in dict.fromkeys(faults)])
@@ -72,14 +79,6 @@ def answer_sweep(written: CommandOptions, own: Mapping[str, Any]) -> Answers:
         document=lambda: {"schema_version": SCHEMA_VERSION, "over": list(varied), "sweep": rows},
         lines=partial(sweep_lines, tuple(varied), rows),
     )
-
-
-def _sorted(rows: list[Row], key: str | None) -> list[Row]:
-    """Return *rows*, the best by *key* first; those that do not fit, then those without the figure, stand last."""
-    if key is None:
-        return rows
-    sign = 1 if key in _LESS_IS_BETTER else -1
-    return sorted(rows, key=lambda row: (row[key] is None, row["fits"] is False, sign * (row[key] or 0.0)))
 
 
 def _varied(written: CommandOptions, over: Sequence[str]) -> dict[str, list[str]]:
@@ -204,15 +203,6 @@ def swept_rows(written: CommandOptions, varied: Mapping[str, Sequence[object]]) 
     """Return the rows of the sweep of *written* over *varied*, in this process."""
     with Progress(0, "simulating", quiet=True) as progress:
         return list(_rows(points(written, varied), varied, here, StoredResults(), progress, "python"))
-
-
-def sweep_csv(rows: Sequence[Row]) -> str:
-    """Return *rows* as CSV, with the units in the headings."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
 
 
 def _as_written(value: object) -> str:
