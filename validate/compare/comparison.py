@@ -92,7 +92,9 @@ def compared(
     if asked.calibration is not None:
         read = read_calibration(asked.calibration).devices
         seen = frozenset(key for device in read.values() for key in device.points.asked)
-        rows = [set_aside(row, seen) for row in rows]
+        # The scorer leaves out operators that a calibration was fitted to, not steps.
+        fitted = [row.counts and row.kind == "training" and row.digest in seen for row in rows]
+        rows = [replace(row, skipped=CALIBRATED_ON) if used else row for row, used in zip(rows, fitted, strict=True)]
         method = f"calibration of {', '.join(sorted(scoring.names.session.calibrations))}"
     judged: list[calibrating.CalibrationErrors] = []
     judged_notes: list[str] = []
@@ -174,13 +176,6 @@ def share_of(text: str, folder: Folder, rows: Sequence[ComparedRow]) -> float:
     if not isinstance(took_s, int | float) or took_s <= 0:
         raise InputError("--calibrate: run.json does not say how long this took; name a number of rows such as 50")
     return min(0.5, wanted_s / took_s)
-
-
-def set_aside(row: ComparedRow, seen: frozenset[str]) -> ComparedRow:
-    """Return *row*, skipped if it is a step that a calibration was fitted to; the scorer skips such operators."""
-    if row.counts and row.kind == "training" and seen and row.digest in seen:
-        return replace(row, skipped=CALIBRATED_ON)
-    return row
 
 
 def _notes(folder: Folder, places: ScoringPlaces) -> Sequence[str]:

@@ -59,7 +59,7 @@ def comparison_document(found: Comparison) -> dict[str, Any]:
             for row, each in found.held
         ],
         **taken(found, "calibration=judged calibration_notes=judged_notes"),
-        "drift": _drift(found.drift),
+        "drift": None if found.drift is None else _drift(found.drift),
         "skipped": skipped_of(found),
         "left": [{key: one_line(text, 300) for key, text in row.items()} for row in found.folder.left],
         "rows": [_row(row, far.get((row.table, row.line))) for row in found.rows],
@@ -130,9 +130,7 @@ def _measured(row: ComparedRow) -> dict[str, float]:
     return found
 
 
-def _drift(drift: Drift | None) -> Mapping[str, Any] | None:
-    if drift is None:
-        return None
+def _drift(drift: Drift) -> Mapping[str, Any]:
     return {
         "folder": one_line(drift.path, 1000),
         "bound": BOUND,

@@ -11,12 +11,14 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.records import dataclass
 from simulator.user_files import open_user_file, read_user_file
-from validate.tables.csv_text import MAX_BYTES, read_records
+from validate.tables.csv_text import MAX_BYTES
+from validate.tables.table import read_table
 
 # The package's device names with our parts, and the machines (8 GPUs; GB: 4 per node) on which its collectives ran.
 PARTS = {
@@ -166,24 +168,12 @@ class Source:
         Raises InputError if the table cannot be read, a column of *needed* is missing, or a number is not whole.
         """
         place = self._place(table.name)
-        head, *rows = read_records(self._read(table.name), place, _MAX_ROWS)
-        position = {text.strip(): index for index, text in enumerate(head.fields)}
-        if len(position) < len(head.fields):
-            names = [text.strip() for text in head.fields]
-            twice = one_line(next(text for text in names if names.count(text) > 1), 60)
-            raise InputError(Fault(f"the column '{twice}' is there twice", place, head.line, 1))
-        missing = [column for column in needed if column not in position]
-        if missing:
-            columns = "column" if len(missing) == 1 else "columns"
-            found = one_line(", ".join(position), 90)
-            raise InputError(Fault(f"missing {columns} {', '.join(missing)}; found: {found}", place, head.line, 1))
-        for row in rows:
-            if len(row.fields) != len(head.fields):
-                message = f"{len(row.fields)} fields where the header has {len(head.fields)}"
+        found = read_table(self._read(table.name), place, needed, needed, "measurements", _MAX_ROWS)
+        for row in found.rows:
+            if len(row.fields) != len(found.header):
+                message = f"{len(row.fields)} fields where the header has {len(found.header)}"
                 raise InputError(Fault(message, place, row.line, 1))
-
-            def cell(column: str, fields: tuple[str, ...] = row.fields) -> str:
-                return fields[position[column]].strip() if column in position else ""
+            cell = partial(found.written, row)
 
             def number(column: str, line: int = row.line, cell: Cell = cell) -> int:
                 text = cell(column)

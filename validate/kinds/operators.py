@@ -66,6 +66,7 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
     part = names.devices.described(cell("device"))
     on_cpu, alone = isinstance(part, CpuPart), cell("includes_dispatch") == "1"
     issued = "" if alone else cell("issue")
+    said = _THREADS.fullmatch(cell("schedule"))
     question = OperatorQuestion(
         where=where,
         operator=operator,
@@ -76,7 +77,7 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
         is_cold=cell("cache") == "cold",
         issued=cast(Issued, issued) if issued in get_args(Issued) else "",
         calls=alone,
-        threads=_threads(cell) if on_cpu else None,
+        threads=threads_of(lambda column: cell(column) or (said[1] if said else "")) if on_cpu else None,
     )
     for column in ("compiled", "searched"):
         if cell(column) not in ("", "0", "1"):
@@ -120,12 +121,6 @@ def _check_words(cell: Cell, op: str, phase: str, precision: str) -> None:
     for column, words in _WORDS.items():
         if cell(column) and cell(column) not in words:
             raise NotScored(f"no such {column}: {one_line(cell(column), 20)}; {' or '.join(words)}")
-
-
-def _threads(cell: Callable[[str], str]) -> int | None:
-    """Return the number of CPU threads, from ``threads`` or ``schedule``; None if neither gives it."""
-    said = _THREADS.fullmatch(cell("schedule"))
-    return threads_of(lambda column: cell(column) or (said[1] if said else ""))
 
 
 Size = Callable[..., int]

@@ -95,13 +95,7 @@ def size_bytes(cell: Callable[[str], str], column: str = "bytes") -> float:
 
 def threads_of(cell: Callable[[str], str]) -> int | None:
     """Return the number under ``threads``, None where it is empty; raises NotScored on no valid number."""
-    text = cell("threads")
-    if not text:
-        return None
-    value = number("threads", text)
-    if value != int(value) or value > _MOST_THREADS:
-        raise NotScored(f"threads is not a whole number up to {_MOST_THREADS}")
-    return int(value)
+    return whole_or_none(cell, "threads", _MOST_THREADS)
 
 
 def decade_of(size: float) -> str:

@@ -14,7 +14,7 @@ from simulator.records import dataclass, replace
 from simulator.user_files import read_user_file
 from simulator.workload.precision import precision_named
 from validate.tables.conventions import filled, filled_columns
-from validate.tables.csv_text import MAX_BYTES, CsvRecord, LazyRecords, read_records
+from validate.tables.csv_text import MAX_BYTES, MAX_HELD, CsvRecord, LazyRecords, read_records
 
 STDIN = "-"
 
@@ -79,9 +79,16 @@ class Table:
         return (precision_named(text) or text) if column == "dtype" else text
 
 
-def read_table(raw: bytes, name: str, needed: Iterable[str], read: Iterable[str], what: str = "collectives") -> Table:
+def read_table(
+    raw: bytes,
+    name: str,
+    needed: Iterable[str],
+    read: Iterable[str],
+    what: str = "collectives",
+    most: int = MAX_HELD,
+) -> Table:
     """Return the table in *raw*, called *name* in messages; raises as :func:`read_records` and :func:`tabulate` do."""
-    return tabulate(read_records(raw, name), name, needed, read, what)
+    return tabulate(read_records(raw, name, most), name, needed, read, what)
 
 
 def tabulate(records: Sequence[CsvRecord], name: str, needed: Iterable[str], read: Iterable[str], what: str) -> Table:
