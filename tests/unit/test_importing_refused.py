@@ -47,8 +47,8 @@ def test_no_such_device_names_the_nearest(capsys, tmp_path):
 def test_a_missing_column_is_named_with_its_file(capsys, tmp_path):
     table = products().replace("gemm_dtype", "dtype")
     err = refused(capsys, tmp_path, wheel(tmp_path / "a.whl", {"h200_sxm/vllm/1.0/gemm_perf.txt": table}))
-    refused = "no table of measurements: missing column gemm_dtype; found: framework, version"
-    assert f"a.whl/h200_sxm/vllm/1.0/gemm_perf.txt:1:1: {refused}" in err
+    told = "no table of measurements: missing column gemm_dtype; found: framework, version"
+    assert f"a.whl/h200_sxm/vllm/1.0/gemm_perf.txt:1:1: {told}" in err
 
 
 @pytest.mark.parametrize(
