@@ -59,7 +59,7 @@ class RecurrenceCosts:
     prologue_k: float
     residency: float
     step_s: float
-    amd_step_s: float
+    amd_gate_s: float
     call_s: float
     most_of_peak: float
     next_kernel_s: float
@@ -80,7 +80,7 @@ def recurrence_cost(gpu: Gpu, kernel: Recurrence) -> KernelCost:
     compute_s = _step_compute(gpu, kernel, m, k, costs)
     weight_bytes = ELEMENT_BYTES[kernel.precision] * m * k
     memory_s = weight_bytes / achieved_bandwidth(gpu, 1.0)
-    fixed_s = costs.amd_step_s if gpu.traits.kernels == "amd" else costs.step_s
+    fixed_s = kernel.gates * costs.amd_gate_s if gpu.traits.kernels == "amd" else costs.step_s
     step_s = at_least(compute_s, memory_s) + fixed_s
     time_s = kernel.timesteps * step_s + costs.call_s
     if kernel.inputs:
