@@ -21,7 +21,14 @@ from simulator.questions.options import StepOptions
 from simulator.records import dataclass, replace
 from simulator.step.fusion import FusedLayers, run_groups
 from simulator.step.lowering import NORM, TO_MASTER, UNSCALE, KernelRun, Lowering, Mix
-from simulator.step.megatron import has_engine, has_gradient_buffer, own_tensors, sums_in_fp32, update_calls_s
+from simulator.step.megatron import (
+    buffer_passes,
+    has_engine,
+    has_gradient_buffer,
+    own_tensors,
+    sums_in_fp32,
+    update_calls_s,
+)
 from simulator.step.precision import scales
 from simulator.step.recompute import recomputed_groups
 from simulator.workload.backward import BackwardStep, backward_steps
@@ -52,7 +59,9 @@ class Launch:
     ``layer`` names its layer ("" in the update).  ``again``: a forward operator that is recomputed in the backward
     pass.  ``waits``: the host waits for all earlier work of the device, to read a result.  ``adds``: it adds to the
     gradients of earlier micro-batches, so the first micro-batch omits it.  ``sent`` is the collective, if the operator
-    is an exchange.  ``needs`` names the layers whose exchanges it waits for.
+    is an exchange.  ``needs`` names the layers whose exchanges it waits for.  ``over``: an update is over the
+    parameters whose state the rank keeps (``kept``), a pass before it over all gradients of the rank (``all``), or over
+    these only if ranks sum theirs (``summed``).
     """
 
     name: str
@@ -65,6 +74,7 @@ class Launch:
     again: bool = False
     sent: LayerCollective | None = None
     needs: tuple[str, ...] = ()
+    over: Literal["kept", "all", "summed"] = "kept"
 
     @property
     def device_s(self) -> float:
@@ -262,7 +272,8 @@ def launches_of(device: Device, network: Network, options: StepOptions) -> tuple
     if isinstance(device, Gpu) and device.burst > 1.0 and not device.is_rested:
         from simulator.step.power import budgeted
 
-        device = budgeted(device, [cost for each in _issued(device, network, options) for cost in each.work.costs])
+        kept = [each for each in _issued(device, network, options) if each.over == "kept"]
+        device = budgeted(device, [cost for each in kept for cost in each.work.costs])
     return _issued(device, network, options)
 
 
@@ -387,6 +398,10 @@ def _update(issuer: _Issuer, network: Network, options: StepOptions) -> Iterator
     looks = scales(options.precision) or sums_in_fp32(options)
     singly = tensor_passes(options.optimizer)
     passes = [(name, issuer.streamed(name, "update", run)) for name, run in issuer.lowering.update()]
+    if has_gradient_buffer(options) and passes:
+        zeroed, averaged = buffer_passes(network.trained_count, options)
+        yield replace(issuer.streamed("gradients zeroed", "update", KernelRun(zeroed)), over="all")
+        yield replace(issuer.streamed("gradients averaged", "update", KernelRun(averaged)), over="summed")
     yield from (issue for name, issue in passes if name in (UNSCALE, TO_MASTER, NORM))
     for parameter in network.parameters if singly else ():
         if parameter.trained:

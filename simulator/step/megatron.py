@@ -20,6 +20,7 @@ from simulator.records import replace
 from simulator.step.precision import has_master, storage_of
 from simulator.workload.activations import SavedTensors
 from simulator.workload.backward import read_elements
+from simulator.workload.kernels import Streaming
 from simulator.workload.network import Layer, Network, block_name, once, readers_of
 from simulator.workload.operators import Attention, Elementwise, GroupedLinear, Linear, Reduction
 from simulator.workload.precision import ELEMENT_BYTES
@@ -47,6 +48,16 @@ def buffer_element_bytes(options: StepOptions) -> int:
 def sums_in_fp32(options: StepOptions) -> bool:
     """Return whether the buffer is in fp32, so that the update reads gradients without a cast."""
     return has_gradient_buffer(options) and buffer_element_bytes(options) == ELEMENT_BYTES["fp32"]
+
+
+def buffer_passes(elements: int, options: StepOptions) -> tuple[Streaming, Streaming]:
+    """Return the passes over the buffer of *elements* gradients: zeros before a step, and the mean of the ranks' sums.
+
+    ``zero_grad_buffer`` and ``start_grad_sync`` in megatron/core/distributed.  NCCL divides in its place with
+    ``--ddp-average-in-collective``, but for experts.
+    """
+    n_bytes = elements * buffer_element_bytes(options)
+    return Streaming("fill", elements, 0, n_bytes), Streaming("mul_scalar", elements, n_bytes, n_bytes)
 
 
 def own_tensors(layer: Layer) -> int:

@@ -154,7 +154,7 @@ def write_data_parallel(outline: StepOutline, *, copies: bool) -> None:
         crew.issue(emptying, after=[number], micro_batch=last)
     trained = network.trained_count
     experts = sum(p.elements for p in network.parameters if p.trained and p.name in apart)
-    crew.update(sums_end[-1:], last, layout.kept_share(trained, experts) if layout.zero else 1.0)
+    crew.update(sums_end[-1:], last, layout.kept_share(trained, experts) if layout.zero else 1.0, sums=any_sums)
     if ahead or not layout.zero:
         return
     updated = crew.last

@@ -89,13 +89,13 @@ class StageWork:
 
 
 def plan_chunk(shared: SharedStep, role: Role, part: Part) -> Plan:
-    """Return the plan of one *part* of *role*'s issues; raises Unsuitable."""
+    """Return the plan of one *part* of *role*'s issues, of an update what only covers kept state; raises Unsuitable."""
     builder, question = PlanBuilder(), shared.question
     contends = question.contention and question.options.trains
     exchanges = layer_exchanges(builder, shared, loaded([role]) if contends else {})
     crew = crew_of(builder, shared.machine, [role], question, contends=contends, exchanges=exchanges)
     for issue in role.issues:
-        if issue.part == part:
+        if issue.part == part and issue.over == "kept":
             crew.issue([issue], micro_batch=1)  # not the first micro-batch, so gradients accumulate
     return builder.build()
 
@@ -266,15 +266,20 @@ class _Pipeline:
                 sum(counts) for counts in zip(*((c.trained, c.trained_of_experts) for c in work.chunks), strict=True)
             )
             share = self.layout.kept_share(trained, experts)
-            issues = tuple(issue for issue in work.role.issues if issue.part == "update")
-            number = self.builder.work(
-                "update",
-                work.role.place.name,
-                share * work.update_s,
-                stream=f"stage {stage}/compute",
-                after=summed,
-                about=ChunkRun(issues, "update", self.last, share),
-            )
+            sums = self.placement.data_groups(stage)[0].n_ranks > 1
+            updates = [issue for issue in work.role.issues if issue.part == "update"]
+            whole = tuple(issue for issue in updates if issue.over == "all" or (sums and issue.over == "summed"))
+            whole_s = work.role.pace * sum(issue.device_s for issue in whole)
+            kept = tuple(issue for issue in updates if issue.over == "kept")
+            for issues, part, duration_s in ((whole, 1.0, whole_s), (kept, share, share * work.update_s)):
+                number = self.builder.work(
+                    "update",
+                    work.role.place.name,
+                    duration_s,
+                    stream=f"stage {stage}/compute",
+                    after=summed,
+                    about=ChunkRun(issues, "update", self.last, part),
+                )
             if self.layout.zero and not self._gathers_ahead():
                 self._gather_parts(stage, work.chunks, self.element_bytes, [number])
 

@@ -271,4 +271,4 @@ def _alone_s(device: Device, pace: float, network: Network, options: StepOptions
             host, last = host + (left - 1) * took[0], last + (left - 1) * took[1]
             break
         before = took
-    return max(run([issue for issue in issues if issue.part == "update"], host, last))
+    return max(run([issue for issue in issues if issue.part == "update" and issue.over != "summed"], host, last))

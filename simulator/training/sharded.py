@@ -87,7 +87,7 @@ def write_sharded(outline: StepOutline, offload: OffloadWriter | None = None) ->
     experts = sum(p.elements for p in network.parameters if p.trained and p.name in apart)
     kept = layout.kept_share(trained, experts)
     if offload is None:
-        crew.update(exchanged, batches.last, kept)
+        crew.update(exchanged, batches.last, kept, sums=True)
     else:
         offload.update(trained * kept, [*crew.last, *exchanged], batches.last)
 

@@ -277,9 +277,13 @@ class RankRoles:
         self._before = [*before, *beside] if is_product else None
         return found
 
-    def update(self, after: Sequence[int], micro_batch: int, share: float = 1.0) -> None:
-        """Add the update of each role after *after*, with *share* of its time on the device."""
+    def update(self, after: Sequence[int], micro_batch: int, share: float = 1.0, *, sums: bool = False) -> None:
+        """Add the update of each role after *after*, with *share* of its time on the device.
+
+        *sums*: the roles sum gradients.
+        """
         for role, worker in zip(self.roles, self.workers, strict=True):
             for issue in role.issues:
-                if issue.part == "update":
-                    worker.issue(issue, after=after, micro_batch=micro_batch, share=share)
+                if issue.part == "update" and (sums or issue.over != "summed"):
+                    part = share if issue.over == "kept" else 1.0
+                    worker.issue(issue, after=after, micro_batch=micro_batch, share=part)

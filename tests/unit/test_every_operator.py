@@ -77,6 +77,9 @@ OPERATORS: tuple[Operator, ...] = (
     ops.InPlaceCrossEntropy(64, 32),
     ops.LinearCrossEntropy(64, 32, 32),
     ops.Copy(2048),
+    ops.RowsFound(128, 64),
+    ops.RowsTaken(128, 64, 32),
+    ops.RowsAdded(64, 64, 32, first=True),
 )
 KERNELS: tuple[Kernel, ...] = (
     Gemm(64, 32, 32, "fp32"),
@@ -180,7 +183,8 @@ def test_every_operator_is_measured() -> None:
     missing = {named(operator) for operator in OPERATORS} - {*MAKERS, *BY_NEIGHBOURS}
     losses = {"HalfCrossEntropy", "InPlaceCrossEntropy", "LinearCrossEntropy"}
     fused = {"Gated", "Permute", "Rotary"}
-    assert missing == {"ChunkScan", "Nf4Linear", *losses, *fused}  # plain torch has none of them
+    looped = {"RowsAdded", "RowsFound", "RowsTaken"}
+    assert missing == {"ChunkScan", "Nf4Linear", *losses, *fused, *looped}  # plain torch has none of them
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=named)

@@ -73,9 +73,10 @@ def test_modules_of_transformer_engine_take_the_host_longer_but_not_their_calls_
 def test_the_update_waits_for_the_norm_and_calls_for_each_parameter() -> None:
     costs = host_costs(DEVICE)
     found = issued(QWEN, replace(MEGATRON, precision="master-bf16"), "ep=8")
-    norm, adam, back = (issue for issue in found if issue.part == "update")
+    zeroed, averaged, norm, adam, back = (issue for issue in found if issue.part == "update")
     assert [each.waits for each in (norm, adam, back)] == [False, True, False]
     n = divided(QWEN, parse_layout("ep=8").on(8)).trained_count
+    assert [(each.over, each.work.costs[0].bytes) for each in (zeroed, averaged)] == [("all", 4 * n), ("summed", 8 * n)]
     assert (norm.work.costs[0].bytes, back.work.costs[0].bytes) == (4 * n, 6 * n)
     own = sum(len(layer.trained) for layer in QWEN.layers) + LAYERS * 2 * (EXPERTS // 8 - 1)
     besides_s = own * (costs.update_s + 6 * costs.bare_launch_s)

@@ -18,6 +18,7 @@ from simulator.workload.operators.elementwise import Elementwise
 from simulator.workload.operators.embedding import Embedding, Gather
 from simulator.workload.operators.fused import Gated, Permute, Rotary
 from simulator.workload.operators.grouped import GroupedGemm, GroupedLinear, Grouping
+from simulator.workload.operators.looped import RowsAdded, RowsFound, RowsTaken
 from simulator.workload.operators.nf4 import Nf4Linear
 from simulator.workload.operators.norms import BatchNorm, LayerNorm
 from simulator.workload.operators.pool import Pool, Pooling
@@ -68,6 +69,9 @@ __all__ = [
     "Recurrent",
     "Reduction",
     "Rotary",
+    "RowsAdded",
+    "RowsFound",
+    "RowsTaken",
     "Softmax",
     "known_operators",
 ]

@@ -38,7 +38,9 @@ def expert_split(network: Network, ranks: int, shards: int = 1, gathers: bool = 
         return network
     if not any(_is_of_experts(layer) for layer in network.layers):
         if ranks > 1:
-            raise refused("layout", f"ep={ranks}: {network.name} has no experts")
+            loops = any(layer.part == "experts" for layer in network.layers)
+            why = "calls its experts in a loop" if loops else "has no experts"
+            raise refused("layout", f"ep={ranks}: {network.name} {why}")
         return network
     return _Splitter(network, ranks, shards, gathers=gathers, flex=flex).run()
 

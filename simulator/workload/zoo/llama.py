@@ -26,7 +26,18 @@ from __future__ import annotations
 from typing import Literal
 
 from simulator.workload.network import Parameter
-from simulator.workload.operators import ChunkScan, Conv2d, Copy, Elementwise, GroupedLinear, LayerNorm, Reduction
+from simulator.workload.operators import (
+    ChunkScan,
+    Conv2d,
+    Copy,
+    Elementwise,
+    GroupedLinear,
+    LayerNorm,
+    Reduction,
+    RowsAdded,
+    RowsFound,
+    RowsTaken,
+)
 from simulator.workload.zoo.attention import rotate, self_attention
 from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder, SizeError
 from simulator.workload.zoo.sizes import Decoder, Hybrid, LatentAttentionMixture, MixtureOfExperts
@@ -67,6 +78,10 @@ def experts(b: NetworkBuilder, x: LayerOutput, name: str, d: MixtureOfExperts) -
     scores = b.softmax(b.linear(x, f"{name}.router", d.experts, bias=d.expert_bias), f"{name}.scores")
     weights = b.elementwise(f"{name}.topk", "topk", scores)  # weights of experts that were not chosen become 0
     y = b.linear(x, f"{name}.latent_in", hidden, bias=False) if d.expert_latent else x
+    if d.expert_kernels == "loop":
+        with b.part("experts"):
+            y = _looped(b, y, weights, name, d)
+        return b.linear(y, f"{name}.latent_out", x.shape[-1], bias=False) if d.expert_latent else y
     with b.part("experts"):
         y = b.add_layer(f"{name}.dispatch", Copy(rows * hidden), (y,), (rows, hidden))
         y = _products(b, y, f"{name}.experts_up", (2 if d.gated else 1) * d.expert_inner, d)
@@ -78,6 +93,32 @@ def experts(b: NetworkBuilder, x: LayerOutput, name: str, d: MixtureOfExperts) -
         y = b.add_layer(f"{name}.weigh", Elementwise("mul", rows * hidden), (y, weights), (rows, hidden))
         y = b.add_layer(f"{name}.combine", Reduction(tokens * hidden, d.chosen), (y,), (*x.shape[:-1], hidden))
     return b.linear(y, f"{name}.latent_out", x.shape[-1], bias=False) if d.expert_latent else y
+
+
+def _looped(b: NetworkBuilder, x: LayerOutput, weights: LayerOutput, name: str, d: MixtureOfExperts) -> LayerOutput:
+    """Return the weighted sums of :func:`experts` as a loop over the experts computes them, *x* as its input."""
+    *_, hidden = x.shape
+    tokens = x.elements // hidden
+    rows = -(-tokens * d.chosen // d.experts)
+    sizes, result = (tokens, rows, hidden), x
+    for number in range(d.experts):
+        own = f"{name}.expert{number}"
+        found = b.add_layer(f"{own}_found", RowsFound(tokens * d.chosen, rows), (weights,), (rows,))
+        y = b.add_layer(f"{own}_taken", RowsTaken(*sizes), (x, found), (rows, hidden))
+        if d.expert_bias:
+            up = b.linear(y, f"{own}_up", 2 * d.expert_inner)
+            y = _clamped(b, b.view(up, rows, d.expert_inner), own)
+        elif d.gated:
+            gate = b.elementwise(f"{own}_silu", "silu", b.linear(y, f"{own}_gate", d.expert_inner, bias=False))
+            y = b.elementwise(f"{own}_mul", "mul", gate, b.linear(y, f"{own}_up", d.expert_inner, bias=False))
+        else:
+            y = _squared(b, b.linear(y, f"{own}_up", d.expert_inner, bias=False), own)
+        y = b.linear(y, f"{own}_down", hidden, bias=d.expert_bias)
+        y = b.add_layer(f"{own}_weigh", Elementwise("mul", rows * hidden), (y, weights), (rows, hidden))
+        before = (result,) if number else ()
+        operator = RowsAdded(*sizes, first=not number)
+        result = b.add_layer(f"{own}_added", operator, (*before, y, found), x.shape, in_place=bool(number))
+    return result
 
 
 def _gated(b: NetworkBuilder, half: LayerOutput, name: str) -> LayerOutput:

@@ -109,7 +109,7 @@ def _entries_of(place: str) -> dict[str, ZooEntry]:
 
 
 _FIRST = _entries_of("first")
-_WORDED = ("attention", "cross_entropy", "gelu", "head", "lora_layers", "lora_weights", "norms")
+_WORDED = ("attention", "cross_entropy", "expert_kernels", "gelu", "head", "lora_layers", "lora_weights", "norms")
 _BREAK = re.compile(r"(?<=[a-z])-(?=[0-9])")
 _USE = re.compile(r"-(sft|pretrain|pretraining|finetune|finetuning|instruct|chat|hf)$")
 _WIDTHS = re.compile(r"\s*\d{1,18}\s*(,\s*\d{1,18}\s*)*", re.ASCII)
@@ -158,10 +158,11 @@ def _choices() -> Mapping[str, tuple[str, ...]]:
     from simulator.workload.variants import LORA_LAYERS, LORA_WEIGHTS, LOSS_WAYS, NORM_WAYS
     from simulator.workload.zoo.attention import ATTENTIONS
     from simulator.workload.zoo.bert import HEADS
-    from simulator.workload.zoo.sizes import GELUS
+    from simulator.workload.zoo.sizes import EXPERT_KERNELS, GELUS
 
     of_lora = {"lora_layers": LORA_LAYERS, "lora_weights": LORA_WEIGHTS, "norms": NORM_WAYS}
-    return {"attention": ATTENTIONS, "cross_entropy": LOSS_WAYS, "gelu": GELUS, "head": HEADS, **of_lora}
+    of_layers = {"attention": ATTENTIONS, "expert_kernels": EXPERT_KERNELS, "gelu": GELUS, "head": HEADS}
+    return {**of_layers, "cross_entropy": LOSS_WAYS, **of_lora}
 
 
 def network_names() -> list[str]:

@@ -10,6 +10,8 @@ from simulator.workload.zoo.builder import SizeError
 
 Gelu = Literal["eager", "fused", ""]
 GELUS: tuple[Gelu, ...] = ("eager", "fused")
+ExpertKernels = Literal["grouped", "loop"]
+EXPERT_KERNELS: tuple[ExpertKernels, ...] = ("grouped", "loop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +69,13 @@ class MixtureOfExperts(Decoder):
     Each token passes through ``chosen`` of ``experts`` feed-forward layers of width ``expert_inner``.  All tokens also
     pass through a shared one of width ``shared_inner``.  The first ``dense_layers`` blocks have one layer of width
     ``inner`` and no experts.  ``mtp_layers`` is the number of extra blocks, each of which predicts one token further
-    ahead (:func:`simulator.workload.zoo.transformer.decoder`).
+    ahead (:func:`simulator.workload.zoo.transformer.decoder`).  ``expert_kernels``: experts have one ``grouped``
+    product, or a ``loop`` in Python calls one after the other.
     """
 
     experts: int = 8
     chosen: int = 2
+    expert_kernels: ExpertKernels = "grouped"
     expert_inner: int = 0
     shared_inner: int = 0
     dense_layers: int = 0
