@@ -16,7 +16,8 @@ from simulator.plan.plan import Fragment, Resource, Work
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
 from simulator.results.ran import StreamUse, stream_uses
-from simulator.step.issue import Part, launches_of, weights_s
+from simulator.step.issue import launches_of, weights_s
+from simulator.step.launch import Part
 from simulator.step.precision import storage_of
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.pipeline import Chunk, CollectivePrice, StageWork, plan_chunk, plan_pipeline

@@ -17,7 +17,8 @@ from simulator.programs.statements import CollectiveStatement, FrontEnd, RunStat
 from simulator.questions.options import StepOptions
 from simulator.questions.single import OperatorQuestion
 from simulator.records import dataclass, replace
-from simulator.step.issue import Launch, launches_of
+from simulator.step.issue import launches_of
+from simulator.step.launch import Launch
 from simulator.step.operator import operator_kernels
 from simulator.workload.network import Network
 from simulator.workload.precision import ELEMENT_BYTES

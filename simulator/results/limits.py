@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from simulator.engine.timeline import Timeline
 from simulator.plan.plan import Activity
-from simulator.step.issue import Launch
+from simulator.step.launch import Launch
 from simulator.training.exchange import ON_CPU, STREAM, HostLabel
 from simulator.training.worker import ChunkRun, LaunchLabel, SkippedMicroBatches
 

@@ -15,7 +15,7 @@ from simulator.engine.timeline import Timeline
 from simulator.places import Place
 from simulator.plan.plan import Work
 from simulator.records import dataclass, field
-from simulator.step.issue import Launch, Part
+from simulator.step.launch import Launch, Part
 from simulator.training.worker import ChunkRun, LaunchLabel, SkippedMicroBatches
 from simulator.workload.kernels import without_library
 from simulator.workload.precision import Precision

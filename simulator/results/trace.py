@@ -22,7 +22,7 @@ from simulator.results.held import HeldAt
 from simulator.results.limits import critical_path
 from simulator.results.result import Result
 from simulator.results.trace_sheet import Sheet, is_drawn, nanoseconds
-from simulator.step.issue import Launch
+from simulator.step.launch import Launch
 from simulator.training.exchange import STREAM, CollectiveLabel
 from simulator.training.servers import ARRIVES
 from simulator.training.worker import ChunkRun, LaunchLabel, SkippedMicroBatches

@@ -18,7 +18,8 @@ from simulator.questions.checks import changed
 from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
-from simulator.step.issue import Part, launches_of
+from simulator.step.issue import launches_of
+from simulator.step.launch import Part
 from simulator.step.memory import NetworkMemory, held_in
 from simulator.training import divided
 from simulator.training.memory import gathered_elements

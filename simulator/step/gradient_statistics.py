@@ -19,7 +19,8 @@ from collections.abc import Iterator, Sequence
 from simulator.devices.dispatch import dispatch_time
 from simulator.devices.predict import Device
 from simulator.records import replace
-from simulator.step.issue import Launch, Part, work_of
+from simulator.step.issue import work_of
+from simulator.step.launch import Launch, Part
 from simulator.workload.kernels import Streaming
 from simulator.workload.network import Layer, Network
 from simulator.workload.operators import Elementwise

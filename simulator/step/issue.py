@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from simulator.devices import KernelCost
 from simulator.devices.dispatch import (
     bare_launch_time,
     dispatch_time,
@@ -18,8 +17,9 @@ from simulator.devices.gpu import Gpu
 from simulator.devices.optimizer import tensor_passes
 from simulator.devices.predict import Device, kernel_cost, steady_device
 from simulator.questions.options import StepOptions
-from simulator.records import dataclass, replace
+from simulator.records import replace
 from simulator.step.fusion import FusedLayers, run_groups
+from simulator.step.launch import NOTHING, DeviceWork, Launch, Part
 from simulator.step.lowering import NORM, TO_MASTER, UNSCALE, KernelRun, Lowering, Mix
 from simulator.step.megatron import (
     buffer_passes,
@@ -38,51 +38,6 @@ from simulator.workload.operators import Copy, Elementwise, Exchange, GroupedLin
 
 if TYPE_CHECKING:
     from simulator.step.expert_passes import ExpertExtras
-    from simulator.step.layer_collectives import LayerCollective
-
-Part = Literal["forward", "backward", "update"]
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceWork:
-    """Kernels that run one after the other: the error class and cost of each, and the total time in seconds."""
-
-    kinds: tuple[str, ...]
-    costs: tuple[KernelCost, ...]
-    time_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """One operator as the host issues it: ``host_s`` seconds to issue, then ``work`` on the device.
-
-    ``layer`` names its layer ("" in the update).  ``again``: a forward operator that is recomputed in the backward
-    pass.  ``waits``: the host waits for all earlier work of the device, to read a result.  ``adds``: it adds to the
-    gradients of earlier micro-batches, so the first micro-batch omits it.  ``sent`` is the collective, if the operator
-    is an exchange.  ``needs`` names the layers whose exchanges it waits for.  ``over``: an update is over the
-    parameters whose state the rank keeps (``kept``), a pass before it over all gradients of the rank (``all``), or over
-    these only if ranks sum theirs (``summed``).
-    """
-
-    name: str
-    part: Part
-    host_s: float
-    work: DeviceWork
-    waits: bool = False
-    adds: bool = False
-    layer: str = ""
-    again: bool = False
-    sent: LayerCollective | None = None
-    needs: tuple[str, ...] = ()
-    over: Literal["kept", "all", "summed"] = "kept"
-
-    @property
-    def device_s(self) -> float:
-        """Seconds on the device."""
-        return self.work.time_s
-
-
-NOTHING = DeviceWork((), (), 0.0)
 
 
 class _Issuer:

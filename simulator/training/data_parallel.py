@@ -17,7 +17,7 @@ from simulator.questions.layout import Layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass
-from simulator.step.issue import Launch
+from simulator.step.launch import Launch
 from simulator.step.precision import parameter_bytes
 from simulator.training.exchange import GroupExchange, bucket_size, copy_in, copy_out
 from simulator.training.micro_batches import Batches

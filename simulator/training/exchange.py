@@ -19,7 +19,8 @@ from simulator.plan.plan import Fragment, PlanBuilder
 from simulator.questions.layout import Layout
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.records import dataclass
-from simulator.step.issue import Launch, work_of
+from simulator.step.issue import work_of
+from simulator.step.launch import Launch
 from simulator.workload import Collective
 from simulator.workload.kernels import Streaming
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 
 from simulator.records import dataclass, replace
-from simulator.step.issue import Launch
+from simulator.step.launch import Launch
 from simulator.training.data_parallel import ready_after
 from simulator.workload.network import Network
 

@@ -55,7 +55,8 @@ from simulator.places import Places
 from simulator.plan.plan import Flow, Part, PlanBuilder, Resource, Work
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass
-from simulator.step.issue import Launch, work_of
+from simulator.step.issue import work_of
+from simulator.step.launch import Launch
 from simulator.step.precision import casts, has_master, storage_of
 from simulator.training.data_parallel import (
     GradientBucket,

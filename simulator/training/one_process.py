@@ -22,7 +22,8 @@ from simulator.devices.dispatch import dispatch_time
 from simulator.network.routing import Router
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.questions.options import StepOptions
-from simulator.step.issue import Launch, work_of
+from simulator.step.issue import work_of
+from simulator.step.launch import Launch
 from simulator.training.data_parallel import gradient_bytes, ready_after
 from simulator.training.exchange import STREAM, CollectiveLabel, GroupExchange
 from simulator.training.roles import Role

@@ -15,7 +15,7 @@ from simulator.network.machine import Node
 from simulator.plan.plan import Plan, PlanBuilder, Resource
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass
-from simulator.step.issue import Launch, Part
+from simulator.step.launch import Launch, Part
 from simulator.step.precision import parameter_bytes
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.exchange import STREAM, CollectiveLabel, least_elements

@@ -25,7 +25,8 @@ from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
 from simulator.spelling import mention
-from simulator.step.issue import Launch, launches_of
+from simulator.step.issue import launches_of
+from simulator.step.launch import Launch
 from simulator.workload.network import Network, once
 
 _NUMBERED = re.compile(r"gpu(?:\d{1,6}|\[[^\]]*\])", re.ASCII)

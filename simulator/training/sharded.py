@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from simulator.devices.dispatch import unit_time
 from simulator.records import dataclass, replace
-from simulator.step.issue import Launch, Part
+from simulator.step.launch import Launch, Part
 from simulator.step.precision import gathered_bytes, storage_of
 from simulator.training.data_parallel import StepOutline, Sums
 from simulator.training.worker import RankRoles

@@ -16,7 +16,7 @@ from simulator.network.machine import Machine
 from simulator.places import Place
 from simulator.plan.plan import PlanBuilder, Resource
 from simulator.records import dataclass, replace
-from simulator.step.issue import NOTHING, DeviceWork, Launch, Part
+from simulator.step.launch import NOTHING, DeviceWork, Launch, Part
 from simulator.training.exchange import GroupExchange
 from simulator.training.roles import Role
 from simulator.workload.network import block_name

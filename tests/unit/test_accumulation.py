@@ -11,7 +11,8 @@ from simulator.questions.layout import parse_layout
 from simulator.questions.options import Accumulation, StepOptions
 from simulator.questions.step import StepQuestion, accumulating
 from simulator.questions.where import Where
-from simulator.step.issue import Launch, launches_of
+from simulator.step.issue import launches_of
+from simulator.step.launch import Launch
 from simulator.step.memory import Shares, held_in, memory_need, moments_of
 from simulator.training import divided
 from simulator.workload.zoo.registry import build_network

@@ -25,7 +25,8 @@ from simulator.questions.calibration import Calibration
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.step.issue import DeviceWork, Launch, launches_of
+from simulator.step.issue import launches_of
+from simulator.step.launch import DeviceWork, Launch
 from simulator.training.worker import Worker
 from simulator.workload.zoo.registry import build_network
 from tests.asked import alone_on

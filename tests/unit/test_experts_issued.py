@@ -12,7 +12,8 @@ from simulator.devices.predict import kernel_cost
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.where import Where
-from simulator.step.issue import Launch, launches_of
+from simulator.step.issue import launches_of
+from simulator.step.launch import Launch
 from simulator.training import divided
 from simulator.workload.kernels import Rowwise
 from simulator.workload.network import Network, block_name

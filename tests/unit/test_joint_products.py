@@ -11,7 +11,8 @@ from simulator.api import Session
 from simulator.questions.options import StepOptions
 from simulator.questions.where import Where
 from simulator.step.fused_passes import joint_products, split_passes
-from simulator.step.issue import Launch, launches_of
+from simulator.step.issue import launches_of
+from simulator.step.launch import Launch
 from simulator.step.lowering import Lowering
 from simulator.workload.kernels import Gemm
 from simulator.workload.network import Network

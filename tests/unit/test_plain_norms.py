@@ -10,7 +10,8 @@ from simulator.api import Session
 from simulator.devices.dispatch import host_costs
 from simulator.questions.options import Framework, StepOptions
 from simulator.questions.where import Where
-from simulator.step.issue import Launch, launches_of
+from simulator.step.issue import launches_of
+from simulator.step.launch import Launch
 from simulator.workload.kernels import Kernel
 from simulator.workload.network import Network
 from simulator.workload.operators import LayerNorm

@@ -23,7 +23,8 @@ from simulator.questions.options import Optimizer, StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.step.fusion import fused_groups
-from simulator.step.issue import DeviceWork, Launch, launches_of
+from simulator.step.issue import launches_of
+from simulator.step.launch import DeviceWork, Launch
 from simulator.step.memory import MemoryNeed, memory_need
 from simulator.training.micro_batches import Batches
 from simulator.training.plan import plan_alone
