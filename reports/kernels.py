@@ -17,7 +17,7 @@ from simulator.records import dataclass
 from simulator.results.held import HeldAt
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
-from simulator.step.issue import Launch
+from simulator.step.launch import Launch
 from simulator.step.memory import MemoryNeed
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.training.exchange import STREAM, CollectiveLabel
