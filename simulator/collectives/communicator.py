@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TypeVar
 
 from simulator.kept import Kept
 from simulator.network.machine import Machine, Node
 from simulator.network.routing import Router
 from simulator.plan.alike import Pairs, Sites
-
-T = TypeVar("T")
 
 
 class Communicator(Kept):

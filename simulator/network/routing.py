@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
-from typing import TypeVar
 
 from simulator.errors import InputError, few
 from simulator.kept import Kept
@@ -29,7 +28,6 @@ from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, NicPart
 _DEVICE_LINKS = GPU_LINKS | {"c2c"}
 _HOST_LINKS = frozenset(("pcie", "socket", "c2c", "storage"))
 _MAX_STRIPES = 64
-T = TypeVar("T")
 
 
 class Router(Kept):
@@ -61,7 +59,7 @@ class Router(Kept):
 
     def relay(self, src: int, via: int, dst: int) -> Route | None:
         """Return the NVLink route from *src* through the GPU *via* to *dst*, or None if a leg is missing."""
-        first, second = self._nvlink(src, via), self._nvlink(via, dst)
+        first, second = self.direct(src, via), self.direct(via, dst)
         if first is None or second is None:
             return None
         return join(self.machine, first, second, "nvb", "nvlink-relay")
@@ -73,10 +71,6 @@ class Router(Kept):
         """
         onward = self.route(via, dst)
         return join(self.machine, self.route(src, via), onward, onward.path_class, onward.transport)
-
-    def direct(self, src: int, dst: int) -> Route | None:
-        """Return the NVLink route between two GPUs without a relay, or None."""
-        return self._nvlink(src, dst)
 
     def nearest_cpu(self, node: int) -> int | None:
         """Return the CPU nearest to *node*, or None if none is linked to it."""
@@ -123,7 +117,7 @@ class Router(Kept):
 
     def _inside(self, src: Node, dst: Node) -> Route | None:
         if src.kind == dst.kind == "gpu":
-            direct = self._nvlink(src.index, dst.index)
+            direct = self.direct(src.index, dst.index)
             if direct is not None:
                 return direct
             paths = self._host_paths(src.index, dst.index)
@@ -134,7 +128,8 @@ class Router(Kept):
         cpus = [n.index for n in (src, dst) if n.kind == "cpu"]
         return self._along(paths, "host", self._memory(cpus, 1.0)) if paths else None
 
-    def _nvlink(self, src: int, dst: int) -> Route | None:
+    def direct(self, src: int, dst: int) -> Route | None:
+        """Return the NVLink route between two GPUs without a relay, or None."""
         paths = self._shortest(src, dst, _DEVICE_LINKS, ("nvlink-switch",))
         if not paths:
             return None

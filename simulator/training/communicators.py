@@ -23,7 +23,6 @@ from simulator.collectives.communicator import Communicator
 from simulator.collectives.nccl.buffers import communicator_bytes
 from simulator.collectives.nccl.strategy import Nccl
 from simulator.collectives.registry import strategy_of
-from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
 from simulator.step.precision import storage_of
 from simulator.topology.parts import GpuPart
@@ -36,6 +35,7 @@ from simulator.workload.precision import ELEMENT_BYTES
 
 _Carried = set[tuple[Collective, float]]
 """Collectives with nccl-tests' sizes in bytes."""
+_NUMBER: _Carried = {("all-reduce", 8.0)}
 
 
 def groups_within_layers(placement: Placement) -> dict[str, list[ConcurrentGroups]]:
@@ -78,16 +78,12 @@ def communication_bytes(placement: Placement, question: StepQuestion, network: N
     if unlike and all(isinstance(each.part, GpuPart) and each.part.vendor == "nvidia" for each in unlike):
         from simulator.collectives.deep_ep import deep_ep_bytes
 
-        found = deep_ep_bytes(layout.ep, _width(network))
+        widths = (each.operator.cols for each in network.layers if isinstance(each.operator, LayerNorm))
+        found = deep_ep_bytes(layout.ep, max(widths, default=0))  # the numbers of a token between layers
     return found + sum(
         max(taken(group, carried, n_peers) for group in groups)
         for groups, carried, n_peers in _communicators(placement, question, network)
     )
-
-
-def _width(network: Network) -> int:
-    """Return the numbers of a token between the layers of *network*."""
-    return max((each.operator.cols for each in network.layers if isinstance(each.operator, LayerNorm)), default=0)
 
 
 def _communicators(
@@ -104,15 +100,8 @@ def _communicators(
     if layout.pp > 1:
         stages = placement.group.part([placement.rank(pp=stage) for stage in range(layout.pp)])
         yield [stages], set(), min(2, layout.pp - 1)
-    yield from _of_numbers(placement, question)
-
-
-_NUMBER: _Carried = {("all-reduce", 8.0)}
-
-
-def _of_numbers(placement: Placement, question: StepQuestion) -> Iterator[tuple[Sequence[Communicator], _Carried, int]]:
-    """Yield the groups that sum single numbers and exchange nothing else, as :func:`_communicators` does."""
-    layout, framework = placement.layout, question.options.framework
+    # Groups that sum single numbers and exchange nothing else.
+    framework = question.options.framework
     n_ranks, makes_own = placement.group.n_ranks, framework in ("megatron", "deepspeed-zero3")
     if makes_own or layout.divides_network or (layout.shards or n_ranks) < n_ranks:
         yield [placement.group], _NUMBER, 0
@@ -128,7 +117,12 @@ def _of_parameters(
     layout, mode = placement.layout, question.options.mode
     if question.strategy != "nccl" or (layout.zero < 3 and mode not in ("train", "backward")):
         return
-    n_bytes = _exchanged_bytes(network, question, layout)
+    element = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
+    n_bytes = float(network.trained_count * element)
+    if layout.zero == 3:  # of the largest unit of shards
+        n_bytes = float(max(unit_elements(network).values(), default=0) * element)
+    elif question.bucket_bytes:
+        n_bytes = min(n_bytes, question.bucket_bytes)
     gathers: _Carried = {("all-gather", n_bytes), ("reduce-scatter", n_bytes)}
     sums: _Carried = {("all-reduce", n_bytes)}
     for experts in (False, True) if layout.has_experts_apart else (False,):
@@ -152,12 +146,3 @@ def _carried_within(network: Network, question: StepQuestion) -> dict[str, _Carr
                 if op is not None:
                     found.setdefault(exchange.axis, set()).add((op, float(exchange.elements * element)))
     return found
-
-
-def _exchanged_bytes(network: Network, question: StepQuestion, layout: Layout) -> float:
-    """Return the bytes of an exchange of gradients: those of a bucket, or of the largest unit of shards."""
-    element = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
-    if layout.zero == 3:
-        return float(max(unit_elements(network).values(), default=0) * element)
-    whole = float(network.trained_count * element)
-    return min(whole, question.bucket_bytes) if question.bucket_bytes else whole

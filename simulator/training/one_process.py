@@ -53,7 +53,9 @@ def write_process(
     tensors = [parameter.elements for parameters in ready_after(passes, network) for parameter in parameters]
     for elements in reversed(tensors):  # in network order
         size = elements * element
-        adding = _pass("add", first, elements, size)
+        host_s = dispatch_time(first.place.device, Copy(elements), "fwd")
+        work = work_of(first.place.device, [Streaming("add", elements, 2 * int(size), int(size))])
+        adding = Launch("add", "backward", host_s, work)
         for role, worker in others:
             copied = _copied(builder, router, role, first, size, (*worker.last, *adder.last))
             adder.issue(adding, after=[copied])
@@ -150,10 +152,3 @@ def _copied(
         about=about,
         place=dst.place.name,
     )
-
-
-def _pass(name: str, role: Role, elements: int, size: float) -> Launch:
-    """Return the sum of two tensors with *elements* elements each, as the host issues it."""
-    kernel = Streaming("add", elements, 2 * int(size), int(size))
-    host_s = dispatch_time(role.place.device, Copy(elements), "fwd")
-    return Launch(name, "backward", host_s, work_of(role.place.device, [kernel]))
