@@ -11,7 +11,6 @@ wider one in its chain is used.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files
@@ -168,8 +167,8 @@ class Evidence:
 
     def has_kernels(self, name: str, *, in_step: bool) -> bool:
         """Return whether kernels of class *name* were measured: alone or, for an answer about a step, in steps."""
-        alone = (re.match(rf"kernel {re.escape(name)}(?:$|[ -])", each) for each in self.spreads)
-        return any(alone) or (in_step and name in self.seen.kernels)
+        heads = (f"kernel {name} ", f"kernel {name}-")
+        return (in_step and name in self.seen.kernels) or any(f"{each} ".startswith(heads) for each in self.spreads)
 
 
 def evidence_from(document: Mapping[str, Any]) -> Evidence:

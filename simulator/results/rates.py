@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from simulator.questions.options import StepOptions
 from simulator.records import dataclass
 from simulator.results.columns import percent, rate_words, three_digits
-from simulator.results.step import StepResult
 from simulator.results.training_run import TrainingRun
 from simulator.step.recompute import reruns_of
 from simulator.topology.schema import Price
-from simulator.workload.network import Layer, Network
+from simulator.workload.network import Layer, Network, once
 from simulator.workload.operators import Attention, MatMul, Softmax
 
 TRILLION = 1e12
@@ -114,21 +114,23 @@ def _energy_of(result: TrainingRun, seconds: float) -> float | None:
 def _flop(result: TrainingRun) -> tuple[float, float]:
     """Return the FLOPs of all devices in a step, and those of what runs again."""
     step, times = result.step, result.step.micro_batches * result.question.programs
+    options, network = step.options, step.network
     if result.shares or any(device.network is None for device in result.memory):
-        model, again = _of_network(step.network, step)
-        scale = result.samples / (step.network.samples or 1) if result.shares else result.device_count * times
+        model, again = _of_network(network, options)
+        scale = result.samples / (network.samples or 1) if result.shares else result.device_count * times
         return scale * model, scale * again
-    found = [(device.count * times, _of_network(device.network or step.network, step)) for device in result.memory]
+    found = [(device.count * times, _of_network(device.network or network, options)) for device in result.memory]
     return sum(n * model for n, (model, _) in found), sum(n * again for n, (_, again) in found)
 
 
-def _of_network(network: Network, step: StepResult) -> tuple[float, float]:
+@once
+def _of_network(network: Network, options: StepOptions) -> tuple[float, float]:
     """Return the FLOPs of one pass of *network* over a micro-batch, and of what runs again in it."""
     causal = any(isinstance(each.operator, Attention) and each.operator.causal for each in network.layers)
     causal |= any(isinstance(each.operator, Softmax) and each.operator.kernel == "causal" for each in network.layers)
-    passes = {"train": 3, "backward": 2}.get(step.options.mode, 1)
+    passes = {"train": 3, "backward": 2}.get(options.mode, 1)
     model = passes * sum(_counted(layer, causal) for layer in network.layers)
-    again = [network.layers[place] for rerun in reruns_of(network, step.options) for place in rerun.layers]
+    again = [network.layers[place] for rerun in reruns_of(network, options) for place in rerun.layers]
     return model, sum(_counted(layer, causal) for layer in again)
 
 

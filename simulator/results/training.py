@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from simulator.bands.composition import Band
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from simulator.results.input import InputRun
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class TrainingResult(TrainingRun):
     """The answer to a step, which shows itself as a line, as a table, and as in ``--json``."""
 
@@ -69,7 +70,7 @@ class TrainingResult(TrainingRun):
             ]
         )
 
-    @property
+    @cached_property
     def confidence(self) -> Confidence:
         """The uncertainty of ``step_time_s``; ideal schedules, which cannot be measured, have no band."""
         return step_confidence(self)
