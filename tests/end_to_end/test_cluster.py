@@ -15,8 +15,16 @@ from pathlib import Path
 import pytest
 
 from simulator.errors import TopocastError
-from validate.machine.cluster.commands import RunNames, list_namespaces, owner_of, process_start, processes_in
-from validate.machine.cluster.network import check_rights, check_system, check_torch
+from validate.machine.cluster.network import (
+    RunNames,
+    check_rights,
+    check_system,
+    check_torch,
+    list_namespaces,
+    owner_of,
+    process_start,
+    processes_in,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "validate", "cluster"]
@@ -161,8 +169,7 @@ def test_a_worker_that_dies_ends_the_run_in_one_line(process: subprocess.Popen[s
 
 def test_nothing_of_the_machine_itself_changes() -> None:
     """Creating and removing the network leaves the machine's interfaces, routes and rules as they were."""
-    from validate.machine.cluster.commands import LinkShape
-    from validate.machine.cluster.network import HostNetwork
+    from validate.machine.cluster.network import HostNetwork, LinkShape
 
     def state() -> list[str]:
         commands = (["ip", "-br", "link"], ["ip", "route"], ["ip", "rule"], ["ip", "-br", "address"])

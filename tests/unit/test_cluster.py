@@ -35,16 +35,16 @@ from validate.machine.cluster.cases import (
     read_duration,
     topology_text,
 )
-from validate.machine.cluster.commands import (
+from validate.machine.cluster.network import (
     PREFIX,
     CommandFailed,
+    HostNetwork,
     LinkShape,
     RunNames,
     network_commands,
     owner_of,
     process_start,
 )
-from validate.machine.cluster.network import HostNetwork
 from validate.machine.cluster.report import (
     ClusterFiles,
     cluster_document,
@@ -233,9 +233,9 @@ def test_only_what_crashed_runs_left_is_removed(monkeypatch) -> None:
     )
     there = ["blue", mine, dead, recycled, "topocast-cluster-notes"]
     commands: list[tuple[str, ...]] = []
-    monkeypatch.setattr(left.commands, "list_namespaces", lambda: there)
-    monkeypatch.setattr(left.commands, "processes_in", lambda name: [])
-    monkeypatch.setattr(left.commands, "run_shell", commands.append)
+    monkeypatch.setattr(left, "list_namespaces", lambda: there)
+    monkeypatch.setattr(left, "processes_in", lambda name: [])
+    monkeypatch.setattr(left, "run_shell", commands.append)
     assert left.remove_leftovers() == [dead, recycled]
     assert commands == [("ip", "netns", "delete", dead), ("ip", "netns", "delete", recycled)]
 
@@ -246,7 +246,7 @@ def test_a_user_who_may_not_steer_packets_has_a_network_all_the_same(monkeypatch
             raise CommandFailed("Operation not permitted")
         return ""
 
-    monkeypatch.setattr("validate.machine.cluster.commands.run_shell", refuse_steering)
+    monkeypatch.setattr("validate.machine.cluster.network.run_shell", refuse_steering)
     with HostNetwork(NAMES, 2) as network:
         assert not network.is_steered
 
@@ -260,7 +260,7 @@ def test_a_network_that_fails_half_way_is_removed(monkeypatch) -> None:
             raise CommandFailed("no room")
         return ""
 
-    monkeypatch.setattr("validate.machine.cluster.commands.run_shell", fail_at_the_second_host)
+    monkeypatch.setattr("validate.machine.cluster.network.run_shell", fail_at_the_second_host)
     with pytest.raises(CommandFailed), HostNetwork(NAMES, 2):
         raise AssertionError("it was entered")
     assert set(network_commands("remove", NAMES, 2)) <= set(commands)
@@ -309,7 +309,7 @@ def test_what_is_not_allowed_or_there_is_said_and_the_trial_removed(monkeypatch,
             raise CommandFailed(f"{line}: Operation not permitted")
         return ""
 
-    monkeypatch.setattr(rights.commands, "run_shell", answer)
+    monkeypatch.setattr(rights, "run_shell", answer)
     with pytest.raises(rights.NotPossible, match=words):
         rights.check_rights(NAMES, delay=True)
     assert commands[-1] == f"ip netns delete {NAMES.probe}"
@@ -332,7 +332,7 @@ def test_hosts_do_what_the_simulator_plans() -> None:
 def test_a_host_checks_what_it_has(monkeypatch, strategy) -> None:
     pytest.importorskip("torch", reason="torch is not installed: pip install torch")
     from validate.machine.cluster import operations
-    from validate.machine.measure import over
+    from validate.machine.measure import exchange as over
 
     class Alone:
         """A group without communication."""
@@ -365,7 +365,7 @@ def test_a_host_checks_what_it_has(monkeypatch, strategy) -> None:
 
 def test_a_host_sends_first_to_the_next_one(monkeypatch) -> None:
     pytest.importorskip("torch", reason="torch is not installed: pip install torch")
-    from validate.machine.measure import over
+    from validate.machine.measure import exchange as over
     from validate.machine.measure.exchange import read_exchange
 
     posted: list[tuple[str, int]] = []

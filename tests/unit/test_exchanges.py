@@ -21,9 +21,13 @@ from simulator.questions.where import Where
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 
-from validate.machine.measure import over  # noqa: E402  it imports torch
-from validate.machine.measure.exchange import processes_of, read_exchange, stand_parts  # noqa: E402  it imports torch
-from validate.machine.measure.over import OverRanks  # noqa: E402  it imports torch
+from validate.machine.measure import exchange as over  # noqa: E402  it imports torch
+from validate.machine.measure.exchange import (  # noqa: E402  it imports torch
+    OverRanks,
+    processes_of,
+    read_exchange,
+    stand_parts,
+)
 
 SESSION = Session()
 STRATEGIES = [*[n for n in strategy_names() if n != "nccl"], "gpu2", "gloo", "parameter-server-2"]

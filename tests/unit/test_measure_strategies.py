@@ -21,7 +21,7 @@ from validate.machine.measure.bench import Bench  # noqa: E402
 from validate.machine.measure.case import EXCHANGES, SCALING, Case, Unavailable, usual_groups  # noqa: E402
 from validate.machine.measure.cases.strategies import cases  # noqa: E402
 from validate.machine.measure.duration import bucket_bytes  # noqa: E402
-from validate.machine.measure.over import OverDevices  # noqa: E402
+from validate.machine.measure.exchange import OverDevices  # noqa: E402
 from validate.machine.measure.timing import Effort, time_call  # noqa: E402
 
 pytestmark = pytest.mark.torch

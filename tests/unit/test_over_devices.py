@@ -17,8 +17,7 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 
 from tests.clocked_cuda import Clock, clocked_gpus  # noqa: E402  it imports torch
-from validate.machine.measure.exchange import BufferExchange, read_exchange  # noqa: E402  it imports torch
-from validate.machine.measure.over import OverDevices, _Stands  # noqa: E402  it imports torch
+from validate.machine.measure.exchange import BufferExchange, OverDevices, _Stands, read_exchange  # noqa: E402  it imports torch  # noqa: E402  it imports torch
 
 SESSION = Session()
 STRATEGIES = [*[name for name in strategy_names() if name not in ("nccl", "hierarchical")], "gpu1"]

@@ -15,7 +15,7 @@ from simulator.errors import InputError, one_line
 from simulator.units import format_duration
 from validate.cli.command import Json, Quiet, Text, Texts, command_named, flag, value
 from validate.cli.words import print_answer, print_remarks, print_result
-from validate.machine.cluster import commands, network, report
+from validate.machine.cluster import network, report
 from validate.machine.cluster.cases import CaseOutcome, ClusterCase, Predictor, make_cases, read_duration
 from validate.machine.cluster.report import ClusterFiles
 from validate.machine.cluster.run import ClusterResults, least_run_s, run_cases
@@ -66,7 +66,7 @@ def cluster_command(
     most = max(case.n_nodes for case in cases)
     if topology is not None and len(shapes) > 1:
         raise InputError("--topology: a file describes one rate; name one with --rate, or take --out DIR")
-    names = commands.RunNames.of_this_process()
+    names = network.RunNames.of_this_process()
     with ExitStack() as stack:
         if dry_run:
             ClusterFiles(stack, None, topology, shapes, most).write_topologies()
@@ -120,11 +120,11 @@ def _outcomes(cases: Sequence[ClusterCase], measured: ClusterResults, *, calibra
     ]
 
 
-def _commands(names: commands.RunNames, shapes: Sequence[commands.LinkShape], most: int) -> str:
+def _commands(names: network.RunNames, shapes: Sequence[network.LinkShape], most: int) -> str:
     """Return all commands that a run would execute, one per line."""
     links = [(step, shape) for shape in shapes for step in ("shape", "limit")]
     steps = [("make", shapes[0]), ("steer", shapes[0]), *links, ("remove", shapes[0])]
-    lines = [line for step, shape in steps for line in commands.network_commands(step, names, most, shape)]
+    lines = [line for step, shape in steps for line in network.network_commands(step, names, most, shape)]
     return "".join(f"{shlex.join(line)}\n" for line in lines)
 
 

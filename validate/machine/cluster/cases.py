@@ -22,7 +22,7 @@ from simulator.records import dataclass
 from simulator.topology.load import topology_from_text
 from simulator.units import parse_quantity
 from simulator.workload import Collective
-from validate.machine.cluster.commands import LinkShape
+from validate.machine.cluster.network import LinkShape
 from validate.machine.measure.duration import duration_s
 from validate.machine.measure.timing import Interval
 from validate.tables.statistics import Errors, relative_error, summarise

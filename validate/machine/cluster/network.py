@@ -1,19 +1,198 @@
-"""The network during a run: whether it can be made here, made on entry, always removed; leftovers of crashed runs."""
+"""The network of a run: its ``ip`` and ``tc`` commands, whether it can be made here, made on entry, always removed.
+
+Each host is a network namespace with one interface.  A veth pair connects it to a port of a bridge, which has its
+own namespace.  A token bucket (``tc tbf``) at each end of the pair limits what the host sends (at its interface)
+and what it receives (at the port).  Each host thus has a full-duplex link of the given rate to a switch that queues
+and loses nothing.
+
+Names of namespaces contain the run's process, so that no other run's are touched.  Everything else (interfaces, the
+bridge, queues) lives inside these namespaces and vanishes with them.  The machine's own network is not changed, and
+every change to the system goes through :func:`run_shell`.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
 import os
+import re
+import shlex
 import shutil
 import signal
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from simulator.errors import MissingDependency, TopocastError
-from validate.machine.cluster import commands
+import yaml
+
+from simulator.errors import MissingDependency, TopocastError, one_line
+from simulator.records import dataclass
+
+PREFIX = "topocast-cluster-"
+HOST_INTERFACE = "eth0"
+_OURS = re.compile(rf"{PREFIX}(\d{{1,10}})-(\d{{1,20}})-(?:switch|probe|host\d{{1,3}})", re.ASCII)
+
+
+def process_start(pid: int) -> int | None:
+    """Return when process *pid* started, in kernel ticks since boot; None if it has ended or is a zombie."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    # The program's name is in parentheses and may hold any character; the start time is field 22 of the line.
+    fields = text.rpartition(")")[2].split()
+    return int(fields[19]) if len(fields) > 19 and fields[0] not in "ZX" else None
+
+
+def owner_of(namespace: str) -> tuple[int, int] | None:
+    """Return the process ID and start time of the run that made *namespace*; None if no run made it."""
+    match = _OURS.fullmatch(namespace)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+@dataclass(frozen=True, slots=True)
+class RunNames:
+    """Names of one run, made unique by its process ID and that process's start time."""
+
+    run: str
+
+    @classmethod
+    def of_this_process(cls) -> RunNames:
+        """Return the names for a run in this process."""
+        pid = os.getpid()
+        return cls(f"{pid}-{process_start(pid) or 0}")
+
+    @property
+    def process(self) -> int:
+        """Return the ID of the run's process."""
+        return int(self.run.partition("-")[0])
+
+    @property
+    def switch(self) -> str:
+        """Return the namespace of the bridge."""
+        return f"{PREFIX}{self.run}-switch"
+
+    @property
+    def probe(self) -> str:
+        """Return the namespace used to test the user's rights."""
+        return f"{PREFIX}{self.run}-probe"
+
+    def host(self, index: int) -> str:
+        """Return the namespace of host *index*."""
+        return f"{PREFIX}{self.run}-host{index}"
+
+    @staticmethod
+    def address(index: int) -> str:
+        """Return the private address of host *index*, visible only inside the namespaces."""
+        return f"10.77.0.{index + 1}"
+
+
+Command = tuple[str, ...]
+# A token bucket passes its content at once.  It must be small enough to hide little of a message, and large enough
+# for the traffic that accumulates when a timer fires late.
+_BUCKET_S = 1e-3
+_LEAST_BUCKET_BYTES = 16 * 1514
+_LARGEST_PACKET_BYTES = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class LinkShape:
+    """The properties of a link: its rate, and the one-way delay between two hosts."""
+
+    rate_Bps: float
+    delay_s: float = 0.0
+
+    @property
+    def bucket_bytes(self) -> int:
+        """Return the size of the token bucket: the burst that passes at once after a pause, in bytes."""
+        return max(_LEAST_BUCKET_BYTES, round(self.rate_Bps * _BUCKET_S))
+
+    @property
+    def packet_bytes(self) -> int:
+        """Return the largest packet that the kernel hands to the interface (tc counts the frames in it), in bytes."""
+        return min(_LARGEST_PACKET_BYTES, self.bucket_bytes // 2)
+
+
+_STEPS = yaml.safe_load(files("validate.machine.cluster").joinpath("network.yaml").read_text("utf-8"))
+
+
+_NO_LINK = LinkShape(0.0)
+
+
+def network_commands(
+    step: str, names: RunNames, n_hosts: int, shape: LinkShape = _NO_LINK, cpus: Sequence[int] = (0,)
+) -> list[Command]:
+    """Return the commands of *step* for *n_hosts* hosts: make, steer, shape, limit or remove (see network.yaml).
+
+    *shape* is that of all links, and *cpus* are the processors that receive.
+    """
+    link = {
+        "rate": round(shape.rate_Bps * 8),
+        "bucket_bytes": shape.bucket_bytes,
+        "packet_bytes": shape.packet_bytes,
+        "delay": round(shape.delay_s * 1e6),
+        "queued_bytes": shape.bucket_bytes + round(2 * shape.delay_s * shape.rate_Bps),
+    }
+    hosts = [
+        {"host": names.host(i), "port": f"port{i}", "address": names.address(i), "mask": _mask(cpus[i % len(cpus)])}
+        for i in range(n_hosts)
+    ]
+    lines: list[str] = []
+    for each in [step, *(["delay"] if step == "shape" and shape.delay_s > 0 else [])]:
+        of_step = {"before": [], "after": [], **_STEPS[each]}
+        lines += [line.format(switch=names.switch) for line in of_step["before"]]
+        lines += [line.format(switch=names.switch, **link, **host) for host in hosts for line in of_step["host"]]
+        lines += [line.format(switch=names.switch) for line in of_step["after"]]
+    return [tuple(shlex.split(line)) for line in lines]
+
+
+def _mask(cpu: int) -> str:
+    """Return processor *cpu* as the kernel writes sets of processors: hexadecimal digits in groups of eight."""
+    digits = f"{1 << cpu:x}"
+    digits = digits.rjust(-(-len(digits) // 8) * 8, "0")
+    return ",".join(digits[i : i + 8] for i in range(0, len(digits), 8))
+
+
+_LIMIT_S = 30.0
+
+
+class CommandFailed(TopocastError):  # noqa: N818  the name says the fault
+    """A system command failed or timed out."""
+
+
+def run_shell(command: Command) -> str:
+    """Run *command* and return its standard output; raises CommandFailed with the command and its error message."""
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LIMIT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CommandFailed(f"{' '.join(command)}: {one_line(error)}") from None
+    if done.returncode != 0:
+        said = done.stderr.strip() or f"exit status {done.returncode}"
+        raise CommandFailed(f"{' '.join(command)}: {one_line(said)}")
+    return done.stdout
+
+
+def list_namespaces() -> list[str]:
+    """Return the names of all network namespaces; raises CommandFailed."""
+    return [line.split()[0] for line in run_shell(("ip", "netns", "list")).splitlines() if line.split()]
+
+
+def processes_in(namespace: str) -> list[int]:
+    """Return the IDs of the processes in the network namespace *namespace*; raises CommandFailed."""
+    try:
+        said = run_shell(("ip", "netns", "pids", namespace))
+    except CommandFailed as error:
+        if "No such file" in str(error):  # it has just been removed
+            return []
+        raise
+    return [int(word) for word in said.split() if word.isdecimal()]
+
 
 _TRY = "as root, or in namespaces of your own: unshare -rnm sh -c 'mount -t tmpfs none /run && validate cluster ...'"
 
@@ -37,12 +216,12 @@ def check_torch() -> None:
         raise MissingDependency("the collectives are torch's; install it, for example: pip install torch")
 
 
-def check_rights(names: commands.RunNames, *, delay: bool) -> None:
+def check_rights(names: RunNames, *, delay: bool) -> None:
     """Try a namespace with a rate limit (and a *delay*); raises NotPossible without the right or kernel feature."""
     probe = names.probe
     try:
-        commands.run_shell(("ip", "netns", "add", probe))
-    except commands.CommandFailed as error:
+        run_shell(("ip", "netns", "add", probe))
+    except CommandFailed as error:
         _remove(probe)
         raise NotPossible(f"no right to make a network namespace ({_said(error)}); run it {_TRY}") from None
     try:
@@ -59,17 +238,17 @@ def check_rights(names: commands.RunNames, *, delay: bool) -> None:
 
 def _step(command: tuple[str, ...], what: str, module: str) -> None:
     try:
-        commands.run_shell(command)
-    except commands.CommandFailed as error:
+        run_shell(command)
+    except CommandFailed as error:
         raise NotPossible(f"this kernel has no {what} ({_said(error)}); its module is {module}") from None
 
 
 def _remove(name: str) -> None:
-    with contextlib.suppress(commands.CommandFailed):
-        commands.run_shell(("ip", "netns", "delete", name))
+    with contextlib.suppress(CommandFailed):
+        run_shell(("ip", "netns", "delete", name))
 
 
-def _said(error: commands.CommandFailed) -> str:
+def _said(error: CommandFailed) -> str:
     return str(error).partition(": ")[2].removeprefix("Error: ").rstrip(".")
 
 
@@ -82,7 +261,7 @@ class HostNetwork:
     Leaving removes the namespaces, as does an entry that fails half way.  Raises CommandFailed on entry.
     """
 
-    def __init__(self, names: commands.RunNames, n_hosts: int) -> None:
+    def __init__(self, names: RunNames, n_hosts: int) -> None:
         self.names = names
         self.n_hosts = n_hosts
         self.is_steered = False  # whether each interface receives on one processor
@@ -91,8 +270,8 @@ class HostNetwork:
     def __enter__(self) -> HostNetwork:
         self._is_there = True
         try:
-            for command in commands.network_commands("make", self.names, self.n_hosts):
-                commands.run_shell(command)
+            for command in network_commands("make", self.names, self.n_hosts):
+                run_shell(command)
             self._steer()
         except BaseException:
             self.remove()
@@ -105,26 +284,26 @@ class HostNetwork:
     def _steer(self) -> None:
         try:
             cpus = sorted(os.sched_getaffinity(0))
-            for command in commands.network_commands("steer", self.names, self.n_hosts, cpus=cpus):
-                commands.run_shell(command)
-        except commands.CommandFailed:  # not permitted in a user namespace; packets may overtake each other
+            for command in network_commands("steer", self.names, self.n_hosts, cpus=cpus):
+                run_shell(command)
+        except CommandFailed:  # not permitted in a user namespace; packets may overtake each other
             return
         self.is_steered = True
 
-    def shape(self, shape: commands.LinkShape) -> None:
+    def shape(self, shape: LinkShape) -> None:
         """Set the rate and the delay of all links to *shape*.  Raises CommandFailed where the kernel refuses."""
-        for command in commands.network_commands("shape", self.names, self.n_hosts, shape):
-            commands.run_shell(command)
-        with contextlib.suppress(commands.CommandFailed):  # an old kernel has one limit for all namespaces
-            for command in commands.network_commands("limit", self.names, self.n_hosts, shape):
-                commands.run_shell(command)
+        for command in network_commands("shape", self.names, self.n_hosts, shape):
+            run_shell(command)
+        with contextlib.suppress(CommandFailed):  # an old kernel has one limit for all namespaces
+            for command in network_commands("limit", self.names, self.n_hosts, shape):
+                run_shell(command)
 
     def remove(self) -> None:
         """Remove everything once; ignore what does not exist."""
         if self._is_there:
-            for command in commands.network_commands("remove", self.names, self.n_hosts):
-                with contextlib.suppress(commands.CommandFailed):
-                    commands.run_shell(command)
+            for command in network_commands("remove", self.names, self.n_hosts):
+                with contextlib.suppress(CommandFailed):
+                    run_shell(command)
             self._is_there = False
 
 
@@ -151,9 +330,9 @@ def removed_on_signals() -> Iterator[None]:
 def leftovers() -> list[str]:
     """Return the namespaces left behind by runs that have ended; those of live runs are excluded."""
     found = []
-    for name in commands.list_namespaces():
-        owner = commands.owner_of(name)
-        if owner is not None and commands.process_start(owner[0]) != owner[1]:
+    for name in list_namespaces():
+        owner = owner_of(name)
+        if owner is not None and process_start(owner[0]) != owner[1]:
             found.append(name)
     return found
 
@@ -165,10 +344,10 @@ def remove_leftovers() -> list[str]:
     """
     removed = []
     for name in leftovers():
-        with contextlib.suppress(commands.CommandFailed):
-            for pid in commands.processes_in(name):
+        with contextlib.suppress(CommandFailed):
+            for pid in processes_in(name):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        commands.run_shell(("ip", "netns", "delete", name))
+        run_shell(("ip", "netns", "delete", name))
         removed.append(name)
     return removed

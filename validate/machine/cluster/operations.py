@@ -22,9 +22,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from validate.machine.cluster.commands import HOST_INTERFACE, RunNames
-from validate.machine.measure.exchange import read_exchange
-from validate.machine.measure.over import OverRanks
+from validate.machine.cluster.network import HOST_INTERFACE, RunNames
+from validate.machine.measure.exchange import OverRanks, read_exchange
 
 _PROBE_PORT = 29602
 _ELEMENT_BYTES = 4  # fp32, as gradients are

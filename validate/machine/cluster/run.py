@@ -12,8 +12,7 @@ from typing import Any
 from simulator.errors import TopocastError, one_line
 from simulator.records import dataclass, field
 from validate.machine.cluster.cases import ClusterCase, MessageCosts
-from validate.machine.cluster.commands import LinkShape, RunNames
-from validate.machine.cluster.network import HostNetwork
+from validate.machine.cluster.network import HostNetwork, LinkShape, RunNames
 from validate.machine.measure.host import usable_threads
 from validate.machine.measure.timing import Interval, median_interval
 

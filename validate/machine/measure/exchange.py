@@ -1,19 +1,29 @@
-"""An exchange as plain data, and the part of each stand in each round.
+"""An exchange as plain data, the part of each stand in each round, and how it is run.
 
 The simulator writes exchanges; running one needs no simulator.  An exchange consists of rounds of moves between
 stands: each move sends a range of a buffer, which is added or stored where it arrives.  The first stands are the
 ranks, each with its own buffer.  The others (a CPU that gathers, parameter servers) are helpers and start empty.
 Moves of one round are simultaneous: all are read before any is written.  A stand starts a round when its own part in
 earlier rounds has ended, independently of other stands.
+
+From one process it is copies and adds on streams, with events between rounds.  Each stand has a stream for its adds,
+and each pair of stands that exchange has streams for its copies, so that the copies of a round run concurrently.  A
+copy waits until both its ends have finished their earlier rounds.  A stand has finished a round when its copies, out
+and in, and its adds are complete.  No device waits for one that it does not exchange with.  The host performs the adds
+of a CPU: it waits for the data, so that the queues cannot run ahead of it.
+
+Rank by rank, each process holds the buffers of one or more stands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+import torch.distributed as dist
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,3 +196,198 @@ class Contribution:
 def _numbers(exchange: BufferExchange, rank: int, dtype: Any) -> Any:
     most = min(_PERIOD, _MOST.get(dtype, 1 << 24) // exchange.n_ranks - 1)
     return (torch.arange(exchange.n_elements) * (rank + 1) % most + rank % 2).to(dtype)
+
+
+class _Stands:
+    """The buffers of *stands* in *exchange*, and their parts of its rounds; *memory* allocates elements for a stand."""
+
+    def __init__(
+        self, exchange: BufferExchange, stands: Iterable[int], dtype: Any, memory: Callable[[int, int], Any]
+    ) -> None:
+        parts = {stand: stand_parts(exchange, stand) for stand in stands}
+        self._rounds: list[dict[int, StandPart]] = [{} for _ in exchange.rounds]
+        for stand, own in parts.items():
+            for part in own:
+                self._rounds[part.number][stand] = part
+        self._contributions = {stand: Contribution(exchange, stand, dtype) for stand in parts}
+        self.buffers = {stand: memory(exchange.n_elements, stand) for stand in parts}
+        self._staging = {stand: memory(staging_count(own), stand) for stand, own in parts.items()}
+
+    def fill(self) -> None:
+        """Write each stand's input into its buffer; needed before an exchange that is checked."""
+        for stand, contribution in self._contributions.items():
+            contribution.fill(self.buffers[stand])
+
+    def is_right(self) -> bool:
+        """Return whether all buffers hold the exact expected result."""
+        return all(contribution.is_right(self.buffers[stand]) for stand, contribution in self._contributions.items())
+
+    def _sent(self, stand: int, move: Move) -> Any:
+        """Return the range of *move* in the buffer of *stand*."""
+        return self.buffers[stand][move.first : move.first + move.count]
+
+    def _arrived(self, receive: Receive) -> Any:
+        """Return the memory in which *receive* arrives."""
+        move = receive.move
+        if receive.staged is None:
+            return self._sent(move.dst, move)
+        return self._staging[move.dst][receive.staged : receive.staged + move.count]
+
+
+class OverDevices(_Stands):
+    """*exchange* with stand i on GPU ``devices[i]``; None is the host's memory."""
+
+    def __init__(self, exchange: BufferExchange, devices: Sequence[int | None], dtype: Any = torch.float32) -> None:
+        super().__init__(
+            exchange, range(len(exchange.stands)), dtype, lambda count, stand: _memory(count, dtype, devices[stand])
+        )
+        self.needs_host = any(device is None for device in devices)
+        self._devices = devices
+        on_gpus = [device for device in devices if device is not None]
+        self._first = on_gpus[0]
+        self._adding = [torch.cuda.Stream(self._first if d is None else d) for d in devices]
+        # torch puts a copy on the current stream of its source GPU, or of its target GPU where the source is the host.
+        self._copying: dict[tuple[int, int], tuple[Any, ...]] = {}
+        for move in (move for step in exchange.rounds for move in step):
+            ends = (move.src, move.dst)
+            used = [devices[end] for end in ends if devices[end] is not None]
+            if ends not in self._copying:
+                self._copying[ends] = tuple(torch.cuda.Stream(device) for device in used)
+
+    def fill(self) -> None:
+        """Write each stand's input into its buffer, and wait for it."""
+        super().fill()
+        self._settle()
+
+    def is_right(self) -> bool:
+        """Return whether all buffers hold the exact expected result, once they are complete."""
+        self._settle()
+        return super().is_right()
+
+    def run(self) -> None:
+        """Issue all rounds; the first device's current stream continues when all stands have finished."""
+        main = torch.cuda.current_stream(self._first)
+        begun = _recorded(main)
+        done = [begun] * len(self._devices)
+        for step in self._rounds:
+            done = self._round(step, done)
+        for event in done:
+            main.wait_event(event)
+
+    def _round(self, step: dict[int, StandPart], done: list[Any]) -> list[Any]:
+        """Issue one round; return for each stand the event at which its rounds so far have ended."""
+        for stand, part in step.items():
+            for receive in part.receives:
+                arrived = self._copy(receive, done)
+                self._adding[stand].wait_event(arrived)
+                self._adding[receive.move.src].wait_event(arrived)
+        for stand, part in step.items():
+            self._add(stand, part)
+        return [_recorded(self._adding[stand]) if stand in step else event for stand, event in enumerate(done)]
+
+    def _copy(self, receive: Receive, done: list[Any]) -> Any:
+        """Issue the copy of a received move; return the event of its end."""
+        move = receive.move
+        streams = self._copying[move.src, move.dst]
+        sent = self._sent(move.src, move)
+        if not streams:  # both ends are in host memory, so the host copies
+            done[move.src].synchronize()
+            done[move.dst].synchronize()
+            self._arrived(receive).copy_(sent)
+            return _recorded(self._adding[move.src])
+        streams[0].wait_event(done[move.src])
+        streams[0].wait_event(done[move.dst])
+        with ExitStack() as stack:
+            for stream in reversed(streams):  # the first stream, the source's, carries the copy
+                stack.enter_context(torch.cuda.stream(stream))
+            self._arrived(receive).copy_(sent, non_blocking=True)
+        return _recorded(streams[0])
+
+    def _add(self, stand: int, part: StandPart) -> None:
+        """Issue the adds of *stand* in the order of the moves, so that floating-point sums are reproducible."""
+        staged = [receive for receive in part.receives if receive.staged is not None]
+        if not staged:
+            return
+        with ExitStack() as stack:
+            if self._devices[stand] is None:
+                self._adding[stand].synchronize()  # the host adds once everything has arrived
+            else:
+                stack.enter_context(torch.cuda.stream(self._adding[stand]))
+            for receive in staged:
+                target = self._sent(stand, receive.move)
+                if receive.move.reduce:
+                    target.add_(self._arrived(receive))
+                else:
+                    target.copy_(self._arrived(receive), non_blocking=True)
+
+    def _settle(self) -> None:
+        for device in {device for device in self._devices if device is not None}:
+            torch.cuda.synchronize(device)
+
+
+def _memory(count: int, dtype: Any, device: int | None) -> Any:
+    if device is None:
+        return torch.empty(count, dtype=dtype, pin_memory=True)
+    return torch.empty(count, dtype=dtype, device=torch.device("cuda", device))
+
+
+def _recorded(stream: Any) -> Any:
+    """Return an event that completes when all work now in *stream* is done."""
+    event = torch.cuda.Event()
+    event.record(stream)
+    return event
+
+
+class OverRanks(_Stands):
+    """The part of process *process* in *exchange*, with the division of stands by :func:`processes_of`.
+
+    All sends and receives of a round are posted at once.  What arrives is added in the order of the moves, so that
+    floating-point sums are reproducible.  Moves between stands of one process are plain copies.  Buffers are on
+    *device*.  On a GPU the host does not wait; NCCL has no tags and pairs the sends of two ranks by their order.  A
+    round is posted to NCCL as one group, and to gloo move by move, which costs less there.
+    """
+
+    def __init__(self, exchange: BufferExchange, process: int, dtype: Any = torch.float32, device: Any = "cpu") -> None:
+        processes = processes_of(exchange)
+        self._at = {stand: number for number, stands in enumerate(processes) for stand in stands}
+        self._process, self._n = process, len(processes)
+        self._grouped = torch.device(device).type == "cuda"
+        stands = processes[process] if process < len(processes) else ()
+        super().__init__(exchange, stands, dtype, lambda count, _: torch.empty(count, dtype=dtype, device=device))
+
+    def run(self) -> None:
+        """Run this process's part of all rounds."""
+        for step in filter(None, self._rounds):
+            self._round(step)
+
+    def _round(self, step: dict[int, StandPart]) -> None:
+        receives = [receive for part in step.values() for receive in part.receives]
+        receiving = [
+            (receive.tag, dist.irecv, self._arrived(receive), self._at[receive.move.src]) for receive in receives
+        ]
+        sending = [
+            (tag, dist.isend, self._sent(stand, move), self._at[move.dst])
+            for stand, part in step.items()
+            for move, tag in part.sends
+        ]
+        # Each process starts with its neighbours, so that no rank is sent to by all at once: connections are served in
+        # the order of posting.  For moves in one direction between two ranks, both sides agree on the order, that of
+        # the tags.
+        receiving.sort(key=lambda way: ((self._process - way[3]) % self._n, way[0]))
+        sending.sort(key=lambda way: ((way[3] - self._process) % self._n, way[0]))
+        ways = [way for way in (*receiving, *sending) if way[3] != self._process]
+        if self._grouped:
+            works = dist.batch_isend_irecv([dist.P2POp(act, x, peer) for _, act, x, peer in ways]) if ways else []
+        else:
+            works = [act(x, peer, tag=tag) for tag, act, x, peer in ways]
+        for receive in receives:
+            if self._at[receive.move.src] == self._process:
+                self._arrived(receive).copy_(self._sent(receive.move.src, receive.move))
+        for work in works:  # a buffer must not change before its send is complete
+            work.wait()
+        for receive in receives:
+            target = self._sent(receive.move.dst, receive.move)
+            if receive.move.reduce:
+                target.add_(self._arrived(receive))
+            elif receive.staged is not None:
+                target.copy_(self._arrived(receive))

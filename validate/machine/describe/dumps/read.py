@@ -12,8 +12,7 @@ from simulator.records import dataclass, field
 from simulator.topology.foreign import foreign_kind
 from simulator.user_files import read_user_file
 from validate.machine.describe.driver import Adapter, Card
-from validate.machine.describe.dumps.lspci import lspci_tree, lspci_verbose_tree, lstopo_tree
-from validate.machine.describe.dumps.nccl_log import log_tree
+from validate.machine.describe.dumps.text_trees import log_tree, lspci_tree, lspci_verbose_tree, lstopo_tree
 from validate.machine.describe.dumps.tree import BusTree
 from validate.machine.describe.dumps.xml_dumps import hwloc_tree, nccl_tree, parse_xml
 from validate.machine.describe.placement import MOST_DEVICES, Matrix, parse_peers, parse_topo

@@ -20,9 +20,16 @@ import torch.distributed as dist
 from validate.machine.measure.bench import Bench, CudaStopwatch, QueuedStopwatch
 from validate.machine.measure.case import EXCHANGES, Case, Columns, TimedWork, Unavailable
 from validate.machine.measure.cases.collectives import Groups, figures_of
-from validate.machine.measure.exchange import BufferExchange, processes_of, read_exchange, staging_count, stand_parts
+from validate.machine.measure.exchange import (
+    BufferExchange,
+    OverDevices,
+    OverRanks,
+    processes_of,
+    read_exchange,
+    staging_count,
+    stand_parts,
+)
 from validate.machine.measure.launched import launch
-from validate.machine.measure.over import OverDevices, OverRanks
 from validate.machine.measure.ranks import time_together
 from validate.machine.measure.timing import Effort, Interval
 
