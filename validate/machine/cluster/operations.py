@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import multiprocessing
 import os
 import signal
 import socket
@@ -128,7 +129,8 @@ def begin(names: RunNames, rank: int) -> None:
     """
     system = ctypes.CDLL(None, use_errno=True)
     system.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != names.process:  # it has ended meanwhile
+    parent = multiprocessing.parent_process()
+    if parent is None or not parent.is_alive():  # it has ended meanwhile
         os._exit(1)
     with open(f"/var/run/netns/{names.host(rank)}", encoding="ascii") as namespace:
         if system.setns(namespace.fileno(), _CLONE_NEWNET):

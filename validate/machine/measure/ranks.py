@@ -70,7 +70,9 @@ class RankProcesses:
         self.count, self.cuda, self._called = count, cuda, called
         self._folder = tempfile.TemporaryDirectory(prefix="topocast-ranks-")
         self._members: list[_Member] = []
-        context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
+        # CUDA does not survive a fork.  Other ranks are forked from a process that loads torch once for all.
+        multiprocessing.set_forkserver_preload([__name__])
+        context: Any = multiprocessing.get_context("spawn" if cuda else "forkserver")
         meeting = Path(self._folder.name) / "meeting"
         try:
             for rank in range(count):
