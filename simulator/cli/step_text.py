@@ -47,42 +47,39 @@ def step_lines(result: TrainingResult, style: Style, *, full: bool = False) -> l
 
     *full*: also time by stream, kernel and layer, and memory by use.
     """
-    step = result.step
-    lines = head_lines(_title(result), style, [result.confidence], result.changed)
-    lines += ["", *fact_lines((fact for fact in step_view(result) if full or not fact.detail), style)]
-    lines += loss_lines(result.changed, style, full=full)
-    if full and result.device_count > 1:
-        lines += ["", *_account(result, style)]
-    if result.input is not None:
-        lines += ["", *_input(result.input, result.samples, step.sample, style)]
-    lines += ["", *_servers(result.servers, style)] if result.servers is not None else []
-    if result.shares:
-        rows = [["divided so that all finish together", "part", "samples"]]
-        rows += [[name, part, f"{samples:,}"] for name, part, samples in result.shares]
-        lines += ["", *table_of(rows, [False, False, True], style)]
-    lines += ["", *_checkpoints(result.checkpoints, style)] if result.checkpoints is not None else []
-    lines += _within(result, style) if full else []
-    if result.remedies:
-        lines += ["", *_remedies(result.remedies if full else result.remedies[:_SHOWN_CHANGES], result, style)]
-    if result.alternatives:
-        better = result.alternatives if full else result.alternatives[:_SHOWN_CHANGES]
-        lines += ["", *alternative_lines("what would be faster", better, result, style)]
-    if result.what_if:
-        lines += ["", *alternative_lines("what if", result.what_if, result, style)]
+    most = None if full else _SHOWN_CHANGES
+    remedies, better = result.remedies[:most], result.alternatives[:most]
     more = ["the time by stream, kernel and layer", "the memory by use"]
     if max(len(result.remedies), len(result.alternatives)) > _SHOWN_CHANGES:
         more.append("more changes")
-    return lines if full else [*lines, "", *style.wrap(f"-v shows {', '.join(more)}", "dim")]
+    facts = fact_lines((fact for fact in step_view(result) if full or not fact.detail), style)
+    shares = [["divided so that all finish together", "part", "samples"]]
+    shares += [[name, part, f"{samples:,}"] for name, part, samples in result.shares]
+    blocks = [
+        [*facts, *loss_lines(result.changed, style, full=full)],
+        _account(result, style) if full and result.device_count > 1 else [],
+        _input(result.input, result.samples, result.step.sample, style) if result.input is not None else [],
+        _servers(result.servers, style) if result.servers is not None else [],
+        table_of(shares, [False, False, True], style) if result.shares else [],
+        _checkpoints(result.checkpoints, style) if result.checkpoints is not None else [],
+        *(_within(result, style) if full else []),
+        _remedies(remedies, result, style) if remedies else [],
+        alternative_lines("what would be faster", better, result, style) if better else [],
+        alternative_lines("what if", result.what_if, result, style) if result.what_if else [],
+        [] if full else style.wrap(f"-v shows {', '.join(more)}", "dim"),
+    ]
+    head = head_lines(_title(result), style, [result.confidence], result.changed)
+    return [*head, *(line for block in blocks if block for line in ["", *block])]
 
 
-def _within(result: TrainingResult, style: Style) -> list[str]:
+def _within(result: TrainingResult, style: Style) -> list[list[str]]:
     """Return what is within the time and the memory of *result*: kernels, layers, and uses of each part's memory."""
-    lines = ["", *_kinds(result.step, style), "", *_layers(result.step, style)]
+    found = [_kinds(result.step, style), _layers(result.step, style)]
     for part in dict.fromkeys(device.part for device in result.memory):
         of_part = [device for device in result.memory if device.part == part]
         tightest = max(of_part, key=lambda device: device.need.total_bytes)
-        lines += ["", *_memory(tightest, of_part, len(of_part) < len(result.memory), style)]
-    return lines
+        found.append(_memory(tightest, of_part, len(of_part) < len(result.memory), style))
+    return found
 
 
 def _title(result: TrainingResult) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from simulator.cli.step_text import alternative_lines, fit_words, how_words, parameter_words
 from simulator.cli.table import Column, head_lines, loss_lines, table_lines, trust_lines
@@ -16,9 +15,6 @@ from simulator.results.result import Result, grouped
 from simulator.results.training import TrainingResult
 from simulator.results.words import MODE_WORDS, device_words, precision_words
 from simulator.units import format_duration
-
-if TYPE_CHECKING:
-    from simulator.results.training import TrainingResult
 
 _SAME = 1e-6  # relative difference of rates that rounding makes
 

@@ -136,24 +136,20 @@ def _status(asked: object) -> int:
 
 def guarded(program: str, action: Callable[[], int], *, debug: bool = False) -> int:
     """Return the status of *action*; what it raises is said, unless *debug*."""
+    if debug:
+        return action()
     try:
         return action()
     except BrokenPipeError:
         raise
     except TopocastError as error:
-        if debug:
-            raise
         for line in error_lines(program, error):
             say(line)
         return error.exit_status
     except KeyboardInterrupt:
-        if debug:
-            raise
         say(f"{program}: interrupted")
         return INTERRUPTED
     except Exception as error:
-        if debug:
-            raise
         if isinstance(error, OSError) and error.filename is None:
             raise
         say(f"{program}: {type(error).__name__}: {one_line(error, 200)} (--debug shows where)")

@@ -30,25 +30,17 @@ from simulator.units import parse_quantity
 from simulator.workload.operators import known_operators
 from simulator.workload.parse import parse_workload
 
-# The names stand in simulator.workload.parse too, so that a command need not import every operator.
-KINDS: Mapping[str, type[Single]] = {
-    "op": OperatorQuestion,
-    "copy": CopyQuestion,
-    "access": AccessQuestion,
-    "launch": LaunchQuestion,
-    "disk": DiskQuestion,
-    "message": MessageQuestion,
-    "core": CoreQuestion,
+# With an example. The names stand in simulator.workload.parse too, so that a command need not import every operator.
+_KINDS: Mapping[str, tuple[type[Single], str]] = {
+    "op": (OperatorQuestion, "op:linear,rows=512,inputs=1024,outputs=4096"),
+    "copy": (CopyQuestion, "copy:h2d,160MB"),
+    "access": (AccessQuestion, "access:stream,64MiB,writes=1"),
+    "launch": (LaunchQuestion, "launch:stream,op=elementwise,function=relu,elements=64"),
+    "disk": (DiskQuestion, "disk:read_random,4KiB,threads=4"),
+    "message": (MessageQuestion, "message:4KiB,udp"),
+    "core": (CoreQuestion, "core:mutex"),
 }
-_EXAMPLES = {
-    "op": "op:linear,rows=512,inputs=1024,outputs=4096",
-    "copy": "copy:h2d,160MB",
-    "access": "access:stream,64MiB,writes=1",
-    "launch": "launch:stream,op=elementwise,function=relu,elements=64",
-    "disk": "disk:read_random,4KiB,threads=4",
-    "message": "message:4KiB,udp",
-    "core": "core:mutex",
-}
+KINDS = {name: cls for name, (cls, _) in _KINDS.items()}
 _ELSEWHERE = ("where", "device", "threads")  # have options of their own
 
 
@@ -64,7 +56,7 @@ def parse_question(text: str, where: Where, device: str | None = None, threads: 
     for name, value, option in (("device", device, mention("device")), ("threads", threads, mention("threads"))):
         if value is not None:
             if name not in known:
-                raise InputError(f"{option}: {kind} has none; write for example {mention('workload', _EXAMPLES[kind])}")
+                raise InputError(f"{option}: {kind} has none; write for example {mention('workload', _KINDS[kind][1])}")
             values[name] = value
     return cls(where=where, **values)
 
@@ -200,7 +192,7 @@ def _check_complete(cls: type[Any], values: Mapping[str, Any], what: str) -> Non
     needed = [field.name for field in fields(cls) if field.default is MISSING and field.name != "where"]
     missing = [_name(name) for name in needed if name not in values]
     if missing:
-        example = f"; for example {_EXAMPLES[what]}" if what in _EXAMPLES else ""
+        example = f"; for example {_KINDS[what][1]}" if what in _KINDS else ""
         raise ValueError(f"{what} needs {', '.join(missing)}{example}")
 
 
