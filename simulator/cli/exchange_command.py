@@ -326,13 +326,10 @@ def _detail(result: Result, style: Style) -> list[str]:
 
 def _links(result: Result, style: Style) -> list[str]:
     """Return the links by use, equally used ones on one line."""
-    same: dict[tuple[float, float], list[LinkUse]] = {}
+    alike: dict[tuple[float, float], list[LinkUse]] = {}
     for use in result.links:
         if use.bytes > 0:
-            same.setdefault((use.utilisation, use.bytes), []).append(use)
-    alike: dict[tuple[float, float], list[LinkUse]] = {}
-    for (utilisation, n_bytes), uses in same.items():
-        alike.setdefault((round(utilisation, 6), round(n_bytes, 3)), []).extend(uses)
+            alike.setdefault((round(use.utilisation, 6), round(use.bytes, 3)), []).append(use)
     if not alike:
         return []
     kinds = sorted(alike.values(), key=lambda uses: -round(uses[0].utilisation, 6))

@@ -23,7 +23,6 @@ from simulator.questions.where import MONTH_NEEDED, NCCL_TODAY, Month, Neighbour
 from simulator.spelling import mention, option_of
 from simulator.topology.schema import Price, read_price
 from simulator.units import parse_quantity
-from simulator.workload import COLLECTIVES, Collective
 from simulator.workload.precision import precision_named
 
 _ASYNC = "async"
@@ -72,15 +71,6 @@ def check_outputs(files: Mapping[str, str | None]) -> None:
         raise InputError(f"--plot {one_line(plot, 60)}: {one_line(found, 20)} cannot be drawn; {hint}")
     if find_spec("matplotlib") is None:
         raise MissingDependency("--plot needs matplotlib; pip install matplotlib")
-
-
-def parse_collective(text: str) -> Collective:
-    """Return the collective called *text*, with ``-`` or ``_`` between its words; raises InputError."""
-    name = text.strip().lower().replace("_", "-")
-    for collective in COLLECTIVES:
-        if name in (collective, collective.replace("-", "")):
-            return collective
-    raise refused("collective", f"no such collective; {nearest(name, COLLECTIVES)}", one_line(text, 60))
 
 
 def parse_count(name: str, text: str, limits: From | None = None) -> int:
@@ -337,7 +327,6 @@ def _each(name: str, read: Callable[[str], Any], example: str) -> Callable[[str]
 
 
 _READERS: Mapping[str, Callable[[str], Any]] = {
-    "collective": parse_collective,
     "evaluate_every": partial(parse_count, "evaluate_every", limits=From(1)),
     "evaluate_samples": lambda text: int(_amount("evaluate_samples", text)),
     "epoch_samples": partial(parse_count, "epoch_samples", limits=From(1)),

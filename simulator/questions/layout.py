@@ -205,15 +205,13 @@ def parse_layout(text: str) -> Layout:
     found: dict[str, object] = {}
     for item in text.split(","):
         name, equals, value = (part.strip() for part in item.partition("="))
-        pairs = {"fsdp": {"zero": "3", "shards": value}}.get(name, {name: value})
-        if name == "dp" and not equals:
-            pairs = {}
+        pairs = {name: value} if equals or name != "dp" else {}
+        if name == "fsdp":
+            pairs = {"zero": "3", "shards": value} if equals else {"zero": "3"}
         for key, said in pairs.items():
-            if key == "shards" and name == "fsdp" and not equals:
-                continue
             if key in found:
                 twice = "zero is given twice: fsdp is zero=3" if key == "zero" else f"{key} is given twice"
-                raise refused("layout", f"{twice}", one_line(text, 60))
+                raise refused("layout", twice, one_line(text, 60))
             found[key] = _value(text, key, said, bool(equals) or name == "fsdp")
     try:
         return Layout(**found)  # type: ignore[arg-type]

@@ -85,7 +85,7 @@ ERRORS = {
     ),
     "collective": (
         [*RING, "--collective", "all_gathr"],
-        "simulate: --collective all_gathr: no such collective; did you mean 'all-gather'?",
+        "simulate: --collective all_gathr: no such choice; did you mean 'all-gather'?",
     ),
     "bare size": (
         [*RING, "--workload", "bytes:160"],

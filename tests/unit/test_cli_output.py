@@ -16,7 +16,7 @@ from typer.main import get_command
 
 from simulator.cli import run
 from simulator.cli.app import app
-from simulator.cli.options import parse_collective, parse_gpus
+from simulator.cli.options import parse_choice, parse_gpus
 from simulator.cli.written import GROUPS
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.request import Request, Unsuitable, refuse_beyond
@@ -24,6 +24,7 @@ from simulator.console.style import Style, choose_style
 from simulator.network.compiling import compile_machine
 from simulator.topology.load import load_topology
 from simulator.topology.parts import GpuPart
+from simulator.workload import COLLECTIVES
 from simulator.workload.zoo.registry import network_names
 
 PCIE = ["--topology", "4gpu-pcie.yaml", "--workload", "bytes:160MB"]
@@ -179,7 +180,7 @@ def test_several_strategies_are_a_table_each(capsys) -> None:
 
 @pytest.mark.parametrize("spelling", ["all-gather", "all_gather", "allgather", "ALL_GATHER"])
 def test_collectives_are_spelt_with_either_dash(spelling: str) -> None:
-    assert parse_collective(spelling) == "all-gather"
+    assert parse_choice("collective", spelling, COLLECTIVES) == "all-gather"
 
 
 @pytest.mark.parametrize(
