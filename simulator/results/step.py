@@ -120,6 +120,7 @@ def make_step_result(
     """Return the result of *timeline* for the device *place* with streams *prefix*, over all *micro_batches*."""
     ran = issues_run(timeline, place, prefix)
     passes = [] if ran else passes_run(timeline, prefix)
+    launched = ran or issues_of_passes(passes)
     flop_by_format = flop_by_format_of(network, options, place)
     trains = options.mode in ("train", "backward")
     return StepResult(
@@ -142,9 +143,9 @@ def make_step_result(
         torch_flop=torch_flop_of(network, options) * micro_batches,
         peak_flops_per_s=_peak(flop_by_format, options, place),
         flop_by_format=flop_by_format,
-        kinds=kinds_of(ran or issues_of_passes(passes)),
-        layers=layers_of(ran or issues_of_passes(passes)),
-        kernel_parts=kernel_parts(ran or issues_of_passes(passes), main_format(flop_by_format) or "fp32"),
+        kinds=kinds_of(launched),
+        layers=layers_of(launched),
+        kernel_parts=kernel_parts(launched, main_format(flop_by_format) or "fp32"),
         memory=memory,
         gradient_order=tuple(gradient_order(network)) if trains else (),
         parameter_count=network.parameter_count,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 from simulator.errors import Fault, InputError
@@ -32,11 +33,8 @@ class ScenarioAnswer:
         """The signed relative error to the nearest expected value; None if undefined."""
         if isinstance(self.value, str) or (self.low is None and self.high is None):
             return None
-        nearest = self.value
-        if self.low is not None and self.value < self.low:
-            nearest = self.low
-        elif self.high is not None and self.value > self.high:
-            nearest = self.high
+        nearest = max(self.value, -inf if self.low is None else self.low)
+        nearest = min(nearest, inf if self.high is None else self.high)
         if self.value == nearest:
             return 0.0
         return (self.value - nearest) / abs(nearest) if nearest else None

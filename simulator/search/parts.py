@@ -17,7 +17,7 @@ from simulator.network.machine import Machine
 from simulator.questions.checks import changed
 from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
-from simulator.records import dataclass, replace
+from simulator.records import dataclass, field, replace
 from simulator.step.issue import launches_of
 from simulator.step.launch import Part
 from simulator.step.memory import NetworkMemory, held_in
@@ -134,6 +134,8 @@ class RankWork:
     session: Session
     question: StepQuestion
     group: Communicator
+    _kept: dict[Hashable, NetworkMemory] = field(default_factory=dict, compare=False, repr=False)
+    _gathered: dict[bool, int] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def short(self) -> ShortNetwork:
@@ -209,20 +211,12 @@ class RankWork:
 
     # -- memory --------------------------------------------------------------------
 
-    @cached_property
-    def _kept(self) -> dict[Hashable, NetworkMemory]:
-        return {}
-
     def gathered(self, layout: Layout) -> int:
         """Return the largest number of parameters gathered in full at once, where each rank holds a shard."""
         keeps_experts = layout.expert_shards == 1
         if keeps_experts not in self._gathered:
             self._gathered[keeps_experts] = gathered_elements(self.network, layout)
         return self._gathered[keeps_experts]
-
-    @cached_property
-    def _gathered(self) -> dict[bool, int]:
-        return {}
 
     def held(self, units: Iterable[int]) -> NetworkMemory:
         """Return the memory of a rank that computes *units* of the whole network, given by number in order."""

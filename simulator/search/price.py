@@ -160,7 +160,9 @@ class Pricer:
         narrow = ELEMENT_BYTES[storage_of(question.options.precision)]
         if layout.zero == 3:
             return self._sharded_s(costs, way, question, narrow)
-        stages = [_Stage.of(costs, self._chunks(layout)[stage :: layout.pp]) for stage in range(layout.pp)]
+        chunks = self._chunks(layout)
+        units = [[costs[unit] for chunk in chunks[stage :: layout.pp] for unit in chunk] for stage in range(layout.pp)]
+        stages = [UnitCost(*map(sum, zip(*of_stage, strict=True))) for of_stage in units]  # all units of a stage
         pace = 1.0
         if layout.pp > 1 and question.contention:  # the slowest stage waits for the slowest of fewer ranks
             pace = slowest_of(self.group.n_ranks // layout.pp, known) / slowest_of(self.group.n_ranks, known)
@@ -190,7 +192,7 @@ class Pricer:
         pieces = max(1, int(n_bytes // bucket_size(question, layout, element)))
         return min(_PIECES, pieces) if layout.pp > 1 else pieces
 
-    def _exposed_s(self, layout: Layout, stage: _Stage, question: StepQuestion, element: int) -> float:
+    def _exposed_s(self, layout: Layout, stage: UnitCost, question: StepQuestion, element: int) -> float:
         """Return the seconds of gradient sums that remain exposed after the last backward pass."""
         n_bytes = (stage.trained - stage.trained_of_experts) * element
         pieces = self._pieces(layout, n_bytes, question, element)
@@ -198,7 +200,7 @@ class Pricer:
         sum_s += self._sum_s(layout, stage.trained_of_experts * element / pieces, experts=True)
         return max(sum_s, pieces * sum_s - stage.backward_s * (pieces - 1) / pieces)
 
-    def _gathered_s(self, layout: Layout, stage: _Stage, question: StepQuestion, element: int) -> float:
+    def _gathered_s(self, layout: Layout, stage: UnitCost, question: StepQuestion, element: int) -> float:
         """Return the exposed seconds of gathering parameters that were updated in shards."""
         pieces = self._pieces(layout, stage.trained * element, question, element)
         each = element / pieces
@@ -297,28 +299,6 @@ class _ShardedUnit(NamedTuple):
     gather_s: float
     scatter_s: float
     sum_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Stage:
-    """The costs of a stage's units together."""
-
-    forward_s: float
-    backward_s: float
-    update_s: float
-    trained: int
-    trained_of_experts: int
-
-    @staticmethod
-    def of(costs: tuple[UnitCost, ...], chunks: tuple[range, ...]) -> _Stage:
-        mine = [costs[unit] for chunk in chunks for unit in chunk]
-        return _Stage(
-            sum(c.forward_s for c in mine),
-            sum(c.backward_s for c in mine),
-            sum(c.update_s for c in mine),
-            sum(c.trained for c in mine),
-            sum(c.trained_of_experts for c in mine),
-        )
 
 
 def _reason(error: InputError | Unsuitable) -> str:
