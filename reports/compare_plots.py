@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
+from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
 
 from reports.colours import MARKED_SERIES as SERIES
 from reports.file import figure_file
@@ -54,7 +54,7 @@ def scatter_figure(rows: Sequence[Row]) -> Figure:
         axes.vlines(at, low_s, high_s, color=colour, lw=0.8, alpha=0.3)
     axes.set(xscale="log", yscale="log", xlim=line, ylim=line, xlabel="measured", ylabel="predicted")
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, digits=3)))
+        axis.set_major_formatter(lambda value, _: format_duration(value, digits=3))
         _ticks(axis, low, high)
     _legend(axes)
     return figure
@@ -159,11 +159,11 @@ def staircase_figure(series: Mapping[str, Sequence[Row]]) -> Figure:
             ]
             axes.plot([row["size_bytes"] for row in known], values, "--", color=colour, lw=1.4, alpha=0.8)
     axes.set(xscale="log", yscale="log", xlabel="size", ylabel="latency" if is_latency else "GB/s")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_size(value, digits=3)))
+    axes.xaxis.set_major_formatter(lambda value, _: format_size(value, digits=3))
     if is_latency:
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, digits=3)))
+        axes.yaxis.set_major_formatter(lambda value, _: format_duration(value, digits=3))
     else:
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     for axis, name in ((axes.xaxis, "size_bytes"), (axes.yaxis, "value")):
         values = [row[name] for members in series.values() for row in members]
         _ticks(axis, min(values), max(values))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from reports.colours import BEST, INK, OTHER, strategy_series
 from reports.file import drawn
@@ -46,13 +46,13 @@ def draw_comparison(axes: Axes, results: Sequence[Result]) -> None:
         axes.set_xscale("log")
         axes.set_xlim(best / 2, max(ends) * 8)
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, 3)))
+        axes.xaxis.set_major_formatter(lambda value, _: format_duration(value, 3))
     else:
         axes.barh(rows, times, color=colours, height=0.66, zorder=2)
         axes.set_xlim(0, max(ends) * 1.36 or 1.0)
         scale, unit = next(((s, u) for s, u in DURATIONS if max(times) >= s), DURATIONS[-1])
         axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / scale:g} {unit}"))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value / scale:g} {unit}")
     for i, (end, text) in enumerate(zip(ends, duration_column(times), strict=True)):
         weight = "bold" if colours[i] == BEST else "normal"
         axes.annotate(text, (end, i), (7, 0), textcoords="offset points", va="center", fontsize=9, fontweight=weight)
@@ -109,13 +109,13 @@ def draw_sweep(axes: Axes, by_size: Sequence[Sequence[Result]]) -> None:
     if rates and max(rates) >= 10 * min(rates) > 0:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.yaxis.set_minor_locator(NullLocator())
     else:
         axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(LogLocator(numticks=6))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_size(value, 3)))
+    axes.xaxis.set_major_formatter(lambda value, _: format_size(value, 3))
     axes.set_xlabel("size")
     axes.set_ylabel("busbw, GB/s")
     axes.legend()

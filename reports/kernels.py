@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from reports.colours import ACTIVITIES, HELD, INK, kernel_colour
 from simulator.records import dataclass
@@ -147,8 +147,8 @@ def draw_roofline(axes: Axes, points: Sequence[RooflinePoint], roofs: Roofs) -> 
     axes.set_ylim(min(point.rate for point in shown) / 3, 3 * peak)
     axes.xaxis.set_major_locator(LogLocator(numticks=6))
     axes.yaxis.set_major_locator(LogLocator(numticks=6))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _rate(value)))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_major_formatter(lambda value, _: _rate(value))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_minor_locator(NullLocator())
     axes.set_xlabel("FLOP for each byte of memory", fontsize=8)
@@ -186,8 +186,8 @@ def draw_held(axes: Axes, held: Sequence[HeldAt], need: MemoryNeed) -> None:
     axes.set_title(f"memory over the step; {text}")
     axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, 3)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_size(value, 3)))
+    axes.xaxis.set_major_formatter(lambda value, _: format_duration(value, 3))
+    axes.yaxis.set_major_formatter(lambda value, _: format_size(value, 3))
     axes.grid()
 
 

@@ -7,7 +7,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, NullLocator
 
 from reports.colours import ACTIVITIES, BEST, INK
 from reports.file import drawn
@@ -70,7 +70,7 @@ def _draw_rate(axes: Axes, curve: Curve) -> None:
         axes.text(1.03, 0.05, text, transform=axes.transAxes, fontsize=8.5, va="bottom", color="#a04000")
     axes.set_yscale("log", base=2)
     axes.set_ylabel(f"{curve.results[0].step.sample} a second")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: rate_words(value)))
+    axes.yaxis.set_major_formatter(lambda value, _: rate_words(value))
     axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0))
     _mark_counts(axes, counts)
 
@@ -97,7 +97,7 @@ def _mark_counts(axes: Axes, counts: list[int]) -> None:
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(FixedLocator(shown))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.tick_params(labelsize=8.5)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

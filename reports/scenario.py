@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from reports.file import drawn, with_foot
 from simulator.scenarios.answers import ScenarioAnswer
@@ -74,7 +74,7 @@ def _draw(axes: Axes, unit: str, group: Sequence[ScenarioAnswer]) -> None:
             return shown(value, 3)
         return f"{of * value:,.0f}" if 1e4 <= of * value < 1e12 else f"{of * value:,.4g}"
 
-    axes.xaxis.set_major_formatter(FuncFormatter(words))
+    axes.xaxis.set_major_formatter(words)
     if shown is None and unit != "1":
         axes.set_xlabel(unit, fontsize=8.5)
     labels = ["\n".join(textwrap.wrap(answer.asked.name, 38)) for answer in group]

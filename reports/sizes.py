@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from reports.colours import INK
 from reports.colours import MARKED_SERIES as SERIES
@@ -42,7 +42,7 @@ def draw_sizes(results: Sequence[SingleResult], title: str) -> Figure:
         axes.fill_between([entry["size_bytes"] for entry in banded], low, high, color=colour, alpha=0.15, linewidth=0)
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0), numticks=14))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, digits=3)))
+    axes.yaxis.set_major_formatter(lambda value, _: format_duration(value, digits=3))
     axes.yaxis.set_minor_formatter(NullFormatter())
     draw_over_sizes(axes)
     of = next((entry["of"] for entry in entries if "of" in entry), "")
@@ -56,7 +56,7 @@ def draw_over_sizes(axes: Axes, label: str = "size") -> None:
     """Draw the axis of sizes, in powers of 2, and a grid; the other axis comes before."""
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(LogLocator(base=2, numticks=9))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _binary(value)))
+    axes.xaxis.set_major_formatter(lambda value, _: _binary(value))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel(label)
     axes.grid()

@@ -9,7 +9,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from reports.colours import ACTIVITIES, BEST, HELD, INK, OTHER, WAITING, WARNING, kernel_colour
 from reports.file import drawn, with_foot
@@ -152,7 +152,7 @@ def _bars(result: TrainingResult, names: Sequence[str], numbers: Iterable[int]) 
 
 def _on_time_axis(axes: Axes, step_time_s: float) -> None:
     axes.set_xlim(0, step_time_s * 1.01 or 1.0)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, 3)))
+    axes.xaxis.set_major_formatter(lambda value, _: format_duration(value, 3))
     _plain(axes)
 
 
@@ -209,7 +209,7 @@ def _compared(results: Sequence[TrainingResult]) -> Figure:
     axes.set_xlim(0, max(ends) * 1.02 or 1.0)
     left = -0.35 if any(filling) else -0.005  # four legend entries need more room
     axes.legend(ncols=4, loc="lower left", bbox_to_anchor=(left, 0.99), handlelength=1.0)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, 3)))
+    axes.xaxis.set_major_formatter(lambda value, _: format_duration(value, 3))
     _plain(axes)
     return figure
 
@@ -238,7 +238,7 @@ def _draw_parts(axes: Axes, result: StepResult, waiting: str) -> None:
     axes.set_position((box.x0, box.y0, box.width, box.height * (1.1 - 0.1 * lines)))
     axes.set_title("where the time goes", pad=10 + 12 * lines)
     axes.legend(ncols=_LEGEND_COLUMNS, loc="lower left", bbox_to_anchor=(-0.005, 0.98), handlelength=1.0)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, 3)))
+    axes.xaxis.set_major_formatter(lambda value, _: format_duration(value, 3))
     _plain(axes)
 
 
@@ -264,7 +264,7 @@ def _draw_memory(axes: Axes, result: TrainingResult) -> None:
     axes.set_title(f"memory{stage}: {format_size(need.total_bytes, 3)} needed{verdict}", pad=34)
     axes.legend(ncols=4, loc="lower left", bbox_to_anchor=(-0.01, 0.97), handlelength=1.0)
     axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_size(value, 3)))
+    axes.xaxis.set_major_formatter(lambda value, _: format_size(value, 3))
     _plain(axes)
 
 
@@ -283,7 +283,7 @@ def _draw_alternatives(axes: Axes, result: TrainingResult) -> None:
     axes.invert_yaxis()
     axes.set_title("what would be faster" if result.alternatives else "what would fit")
     axes.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, 3)))
+    axes.xaxis.set_major_formatter(lambda value, _: format_duration(value, 3))
     _plain(axes)
 
 

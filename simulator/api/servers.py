@@ -12,8 +12,18 @@ from simulator.engine.executor import execute
 from simulator.engine.timeline import Timeline
 from simulator.errors import refused
 from simulator.records import replace
-from simulator.results.from_timelines import server_result
-from simulator.results.servers import cycle_of, loss_at, one_step, periods_of, server_run, team_step_ends
+from simulator.results.from_timelines import by_part
+from simulator.results.ran import stream_uses
+from simulator.results.servers import (
+    COMPUTE,
+    ServerRun,
+    cycle_of,
+    loss_at,
+    one_step,
+    periods_of,
+    server_run,
+    team_step_ends,
+)
 from simulator.results.step import make_step_result
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import DeviceMemory
@@ -22,7 +32,7 @@ from simulator.training.data_parallel import gradient_bytes
 from simulator.training.memory import device_memory
 from simulator.training.plan import SharedStep
 from simulator.training.roles import alone_rate, alone_s_of
-from simulator.training.servers import pace_in, plan_servers
+from simulator.training.servers import ServerLabel, pace_in, plan_servers
 from simulator.training.teams import NodeTeam, servers_of, teams_of
 
 _FEW, _MOST = 5, 40  # steps simulated: at first, and at most
@@ -102,7 +112,7 @@ def run_servers(shared: SharedStep) -> TrainingResult:
     Raises Unsuitable if there are fewer places than servers, or too many flows between nodes and servers; InputError
     for a wrong option.
     """
-    question, network, late = shared.question, shared.network, shared.question.staleness
+    question, late = shared.question, shared.question.staleness
     if question.options.cuda_graph:
         raise refused("cuda_graph", "parameters are pulled between the layers of a step, which is one graph")
     refuse_passing(question.where.slow_links, "training through servers")
@@ -113,26 +123,48 @@ def run_servers(shared: SharedStep) -> TrainingResult:
     lost = _lost_server(shared, servers)
     teams, apart = teams_of(shared, servers, _FEW + (late or 0))
     ran = _best(shared, teams, servers)
-    timeline = ran.timeline
-    run = server_run(timeline, teams, servers, staleness=late, cycle=ran.cycle)
+    run = server_run(ran.timeline, teams, servers, staleness=late, cycle=ran.cycle)
     run = replace(run, apart=apart, spread=any(team.spread for team in teams))
     if lost is not None:
         lost_s, then_s = _lost_s(shared, ran, run.measured[0], *lost)
         run = replace(run, lost_s=lost_s, then_s=then_s)
+    return _result(shared, ran, run)
+
+
+def _result(shared: SharedStep, ran: _Ran, run: ServerRun) -> TrainingResult:
+    """Return the result of *run*, the steady state of *ran*, from the view of a GPU of the slowest team."""
+    question, network, teams = shared.question, shared.network, ran.teams
     roles = [role for team in teams for role in team.roles]
     slowest = max(range(len(teams)), key=lambda number: run.paces[number].period_s)
     role = max(teams[slowest].roles, key=lambda each: alone_s_of(each.place.device, network, question, each.pace))
-    one = one_step(timeline, teams, slowest, run.measured[slowest])
+    one = one_step(ran.timeline, teams, slowest, run.measured[slowest])
     needs = {id(each): device_memory(network, question, each.place.device, shared.layout) for each in roles}
-    memory = [DeviceMemory(each.place.part, each.count, needs[id(each)]) for each in roles]
     prefix, count = f"{role.place.name}/" if len(roles) > 1 else "", question.micro_batches
     step = make_step_result(role.place, network, question.options, needs[id(role)], one, prefix, count)
-    step = replace(step, step_time_s=run.period_s)
+    uses = {name: use for name, use in stream_uses(one).items() if use.busy_s}
+    own = f"{step.device}/compute" if f"{step.device}/compute" in uses else "compute"
+    waits_s = uses[own].waits_s if own in uses else {}
+    exposed_s = sum(seconds for stream, seconds in waits_s.items() if not stream.endswith("host"))
+    keys = {task.about.key for task in one.plan.tasks if isinstance(task.about, ServerLabel) and task.about.key >= 0}
     element = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
-    pace = pace_in(question, teams, teams[slowest], role)
-    rate = alone_rate(roles, network, question)
-    n_bytes = float(network.trained_count * element)
-    return server_result(question, run, step, memory, rate, one, timeline, pace, n_bytes)
+    return TrainingResult(
+        question=question,
+        step=replace(step, step_time_s=run.period_s),
+        device_count=sum(pace.gpu_count for pace in run.paces),
+        alone_rate=alone_rate(roles, network, question),
+        exposed_s=exposed_s,
+        exchanging_s=max(exposed_s, sum(s for stage, s in run.stages_s.items() if stage != COMPUTE)),
+        bottleneck=run.bottleneck,
+        memory=by_part([DeviceMemory(each.place.part, each.count, needs[id(each)]) for each in roles]),
+        streams=uses,
+        counts_software=False,
+        notes=run.notes,
+        timeline=ran.timeline,
+        pace=pace_in(question, teams, teams[slowest], role),
+        exchanges=len(keys),
+        exchanged_bytes=float(network.trained_count * element),
+        servers=run,
+    )
 
 
 def _lost_server(shared: SharedStep, servers: tuple[int, ...]) -> tuple[int, float] | None:

@@ -259,13 +259,12 @@ class Session(Context):
 
     def _step(self, question: StepQuestion, *, fold: bool = True) -> TrainingResult:
         from simulator.api.steps import run_alone, run_divided, run_together, with_offload
-        from simulator.results.from_timelines import alone_result
 
         place = self.single(question)
         if place is not None:
             refuse_passing(question.where.slow_links, "a step on one device")
-            step = run_alone(self.places(question.where, question.software), place, self.network(question), question)
-            result = alone_result(question, step)
+            places = self.places(question.where, question.software)
+            result = run_alone(places, place, self.network(question), question)
             if question.offload == "none":
                 return result
             return with_offload(result, [self.machine(question.where).node(place.name).index])

@@ -23,8 +23,10 @@ from simulator.questions.layout import REPLICAS
 from simulator.questions.step import StepQuestion
 from simulator.records import replace
 from simulator.results.from_timelines import StageTotals, pipeline_result, together_result
+from simulator.results.ran import stream_uses
 from simulator.results.step import StepResult, make_step_result, of_programs, torch_flop_of
 from simulator.results.training import TrainingResult
+from simulator.results.training_run import DeviceMemory
 from simulator.spelling import mention
 from simulator.step.issue import launches_of
 from simulator.training import divide
@@ -45,12 +47,21 @@ from simulator.workload.network import Network
 _EXPLICIT = (3, 6, 12)  # micro-batches simulated one by one, tried in turn until their times are periodic
 
 
-def run_alone(places: Places, place: Place, network: Network, question: StepQuestion) -> StepResult:
+def run_alone(places: Places, place: Place, network: Network, question: StepQuestion) -> TrainingResult:
     """Return the result of a step of *network* on *place* alone; raises InputError."""
     memory, timeline = alone_memory(network, question, place.device), alone_timeline(places, place, network, question)
     prefix, count = f"{PROGRAM} 0/" if question.programs > 1 else "", question.micro_batches
     step = make_step_result(place, network, question.options, memory, timeline, prefix, count)
-    return of_programs(step, question.programs)
+    step = of_programs(step, question.programs)
+    return TrainingResult(
+        question=question,
+        step=step,
+        device_count=1,
+        alone_rate=step.throughput,
+        memory=(DeviceMemory(step.part, 1, step.memory),),
+        streams=stream_uses(timeline),
+        timeline=timeline,
+    )
 
 
 def together_timeline(shared: SharedStep, roles: list[Role] | None = None) -> tuple[list[Role], Timeline]:

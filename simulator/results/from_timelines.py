@@ -24,22 +24,8 @@ from simulator.training.roles import MOST_ROLES, Role, slowest_of
 from simulator.training.worker import ChunkRun
 
 if TYPE_CHECKING:
-    from simulator.results.servers import ServerRun
     from simulator.step.layer_collectives import LayerCollective
     from simulator.training.pipeline import StageWork
-
-
-def alone_result(question: StepQuestion, step: StepResult) -> TrainingResult:
-    """Return the result of *step* on one device."""
-    return TrainingResult(
-        question=question,
-        step=step,
-        device_count=1,
-        alone_rate=step.throughput,
-        memory=(DeviceMemory(step.part, 1, step.memory),),
-        streams=stream_uses(step.timeline),
-        timeline=step.timeline,
-    )
 
 
 def together_result(
@@ -85,7 +71,7 @@ def together_result(
         exposed_s=min(exposed_s, exchanging_s),
         exchanging_s=exchanging_s,
         bottleneck=bottleneck_of(timeline.machine, fragments, timeline.end_s, timeline.plan.perturbations),
-        memory=_by_part([DeviceMemory(r.place.part, r.count, need) for r, need in zip(roles, memory, strict=True)]),
+        memory=by_part([DeviceMemory(r.place.part, r.count, need) for r, need in zip(roles, memory, strict=True)]),
         streams=uses,
         counts_software=largest is None or counts_software(largest.plan.facts),
         is_bound=largest is not None and is_bound(largest.plan.facts),
@@ -116,51 +102,7 @@ def _pace(question: StepQuestion, roles: Sequence[Role], slowest: int) -> float:
     return pace * slowest_of(sum(role.count for role in alike), device.constants)
 
 
-def server_result(
-    question: StepQuestion,
-    run: ServerRun,
-    step: StepResult,
-    memory: Sequence[DeviceMemory],
-    alone_rate: float,
-    one: Timeline,
-    timeline: Timeline,
-    pace: float,
-    exchanged_bytes: float,
-) -> TrainingResult:
-    """Return the result of *timeline*, whose steady state is *run*; *step* is a GPU's view of the one step *one*.
-
-    *pace* is that GPU's; *exchanged_bytes* is the sum over all keys.
-    """
-    uses = {name: use for name, use in stream_uses(one).items() if use.busy_s}
-    prefix = f"{step.device}/" if f"{step.device}/compute" in uses else ""
-    waits_s = uses.get(f"{prefix}compute", StreamUse()).waits_s
-    exposed_s = sum(seconds for stream, seconds in waits_s.items() if not stream.endswith("host"))
-    from simulator.results.servers import COMPUTE
-    from simulator.training.servers import ServerLabel
-
-    exchanging_s = max(exposed_s, sum(seconds for stage, seconds in run.stages_s.items() if stage != COMPUTE))
-    keys = {task.about.key for task in one.plan.tasks if isinstance(task.about, ServerLabel) and task.about.key >= 0}
-    return TrainingResult(
-        question=question,
-        step=step,
-        device_count=sum(pace.gpu_count for pace in run.paces),
-        alone_rate=alone_rate,
-        exposed_s=exposed_s,
-        exchanging_s=exchanging_s,
-        bottleneck=run.bottleneck,
-        memory=_by_part(memory),
-        streams=uses,
-        counts_software=False,
-        notes=run.notes,
-        timeline=timeline,
-        pace=pace,
-        exchanges=len(keys),
-        exchanged_bytes=exchanged_bytes,
-        servers=run,
-    )
-
-
-def _by_part(memory: Sequence[DeviceMemory]) -> tuple[DeviceMemory, ...]:
+def by_part(memory: Sequence[DeviceMemory]) -> tuple[DeviceMemory, ...]:
     """Return *memory* with devices of equal part and need combined."""
     counts: dict[tuple[str, MemoryNeed], int] = {}
     for device in memory:
