@@ -19,6 +19,7 @@ from simulator.results.ran import StreamUse, stream_uses
 from simulator.step.issue import launches_of, weights_s
 from simulator.step.launch import Part
 from simulator.step.precision import storage_of
+from simulator.sums import sums_by_key
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.pipeline import Chunk, CollectivePrice, StageWork, plan_chunk, plan_pipeline
 from simulator.training.placement import Placement
@@ -187,7 +188,7 @@ def _price(shared: SharedStep, role: Role, network: Network) -> _Priced:
     issues = tuple(issue for issue in launches_of(device, network, question.rank_options) if issue.part != "update")
     acting = replace(role, issues=issues)
     seconds: dict[Part, float] = {}
-    loads: dict[Resource, float] = {}
+    loads: list[tuple[Resource, float]] = []
     uses = []
     exchanges: list[tuple[Fragment, int]] = []
     parts: tuple[Part, ...] = ("forward", "backward")
@@ -197,11 +198,10 @@ def _price(shared: SharedStep, role: Role, network: Network) -> _Priced:
         uses.append(stream_uses(timeline))
         for task in timeline.plan.tasks:
             exchanges += [(sent, task.repeat) for sent in task.parts if isinstance(sent, Fragment)]
-            for work in (part for part in task.parts if isinstance(part, Work)):
-                for resource, share in work.loads:
-                    loads[resource] = loads.get(resource, 0.0) + share * work.duration_s
+            works = [part for part in task.parts if isinstance(part, Work)]
+            loads += [(resource, share * work.duration_s) for work in works for resource, share in work.loads]
     whole_s = sum(seconds.values())
-    mean = tuple((resource, used_s / whole_s) for resource, used_s in loads.items() if whole_s > 0)
+    mean = tuple((resource, used_s / whole_s) for resource, used_s in sums_by_key(loads).items() if whole_s > 0)
     of_weights = weights_s(device, network, question.options) if question.layout.schedule == "zero-bubble" else 0.0
     trained = [p for p in network.parameters if p.trained]
     apart = expert_parameters(network) if shared.layout.has_experts_apart else frozenset()

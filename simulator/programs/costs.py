@@ -20,6 +20,7 @@ from simulator.records import dataclass, replace
 from simulator.step.issue import launches_of
 from simulator.step.launch import Launch
 from simulator.step.operator import operator_kernels
+from simulator.sums import sums_by_key
 from simulator.workload.network import Network
 from simulator.workload.precision import ELEMENT_BYTES
 
@@ -157,10 +158,7 @@ def _together(
 ) -> tuple[float, Bound, tuple[float, float]]:
     """Return the seconds of kernels run in sequence, their predominant bound, and the shares of the device they use."""
     seconds = sum(cost.time_s for cost in costs) if known_s is None else known_s
-    by_bound: dict[Bound, float] = {}
-    for cost in costs:
-        bound = _BOUNDS[cost.bound]
-        by_bound[bound] = by_bound.get(bound, 0.0) + cost.time_s
+    by_bound = sums_by_key((_BOUNDS[cost.bound], cost.time_s) for cost in costs)
     bound = max(by_bound, key=lambda name: by_bound[name]) if by_bound else "given"
     if not isinstance(device, Gpu) or not seconds:
         return seconds, bound, (1.0, 0.0)
@@ -174,9 +172,7 @@ def _together(
 def _captured(what: str, priced: Sequence[CallPrice], launch_s: float) -> CallPrice:
     """Return all calls as one that launches them as a graph."""
     total_s = sum(each.compute_s for each in priced)
-    by_bound: dict[Bound, float] = {}
-    for each in priced:
-        by_bound[each.bound] = by_bound.get(each.bound, 0.0) + each.compute_s
+    by_bound = sums_by_key((each.bound, each.compute_s) for each in priced)
     bound = max(by_bound, key=lambda name: by_bound[name])
     share = [sum(each.shares[i] * each.compute_s for each in priced) / total_s if total_s else 0.0 for i in (0, 1)]
     held = sum(each.holds_bytes for each in priced)

@@ -21,6 +21,7 @@ from simulator.programs.state import Repetitions, StreamQueue
 from simulator.programs.statements import Repeat
 from simulator.programs.writer import Writer
 from simulator.records import dataclass, replace
+from simulator.sums import sums_by_key
 
 _WRITTEN = 12  # loops with up to this many repetitions are written out in full
 _EVEN = 3  # consecutive repetitions that must be alike
@@ -222,15 +223,14 @@ def _skip(
         return moved[number]
 
     for stream, numbers in group.items():
-        busy: dict[tuple[Use, Bound], float] = {}
-        loads: dict[int | str, float] = {}
-        for number in numbers:
-            about, span = builder.tasks[number].about, spans[number]
-            for key, seconds in busy_of(about, span):
-                busy[key] = busy.get(key, 0.0) + seconds
-            for part in builder.tasks[number].parts:
-                for resource, share in getattr(part, "loads", ()):
-                    loads[resource] = loads.get(resource, 0.0) + share * span.length_s
+        ran = [(builder.tasks[number], spans[number]) for number in numbers]
+        busy = sums_by_key(each for task, span in ran for each in busy_of(task.about, span))
+        loads = sums_by_key(
+            (resource, share * span.length_s)
+            for task, span in ran
+            for part in task.parts
+            for resource, share in getattr(part, "loads", ())
+        )
         taken = tuple((r, min(1.0, used_s / period_s[stream])) for r, used_s in loads.items() if period_s[stream])
         builder.work(
             f"{times:,} repetitions more",

@@ -18,6 +18,7 @@ from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import DeviceMemory
 from simulator.step.memory import MemoryNeed
+from simulator.sums import sums_by_key
 from simulator.training.exchange import STREAM, CollectiveLabel
 from simulator.training.plan import SharedStep
 from simulator.training.roles import MOST_ROLES, Role, slowest_of
@@ -104,9 +105,7 @@ def _pace(question: StepQuestion, roles: Sequence[Role], slowest: int) -> float:
 
 def by_part(memory: Sequence[DeviceMemory]) -> tuple[DeviceMemory, ...]:
     """Return *memory* with devices of equal part and need combined."""
-    counts: dict[tuple[str, MemoryNeed], int] = {}
-    for device in memory:
-        counts[device.part, device.need] = counts.get((device.part, device.need), 0) + device.count
+    counts = sums_by_key(((device.part, device.need), device.count) for device in memory)
     return tuple(DeviceMemory(part, count, need) for (part, need), count in counts.items())
 
 

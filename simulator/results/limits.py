@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from simulator.engine.timeline import Timeline
 from simulator.plan.plan import Activity
 from simulator.step.launch import Launch
+from simulator.sums import sums_by_key
 from simulator.training.exchange import ON_CPU, STREAM, HostLabel
 from simulator.training.worker import ChunkRun, LaunchLabel, SkippedMicroBatches
 
@@ -132,9 +133,6 @@ def _of_pass(run: ChunkRun, duration_s: float) -> dict[str, float]:
 
 def _of_kernels(issues: Sequence[Launch]) -> dict[str, float]:
     """Return the limiters of kernels as fractions of their time; without kernels, all of it is the host's."""
-    found: dict[str, float] = {}
-    for issue in issues:
-        for cost in issue.work.costs:
-            found[cost.bound] = found.get(cost.bound, 0.0) + cost.time_s
+    found = sums_by_key((cost.bound, cost.time_s) for issue in issues for cost in issue.work.costs)
     whole_s = sum(found.values())
     return {name: seconds / whole_s for name, seconds in found.items()} if whole_s else {"host": 1.0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
@@ -156,10 +157,7 @@ def host_memory(question: StepQuestion, network: Network, machine: Machine, rank
     kept = held.parameter_count * layout.kept_share(held.parameter_count, held.of_experts)
     scheme = scheme_of(question)
     each, on_disks = (of(question, updated, kept) for of in (scheme.host_bytes, scheme.disk_bytes))
-    counts: dict[int, int] = {}
-    for rank in ranks:
-        host = machine.locate(rank)[1]
-        counts[host] = counts.get(host, 0) + 1
+    counts = Counter(machine.locate(rank)[1] for rank in ranks)
     most: dict[int, int] = {}  # by the first of equal hosts
     for host, count in counts.items():
         most[machine.like(host)] = max(count, most.get(machine.like(host), 0))

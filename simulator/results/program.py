@@ -18,6 +18,7 @@ from simulator.results.changed import ChangeEffect, change_fact, changed_entry, 
 from simulator.results.confidence import Confidence, confidence_of
 from simulator.results.limits import critical_path
 from simulator.results.trace_sheet import Sheet, is_drawn
+from simulator.sums import sums_by_key
 from simulator.units import format_duration, format_size
 
 _POINTS = 200
@@ -256,18 +257,14 @@ def _bound(streams: Mapping[str, StreamTimes], timeline: Timeline) -> tuple[str,
             share = span.length_s / whole_s  # skipped repetitions are divided like those before them
             found, since = {key: share * seconds for key, seconds in since.items()}, {}
         else:
-            found = {}
-            for (use, why), seconds in busy_of(task.about, span):
-                key = _NAMES.get(use, why), task.stream
-                found[key] = found.get(key, 0.0) + seconds
-                since[key] = since.get(key, 0.0) + seconds
+            busy = busy_of(task.about, span)
+            found = sums_by_key(((_NAMES.get(use, why), task.stream), seconds) for (use, why), seconds in busy)
+            since = sums_by_key([*since.items(), *found.items()])
         for key, seconds in found.items():
             spent[key] = spent.get(key, 0.0) + seconds
     if not spent:
         return "nothing", ""
-    by_name: dict[str, float] = {}
-    for (name, _), seconds in spent.items():
-        by_name[name] = by_name.get(name, 0.0) + seconds
+    by_name = sums_by_key((name, seconds) for (name, _), seconds in spent.items())
     total_s, host_s = sum(by_name.values()), by_name.get("host", 0.0)
     devices_s = total_s - host_s - by_name.get("waiting", 0.0)
     waits = any(times.waiting_s for times in streams.values())

@@ -16,6 +16,7 @@ from simulator.places import Place
 from simulator.plan.plan import Work
 from simulator.records import dataclass, field
 from simulator.step.launch import Launch, Part
+from simulator.sums import sums_by_key
 from simulator.training.worker import ChunkRun, LaunchLabel, SkippedMicroBatches
 from simulator.workload.kernels import without_library
 from simulator.workload.precision import Precision
@@ -90,22 +91,10 @@ def passes_run(timeline: Timeline, prefix: str) -> list[tuple[ChunkRun, float]]:
     return [(task.about, span.length_s) for task, span in timeline.ran(ChunkRun) if task.stream == stream]
 
 
-def lengths_of_passes(passes: Sequence[tuple[ChunkRun, float]]) -> dict[str, float]:
-    """Return the seconds of each part, summed over a stage's passes."""
-    lengths: dict[str, float] = {}
-    for run, seconds in passes:
-        lengths[run.part] = lengths.get(run.part, 0.0) + seconds
-    return lengths
-
-
 def issues_of_passes(passes: Sequence[tuple[ChunkRun, float]]) -> list[LaunchRun]:
     """Return the issues that a stage's device ran, each once with its count."""
-    counts: dict[tuple[int, str], float] = {}
-    issues: dict[tuple[int, str], tuple[Launch, ...]] = {}
-    for run, _ in passes:
-        key = id(run.issues), run.part
-        counts[key] = counts.get(key, 0.0) + run.share
-        issues[key] = run.issues
+    counts = sums_by_key(((id(run.issues), run.part), run.share) for run, _ in passes)
+    issues = {(id(run.issues), run.part): run.issues for run, _ in passes}
     return [
         LaunchRun(issue, 0.0, issue.device_s * counts[key] / times, 0, times)  # a sharded update runs only in part
         for key, found in issues.items()
@@ -235,9 +224,7 @@ def stream_uses(timeline: Timeline) -> dict[str, StreamUse]:
     found: dict[str, StreamUse] = {}
     before_s: dict[str, float] = {}
     for task, span in zip(tasks, spans, strict=True):
-        use = found.get(task.stream)
-        if use is None:
-            use = found[task.stream] = StreamUse()
+        use = found.setdefault(task.stream, StreamUse())
         if isinstance(task.about, SkippedMicroBatches):
             before_s[task.stream] = span.end_s
             continue

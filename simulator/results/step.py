@@ -26,11 +26,11 @@ from simulator.results.ran import (
     kinds_of,
     layers_of,
     lengths_of,
-    lengths_of_passes,
     passes_run,
 )
 from simulator.step.memory import MemoryNeed
 from simulator.step.precision import precision_of, product_precision
+from simulator.sums import sums_by_key
 from simulator.training.worker import ChunkRun
 from simulator.workload.backward import gradient_order, training_flop
 from simulator.workload.network import Family, Network, family_of
@@ -137,7 +137,7 @@ def make_step_result(
         calibrated=place.device.calibration != Calibration(),
         host_measured=bool(place.device.calibration.host),
         step_time_s=timeline.end_s,
-        parts_s=lengths_of(ran) if ran else lengths_of_passes(passes),
+        parts_s=lengths_of(ran) if ran else sums_by_key((run.part, seconds) for run, seconds in passes),
         busy_s=sum(each.times * each.busy_s for each in ran) if ran else sum(s for _, s in passes),
         host_s=_host(ran, passes, timeline, place, prefix),
         torch_flop=torch_flop_of(network, options) * micro_batches,
@@ -193,12 +193,11 @@ def torch_flop_of(network: Network, options: StepOptions) -> float:
 
 def flop_by_format_of(network: Network, options: StepOptions, place: Place) -> dict[Precision, int]:
     """Return the FLOPs of products and convolutions in the forward pass, by number format."""
-    flop: dict[Precision, int] = {}
-    for layer in network.layers:
-        if layer.operator.flop:
-            precision = precision_of(options.precision, layer.operator, place.device)
-            flop[precision] = flop.get(precision, 0) + layer.operator.flop
-    return flop
+    return sums_by_key(
+        (precision_of(options.precision, layer.operator, place.device), layer.operator.flop)
+        for layer in network.layers
+        if layer.operator.flop
+    )
 
 
 def _peak(flop: dict[Precision, int], options: StepOptions, place: Place) -> float:

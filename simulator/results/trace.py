@@ -66,11 +66,8 @@ def _collective_slices(result: Result, sheet: Sheet) -> None:
     how = str(result.facts.get("algorithm", result.strategy)).upper().replace("-", "_")
     protocol = str(result.facts.get("protocol", "SIMPLE")).upper()
     count = int(result.size_bytes) // _FP32_BYTES
-    inputs, outputs = count, count
-    if result.collective == "all-gather":
-        inputs = count // result.n_ranks
-    if result.collective == "reduce-scatter":
-        outputs = count // result.n_ranks
+    inputs = count // (result.n_ranks if result.collective == "all-gather" else 1)
+    outputs = count // (result.n_ranks if result.collective == "reduce-scatter" else 1)
     for rank, gpu in enumerate(result.gpus):
         args = {
             "Collective name": called,
