@@ -112,7 +112,6 @@ LATE = {
     "simulator.console": "rich and typer are loaded to print errors and progress alone",
     "simulator.devices.predict": "few devices have measured neighbours",
     "simulator.python": "torch modules load what traces them",
-    "simulator.results.from_timelines": "most steps have no parameter servers",
     "simulator.api.steps": "most steps have neither pipeline stages nor parameter servers",
     "simulator.training": "most layouts divide no tensors, shards or stages; few steps name slow devices",
     "simulator.results.confidence": "exchanges need no kernels and no options of steps",
