@@ -120,7 +120,9 @@ def answer_exchanges(written: CommandOptions, session: Session) -> Answers:
     faster = None
     if written.gpus is not None and len({question.where for question in questions}) == 1:
         asked = next(question for question in questions if question.strategy == best.strategy)
-        faster = faster_gpus(written, session, best, replace(asked, size_bytes=best.size_bytes, gpus=best.gpus))
+        faster = faster_gpus(
+            written, session, best.sync_time_s, replace(asked, size_bytes=best.size_bytes, gpus=best.gpus)
+        )
     results = list(chain(*by_size))
     of_all = partial(results_document, first[0].timeline.machine.name, payload.text, results, unfit)
     return Answers(

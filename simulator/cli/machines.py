@@ -21,7 +21,7 @@ from simulator.errors import Fault, InputError, one_line, refused
 from simulator.questions.where import Where
 from simulator.records import dataclass, replace
 from simulator.results.columns import ranges
-from simulator.results.result import TIE, Result
+from simulator.results.result import TIE
 from simulator.spelling import mention
 from simulator.topology.catalogue import part_names
 from simulator.topology.load import topology_from_text
@@ -32,7 +32,6 @@ from simulator.units import format_duration, whole_number
 if TYPE_CHECKING:
     from simulator.questions.collective import CollectiveQuestion
     from simulator.questions.step import StepQuestion
-    from simulator.results.training import TrainingResult
 
 
 def find_machines(written: CommandOptions, session: Session) -> list[Where]:
@@ -167,17 +166,17 @@ def on_fastest(written: CommandOptions, session: Session, questions: Sequence[Qu
     return found
 
 
-def faster_gpus(
-    written: CommandOptions, session: Session, best: Result | TrainingResult, asked: Question
-) -> FasterGpus | None:
-    """Return GPUs faster than the first *n*, by more than a tie; None if chosen otherwise or too many to search."""
+def faster_gpus(written: CommandOptions, session: Session, taken_s: float, asked: Question) -> FasterGpus | None:
+    """Return GPUs faster than the first *n*, which take *taken_s*, by more than a tie.
+
+    None if GPUs are chosen otherwise, or if there are too many to search.
+    """
     from simulator.api.subsets import fastest_gpus
-    from simulator.questions.step import StepQuestion
 
     machine, count = session.machine(asked.where), len(asked.gpus or ())
     if written.gpus is None or whole_number(written.gpus) is None or not 1 < count < len(machine.gpus):
         return None
-    if len(machine.gpus) > _MOST_LOOKED_AT or (isinstance(asked, StepQuestion) and asked.input is not None):
+    if len(machine.gpus) > _MOST_LOOKED_AT or getattr(asked, "input", None) is not None:
         return None
     with Progress(0, "looking for faster GPUs", quiet=written.quiet) as progress:
         try:
@@ -186,11 +185,5 @@ def faster_gpus(
             return None
         if choice.gpus == asked.gpus:
             return None
-        other = replace(asked, gpus=choice.gpus)
-        if isinstance(other, StepQuestion):
-            assert not isinstance(best, Result)
-            mine_s, seconds = best.step_time_s, session.step(other).step_time_s
-        else:
-            assert isinstance(best, Result)
-            mine_s, seconds = best.sync_time_s, session.collective(other).sync_time_s
-    return FasterGpus(choice.gpus, seconds) if seconds * (1 + TIE) < mine_s else None
+        seconds = session.time_s(replace(asked, gpus=choice.gpus))
+    return FasterGpus(choice.gpus, seconds) if seconds * (1 + TIE) < taken_s else None

@@ -63,7 +63,7 @@ def answer_steps(written: CommandOptions, session: Session) -> Answers:
     best = best_of(found)
     faster = None
     if written.gpus is not None and len({question.where for question in questions}) == 1:
-        faster = faster_gpus(written, session, best, best.question)
+        faster = faster_gpus(written, session, best.step_time_s, best.question)
 
     def lines(style: Style) -> list[str]:
         if len(found) == 1 and not unfit:
