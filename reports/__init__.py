@@ -1,1 +1,1 @@
-"""Figures of results.  Matplotlib is imported only here, when a figure is drawn."""
+"""Figures and pages of results.  Matplotlib and jinja2 are imported only here, when one is made."""

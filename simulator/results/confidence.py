@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from simulator.bands import evidence
@@ -29,7 +30,6 @@ from simulator.spelling import mention, spelt, word_of
 from simulator.units import format_duration
 
 if TYPE_CHECKING:
-    from simulator.questions.collective import CollectiveQuestion
     from simulator.questions.step import StepQuestion
 
 
@@ -159,34 +159,25 @@ def narrowing_of(question: Any, facts: AnswerFacts, widest: str = "") -> str:
 
     Where the class *widest* is that of launches, the speed of the host is what a step's band lacks most.
     """
-    device = "cpu" if facts.generation == "cpu" else "cuda:0"
     topic = "" if question is None else str(question.topic)
+    if topic not in ("step", "collective", "operator", *_GROUPS):
+        return ""
+    where, device = question.where, "cpu" if facts.generation == "cpu" else "cuda:0"
+    command, then = partial(_command, where.topology), "" if facts.calibrated else _CALIBRATED
     if topic == "step" and widest.partition(" ")[0] == "launch":
-        return _command(question.where.topology, "--only launch") + ("" if facts.calibrated else _CALIBRATED)
+        return command("--only launch") + then
+    if topic == "step" and _torch_runs(question):
+        return command(" ".join(_words(question, device)))
     if topic == "step":
-        return _of_step(question, device, calibrated=facts.calibrated)
-    if topic == "collective":
-        return _of_exchange(question)
+        alone = question.device is not None or question.gpus in ((0,), ())
+        parts = command(f"--only {'ops,launch' if alone else 'ops,launch,collectives'}")
+        return f"{parts} for its parts, because plain torch has no such step{then}"
+    if topic == "collective" and where.nodes not in (None, 1):
+        size = f"--workload bytes:{question.size_bytes:.0f}B --strategy nccl --collective {question.collective}"
+        return command(f"--nodes {where.nodes} {size} --prepare") + " (it prints the line to run)"
     if topic == "operator":
-        said = "" if question.device is None else f" --device {device}"
-        return _command(question.where.topology, "--only ops" + said) + ("" if facts.calibrated else _CALIBRATED)
-    return _command(question.where.topology, f"--only {_GROUPS[topic]}") if topic in _GROUPS else ""
-
-
-def _of_exchange(question: CollectiveQuestion) -> str:
-    where = question.where
-    if where.nodes is None or where.nodes == 1:
-        return _command(where.topology, "--only collectives")
-    size = f"--workload bytes:{question.size_bytes:.0f}B --strategy nccl --collective {question.collective}"
-    return _command(where.topology, f"--nodes {where.nodes} {size} --prepare") + " (it prints the line to run)"
-
-
-def _of_step(question: StepQuestion, device: str, *, calibrated: bool) -> str:
-    if _torch_runs(question):
-        return _command(question.where.topology, " ".join(_words(question, device)))
-    groups = "ops,launch" if question.device is not None or question.gpus in ((0,), ()) else "ops,launch,collectives"
-    parts = _command(question.where.topology, f"--only {groups}")
-    return f"{parts} for its parts, because plain torch has no such step" + ("" if calibrated else _CALIBRATED)
+        return command("--only ops" + ("" if question.device is None else f" --device {device}")) + then
+    return command(f"--only {_GROUPS.get(topic, 'collectives')}")
 
 
 def torch_lacks(question: StepQuestion) -> Iterator[str]:
