@@ -67,6 +67,7 @@ class _Mixture:
     last: GroupedLinear
     combine: Reduction
     experts: int  # on all ranks
+    tokens: int
 
     @property
     def hidden(self) -> int:
@@ -75,10 +76,6 @@ class _Mixture:
     @property
     def rows(self) -> int:
         return self.first.rows
-
-    @property
-    def tokens(self) -> int:
-        return self.rows // self.combine.cols
 
     @property
     def exchange(self) -> Exchange | None:
@@ -110,8 +107,10 @@ def expert_passes(network: Network, element: int, *, narrow: bool) -> Mapping[tu
         router = chooses[-1] if chooses else router
         if products and combine is not None and router is not None and products[0].rows >= combine.cols:
             tokens = products[0].rows // combine.cols
+            if products[0].imbalance:  # rows are those of the busiest rank
+                tokens = combine.rows // products[-1].outputs
             experts = max(products[0].experts, router.operator.output_elements // tokens)
-            mixture = _Mixture(layers, products[0], products[-1], combine, experts)
+            mixture = _Mixture(layers, products[0], products[-1], combine, experts, tokens)
             found.update(_router(router, mixture))
             found.update(_layers(mixture, element, narrow=narrow))
     return found

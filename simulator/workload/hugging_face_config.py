@@ -9,28 +9,14 @@ from typing import Any
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.spelling import mention
 from simulator.topology.yaml_source import YamlSource
+from simulator.workload.names import names
 
 _LONGEST = 8192  # default limit of a sequence, in tokens: models are trained on shorter ones than they accept
 _MOST = 10**9
 _TOLD = 12  # unknown keys; the others are counted
 _MOST_LAYERS = 1024  # the zoo's limit too
 # Keys that do not affect the time of a step.
-_TIMELESS_KEYS = """
-_name_or_path activation_dropout architectures attention_softmax_in_fp32 auto_map aux_loss_alpha bias_dropout_fusion
-bos_token_id chunk_size_feed_forward classifier_dropout decoder_start_token_id dense_act_fn dtype encoder_stride
-eos_token_id ep_size finetuning_task gradient_checkpointing hidden_dropout_prob id2label image_processor_type
-init_config init_device init_std initializer_factor initializer_range is_decoder is_encoder_decoder is_gated_act
-keys_to_ignore_at_inference label2id layer_norm_eps layer_norm_epsilon layer_types layerdrop logit_scale mask_token_id
-masked_softmax_fusion max_window_layers model_type n_group name_or_path norm_eps norm_topk_prob offset_alibi
-output_attentions output_hidden_states output_past output_router_logits pad_token_id pooler_act pooler_output_size
-position_embedding_type prefix pretraining_tp problem_type relative_attention_max_distance return_dict rms_norm_eps
-rope_interleave rope_parameters rope_scaling rope_theta rotary_emb_base routed_scaling_factor router_aux_loss_coef
-router_jitter_noise scale_attn_weights scoring_func sep_token_id seq_aux seq_length skip_bias_add skip_bias_add_qkv
-slow_but_exact summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
-task_specific_params tokenizer_class tokenizer_name topk_group topk_method torch_dtype torchscript
-transformers_version unk_token unk_token_id use_bfloat16 use_cache verbose
-"""
-_TIMELESS = frozenset(_TIMELESS_KEYS.split())
+_TIMELESS = frozenset(names("timeless"))
 # Values with which an unknown key has no effect.
 _OFF: tuple[Any, ...] = (None, False, 0, 0.0, [], {}, "")
 

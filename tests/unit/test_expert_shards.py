@@ -12,6 +12,8 @@ from simulator.questions.options import StepOptions
 from simulator.results.training import TrainingResult
 from simulator.training import divided
 from simulator.training.placement import Placement
+from simulator.workload.operators import Exchange, GroupedLinear
+from simulator.workload.operators.grouped import largest_of
 from simulator.workload.split.experts import expert_parameters
 from simulator.workload.zoo.registry import build_network
 from tests.asked import step_on
@@ -104,3 +106,24 @@ def test_shards_of_gradients_need_a_share_of_them_and_a_bucket() -> None:
     bucket = 25 * 2**20 + 4 * max(p.elements for p in LLAMA.parameters)
     # With ZeRO-1 all gradients exist twice at the peak; with ZeRO-2 the peak is at another moment.
     assert 2 * n_bytes - n_bytes / 8 - bucket >= first - second > 0.5 * n_bytes
+
+
+def test_with_unbalanced_routing_each_rank_is_the_busiest() -> None:
+    sizes = {"batch": 1, "layers": 1, "sequence_length": 1024}
+    even, uneven = (
+        divided(build_network("qwen3-30b-a3b", imbalance=percent, **sizes), parse_layout("ep=8").on(8))
+        for percent in (0, 40)
+    )
+    share = 1 + 0.4 / 4 * largest_of(8)  # 16 experts a rank
+    for before, after in zip(even.layers, uneven.layers, strict=True):
+        if isinstance(before.operator, GroupedLinear) and isinstance(after.operator, GroupedLinear):
+            assert after.operator.rows == pytest.approx(share * before.operator.rows, rel=1e-4)
+            assert after.operator.most_rows > after.operator.rows / 16
+        elif isinstance(before.operator, Exchange) and isinstance(after.operator, Exchange):
+            assert after.operator.elements == pytest.approx(share * before.operator.elements, rel=1e-4)
+        else:
+            assert (
+                before.part == "experts" and before.name.endswith(("silu", "mul"))
+            ) or before.operator == after.operator
+    assert largest_of(1) == pytest.approx(0.0)
+    assert largest_of(2) == pytest.approx(0.564, rel=0.05)

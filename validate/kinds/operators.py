@@ -148,7 +148,7 @@ def _grouped(size: Size, cell: Cell) -> ops.Operator:
     grouping = cast(ops.Grouping, cell("variant") or ("streams" if is_te else "kernel"))
     rows = busiest + (experts - 1) * each
     sizes = rows, size("k"), size("n"), False, experts, busiest if busiest > each else 0
-    return ops.GroupedLinear(*sizes, grouping, into_buffer=is_te)
+    return ops.GroupedLinear(*sizes, grouping=grouping, into_buffer=is_te)
 
 
 def _is_te(cell: Cell) -> bool:

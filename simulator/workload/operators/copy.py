@@ -7,21 +7,11 @@ from typing import Any, ClassVar, Literal
 from simulator.records import dataclass, field
 from simulator.workload import Collective
 from simulator.workload.kernels import Streaming
+from simulator.workload.names import names
 from simulator.workload.operator import Elements, Kernels, Operator
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 # Data movement without arithmetic (padding, gathering, interpolation) counts as a copy of its output.
-_NAMES = """
-    clone copy _to_copy cat stack hstack vstack constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d
-    replication_pad1d replication_pad2d replication_pad3d roll flip repeat index_select index gather scatter
-    scatter_add scatter_reduce slice_scatter select_scatter diagonal_scatter index_add index_copy index_put
-    _unsafe_index _unsafe_index_put masked_scatter im2col col2im pixel_shuffle pixel_unshuffle channel_shuffle
-    repeat_interleave narrow_copy view_copy permute_copy expand_copy slice_copy split_copy split_with_sizes_copy
-    unbind_copy transpose_copy t_copy alias_copy diag_embed rot90 upsample_nearest1d upsample_nearest2d
-    upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
-    upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d _upsample_bilinear2d_aa
-    _upsample_bicubic2d_aa grid_sampler_2d grid_sampler_3d affine_grid_generator
-"""
 
 
 def _copy(call: Any) -> Operator:
@@ -47,7 +37,7 @@ class Copy(Elements):
 
     saved = ()
     passes_gradient = True
-    from_torch: ClassVar = dict.fromkeys(_NAMES.split(), _copy)
+    from_torch: ClassVar = dict.fromkeys(names("copies"), _copy)
 
     elements: int
     transposed: bool = False

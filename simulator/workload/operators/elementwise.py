@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from simulator.errors import nearest, one_line
 from simulator.records import dataclass, field
 from simulator.workload.kernels import Kernel, Passes, Rowwise, Streaming, as_formula, streamed
+from simulator.workload.names import names
 from simulator.workload.operator import Autocast, Elements, Fusing, Kernels, Operator, Phase, Saved
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
@@ -21,23 +22,8 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-_OF_TWO = _names("add sub mul div pow fmod remainder eq ne lt le gt ge")
-FUNCTIONS: tuple[str, ...] = (
-    *_OF_TWO,
-    *(f"{name}_scalar" for name in _OF_TWO),
-    *_names("""
-        relu gelu silu sigmoid tanh elu selu celu relu6 leaky_relu prelu mish softplus softsign hardtanh hardswish
-        hardsigmoid hardshrink softshrink threshold log_sigmoid glu
-        abs neg sign floor ceil round trunc frac square sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p
-        sin cos tan asin acos atan sinh cosh asinh acosh atanh erf erfc erfinv sinc logit lgamma digamma clamp
-        nan_to_num cast
-        maximum minimum atan2 hypot lerp addcmul addcdiv where masked_fill tril triu
-        logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor bitwise_not isnan isfinite
-        dropout dropout_add uniform normal bernoulli random fill
-        cumsum cumprod sort topk lstm_cell
-        nll_loss mse_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_loss
-    """),
-)
+_OF_TWO = names("of_two")
+FUNCTIONS: tuple[str, ...] = (*_OF_TWO, *(f"{name}_scalar" for name in _OF_TWO), *names("functions"))
 DROPS = _names("dropout dropout_add")
 """These write a mask of one byte per element."""
 BOUNDS = _names("relu relu6 hardtanh clamp")
@@ -95,20 +81,7 @@ _FORMULAS: Mapping[str, tuple[Passes, Passes]] = {
         (("mul", 2, 1), ("mul_scalar", 1, 1)),
     ),
 }
-_FILLS = """
-    zeros zeros_like new_zeros ones ones_like new_ones full full_like new_full fill zero eye arange linspace
-    logspace tril_indices triu_indices
-"""
-_RANDOM = """
-    rand rand_like randn randn_like randint randint_like uniform normal normal_functional bernoulli exponential
-    random cauchy log_normal geometric randperm
-"""
 # A scan and a sort count as one pass, which is too little for a sort.
-_NAMES = """
-    tril triu glu prelu _prelu_kernel rrelu_with_noise log_sigmoid_forward bucketize cumsum cumprod logcumsumexp
-    cummax cummin isin floor_divide complex polar hardswish masked_fill where _weight_norm_interface
-    _fused_moving_avg_obs_fq_helper fake_quantize_per_tensor_affine_cachemask nan_to_num sort histc searchsorted
-"""
 _WITH_NUMBERS = ["add", "sub", "mul", "div", "pow", "remainder", "fmod", "eq", "ne", "lt", "le", "gt", "ge"]
 
 
@@ -135,9 +108,9 @@ class Elementwise(Elements):
     """
 
     from_torch: ClassVar = {
-        **dict.fromkeys(_NAMES.split(), of_elements),
-        **dict.fromkeys(_FILLS.split(), lambda c: Elementwise("fill", c.out.numel(), 0)),
-        **dict.fromkeys(_RANDOM.split(), lambda c: Elementwise("random", c.out.numel(), 0)),
+        **dict.fromkeys(names("pointwise"), of_elements),
+        **dict.fromkeys(names("fills"), lambda c: Elementwise("fill", c.out.numel(), 0)),
+        **dict.fromkeys(names("random"), lambda c: Elementwise("random", c.out.numel(), 0)),
         "native_dropout": lambda c: Elementwise("dropout", c["input"].numel()),
         **{f"nll_loss{n}_forward": lambda c: Elementwise("nll_loss", c["target"].numel()) for n in ("", "2d")},
     }

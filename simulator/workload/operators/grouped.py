@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import sqrt
+from statistics import NormalDist
 from typing import Any, ClassVar, Literal
 
 from simulator.records import dataclass, replace
@@ -50,11 +52,17 @@ class GroupedGemm(Gemm):
         return (*Gemm.variety(self), "grouped")
 
 
+def largest_of(count: int) -> float:
+    """Return the expected largest of *count* normal numbers, in standard deviations (Blom, "Statistical Estimates")."""
+    return NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
+
+
 @dataclass(frozen=True, slots=True)
 class GroupedLinear(Linear):
     """``experts`` linear layers, each with its own matrix and bias; each row is multiplied by one of the matrices.
 
-    ``busiest``: the rows of the expert that has most; the others have equally many.  0: all have (balanced routing).
+    ``busiest``: the rows of the expert that has most; the others have equally many.  0: all have (balanced routing), or
+    they are spread as a normal distribution is, with a standard deviation of ``imbalance`` percent of their mean.
 
     ``grouping`` says what multiplies:
 
@@ -74,6 +82,7 @@ class GroupedLinear(Linear):
     busiest: int = 0
     grouping: Grouping = "kernel"
     into_buffer: bool = False
+    imbalance: int = 0
 
     def check(self) -> None:
         if self.busiest and not self.rows_each <= self.busiest <= self.rows:
@@ -84,9 +93,20 @@ class GroupedLinear(Linear):
         Linear.check(self)
 
     @property
+    def most_rows(self) -> int:
+        """Rows of the expert that has most; 0: all have equally many."""
+        if self.busiest or not self.imbalance or self.experts == 1:
+            return self.busiest
+        return min(self.rows, round(self.rows_each * (1 + self.imbalance / 100 * largest_of(self.experts))))
+
+    def busiest_share(self, ranks: int) -> float:
+        """Return the rows of the busiest of *ranks* that divide the experts, over the mean of all."""
+        return 1.0 + self.imbalance / 100 / sqrt(self.experts / ranks) * largest_of(ranks)
+
+    @property
     def busy_experts(self) -> int:
         """Experts with at least one row: all, unless there are fewer rows than experts."""
-        return min(self.experts, self.rows - self.busiest + 1 if self.busiest else self.rows)
+        return min(self.experts, self.rows - self.most_rows + 1 if self.most_rows else self.rows)
 
     @property
     def rows_each(self) -> int:
@@ -96,7 +116,11 @@ class GroupedLinear(Linear):
     @property
     def _rows_of_others(self) -> int:
         others = self.busy_experts - 1
-        return -(-(self.rows - self.busiest) // others) if self.busiest and others else self.busiest or self.rows_each
+        return (
+            -(-(self.rows - self.most_rows) // others)
+            if self.most_rows and others
+            else self.most_rows or self.rows_each
+        )
 
     def _grouped(self, m: int, n: int, k: int, precision: Precision, layout: Any, bias: int = 0) -> GroupedGemm:
         sizes = m, n, k, precision, self.busy_experts, layout
@@ -106,7 +130,7 @@ class GroupedLinear(Linear):
             out_bytes=result_bytes(precision),
             grouping=self.grouping,
             varies="k" if layout == "TN" else "m",
-            busiest=self.busiest if self.busy_experts > 1 else 0,
+            busiest=self.most_rows if self.busy_experts > 1 else 0,
         )
 
     def forward_kernels(self, precision: Precision) -> Kernels:

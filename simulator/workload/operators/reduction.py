@@ -6,19 +6,11 @@ from typing import Any, ClassVar
 
 from simulator.records import dataclass
 from simulator.workload.kernels import Rowwise, Streaming
+from simulator.workload.names import names
 from simulator.workload.operator import Kernels, Operator, Rows
 from simulator.workload.operators.elementwise import Elementwise
 from simulator.workload.operators.pool import Pool
 from simulator.workload.precision import ELEMENT_BYTES, Precision
-
-_SUMS = """
-    sum nansum mean nanmean var std var_mean std_mean amax amin aminmax max min argmax argmin any all prod logsumexp
-    linalg_vector_norm norm count_nonzero topk native_norm frobenius_norm trace
-"""
-_LOSSES = """
-    mse_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_loss multilabel_margin_loss_forward
-    multi_margin_loss
-"""
 
 
 def _reduction(call: Any) -> Operator:
@@ -47,7 +39,7 @@ class Reduction(Rows):
 
     autocast = "fp32"
     saved = ()
-    from_torch: ClassVar = {**dict.fromkeys(_SUMS.split(), _reduction), **dict.fromkeys(_LOSSES.split(), _loss)}
+    from_torch: ClassVar = {**dict.fromkeys(names("sums"), _reduction), **dict.fromkeys(names("losses"), _loss)}
 
     @property
     def output_elements(self) -> int:

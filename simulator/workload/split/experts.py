@@ -1,7 +1,8 @@
 """Expert parallelism: the experts of a layer are divided among ranks, and each expert may be split over ranks too.
 
 One all-to-all sends tokens to the ranks of their experts, another returns the results (Lepikhin et al., "GShard",
-arXiv 2006.16668).  Routing is balanced: a rank computes as many rows as it sends away.
+arXiv 2006.16668).  A rank computes as many rows as it sends away or, if routing is not balanced, those of the busiest
+rank, for which all others wait at the next exchange.
 
 Ranks that split each expert (expert tensor parallelism) gather the tokens sent to any of them, multiply these by their
 columns of the first matrix and their rows of the last, and reduce-scatter the sums before the results return (Megatron
@@ -61,7 +62,9 @@ class _Splitter:
         self._shards = shards
         self._gathers = gathers
         self._flex = flex
-        self._times = shards if gathers else 1  # rows that a rank multiplies per row that it sends
+        products = (layer.operator for layer in network.layers if isinstance(layer.operator, GroupedLinear))
+        self._surplus = next(operator.busiest_share(ranks) for operator in products if operator.experts > 1)
+        self._times = self._surplus * (shards if gathers else 1)  # rows that a rank multiplies per row that it sends
         self._elements = list(network.elements)
         self._layers: list[Layer] = []
 
@@ -87,25 +90,27 @@ class _Splitter:
         """Add *layers*, from the first product of the experts to the last, with the exchanges around them."""
         first, *_, last = layers
         entering, n_in, n_out = first.inputs[0], self._elements[first.inputs[0]], self._elements[last.output]
+        sent, returned = round(n_in * self._surplus), round(n_out * self._surplus)
         there = entering
         if self._ranks > 1:
-            there = self._exchange(f"{first.name}.dispatch", "ep", _THERE, there, n_in, copies=copies)
+            there = self._exchange(f"{first.name}.dispatch", "ep", _THERE, there, sent, copies=copies)
         if self._shards > 1:
             ways: _Ways = ("all-gather", "reduce-scatter") if self._gathers else (None, "all-reduce")
-            there = self._exchange(f"{first.name}.enter", "etp", ways, there, n_in * self._times)
+            there = self._exchange(f"{first.name}.enter", "etp", ways, there, round(n_in * self._times))
         for layer in layers:
             if layer is not last:
-                self._elements[layer.output] = self._elements[layer.output] * self._times // self._shards
+                self._elements[layer.output] = round(self._elements[layer.output] * self._times) // self._shards
             inputs = tuple(there if tensor == entering else tensor for tensor in layer.inputs)
             self._layers.append(replace(self._part_of(layer, is_last=layer is last), inputs=inputs))
-        result = self._new(n_out * self._times)
+        result = self._new(round(n_out * self._times))
         self._layers[-1] = replace(self._layers[-1], output=result)
         if self._shards > 1:
             ways = ("reduce-scatter", "all-gather") if self._gathers else ("all-reduce", None)
             to = None if self._ranks > 1 else last.output
-            result = self._exchange(f"{last.name}.sum", "etp", ways, result, n_out * self._times, n_out, to)
+            gathered = round(n_out * self._times)
+            result = self._exchange(f"{last.name}.sum", "etp", ways, result, gathered, returned, to)
         if self._ranks > 1:
-            self._exchange(f"{last.name}.return", "ep", _THERE, result, n_out, to=last.output, copies=copies)
+            self._exchange(f"{last.name}.return", "ep", _THERE, result, returned, n_out, to=last.output, copies=copies)
 
     def _new(self, elements: int) -> int:
         self._elements.append(elements)
@@ -132,7 +137,7 @@ class _Splitter:
     def _part_of(self, layer: Layer, *, is_last: bool) -> Layer:
         operator, ranks, shards = layer.operator, self._ranks, self._shards
         if isinstance(operator, Elements):
-            return replace(layer, operator=replace(operator, elements=operator.elements * self._times // shards))
+            return replace(layer, operator=replace(operator, elements=round(operator.elements * self._times) // shards))
         if not _is_of_experts(layer) or not isinstance(operator, GroupedLinear):
             what = f"how {type(operator).__name__} is divided among experts is not known"
             raise refused("layout", f"ep={ranks}: cannot divide {layer.name}: {what}")
@@ -148,8 +153,8 @@ class _Splitter:
         bias = bias if is_last else [replace(p, elements=p.elements // shards) for p in bias]
         part = replace(
             operator,
-            rows=operator.rows * self._times,
-            busiest=operator.busiest * self._times,
+            rows=round(operator.rows * self._times),
+            busiest=round(operator.busiest * self._times),
             inputs=inputs,
             outputs=outputs,
             experts=operator.experts // ranks,

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils.weak import WeakIdKeyDictionary
 
 from simulator.records import dataclass
+from simulator.workload.names import names
 from simulator.workload.operators import Operator, known_operators
 from simulator.workload.operators.elementwise import of_elements
 
@@ -89,11 +90,7 @@ def tensors_in(tree: Any) -> tuple[Any, ...]:
 
 
 # No kernel runs: these only allocate memory, or pass a number to the next kernel.
-_FREE = """
-    empty empty_like empty_strided empty_permuted new_empty new_empty_strided scalar_tensor lift_fresh
-    _local_scalar_dense set_ resize_ as_strided set _assert_async _assert_scalar
-"""
-FREE = frozenset(_FREE.split())
+FREE = frozenset(names("free"))
 
 
 @cache

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from simulator.records import dataclass
 from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
+
+
+@cache
+def stages_of(network: str) -> Any:
+    """Return the sizes of the stages of *network*, which ``stages.json`` has."""
+    return json.loads(files(__name__).joinpath("stages.json").read_text(encoding="utf-8"))[network]
+
 
 Outputs = LayerOutput | tuple[LayerOutput, ...]
 FUSED = "fused", "fused-first", "fused-native", "fused-fourth"

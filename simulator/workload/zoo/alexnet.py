@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
 
+_WIDTHS = (64, 192, 384, 256, 256)
+
 
 def alexnet(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
     """Return the logits of torchvision's AlexNet."""
@@ -22,19 +24,24 @@ def alexnet(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
     return b.linear(x, "classifier.6", classes)
 
 
-def alexnet_owt(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
-    """Return the logits of convnet-benchmarks' AlexNet."""
-    return _dense(b, _column(b, x), (4096, 4096, classes))
-
-
-def overfeat_fast(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
-    """Return the logits of convnet-benchmarks' OverFeat (fast)."""
-    x = _column(b, x, (96, 256, 512, 1024, 1024), pad=0, pool=2)
-    return _dense(b, x, (3072, 4096, classes))
+def alexnet_owt(
+    b: NetworkBuilder,
+    x: LayerOutput,
+    classes: int,
+    widths: tuple[int, ...] = _WIDTHS,
+    dense: tuple[int, ...] = (4096, 4096),
+    pad: int = 2,
+    pool: int = 3,
+) -> LayerOutput:
+    """Return the logits of convnet-benchmarks' AlexNet or, with its sizes, OverFeat (fast)."""
+    x = b.flatten(_column(b, x, widths, pad, pool))
+    for i, width in enumerate(dense):
+        x = b.relu(b.linear(x, f"classifier.{2 * i}", width), f"classifier.{2 * i + 1}")
+    return b.linear(x, f"classifier.{2 * len(dense)}", classes)
 
 
 def _column(
-    b: NetworkBuilder, x: LayerOutput, widths: tuple[int, ...] = (64, 192, 384, 256, 256), pad: int = 2, pool: int = 3
+    b: NetworkBuilder, x: LayerOutput, widths: tuple[int, ...] = _WIDTHS, pad: int = 2, pool: int = 3
 ) -> LayerOutput:
     """Return the features after five convolutions, the first two padded by *pad*, and three pools."""
     x = b.relu(b.conv(x, "features.0", widths[0], 11, stride=4, pad=pad, bias=True), "features.1")
@@ -44,13 +51,6 @@ def _column(
     for i, channels in zip((6, 8, 10), widths[2:], strict=True):
         x = b.relu(b.conv(x, f"features.{i}", channels, 3, pad=1, bias=True), f"features.{i + 1}")
     return b.pool(x, "features.12", pool, stride=2)
-
-
-def _dense(b: NetworkBuilder, x: LayerOutput, widths: tuple[int, ...]) -> LayerOutput:
-    x = b.flatten(x)
-    for i, width in enumerate(widths[:-1]):
-        x = b.relu(b.linear(x, f"classifier.{2 * i}", width), f"classifier.{2 * i + 1}")
-    return b.linear(x, f"classifier.{2 * len(widths) - 2}", widths[-1])
 
 
 # Convolutions of 64, 128, 256, 512 and 512 channels before each pool.

@@ -7,34 +7,14 @@ MXNet's example (its convolutions have a bias).
 
 from __future__ import annotations
 
+from simulator.workload.zoo import stages_of
 from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
 
 # Channels: 1x1; 3x3's reduction and 3x3; 5x5's reduction and 5x5; projection after the pool.
-_GOOGLENET = {
-    "3a": (64, 96, 128, 16, 32, 32),
-    "3b": (128, 128, 192, 32, 96, 64),
-    "4a": (192, 96, 208, 16, 48, 64),
-    "4b": (160, 112, 224, 24, 64, 64),
-    "4c": (128, 128, 256, 24, 64, 64),
-    "4d": (112, 144, 288, 32, 64, 64),
-    "4e": (256, 160, 320, 32, 128, 128),
-    "5a": (256, 160, 320, 32, 128, 128),
-    "5b": (384, 192, 384, 48, 128, 128),
-}
+_GOOGLENET = stages_of("googlenet")
 # Channels: 1x1; 3x3's reduction and 3x3; double 3x3's reduction and each 3x3; projection after the pool; kind of pool.
 # Blocks without the 1x1 and the projection (0) halve the image.
-_INCEPTION_BN: dict[str, tuple[int, int, int, int, int, int, str]] = {
-    "3a": (64, 64, 64, 64, 96, 32, "avg"),
-    "3b": (64, 64, 96, 64, 96, 64, "avg"),
-    "3c": (0, 128, 160, 64, 96, 0, "max"),
-    "4a": (224, 64, 96, 96, 128, 128, "avg"),
-    "4b": (192, 96, 128, 96, 128, 128, "avg"),
-    "4c": (160, 128, 160, 128, 160, 128, "avg"),
-    "4d": (96, 128, 192, 160, 192, 128, "avg"),
-    "4e": (0, 128, 192, 192, 256, 0, "max"),
-    "5a": (352, 192, 320, 160, 224, 128, "avg"),
-    "5b": (352, 192, 320, 192, 224, 128, "max"),
-}
+_INCEPTION_BN = stages_of("inception-bn")
 
 
 def googlenet(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:

@@ -26,7 +26,7 @@ from simulator.workload.zoo.transformer import decoder
 _OPTIONS = (
     *("hidden", "heads", "kv_heads", "layers", "inner", "vocabulary", "positions", "attention", "head", "tied"),
     *("target_length", "predicted", "experts", "chosen", "expert_inner", "shared_inner", "dense_layers", "head_size"),
-    *("dropout", "mtp_layers", "gelu", "expert_kernels"),
+    *("dropout", "mtp_layers", "gelu", "expert_kernels", "imbalance"),
 )
 
 

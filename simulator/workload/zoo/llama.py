@@ -146,7 +146,7 @@ def _products(b: NetworkBuilder, x: LayerOutput, name: str, outputs: int, d: Mix
     parameters: tuple[Parameter, ...] = (Parameter(f"{name}.weight", d.experts * inputs * outputs),)
     if d.expert_bias:
         parameters += (Parameter(f"{name}.bias", d.experts * outputs),)
-    operator = GroupedLinear(rows, inputs, outputs, bias=d.expert_bias, experts=d.experts)
+    operator = GroupedLinear(rows, inputs, outputs, bias=d.expert_bias, experts=d.experts, imbalance=d.imbalance)
     return b.add_layer(name, operator, (x,), (rows, outputs), parameters)
 
 

@@ -11,64 +11,23 @@ from math import ceil
 
 from simulator.workload.network import Parameter
 from simulator.workload.operators import Elementwise
+from simulator.workload.zoo import stages_of
 from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
 from simulator.workload.zoo.resnet import squeeze_excite
 
-# Stages: expansion, side of the kernel, stride, channels, blocks.
-_Stage = tuple[int, int, int, int, int]
-_FIRST: tuple[_Stage, ...] = (
-    *((1, 3, 1, 16, 1), (6, 3, 2, 24, 2), (6, 5, 2, 40, 2), (6, 3, 2, 80, 3)),
-    *((6, 5, 1, 112, 3), (6, 5, 2, 192, 4), (6, 3, 1, 320, 1)),
-)
-_SCALES = {  # of width and depth
-    "b0": (1.0, 1.0),
-    "b1": (1.0, 1.1),
-    "b2": (1.1, 1.2),
-    "b3": (1.2, 1.4),
-    "b4": (1.4, 1.8),
-    "b5": (1.6, 2.2),
-    "b6": (1.8, 2.6),
-    "b7": (2.0, 3.1),
-}
-_SECOND: dict[str, tuple[int, tuple[_Stage, ...]]] = {  # how many stages are fused; all stages
-    "v2-s": (
-        3,
-        (
-            (1, 3, 1, 24, 2),
-            (4, 3, 2, 48, 4),
-            (4, 3, 2, 64, 4),
-            (4, 3, 2, 128, 6),
-            (6, 3, 1, 160, 9),
-            (6, 3, 2, 256, 15),
-        ),
-    ),
-    "v2-m": (
-        3,
-        (
-            *((1, 3, 1, 24, 3), (4, 3, 2, 48, 5), (4, 3, 2, 80, 5), (4, 3, 2, 160, 7)),
-            *((6, 3, 1, 176, 14), (6, 3, 2, 304, 18), (6, 3, 1, 512, 5)),
-        ),
-    ),
-    "v2-l": (
-        3,
-        (
-            *((1, 3, 1, 32, 4), (4, 3, 2, 64, 7), (4, 3, 2, 96, 7), (4, 3, 2, 192, 10)),
-            *((6, 3, 1, 224, 19), (6, 3, 2, 384, 25), (6, 3, 1, 640, 7)),
-        ),
-    ),
-}
+_STAGES = stages_of("efficientnet")  # each: expansion, side of the kernel, stride, channels, blocks
 _LAST = 1280  # channels before the head, of the second generation
 
 
 def efficientnet(b: NetworkBuilder, x: LayerOutput, classes: int, variant: str) -> LayerOutput:
     """Return the logits of EfficientNet *variant*, ``b0`` to ``b7`` or ``v2-s`` to ``v2-l``."""
-    if variant in _SECOND:
-        fused, stages = _SECOND[variant]
+    if variant in _STAGES["second"]:
+        fused, stages = _STAGES["second"][variant].values()
         stem, last = stages[0][3], _LAST
     else:
-        width, depth = _SCALES[variant]
+        width, depth = _STAGES["scales"][variant]
         fused, stem = 0, _channels(32 * width)
-        stages = tuple((e, k, s, _channels(width * c), ceil(depth * n)) for e, k, s, c, n in _FIRST)
+        stages = tuple((e, k, s, _channels(width * c), ceil(depth * n)) for e, k, s, c, n in _STAGES["first"])
         last = 4 * stages[-1][3]
     x = _unit(b, x, "stem", stem, 3, stride=2)
     for i, (expansion, kernel, first, channels, blocks) in enumerate(stages):
@@ -149,13 +108,6 @@ def gpunet(b: NetworkBuilder, x: LayerOutput, classes: int, stem: int, stages: t
     return b.linear(b.dropout(b.flatten(x), "dropout"), "classifier", classes)
 
 
-_FACE: tuple[_Stage, ...] = (
-    (2, 3, 2, 64, 5),
-    (4, 3, 2, 128, 1),
-    (2, 3, 1, 128, 6),
-    (4, 3, 2, 128, 1),
-    (2, 3, 1, 128, 2),
-)
 _FACE_LAST, _FACE_FEATURES = 512, 128
 
 
@@ -163,7 +115,7 @@ def mobile_face_net(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOut
     """Return the similarity of each face with *classes* identities."""
     x = _face_unit(b, x, "conv1", 64, 3, stride=2)
     x = _face_unit(b, x, "conv2", 64, 3, groups=64)
-    for i, (expansion, kernel, first, channels, blocks) in enumerate(_FACE):
+    for i, (expansion, kernel, first, channels, blocks) in enumerate(stages_of("mobile-face-net")):
         for j in range(blocks):
             name, stride = f"{i}.{j}", 1 if j else first
             y = _face_unit(b, x, f"{name}.expand", expansion * x.shape[1], 1)

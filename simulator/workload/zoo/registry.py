@@ -114,10 +114,10 @@ _BREAK = re.compile(r"(?<=[a-z])-(?=[0-9])")
 _USE = re.compile(r"-(sft|pretrain|pretraining|finetune|finetuning|instruct|chat|hf)$")
 _WIDTHS = re.compile(r"\s*\d{1,18}\s*(,\s*\d{1,18}\s*)*", re.ASCII)
 _MAX_SIZE = 10**9
-_MOST = {"layers": 1024, "frames": 1024, "tied": 1, "dropout": 1, "mtp_layers": 64}
+_MOST = {"layers": 1024, "frames": 1024, "tied": 1, "dropout": 1, "mtp_layers": 64, "imbalance": 200}
 _MAY_BE_ZERO = (
     *("positions", "inner", "kv_heads", "tied", "predicted", "shared_inner", "dense_layers", "lora", "head_size"),
-    *("dropout", "mtp_layers"),
+    *("dropout", "imbalance", "mtp_layers"),
 )
 
 

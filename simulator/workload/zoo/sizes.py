@@ -70,12 +70,13 @@ class MixtureOfExperts(Decoder):
     pass through a shared one of width ``shared_inner``.  The first ``dense_layers`` blocks have one layer of width
     ``inner`` and no experts.  ``mtp_layers`` is the number of extra blocks, each of which predicts one token further
     ahead (:func:`simulator.workload.zoo.transformer.decoder`).  ``expert_kernels``: experts have one ``grouped``
-    product, or a ``loop`` in Python calls one after the other.
+    product, or a ``loop`` in Python calls one after the other.  ``imbalance``: as in GroupedLinear.
     """
 
     experts: int = 8
     chosen: int = 2
     expert_kernels: ExpertKernels = "grouped"
+    imbalance: int = 0
     expert_inner: int = 0
     shared_inner: int = 0
     dense_layers: int = 0
@@ -90,6 +91,10 @@ class MixtureOfExperts(Decoder):
         Decoder.check(self, length)
         if self.chosen > self.experts:
             raise SizeError(f"a token cannot go to {self.chosen} of {self.experts} experts")
+        if self.imbalance and self.expert_kernels == "loop":
+            raise SizeError(
+                "experts of a loop take all tokens in turn, however they are spread; imbalance does not apply"
+            )
         if self.dense_layers > self.layers:
             raise SizeError(f"of {self.layers} layers {self.dense_layers} cannot be dense")
 

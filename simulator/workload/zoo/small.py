@@ -45,21 +45,6 @@ def lenet_d2l(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
     return b.linear(x, "dense2", classes)
 
 
-def alexnet_s(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
-    """Return the logits of one undivided column of the AlexNet of 2012."""
-    return _column(b, x, classes, pads=(2, 2, 1))
-
-
-def alexnet_s_caffe(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
-    """Return the logits of the same layers without padding; Caffe rounds sizes up when it pools."""
-    return _column(b, x, classes, pads=(0, 0, 0), ceil=True)
-
-
-def alexnet_s_tensorflow(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
-    """Return the logits of the same layers with the padding of TensorFlow's ``SAME``, also when it pools."""
-    return _column(b, x, classes, pads=(4, 2, 1), pool_pad=1)
-
-
 def alexnet_s_mxnet(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
     """Return the logits of the program for MXNet, whose last layer takes the third convolution."""
     x = b.relu(b.conv(x, "conv1", 96, 11, stride=4, pad=1, bias=True), "relu1")
@@ -70,9 +55,11 @@ def alexnet_s_mxnet(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOut
     return b.linear(b.flatten(b.pool(x, "pool5", 3, stride=2, ceil=True)), "fc8", classes)
 
 
-def _column(
+def alexnet_s(
     b: NetworkBuilder, x: LayerOutput, classes: int, pads: tuple[int, int, int], pool_pad: int = 0, ceil: bool = False
 ) -> LayerOutput:
+    """Return the logits of one undivided column of the AlexNet of 2012, padded by *pads*; *ceil* rounds pools up."""
+
     def pooled(x: LayerOutput, name: str) -> LayerOutput:
         return b.pool(x, name, 3, stride=2, pad=pool_pad, ceil=ceil)
 
