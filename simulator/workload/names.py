@@ -8,6 +8,6 @@ from importlib.resources import files
 
 
 @cache
-def names(what: str) -> tuple[str, ...]:
+def listed_names(what: str) -> tuple[str, ...]:
     """Return the names of *what*."""
     return tuple(json.loads(files("simulator.workload").joinpath("names.json").read_text(encoding="utf-8"))[what])

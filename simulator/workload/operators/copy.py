@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from simulator.records import dataclass, field
 from simulator.workload import Collective
 from simulator.workload.kernels import Streaming
-from simulator.workload.names import names
+from simulator.workload.names import listed_names
 from simulator.workload.operator import Elements, Kernels, Operator
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
@@ -37,7 +37,7 @@ class Copy(Elements):
 
     saved = ()
     passes_gradient = True
-    from_torch: ClassVar = dict.fromkeys(names("copies"), _copy)
+    from_torch: ClassVar = dict.fromkeys(listed_names("copies"), _copy)
 
     elements: int
     transposed: bool = False

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from simulator.errors import nearest, one_line
 from simulator.records import dataclass, field
 from simulator.workload.kernels import Kernel, Passes, Rowwise, Streaming, as_formula, streamed
-from simulator.workload.names import names
+from simulator.workload.names import listed_names
 from simulator.workload.operator import Autocast, Elements, Fusing, Kernels, Operator, Phase, Saved
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
@@ -22,8 +22,8 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-_OF_TWO = names("of_two")
-FUNCTIONS: tuple[str, ...] = (*_OF_TWO, *(f"{name}_scalar" for name in _OF_TWO), *names("functions"))
+_OF_TWO = listed_names("of_two")
+FUNCTIONS: tuple[str, ...] = (*_OF_TWO, *(f"{name}_scalar" for name in _OF_TWO), *listed_names("functions"))
 DROPS = _names("dropout dropout_add")
 """These write a mask of one byte per element."""
 BOUNDS = _names("relu relu6 hardtanh clamp")
@@ -108,9 +108,9 @@ class Elementwise(Elements):
     """
 
     from_torch: ClassVar = {
-        **dict.fromkeys(names("pointwise"), of_elements),
-        **dict.fromkeys(names("fills"), lambda c: Elementwise("fill", c.out.numel(), 0)),
-        **dict.fromkeys(names("random"), lambda c: Elementwise("random", c.out.numel(), 0)),
+        **dict.fromkeys(listed_names("pointwise"), of_elements),
+        **dict.fromkeys(listed_names("fills"), lambda c: Elementwise("fill", c.out.numel(), 0)),
+        **dict.fromkeys(listed_names("random"), lambda c: Elementwise("random", c.out.numel(), 0)),
         "native_dropout": lambda c: Elementwise("dropout", c["input"].numel()),
         **{f"nll_loss{n}_forward": lambda c: Elementwise("nll_loss", c["target"].numel()) for n in ("", "2d")},
     }

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from simulator.records import dataclass
 from simulator.workload.kernels import Rowwise, Streaming
-from simulator.workload.names import names
+from simulator.workload.names import listed_names
 from simulator.workload.operator import Kernels, Operator, Rows
 from simulator.workload.operators.elementwise import Elementwise
 from simulator.workload.operators.pool import Pool
@@ -39,7 +39,10 @@ class Reduction(Rows):
 
     autocast = "fp32"
     saved = ()
-    from_torch: ClassVar = {**dict.fromkeys(names("sums"), _reduction), **dict.fromkeys(names("losses"), _loss)}
+    from_torch: ClassVar = {
+        **dict.fromkeys(listed_names("sums"), _reduction),
+        **dict.fromkeys(listed_names("losses"), _loss),
+    }
 
     @property
     def output_elements(self) -> int:

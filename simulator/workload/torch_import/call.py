@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils.weak import WeakIdKeyDictionary
 
 from simulator.records import dataclass
-from simulator.workload.names import names
+from simulator.workload.names import listed_names
 from simulator.workload.operators import Operator, known_operators
 from simulator.workload.operators.elementwise import of_elements
 
@@ -90,7 +90,7 @@ def tensors_in(tree: Any) -> tuple[Any, ...]:
 
 
 # No kernel runs: these only allocate memory, or pass a number to the next kernel.
-FREE = frozenset(names("free"))
+FREE = frozenset(listed_names("free"))
 
 
 @cache

@@ -13,7 +13,7 @@ from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
 
 
 @cache
-def stages_of(network: str) -> Any:
+def stage_sizes(network: str) -> Any:
     """Return the sizes of the stages of *network*, which ``stages.json`` has."""
     return json.loads(files(__name__).joinpath("stages.json").read_text(encoding="utf-8"))[network]
 

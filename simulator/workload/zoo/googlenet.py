@@ -7,14 +7,14 @@ MXNet's example (its convolutions have a bias).
 
 from __future__ import annotations
 
-from simulator.workload.zoo import stages_of
+from simulator.workload.zoo import stage_sizes
 from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
 
 # Channels: 1x1; 3x3's reduction and 3x3; 5x5's reduction and 5x5; projection after the pool.
-_GOOGLENET = stages_of("googlenet")
+_GOOGLENET = stage_sizes("googlenet")
 # Channels: 1x1; 3x3's reduction and 3x3; double 3x3's reduction and each 3x3; projection after the pool; kind of pool.
 # Blocks without the 1x1 and the projection (0) halve the image.
-_INCEPTION_BN = stages_of("inception-bn")
+_INCEPTION_BN = stage_sizes("inception-bn")
 
 
 def googlenet(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:

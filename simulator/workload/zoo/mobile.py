@@ -11,11 +11,11 @@ from math import ceil
 
 from simulator.workload.network import Parameter
 from simulator.workload.operators import Elementwise
-from simulator.workload.zoo import stages_of
+from simulator.workload.zoo import stage_sizes
 from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
 from simulator.workload.zoo.resnet import squeeze_excite
 
-_STAGES = stages_of("efficientnet")  # each: expansion, side of the kernel, stride, channels, blocks
+_STAGES = stage_sizes("efficientnet")  # each: expansion, side of the kernel, stride, channels, blocks
 _LAST = 1280  # channels before the head, of the second generation
 
 
@@ -115,7 +115,7 @@ def mobile_face_net(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOut
     """Return the similarity of each face with *classes* identities."""
     x = _face_unit(b, x, "conv1", 64, 3, stride=2)
     x = _face_unit(b, x, "conv2", 64, 3, groups=64)
-    for i, (expansion, kernel, first, channels, blocks) in enumerate(stages_of("mobile-face-net")):
+    for i, (expansion, kernel, first, channels, blocks) in enumerate(stage_sizes("mobile-face-net")):
         for j in range(blocks):
             name, stride = f"{i}.{j}", 1 if j else first
             y = _face_unit(b, x, f"{name}.expand", expansion * x.shape[1], 1)
