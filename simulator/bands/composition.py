@@ -184,7 +184,7 @@ class Estimate:
 
     ``ways`` and ``machines`` are half-widths of the error that does not cancel in comparisons: with another answer for
     the same task on the same machine, and with an answer for another machine.  ``widest`` is the class that contributes
-    most to the width, with its number of ``rows``, ``places`` and ``sources``.
+    most to the width.
     """
 
     low: float
@@ -192,10 +192,7 @@ class Estimate:
     high: float
     ways: float
     machines: float
-    widest: str
-    rows: int
-    places: int
-    sources: int = 0
+    widest: Spread
 
 
 def class_shares(times_s: Iterable[tuple[Chain, Hashable, float, float]], whole_s: float) -> tuple[ClassShare, ...]:
@@ -243,17 +240,13 @@ def estimate(composition: Composition, evidence: Evidence) -> Estimate | None:
         ends.append(total)
     mean = (ends[0] + ends[1]) / 2
     rest = _beyond(mean, (parts[0] + parts[1]) / 2) if parts is not None else mean
-    widest = whole if sides is None or rest >= mean / math.sqrt(2.0) else evidence.spread((sides.widest,)) or whole
     return Estimate(
         whole.middle - ends[0],
         whole.middle,
         whole.middle + ends[1],
         mean * math.sqrt(1.0 - whole.shared) if whole.ways is None else whole.ways,
         mean if whole.machines is None else whole.machines,
-        widest.name,
-        widest.rows,
-        widest.places,
-        widest.sources,
+        whole if sides is None or rest >= mean / math.sqrt(2.0) else sides.widest,
     )
 
 
@@ -299,17 +292,8 @@ def of_parts(composition: Composition, state: State, evidence: Evidence) -> Esti
     if widest is None:
         return None
     low, high = (math.sqrt(shared[side] ** 2 + alone[side]) for side in (0, 1))
-    return Estimate(
-        middle - low,
-        middle,
-        middle + high,
-        math.sqrt((alone[0] + alone[1]) / 2),
-        (low + high) / 2,
-        widest[1].name,
-        widest[1].rows,
-        widest[1].places,
-        widest[1].sources,
-    )
+    ways = math.sqrt((alone[0] + alone[1]) / 2)
+    return Estimate(middle - low, middle, middle + high, ways, (low + high) / 2, widest[1])
 
 
 _CLASSES = {"megatron": "Megatron", "pytorch": "PyTorch", "deepspeed-zero3": "PyTorch"}

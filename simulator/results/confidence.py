@@ -67,14 +67,17 @@ class Confidence:
         found = self.estimate
         if found is None:
             return ""
-        text = f"{_widths(found)}; {_counted(found.rows, 'row')}, {_counted(found.sources, 'source')}, {self.known}"
+        rows, sources = _counted(found.widest.rows, "row"), _counted(found.widest.sources, "source")
+        text = f"{_widths(found)}; {rows}, {sources}, {self.known}"
         return f"{text}; to narrow it: {self.narrowed}" if self.narrowed else text
 
     @property
     def widest(self) -> str:
         """What most of the width is from, in words; empty without a band."""
-        found = self.estimate
-        return "" if found is None else f"mostly {_class_words(found.widest)}, on {_counted(found.places, 'place')}"
+        if self.estimate is None:
+            return ""
+        most = self.estimate.widest
+        return f"mostly {_class_words(most.name)}, on {_counted(most.places, 'place')}"
 
 
 def confidence_of(time_s: float, composition: Composition, question: object = None) -> Confidence:
@@ -82,7 +85,7 @@ def confidence_of(time_s: float, composition: Composition, question: object = No
     known = evidence()
     state, outside = distance(composition.facts, known)
     found = estimate(composition, known) if time_s > 0.0 else None
-    narrowed = narrowing_of(question, composition.facts, found.widest if found is not None else "")
+    narrowed = narrowing_of(question, composition.facts, found.widest.name if found is not None else "")
     band = None if found is None else band_of(time_s, found.low, found.high)
     return Confidence(band, outside, found, _known(composition.facts, state), narrowed, is_exact=time_s <= 0.0)
 

@@ -395,7 +395,7 @@ def test_waits_for_the_host_have_the_spread_of_hosts_and_its_launches_narrow_it(
     assert parts["launch"].share == pytest.approx(found.step.waiting_s / found.step_time_s)
     assert parts["launch"].alone == parts["launch"].share  # all launches of a host err alike
     assert found.confidence.estimate is not None
-    assert found.confidence.estimate.widest.startswith("launch")
+    assert found.confidence.estimate.widest.name.startswith("launch")
     assert "--only launch --out measured/, then validate calibrate" in found.confidence.why
 
     def width(calibration: Calibration) -> float:

@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 
 from simulator.bands import evidence
 from simulator.bands.composition import Composition, estimate
+from simulator.constants import DEFAULT, constants
 from simulator.errors import InputError
 from simulator.records import dataclass, replace
 
@@ -47,9 +48,16 @@ class HealthyRange(NamedTuple):
 
 
 _HALF = NormalDist().inv_cdf(0.9)  # half-width of an 80 % band, in standard deviations
-_SMALL_OVER_ETHERNET = 13.0  # times the expected time, that healthy machines of one of three sources took
-_LEAST_SCATTER = 0.1  # twice that of runs of one machine
-_LEAST_LEVEL = 0.05
+
+
+@constants("health")
+@dataclass(frozen=True, slots=True)
+class HealthConstants:
+    """Limits of healthy ranges, without a unit (``health.json``)."""
+
+    small_over_ethernet: float
+    least_scatter: float
+    least_level: float
 
 
 def healthy_range(exchange: Composition) -> HealthyRange:
@@ -59,11 +67,11 @@ def healthy_range(exchange: Composition) -> HealthyRange:
     over Ethernet have no band, and the widest range that was seen.  Raises InputError if no similar exchange was
     measured.
     """
+    limits = DEFAULT(HealthConstants)
     if not exchange.chain and not exchange.facts.unmeasured:
-        far = math.log(_SMALL_OVER_ETHERNET)
-        return HealthyRange(
-            _SMALL_OVER_ETHERNET, 1 / _SMALL_OVER_ETHERNET, 0, 0, errors=LogErrors(far / _HALF, far / _HALF)
-        )
+        most = limits.small_over_ethernet
+        far = math.log(most) / _HALF
+        return HealthyRange(most, 1 / most, 0, 0, errors=LogErrors(far, far))
     found = estimate(replace(exchange, facts=replace(exchange.facts, place="")), evidence())
     if found is None:
         raise InputError("no published measurement has such an exchange, so no healthy range is known")
@@ -72,8 +80,8 @@ def healthy_range(exchange: Composition) -> HealthyRange:
     bend = math.exp((found.high - found.middle) * math.sqrt(2.0 * (1.0 - shared)))
     level = (found.high - found.low) / (2.0 * _HALF) * math.sqrt(shared)
     scatter = found.ways / (math.sqrt(2.0) * _HALF)  # found.ways is of differences between two
-    errors = LogErrors(max(_LEAST_LEVEL, level), max(_LEAST_SCATTER, scatter))
-    return HealthyRange(math.exp(found.high), math.exp(found.low), found.rows, found.places, bend, errors)
+    errors = LogErrors(max(limits.least_level, level), max(limits.least_scatter, scatter))
+    return HealthyRange(math.exp(found.high), math.exp(found.low), found.widest.rows, found.widest.places, bend, errors)
 
 
 Pace = Literal["healthy", "slow", "faster"]

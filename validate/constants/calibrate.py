@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from statistics import fmean, median, stdev
 from typing import Any, NamedTuple
 
@@ -51,7 +52,10 @@ class CalibrationFactors:
 def fit_calibration(session: Session, part: str, rows: Sequence[MeasuredRow]) -> CalibrationFactors:
     """Return *part*'s factors fitted to *rows*; raises InputError if none is predicted, MissingDependency."""
     bare = session.calibrated({})
-    usable = [row for row in rows if _predictable(bare, row.asks)]
+    usable = []
+    for row in rows:
+        with suppress(NotScored):
+            usable += [row] if row.asks.time_s(bare) > 0 else []
     if not usable:
         raise InputError(f"{part}: no row can be calibrated on")
     classes = frozenset(name for row in usable for name in bare.kernel_classes(row.asks.question))
@@ -176,13 +180,6 @@ def _shows_host(asked: RowQuestion) -> bool:
     return isinstance(asked.timing, BetweenEvents) or (
         isinstance(asked.question, OperatorQuestion) and asked.question.calls
     )
-
-
-def _predictable(session: Session, asked: RowQuestion) -> bool:
-    try:
-        return asked.time_s(session) > 0
-    except NotScored:
-        return False
 
 
 def calibration_yaml(

@@ -68,14 +68,12 @@ def priors_of(stage: str) -> dict[str, Prior]:
     """Return the priors of the constants that are fitted together in *stage*, a name of ``families.yaml``."""
     written = dict(_written()["priors"][stage])
     factor = written.pop("factor", math.inf)
-    return {
-        name: _prior(in_use(name) if said[0] == "in use" else said[0], factor, *said[1:])
-        for name, said in written.items()
-    }
-
-
-def _prior(value: float, factor: float, sigma: float, least: float = 0.0, most: float = math.inf) -> Prior:
-    return Prior(float(value), float(sigma), float(max(value / factor, least)), float(min(value * factor, most)))
+    found = {}
+    for name, (said, sigma, *ends) in written.items():
+        value = float(in_use(name) if said == "in use" else said)
+        least, most = map(float, (*ends, *(0.0, math.inf)[len(ends) :]))
+        found[name] = Prior(value, float(sigma), max(value / factor, least), min(value * factor, most))
+    return found
 
 
 def in_use(name: str) -> float:

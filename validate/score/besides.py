@@ -158,7 +158,15 @@ class Efficiencies:
             for count in sorted(by_count.keys() - {fewest}):
                 times = zip(*by_count[count], strict=True)
                 pairs.setdefault(dataset, []).extend((first[0] / m, first[1] / p) for m, p in times)
-        return [_summary(dataset, pairs[dataset]) for dataset in sorted(pairs)]
+        found = []
+        for dataset, each in sorted(pairs.items()):
+            measured, predicted = zip(*each, strict=True)
+            off = [p - m for m, p in each]
+            absolute = sorted(map(abs, off))
+            median, p90 = percentile(absolute, 0.5), percentile(absolute, 0.9)
+            bias = math.fsum(off) / len(off)
+            found.append(Scaling(dataset, len(each), _median(measured), _median(predicted), median, p90, bias))
+        return found
 
 
 def _without_count(question: StepQuestion) -> StepQuestion:
@@ -172,20 +180,6 @@ def _without_count(question: StepQuestion) -> StepQuestion:
 
 def _median(values: Sequence[float]) -> float:
     return percentile(sorted(values), 0.5)
-
-
-def _summary(dataset: str, pairs: Sequence[tuple[float, float]]) -> Scaling:
-    off = [predicted - measured for measured, predicted in pairs]
-    absolute = sorted(map(abs, off))
-    return Scaling(
-        dataset=dataset,
-        pairs=len(pairs),
-        measured=_median([measured for measured, _ in pairs]),
-        predicted=_median([predicted for _, predicted in pairs]),
-        median=percentile(absolute, 0.5),
-        p90=percentile(absolute, 0.9),
-        bias=math.fsum(off) / len(off),
-    )
 
 
 def scaling_lines(efficiencies: Efficiencies, style: Style) -> list[str]:
