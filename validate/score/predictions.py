@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from validate.kinds.kind import ALL_COLUMNS, MEMORY_COLUMNS
 from validate.kinds.row import MeasuredRow
+from validate.tables.cells import figure
 from validate.tables.table import Table
 
 ADDED = ("predicted_s", "low_s", "high_s", "error", "skipped")
@@ -65,15 +66,7 @@ def _inert(text: str) -> str:
             c.encode("unicode_escape").decode() if unicodedata.category(c) in _OBEYED and c not in "\t\r\n" else c
             for c in text
         )
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") and not _is_number(text) else text
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") and figure(text) is None else text
 
 
 def _quoted(text: str) -> str:
