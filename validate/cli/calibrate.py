@@ -77,7 +77,8 @@ def calibrate_folder(
 def folder_yaml(part: str, table: str, bench: FolderDevice, fitted: FittedCalibration) -> str:
     """Return the calibration file of the device *part* as YAML: *fitted*, and the rows of the folder *table* used."""
     spread = dict(fitted.operators.spread) if fitted.operators is not None else {}
-    left = tuple(row.error for row in bench.again([*fitted.rows, *fitted.steps], fitted.calibration))
+    again = bench.again([*fitted.rows, *fitted.steps], fitted.calibration)
+    left = tuple(row.error for row in again if row.error is not None)
     others = {"launches": fitted.launches, "clocks": fitted.clocks, "steps": len(fitted.steps)}
     return calibration_yaml(
         part,
@@ -100,7 +101,8 @@ def _folder_summary(bench: FolderDevice, fitted: FittedCalibration) -> str:
     words = []
     for name, rows in (("operators", fitted.rows), ("steps", fitted.steps)):
         if rows:
-            left = summarise([row.error for row in bench.again(rows, fitted.calibration)])
+            again = bench.again(rows, fitted.calibration)
+            left = summarise([row.error for row in again if row.error is not None])
             words.append(f"{len(rows)} {name}, median error left {100 * (left.median_ape or 0.0):.1f} %")
     if fitted.launches:
         words.append(f"{fitted.launches} constants of its host from launches")

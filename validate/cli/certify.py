@@ -19,7 +19,7 @@ from validate.cli.command import Quiet, Text, command_again, command_named, posi
 from validate.cli.words import opened, print_remarks
 from validate.compare.certifying import CertifiedCalibration, certify, judged_rows, unpack
 from validate.compare.classes import class_errors
-from validate.compare.rows import ComparedRow
+from validate.kinds.row import MeasuredRow
 from validate.machine.measure.certificate import PARTS
 
 _MOST_REASONS = 12
@@ -58,7 +58,7 @@ def certify_command(
 
 
 def _blocks(
-    found: CertifiedCalibration, after: Sequence[ComparedRow], certificate: Certificate, part: str
+    found: CertifiedCalibration, after: Sequence[MeasuredRow], certificate: Certificate, part: str
 ) -> Iterator[Block]:
     """Yield the title, the lines and the tables of the page."""
     facts, limit = found.environment, certificate.power_limit_W
@@ -78,7 +78,7 @@ def _blocks(
         steps = [_step_row(bare, row) for bare, row in zip(found.before, after, strict=True)]
         yield PlainTable(("step", "measured", *errors, "memory"), steps, (False, True, True, True, True))
     yield Heading("Fitted to")
-    kinds = Counter(row.cells.get("op", "") for row in found.fitted.rows)
+    kinds = Counter(row.labels.get("op", "") for row in found.fitted.rows)
     said = [f"{count} {op}" for op, count in sorted(kinds.items())]
     said += [f"{found.fitted.launches} constants of the host"] if found.fitted.launches else []
     said += [f"{found.fitted.clocks} factors of the board's power"] if found.fitted.clocks else []
@@ -100,10 +100,13 @@ def _end_of(found: CertifiedCalibration, name: str) -> str:
     )
 
 
-def _step_row(bare: ComparedRow, row: ComparedRow) -> tuple[str, ...]:
+def _step_row(bare: MeasuredRow, row: MeasuredRow) -> tuple[str, ...]:
     memory = [abs(figure.error) for figure in row.memory if figure.error is not None]
     measured = "-" if row.measured_s is None else format_duration(row.measured_s, 3)
-    errors = [f"{100 * each.error:+.1f} %" if each.counts else one_line(each.skipped, 60) for each in (bare, row)]
+    errors = [
+        one_line(each.skipped, 60) if each.error is None or each.skipped else f"{100 * each.error:+.1f} %"
+        for each in (bare, row)
+    ]
     return (row.name, measured, *errors, _percent(median(memory) if memory else None))
 
 

@@ -23,8 +23,8 @@ from simulator.topology.parts import GpuPart
 from validate.compare.classes import ClassErrors, class_errors
 from validate.compare.clocks import CLOCKS, clock_factors
 from validate.compare.folder import Folder
-from validate.compare.rows import ComparedRow
 from validate.constants.calibrate import CalibrationFactors, fit_calibration
+from validate.kinds.row import MeasuredRow
 from validate.kinds.timing import TimingCosts
 from validate.tables.cells import NotScored
 from validate.tables.names import RowNames
@@ -121,9 +121,9 @@ class FittedCalibration:
 
     calibration: Calibration
     operators: CalibrationFactors | None
-    rows: tuple[ComparedRow, ...]
+    rows: tuple[MeasuredRow, ...]
     launches: int = 0
-    steps: tuple[ComparedRow, ...] = ()
+    steps: tuple[MeasuredRow, ...] = ()
     host_scale: float | None = None
     clocks: int = 0
 
@@ -153,7 +153,7 @@ class FolderDevice:
             raise InputError(str(reason)) from None
 
     def fit(
-        self, operators: Sequence[ComparedRow], folder: Folder | None = None, steps: Sequence[ComparedRow] = ()
+        self, operators: Sequence[MeasuredRow], folder: Folder | None = None, steps: Sequence[MeasuredRow] = ()
     ) -> FittedCalibration:
         """Return a fit of the device and its host to *operators*, the launches of *folder* and *steps*.
 
@@ -188,7 +188,7 @@ class FolderDevice:
         used = tuple(row for row, _ in telling)
         return FittedCalibration(calibration, found, tuple(rows), len(seconds), used, scale, len(clocks))
 
-    def again(self, rows: Sequence[ComparedRow], calibration: Calibration) -> list[ComparedRow]:
+    def again(self, rows: Sequence[MeasuredRow], calibration: Calibration) -> list[MeasuredRow]:
         """Return *rows* (operators and steps) predicted with *calibration*, without those it cannot predict."""
         session = self._bare.calibrated({self.part: calibration})
         found = []
@@ -200,7 +200,7 @@ class FolderDevice:
                     continue
         return found
 
-    def _by_host(self, row: ComparedRow, session: Session) -> Callable[[float], float] | None:
+    def _by_host(self, row: MeasuredRow, session: Session) -> Callable[[float], float] | None:
         """Return the step time of *row* in seconds as a function of host slowdown; None if the host hardly matters."""
         question = row.asked.question if row.asked is not None else None
         if not self._has_host or not isinstance(question, StepQuestion) or question.micro_batches > 1:
@@ -236,13 +236,13 @@ class CalibrationErrors:
     after: ClassErrors
 
 
-def question(row: ComparedRow, without: Collection[str] = _HOW) -> str:
+def question(row: MeasuredRow, without: Collection[str] = _HOW) -> str:
     """Return the digest of what *row* asks, ignoring the columns *without*."""
     return digest({"table": row.table} | {name: text for name, text in row.key if name not in without})
 
 
 def judge_within(
-    bench: FolderDevice, folder: Folder, rows: Sequence[ComparedRow], share: float
+    bench: FolderDevice, folder: Folder, rows: Sequence[MeasuredRow], share: float
 ) -> list[CalibrationErrors]:
     """Return the worth of calibrations fitted to *share* of the *rows* of *folder* and judged on the others."""
     operators = [row for row in rows if row.counts and row.kind == "operators"]
@@ -265,7 +265,7 @@ def judge_within(
         known = bench.fit(fitted.rows, folder)
         if known.launches:
             found.append(_judged(bench, known.calibration, steps, "operators and launches", "steps", known.points))
-        mine, theirs = _split(steps, lambda row: row.cells.get("model", ""), max(1, round(share * len(steps))))
+        mine, theirs = _split(steps, lambda row: row.labels.get("model", ""), max(1, round(share * len(steps))))
         whole = bench.fit(fitted.rows, folder, mine)
         if whole.steps and theirs:
             words = "operators, launches and steps" if whole.launches else "operators and steps"
@@ -275,11 +275,11 @@ def judge_within(
 
 
 def judge_by(
-    bench: FolderDevice, fitted: FittedCalibration, short: Sequence[ComparedRow], rows: Sequence[ComparedRow]
+    bench: FolderDevice, fitted: FittedCalibration, short: Sequence[MeasuredRow], rows: Sequence[MeasuredRow]
 ) -> list[CalibrationErrors]:
     """Return the worth of *fitted* on *rows*; it is a calibration on the rows *short* of another folder."""
     asked = {question(row) for row in short}
-    networks = {row.cells.get("model", "") for row in fitted.steps}
+    networks = {row.labels.get("model", "") for row in fitted.steps}
     shapes = {question(row, _WHICH) for row in short}
     new = [row for row in rows if row.counts and question(row) not in asked]
     operators = [row for row in new if row.kind == "operators"]
@@ -288,7 +288,7 @@ def judge_by(
         ("operators that it did not ask", operators),
         ("operators of shapes that it did not ask", [r for r in operators if question(r, _WHICH) not in shapes]),
         ("steps that it did not ask", steps),
-        ("steps of networks that it did not ask", [r for r in steps if r.cells.get("model", "") not in networks]),
+        ("steps of networks that it did not ask", [r for r in steps if r.labels.get("model", "") not in networks]),
     ]
     counts = (len(fitted.rows), fitted.launches, fitted.clocks, len(fitted.steps))
     named = zip(counts, ("operators", "launches", "clocks", "steps"), strict=True)
@@ -296,14 +296,14 @@ def judge_by(
     return [_judged(bench, fitted.calibration, part, words, judged, fitted.points) for judged, part in parts if part]
 
 
-def _other_operators(bench: FolderDevice, operators: Sequence[ComparedRow], count: int) -> list[CalibrationErrors]:
+def _other_operators(bench: FolderDevice, operators: Sequence[MeasuredRow], count: int) -> list[CalibrationErrors]:
     """Return one judgement over all operators, each predicted with constants fitted to the others."""
-    names = sorted({row.cells.get("op", "") for row in operators})
-    before: list[ComparedRow] = []
-    after: list[ComparedRow] = []
+    names = sorted({row.labels.get("op", "") for row in operators})
+    before: list[MeasuredRow] = []
+    after: list[MeasuredRow] = []
     for name in names:
-        mine = [row for row in operators if row.cells.get("op", "") == name]
-        others = [row for row in operators if row.cells.get("op", "") != name]
+        mine = [row for row in operators if row.labels.get("op", "") == name]
+        others = [row for row in operators if row.labels.get("op", "") != name]
         if len(others) < _ENOUGH:
             continue
         before += mine
@@ -317,14 +317,14 @@ def _other_operators(bench: FolderDevice, operators: Sequence[ComparedRow], coun
 
 
 def _judged(
-    bench: FolderDevice, calibration: Calibration, rows: Sequence[ComparedRow], fitted: str, judged: str, points: int
+    bench: FolderDevice, calibration: Calibration, rows: Sequence[MeasuredRow], fitted: str, judged: str, points: int
 ) -> CalibrationErrors:
     return CalibrationErrors(fitted, judged, points, class_errors(rows), class_errors(bench.again(rows, calibration)))
 
 
 def _split(
-    rows: Sequence[ComparedRow], key: Callable[[ComparedRow], str], count: int
-) -> tuple[list[ComparedRow], list[ComparedRow]]:
+    rows: Sequence[MeasuredRow], key: Callable[[MeasuredRow], str], count: int
+) -> tuple[list[MeasuredRow], list[MeasuredRow]]:
     """Split *rows* by *key*: return about *count* rows with at most half of the keys, and the rest."""
     keyed = [(digest({"key": key(row)}), row) for row in rows]
     ordered = sorted({name for name, _ in keyed})
@@ -338,6 +338,6 @@ def _split(
     return [row for name, row in keyed if name in chosen], [row for name, row in keyed if name not in chosen]
 
 
-def _some(rows: Sequence[ComparedRow], count: int) -> list[ComparedRow]:
+def _some(rows: Sequence[MeasuredRow], count: int) -> list[MeasuredRow]:
     """Return the *count* rows with the lowest digests."""
     return sorted(rows, key=lambda row: (question(row), row.table, row.line))[:count]

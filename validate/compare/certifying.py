@@ -20,7 +20,8 @@ from validate.compare.classes import ClassErrors, class_errors
 from validate.compare.comparison import ComparisonOptions, fit_folder
 from validate.compare.folder import RECORD, Folder, read_folder
 from validate.compare.places import ScoringPlaces, find_places
-from validate.compare.rows import ComparedRow, compare_folder
+from validate.compare.rows import compare_folder
+from validate.kinds.row import MeasuredRow
 from validate.machine.measure.certificate import JUDGE, MOST_BYTES, PARTS
 from validate.machine.measure.table import CERTIFICATE
 from validate.score.scoring import Scoring, ScoringOptions
@@ -45,11 +46,11 @@ class CertifiedCalibration:
     environment: Mapping[str, Any]
     date: str
     parts: Sequence[Mapping[str, Any]]
-    before: tuple[ComparedRow, ...]
+    before: tuple[MeasuredRow, ...]
     left: Sequence[Mapping[str, str]]
     others: Mapping[str, ClassErrors]
 
-    def certificate(self, after: Sequence[ComparedRow]) -> Certificate:
+    def certificate(self, after: Sequence[MeasuredRow]) -> Certificate:
         """Return the certificate, by the judging rows *after* calibration."""
         before, found = class_errors(self.before), class_errors(after)
         facts = self.environment
@@ -150,7 +151,7 @@ def certify(
     )
 
 
-def judged_rows(folder: Path, places: ScoringPlaces, calibration: str | None = None) -> list[ComparedRow]:
+def judged_rows(folder: Path, places: ScoringPlaces, calibration: str | None = None) -> list[MeasuredRow]:
     """Return the steps that judge a calibration, with their predictions by the file *calibration*; none without any."""
     if not (folder / JUDGED / "training.csv").is_file():
         return []

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from simulator.records import dataclass
-from validate.compare.rows import ComparedRow
 from validate.kinds import KINDS
+from validate.kinds.row import MeasuredRow
 from validate.machine.measure.timing import FEWEST, median_interval
 from validate.tables.statistics import percentile, summarise
 
@@ -52,16 +52,17 @@ class ClassErrors:
         return " ".join(words) or self.table
 
 
-def class_errors(rows: Sequence[ComparedRow], table: str = "", by: dict[str, str] | None = None) -> ClassErrors:
+def class_errors(rows: Sequence[MeasuredRow], table: str = "", by: dict[str, str] | None = None) -> ClassErrors:
     """Return the errors of *rows* as one class."""
     counted = [row for row in rows if row.counts]
     known = sorted(row.interval for row in rows if row.interval is not None)
     spread = percentile(known, 0.5) if known else None
     if not counted:
         return ClassErrors(table, by or {}, len(rows), 0, spread=spread)
-    summary = summarise([row.error for row in counted])
+    errors = [row.error for row in counted if row.error is not None]
+    summary = summarise(errors)
     held = [row.in_band for row in counted if row.in_band is not None]
-    interval = median_interval([abs(row.error) for row in counted])
+    interval = median_interval([abs(error) for error in errors])
     sure = interval.samples >= FEWEST
     return ClassErrors(
         table,
@@ -79,7 +80,7 @@ def class_errors(rows: Sequence[ComparedRow], table: str = "", by: dict[str, str
     )
 
 
-def axes_of(rows: Sequence[ComparedRow]) -> list[tuple[str, ...]]:
+def axes_of(rows: Sequence[MeasuredRow]) -> list[tuple[str, ...]]:
     """Return the axes (tuples of columns) that split *rows* of one table into several classes of several rows."""
     kinds = {row.kind for row in rows}
     kind = next((kind for kind in KINDS if kinds == {kind.name}), None)
@@ -88,13 +89,13 @@ def axes_of(rows: Sequence[ComparedRow]) -> list[tuple[str, ...]]:
         shown = _AXES.get(kind.name) or tuple(axes for axes in kind.shown if not _PLACES.intersection(axes))
     found = []
     for axes in shown:
-        counts = [len({row.cells.get(axis, "") for row in rows}) for axis in axes]
+        counts = [len({row.labels.get(axis, "") for row in rows}) for axis in axes]
         if all(1 < count <= min(_MOST_LABELS, max(2, len(rows) // 2)) for count in counts):
             found.append(axes)
     return found
 
 
-def classes_of(rows: Sequence[ComparedRow]) -> list[ClassErrors]:
+def classes_of(rows: Sequence[MeasuredRow]) -> list[ClassErrors]:
     """Return for each table of *rows* the class of all its rows, then its classes along each axis."""
     found = []
     first = {name: i for i, name in enumerate(_FIRST)}
@@ -104,10 +105,10 @@ def classes_of(rows: Sequence[ComparedRow]) -> list[ClassErrors]:
         if not any(row.counts for row in mine):
             continue
         for axes in axes_of(mine):
-            groups: dict[tuple[str, ...], list[ComparedRow]] = {}
+            groups: dict[tuple[str, ...], list[MeasuredRow]] = {}
             for row in mine:
-                if all(axis in row.cells for axis in axes):
-                    groups.setdefault(tuple(row.cells[axis] for axis in axes), []).append(row)
+                if all(axis in row.labels for axis in axes):
+                    groups.setdefault(tuple(row.labels[axis] for axis in axes), []).append(row)
             found += [
                 class_errors(groups[labels], table, dict(zip(axes, labels, strict=True))) for labels in sorted(groups)
             ]
@@ -124,11 +125,11 @@ _LEAST = 0.005  # least deviation of log(predicted / measured)
 class Outlier:
     """A row, and its signed distance from the median of its class in deviations."""
 
-    row: ComparedRow
+    row: MeasuredRow
     deviations: float
 
 
-def find_outliers(rows: Sequence[ComparedRow]) -> list[Outlier]:
+def find_outliers(rows: Sequence[MeasuredRow]) -> list[Outlier]:
     """Return the rows more than three deviations from their class's median of log(predicted / measured).
 
     A deviation is the median absolute deviation times 1.4826 (Rousseeuw and Croux, Alternatives to the
@@ -136,7 +137,7 @@ def find_outliers(rows: Sequence[ComparedRow]) -> list[Outlier]:
     row's measured interval.  A class is the rows of a table with one operator, network, collective, ... (see
     :func:`row_class`); classes with fewer than five rows are skipped.
     """
-    classes: dict[tuple[str, ...], list[ComparedRow]] = {}
+    classes: dict[tuple[str, ...], list[MeasuredRow]] = {}
     for row in rows:
         if row.counts:
             classes.setdefault(row_class(row), []).append(row)
@@ -153,15 +154,15 @@ def find_outliers(rows: Sequence[ComparedRow]) -> list[Outlier]:
     return sorted(found, key=lambda o: (-abs(o.deviations), o.row.table, o.row.line))
 
 
-def row_class(row: ComparedRow) -> tuple[str, ...]:
+def row_class(row: MeasuredRow) -> tuple[str, ...]:
     """Return the class of a row: its table, and its operator, network, collective, bench, kind or mode."""
     for column in ("op", "model", "collective", "bench", "kind", "mode"):
-        if column in row.cells:
-            return row.table, row.cells[column]
+        if column in row.labels:
+            return row.table, row.labels[column]
     return (row.table,)
 
 
-def worst_rows(rows: Sequence[ComparedRow], count: int = 10, of_one_class: int = 3) -> list[ComparedRow]:
+def worst_rows(rows: Sequence[MeasuredRow], count: int = 10, of_one_class: int = 3) -> list[MeasuredRow]:
     """Return the *count* rows with the largest abs(log(predicted / measured)), the worst first.
 
     At most *of_one_class* rows of a class are returned, as more of them would add little.

@@ -14,8 +14,9 @@ from validate.compare.drift import Drift, compare_runs
 from validate.compare.explain import ErrorCause, explain, row_facts
 from validate.compare.folder import Folder
 from validate.compare.places import SEVERAL, ScoringPlaces, find_places
-from validate.compare.rows import ComparedRow, compare_folder
+from validate.compare.rows import compare_folder
 from validate.kinds.kind import MemoryFigure
+from validate.kinds.row import MeasuredRow
 from validate.machine.checks import load_notes
 from validate.machine.measure.duration import duration_s
 from validate.score.scoring import CALIBRATED_ON, Scoring, ScoringOptions
@@ -40,30 +41,30 @@ class Comparison:
     places: ScoringPlaces
     method: str
     trust: tuple[str, ...]
-    rows: tuple[ComparedRow, ...]
+    rows: tuple[MeasuredRow, ...]
     classes: tuple[ClassErrors, ...]
     outliers: tuple[Outlier, ...]
-    worst: tuple[tuple[ComparedRow, list[ErrorCause]], ...]
+    worst: tuple[tuple[MeasuredRow, list[ErrorCause]], ...]
     judged: tuple[calibrating.CalibrationErrors, ...] = ()
     judged_notes: tuple[str, ...] = ()
     drift: Drift | None = None
     notes: tuple[str, ...] = field(default=())
 
     @property
-    def held(self) -> list[tuple[ComparedRow, MemoryFigure]]:
+    def held(self) -> list[tuple[MeasuredRow, MemoryFigure]]:
         """The figures of memory that were both measured and predicted, each with its row."""
         return [(row, each) for row in self.rows for each in row.memory if each.error is not None]
 
     @property
-    def own(self) -> tuple[ComparedRow, ...]:
+    def own(self) -> tuple[MeasuredRow, ...]:
         """The steps measured by ``validate run --workload``."""
-        return tuple(row for row in self.rows if row.cells.get("network"))
+        return tuple(row for row in self.rows if row.labels.get("network"))
 
     @property
-    def own_code(self) -> tuple[tuple[ComparedRow, float], ...]:
+    def own_code(self) -> tuple[tuple[MeasuredRow, float], ...]:
         """Steps run with a module's own code, each with its time relative to the module rebuilt from its operators."""
-        built = {_twin(row): row for row in self.own if row.cells.get("modules") != "own"}
-        found = [(row, built.get(_twin(row))) for row in self.own if row.cells.get("modules") == "own"]
+        built = {_twin(row): row for row in self.own if row.labels.get("modules") != "own"}
+        found = [(row, built.get(_twin(row))) for row in self.own if row.labels.get("modules") == "own"]
         return tuple(
             (row, row.measured_s / twin.measured_s)
             for row, twin in found
@@ -71,7 +72,7 @@ class Comparison:
         )
 
 
-def _twin(row: ComparedRow) -> tuple[tuple[str, str], ...]:
+def _twin(row: MeasuredRow) -> tuple[tuple[str, str], ...]:
     return tuple((name, text) for name, text in row.key if name != "modules")
 
 
@@ -129,7 +130,7 @@ def _by_another(
     bench: calibrating.FolderDevice,
     folder: Folder,
     short: Folder,
-    rows: Sequence[ComparedRow],
+    rows: Sequence[MeasuredRow],
     asked: ComparisonOptions,
 ) -> tuple[list[calibrating.CalibrationErrors], list[str]]:
     fitted, fitted_rows = fit_folder(bench, short, asked)
@@ -147,7 +148,7 @@ def _by_another(
 
 def fit_folder(
     bench: calibrating.FolderDevice, folder: Folder, asked: ComparisonOptions
-) -> tuple[calibrating.FittedCalibration, list[ComparedRow]]:
+) -> tuple[calibrating.FittedCalibration, list[MeasuredRow]]:
     """Return a fit to all rows of *folder*, and these rows; raises as :func:`find_places` and :meth:`Bench.fit` do."""
     places = find_places(folder, asked.topology, asked.devices)
     rows = compare_folder(
@@ -158,7 +159,7 @@ def fit_folder(
     return bench.fit(operators, folder, steps), rows
 
 
-def share_of(text: str, folder: Folder, rows: Sequence[ComparedRow]) -> float:
+def share_of(text: str, folder: Folder, rows: Sequence[MeasuredRow]) -> float:
     """Return the share of rows, at most 0.5, that *text* asks for: ``50`` operators, or ``120s`` of measuring.
 
     Raises InputError if *text* is neither, or if a time is given and ``run.json`` does not record the run's duration.

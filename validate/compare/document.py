@@ -14,7 +14,8 @@ from validate.compare.comparison import Comparison
 from validate.compare.drift import BOUND, Drift
 from validate.compare.explain import in_words
 from validate.compare.folder import VALUES
-from validate.compare.rows import MEASURED_ONLY, ComparedRow
+from validate.compare.rows import MEASURED_ONLY
+from validate.kinds.row import MeasuredRow
 from validate.tables.cells import figure
 
 SCHEMA_VERSION = 1
@@ -78,11 +79,11 @@ def skipped_of(found: Comparison) -> dict[str, dict[str, int]]:
     }
 
 
-def _place(row: ComparedRow) -> dict[str, Any]:
+def _place(row: MeasuredRow) -> dict[str, Any]:
     return taken(row, "table line name")
 
 
-def _band(row: ComparedRow) -> dict[str, float]:
+def _band(row: MeasuredRow) -> dict[str, float]:
     """Return the ends of the 80 % band of a row's predicted time, in seconds; empty if it has no band."""
     return {} if row.band is None else taken(row.band, "low_s high_s")
 
@@ -92,18 +93,18 @@ def own_code_words(name: str, times: float) -> str:
     return f"{name}: takes {times:.3g} times as long as the module that is built of its operators"
 
 
-def _own(row: ComparedRow) -> dict[str, Any]:
+def _own(row: MeasuredRow) -> dict[str, Any]:
     """Return a step that the user asked to measure: its name, and its predicted and measured time and memory."""
     held = next((each for each in row.memory if each.name == "allocated" and each.error is not None), None)
     told = {**_place(row), **taken(row, "predicted_s measured_s"), **_band(row)}
-    told["error"] = row.error if row.predicted_s is not None and row.measured_s is not None else None
+    told["error"] = row.error
     return told | taken(held, "predicted_bytes measured_bytes") | {"skipped": row.skipped}
 
 
-def _row(row: ComparedRow, deviations: float | None) -> dict[str, Any]:
+def _row(row: MeasuredRow, deviations: float | None) -> dict[str, Any]:
     shown: dict[str, Any] = {
         **_place(row),
-        "cells": {name: row.cells[name] for name in _SHOWN_CELLS if name in row.cells},
+        "cells": {name: row.labels[name] for name in _SHOWN_CELLS if name in row.labels},
         "interval": row.interval,
         "measured": _measured(row),
     }
@@ -120,11 +121,11 @@ def _row(row: ComparedRow, deviations: float | None) -> dict[str, Any]:
     return {key: value for key, value in shown.items() if not isinstance(value, float) or math.isfinite(value)}
 
 
-def _measured(row: ComparedRow) -> dict[str, float]:
+def _measured(row: MeasuredRow) -> dict[str, float]:
     """Return all measured values of *row*, by column."""
     found: dict[str, float] = {}
     for name in VALUES:
-        value = figure(row.cells.get(name.lower(), ""))
+        value = figure(row.labels.get(name.lower(), ""))
         if value is not None and value > 0:
             found[name] = value
     return found

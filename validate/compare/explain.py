@@ -17,7 +17,7 @@ from simulator.errors import TopocastError
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, field, replace
 from simulator.units import format_duration, format_size
-from validate.compare.rows import ComparedRow
+from validate.kinds.row import MeasuredRow
 from validate.tables.cells import figure
 
 
@@ -56,16 +56,16 @@ _SIZES = frozenset(("m", "n", "k", "c_in", "c_out", "rows", "cols", "hidden"))
 _TILE_ELEMENTS = 128 * 128  # elements of the result per block of a matrix product
 
 
-def row_facts(row: ComparedRow, session: Session) -> RowFacts:
+def row_facts(row: MeasuredRow, session: Session) -> RowFacts:
     """Return the facts of a row: those in its cells, and those of *session*'s prediction where available."""
     known: dict[str, Any] = {
-        "cells": row.cells,
+        "cells": row.labels,
         "kind": row.kind,
         "log_ratio": row.log_ratio,
         "measured_s": row.measured_s or 0.0,
         "interval": row.interval or 0.0,
-        "clock_Hz": 1e6 * _number(row.cells.get("sm_clock_mhz", "")),
-        "sizes": {name: int(text) for name, text in row.cells.items() if name in _SIZES and text.isdecimal()},
+        "clock_Hz": 1e6 * _number(row.labels.get("sm_clock_mhz", "")),
+        "sizes": {name: int(text) for name, text in row.labels.items() if name in _SIZES and text.isdecimal()},
     }
     question = row.asked.question if row.asked is not None else None
     if question is None or row.kind not in ("operators", "training", "memory"):
@@ -77,12 +77,12 @@ def row_facts(row: ComparedRow, session: Session) -> RowFacts:
         told = "bound detail kernels_s host_s waiting_share working_set_bytes cache_bytes memory_bytes"
         known |= {name: getattr(account, name) for name in told.split()}
         if row.kind == "memory":
-            return RowFacts(**known | {"bound": "memory", "working_set_bytes": _number(row.cells.get("bytes", ""))})
+            return RowFacts(**known | {"bound": "memory", "working_set_bytes": _number(row.labels.get("bytes", ""))})
         known["assumed_clock_Hz"] = account.clock_Hz
         known["is_gpu"] = account.is_gpu and row.kind == "operators"
         m, n = known["sizes"].get("m", 0), known["sizes"].get("n", 0)
         if account.sm_count and m and n:
-            batch = _number(row.cells.get("batch", "")) or 1.0
+            batch = _number(row.labels.get("batch", "")) or 1.0
             known["waves"] = batch * m * n / _TILE_ELEMENTS / account.sm_count
     return RowFacts(**known)
 

@@ -108,7 +108,7 @@ def _own(found: Comparison, style: Style) -> str:
     head = ["asked for", "predicted", "measured", "error", "memory", "measured"]
     body = [head]
     for row in found.own[: _most(_MOST_OWN, style)]:
-        cells = [one_line(own_words(row.cells), 80), "-", "-", "-", "-", "-"]
+        cells = [one_line(own_words(row.labels), 80), "-", "-", "-", "-", "-"]
         if row.predicted_s is not None and row.measured_s is not None:
             cells[1:4] = [format_duration(row.predicted_s), format_duration(row.measured_s), _percent(row.error, "+")]
         memory = held.get(id(row))

@@ -34,6 +34,9 @@ class MeasuredRow:
 
     ``memory`` are its figures of memory, each with its own prediction and reason.
 
+    ``table``, ``name``, ``key``, ``interval`` are of rows of a folder: its file, what it asks in a few words and as pairs
+    of column and text, and the half-width of the measured median's 95 % interval, as a fraction of the median.
+
     ``skipped`` is empty where a predicted row counts in statistics, otherwise the reason why not; ``is_context`` where
     its grade is the reason.  ``published`` are the predicted seconds of other predictors.
     """
@@ -57,6 +60,10 @@ class MeasuredRow:
     is_context: bool = False
     set_aside: str = ""
     memory: tuple[MemoryFigure, ...] = ()
+    table: str = ""
+    name: str = ""
+    key: tuple[tuple[str, str], ...] = ()
+    interval: float | None = None
 
     @property
     def line(self) -> int:
@@ -83,6 +90,29 @@ class MeasuredRow:
     def weight(self) -> float:
         """The table's ``fit_weight``."""
         return float(self.cells.get("fit_weight") or 1.0)
+
+    @property
+    def counts(self) -> bool:
+        """Whether the row counts in statistics."""
+        return not self.skipped and self.error is not None
+
+    @property
+    def measured_s(self) -> float | None:
+        """The measured seconds of a predicted row; None for others, and where it has no valid time."""
+        return None if self.error is None else self.time_s
+
+    @property
+    def in_band(self) -> bool | None:
+        """Whether the measured time lies in the band of the prediction; None if there is no band or no time."""
+        if self.band is None or self.error is None:
+            return None
+        return self.band.low_s <= self.time_s <= self.band.high_s
+
+    @property
+    def log_ratio(self) -> float:
+        """log(predicted / measured), which weighs half and twice the time alike; only for rows that count."""
+        assert self.error is not None
+        return math.log1p(self.error)
 
     @property
     def error(self) -> float | None:
