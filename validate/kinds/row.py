@@ -34,8 +34,8 @@ class MeasuredRow:
 
     ``memory`` are its figures of memory, each with its own prediction and reason.
 
-    ``table``, ``name``, ``key``, ``interval`` are of rows of a folder: its file, what it asks in a few words and as pairs
-    of column and text, and the half-width of the measured median's 95 % interval, as a fraction of the median.
+    ``table``, ``name``, ``key``, ``interval`` are of rows of folders: the file, what is asked in a few words and as
+    pairs of column and text, and the half-width of the measured median's 95 % interval, as a fraction of the median.
 
     ``skipped`` is empty where a predicted row counts in statistics, otherwise the reason why not; ``is_context`` where
     its grade is the reason.  ``published`` are the predicted seconds of other predictors.
