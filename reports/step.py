@@ -73,7 +73,11 @@ def _figure(result: TrainingResult) -> Figure:
     if several:
         rate += f"; {percent(result.scaling_efficiency)} of {result.device_count} devices alone"
     if not result.fits:
-        rate = f"does not fit, {_missing(result)}; {rate}"
+        need, run = result.tightest.need, result.offload
+        missing = f"{format_size(need.missing_bytes, 3)} too much memory"
+        if need.fits and run is not None:
+            missing = f"{format_size(run.host_missing_bytes, 3)} too much memory on the host"
+        rate = f"does not fit, {missing}; {rate}"
     figure.text(0.02, 1 - 0.59 / height, rate, fontsize=10, va="top", color=INK if result.fits else WARNING)
 
     def place(left: float, bottom_inch: float, width: float, height_inch: float) -> Axes:
@@ -94,13 +98,6 @@ def _figure(result: TrainingResult) -> Figure:
     if result.alternatives or _timed(result):
         _draw_alternatives(place(0.68, 0.75, 0.24, 1.35), result)
     return figure
-
-
-def _missing(result: TrainingResult) -> str:
-    need, run = result.tightest.need, result.offload
-    if need.fits and run is not None:
-        return f"{format_size(run.host_missing_bytes, 3)} too much memory on the host"
-    return f"{format_size(need.missing_bytes, 3)} too much memory"
 
 
 def _draw_title(figure: Figure, text: str) -> None:

@@ -73,7 +73,14 @@ class ProgramPricer:
         """Return the calls of *run* at *place*, and the bytes of its result; raises InputError as pricing does."""
         key = run.what, place.name, run.batch, run.options, run.holds_bytes
         if key not in self._kept:
-            self._kept[key] = self._price(run, place)
+            if isinstance(run.what, Times):
+                known, held = run.what, run.holds_bytes or 0.0
+                call = CallPrice("operator", known.issue_s, known.compute_s, known.back_s, held)
+                self._kept[key] = (call,), held
+            elif isinstance(run.what, OperatorQuestion):
+                self._kept[key] = self._operator(run, run.what, place)
+            else:
+                self._kept[key] = self._network(run, run.what, place)
         return self._kept[key]
 
     def exchanged(self, exchange: CollectiveStatement) -> Fragment:
@@ -93,14 +100,6 @@ class ProgramPricer:
         if self.software.front_end == "mxnet":
             return front.mxnet.operator_s
         return cpu_call_time(place.device) if isinstance(place.device, Cpu) else front.launch_s
-
-    def _price(self, run: RunStatement, place: Place) -> tuple[tuple[CallPrice, ...], float]:
-        if isinstance(run.what, Times):
-            held = run.holds_bytes or 0.0
-            return (CallPrice("operator", run.what.issue_s, run.what.compute_s, run.what.back_s, held),), held
-        if isinstance(run.what, OperatorQuestion):
-            return self._operator(run, run.what, place)
-        return self._network(run, run.what, place)
 
     def _operator(self, run: RunStatement, what: OperatorQuestion, place: Place) -> tuple[tuple[CallPrice, ...], float]:
         device, front = steady_device(place.device), place.device.constants(FrontEndCosts)

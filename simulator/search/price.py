@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import NamedTuple
 
 from simulator.api.session import Session
@@ -62,9 +62,9 @@ class Pricer:
         self.device = session.places(question.where, question.software).place(self.group.ranks[0]).device
         self.exchanges = CollectiveTimes(session, question, machine)
         self.network = session.network(replace(question, batch=1))
-        self._placements: dict[Layout, Placement] = {}
+        self._placement = cache(partial(Placement, self.group))
+        self._apart = cache(partial(units_apart, self.network))  # the units in each of so many chunks
         self._communication: dict[Layout, float] = {}
-        self._apart: dict[int, tuple[range, ...]] = {}
         self._seconds: dict[object, float] = {}
 
     @cached_property
@@ -129,7 +129,7 @@ class Pricer:
         layout = way.layout
         most = 0.0
         for stage in sorted({0, min(1, layout.pp - 1), layout.pp - 1}):
-            units = [unit for chunk in self._chunks(layout)[stage :: layout.pp] for unit in chunk]
+            units = [unit for chunk in self._apart(layout.pp * layout.vp)[stage :: layout.pp] for unit in chunk]
             flying = in_flight(layout, stage, way.micro_batches) if layout.pp > 1 else 1.0
             asked = replace(part.question, micro_batches=way.micro_batches)
             held = part.held(units)
@@ -144,12 +144,6 @@ class Pricer:
             self._communication[layout] = found
         return self._communication[layout]
 
-    def _chunks(self, layout: Layout) -> tuple[range, ...]:
-        count = layout.pp * layout.vp
-        if count not in self._apart:
-            self._apart[count] = units_apart(self.network, count)
-        return self._apart[count]
-
     # -- time ----------------------------------------------------------------------
 
     def _step_s(self, part: RankWork, way: Candidate) -> float:
@@ -160,7 +154,7 @@ class Pricer:
         narrow = ELEMENT_BYTES[storage_of(question.options.precision)]
         if layout.zero == 3:
             return self._sharded_s(costs, way, question, narrow)
-        chunks = self._chunks(layout)
+        chunks = self._apart(layout.pp * layout.vp)
         units = [[costs[unit] for chunk in chunks[stage :: layout.pp] for unit in chunk] for stage in range(layout.pp)]
         stages = [UnitCost(*map(sum, zip(*of_stage, strict=True))) for of_stage in units]  # all units of a stage
         pace = 1.0
@@ -168,7 +162,7 @@ class Pricer:
             pace = slowest_of(self.group.n_ranks // layout.pp, known) / slowest_of(self.group.n_ranks, known)
         passes_s = [pace * (stage.forward_s + stage.backward_s) for stage in stages]
         if layout.pp > 1:
-            elements = part.received_elements(self._chunks(layout)[1].start)
+            elements = part.received_elements(self._apart(layout.pp * layout.vp)[1].start)
             sent_s = 2 * self._received_s(layout, elements * narrow)
             waited_s = sent_s if layout.vp == 1 else 0.0  # otherwise sending overlaps with the stage's other chunks
             passes_s = [pass_s + waited_s for pass_s in passes_s]
@@ -284,11 +278,6 @@ class Pricer:
                 seconds += self.exchanges.seconds(placement.layer_groups("tp", 0), "all-gather", size_bytes)
             self._seconds[key] = seconds
         return self._seconds[key]
-
-    def _placement(self, layout: Layout) -> Placement:
-        if layout not in self._placements:
-            self._placements[layout] = Placement(self.group, layout)
-        return self._placements[layout]
 
 
 class _ShardedUnit(NamedTuple):
