@@ -96,7 +96,7 @@ def matrix_product_time(
     element = element_bytes or ELEMENT_BYTES[precision]
     written = float(m * n * element) if written_bytes is None else written_bytes
     tensor, kernels = computes_on_tensor_cores(gpu, precision), gpu.traits.kernels
-    p = product_on(gpu, (m, n, k, batch), element, written)
+    p = product_on(gpu, (m, n, k, batch), element, written, (1.0, c.l2_share))
     s_per_byte = p.hits / l2_bandwidth(gpu) + (1.0 - p.hits) / p.memory_Bps
     # Tensor-core tiles are fetched once for several SMs, or found in L1: memory bounds them, not L2.
     l2_Bps_per_sm = math.inf if tensor else c.l2_clock_bytes * sustained_clock(gpu, precision)

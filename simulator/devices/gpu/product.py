@@ -109,9 +109,9 @@ class PlacedProduct:
 
 
 def product_on(
-    gpu: Gpu, sides: tuple[int, int, int, int], element_bytes: int, written_bytes: float, bandwidth_share: float = 1.0
+    gpu: Gpu, sides: tuple[int, int, int, int], element_bytes: int, written_bytes: float, shares: tuple[float, float]
 ) -> PlacedProduct:
-    """Return the product of *sides* m, n, k and batch, to which memory delivers a share of its bandwidth."""
+    """Return the product of *sides* m, n, k and batch; it has *shares* of the memory's bandwidth and of L2's bytes."""
     m, n, k, batch = sides
     left, right = float(m * k * element_bytes), float(n * k * element_bytes)
     operands = left + right
@@ -120,10 +120,10 @@ def product_on(
         element_bytes=element_bytes,
         read_bytes=(left, right),
         written_bytes=written_bytes,
-        missed=1.0 / (1.0 + (max(gpu.l2_bytes * gpu.constants(GemmConstants).l2_share, 1.0) / max(operands, 1.0)) ** 2),
+        missed=1.0 / (1.0 + (max(gpu.l2_bytes * shares[1], 1.0) / max(operands, 1.0)) ** 2),
         # Successive products on the same operands find them in L2, as far as it holds them all.
         hits=resident_share(gpu, batch * (operands + written_bytes)),
-        memory_Bps=achieved_bandwidth(gpu, operands / (operands + written_bytes)) * bandwidth_share,
+        memory_Bps=achieved_bandwidth(gpu, operands / (operands + written_bytes)) * shares[0],
         sm_count=gpu.sm_count,
     )
 

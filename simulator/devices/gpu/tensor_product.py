@@ -77,6 +77,7 @@ class TensorProducts:
     latency_s: float
     cached: float
     exposed: float
+    l2_share: float
     power_sharpness: float
     synchronous_flop_bytes: float
 
@@ -95,7 +96,7 @@ def tensor_product_time(gpu: Gpu, kernel: Gemm) -> ProductTime:
     c = both.warps if by_warps and not synchronous else both.copies
     m, n, k, batch, element = kernel.m, kernel.n, kernel.k, kernel.batch, ELEMENT_BYTES[kernel.precision]
     written = float(kernel.result_bytes)
-    p = product_on(gpu, (m, n, k, batch), element, written, c.bandwidth_share)
+    p = product_on(gpu, (m, n, k, batch), element, written, (c.bandwidth_share, both.l2_share))
     l2_Bps = max(l2_bandwidth(gpu) * c.l2_rate_share, p.memory_Bps)
     s_per_byte = p.hits / l2_Bps + (1.0 - p.hits) / p.memory_Bps
     clock_Hz = _top_clock(gpu)
