@@ -25,7 +25,7 @@ from simulator.training.roles import MOST_ROLES, Role, slowest_of
 from simulator.training.worker import ChunkRun
 
 if TYPE_CHECKING:
-    from simulator.step.layer_collectives import LayerCollective
+    from simulator.step.launch import LayerCollective
     from simulator.training.pipeline import StageWork
 
 

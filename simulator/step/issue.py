@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from simulator.devices import KernelCost
 from simulator.devices.dispatch import (
     bare_launch_time,
     dispatch_time,
@@ -14,12 +15,13 @@ from simulator.devices.dispatch import (
     in_graph,
 )
 from simulator.devices.gpu import Gpu
+from simulator.devices.gpu.rates import streaming_share
 from simulator.devices.optimizer import tensor_passes
-from simulator.devices.predict import Device, kernel_cost, steady_device
+from simulator.devices.predict import Device, drawing_device, kernel_cost, steady_device
 from simulator.questions.options import StepOptions
 from simulator.records import replace
 from simulator.step.fusion import FusedLayers, run_groups
-from simulator.step.launch import NOTHING, DeviceWork, Launch, Part
+from simulator.step.launch import NOTHING, DeviceWork, Launch, Part, collectives_of
 from simulator.step.lowering import NORM, TO_MASTER, UNSCALE, KernelRun, Lowering, Mix
 from simulator.step.megatron import (
     buffer_passes,
@@ -129,8 +131,6 @@ class _Issuer:
 
     def exchanged(self, layer: Layer, operator: Exchange, part: Part) -> Iterator[Launch]:
         """Yield the exchanges of *layer* in *part*."""
-        from simulator.step.layer_collectives import collectives_of
-
         for sent in collectives_of(operator, self.device, self.options, forward=part == "forward"):
             host_s = dispatch_time(self.device, Copy(operator.elements), "fwd" if part == "forward" else "bwd_data")
             needs = self.needs[part].get(layer.name, ())
@@ -218,6 +218,25 @@ def work_of(device: Device, kernels: Sequence[Kernel]) -> DeviceWork:
     return DeviceWork(tuple(map(error_class, kernels)), costs, sum(cost.time_s for cost in costs))
 
 
+def budgeted(device: Gpu, costs: Iterable[KernelCost]) -> Gpu:
+    """Return *device* as it runs products in a step of *costs*, which are those at the board's limit.
+
+    The limiter holds the mean of some milliseconds.  Kernels that wait for memory leave power, which products draw
+    beyond the limit, up to that of a burst.  Both need energy beyond an idle board's, e a product and w a second of the
+    others, and of t + s seconds at p each e / p + s w / p are gone: with t seconds of products at the limit and s of
+    others, products draw 1 / (1 - (1 - w / p) s / t) of it.
+    """
+    products_s = others_s = 0.0
+    for cost in costs:
+        if cost.bound == "compute":
+            products_s += cost.time_s
+        else:
+            others_s += cost.time_s
+    spent = products_s - (1.0 - streaming_share(device)) * others_s
+    share = min(products_s / spent, device.burst) if spent > 0.0 else device.burst
+    return drawing_device(device, round(share, 2))
+
+
 @once
 def launches_of(device: Device, network: Network, options: StepOptions) -> tuple[Launch, ...]:
     """Return the operators that one step of *network* issues on *device*, in order.
@@ -225,8 +244,6 @@ def launches_of(device: Device, network: Network, options: StepOptions) -> tuple
     Raises InputError if the device has no figure for a precision that the step needs.
     """
     if isinstance(device, Gpu) and device.burst > 1.0 and not device.is_rested:
-        from simulator.step.power import budgeted
-
         kept = [each for each in _issued(device, network, options) if each.over == "kept"]
         device = budgeted(device, [cost for each in kept for cost in each.work.costs])
     return _issued(device, network, options)

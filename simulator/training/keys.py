@@ -98,10 +98,9 @@ class Loss:
 
     def without(self, key: Key) -> Key:
         """Return *key* spread over the remaining servers."""
-        left = len(key.shares_bytes) - 1
-        more = key.shares_bytes[self.server] / left
-        shares = tuple(0.0 if j == self.server else share + more for j, share in enumerate(key.shares_bytes))
-        return replace(key, shares_bytes=shares)
+        kept = [0.0 if j == self.server else share for j, share in enumerate(key.shares_bytes)]
+        shares = zip(kept, self.only(key).shares_bytes, strict=True)
+        return replace(key, shares_bytes=tuple(own + more for own, more in shares))
 
     def only(self, key: Key) -> Key:
         """Return the lost server's part of *key*, spread over the remaining servers."""

@@ -20,7 +20,7 @@ from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.results.training_run import StepClock
-from simulator.step.power import budgeted
+from simulator.step.issue import budgeted
 from simulator.workload.kernels import Gemm
 from tests.devices import find_gpu
 from validate.compare.clocks import clock_factors

@@ -12,7 +12,7 @@ from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.rates import PowerCosts, arithmetic_rate, highest_clock, sustained_clock
 from simulator.devices.gpu.tensor_product import TensorProducts, is_pipelined, tensor_product_time
 from simulator.devices.predict import cold_device, kernel_cost, looped_device, steady_device
-from simulator.step.power import budgeted
+from simulator.step.issue import budgeted
 from simulator.workload.kernels import Gemm
 from tests.devices import find_gpu
 

@@ -38,7 +38,7 @@ def clock_factors(folder: Folder, session: Session, where: Where, part: str) -> 
     ``power`` is such that the model's product takes as long as the measured one in a long run.  Where no power makes it
     as fast, power does not bind, and the least that suffices counts if it is more than the model's.  ``burst`` is the
     time in a long run over that after rest.  ``stream`` is w in p' = p - (1 - w) s: a product that takes p alone takes
-    p' in turn with streams of s seconds, which leave it power (:mod:`simulator.step.power`).
+    p' in turn with streams of s seconds, which leave it power (:mod:`simulator.step.issue`).
     """
     works = _works(folder)
     product, stream, mixture = (works.get(name) for name in ("product", "stream", "mixture"))
