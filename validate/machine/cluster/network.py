@@ -21,16 +21,16 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import yaml
 
 from simulator.errors import MissingDependency, TopocastError, one_line
 from simulator.records import dataclass
+from validate.machine.measure.host import signals_handled
 
 PREFIX = "topocast-cluster-"
 HOST_INTERFACE = "eth0"
@@ -252,7 +252,7 @@ def _said(error: CommandFailed) -> str:
     return str(error).partition(": ")[2].removeprefix("Error: ").rstrip(".")
 
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 
 class HostNetwork:
@@ -307,24 +307,16 @@ class HostNetwork:
             self._is_there = False
 
 
-@contextlib.contextmanager
-def removed_on_signals() -> Iterator[None]:
+def removed_on_signals() -> contextlib.AbstractContextManager[None]:
     """Raise KeyboardInterrupt on the first SIGINT, SIGTERM or SIGHUP and ignore later ones, so cleanup completes."""
-    before: dict[signal.Signals, Any] = {}
 
-    def stop(number: int, frame: FrameType | None) -> None:
+    def stop(number: int, frame: Any) -> None:
         del number, frame
-        for one in before:
-            signal.signal(one, signal.SIG_IGN)
+        for name in _SIGNALS:
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    try:
-        for one in _SIGNALS:
-            before[one] = signal.signal(one, stop)
-        yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+    return signals_handled(_SIGNALS, stop)
 
 
 def leftovers() -> list[str]:

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from simulator import CollectiveQuestion, InputError, Session, Where
 from simulator.topology.catalogue import load_part
 from simulator.topology.load import topology_from_text
-from simulator.topology.parts import CpuPart, LinkPart
 
 _TOLD_FROM = 0.1  # change of a bandwidth
 _SIZE_BYTES = 1 << 30
@@ -34,16 +33,14 @@ def _slower_slot(line: str) -> str:
     return slower if slower != line else line.replace("pcie3-x16", "pcie3-x8")
 
 
-def _fewer_links(line: str) -> str:
-    part = load_part(_PART.findall(line)[-1])
-    half = part.bandwidth / 2 if isinstance(part, LinkPart) and part.bandwidth else 10e9
-    return line.replace(", source:", f", bandwidth: {half / 1e9:.6g} GB/s, source:", 1)
+def _halved(figure: str, usual_Bps: float) -> Callable[[str], str]:
+    """Return what gives the part of a line half of its *figure*; *usual_Bps* where the part has none."""
 
+    def otherwise(line: str) -> str:
+        half_Bps = (getattr(load_part(_PART.findall(line)[-1]), figure, None) or 2 * usual_Bps) / 2
+        return line.replace(", source:", f", {figure}: {half_Bps / 1e9:.6g} GB/s, source:", 1)
 
-def _less_memory(line: str) -> str:
-    part = load_part(_PART.findall(line)[-1])
-    half = part.memory_bandwidth / 2 if isinstance(part, CpuPart) and part.memory_bandwidth else 50e9
-    return line.replace(", source:", f", memory_bandwidth: {half / 1e9:.6g} GB/s, source:", 1)
+    return otherwise
 
 
 _GUESSES = (
@@ -53,9 +50,9 @@ _GUESSES = (
         "the link between sockets",
         ("usual between sockets",),
         "lscpu, whose CPU's data sheet counts links",
-        _fewer_links,
+        _halved("bandwidth", 10e9),
     ),
-    Guess("the CPU", ("the CPU",), "lscpu", _less_memory),
+    Guess("the CPU", ("the CPU",), "lscpu", _halved("memory_bandwidth", 50e9)),
     Guess(
         "sockets of GPUs", ("at which socket",), "nvidia-smi topo -m", lambda line: re.sub(r"cpu\d+\]", "cpu0]", line)
     ),

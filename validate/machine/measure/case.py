@@ -6,7 +6,7 @@ import errno
 import importlib
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 
 from validate.machine.measure.bench import Bench
+from validate.machine.measure.host import signals_handled
 from validate.machine.measure.table import CERTIFICATE
 from validate.machine.measure.timing import Call, Interval, Stopwatch
 
@@ -162,6 +163,11 @@ def short_line(error: object) -> str:
     return " ".join(str(error).split())[:_LENGTH]
 
 
+def fault_line(error: BaseException) -> str:
+    """Return the kind and the text of *error* on one line, cut to 200 characters."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:_LENGTH]
+
+
 def failure_words(error: Exception) -> str:
     """Return why a case was not measured; raises Fatal where the device is lost or the disk is full."""
     text = " ".join(str(error).split()) or type(error).__name__
@@ -175,31 +181,17 @@ def failure_words(error: Exception) -> str:
         return "out of memory"
     if _says(text, *_STICKY):
         raise Fatal(f"the device is lost: {text[:_LENGTH]}") from error
-    return f"{type(error).__name__}: {text}"[:_LENGTH]
+    return fault_line(error)
 
 
 def _says(text: str, *words: str) -> bool:
     return any(word in text.lower() for word in words)
 
 
-@contextmanager
-def stop_on_signals() -> Iterator[None]:
-    """Raise RunStopped on SIGTERM, SIGHUP or SIGALRM; SIGINT raises KeyboardInterrupt as usual."""
+def stop_on_signals() -> AbstractContextManager[None]:
+    """Raise RunStopped on SIGTERM, SIGHUP or SIGALRM within the context; SIGINT raises KeyboardInterrupt as usual."""
 
-    def stop(number: int, frame: Any) -> None:
-        del frame
+    def stop(number: int, _: Any) -> None:
         raise RunStopped(signal.Signals(number).name)
 
-    before: dict[int, Any] = {}
-    try:
-        for name in ("SIGTERM", "SIGHUP", "SIGALRM"):
-            number = getattr(signal, name, None)
-            if number is not None:
-                before[number] = signal.signal(number, stop)
-    except ValueError:  # not in the main thread, whose owner handles signals
-        pass
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return signals_handled(("SIGTERM", "SIGHUP", "SIGALRM"), stop)

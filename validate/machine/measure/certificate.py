@@ -23,6 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from validate.machine.measure.host import signals_handled
 from validate.machine.measure.table import CERTIFICATE, write_json
 
 MOST_BYTES = 10 << 20
@@ -162,9 +163,9 @@ def _set_alarm(seconds: float) -> None:
 def _ended(command: Sequence[str], limit_s: float) -> str:
     """Run *command*, ending it after *limit_s* seconds; return how it ended."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-    before = signal.signal(signal.SIGTERM, _interrupt)  # so that this process does not leave the other behind
     try:
-        status = process.wait(limit_s)
+        with signals_handled(("SIGTERM",), _interrupt):  # so that this process does not leave the other behind
+            status = process.wait(limit_s)
     except subprocess.TimeoutExpired:
         process.terminate()
         try:
@@ -177,8 +178,6 @@ def _ended(command: Sequence[str], limit_s: float) -> str:
         process.terminate()
         process.wait()
         raise
-    finally:
-        signal.signal(signal.SIGTERM, before)
     return f"ended by signal {-status}" if status < 0 else f"ended with status {status}"
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +78,23 @@ def text_of(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
+
+
+@contextmanager
+def signals_handled(names: Sequence[str], handler: Callable[[int, Any], object]) -> Iterator[None]:
+    """Have *handler* take the signals *names* that this system has, and restore what took them before.
+
+    Outside the main thread nothing changes, as its owner handles signals.
+    """
+    before: dict[int, Any] = {}
+    try:
+        with suppress(ValueError):  # not in the main thread
+            for number in (getattr(signal, name) for name in names if hasattr(signal, name)):
+                before[number] = signal.signal(number, handler)
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 def nvidia_smi(*arguments: str) -> str:

@@ -19,12 +19,12 @@ from typing import Any, Self
 import torch
 import torch.distributed as dist
 
+from validate.machine.measure.case import fault_line
 from validate.machine.measure.host import usable_threads
 from validate.machine.measure.ranks import RankProcesses, RanksFailed
 
 _JOIN_S = 300.0
 _IDLE_S = 7 * 86_400.0  # the first rank may measure alone for a long time
-_LENGTH = 200
 
 
 @dataclass(slots=True)
@@ -65,8 +65,7 @@ class LauncherProcess:
             self._join(group, cuda=cuda)
             answer: tuple[bool, Any] = (True, function(self.rank, count, *arguments) if self.rank < count else None)
         except Exception as error:
-            text = " ".join(str(error).split())
-            answer = (False, f"{type(error).__name__}: {text}"[:_LENGTH])
+            answer = (False, fault_line(error))
         self.store.set(f"done/{number}/{self.rank}", pickle.dumps(answer))
         return answer
 
@@ -101,13 +100,8 @@ def launch() -> LauncherProcess | None:
     rank, world, address, port = (os.environ[name] for name in names)
     if int(world) < 2:
         return None
-    here = LauncherProcess(
-        int(rank),
-        int(world),
-        int(os.environ.get("LOCAL_RANK", rank)),
-        int(os.environ.get("LOCAL_WORLD_SIZE", world)),
-        None,
-    )
+    local, of_node = os.environ.get("LOCAL_RANK", rank), os.environ.get("LOCAL_WORLD_SIZE", world)
+    here = LauncherProcess(int(rank), int(world), int(local), int(of_node), None)
     kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # torchrun's agent hosts the store
     store = dist.TCPStore(address, int(port), is_master=not kept and here.rank == 0, timeout=timedelta(seconds=_JOIN_S))
     here.store = dist.PrefixStore("validate", store)

@@ -23,13 +23,12 @@ import torch
 import torch.distributed as dist
 
 from validate.machine.measure.bench import hold_up
-from validate.machine.measure.case import Unavailable
+from validate.machine.measure.case import Unavailable, fault_line
 from validate.machine.measure.host import usable_threads
 from validate.machine.measure.timing import Effort, Interval, repeated
 
 _POLL_S = 0.02
 _GRACE_S = 0.5
-_LENGTH = 200
 
 
 class RanksFailed(Unavailable):
@@ -212,9 +211,8 @@ def _serve(
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass
     except BaseException as error:
-        text = " ".join(str(error).split())
         with suppress(OSError):
-            pipe.send((False, f"{type(error).__name__}: {text}"[:_LENGTH]))
+            pipe.send((False, fault_line(error)))
     os._exit(0)  # a regular shutdown of the group would wait for ranks that may be gone
 
 
