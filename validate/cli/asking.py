@@ -9,11 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
-
-import yaml
 
 from simulator.api import Session
 from simulator.api.exchanges import exchange_of, stands_of
@@ -28,6 +25,7 @@ from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.records import dataclass, replace
 from simulator.results import plain
 from simulator.results.confidence import torch_lacks
+from simulator.user_files import own_data
 from simulator.workload.described import network_document
 from simulator.workload.find import SUFFIX
 from simulator.workload.network import Layer, Network
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
 FACTORY_SIZES = ("sequence_length", "image")
 """Sizes of a step, besides its batch, that may be passed to a user's factory."""
 NETWORKS = "networks"  # subfolder of the measurements that holds the described networks
-_WRITTEN = yaml.safe_load(files("validate.cli").joinpath("not_measured.yaml").read_text(encoding="utf-8"))
+_WRITTEN = own_data("validate.cli", "not_measured.yaml")
 NOT_MEASURED: Mapping[str, str] = {name: why for why, names in _WRITTEN["options"].items() for name in names.split()}
 """Options of ``simulate`` that ``validate run`` does not accept, with the reason."""
 WITHOUT_TWIN: Mapping[str, str] = _WRITTEN["workloads"]

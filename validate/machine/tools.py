@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib.resources import files
 
-import yaml
+from simulator.user_files import own_data
 
-_OF_AMD = yaml.safe_load(files("validate.machine").joinpath("tools.yaml").read_text("utf-8"))
+_OF_AMD = own_data("validate.machine", "tools.yaml")
 
 
 def named_for(words: str, vendors: Iterable[str]) -> str:

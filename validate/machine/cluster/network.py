@@ -22,14 +22,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from simulator.errors import MissingDependency, TopocastError, one_line
 from simulator.records import dataclass
+from simulator.user_files import own_data
 from validate.machine.measure.host import signals_handled
 
 PREFIX = "topocast-cluster-"
@@ -117,7 +115,7 @@ class LinkShape:
         return min(_LARGEST_PACKET_BYTES, self.bucket_bytes // 2)
 
 
-_STEPS = yaml.safe_load(files("validate.machine.cluster").joinpath("network.yaml").read_text("utf-8"))
+_STEPS = own_data("validate.machine.cluster", "network.yaml")
 
 
 _NO_LINK = LinkShape(0.0)

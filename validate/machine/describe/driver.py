@@ -8,14 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
-from importlib.resources import files
 from typing import Any
-
-import yaml
 
 from simulator.records import dataclass
 from simulator.topology.catalogue import builtin_folder, load_part, part_names
 from simulator.topology.parts import GpuPart, LinkPart, NicPart
+from simulator.user_files import own_data
 from validate.machine.measure.host import nvidia_smi, slug
 from validate.tables.names import gpu_names
 
@@ -24,7 +22,7 @@ _SLOT = re.compile(r"pcie(\d)-")
 _FIGURES = 3  # besides the name
 _BESIDE_CPU = frozenset(("gh200-480gb", "gb200", "gb300"))  # attached to their CPU by NVLink-C2C
 BRANDS = ("nvidia-", "amd-", "tesla-", "quadro-", "geforce-", "instinct-")
-GENERATIONS = yaml.safe_load(files("validate.machine.describe").joinpath("generations.yaml").read_text("utf-8"))
+GENERATIONS = own_data("validate.machine.describe", "generations.yaml")
 
 
 @dataclass(frozen=True, slots=True)
