@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from validate.machine.measure.host import signals_handled
+from validate.machine.measure.host import nvidia_smi, signals_handled
 from validate.machine.measure.table import CERTIFICATE, write_json
 
 MOST_BYTES = 10 << 20
@@ -189,7 +189,6 @@ def _write_machine(into: Path, device: str) -> None:
     """Write what the machine says of itself, in the form of a run's record."""
     from validate.machine.measure.bench import open_bench
     from validate.machine.measure.environment import environment
-    from validate.machine.measure.host import nvidia_smi
     from validate.machine.measure.run import RECORD
 
     bench = open_bench(device, into)
