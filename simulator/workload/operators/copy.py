@@ -11,8 +11,6 @@ from simulator.workload.names import listed_names
 from simulator.workload.operator import Elements, Kernels, Operator
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
-# Data movement without arithmetic (padding, gathering, interpolation) counts as a copy of its output.
-
 
 def _copy(call: Any) -> Operator:
     return Copy((call["self"] if call.name == "copy" else call.out).numel(), _is_transposed(call))
@@ -33,7 +31,10 @@ def _is_transposed(call: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Copy(Elements):
-    """A copy of ``elements`` elements: a materialised transposition, a concatenation, a cast."""
+    """A copy of ``elements`` elements: a materialised transposition, a concatenation, a cast.
+
+    Data movement without arithmetic (padding, gathering, interpolation) counts as a copy of its output.
+    """
 
     saved = ()
     passes_gradient = True

@@ -12,9 +12,7 @@ from simulator.records import dataclass
 from simulator.workload.kernels import Streaming
 from simulator.workload.operator import Kernels, Operator, Phase
 from simulator.workload.operators.embedding import Gather
-from simulator.workload.precision import ELEMENT_BYTES, Precision
-
-_INDEX_BYTES = 8
+from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES, Precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +33,8 @@ class RowsFound(Operator):
 
     def forward_kernels(self, precision: Precision) -> Kernels:
         """Return the count of what is not zero, and its places."""
-        n_bytes = self.choices * _INDEX_BYTES
-        found = Streaming("copy", self.choices, n_bytes, 2 * self.rows * _INDEX_BYTES)
+        n_bytes = self.choices * INDEX_BYTES
+        found = Streaming("copy", self.choices, n_bytes, 2 * self.rows * INDEX_BYTES)
         return Streaming("copy", self.choices, n_bytes, 0), found
 
     def input_gradients(self, precision: Precision) -> Kernels:

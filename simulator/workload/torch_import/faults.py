@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import traceback
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 
 from simulator.errors import Fault, InputError, one_line
@@ -16,33 +18,8 @@ class TraceFault(Exception):  # noqa: N818  it becomes a Fault
     """A refusal by the recorder; the place in the user's code is found from the traceback."""
 
 
-# Words of torch's messages (in lower case), and a remedy; the first match applies.
-_ADVICE: tuple[tuple[tuple[str, ...], str], ...] = (
-    (
-        (
-            *("item() cannot be called on meta", "boolean value of", "_local_scalar_dense", "nonzero", "tolist"),
-            *("cannot copy out of meta", "cannot be converted", "to numpy", "can't call numpy()", "meta tensors"),
-            *("data-dependent", "data dependent", "no data"),
-        ),
-        "it depends on numbers, and a trace has shapes alone: compute it from shapes, or choose with torch.where",
-    ),
-    (
-        ("cuda", "nvidia", "hip ", "xpu", "mps"),
-        "the module is traced without a device: create tensors on that of the input (x.device), call no .cuda()",
-    ),
-    (
-        ("same device", "expected device meta", "on device meta", "device type", "found at least two devices"),
-        "create tensors on the device of the input (x.device), or register them as buffers",
-    ),
-    (
-        ("positional argument", "keyword argument"),
-        "return (module, inputs) from the factory, with inputs as forward takes them: a tensor, a tuple, or a dict",
-    ),
-    (
-        ("shape", "reduction dim", "size", "dimension", "channels", "expected input", "invalid for input"),
-        "check the inputs' shapes against what the module takes",
-    ),
-)
+# A remedy, and words of torch's messages (in lower case); the first match applies.
+_ADVICE = json.loads(files("simulator.workload.torch_import").joinpath("advice.json").read_text(encoding="utf-8"))
 
 
 def fault_of(error: BaseException, doing: str, *, path: str = "", hint: str = "") -> InputError:
@@ -58,7 +35,7 @@ def fault_of(error: BaseException, doing: str, *, path: str = "", hint: str = ""
         name = type(error).__name__
         message = f"{name}: {message}" if message else name
         lowered = message.lower()
-        hint = hint or next((advice for words, advice in _ADVICE if any(word in lowered for word in words)), "")
+        hint = hint or next((advice for advice, words in _ADVICE.items() if any(word in lowered for word in words)), "")
     where = f" in {one_line(path, 80)}" if path else ""
     text = f"{doing}{where}: {message}" + (f"; {hint}" if hint else "")
     file, line, column = place_of(error)
