@@ -2,7 +2,7 @@
 
 ``dataclasses.dataclass`` compiles up to six methods of a class as it is made.  For the 200 classes of a training step
 that was a fifth of the process, although a step makes objects of half of them and compares few.  Here a method is made
-when it is first looked up, from what another class of as many fields had compiled (docs/performance.md).  What classes
+when it is first looked up, from what another class of as many fields had compiled.  What classes
 do is the same (``tests/property/test_records.py``), except that a frozen object is made in half the time.
 """
 
@@ -33,7 +33,7 @@ def _dataclass(
     own = {name for name, value in vars(cls).items() if name != "__hash__" or value is not None}
     cls.__doc__ = cls.__doc__ or cls.__name__  # otherwise the signature, which compiles a method
     later = {"__init__": init, "__repr__": other.pop("repr", True), "__eq__": eq, "__hash__": eq and frozen}
-    made: Any = dataclasses.dataclass(cls, init=False, repr=False, eq=False, **other)  # reads the fields
+    made = _with_fields(cls, frozen=frozen, **other)
     methods: dict[str, Any] = {name: _Later(made, name) for name, wanted in later.items() if wanted}
     if eq and not frozen:
         methods["__hash__"] = None
@@ -43,6 +43,21 @@ def _dataclass(
         methods |= {"__getstate__": _state, "__setstate__": _set_state}
     for name in methods.keys() - own:
         setattr(made, name, methods[name])
+    return made
+
+
+def _with_fields(cls: type[Any], *, frozen: bool, **other: bool) -> Any:
+    """Return *cls* with its fields read; it says that it is *frozen*, without the methods compiled for that."""
+    says = [vars(base)["__dataclass_params__"] for base in cls.__mro__[1:] if "__dataclass_params__" in vars(base)]
+    frozen_bases = [each for each in says if each.frozen]
+    for each in frozen_bases:
+        each.frozen = False
+    try:
+        made: Any = dataclasses.dataclass(cls, init=False, repr=False, eq=False, **other)
+    finally:
+        for each in frozen_bases:
+            each.frozen = True
+    made.__dataclass_params__.frozen = frozen
     return made
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from validate.bands.make import Coverage, coverage, held_by, make_evidence, summary
+from validate.bands.make import Coverage, coverage, held_by, make_evidence
 from validate.bands.material import BandRow, measured, thinned
 from validate.kinds import COLLECTIVES, OPERATORS
 from validate.score.scoring import Scoring, ScoringOptions
@@ -87,4 +87,4 @@ def test_bands_of_one_collection_hold_the_next(corpus: Path, first: list[BandRow
         mine = [inside for row, inside, _ in found if row.chain[-2] == f"collective {size}"]
         assert len(mine) > 200
         assert sum(mine) >= least * len(mine)
-    assert all(each.half_width >= 0.01 for each in summary(found))
+    assert all(half >= 0.01 for _, _, half in found)

@@ -265,6 +265,7 @@ ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(("bands --write", "fit --write"), "would write over the files that models read"),
     "sweep": "asks as simulate does, of which each option is tried; tests of its own",
     **dict.fromkeys(("calibrate", "certify"), "fits, which takes its time; tests of it change each option"),
+    **dict.fromkeys(("check --report", "compare --report"), "writes a page; tests of pages read it"),
     "design --trust": "needs more rows than are here; a test of its own",
     **dict.fromkeys(("fit", "run", "cluster", "import"), "measures, or fits, for minutes; tests of their own"),
 }
