@@ -44,6 +44,7 @@ from hashlib import sha256
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, get_args
+from unittest import mock
 
 from simulator.api import Session
 from simulator.api.collectives import machines_fitted_to
@@ -287,8 +288,11 @@ def write_files(text: str, folder: Path) -> None:
 def printed(command: str) -> str:
     """Run *command* (``simulate ...`` or ``validate ...``) in this process and return the output of both streams.
 
-    A status other than 0 is appended as ``[exit N]``.
+    A status other than 0 is appended as ``[exit N]``.  ``COLUMNS=80 ... | head -24`` gives the first lines, of a width.
     """
+    if screen := re.fullmatch(r"COLUMNS=(?P<width>\d+) (?P<command>.*) \| head -(?P<lines>\d+)", command):
+        with mock.patch.dict(os.environ, COLUMNS=screen["width"]):
+            return "".join(printed(screen["command"]).splitlines(keepends=True)[: int(screen["lines"])])
     words = shlex.split(command, comments=True)
     program = words[0].rpartition("/")[2]
     output = io.StringIO()

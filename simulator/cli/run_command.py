@@ -14,7 +14,7 @@ from simulator.cli.options import fields_of
 from simulator.cli.output import Answers, Asked, warn
 from simulator.cli.step_command import check_fits
 from simulator.cli.step_questions import ask_steps
-from simulator.cli.step_text import how_words, parameter_words
+from simulator.cli.step_text import fit_words, how_words, parameter_words
 from simulator.cli.table import Column, fact_lines, table_lines
 from simulator.cli.written import CommandOptions, check_read, written_of
 from simulator.console.style import Progress, Style
@@ -26,7 +26,7 @@ from simulator.results.confidence import BAND_HEAD
 from simulator.results.rates import days_words, energy_words, rate_of_device
 from simulator.results.run import Run, run_document
 from simulator.results.training import TrainingResult
-from simulator.results.words import device_words, precision_words
+from simulator.results.words import bound_words, device_words, precision_words
 from simulator.spelling import mention
 from simulator.units import format_duration, format_size
 
@@ -87,6 +87,7 @@ def run_lines(run: Run, style: Style) -> list[str]:
         facts.append(Fact("energy", "at most, with all boards at their limits", energy_words(run.energy_J)))
     facts.append(Fact("trains", "of the time (effective training time, goodput)", percent(run.cycle.goodput)))
     facts.append(Fact("step", rate_of_device(run.rates, step.sample), format_duration(result.step_time_s)))
+    facts += [Fact("memory", fit_words(result)), Fact("bound by", bound_words(result))]
     if question.fails:
         again = f"{format_duration(run.cycle.restart_s)} each to restart"
         facts.append(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from simulator.cli.table import fact_lines, head_lines, loss_lines, table_of
+from simulator.cli.table import fact_lines, head_lines, loss_lines, table_of, trust_lines
 from simulator.console import later
 from simulator.console.style import Style
 from simulator.questions.where import TODAY, month_words
@@ -66,6 +66,7 @@ def step_lines(result: TrainingResult, style: Style, *, full: bool = False) -> l
         _remedies(remedies, result, style) if remedies else [],
         alternative_lines("what would be faster", better, result, style) if better else [],
         alternative_lines("what if", result.what_if, result, style) if result.what_if else [],
+        trust_lines(result.confidence, style),
         [] if full else style.wrap(f"-v shows {', '.join(more)}", "dim"),
     ]
     head = head_lines(_title(result), style, [result.confidence], result.changed)

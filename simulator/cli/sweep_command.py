@@ -21,7 +21,7 @@ from simulator.errors import Fault, InputError, TopocastError, few, nearest, one
 from simulator.records import replace
 from simulator.results import SCHEMA_VERSION
 from simulator.results.columns import percent, rate_words
-from simulator.results.confidence import BAND_HEAD
+from simulator.results.confidence import BAND_HEAD, ends_words
 from simulator.results.rates import rates_of
 from simulator.results.result import Result
 from simulator.results.training import TrainingResult
@@ -217,7 +217,7 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
         return Column(head, cells, right, spare) if any(row[key] is not None for row in rows) else None
 
     ends = [(row["low_s"], row["high_s"]) for row in rows]
-    bands = ["-" if low is None else f"{format_duration(low, 3)} to {format_duration(high, 3)}" for low, high in ends]
+    bands = ["-" if low is None else ends_words(low, high) for low, high in ends]
     columns = [
         *(Column(word_of(name)[2:], [_as_written(row[name]) for row in rows], right=False) for name in over),
         column("time", "time_s", format_duration),
@@ -233,7 +233,16 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
     ]
     varied = "over " + ", ".join(word_of(name)[2:] for name in over)
     title = f"1 question: {rows[0]['question']}" if len(rows) == 1 else f"{len(rows)} questions: {varied}"
-    return [*style.wrap(title, "bold"), "", *table_lines(columns, style), *_refused_lines(over, rows, style)]
+    lines = [*style.wrap(title, "bold"), "", *table_lines(columns, style)]
+    fitting = [row for row in rows if row["fits"] and row["samples_per_s"]]
+    if len(rows) > 1 and fitting:
+        most = max(fitting, key=lambda row: float(str(row["samples_per_s"])))
+        lines += ["", *style.wrap(f"most samples/s of what fits: {_place(over, most)}")]
+    return [*lines, *_refused_lines(over, rows, style)]
+
+
+def _place(over: Sequence[str], row: Row) -> str:
+    return " ".join(f"{word_of(name)[2:]}={_as_written(row[name])}" for name in over)
 
 
 def _refused_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[str]:
@@ -241,9 +250,7 @@ def _refused_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> li
     causes: dict[str, list[str]] = {}
     for row in rows:
         if row["error"]:
-            causes.setdefault(row["error"], []).append(
-                " ".join(f"{word_of(name)[2:]}={_as_written(row[name])}" for name in over)
-            )
+            causes.setdefault(row["error"], []).append(_place(over, row))
     if not causes:
         return []
     lines = (f"{few(places)}: {cause}" for cause, places in causes.items())

@@ -13,7 +13,7 @@ from simulator.results.rates import Rates, rates_of, tflops_words
 from simulator.results.reason import steps_verdict
 from simulator.results.result import Result, grouped
 from simulator.results.training import TrainingResult
-from simulator.results.words import MODE_WORDS, device_words, precision_words
+from simulator.results.words import MODE_WORDS, bound_words, device_words, precision_words
 from simulator.units import format_duration
 
 _SAME = 1e-6  # relative difference of rates that rounding makes
@@ -66,7 +66,7 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
         Column("memory", [fit_words(result) for result in ordered], right=False),
     ]
     lines += ["", *table_lines(columns, style, marks), *loss_lines(first.changed, style, full=False)]
-    lines += ["", *style.wrap(steps_verdict(ordered))]
+    lines += ["", *style.wrap(f"{steps_verdict(ordered)}; bound by {bound_words(first)}")]
     lines += ranking_lines([result for result in ordered if result.is_bound == ordered[0].is_bound], style)
     lines += trust_lines(first.confidence, style)
     for result in ordered:

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from simulator.records import dataclass, replace
 from simulator.results import Fact
-from simulator.results.columns import percent
 from simulator.units import format_bandwidth, format_duration
 
 Q = TypeVar("Q")
@@ -58,7 +57,8 @@ class ChangeEffect:
         lost_s = self.time_s - (self.without_s or 0.0)
         for name, without_s, with_s in self.losses_s()[:1]:
             if (with_s - without_s) / lost_s > 0:
-                return f"; {percent((with_s - without_s) / lost_s)} of the {_LOST[lost_s < 0]} is {name}"
+                lost = format_duration(abs(with_s - without_s), 3)
+                return f"; the largest part of the {_LOST[lost_s < 0]}: {name}, {lost}"
         for name, without, instead in self.others[:1]:
             return f"; {name}: {instead} instead of {without}"
         return ""

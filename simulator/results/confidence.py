@@ -144,7 +144,12 @@ def band_words(band: Band | None) -> str:
     """Return a band in a few words: 84 to 112 ms; ``not measured`` without one."""
     if band is None:
         return "not measured"
-    low, high = format_duration(band.low_s, 3), format_duration(band.high_s, 3)
+    return ends_words(band.low_s, band.high_s)
+
+
+def ends_words(low_s: float, high_s: float) -> str:
+    """Return the ends of a band, with one unit where both have the same."""
+    low, high = format_duration(low_s, 3), format_duration(high_s, 3)
     unit = high.rpartition(" ")[2]
     return f"{low.removesuffix(' ' + unit)} to {high}"
 

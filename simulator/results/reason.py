@@ -236,7 +236,7 @@ def steps_verdict(results: Sequence[TrainingResult]) -> str:
     """Return the fastest way to run a step and why, in a sentence or two; machines are compared by throughput."""
     fitting = [result for result in results if result.fits]
     if not fitting:
-        return "none fits into the memory of its devices"
+        return "none fits into the memory of its devices; asked alone, each says what would fit"
     ranked, bare, bounds = _compared(fitting)
     best = ranked[0]
     noun = "" if not best.is_bound else "bound" if len({r.samples for r in ranked}) == 1 else "bound per sample"

@@ -99,8 +99,6 @@ def _explained(result: TrainingRun) -> Iterator[Fact]:
         yield Fact("a bound", f"{result.strategy} is an ideal schedule, without launches and protocols")
     elif not result.counts_software:
         yield Fact("at least", f"{result.strategy} is {BARE}")
-    if why := step_confidence(result).why:
-        yield Fact("trust", why)
     yield Fact("past errors", trust_words(result), detail=True)
 
 

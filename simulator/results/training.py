@@ -67,6 +67,7 @@ class TrainingResult(TrainingRun):
                 Fact("network", what),
                 Fact("strategy", self.way),
                 *step_view(self),
+                Fact("trust", self.confidence.why or "not measured"),
             ]
         )
 

@@ -92,7 +92,7 @@ def test_a_loss_has_parts_that_add_up_and_a_cause(tmp_path, capsys: pytest.Captu
     assert most["part"] == "slowest rank"
     assert run([*asked, "--report", str(tmp_path / "r.html")]) == 0
     text = capsys.readouterr().out
-    assert "of the loss is slowest rank" in text
+    assert "the largest part of the loss: slowest rank, " in text
     assert re.search(r"^slowest rank +\S+ \S+ +\S+ \S+ +\S+ \S+\n(.*\n)*?all ", text, re.MULTILINE)
     assert "<th class=''>lost to</th>" in (tmp_path / "r.html").read_text(encoding="utf-8")
 

@@ -142,6 +142,17 @@ def test_examples_print_what_the_document_shows(document: str, here) -> None:
             assert shown == printed, AGAIN
 
 
+def test_first_screens_say_how_sure_they_are_and_whether_it_fits() -> None:
+    screens = [body for kind, _, body in tables.blocks(DOCUMENTS["docs/cookbook.md"]) if kind == "console"]
+    assert len(screens) == 30
+    for screen in screens:
+        command, *lines = screen.splitlines()
+        assert len(lines) <= 25
+        assert re.search(r"band|not shown at 80 columns: (.*, )?80 % band", screen), command
+        assert re.search(r"memory|strategy|busbw", screen), command
+        assert max(map(len, lines)) <= 80 or "\nsimulate: " in screen, command
+
+
 @pytest.mark.parametrize("document", [d for d, text in DOCUMENTS.items() if "```console\n$ validate" in text])
 def test_answers_of_validate_fit_any_width(document: str, here, monkeypatch) -> None:
     """A file that goes to standard output keeps its lines."""

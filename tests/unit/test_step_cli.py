@@ -249,7 +249,7 @@ def test_how_far_to_trust_it(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_trust_line_is_the_band_its_evidence_and_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*STEP, "--quiet"]) == 0
     (line,) = (x for x in capsys.readouterr().out.splitlines() if x.startswith("trust"))
-    band, evidence, command = line.removeprefix("trust").strip().split("; ")
+    band, evidence, command = line.removeprefix("trust: ").split("; ")
     assert re.fullmatch(r"band (of|from) [^;]*", band)
     assert re.fullmatch(r"[\d,]+ rows, \d+ sources, device measured", evidence)
     assert command.startswith("to narrow it: validate run --topology p3.2xlarge.yaml ")
