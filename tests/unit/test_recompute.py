@@ -13,6 +13,7 @@ from simulator.places import Places
 from simulator.questions.options import RECOMPUTED_PARTS, Recompute, RecomputedPart, StepOptions
 from simulator.step.issue import launches_of
 from simulator.step.memory import held_in, memory_need
+from simulator.step.moments import tape_of
 from simulator.step.recompute import reruns_of
 from simulator.workload.find import find_network
 from simulator.workload.network import Network, block_name
@@ -160,6 +161,13 @@ def test_all_that_is_dropped_exists_again_before_it_is_read(workload: str, how: 
     moments = held_in(of, options).moments
     assert all(moment.saved_bytes >= 0 for moment in moments)
     assert moments[-1].saved_bytes <= held_in(of, replace(options, recompute="none")).moments[-1].saved_bytes
+
+
+def test_as_many_blocks_as_there_are_is_all_of_them() -> None:
+    """Searches for the fewest blocks ask of stages with fewer: their tensors are found once."""
+    every, more, some = (replace(HALF, recompute="full", recompute_blocks=n) for n in (None, 9, 2))
+    assert tape_of(LLAMA, more, 2) is tape_of(LLAMA, every, 2) is not tape_of(LLAMA, some, 2)
+    assert memory_need(LLAMA, more, DEVICE) == memory_need(LLAMA, every, DEVICE)
 
 
 def test_each_attention_of_a_block_runs_again_by_itself() -> None:
