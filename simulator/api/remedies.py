@@ -23,8 +23,7 @@ from simulator.spelling import word_of
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import GpuPart
 from simulator.training import divided
-from simulator.training.communicators import communication_bytes
-from simulator.training.memory import device_memory
+from simulator.training.memory import communication_bytes, device_memory
 from simulator.training.placement import Placement
 from simulator.units import format_size
 from simulator.workload.network import Network

@@ -22,10 +22,9 @@ from simulator.search.parts import CollectiveTimes, RankWork, UnitCost, units_ap
 from simulator.search.space import Candidate, Division, Space
 from simulator.spelling import spelt
 from simulator.step.precision import parameter_bytes, storage_of
-from simulator.training.communicators import communication_bytes
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.exchange import bucket_size
-from simulator.training.memory import held_memory
+from simulator.training.memory import communication_bytes, held_memory
 from simulator.training.micro_batches import in_flight
 from simulator.training.placement import Placement
 from simulator.training.roles import slowest_of

@@ -58,6 +58,19 @@ class Placement:
         """Return the groups that split each expert: runs of ``etp`` ranks."""
         return self._once("expert parts", lambda: self._bundles(self._runs(self.layout.expert_tp)))
 
+    def within_layers(self) -> dict[str, list[ConcurrentGroups]]:
+        """Return the groups that exchange within layers, by axis."""
+        layout = self.layout
+        axes: tuple[Axis, ...] = ("tp", "cp")
+        found: dict[str, list[ConcurrentGroups]] = {
+            axis: self.layer_groups(axis) for axis in axes if getattr(layout, axis) > 1
+        }
+        if layout.ep > 1:
+            found["ep"] = self.expert_groups()
+        if layout.expert_tp > 1:
+            found["etp"] = self.split_expert_groups()
+        return found
+
     def _runs(self, size: int) -> list[list[int]]:
         """Return the ranks of each stage in runs of *size*, ordered by ``tp``, then ``cp``, then ``dp``."""
         return [run for stage in range(self.layout.pp) for run in _runs(self._in_order(stage), size)]

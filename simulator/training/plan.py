@@ -20,7 +20,6 @@ from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, fields
 from simulator.spelling import mention
 from simulator.training import divided
-from simulator.training.communicators import groups_within_layers
 from simulator.training.data_parallel import StepOutline, Sums, write_data_parallel
 from simulator.training.exchange import GroupExchange, OpenExchange, parts_of
 from simulator.training.micro_batches import Batches
@@ -263,5 +262,5 @@ def layer_exchanges(
             stream=f"{axis} communication",
             once=shared.layout.flex and axis == "ep",
         )
-        for axis, found in groups_within_layers(shared.placement).items()
+        for axis, found in shared.placement.within_layers().items()
     }
