@@ -159,10 +159,6 @@ def _mistral(c: Config) -> ZooEntry:
     return _biased(c, _llama_sizes(c, kv_heads=8))
 
 
-def _qwen2(c: Config) -> ZooEntry:
-    return _of_llama(c, Decoder(**_llama_sizes(c), inner=c.size("intermediate_size"), qkv_bias=True))
-
-
 def _mixtral(c: Config) -> ZooEntry:
     experts = _experts(c, "num_local_experts", 8, 2, None, "intermediate_size")
     return _of_llama(c, MixtureOfExperts(**_llama_sizes(c, kv_heads=8), **experts))
@@ -331,7 +327,7 @@ FAMILIES: dict[str, Callable[[Config], ZooEntry]] = {
     "bloom": _bloom,
     "llama": lambda c: _biased(c, _llama_sizes(c)),
     "mistral": _mistral,
-    "qwen2": _qwen2,
+    "qwen2": lambda c: _of_llama(c, Decoder(**_llama_sizes(c), inner=c.size("intermediate_size"), qkv_bias=True)),
     "qwen3": lambda c: _biased(c, _llama_sizes(c, head_size=128), qk_norm=True),
     "mixtral": _mixtral,
     "gpt_oss": _gpt_oss,

@@ -120,7 +120,7 @@ LATE = {
     "simulator.topology.load": "one machine is no cluster; dumps are told apart once a file is refused",
     "simulator.workload.find": "the zoo, YAML and Hugging Face are read for networks that are there",
     "simulator.workload.parse": "sizes need no networks",
-    "simulator.workload.torch_import.load": "torch need not be installed",
+    "simulator.workload.torch_import": "torch need not be installed",
     "simulator.workload.zoo.registry": "a network of the zoo needs the code of no other",
     "validate.check.report": "only pages draw",
     "validate.compare.text": "only pages draw",

@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 from simulator.effects import effect
 from simulator.errors import InputError, TopocastError, one_line, refused
 from simulator.spelling import mention
-from simulator.workload.torch_import.load import load_torch_workload
-from simulator.workload.torch_import.request import TracedNetwork
+from simulator.workload.torch_import import TracedNetwork, load_torch_workload
 
 LIMIT_S = 300.0
 _START = (

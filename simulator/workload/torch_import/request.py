@@ -1,4 +1,4 @@
-"""What is asked of a trace, ``--workload torch:...`` with the shapes of the inputs, and what a trace gives."""
+"""What is asked of a trace, ``--workload torch:...`` with the shapes of the inputs, and what it gives."""
 
 from __future__ import annotations
 
