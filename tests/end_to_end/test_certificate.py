@@ -9,9 +9,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -135,6 +137,25 @@ def test_a_process_that_hangs_is_ended(tmp_path: Path) -> None:
     assert started.is_file()
     assert not slept.is_file(), "neither was waited for"
     assert certificate._ended([sys.executable, "-c", "import os; os.abort()"], 30.0) == "ended by signal 6"
+
+
+def test_a_signal_after_the_time_leaves_neither_a_process_nor_a_folder(tmp_path: Path) -> None:
+    child = tmp_path / "child"
+    child.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/begun\ntrap '' TERM\nexec sleep 60\n")
+    child.chmod(0o755)
+    code = f"import sys; sys.executable = {str(child)!r}\nfrom pathlib import Path\n"
+    code += "from validate.machine.measure import certificate\n"
+    code += "certificate._LAST_S, certificate._LEAST_S, certificate._GRACE_S = 0.0, 0.0, 40.0\n"
+    code += f"certificate.write_certificate(Path({str(tmp_path / 'c.tar.gz')!r}), 1 / 60)\n"
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) as process:
+        while not ((begun := tmp_path / "begun").is_file() and begun.read_text()):
+            time.sleep(0.1)
+        time.sleep(3.0)  # into the time that a process has to end
+        process.terminate()
+        process.wait(20.0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(begun.read_text()), signal.SIGKILL)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["begun", "c.tar.gz", "child"]
 
 
 @pytest.mark.parametrize(

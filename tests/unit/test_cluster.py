@@ -54,6 +54,7 @@ from validate.machine.cluster.report import (
     limited_words,
 )
 from validate.machine.cluster.run import ClusterResults, message_costs
+from validate.machine.measure.host import removed_on_signals
 from validate.machine.measure.timing import median_interval
 
 FAST = LinkShape(12.5e6)  # 100 Mbit/s
@@ -572,7 +573,7 @@ def test_each_signal_interrupts_once(number: signal.Signals) -> None:
     later: list[signal.Signals] = []
 
     def interrupted() -> None:
-        with rights.removed_on_signals():
+        with removed_on_signals():
             try:
                 os.kill(os.getpid(), number)
             finally:  # what is removed then is not cut short by others

@@ -19,6 +19,7 @@ from validate.machine.cluster import network, report
 from validate.machine.cluster.cases import CaseOutcome, ClusterCase, Predictor, make_cases, read_duration
 from validate.machine.cluster.report import ClusterFiles
 from validate.machine.cluster.run import ClusterResults, least_run_s, run_cases
+from validate.machine.measure.host import removed_on_signals
 
 
 @command_named("cluster")
@@ -83,7 +84,7 @@ def cluster_command(
         files = ClusterFiles(stack, out, topology, shapes, most)
         network.check_system()
         network.check_torch()
-        with network.removed_on_signals():
+        with removed_on_signals():
             network.check_rights(names, delay=any(shape.delay_s for shape in shapes))
         facts, measured = report.cluster_environment(), ClusterResults()
         if left := network.leftovers():
@@ -91,7 +92,7 @@ def cluster_command(
             print_remarks([said], quiet=quiet)
         progress = stack.enter_context(Progress(len(cases), "measuring", quiet=quiet))
         try:
-            with network.removed_on_signals():
+            with removed_on_signals():
                 run_cases(
                     *(names, cases, about_s, planner.exchange),
                     repeats=repeats,

@@ -23,12 +23,10 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from simulator.errors import MissingDependency, TopocastError, one_line
 from simulator.records import dataclass
 from simulator.user_files import own_data
-from validate.machine.measure.host import signals_handled
 
 PREFIX = "topocast-cluster-"
 HOST_INTERFACE = "eth0"
@@ -116,19 +114,19 @@ class LinkShape:
 
 
 _STEPS = own_data("validate.machine.cluster", "network.yaml")
-
-
 _NO_LINK = LinkShape(0.0)
 
 
 def network_commands(
     step: str, names: RunNames, n_hosts: int, shape: LinkShape = _NO_LINK, cpus: Sequence[int] = (0,)
 ) -> list[Command]:
-    """Return the commands of *step* for *n_hosts* hosts: make, steer, shape, limit or remove (see network.yaml).
+    """Return the commands of *step* for *n_hosts* hosts: a key of network.yaml.
 
-    *shape* is that of all links, and *cpus* are the processors that receive.
+    They are make, steer, shape (with delay, where *shape* has one), limit and remove.  *shape* is that of all links,
+    and *cpus* are the processors that receive.
     """
     link = {
+        "interface": HOST_INTERFACE,
         "rate": round(shape.rate_Bps * 8),
         "bucket_bytes": shape.bucket_bytes,
         "packet_bytes": shape.packet_bytes,
@@ -250,9 +248,6 @@ def _said(error: CommandFailed) -> str:
     return str(error).partition(": ")[2].removeprefix("Error: ").rstrip(".")
 
 
-_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
-
-
 class HostNetwork:
     """Hosts 0 to *n_hosts* - 1 on one switch, as a context manager.
 
@@ -303,18 +298,6 @@ class HostNetwork:
                 with contextlib.suppress(CommandFailed):
                     run_shell(command)
             self._is_there = False
-
-
-def removed_on_signals() -> contextlib.AbstractContextManager[None]:
-    """Raise KeyboardInterrupt on the first SIGINT, SIGTERM or SIGHUP and ignore later ones, so cleanup completes."""
-
-    def stop(number: int, frame: Any) -> None:
-        del number, frame
-        for name in _SIGNALS:
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    return signals_handled(_SIGNALS, stop)
 
 
 def leftovers() -> list[str]:

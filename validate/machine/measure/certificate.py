@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from validate.machine.measure.host import nvidia_smi, signals_handled
+from validate.machine.measure.host import nvidia_smi, removed_on_signals
 from validate.machine.measure.table import CERTIFICATE, write_json
 
 MOST_BYTES = 10 << 20
@@ -77,7 +77,8 @@ def write_certificate(out: Path, minutes: float, device: str = "", asked: str = 
     started_s = time.monotonic()
     if out.is_dir():
         raise ValueError(f"--out {out}: is a folder; name an archive, such as cert.tar.gz")
-    with tempfile.TemporaryDirectory(dir=out.resolve().parent, prefix=".certificate-") as held:
+    place = out.resolve().parent
+    with removed_on_signals(("SIGTERM",)), tempfile.TemporaryDirectory(dir=place, prefix=".certificate-") as held:
         folder = Path(held)
         write_json(folder / CERTIFICATE, {"schema_version": 1, "minutes": minutes, "parts": [], "began": _now()})
         if asked:
@@ -161,28 +162,21 @@ def _set_alarm(seconds: float) -> None:
 
 
 def _ended(command: Sequence[str], limit_s: float) -> str:
-    """Run *command*, ending it after *limit_s* seconds; return how it ended."""
+    """Run *command*, ending it after *limit_s* seconds or with this process; return how it ended."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     try:
-        with signals_handled(("SIGTERM",), _interrupt):  # so that this process does not leave the other behind
-            status = process.wait(limit_s)
+        status = process.wait(limit_s)
+        return f"ended by signal {-status}" if status < 0 else f"ended with status {status}"
     except subprocess.TimeoutExpired:
+        return "cut: no time left"
+    finally:
         process.terminate()
         try:
-            process.wait(_GRACE_S)
-        except subprocess.TimeoutExpired:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE_S)
+        finally:  # also where a signal ends this wait
             process.kill()
             process.wait()
-        return "cut: no time left"
-    except BaseException:
-        process.terminate()
-        process.wait()
-        raise
-    return f"ended by signal {-status}" if status < 0 else f"ended with status {status}"
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 def _write_machine(into: Path, device: str) -> None:

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,17 @@ def signals_handled(names: Sequence[str], handler: Callable[[int, Any], object])
     finally:
         for number, earlier in before.items():
             signal.signal(number, earlier)
+
+
+def removed_on_signals(names: Sequence[str] = ("SIGINT", "SIGTERM", "SIGHUP")) -> AbstractContextManager[None]:
+    """Raise KeyboardInterrupt on the first of the signals *names* and ignore later ones, so cleanup completes."""
+
+    def stop(*_: object) -> None:
+        for name in names:
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    return signals_handled(names, stop)
 
 
 def nvidia_smi(*arguments: str) -> str:
