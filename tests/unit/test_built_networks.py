@@ -283,6 +283,7 @@ def test_rows_go_to_experts_and_come_back_weighed_as_they_are_written(tmp_path: 
     rows = torch.randn(2 * 16 * 2, up.weight.shape[2])  # each of two samples of 16 tokens goes to two experts
     by_hand = torch.cat([part @ weight.T for part, weight in zip(rows.chunk(8), up.weight, strict=True)])
     torch.testing.assert_close(up(rows), by_hand)
+    assert {str(each.device) for each in built.module.to("meta").buffers()} == {"meta"}, "the ends of groups move, too"
 
 
 # -- operators by themselves -----------------------------------------------------------

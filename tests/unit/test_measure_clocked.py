@@ -107,6 +107,24 @@ def test_a_host_that_is_too_slow_for_any_hold_is_told(monkeypatch: pytest.Monkey
     assert not time_call(watch, call_of(clock), Effort(longest_s=0.1)).ran_dry
 
 
+def test_a_sample_is_tried_five_times_however_much_a_call_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, bench: Bench
+) -> None:
+    clock = clocked_gpus(monkeypatch, issue_s=25e-3)
+    watch, calls = QueuedStopwatch(bench, most_issue_s=30e-3), []
+
+    def call(i: int) -> None:
+        calls.append(i)
+        clock.kernel(KERNEL_S)
+
+    watch.sample(call, 4)
+    assert watch.ran_dry
+    assert calls == [0, 1, 2, 3] * 5
+    for _ in range(2):  # goes on from the last allowance
+        watch.sample(call, 4)
+    assert not watch.ran_dry
+
+
 def test_calls_in_a_stream_show_who_is_slower(monkeypatch: pytest.MonkeyPatch, bench: Bench) -> None:
     for issue_s, expected_s in ((1e-6, KERNEL_S), (50e-6, 50e-6)):
         with monkeypatch.context() as patch:

@@ -22,7 +22,7 @@ from validate.machine.measure.case import (  # noqa: E402
     Unavailable,
 )
 from validate.machine.measure.cases.operators import cases as operator_cases  # noqa: E402
-from validate.machine.measure.cases.shapes import CallLimits, shapes  # noqa: E402
+from validate.machine.measure.cases.shapes import CallLimits, Cells, shapes, sized  # noqa: E402
 from validate.machine.measure.table import COLUMNS  # noqa: E402
 
 
@@ -63,6 +63,14 @@ def test_shapes_are_the_same_everywhere_and_their_beginning_is_a_fair_sample() -
     for shape in shapes(limits, 300):
         assert shape.flop <= 1e12
         assert shape.bytes <= 1e9
+
+
+def test_an_image_has_a_height_and_a_width() -> None:
+    cells: Cells = {"op": "conv2d", "phase": "fwd", "dtype": "fp32", "batch": 2, "c_in": 3, "c_out": 8}
+    cells |= {"h_in": 10, "w_in": 30, "kernel_h": 1, "kernel_w": 5, "stride": 1, "stride_w": 2, "pad": 0, "pad_w": 2}
+    found = sized(cells)
+    assert found.flop == 2 * 2 * 8 * (10 * 15) * (3 * 5)
+    assert found.bytes == 3 * 4 * (2 * (3 * 10 * 30 + 8 * 10 * 15) + 8 * 3 * 5)
 
 
 def test_a_gpu_is_measured_from_graphs_alone_and_with_cold_caches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,13 +76,13 @@ def _grouped(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
         raise Unavailable(f"{layer.name}: torch has no product of {rows} rows with {count} experts and biases")
     ends = torch.tensor([rows * (i + 1) // count for i in range(count)], dtype=torch.int32)
 
-    def product(x: Any, weight: Any) -> Any:
+    def product(x: Any, weight: Any, ends: Any) -> Any:
         x, place = x.reshape(rows, inputs), x.device.type
         if place != "meta" and torch.is_autocast_enabled(place):  # autocast does not know this product
             x, weight = (each.to(torch.get_autocast_dtype(place)) for each in (x, weight))
         return F.grouped_mm(x, weight.transpose(-2, -1), offs=ends)
 
-    module = WithParameters(product, weight=(count, outputs, inputs))
+    module = WithParameters(product, weight=(count, outputs, inputs), ends=ends)
     nn.init.normal_(module.weight, std=inputs**-0.5)
     return TorchLayer(module, (rows, outputs), module, named(layer, {"weight": count * inputs * outputs}))
 

@@ -114,13 +114,16 @@ def itself(x: Any) -> Any:
 
 
 class WithParameters(nn.Module):  # type: ignore[misc]
-    """*function* of a tensor and of parameters of the shapes *own*, by name, which are ones."""
+    """*function* of a tensor and of *own*, by name: parameters of a shape, which are ones, or constant tensors."""
 
-    def __init__(self, function: Callable[..., Any], **own: Shape) -> None:
+    def __init__(self, function: Callable[..., Any], **own: Shape | torch.Tensor) -> None:
         super().__init__()
         self.function, self.names = function, tuple(own)
-        for name, shape in own.items():
-            setattr(self, name, nn.Parameter(torch.ones(shape)))
+        for name, each in own.items():
+            if isinstance(each, torch.Tensor):
+                self.register_buffer(name, each, persistent=False)
+            else:
+                setattr(self, name, nn.Parameter(torch.ones(each)))
 
     def forward(self, x: Any) -> Any:
         """Return the function of *x*."""

@@ -50,10 +50,11 @@ def sized(cells: Cells) -> OperatorCase:
             batch, m, n, k = max(1, s("batch")), s("m"), s("n"), s("k")
             flop, passes, held = 2.0 * batch * m * n * k, 1.0, batch * (m * n + n * k + m * k)
         case "conv2d":
-            kernel = s("c_in") // max(1, s("groups")) * s("kernel_h") ** 2
-            out = (s("h_in") + 2 * s("pad") - s("kernel_h")) // s("stride") + 1
-            flop = 2.0 * s("batch") * s("c_out") * out * out * kernel
-            held = s("batch") * (s("c_in") * s("h_in") ** 2 + s("c_out") * out * out) + s("c_out") * kernel
+            kernel = s("c_in") // max(1, s("groups")) * s("kernel_h") * s("kernel_w")
+            height = (s("h_in") + 2 * s("pad") - s("kernel_h")) // s("stride") + 1
+            pixels = height * ((s("w_in") + 2 * s("pad_w") - s("kernel_w")) // s("stride_w") + 1)
+            flop = 2.0 * s("batch") * s("c_out") * pixels * kernel
+            held = s("batch") * (s("c_in") * s("h_in") * s("w_in") + s("c_out") * pixels) + s("c_out") * kernel
         case "attention":
             flop = 4.0 * s("batch") * s("m") * s("n") * s("k")
             passes, held = 2.0, s("batch") * (s("m") + s("n")) * s("k")
