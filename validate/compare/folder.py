@@ -76,8 +76,10 @@ class Folder:
     def known_times(self, name: str) -> Iterator[tuple[Callable[[str], str], float]]:
         """Yield the cells and the seconds of each row of the table *name* that was measured well enough to fit to."""
         table = self.tables.get(name)
-        for record in table.rows if table is not None else ():
-            cell = partial(table.cell, record) if table is not None else str
+        if table is None:
+            return
+        for record in table.rows:
+            cell = partial(table.cell, record)
             interval, time_s = figure(cell("interval") or "0"), figure(cell("time_s"))
             if interval is not None and interval <= _WORST_KNOWN and time_s is not None and time_s > 0.0:
                 yield cell, time_s

@@ -2,8 +2,9 @@
 
 The format is RFC 4180 with commas.  Lines end in LF or CRLF (in CR where the file has no LF); a UTF-8 byte order mark
 and empty lines are skipped.  A file that is too large for a table is refused before it is split.  Of other files, the
-text and the start of each record are kept, and records are split on access, so that a table of a million rows takes
-little more memory than its file.  The standard library's reader does not report the column of an error.
+text is kept, with the start and the line of each record (8 bytes), and records are split on access.  A text of ASCII
+takes as much memory as its file; one beyond Latin-1 takes 2 bytes a character, and a single emoji makes that 4: up to
+256 MB for the largest file.  The standard library's reader does not report the column of an error.
 """
 
 from __future__ import annotations
