@@ -23,22 +23,39 @@ if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
     from dataclasses import replace as replace
 
+_SAYS = "__dataclass_params__"
+_FIELD, _CLASS_VARIABLE = (getattr(dataclasses, name) for name in ("_FIELD", "_FIELD_CLASSVAR"))
+
 
 def _dataclass(
     cls: type[Any] | None = None, /, *, init: bool = True, eq: bool = True, frozen: bool = False, **other: bool
 ) -> Any:
-    """Return *cls* as a dataclass; without it, what makes classes so.  *other*: ``repr``, ``slots``, ``kw_only``."""
+    """Return *cls* as a dataclass; without it, what makes classes so.
+
+    The standard library makes, or refuses, what is seldom asked: an order, a hash of what may change, own methods of a
+    frozen class that set, and a class of which not all bases are as *frozen*.
+    """
     if cls is None:
         return partial(_dataclass, init=init, eq=eq, frozen=frozen, **other)
-    own = {name for name, value in vars(cls).items() if name != "__hash__" or value is not None}
+    of_bases = [vars(base)[_SAYS] for base in cls.__mro__[1:] if _SAYS in vars(base)]
+    own = set(vars(cls))
+    if "__eq__" in own and vars(cls).get("__hash__") is None:
+        own.discard("__hash__")  # Python says so of a class with an __eq__ of its own
     cls.__doc__ = cls.__doc__ or cls.__name__  # otherwise the signature, which compiles a method
-    later = {"__init__": init, "__repr__": other.pop("repr", True), "__eq__": eq, "__hash__": eq and frozen}
-    made = _with_fields(cls, frozen=frozen, **other)
+    seldom = other.get("order") or other.get("unsafe_hash") or (frozen and own & {"__setattr__", "__delattr__"})
+    if seldom or any(each.frozen != frozen for each in of_bases):
+        return dataclasses.dataclass(cls, init=init, eq=eq, frozen=frozen, **other)
+    shown = other.pop("repr", True)
+    later = {"__init__": init, "__repr__": shown, "__eq__": eq, "__hash__": eq and frozen}
+    made = _with_fields(cls, of_bases, **other)
+    _check_fields(made, init=init)
+    for name, said in {"init": init, "repr": shown, "eq": eq, "frozen": frozen}.items():
+        setattr(made.__dataclass_params__, name, said)
     methods: dict[str, Any] = {name: _Later(made, name) for name, wanted in later.items() if wanted}
     if eq and not frozen:
         methods["__hash__"] = None
     if frozen:
-        methods |= {"__setattr__": _refuse, "__delattr__": _refuse}
+        methods |= _refusals(made)
     if frozen and other.get("slots"):
         methods |= {"__getstate__": _state, "__setstate__": _set_state}
     for name in methods.keys() - own:
@@ -46,25 +63,48 @@ def _dataclass(
     return made
 
 
-def _with_fields(cls: type[Any], *, frozen: bool, **other: bool) -> Any:
-    """Return *cls* with its fields read; it says that it is *frozen*, without the methods compiled for that."""
-    says = [vars(base)["__dataclass_params__"] for base in cls.__mro__[1:] if "__dataclass_params__" in vars(base)]
-    frozen_bases = [each for each in says if each.frozen]
+def _with_fields(cls: type[Any], of_bases: Sequence[Any], **other: bool) -> Any:
+    """Return *cls* with its fields read, without the methods compiled if it is as frozen as its bases (*of_bases*)."""
+    frozen_bases = [each for each in of_bases if each.frozen]
     for each in frozen_bases:
         each.frozen = False
     try:
-        made: Any = dataclasses.dataclass(cls, init=False, repr=False, eq=False, **other)
+        return dataclasses.dataclass(cls, init=False, repr=False, eq=False, **other)
     finally:
         for each in frozen_bases:
             each.frozen = True
-    made.__dataclass_params__.frozen = frozen
-    return made
 
 
-def _refuse(self: object, name: str, *value: object) -> None:
-    """Refuse to change the field *name*, to a *value* or to none."""
-    del self
-    raise FrozenInstanceError(f"cannot {'assign to' if value else 'delete'} field {name!r}")
+def _check_fields(cls: Any, *, init: bool) -> None:
+    """Raise TypeError for fields of *cls* that no ``__init__`` could take."""
+    seen_default = False
+    for each in cls.__dataclass_fields__.values():
+        if each._field_type is not _FIELD:
+            if each._field_type is not _CLASS_VARIABLE:
+                raise TypeError(f"field {each.name!r} is an InitVar; those need the standard library's dataclass")
+        elif init and each.init and not each.kw_only:
+            if each.default is not MISSING or each.default_factory is not MISSING:
+                seen_default = True
+            elif seen_default:
+                raise TypeError(f"non-default argument {each.name!r} follows default argument")
+
+
+def _refusals(cls: Any) -> dict[str, Any]:
+    """Return the methods that refuse to change an object of *cls*; one of a class below may have more attributes."""
+
+    def refuse(one: Any, name: str, what: str) -> None:
+        if type(one) is cls or any(name == each.name for each in fields(cls)):
+            raise FrozenInstanceError(f"cannot {what} field {name!r}")
+
+    def set_attribute(self: Any, name: str, value: object) -> None:
+        refuse(self, name, "assign to")
+        super(cls, self).__setattr__(name, value)
+
+    def delete_attribute(self: Any, name: str) -> None:
+        refuse(self, name, "delete")
+        super(cls, self).__delattr__(name)
+
+    return {"__setattr__": set_attribute, "__delattr__": delete_attribute}
 
 
 def _state(self: Any) -> list[Any]:
@@ -148,7 +188,7 @@ def _init(cls: Any) -> FunctionType:
     defaults: list[object] = []
     later: dict[str, object] = {}
     known: dict[str, object] = {"_set": object.__setattr__, "_factory": _FACTORY}
-    frozen = cls.__setattr__ is _refuse
+    frozen = cls.__dataclass_params__.frozen
     for place, each in enumerate(sorted(fields(cls), key=lambda each: bool(each.kw_only))):
         made, value = each.default_factory is not MISSING, f"_{place}"
         given = made or each.default is not MISSING
@@ -163,8 +203,6 @@ def _init(cls: Any) -> FunctionType:
                 later[each.name] = default
             elif given:
                 defaults.append(default)
-            elif defaults and not each.kw_only:
-                raise TypeError(f"non-default argument {each.name!r} follows default argument")
             value = f"_default_{place}() if _{place} is _factory else _{place}" if made else value
         elif given:
             value = f"_default_{place}()" if made else f"_default_{place}"
