@@ -7,6 +7,7 @@ error may be closed or full: what is said there changes neither the answer nor t
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import re
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
     import typer
 
 
+_PLUGINS, _SET_HERE = "PYDANTIC_DISABLE_PLUGINS", "TOPOCAST_SET"
+_WATCHERS = frozenset({"bdb", "cProfile", "coverage", "profile", "trace"})
+"""Modules that watch a program and write what they saw when it ends; some leave no trace function."""
+
+
 def collect_rarely() -> None:
     """Look for cycles rarely: large plans live on, and looking takes a fourth of a command."""
     gc.set_threshold(300_000, 20, 20)
@@ -32,16 +38,26 @@ def run_process(run: Callable[[], int]) -> NoReturn:
     """End this process with the status of *run*, which is all that it does.
 
     Pydantic looks for no plugins, which would read the metadata of all that is installed, and what was made is not
-    taken apart at the end: together 4 % of a step's process.
+    taken apart at the end, unless someone watches: together 4 % of a step's process.
     """
     collect_rarely()
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    if _PLUGINS not in os.environ:
+        os.environ |= {_PLUGINS: "__all__", _SET_HERE: _PLUGINS}
     status = run()
+    if sys.gettrace() or sys.getprofile() or _WATCHERS & sys.modules.keys():
+        sys.exit(status)
+    atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             with suppress(OSError, ValueError):
                 stream.flush()
     os._exit(status)
+
+
+def environment_given() -> dict[str, str]:
+    """Return the environment for a process of the user's own code: without what :func:`run_process` set."""
+    ours = {_SET_HERE, os.environ.get(_SET_HERE)}
+    return {name: value for name, value in os.environ.items() if name not in ours}
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pstats
 import resource
 import subprocess
 import sys
@@ -95,3 +96,25 @@ def test_a_dash_is_no_output_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(InputError, match=r"^--out -: names no file; name one, for example --out \./result$"):
         OutputFile("--out", "-")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_profile_of_the_process_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "profile"
+    words = ["-m", "cProfile", "-o", str(file), "-m", "simulator", "networks", "resnet18"]
+    assert subprocess.run([sys.executable, *words], check=False, capture_output=True).returncode == 0
+    assert any(name == "run_process" for _, _, name in pstats.Stats(str(file)).stats)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("given", [None, "a-plugin"])
+def test_a_process_ends_as_others_do_and_hands_on_what_it_was_given(given: str | None) -> None:
+    code = (
+        "import atexit, os; from simulator.console.run import environment_given, run_process;"
+        "atexit.register(print, 'left');"
+        "run_process(lambda: print(environment_given() == before, os.environ['PYDANTIC_DISABLE_PLUGINS']) or 3)"
+    )
+    environment = {**os.environ, "PYDANTIC_DISABLE_PLUGINS": given or ""}
+    if given is None:
+        del environment["PYDANTIC_DISABLE_PLUGINS"]
+    words = [sys.executable, "-c", f"import os; before = dict(os.environ); {code}"]
+    ended = subprocess.run(words, check=False, env=environment, capture_output=True, text=True)
+    assert (ended.stdout, ended.returncode) == (f"True {given or '__all__'}\nleft\n", 3)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
+import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -73,6 +76,10 @@ def threads(batch):
     threading.Thread(target=lambda: time.sleep(1000)).start()
     return good(batch)
 
+def plugs(batch):
+    assert "PYDANTIC_DISABLE_PLUGINS" not in os.environ
+    return good(batch)
+
 def reads(batch):
     assert sys.stdin.read() == ""
     print("on standard output")
@@ -98,6 +105,16 @@ def test_what_threads_and_reads_is_traced_all_the_same(
 ) -> None:
     assert traced(name, folder, monkeypatch) == 20
     assert capfd.readouterr().out == ""
+
+
+def test_what_our_own_process_sets_is_not_handed_on(folder: Path) -> None:
+    words = [sys.executable, "-m", "simulator", "--topology", "p3.2xlarge", "--batch", "4", "--json"]
+    words += ["--workload", "torch:hostile_models:plugs"]
+    path = os.pathsep.join([str(folder), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": path}
+    environment.pop("PYDANTIC_DISABLE_PLUGINS", None)
+    ended = subprocess.run(words, check=False, env=environment, capture_output=True)
+    assert ended.returncode == 0, ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
+from simulator.console.run import environment_given
 from simulator.effects import effect
 from simulator.errors import InputError, TopocastError, one_line, refused
 from simulator.spelling import mention
@@ -68,6 +69,7 @@ def _started() -> _Serving:
         with theirs:
             process = subprocess.Popen(
                 [sys.executable, "-c", _START, json.dumps(path), str(theirs.fileno())],
+                env=environment_given(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL if sys.stderr is None else None,
