@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
-
-import yaml
-
+from simulator.package_data import own_data
 from simulator.workload.operators import CLASSES
 
 INK = "#22262b"
@@ -13,7 +10,7 @@ WARNING = "#b3261e"  # for what does not fit
 BEST = "#1f6f8b"
 OTHER = "#c3c9cf"  # for alternatives to the best
 
-_TABLES = yaml.safe_load(files("reports").joinpath("colours.yaml").read_text(encoding="utf-8"))
+_TABLES = own_data("reports", "colours.yaml")
 ACTIVITIES: dict[str, str] = _TABLES["activities"]
 HELD: dict[str, str] = _TABLES["held"]
 DEVICES: dict[str, str] = _TABLES["devices"]

@@ -1,4 +1,4 @@
-"""Files: our own data; and those that users name, opened safely: whatever a path leads to, the answer comes at once.
+"""Files that users name, opened safely: whatever a path leads to, the answer comes at once.
 
 Folders, devices, sockets and named pipes are refused before they are opened: a named pipe waits for its writer, and a
 device may have no end.  The pipes that a shell makes (``<(command)``, ``/dev/stdin``) are read.
@@ -9,13 +9,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from functools import cache
-from importlib.resources import files
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from simulator.errors import Fault, InputError, one_line
 
@@ -27,13 +22,6 @@ _KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
 }
-
-
-@cache
-def own_data(package: str, name: str) -> Any:
-    """Return what *name*, a YAML file of ours in *package*, holds."""
-    raw = files(package).joinpath(name).read_bytes()
-    return yaml.load(raw, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def open_user_file(path: str | Path, shown: str | None = None, *, needed: str = "a file") -> BufferedReader:

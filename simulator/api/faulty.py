@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from importlib.resources import files
 from typing import Any, NamedTuple
 
-import yaml
-
+from simulator.package_data import own_data
 from simulator.records import replace
 from simulator.topology import Device, Topology, Wire
 from simulator.topology.parts import GpuPart, NicPart, SwitchPart
@@ -37,7 +35,7 @@ class FaultyMachine(NamedTuple):
 
 def faulty_machines(topology: Topology) -> Iterator[FaultyMachine]:
     """Yield each possible fault of *topology*, as ``faulty.yaml`` tells it."""
-    told = yaml.safe_load(files("simulator.api").joinpath("faulty.yaml").read_text(encoding="utf-8"))
+    told = own_data("simulator.api", "faulty.yaml")
     for name, values, changed in _faulty(topology):
         fault = told[name]
         what, decided_by = fault["what"].format(*values), frozenset(fault.get("decided_by", ()))

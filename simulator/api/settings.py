@@ -10,20 +10,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import Any
-
-import yaml
 
 from simulator.api.faulty import adapters_of, fewer_adapters, has_peers, with_transport, without_nvlink, without_peers
 from simulator.collectives.nccl.tables import MAX_CHANNELS
+from simulator.package_data import own_data
 from simulator.questions.collective import SENDING, CollectiveQuestion
 from simulator.records import dataclass, replace
 from simulator.topology import Topology
 from simulator.topology.parts import NicPart
 from simulator.workload import Collective
 
-_TOLD: Mapping[str, Any] = yaml.safe_load(files("simulator.api").joinpath("settings.yaml").read_text(encoding="utf-8"))
+_TOLD: Mapping[str, Any] = own_data("simulator.api", "settings.yaml")
 OF_NCCL = ("NCCL_", "RCCL_")
 """How names of its settings begin; RCCL has its own beside them."""
 _COUNT = re.compile(r"[1-9]\d?", re.ASCII)

@@ -17,6 +17,7 @@ from simulator.cli.written import CommandOptions
 from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.console.style import Style
 from simulator.errors import InputError, nearest, one_line
+from simulator.package_data import own_data
 from simulator.results import SCHEMA_VERSION
 from simulator.topology.catalogue import (
     PART_KINDS,
@@ -27,7 +28,6 @@ from simulator.topology.catalogue import (
     part_figures,
 )
 from simulator.topology.load import load_topology
-from simulator.user_files import own_data
 
 Entry = dict[str, Any]
 _LABEL = 22  # characters of a figure's name

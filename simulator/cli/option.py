@@ -9,9 +9,9 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from simulator.package_data import own_data
 from simulator.records import dataclass, replace
 from simulator.spelling import word_of
-from simulator.user_files import own_data
 
 _NAMED, _REST = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD
 SETTINGS: dict[str, Any] = {

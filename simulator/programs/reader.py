@@ -7,15 +7,14 @@ Each statement is read on its own, so that a fault in one hides none in the othe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, get_args
 
-import yaml
 from pydantic import Field, PlainValidator
 
 from simulator.collectives.registry import strategy_names
 from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.package_data import own_data
 from simulator.programs import statements as s
 from simulator.questions.options import POLICIES, StepOptions
 from simulator.questions.single import OperatorQuestion
@@ -112,9 +111,7 @@ class StatementSpec(Strict):
     do: list[Any] | None = None
 
 
-VERBS: Mapping[str, Mapping[str, list[str]]] = yaml.safe_load(
-    files("simulator.programs").joinpath("verbs.yaml").read_text(encoding="utf-8")
-)
+VERBS: Mapping[str, Mapping[str, list[str]]] = own_data("simulator.programs", "verbs.yaml")
 _NEEDS = "a program needs schema_version and program"
 _INSTEAD = "write the statements again, or a list of them with repeat: 12"
 _NAMES = ("tensor", "copy_", "move", "read", "wait", "record", "hold", "mark", "gives", "to", "until", "stream")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from simulator.user_files import own_data
+from simulator.package_data import own_data
 
 Version = tuple[int, int]
 """Major and minor version, such as (2, 18)."""

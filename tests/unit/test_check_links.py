@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from simulator.api import Session
-from simulator.api.faulty import ADAPTERS, with_far_adapters, with_sockets
+from simulator.api.faulty import ADAPTERS, SLOTS, with_far_adapters, with_sockets
 from simulator.errors import InputError
+from simulator.package_data import own_data
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
 from simulator.topology.load import load_topology
@@ -323,3 +324,8 @@ def test_reported_logs_are_judged_as_their_threads_found(log: str, topology: str
     found = checked((_REPORTED / log).read_text(encoding="utf-8"), machine)
     assert found.verdict == verdict
     assert told in " ".join(as_text(found).split())
+
+
+def test_what_was_measured_decides_by_the_names_that_sound_gives() -> None:
+    told = own_data("simulator.api", "faulty.yaml").values()
+    assert {each for fault in told for each in fault.get("decided_by", ()) if "measured" in each} == {ADAPTERS, SLOTS}

@@ -20,12 +20,12 @@ from simulator.cli.step_questions import ask_steps
 from simulator.cli.written import CommandOptions, check_read
 from simulator.console.files import OutputFile
 from simulator.errors import Fault, InputError, one_line
+from simulator.package_data import own_data
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.records import dataclass, replace
 from simulator.results import plain
 from simulator.results.confidence import torch_lacks
-from simulator.user_files import own_data
 from simulator.workload.described import network_document
 from simulator.workload.find import SUFFIX
 from simulator.workload.network import Layer, Network

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import lru_cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
-
 from simulator.constants import constants_file
+from simulator.package_data import own_data
 from simulator.questions.single import OperatorQuestion
 from simulator.records import dataclass, field
 from simulator.topology.parts import GpuPart
@@ -58,15 +55,12 @@ class Family:
     straight: bool = False
 
 
-@lru_cache(maxsize=1)
-def _written() -> Mapping[str, Any]:
-    found: Mapping[str, Any] = yaml.safe_load(files(__package__).joinpath("families.yaml").read_text(encoding="utf-8"))
-    return found
+_WRITTEN: Mapping[str, Any] = own_data("validate.constants", "families.yaml")
 
 
 def priors_of(stage: str) -> dict[str, Prior]:
     """Return the priors of the constants that are fitted together in *stage*, a name of ``families.yaml``."""
-    written = dict(_written()["priors"][stage])
+    written = dict(_WRITTEN["priors"][stage])
     factor = written.pop("factor", math.inf)
     found = {}
     for name, (said, sigma, *ends) in written.items():
@@ -100,7 +94,7 @@ TERMS: tuple[Term, ...] = tuple(
         {key: float(value) for key, value in written.items() if key != "idle"},
         tuple(written.get("idle", ())),
     )
-    for family, terms in _written()["terms"].items()
+    for family, terms in _WRITTEN["terms"].items()
     for name, written in terms.items()
 )
 """The terms of all families, in the order of reports.
@@ -185,7 +179,7 @@ _ROWS: Mapping[str, Callable[[MeasuredRow], bool]] = {
 
 
 def _family(name: str, stages: Mapping[str, Any], rows: Mapping[str, Any], **others: Any) -> Family:
-    tied = {each: fitted for fitted, equal in _written()["tied"].get(name, {}).items() for each in equal}
+    tied = {each: fitted for fitted, equal in _WRITTEN["tied"].get(name, {}).items() for each in equal}
     made = tuple(
         FitStage(priors_of(stage), tuple(how["alike"]), how["most"], _ROWS[how.get("counts", "all")], tied)
         for stage, how in stages.items()
@@ -195,4 +189,4 @@ def _family(name: str, stages: Mapping[str, Any], rows: Mapping[str, Any], **oth
     return Family(name, rows["kind"], ops, rows["grades"], made, held_out, predicts, straight)
 
 
-FAMILIES: tuple[Family, ...] = tuple(_family(name, **written) for name, written in _written()["families"].items())
+FAMILIES: tuple[Family, ...] = tuple(_family(name, **written) for name, written in _WRITTEN["families"].items())

@@ -7,18 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import Any
 
-import yaml
-
+from simulator.package_data import own_data
 from simulator.workload.operators import CLASSES as KERNELS
 
 CLASSES = ("product", "convolution", "attention", "elementwise", "optimizer", "copy", "collective", "other")
 
-_PATTERNS: Mapping[str, list[tuple[str, str]]] = yaml.safe_load(
-    files("validate.importing").joinpath("kernel_classes.yaml").read_text(encoding="utf-8")
-)
+_PATTERNS: Mapping[str, list[tuple[str, str]]] = own_data("validate.importing", "kernel_classes.yaml")
 _NORMALISES = re.compile(r"norm|bn_(?:fw|bw)", re.IGNORECASE)
 
 

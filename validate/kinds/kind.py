@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
-from importlib.resources import files
 from typing import Any, Protocol
-
-import yaml
 
 from simulator.api import Session
 from simulator.api.session import Question
 from simulator.bands.composition import Band
 from simulator.errors import InputError, nearest, one_line
+from simulator.package_data import own_data
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
 from simulator.results.confidence import confidence_of
@@ -180,14 +177,8 @@ class Kind:
 
 def kind_of(name: str, **functions: Any) -> Kind:
     """Return the kind *name* of ``kinds.yaml``, with the *functions* that read its rows."""
-    said = {key: _frozen(value) for key, value in _described()[name].items()}
+    said = {key: _frozen(value) for key, value in own_data("validate.kinds", "kinds.yaml")[name].items()}
     return Kind(name=name, **said, **functions)
-
-
-@lru_cache(maxsize=1)
-def _described() -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = yaml.safe_load(files(__package__).joinpath("kinds.yaml").read_bytes())
-    return found
 
 
 def _frozen(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from simulator.user_files import own_data
+from simulator.package_data import own_data
 
 _OF_AMD = own_data("validate.machine", "tools.yaml")
 

@@ -25,8 +25,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from simulator.errors import MissingDependency, TopocastError, one_line
+from simulator.package_data import own_data
 from simulator.records import dataclass
-from simulator.user_files import own_data
 
 PREFIX = "topocast-cluster-"
 HOST_INTERFACE = "eth0"

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from simulator.package_data import own_data
 from simulator.records import dataclass
 from simulator.topology.catalogue import builtin_folder, load_part, part_names
 from simulator.topology.parts import GpuPart, LinkPart, NicPart
-from simulator.user_files import own_data
 from validate.machine.measure.host import nvidia_smi, slug
 from validate.tables.names import gpu_names
 
