@@ -83,7 +83,7 @@ def partial_network(network: Network, layers: Sequence[Layer]) -> Network:
 _GRID = 8.0  # exchanges are simulated at powers of this size and interpolated linearly
 
 
-_Seconds = tuple[float, float, float]  # forward, backward, update
+_Seconds = tuple[float, float, float, float, float]  # the first fields of a UnitCost
 _OF_EACH_BLOCK = (  # what the memory of a network holds as often as blocks
     *("parameter_count", "trained_count", "state_bytes", "quantised", "packed", "packed_bytes"),
     *("of_experts", "trained_of_experts"),
@@ -91,11 +91,17 @@ _OF_EACH_BLOCK = (  # what the memory of a network holds as often as blocks
 
 
 class UnitCost(NamedTuple):
-    """Seconds of a unit in each part of a step, and its parameter counts."""
+    """Seconds of a unit in each part of a step, and its parameter counts.
+
+    ``update_s`` is for a rank that keeps all state.  ``over_all_s`` and ``over_summed_s`` are the passes before it over
+    all gradients, and over these only where ranks sum theirs: a share of the state does not shorten them.
+    """
 
     forward_s: float
     backward_s: float
     update_s: float
+    over_all_s: float
+    over_summed_s: float
     elements: int
     trained: int
     of_experts: int
@@ -134,8 +140,8 @@ class RankWork:
     session: Session
     question: StepQuestion
     group: Communicator
-    _kept: dict[Hashable, NetworkMemory] = field(default_factory=dict, compare=False, repr=False)
-    _gathered: dict[bool, int] = field(default_factory=dict, compare=False, repr=False)
+    _kept: dict[Hashable, NetworkMemory] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _gathered: dict[bool, int] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @cached_property
     def short(self) -> ShortNetwork:
@@ -173,21 +179,22 @@ class RankWork:
         return range(self.short.unit_count)
 
     def _cost(self, network: Network, known: dict[Hashable, _Seconds]) -> UnitCost:
-        forward_s = backward_s = update_s = 0.0
+        found: list[_Seconds] = []
         for _, layers in groupby(network.layers, lambda layer: block_name(layer.name)):
             piece = partial_network(self.network, tuple(layers))
             shape = network_key(piece)
             if shape not in known:
                 known[shape] = self._seconds(piece)
-            forward_s += known[shape][0]
-            backward_s += known[shape][1]
-            update_s += known[shape][2]
+            found.append(known[shape])
+        forward_s, backward_s, update_s, over_all_s, over_summed_s = map(sum, zip(*found, strict=True))
         names = expert_parameters(network) if self.question.layout.has_experts_apart else frozenset()
         experts = [p for p in network.parameters if p.name in names]
         return UnitCost(
             forward_s,
             backward_s,
             update_s,
+            over_all_s,
+            over_summed_s,
             sum(unit_elements(network).values()),
             network.trained_count,
             sum(unit_elements(network, only=names).values()),
@@ -195,7 +202,7 @@ class RankWork:
         )
 
     def _seconds(self, network: Network) -> _Seconds:
-        """Return the seconds of *network* by itself: forward, backward and update."""
+        """Return the seconds of *network* by itself, as in a :class:`UnitCost`."""
         places = self.session.places(self.question.where, self.question.software)
         node = self.group.ranks[0]
         place = places.place(node)
@@ -207,7 +214,10 @@ class RankWork:
         def part_s(part: Part) -> float:
             return execute(places.machine, plan_chunk(shared, role, part)).end_s
 
-        return part_s("forward"), part_s("backward"), part_s("update")
+        over_all_s, over_summed_s = (
+            sum(issue.device_s for issue in role.issues if issue.over == over) for over in ("all", "summed")
+        )
+        return part_s("forward"), part_s("backward"), part_s("update"), over_all_s, over_summed_s
 
     # -- memory --------------------------------------------------------------------
 

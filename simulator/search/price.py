@@ -177,7 +177,7 @@ class Pricer:
         time_s += self._exposed_s(layout, first, question, wide)
         if layout.zero:
             time_s += self._gathered_s(layout, first, question, parameter_bytes(question.options.precision))
-        return time_s + max(layout.kept_share(s.trained, s.trained_of_experts) * s.update_s for s in stages)
+        return time_s + max(_update_s(layout, stage) for stage in stages)
 
     def _pieces(self, layout: Layout, n_bytes: float, question: StepQuestion, element: int) -> int:
         if not question.bucket_bytes:
@@ -225,8 +225,7 @@ class Pricer:
                     exchanged_s = max(exchanged_s, end_s) + unit.scatter_s + (unit.sum_s if last else 0.0)
             batch_s = end_s - before_s
         skipped_s = (way.micro_batches - explicit) * batch_s
-        update_s = sum(cost.update_s * layout.kept_share(cost.trained, cost.trained_of_experts) for cost in costs)
-        return skipped_s + max(end_s, exchanged_s) + update_s
+        return skipped_s + max(end_s, exchanged_s) + sum(_update_s(layout, cost) for cost in costs)
 
     def _sharded_unit(self, cost: UnitCost, layout: Layout, question: StepQuestion, element: int) -> _ShardedUnit:
         summed = ELEMENT_BYTES["fp32"] if question.sums_in_fp32 else element
@@ -287,6 +286,13 @@ class _ShardedUnit(NamedTuple):
     gather_s: float
     scatter_s: float
     sum_s: float
+
+
+def _update_s(layout: Layout, cost: UnitCost) -> float:
+    """Return the seconds of the update of *cost*'s parameters, and of the passes over their gradients before it."""
+    sums = (layout.dp or 1) * layout.cp > 1
+    kept_s = layout.kept_share(cost.trained, cost.trained_of_experts) * cost.update_s
+    return kept_s + cost.over_all_s + (cost.over_summed_s if sums else 0.0)
 
 
 def _reason(error: InputError | Unsuitable) -> str:

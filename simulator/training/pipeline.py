@@ -271,7 +271,8 @@ class _Pipeline:
             whole = tuple(issue for issue in updates if issue.over == "all" or (sums and issue.over == "summed"))
             whole_s = work.role.pace * sum(issue.device_s for issue in whole)
             kept = tuple(issue for issue in updates if issue.over == "kept")
-            for issues, part, duration_s in ((whole, 1.0, whole_s), (kept, share, share * work.update_s)):
+            before = ((whole, 1.0, whole_s),) if whole else ()  # the host calls these ahead of the device
+            for issues, part, duration_s in (*before, (kept, share, share * work.update_s)):
                 number = self.builder.work(
                     "update",
                     work.role.place.name,

@@ -9,14 +9,16 @@ import pytest
 from simulator.api.outcome import least_step_s
 from simulator.api.session import Session
 from simulator.cli import run
+from simulator.engine.timeline import Span
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.search.parts import RankWork
-from simulator.search.price import Pricer
+from simulator.search.parts import RankWork, UnitCost, units_apart
+from simulator.search.price import Pricer, _update_s
 from simulator.search.run import _chosen, find_best
 from simulator.search.space import Division, Space
+from simulator.training.worker import ChunkRun, LaunchLabel
 from simulator.workload.network import Network
 
 SESSION = Session()
@@ -69,7 +71,7 @@ def test_blocks_that_do_the_same_are_computed_once(monkeypatch: pytest.MonkeyPat
     computed: list[list[str]] = []
     find = RankWork._seconds
 
-    def counted(part: RankWork, network: Network) -> tuple[float, float, float]:
+    def counted(part: RankWork, network: Network) -> tuple[float, ...]:
         computed.append([layer.name for layer in network.layers])
         return find(part, network)
 
@@ -97,6 +99,31 @@ SMALL = StepQuestion(
     options=StepOptions(precision="amp-bf16", optimizer="adam"),
     gpus=tuple(range(16)),
 )
+
+
+@pytest.mark.parametrize("words", ["dp=8", "dp=8,zero=1", "tp=8", "tp=2,dp=4,zero=1", "pp=2,dp=4,zero=1", "pp=2,tp=4"])
+def test_an_update_of_megatron_is_priced_as_simulated(words: str) -> None:
+    question = StepQuestion(
+        where=Where("dgx-h100"),
+        workload="llama3-70b",
+        batch=1,
+        sizes=(("attention", "fused"), ("layers", 4)),
+        options=StepOptions(precision="master-bf16", optimizer="adam", framework="megatron"),
+        gpus=tuple(range(8)),
+        layout=parse_layout(words).on(8),
+    )
+    layout = question.layout
+    spans: dict[str, list[Span]] = {}  # by stage
+    for task, span in SESSION.step(question).timeline.ran(ChunkRun, LaunchLabel):
+        of = task.about
+        if of.part == "update" if isinstance(of, ChunkRun) else of.issue.part == "update" and not of.on_host:
+            spans.setdefault(task.stream, []).append(span)
+    costs = RankWork(SESSION, question, SESSION.group(question.where, None)).costs
+    stages = [costs[part.start : part.stop] for part in units_apart(SESSION.network(question), layout.pp)]
+    found = [_update_s(layout, UnitCost(*map(sum, zip(*stage, strict=True)))) for stage in stages]
+    assert len(found) == len(spans)
+    took_s = max(each[-1].end_s - each[0].start_s for each in spans.values())
+    assert max(found) == pytest.approx(took_s, rel=0.07)  # a price shares the calls of the host, too
 
 
 @pytest.mark.slow
