@@ -16,14 +16,13 @@ the band of the *other* sources.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Hashable, Iterable
 from functools import lru_cache
-from importlib.resources import files
 from typing import Literal
 
 from simulator.bands import Chain, Evidence, MeasuredCoverage, Spread
+from simulator.package_data import own_data
 from simulator.records import dataclass
 
 LEVEL = 0.8
@@ -322,5 +321,5 @@ def class_of(framework: str) -> str | None:
 @lru_cache(maxsize=1)
 def memory_spreads() -> dict[str, MemorySpread]:
     """Return the intervals by class of frameworks."""
-    entries = json.loads(files("simulator.bands").joinpath("memory.json").read_text(encoding="utf-8"))
+    entries = own_data("simulator.bands", "memory.json")
     return {entry["framework"]: MemorySpread(**entry | {"inside": tuple(entry["inside"])}) for entry in entries}

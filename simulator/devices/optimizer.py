@@ -26,10 +26,9 @@ writes the moments as they are kept, and for which the host waits (``sync_gpu`` 
 
 from __future__ import annotations
 
-import json
-from importlib.resources import files
 from typing import NamedTuple
 
+from simulator.package_data import own_data
 from simulator.questions.options import BITSANDBYTES, Optimizer
 from simulator.workload.kernels import Streaming
 
@@ -48,7 +47,7 @@ class TensorPass(NamedTuple):
     with_state: bool = False
 
 
-_WRITTEN = json.loads(files("simulator.devices").joinpath("optimizers.json").read_text(encoding="utf-8"))
+_WRITTEN = own_data("simulator.devices", "optimizers.json")
 _READ = {
     way: {
         name: tuple(TensorPass(**{key: value for key, value in each.items() if key != "what"}) for each in passes)

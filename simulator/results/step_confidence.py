@@ -7,15 +7,14 @@ scores.  They only describe past predictions; no prediction reads them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from importlib.resources import files
 from math import exp
 from typing import Literal
 
 from simulator.bands import exchange_chain, host_chain
 from simulator.bands.composition import ClassShare as Share
 from simulator.bands.composition import Composition, class_of, memory_spreads
+from simulator.package_data import own_data
 from simulator.plan.plan import Flow, Fragment, Part
 from simulator.records import dataclass
 from simulator.results.composed import exchange_facts, main_format, steps_alike
@@ -71,7 +70,7 @@ def step_trust(result: TrainingRun) -> Trust | None:
     processor, main = "CPU" if result.step.on_host else "GPU", main_format(result.step.flop_by_format)
     several, divided = result.device_count > 1, result.question.layout.divides_network
     asked = processor, result.step.family, None if main is None else _FORMATS.get(main), several, divided
-    entries = json.loads(files("simulator.results").joinpath("trust.json").read_text(encoding="utf-8"))
+    entries = own_data("simulator.results", "trust.json")
     found = [Trust(**entry) for entry in entries]
     return next((t for t in found if (t.processor, t.family, t.format, t.several, t.divided) == asked), None)
 

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.package_data import own_data
 from simulator.spelling import mention
 from simulator.topology.yaml_source import YamlSource
-from simulator.workload.names import listed_names
 
 _LONGEST = 8192  # default limit of a sequence, in tokens: models are trained on shorter ones than they accept
 _MOST = 10**9
 _TOLD = 12  # unknown keys; the others are counted
 _MOST_LAYERS = 1024  # the zoo's limit too
 # Keys that do not affect the time of a step.
-_TIMELESS = frozenset(listed_names("timeless"))
+_TIMELESS = frozenset(own_data("simulator.workload", "hugging_face.json")["timeless"])
 # Values with which an unknown key has no effect.
 _OFF: tuple[Any, ...] = (None, False, 0, 0.0, [], {}, "")
 

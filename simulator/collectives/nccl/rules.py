@@ -9,13 +9,12 @@ A version between two known ones chooses by the older.  The search for rings is 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
-from importlib.resources import files
 from typing import Any, Literal, NamedTuple
 
 from simulator.collectives.nccl.tables import Triple
+from simulator.package_data import own_data
 from simulator.questions.collective import Algorithm, Protocol
 from simulator.questions.nccl import Version, VersionNote, chip_since, version_words
 from simulator.questions.where import NCCL_TODAY
@@ -121,9 +120,8 @@ def _read(value: Any) -> Any:
 
 def _written() -> Iterator[Rules]:
     """Yield the rules in ``rules.json``, newest version first; each is written as what differs from the one before."""
-    text = files("simulator.collectives.nccl").joinpath("rules.json").read_text(encoding="utf-8")
     known: dict[str, Any] = {}
-    for version, written in json.loads(text).items():
+    for version, written in own_data("simulator.collectives.nccl", "rules.json").items():
         known |= _read({name: value for name, value in written.items() if name != "from"})
         known["latencies"] = {name: Latencies(**rows) for name, rows in _read(written["latencies"]).items()}
         major, minor = version.split(".")

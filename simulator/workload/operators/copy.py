@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
+from simulator.package_data import own_data
 from simulator.records import dataclass, field
 from simulator.workload import Collective
 from simulator.workload.kernels import Streaming
-from simulator.workload.names import listed_names
 from simulator.workload.operator import Elements, Kernels, Operator
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
@@ -38,7 +38,7 @@ class Copy(Elements):
 
     saved = ()
     passes_gradient = True
-    from_torch: ClassVar = dict.fromkeys(listed_names("copies"), _copy)
+    from_torch: ClassVar = dict.fromkeys(own_data("simulator.workload", "torch_functions.json")["copies"], _copy)
 
     elements: int
     transposed: bool = False

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from simulator.errors import nearest, one_line
+from simulator.package_data import own_data
 from simulator.records import dataclass, field
 from simulator.workload.kernels import Kernel, Passes, Rowwise, Streaming, as_formula, streamed
-from simulator.workload.names import listed_names
 from simulator.workload.operator import Autocast, Elements, Fusing, Kernels, Operator, Phase, Saved
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
@@ -22,8 +22,9 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-_OF_TWO = listed_names("of_two")
-FUNCTIONS: tuple[str, ...] = (*_OF_TWO, *(f"{name}_scalar" for name in _OF_TWO), *listed_names("functions"))
+_TORCH = own_data("simulator.workload", "torch_functions.json")
+_OF_TWO = _TORCH["of_two"]  # some run another kernel if the second is a number
+FUNCTIONS: tuple[str, ...] = (*_OF_TWO, *(f"{name}_scalar" for name in _OF_TWO), *_TORCH["functions"])
 DROPS = _names("dropout dropout_add")
 """These write a mask of one byte per element."""
 BOUNDS = _names("relu relu6 hardtanh clamp")
@@ -81,8 +82,6 @@ _FORMULAS: Mapping[str, tuple[Passes, Passes]] = {
         (("mul", 2, 1), ("mul_scalar", 1, 1)),
     ),
 }
-# A scan and a sort count as one pass, which is too little for a sort.
-_WITH_NUMBERS = ["add", "sub", "mul", "div", "pow", "remainder", "fmod", "eq", "ne", "lt", "le", "gt", "ge"]
 
 
 def of_elements(call: Any) -> Operator:
@@ -90,7 +89,7 @@ def of_elements(call: Any) -> Operator:
     name = "sub" if call.name == "rsub" else call.name.strip("_")
     n = call.out.numel()
     whole = sum(tensor.numel() == n for tensor in call.inputs)
-    if name in _WITH_NUMBERS:
+    if name in _OF_TWO:
         second = next((call.arguments[key] for key in ("other", "exponent") if key in call.arguments), None)
         if getattr(second, "ndim", 0) == 0 and whole <= 1:
             name += "_scalar"
@@ -108,9 +107,9 @@ class Elementwise(Elements):
     """
 
     from_torch: ClassVar = {
-        **dict.fromkeys(listed_names("pointwise"), of_elements),
-        **dict.fromkeys(listed_names("fills"), lambda c: Elementwise("fill", c.out.numel(), 0)),
-        **dict.fromkeys(listed_names("random"), lambda c: Elementwise("random", c.out.numel(), 0)),
+        **dict.fromkeys(_TORCH["pointwise"], of_elements),  # a sort is more than the one pass it counts as
+        **dict.fromkeys(_TORCH["fills"], lambda c: Elementwise("fill", c.out.numel(), 0)),
+        **dict.fromkeys(_TORCH["random"], lambda c: Elementwise("random", c.out.numel(), 0)),
         "native_dropout": lambda c: Elementwise("dropout", c["input"].numel()),
         **{f"nll_loss{n}_forward": lambda c: Elementwise("nll_loss", c["target"].numel()) for n in ("", "2d")},
     }

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from simulator.package_data import own_data
 from simulator.records import dataclass
 from simulator.workload.kernels import Rowwise, Streaming
-from simulator.workload.names import listed_names
 from simulator.workload.operator import Kernels, Operator, Rows
 from simulator.workload.operators.elementwise import Elementwise
 from simulator.workload.operators.pool import Pool
 from simulator.workload.precision import ELEMENT_BYTES, Precision
+
+_TORCH = own_data("simulator.workload", "torch_functions.json")
 
 
 def _reduction(call: Any) -> Operator:
@@ -40,8 +42,8 @@ class Reduction(Rows):
     autocast = "fp32"
     saved = ()
     from_torch: ClassVar = {
-        **dict.fromkeys(listed_names("sums"), _reduction),
-        **dict.fromkeys(listed_names("losses"), _loss),
+        **dict.fromkeys(_TORCH["sums"], _reduction),
+        **dict.fromkeys(_TORCH["losses"], _loss),
     }
 
     @property

@@ -19,8 +19,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.weak import WeakIdKeyDictionary
 
+from simulator.package_data import own_data
 from simulator.records import dataclass
-from simulator.workload.names import listed_names
 from simulator.workload.operators import Operator, known_operators
 from simulator.workload.operators.elementwise import of_elements
 
@@ -90,7 +90,7 @@ def tensors_in(tree: Any) -> tuple[Any, ...]:
 
 
 # No kernel runs: these only allocate memory, or pass a number to the next kernel.
-FREE = frozenset(listed_names("free"))
+FREE = frozenset(own_data("simulator.workload", "torch_functions.json")["free"])
 
 
 @cache

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import traceback
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 
 from simulator.errors import Fault, InputError, one_line
+from simulator.package_data import own_data
 
 _MESSAGE_LENGTH = 200
 _OWN = str(Path(__file__).parent)
@@ -18,8 +17,8 @@ class TraceFault(Exception):  # noqa: N818  it becomes a Fault
     """A refusal by the recorder; the place in the user's code is found from the traceback."""
 
 
-# A remedy, and words of torch's messages (in lower case); the first match applies.
-_ADVICE = json.loads(files("simulator.workload.torch_import").joinpath("advice.json").read_text(encoding="utf-8"))
+# Remedies, each with words of torch's messages (in lower case); the first that matches applies.
+_ADVICE = own_data("simulator.workload.torch_import", "advice.json")
 
 
 def fault_of(error: BaseException, doing: str, *, path: str = "", hint: str = "") -> InputError:
@@ -35,7 +34,8 @@ def fault_of(error: BaseException, doing: str, *, path: str = "", hint: str = ""
         name = type(error).__name__
         message = f"{name}: {message}" if message else name
         lowered = message.lower()
-        hint = hint or next((advice for advice, words in _ADVICE.items() if any(word in lowered for word in words)), "")
+        matching = (each["advice"] for each in _ADVICE if any(word in lowered for word in each["words"]))
+        hint = hint or next(matching, "")
     where = f" in {one_line(path, 80)}" if path else ""
     text = f"{doing}{where}: {message}" + (f"; {hint}" if hint else "")
     file, line, column = place_of(error)

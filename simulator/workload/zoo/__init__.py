@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
+from simulator.package_data import own_data
 from simulator.records import dataclass
 from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
 
@@ -15,7 +14,7 @@ from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
 @cache
 def stage_sizes(network: str) -> Any:
     """Return the sizes of the stages of *network*, which ``stages.json`` has."""
-    return json.loads(files(__name__).joinpath("stages.json").read_text(encoding="utf-8"))[network]
+    return own_data(__name__, "stages.json")[network]
 
 
 Outputs = LayerOutput | tuple[LayerOutput, ...]

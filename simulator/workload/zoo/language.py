@@ -10,11 +10,10 @@ each model.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from importlib.resources import files
 from typing import Any
 
+from simulator.package_data import own_data
 from simulator.records import replace
 from simulator.workload.zoo import Outputs, ZooEntry
 from simulator.workload.zoo.bert import Encoder, encoder
@@ -65,7 +64,7 @@ def _entry(kind: str, length: int, **sizes: Any) -> ZooEntry:
     return tokens_entry(model, length, of(**sizes))
 
 
-_DATA = json.loads(files("simulator.workload.zoo").joinpath("language.json").read_text(encoding="utf-8"))
+_DATA = own_data("simulator.workload.zoo", "language.json")
 _FAMILIES = _DATA["families"]
 LANGUAGE: dict[str, ZooEntry] = {
     name: _entry(**{**_FAMILIES[own["like"]], **{size: value for size, value in own.items() if size != "like"}})

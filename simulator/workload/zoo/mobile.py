@@ -22,7 +22,8 @@ _LAST = 1280  # channels before the head, of the second generation
 def efficientnet(b: NetworkBuilder, x: LayerOutput, classes: int, variant: str) -> LayerOutput:
     """Return the logits of EfficientNet *variant*, ``b0`` to ``b7`` or ``v2-s`` to ``v2-l``."""
     if variant in _STAGES["second"]:
-        fused, stages = _STAGES["second"][variant].values()
+        sizes = _STAGES["second"][variant]
+        fused, stages = sizes["fused"], sizes["stages"]
         stem, last = stages[0][3], _LAST
     else:
         width, depth = _STAGES["scales"][variant]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
-from importlib.resources import files
 from typing import Any
 
 from simulator.errors import InputError, nearest, one_line
+from simulator.package_data import own_data
 from simulator.records import replace
 from simulator.workload.network import Network
 from simulator.workload.zoo import Outputs, ZooEntry, called
@@ -96,7 +95,7 @@ _KINDS: Mapping[str, Callable[..., ZooEntry]] = {
     "volumes": _volumes,
     "widths": _widths,
 }
-_DATA = json.loads(files("simulator.workload.zoo").joinpath("networks.json").read_text(encoding="utf-8"))
+_DATA = own_data("simulator.workload.zoo", "networks.json")
 
 
 def _entries_of(place: str) -> dict[str, ZooEntry]:
