@@ -10,12 +10,11 @@ wider one in its chain is used.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any
 
+from simulator.package_data import own_data
 from simulator.records import dataclass, field
 
 Chain = tuple[str, ...]
@@ -190,4 +189,4 @@ def _frozen(value: Any) -> Any:
 @lru_cache(maxsize=1)
 def evidence() -> Evidence:
     """Return the evidence in the product's own file."""
-    return evidence_from(json.loads(files("simulator.bands").joinpath("bands.json").read_text(encoding="utf-8")))
+    return evidence_from(own_data("simulator.bands", "bands.json"))

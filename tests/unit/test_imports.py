@@ -114,6 +114,7 @@ LATE = {
     "simulator.python": "torch modules load what traces them",
     "simulator.api.steps": "most steps have neither pipeline stages nor parameter servers",
     "simulator.training": "most layouts divide no tensors, shards or stages; few steps name slow devices",
+    "simulator.package_data": "the zoo reads JSON, and needs nothing but the standard library",
     "simulator.results.confidence": "exchanges need no kernels and no options of steps",
     "simulator.step": "most steps have no experts, and run on GPUs",
     "simulator.topology.catalogue": "the folder of built-in machines is found when one is named",
