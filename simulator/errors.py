@@ -47,9 +47,9 @@ def one_line(text: object, limit: int = 120) -> str:
     return flat if len(flat) <= limit else flat[: limit - 3] + "..."
 
 
-def counted_gpus(count: int) -> str:
-    """Return *count* GPUs in words: 1 GPU, 8 GPUs."""
-    return f"{count:,} GPU{'s' * (count != 1)}"
+def counted(count: int, what: str) -> str:
+    """Return *count* of *what*, a word in the singular: 1 GPU, 8 GPUs."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def nearest(

@@ -8,7 +8,7 @@ from simulator.constants import DEFAULT, Constants
 from simulator.devices.cpu import Cpu, cpu_from_part
 from simulator.devices.gpu import Gpu, gpu_from_part
 from simulator.devices.predict import Device
-from simulator.errors import InputError, counted_gpus, nearest, refused
+from simulator.errors import InputError, counted, nearest, refused
 from simulator.kept import Kept
 from simulator.network.machine import Machine, Node
 from simulator.questions.calibration import Calibration
@@ -70,7 +70,7 @@ class Places:
         """Return GPU *number* of the machine; raises InputError."""
         if not 0 <= number < len(self.machine.gpus):
             raise InputError(
-                f"{self.machine.name} has {counted_gpus(len(self.machine.gpus))}; there is no GPU {number}"
+                f"{self.machine.name} has {counted(len(self.machine.gpus), 'GPU')}; there is no GPU {number}"
             )
         return self._gpu(self.machine.nodes[self.machine.gpus[number]])
 

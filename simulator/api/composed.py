@@ -14,6 +14,7 @@ from simulator.questions.calibration import Calibration
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.single import AccessQuestion, CopyQuestion, LaunchQuestion, OperatorQuestion
 from simulator.questions.step import StepQuestion
+from simulator.results.changed import is_changed
 from simulator.results.composed import (
     collective_composition,
     exchange_facts,
@@ -63,7 +64,14 @@ def _operator(context: Context, question: OperatorQuestion) -> Composition:
 def _collective(context: Context, question: CollectiveQuestion) -> Composition:
     group = context.group(question.where, question.gpus)
     ranks = group.ranks[: question.group_size or group.n_ranks]
-    return collective_composition(group.machine, ranks, question.collective, question.size_bytes, question.strategy)
+    return collective_composition(
+        group.machine,
+        ranks,
+        question.collective,
+        question.size_bytes,
+        question.strategy,
+        changed=is_changed(question),
+    )
 
 
 def _step(context: Context, question: StepQuestion) -> Composition:
@@ -84,13 +92,16 @@ def _step(context: Context, question: StepQuestion) -> Composition:
         ranks=count,
         calibrated=place.device.calibration != Calibration(),
         kernels=tuple(network_kernel_classes(network, trains=question.options.trains)),
-        exchange=None if strategy is None else exchange_facts(machine, chosen_gpus(machine, question.gpus), strategy),
+        exchange=strategy
+        and exchange_facts(machine, chosen_gpus(machine, question.gpus), strategy, changed=is_changed(question)),
+        changed=is_changed(question),
     )
 
 
 def _of_host(context: Context, question: Any, kind: str, what: str, size_bytes: float | None = None) -> Composition:
     name = context.machine(question.where).name
-    return Composition(host_chain(kind, what, size_bytes), (), AnswerFacts(kind="host", place=name, what=kind))
+    facts = AnswerFacts(kind="host", place=name, what=kind, changed=is_changed(question))
+    return Composition(host_chain(kind, what, size_bytes), (), facts)
 
 
 COMPOSED: dict[type, Callable[[Context, Any], Composition]] = {

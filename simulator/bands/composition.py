@@ -72,6 +72,7 @@ class AnswerFacts:
     ``several`` or ``divided`` for steps, and ``node`` or ``nodes`` for collectives.  ``unmeasured`` describes in words
     an aspect of which too few rows were measured for a class of errors.  ``kernels`` are the classes of its kernels,
     ``exchange`` the exchanges of a step, as one collective: what lies outside in a part does so in the whole.
+    ``changed``: the question changes the machine, so that rows of it are rows of another one.
     """
 
     kind: Kind
@@ -86,6 +87,7 @@ class AnswerFacts:
     unmeasured: str = ""
     kernels: tuple[str, ...] = ()
     exchange: AnswerFacts | None = None
+    changed: bool = False
 
     @property
     def scale(self) -> str:
@@ -108,11 +110,11 @@ def distance(facts: AnswerFacts, known: Evidence) -> tuple[State, tuple[str, ...
         places = seen.hosts.get(facts.what)
         if places is None:
             outside.append(f"no measured {facts.what}")
-        state: State = "seen" if places and facts.place in places else "unseen"
+        state: State = "seen" if places and facts.place in places and not facts.changed else "unseen"
         return ("outside" if outside else state), tuple(outside)
     if facts.kind == "collective":
         outside += _beyond_collectives(facts, seen, seen.linked)
-        state = "seen" if facts.place in seen.machines else "unseen"
+        state = "seen" if facts.place in seen.machines and not facts.changed else "unseen"
     else:
         state, of_device = _of_device(facts, seen)
         outside += of_device
@@ -132,6 +134,8 @@ def _of_device(facts: AnswerFacts, seen: MeasuredCoverage) -> tuple[State, list[
     elif facts.form not in forms:
         of = "CPU" if facts.generation == "cpu" else f"device of generation {facts.generation}"
         outside.append(f"no measured {facts.form} on a {of}")
+    if facts.changed:
+        return "unseen", outside
     if facts.calibrated:
         return "calibrated", []
     return ("seen" if facts.form in seen.devices.get(facts.place, ()) else "unseen"), outside

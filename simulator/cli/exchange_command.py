@@ -199,10 +199,10 @@ def _comparison(results: Sequence[Result], style: Style) -> list[str]:
     columns = [
         Column("strategy", [r.strategy for r in ordered], right=False),
         Column("machine", [r.machine for r in ordered], right=False) if named else None,
-        Column("GPUs", [str(r.n_ranks) for r in ordered], spare=1) if named else None,
+        Column("GPUs", [str(r.n_ranks) for r in ordered], spare=2) if named else None,
         Column("time", duration_column([r.sync_time_s for r in ordered])),
         Column("against first", [f"{r.sync_time_s / first_s:.3f} x" for r in ordered], spare=6) if many else None,
-        Column(BAND_HEAD, [r.confidence.words for r in ordered], spare=2) if any(r.band for r in ordered) else None,
+        Column(BAND_HEAD, [r.confidence.words for r in ordered], spare=1) if any(r.band for r in ordered) else None,
         Column("algbw", bandwidths[: len(ordered)], spare=4),
         Column("busbw", bandwidths[len(ordered) :]),
         Column("bottleneck", [r.bottleneck.name if r.bottleneck else "none" for r in ordered], right=False, spare=3),

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from simulator.api.settings import OF_NCCL, choices, passed_over
 from simulator.cli.written import CommandOptions
-from simulator.errors import Fault, InputError, counted_gpus, few, one_line, refused
+from simulator.errors import Fault, InputError, counted, few, one_line, refused
 from simulator.launch.launch import LaunchLine, read_launch
 from simulator.launch.visible import written_gpus
 from simulator.questions.layout import parse_layout
@@ -86,14 +86,14 @@ def _place_visible(written: CommandOptions, launch: LaunchLine, own: int | None)
     """Add the GPUs that *launch* shows to its options, of *own* a machine (None: unknown); raises InputError."""
     visible, options = launch.visible, launch.options
     if own is not None and max(map(max, visible.gpus)) >= own:
-        raise InputError(f"--launch: {visible.said}: a machine of --topology has {counted_gpus(own)}, 0 to {own - 1}")
+        raise InputError(f"--launch: {visible.said}: a machine of --topology has {counted(own, 'GPU')}, 0 to {own - 1}")
     nodes = whole_number(str(options.get("nodes") or written.nodes or 1)) or 1
     if launch.whole:  # on machines that the line does not name
         each, rest = divmod(launch.whole, nodes)
         shown = len(visible.gpus[0])
         if rest or each > shown:
             on = f"{nodes} machines, which each shows" if nodes > 1 else "1 machine, which shows"
-            told = f"{launch.whole} processes on {on} {counted_gpus(shown)}"
+            told = f"{launch.whole} processes on {on} {counted(shown, 'GPU')}"
             raise InputError(f"--launch: {visible.said}: {told}; --nodes says how many machines")
         visible = replace(visible, gpus=(visible.gpus[0][:each],))
     if nodes == 1:

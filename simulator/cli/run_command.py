@@ -12,13 +12,13 @@ from simulator.api.run import run_of
 from simulator.cli.launch_line import with_launch
 from simulator.cli.options import fields_of
 from simulator.cli.output import Answers, Asked, warn
-from simulator.cli.step_command import check_fits
+from simulator.cli.step_command import check_fits, cut_by
 from simulator.cli.step_questions import ask_steps
-from simulator.cli.step_text import fit_words, how_words, parameter_words
-from simulator.cli.table import Column, fact_lines, table_lines
+from simulator.cli.step_text import fit_words, how_words, parameter_words, remedy_lines
+from simulator.cli.table import Column, fact_lines, head_lines, table_lines, trust_lines
 from simulator.cli.written import CommandOptions, check_read, written_of
 from simulator.console.style import Progress, Style
-from simulator.errors import InputError
+from simulator.errors import InputError, counted
 from simulator.questions.run import RunQuestion
 from simulator.results import Fact
 from simulator.results.columns import percent, rate_words
@@ -27,9 +27,10 @@ from simulator.results.rates import days_words, energy_words, rate_of_device
 from simulator.results.run import Run, run_document
 from simulator.results.training import TrainingResult
 from simulator.results.words import bound_words, device_words, precision_words
-from simulator.spelling import mention
+from simulator.spelling import mention, word_of
 from simulator.units import format_duration, format_size
 
+_SHOWN_REMEDIES = 3
 _WORDS = {
     "training": "training",
     "evaluation": "evaluation",
@@ -59,6 +60,8 @@ def answer_run(written: CommandOptions, own: Mapping[str, Any]) -> Answers:
     question = RunQuestion(step=steps[0], **said)
     with Progress(1, "simulating", quiet=written.quiet):
         found = run_of(session, question)
+        if not found.result.fits:
+            found = replace(found, result=session.advised(question.step, cut_by(written)))
     result = found.result
     assert isinstance(result, TrainingResult)
     return Answers(
@@ -73,11 +76,18 @@ def run_lines(run: Run, style: Style) -> list[str]:
     """Return the run as text: its days, what of it trains, its price."""
     result, question = run.result, run.question
     step = result.step
-    of = f"{_count(question.tokens)} tokens" if question.tokens else f"{question.samples:,.0f} {step.sample}"
+    each = step.sample.removesuffix("s")
+    of = counted(int(question.samples or 0), each)
+    if question.tokens:
+        of = f"{_count(question.tokens)} token{'s' * (question.tokens != 1)}"
     assert isinstance(result, TrainingResult)
-    how = ", ".join([f"{result.samples:,} {step.sample} a step", *how_words(result, precision_words(step)), result.way])
+    how = ", ".join([f"{counted(result.samples, each)} a step", *how_words(result, precision_words(step)), result.way])
     title = f"{result.machine}, {device_words(result)}: {of} of {step.workload} ({parameter_words(step)}), {how}"
-    facts = [Fact("run", f"{run.steps:,} steps, {rate_words(run.gpu_hours)} GPU hours", _days(run.wall_s), ("bold",))]
+    facts = [
+        Fact(
+            "run", f"{counted(run.steps, 'step')}, {rate_words(run.gpu_hours)} GPU hours", _days(run.wall_s), ("bold",)
+        )
+    ]
     if run.band_s is not None:
         facts.append(Fact(BAND_HEAD, f"{_days(run.band_s[0])} to {_days(run.band_s[1])}"))
     if (price := run.price) is not None:
@@ -85,7 +95,9 @@ def run_lines(run: Run, style: Style) -> list[str]:
         facts.append(Fact("price", f"80 % band {ends[0].words()} to {ends[1].words()}" if ends else "", price.words()))
     if run.energy_J is not None:
         facts.append(Fact("energy", "at most, with all boards at their limits", energy_words(run.energy_J)))
-    facts.append(Fact("trains", "of the time (effective training time, goodput)", percent(run.cycle.goodput)))
+    counts = "" if question.fails else f"; no failures are counted: {word_of('mtbf')} adds them"
+    goodput = f"of the time (effective training time, goodput){counts}"
+    facts.append(Fact("trains", goodput, percent(run.cycle.goodput)))
     facts.append(Fact("step", rate_of_device(run.rates, step.sample), format_duration(result.step_time_s)))
     facts += [Fact("memory", fit_words(result)), Fact("bound by", bound_words(result))]
     if question.fails:
@@ -111,7 +123,14 @@ def run_lines(run: Run, style: Style) -> list[str]:
         Column("time", [_days(share * (run.wall_s - run.first_s)) for share in shares.values()]),
         Column("share", [percent(share) for share in shares.values()]),
     ]
-    return [*style.wrap(title, "bold"), "", *fact_lines(facts, style), "", *table_lines(columns, style)]
+    blocks = [
+        head_lines(title, style, [result.confidence], result.changed),
+        fact_lines(facts, style),
+        table_lines(columns, style),
+        remedy_lines(result.remedies[:_SHOWN_REMEDIES], result, style) if result.remedies else [],
+        trust_lines(result.confidence, style),
+    ]
+    return [line for block in blocks if block for line in ["", *block]][1:]
 
 
 def _step_of(written: CommandOptions) -> CommandOptions:

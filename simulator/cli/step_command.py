@@ -35,9 +35,7 @@ def answer_steps(written: CommandOptions, session: Session) -> Answers:
     found: list[TrainingResult] = []
     unfit: dict[str, str] = {}
     several = len({question.where for question in questions}) > 1
-    samples: SamplesOption = "batch"
-    if written.global_batch is not None:
-        samples = "micro_batch" if written.micro_batches == "1" else "micro_batches"
+    samples = cut_by(written)
     with Progress(len(questions), "simulating", quiet=written.quiet) as progress:
         for question in questions:
             try:
@@ -82,6 +80,13 @@ def answer_steps(written: CommandOptions, session: Session) -> Answers:
         draw=later("reports.step:draw_steps", found),
         check=partial(check_fits, {_name(result, found): result for result in found}),
     )
+
+
+def cut_by(written: CommandOptions) -> SamplesOption:
+    """Return the option that cuts the samples of a step that does not fit."""
+    if written.global_batch is None:
+        return "batch"
+    return "micro_batch" if written.micro_batches == "1" else "micro_batches"
 
 
 def _trace(best: TrainingResult) -> str:

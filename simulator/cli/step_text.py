@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from simulator.cli.table import fact_lines, head_lines, loss_lines, table_of, trust_lines
 from simulator.console import later
 from simulator.console.style import Style
+from simulator.errors import counted
 from simulator.questions.where import TODAY, month_words
 from simulator.results import Fact
 from simulator.results.columns import percent, rate_words
@@ -63,7 +64,7 @@ def step_lines(result: TrainingResult, style: Style, *, full: bool = False) -> l
         table_of(shares, [False, False, True], style) if result.shares else [],
         _checkpoints(result.checkpoints, style) if result.checkpoints is not None else [],
         *(_within(result, style) if full else []),
-        _remedies(remedies, result, style) if remedies else [],
+        remedy_lines(remedies, result, style) if remedies else [],
         alternative_lines("what would be faster", better, result, style) if better else [],
         alternative_lines("what if", result.what_if, result, style) if result.what_if else [],
         trust_lines(result.confidence, style),
@@ -99,7 +100,7 @@ def _title(result: TrainingResult) -> str:
     if programs > 1:
         batch += f" x {programs} programs"
     if step.tokens:
-        batch += f" x {step.tokens // step.samples:,} tokens"
+        batch += f" x {counted(step.tokens // step.samples, 'token')}"
     how = [batch, *how_words(result, precision_words(step))]
     if result.strategy:
         how.append(divided_words(result))
@@ -239,7 +240,7 @@ def alternative_lines(title: str, found: Sequence[Alternative], result: Training
     return table_of(rows, [False, True, True, False], style)
 
 
-def _remedies(remedies: Sequence[Remedy], result: TrainingResult, style: Style) -> list[str]:
+def remedy_lines(remedies: Sequence[Remedy], result: TrainingResult, style: Style) -> list[str]:
     """Return a table of *remedies*, changes with which the step of *result* fits."""
     samples = f"time for {result.samples:,} {result.step.sample}" if result.samples != 1 else "time"
     rows = [["what would fit", samples, "memory"]]
@@ -269,13 +270,13 @@ def _servers(run: ServerRun, style: Style) -> list[str]:
 
 def _checkpoints(found: Checkpoints, style: Style) -> list[str]:
     """Return the cost of failures and checkpoints, and the best interval."""
-    title = f"a checkpoint every {found.every_steps:,} steps, a failure every {format_duration(found.mtbf_s)}"
+    title = f"a checkpoint every {counted(found.every_steps, 'step')}, a failure every {format_duration(found.mtbf_s)}"
     rows = [
         ["", "", ""],
         ["  kept", percent(found.goodput), f"{format_duration(found.interval_s)} between checkpoints"],
         ["  writing", percent(found.written_share), f"{format_duration(found.write_s)} each"],
         ["  lost", percent(found.failed_share), f"steps done again, and {format_duration(found.restart_s)} to restart"],
-        ["  best", percent(found.best_goodput), f"every {found.best_steps:,} steps (Daly)"],
+        ["  best", percent(found.best_goodput), f"every {counted(found.best_steps, 'step')} (Daly)"],
     ]
     return [*style.wrap(title, "bold"), *table_of(rows, [False, True, False], style)]
 
@@ -328,10 +329,10 @@ def _epochs(run: InputRun) -> list[Fact]:
     asked = run.asked
     rows = []
     if asked.epochs > 1 and run.cached_share:
-        rows.append(Fact("first epoch", f"{format_duration(run.first_s)}, {run.epoch_steps:,} steps"))
+        rows.append(Fact("first epoch", f"{format_duration(run.first_s)}, {counted(run.epoch_steps, 'step')}"))
         rows.append(Fact("later epochs", f"{format_duration(run.later_s)}, {percent(run.cached_share)} from memory"))
     else:
-        rows.append(Fact("epoch", f"{format_duration(run.later_s)}, {run.epoch_steps:,} steps"))
+        rows.append(Fact("epoch", f"{format_duration(run.later_s)}, {counted(run.epoch_steps, 'step')}"))
     if asked.evaluate:
         rows.append(
             Fact("evaluation", f"{format_duration(run.evaluation_s)}, {asked.evaluate:,} samples on one device")

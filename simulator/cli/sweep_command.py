@@ -10,9 +10,11 @@ from functools import cache, partial
 from itertools import islice, product
 from typing import Any
 
+from simulator.api.session import Session
 from simulator.cli.options import parse_choice
 from simulator.cli.output import Answers, Asked, Brief, answers
 from simulator.cli.processes import fingerprint, kept_in, process_count, runner_of
+from simulator.cli.step_command import check_fits
 from simulator.cli.table import Column, table_lines
 from simulator.cli.written import OPTIONS, CommandOptions, check_read, shell_command, written_of
 from simulator.console.files import OutputFile
@@ -78,7 +80,25 @@ def answer_sweep(written: CommandOptions, own: Mapping[str, Any]) -> Answers:
     return Answers(
         document=lambda: {"schema_version": SCHEMA_VERSION, "over": list(varied), "sweep": rows},
         lines=partial(sweep_lines, tuple(varied), rows),
+        check=partial(_check_some_fit, asked, rows),
     )
+
+
+def _check_some_fit(asked: Sequence[CommandOptions], rows: Sequence[Row]) -> None:
+    """Raise SimulationError if steps were asked for and none fits, with what would make the least of them fit."""
+    least = _least_unfit(rows)
+    if least is not None:
+        point = next(point for point in asked if shell_command(point) == least["question"])
+        result = answers(point, Session()).results[0]
+        check_fits({result.way: result})
+
+
+def _least_unfit(rows: Sequence[Row]) -> Row | None:
+    """Return the row that needs the least memory, if no row of *rows* fits."""
+    steps = [row for row in rows if row["fits"] is not None]
+    if not steps or any(row["fits"] for row in steps):
+        return None
+    return min(steps, key=lambda row: float(row["memory_bytes"]))
 
 
 def _varied(written: CommandOptions, over: Sequence[str]) -> dict[str, list[str]]:
@@ -221,7 +241,7 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
     columns = [
         *(Column(word_of(name)[2:], [_as_written(row[name]) for row in rows], right=False) for name in over),
         column("time", "time_s", format_duration),
-        Column(BAND_HEAD, bands, spare=2) if any(low is not None for low, _ in ends) else None,
+        Column(BAND_HEAD, bands, spare=1) if any(low is not None for low, _ in ends) else None,
         column("samples/s", "samples_per_s", rate_words),
         column("tokens/s/GPU", "tokens_per_s_per_device", rate_words, spare=3),
         column("MFU", "mfu", percent, spare=4),
@@ -229,7 +249,7 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
         column("memory", "memory_bytes", lambda n_bytes: format_size(n_bytes, 3)),
         column("fits", "fits", lambda fits: "yes" if fits else "no"),
         column("busbw", "busbw_Bps", format_bandwidth),
-        column("bound by", "bound_by", lambda bound: bound.partition(":")[0], right=False, spare=1),
+        column("bound by", "bound_by", lambda bound: bound.partition(":")[0], right=False, spare=2),
     ]
     varied = "over " + ", ".join(word_of(name)[2:] for name in over)
     title = f"1 question: {rows[0]['question']}" if len(rows) == 1 else f"{len(rows)} questions: {varied}"
@@ -238,6 +258,9 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
     if len(rows) > 1 and fitting:
         most = max(fitting, key=lambda row: float(str(row["samples_per_s"])))
         lines += ["", *style.wrap(f"most samples/s of what fits: {_place(over, most)}")]
+    if (least := _least_unfit(rows)) is not None:
+        needs = f"{_place(over, least)} needs the least, {format_size(least['memory_bytes'], 3)}"
+        lines += ["", *style.wrap(f"none fits into the memory of its devices; {needs}", "red")]
     return [*lines, *_refused_lines(over, rows, style)]
 
 

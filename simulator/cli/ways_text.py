@@ -62,7 +62,7 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
         Column("an hour", [r.price_per_hour.words() if r.price_per_hour else "-" for r in ordered], spare=3)
         if priced
         else None,
-        Column(f"a million {unit}", prices) if priced else None,
+        Column(f"a million {unit}", prices) if any(price != "-" for price in prices) else None,
         Column("memory", [fit_words(result) for result in ordered], right=False),
     ]
     lines += ["", *table_lines(columns, style, marks), *loss_lines(first.changed, style, full=False)]

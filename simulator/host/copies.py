@@ -18,7 +18,7 @@ from simulator.devices.cpu.memory import bandwidth
 from simulator.devices.dispatch import cpu_call_time
 from simulator.devices.gpu import Gpu
 from simulator.devices.predict import kernel_cost
-from simulator.errors import InputError, counted_gpus, nearest, one_line, stated
+from simulator.errors import InputError, counted, nearest, one_line, stated
 from simulator.host.answer import HostTime
 from simulator.network.machine import Machine
 from simulator.network.route import Route, join
@@ -158,7 +158,7 @@ def copy_route(question: CopyQuestion, router: Router) -> Route:
 
 def _gpu_node(machine: Machine, number: int) -> int:
     if number >= len(machine.gpus):
-        raise InputError(f"{machine.name} has {counted_gpus(len(machine.gpus))}; there is no GPU {number}")
+        raise InputError(f"{machine.name} has {counted(len(machine.gpus), 'GPU')}; there is no GPU {number}")
     return machine.gpus[number]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.errors import Fault, InputError, counted_gpus, nearest, one_line
+from simulator.errors import Fault, InputError, counted, nearest, one_line
 from simulator.places import Places
 from simulator.programs.statements import (
     CollectiveStatement,
@@ -116,7 +116,7 @@ class _Walk:
         if not 1 < statement.gpus <= has:
             name = self.places.machine.name
             self.fault(
-                (*statement.path, "gpus"), f"{name} has {counted_gpus(has)}; an exchange is among 2 or more of them"
+                (*statement.path, "gpus"), f"{name} has {counted(has, 'GPU')}; an exchange is among 2 or more of them"
             )
         for i, name in enumerate(statement.reads):
             self.known((*statement.path, "reads", i), name)

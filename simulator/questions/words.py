@@ -72,7 +72,8 @@ def _written(question: Single, kind: str) -> Iterator[str]:
         value = getattr(question, field.name)
         if field.name in _ELSEWHERE and not (kind == "disk" and field.name == "threads"):
             continue
-        if value == field.default:
+        names_format = field.name == "precision" and getattr(question, "operator", None)  # it decides most
+        if value == field.default and not names_format:
             continue
         if field.name == "operator":
             yield _snake(type(value).__name__) if kind == "op" else f"op={_snake(type(value).__name__)}"

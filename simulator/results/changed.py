@@ -111,6 +111,14 @@ def changes_of(question: Any) -> Iterator[str]:
             yield f"the server on {name} fails {format_duration(after_s)} after the start of a step"
 
 
+def is_changed(question: Any) -> bool:
+    """Return whether *question* changes its machine, or joins machines by a fabric of its own choice.
+
+    No measured row is then one of this machine, whatever its name.
+    """
+    return question.where.fabric is not None or any(changes_of(question))
+
+
 def unchanged(question: Q) -> Q:
     """Return *question* without its changes."""
     found: Any = question

@@ -27,10 +27,10 @@ def generation_of(part: AnyPart) -> str:
 
 
 def collective_composition(
-    machine: Machine, ranks: Sequence[int], collective: str, size_bytes: float, strategy: str
+    machine: Machine, ranks: Sequence[int], collective: str, size_bytes: float, strategy: str, *, changed: bool
 ) -> Composition:
     """Return the composition of a collective of *size_bytes* among the nodes *ranks*; only NCCL's were measured."""
-    facts = exchange_facts(machine, ranks, strategy, collective)
+    facts = exchange_facts(machine, ranks, strategy, collective, changed=changed)
     if facts.unmeasured:
         return Composition((), (), facts)
     network = _between(machine, ranks) if facts.way == "nodes" else _inside(machine, ranks)
@@ -39,12 +39,14 @@ def collective_composition(
 
 
 def _inside(machine: Machine, ranks: Sequence[int]) -> str:
-    """Return whether GPUs of one node exchange over direct links or over PCIe."""
+    """Return whether GPUs of one node exchange over direct links or, where one of them has none, over PCIe."""
     mine = set(ranks)
-    direct = any(
-        link.kind in ("nvlink", "xgmi") and (link.dst in mine or machine.nodes[link.dst].kind == "nvlink-switch")
+    direct = all(
+        any(
+            link.kind in ("nvlink", "xgmi") and (link.dst in mine or machine.nodes[link.dst].kind == "nvlink-switch")
+            for link in machine.outgoing[rank]
+        )
         for rank in ranks
-        for link in machine.outgoing[rank]
     )
     return "nvlink" if direct else "pcie"
 
@@ -88,7 +90,7 @@ def steps_alike(
 
 
 def exchange_facts(
-    machine: Machine, ranks: Sequence[int], strategy: str, collective: str = "all-reduce"
+    machine: Machine, ranks: Sequence[int], strategy: str, collective: str = "all-reduce", *, changed: bool
 ) -> AnswerFacts:
     """Return the facts of *collective* among the nodes *ranks*, such as the exchanges of a step."""
     return AnswerFacts(
@@ -99,4 +101,5 @@ def exchange_facts(
         way="nodes" if len(machine.hosts_of(ranks)) > 1 else "node",
         ranks=len(ranks),
         unmeasured="" if strategy == "nccl" else f"no measured collective of strategy {strategy}",
+        changed=changed,
     )

@@ -24,6 +24,7 @@ from simulator.bands.composition import (
     distance,
     estimate,
 )
+from simulator.errors import counted
 from simulator.records import dataclass
 from simulator.results import WORDS, taken
 from simulator.spelling import mention, spelt, word_of
@@ -53,8 +54,8 @@ class Confidence:
     is_exact: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the band and ``outside`` as in ``--json``."""
-        return taken(self, "band outside")
+        """Return the band, ``outside``, and ``evidence``, what was measured in words, as in ``--json``."""
+        return {**taken(self, "band outside"), "evidence": self.known or None}
 
     @property
     def words(self) -> str:
@@ -67,7 +68,7 @@ class Confidence:
         found = self.estimate
         if found is None:
             return ""
-        rows, sources = _counted(found.widest.rows, "row"), _counted(found.widest.sources, "source")
+        rows, sources = counted(found.widest.rows, "row"), counted(found.widest.sources, "source")
         text = f"{_widths(found)}; {rows}, {sources}, {self.known}"
         return f"{text}; to narrow it: {self.narrowed}" if self.narrowed else text
 
@@ -77,7 +78,7 @@ class Confidence:
         if self.estimate is None:
             return ""
         most = self.estimate.widest
-        return f"mostly {_class_words(most.name)}, on {_counted(most.places, 'place')}"
+        return f"mostly {_class_words(most.name)}, on {counted(most.places, 'place')}"
 
 
 def confidence_of(time_s: float, composition: Composition, question: object = None) -> Confidence:
@@ -92,10 +93,6 @@ def confidence_of(time_s: float, composition: Composition, question: object = No
 
 OF_A_BOUND = Confidence(None, (), None, "", "", is_exact=True)
 """That of an ideal schedule: a lower bound, which has no band."""
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _class_words(name: str) -> str:
@@ -134,7 +131,7 @@ def _widths(found: Estimate) -> str:
 
 def _known(facts: AnswerFacts, state: State) -> str:
     """Return in a few words whether this device or machine was measured."""
-    of = "machine" if facts.kind in ("collective", "host") else "device"
+    of = "machine" if facts.changed or facts.kind in ("collective", "host") else "device"
     if state == "outside":
         return "partly outside all measurements"
     return f"{of} {({'calibrated': 'calibrated', 'seen': 'measured'}).get(state, 'not measured')}"

@@ -17,7 +17,7 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.records import dataclass, field
 from simulator.results import SCHEMA_VERSION, Fact, html_of, rounded_integer, taken
 from simulator.results.bottleneck import CapacityGiven, LinkUse, binding, slowed_of
-from simulator.results.changed import ChangeEffect, change_fact, changed_entry, said, unlike
+from simulator.results.changed import ChangeEffect, change_fact, changed_entry, is_changed, said, unlike
 from simulator.results.composed import collective_composition
 from simulator.results.confidence import BAND_HEAD, OF_A_BOUND, Confidence, confidence_of
 from simulator.topology.parts import NicPart
@@ -113,7 +113,10 @@ class Result:
             return OF_A_BOUND
         machine = self.timeline.machine
         ranks = tuple(machine.gpus[gpu] for gpu in self.gpus)
-        composition = collective_composition(machine, ranks, self.collective, self.size_bytes, self.strategy)
+        changed = self.asked is not None and is_changed(self.asked)
+        composition = collective_composition(
+            machine, ranks, self.collective, self.size_bytes, self.strategy, changed=changed
+        )
         return confidence_of(self.sync_time_s, composition, self.asked)
 
     @property

@@ -17,6 +17,7 @@ from simulator.bands.composition import Composition, class_of, memory_spreads
 from simulator.package_data import own_data
 from simulator.plan.plan import Flow, Fragment, Part
 from simulator.records import dataclass
+from simulator.results.changed import is_changed
 from simulator.results.composed import exchange_facts, main_format, steps_alike
 from simulator.results.confidence import OF_A_BOUND, Confidence, confidence_of
 from simulator.results.training_run import TrainingRun
@@ -106,8 +107,10 @@ def step_composition(result: TrainingRun) -> Composition:
         ranks=result.device_count,
         calibrated=step.calibrated,
         kernels=tuple(sorted(kind.kind for kind in step.kinds)),
-        exchange=strategy and exchange_facts(result.timeline.machine, _gpus(result), strategy),
+        exchange=strategy
+        and exchange_facts(result.timeline.machine, _gpus(result), strategy, changed=is_changed(question)),
         unmeasured=_unmeasured(result),
+        changed=is_changed(question),
     )
 
 

@@ -7,6 +7,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from simulator.collectives.nccl.strategy import KEPT
+from simulator.errors import counted
 from simulator.questions.nccl import VersionNote
 from simulator.results import WORDS, Fact
 from simulator.results.columns import percent, rate_words, three_digits
@@ -44,7 +45,7 @@ def step_view(result: TrainingRun) -> Iterator[Fact]:
     if (price := result.price_per_million) is not None:
         yield Fact("price", f"for a million {step.sample}", price.words())
     if result.epoch_steps:
-        yield Fact("epoch", f"{result.epoch_steps:,} steps", format_duration(result.epoch_s))
+        yield Fact("epoch", counted(result.epoch_steps, "step"), format_duration(result.epoch_s))
     if result.device_count > 1:
         words = f"efficiency {percent(result.scaling_efficiency)}{_saved_words(result)}"
         alike = len({device.part for device in result.memory}) == 1

@@ -13,6 +13,7 @@ from simulator.api.steps import together_timeline
 from simulator.cli import run
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import SlowLink, Where
+from simulator.records import replace
 from simulator.results.changed import ChangeEffect, changed_entry
 from simulator.topology.load import load_topology
 from simulator.units import format_duration
@@ -195,3 +196,41 @@ def test_a_machine_that_is_given_has_an_answer_without_changes_too() -> None:
     changed = session.changed(asked, session.time_s(asked))
     assert changed is not None
     assert (changed.time_s, changed.without_s) == pytest.approx((0.030, 0.015), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("asked", "more", "known"),
+    [
+        (["--topology", "dgx-h100", "--strategy", "nccl", "--workload", "bytes:1GB"], more, "machine measured")
+        for more in (
+            ["--slow-link", "gpu0-nvswitch0:0x"],
+            ["--slow-link", "gpu0-nvswitch0:0.5x"],
+            ["--neighbour", "gpu0-gpu1:4GB/s"],
+            ["--nodes", "2", "--fabric", "1600Gbit/s"],
+        )
+    ]
+    + [
+        ([*STEP, "--strategy", "nccl"], more, "device measured")
+        for more in (["--straggler", "gpu3:1.5x"], ["--slow-link", "gpu0-gpu1:0.5x"])
+    ],
+)
+def test_a_changed_machine_is_none_that_was_measured(
+    asked: list[str], more: list[str], known: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def answer(words: list[str]) -> dict[str, object]:
+        assert run([*words, "--json", "--quiet"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        answer: dict[str, object] = found.get("results", [found])[0]
+        return answer
+
+    assert answer(asked)["evidence"] == known
+    assert answer([*asked, *more])["evidence"] == "machine not measured"
+    (trust,) = [line for line in lines([*asked, *more], capsys) if line.startswith("trust: ")]
+    assert "machine not measured" in trust
+
+
+def test_an_exchange_that_lost_direct_links_errs_as_those_over_pcie() -> None:
+    question = CollectiveQuestion(where=Where("dgx-h100"), size_bytes=1e9, strategy="nccl")
+    lost = Where("dgx-h100", slow_links=(SlowLink("gpu0-nvswitch0", 0.0),))
+    assert "nvlink" in Session().composed(question).chain[0]
+    assert "pcie" in Session().composed(replace(question, where=lost)).chain[0]

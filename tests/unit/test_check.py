@@ -363,7 +363,7 @@ def test_the_command_answers_first_in_80_columns(tmp_path, capsys) -> None:
     assert run("--topology", "dgx-h100", str(bad)) == 3
     out = capsys.readouterr().out
     assert out.startswith("2 x dgx-h100: all-reduce over 16 GPUs is slow at 4 MiB to 1 GiB\n")
-    assert re.search(r"remaining error:\n +0 %  2 of 8 adapters used", out)
+    assert re.search(r"error that each leaves:\n +0 %  2 of 8 adapters used", out)
     assert max(map(len, out.splitlines())) <= 80
 
 

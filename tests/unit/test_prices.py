@@ -116,3 +116,14 @@ def test_exchanges_are_ranked_by_the_price_of_a_million(tmp_path: Path, capsys):
     free = shown(["--topology", "p3.16xlarge,p3.8xlarge", *exchange], capsys)
     assert "best first" not in free
     assert "million" not in free
+
+
+def test_a_price_that_no_machine_has_takes_no_column(tmp_path: Path, capsys, monkeypatch):
+    """At 80 columns, where the only machine with a price cannot run the step, the band stays."""
+    monkeypatch.setenv("COLUMNS", "80")
+    small = priced(tmp_path, "small", "p3.16xlarge", "0.01 USD")
+    machines = f"{small},dgx-h100,dgx-a100-80gb"
+    assert run(["--topology", machines, "--workload", "resnet50", "--batch", "512", "--strategy", "nccl", "-q"]) == 1
+    out = capsys.readouterr().out
+    assert "a million" not in out
+    assert "80 % band" in out.partition("not shown")[0]

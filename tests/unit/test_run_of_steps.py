@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from math import exp, inf
 
 import pytest
@@ -241,3 +242,21 @@ def test_a_machine_without_disks_is_told_by_the_option_that_was_given(given: str
     assert capsys.readouterr().err.startswith(
         f"simulate: {given.split(maxsplit=1)[0]}: checkpoints need a disk: the machine has no disk; "
     )
+
+
+def test_a_run_without_failures_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*RUN.split(), "--tokens", "1", "-q"]) == 0
+    text = capsys.readouterr().out
+    assert "1 token of" in text
+    assert "  1 step, " in text
+    assert "no failures are counted: --mtbf adds them" in " ".join(text.split())
+    assert "\ntrust: band " in text
+    assert run([*RUN.split(), "--tokens", "1B", "--mtbf", "3h", "--checkpoint-time", "5s", "-q"]) == 0
+    assert "no failures" not in capsys.readouterr().out
+
+
+def test_a_run_that_does_not_fit_says_what_would(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*RUN.replace("--batch 4", "--batch 4096").split(), "--tokens", "1B", "-q"]) == 1
+    out, err = capsys.readouterr()
+    assert "what would fit" in out
+    assert re.search(r"; what would fit: .*--batch \d+", err)

@@ -86,7 +86,7 @@ def test_what_a_copy_does_not_read_is_refused(words: str, message: str) -> None:
         ("access:shared,threads=2", "threads are said by threads=2"),
         ("disk:read_sequential,4KiB,track=middle", "there is no 'middle'; allowed: inner, outer"),
         ("op:mat_mul,m=0,n=1,k=1", "m is at least 1; got 0"),
-        ("op:zzz", "mat_mul, nf4_linear, permute, pool, recurrent, reduction, rotary, softmax"),
+        ("op:zzz", "permute, pool, recurrent, reduction, rotary, rows_added, rows_found, rows_taken, softmax"),
         ("op:attention,zzz=3", "precision, query-length, value-size, window"),
         ("op:gated,elements=-5", "elements is at least 1; got -5"),
         ("op:linear,rows=0,inputs=4,outputs=4", "rows is at least 1; got 0"),
@@ -154,3 +154,12 @@ def test_operands_beyond_the_memory_of_a_device_are_told(
     assert run(["--topology", "h100-pcie", "--workload", words]) == 0
     told = f"does not fit: its operands take {12 * elements / 1e9:g} GB, and h100-pcie has 85.52 GB"
     assert (told in capsys.readouterr().err) != fits
+
+
+def test_the_headline_of_an_operator_names_its_precision(capsys) -> None:
+    asked = "op:linear,rows=64,inputs=64,outputs=64"
+    for words, named in ((asked, "fp32"), (f"{asked},precision=bf16", "bf16")):
+        assert run(["--topology", "dgx-h100", "--workload", words, "-q"]) == 0
+        assert capsys.readouterr().out.splitlines()[0] == f"{asked},precision={named}"
+    assert run(["--topology", "dgx-h100", "--workload", "copy:h2d,1MB", "-q"]) == 0
+    assert "precision" not in capsys.readouterr().out

@@ -110,7 +110,7 @@ def test_one_gpu_steps_as_before(capsys: Capsys) -> None:
 
 def test_the_document_of_several_has_all_keys_and_as_one_device_sees_it(capsys: Capsys) -> None:
     found = document(capsys, *P3, *RESNET)
-    assert set(found) == ALONE_KEYS | {"results", "unfit", "band", "outside", "clock"}
+    assert set(found) == ALONE_KEYS | {"results", "unfit", "band", "outside", "evidence", "clock"}
     (only,) = found["results"]
     assert set(only) >= KEYS
     assert found["samples"] == 64

@@ -154,3 +154,14 @@ def test_python_refuses_in_its_own_words() -> None:
         simulator.sweep("p3.2xlarge", bach=[1, 2])
     with pytest.raises(InputError, match="batch=0: "):
         simulator.sweep("p3.2xlarge", workload="resnet18", batch=[0, -1])
+
+
+def test_where_nothing_fits_the_sweep_fails_and_says_what_would(capsys) -> None:
+    words = ["sweep", "--topology", "p3.2xlarge", "--workload", "gpt2", "--jobs", "1", "-q"]
+    assert run([*words, "--over", "batch=512,256"]) == 1
+    out, err = capsys.readouterr()
+    assert "none fits into the memory of its devices; batch=256 needs the least" in out
+    assert "gpt2 at batch 256 needs" in err
+    assert "; what would fit: --batch " in err
+    assert run([*words, "--over", "batch=512,1"]) == 0
+    assert "none fits" not in capsys.readouterr().out

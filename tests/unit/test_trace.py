@@ -231,7 +231,7 @@ def test_kernels_pair_up_in_order_where_there_are_as_many(tmp_path) -> None:
     assert found.differences[0].measured_s == pytest.approx(21e-6)
     fewer = read_trace(written(tmp_path, document(gemms(1.0)[:5]), "c.json"))
     (whole,) = compare_traces(fewer, theirs).differences
-    assert whole.name == "all 5 kernels, 12 predicted"
+    assert whole.name == "5 kernels, 12 predicted"
 
 
 def test_kernels_of_one_operator_are_one(tmp_path) -> None:
@@ -363,7 +363,7 @@ def test_a_kernel_without_a_duration_is_counted_and_told(tmp_path, duration) -> 
 
 def test_more_steps_than_kernels_are_refused(tmp_path) -> None:
     trace = read_trace(written(tmp_path, document([event("kernel", "gemm", 1.0, 1.0)])))
-    with pytest.raises(InputError, match="holds 1 kernels, which are not --steps 1000"):
+    with pytest.raises(InputError, match="holds 1 kernel, too few for --steps 1000"):
         compare_traces(trace, trace, 1000)
 
 
@@ -425,6 +425,7 @@ def test_the_command_answers_in_80_columns(tmp_path, capsys) -> None:
         (("--topology", "p3.2xlarge", "--batch", "8", "--trace", "x"), "--trace: belongs to simulate's output"),
         (("--topology", "p3.2xlarge", "--workload", "resnet19", "--batch", "8"), "resnet19"),
         ((*STEP, "--steps", "x"), "--steps"),
+        ((*STEP, "--steps", "0"), "--steps 0: "),
     ],
 )
 def test_what_the_command_lacks_is_told(tmp_path, capsys, words, said) -> None:

@@ -10,7 +10,7 @@ from simulator.api import Session
 from simulator.api.settings import LogQuestion, applied
 from simulator.bands import evidence
 from simulator.bands.composition import distance
-from simulator.errors import Fault, InputError, counted_gpus, few, one_line
+from simulator.errors import Fault, InputError, counted, few, one_line
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.nccl import VersionNote
 from simulator.questions.where import NCCL_TODAY, Software, Where
@@ -231,7 +231,7 @@ def _gpus(session: Session, log: NcclLog, where: Where, gpus: tuple[int, ...] | 
     total = len(machine.gpus)
     if gpus is not None:
         if max(gpus) >= total:
-            told = f"--gpus: {one_line(machine.name, 60)} has {counted_gpus(total)}, 0 to {total - 1}"
+            told = f"--gpus: {one_line(machine.name, 60)} has {counted(total, 'GPU')}, 0 to {total - 1}"
             raise InputError(f"{told}; --nodes says how many machines")
         return gpus if gpus != tuple(range(total)) else None
     hosts = max(1, machine.n_hosts)
@@ -240,7 +240,7 @@ def _gpus(session: Session, log: NcclLog, where: Where, gpus: tuple[int, ...] | 
     counts = log.per_host or (log.n_ranks // taking,) * taking
     if sum(counts) < log.n_ranks or taking > hosts or max(counts) > each:
         per = f"{log.n_ranks} ranks on {taking} host{'s' if taking > 1 else ''}"
-        has = f"{hosts} x {counted_gpus(each)}" if hosts > 1 else counted_gpus(each)
+        has = f"{hosts} x {counted(each, 'GPU')}" if hosts > 1 else counted(each, "GPU")
         told = f"has {per}, but {one_line(machine.name, 60)} has {has}; --nodes says how many machines"
         raise InputError(Fault(told, log.shown))
     listed = bool(log.devices) and all(max(devices) < each for devices in log.devices)

@@ -116,7 +116,7 @@ def _causes(checked: CheckedLog) -> list[str]:
         none = f"none of the {checked.tried} causes tried {told} explains it; measure next: {_NEXT}"
         return [none] if checked.pace == "slow" else []
     within = "within the healthy range, but it would also fit" if checked.pace == "healthy" else ""
-    lines = [f"{within or 'possible explanations'}, best first, with the remaining error:"]
+    lines = [f"{within or 'possible explanations'}, the likeliest first, with the error that each leaves:"]
     for each in found:
         lines.append(f"  {each.error * 100:4.0f} %  {each.words}")
         if each.alike:
@@ -131,7 +131,7 @@ def _causes(checked: CheckedLog) -> list[str]:
     if checked.pace == "slow":
         row = checked.rows[-1]
         now, mended, low, high = _rates(checked, row)
-        lines.append(f"mended, {in_binary(row.size_bytes)} should reach {mended} GB/s ({low} to {high}), now {now}")
+        lines.append(f"once fixed, {in_binary(row.size_bytes)} should reach {mended} GB/s ({low} to {high}), now {now}")
     return lines
 
 

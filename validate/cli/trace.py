@@ -12,6 +12,7 @@ import typer
 from simulator.cli.options import parse_count
 from simulator.cli.output import captured
 from simulator.errors import InputError, one_line
+from simulator.questions.checks import From
 from validate.cli.command import Json, Quiet, Text, command_named, positional, value
 from validate.cli.words import print_answer, print_remarks
 from validate.compare.trace import compare_traces, trace_document, trace_text
@@ -43,7 +44,7 @@ def trace_command(
             raise InputError(f"{name}: belongs to {of}; give only the options of the step")
     if not any(word.startswith(("--batch", "--global-batch")) for word in others):
         raise InputError("the step is needed in simulate's words: --topology p3.2xlarge --workload resnet50 --batch 64")
-    count = parse_count("steps", steps) if steps is not None else None
+    count = parse_count("steps", steps, From(1)) if steps is not None else None
     measured = read_trace(file)
     with tempfile.TemporaryDirectory() as folder:
         drawn = Path(folder) / "predicted.json"

@@ -7,9 +7,9 @@ from typing import Any
 
 from simulator.cli.table import table_of
 from simulator.console.style import PLAIN, Style
-from simulator.errors import Fault, InputError
+from simulator.errors import Fault, InputError, counted
 from simulator.records import asdict, dataclass
-from simulator.results.columns import duration_column
+from simulator.results.columns import duration_column, percent
 from simulator.units import format_duration
 from validate.importing.kernel_classes import CLASSES
 from validate.importing.kineto import Trace, span_at
@@ -76,11 +76,11 @@ def compare_traces(measured: Trace, predicted: Trace, steps: int | None = None) 
     """
     marks = measured.steps
     if steps is not None and marks and steps != len(marks):
-        raise InputError(Fault(f"marks {len(marks)} steps, where --steps says {steps}", measured.shown))
+        raise InputError(Fault(f"marks {counted(len(marks), 'step')}, where --steps says {steps}", measured.shown))
     count = steps or len(marks) or 1
     inside = _within(measured, marks)
     if steps is not None and steps > len(inside):
-        raise InputError(Fault(f"holds {len(inside)} kernels, which are not --steps {steps}", measured.shown))
+        raise InputError(Fault(f"holds {counted(len(inside), 'kernel')}, too few for --steps {steps}", measured.shown))
     start_s, end_s = (marks[0][0], marks[-1][1]) if marks else _ends(measured, inside)
     if not inside:
         raise InputError(Fault("holds no kernel within the steps that it marks", measured.shown))
@@ -171,7 +171,8 @@ def _differences(
     for i in mine:
         by_name[measured.kernels.name[i]] = by_name.get(measured.kernels.name[i], 0.0) + measured.kernels.time_s[i]
     most = measured.names[max(by_name, key=lambda name: by_name[name])] if by_name else ""
-    name = f"all {len(mine) / steps:.4g} kernels, {len(theirs)} predicted"
+    each_step = len(mine) / steps
+    name = f"{each_step:.4g} kernel{'s' * (each_step != 1)}, {len(theirs)} predicted"
     mine_s = sum(by_name.values()) / steps
     return [Difference(kind, name, most, mine_s, sum(predicted.kernels.time_s[i] for i in theirs))]
 
@@ -187,10 +188,9 @@ def trace_text(compared: ComparedTrace, shown: str, style: Style = PLAIN) -> str
     style = style.at_most(_WIDTH)
     seen, said = compared.measured, compared.predicted
     ratio = said.step_s / seen.step_s if seen.step_s > 0 else 0.0
-    change = f"{abs(ratio - 1.0):.0%} {'more' if ratio > 1.0 else 'less'}"
-    steps = "1 step" if compared.steps == 1 else f"{compared.steps} steps"
+    change = f"{percent(abs(ratio - 1.0))} {'more' if ratio > 1.0 else 'less'}"
     head = (
-        f"a step takes {format_duration(seen.step_s, digits=3)} (mean of {steps}), "
+        f"a step takes {format_duration(seen.step_s, digits=3)} (mean of {counted(compared.steps, 'step')}), "
         f"predicted {format_duration(said.step_s, digits=3)}, {change}"
     )
     lines = [*style.wrap(head, hang=2), *style.wrap(f"of {shown}", hang=2), ""]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any, cast
 
-from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.errors import Fault, InputError, counted, nearest, one_line
 from simulator.questions.collective import Dtype, Reduction
 from simulator.records import dataclass
 from simulator.workload import COLLECTIVES, Collective, bus_factor
@@ -109,7 +109,7 @@ def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_r
     devices = _devices(run.ranks, dict(facts.get("settings", ())), shown) | facts.pop("devices", {})
     ranks = devices.pop("n_ranks") or (n_ranks or 0)
     if n_ranks is not None and ranks != n_ranks:
-        raise InputError(Fault(f"lists {_counted(ranks, 'rank')}, where --gpus says {n_ranks}", shown))
+        raise InputError(Fault(f"lists {counted(ranks, 'rank')}, where --gpus says {n_ranks}", shown))
     which = _collective(rows, run.program, collective, ranks, shown)
     ranks = ranks or _ranks(rows, which, shown)
     factor = bus_factor(which, ranks)
@@ -173,7 +173,7 @@ def _chosen(runs: Sequence[printed.TestRun], collective: str | None, shown: str)
 
 def _remarks(run: printed.TestRun, left: int, kept: str, *, is_text: bool) -> Iterator[str]:
     if left:
-        yield f"{_counted(left, 'row')} of other types or reductions than {kept} left out"
+        yield f"{counted(left, 'row')} of other types or reductions than {kept} left out"
     if is_text and run.ranks and run.out_of_bounds is None and not run.failure:
         yield "the log has no line 'Out of bounds values', which ends a run: is it cut off?"
 
@@ -183,11 +183,7 @@ def _unread_words(unread: Sequence[printed.UnreadRow]) -> str:
         return ""
     told = ", ".join(f"{each.where} ({each.why})" for each in unread[:_MOST_TOLD])
     more = f" and {len(unread) - _MOST_TOLD} more" if len(unread) > _MOST_TOLD else ""
-    return f"{_counted(len(unread), 'row')} not read: {told}{more}"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+    return f"{counted(len(unread), 'row')} not read: {told}{more}"
 
 
 def _points(rows: Sequence[printed.Row]) -> tuple[Point, ...]:
