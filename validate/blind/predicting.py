@@ -88,7 +88,7 @@ def _prediction(table: Table, line: int, cells: Sequence[str]) -> BlindPredictio
     return BlindPrediction(int(of), dataset, predicted_s, band, refused)
 
 
-def counted(predictions: Sequence[BlindPrediction]) -> tuple[int, int, dict[str, int]]:
+def outcomes_of(predictions: Sequence[BlindPrediction]) -> tuple[int, int, dict[str, int]]:
     """Return the numbers of rows that count and of those predicted, and by reason the number of those that are not."""
     count = [each for each in predictions if not each.is_context]
     refused = Counter(each.refused for each in count if each.refused)

@@ -13,7 +13,7 @@ from simulator.console.style import Progress, Style, fold
 from simulator.errors import InputError, one_line
 from simulator.records import asdict
 from simulator.user_files import read_user_file
-from validate.blind.predicting import counted, errors_of, predict_blind, read_predictions, written_predictions
+from validate.blind.predicting import errors_of, outcomes_of, predict_blind, read_predictions, written_predictions
 from validate.blind.record import (
     PREDICTIONS,
     PROJECT,
@@ -103,7 +103,7 @@ def blind_add(
     with Progress(len(table.rows), "predicting", quiet=quiet) as progress:
         predictions = predict_blind(questions, kind, scoring, grades, jobs_in(jobs), progress.advance)
     written = written_predictions(predictions)
-    rows, predicted, refused = counted(predictions)
+    rows, predicted, refused = outcomes_of(predictions)
     event = BlindEvent(
         what="predicted", name=said["--name"], date=said["--date"], commit=said["--commit"], kind=kind.name,
         source=one_line(said["--source"], 1000), rows=rows, predicted=predicted, refused=refused,
