@@ -58,12 +58,14 @@ def nearest(
     listed: int = 12,
     words: Mapping[str, str] | None = None,
     aliases: Mapping[str, str] | None = None,
+    first: Collection[str] = (),
 ) -> str:
     """Return a hint at the right word in place of *found*.
 
     That is ``did you mean 'x'?`` if a name is similar, or up to three names that contain all words of *found* in
     themselves or in their description in *words*; otherwise the allowed names (at most *listed*), or an empty string if
     there are none.  Where a key of *aliases* is similar, the hint is the name that it stands for, which lists show.
+    Lists begin with the names in *first*.
     """
     names = sorted(dict.fromkeys(allowed))  # fast if already sorted
     if aliases:
@@ -92,7 +94,7 @@ def nearest(
         return _did_you_mean([lowered[max(close, key=likeness)]])
     if not names:
         return ""
-    shown = ", ".join(names[:listed])
+    shown = ", ".join(sorted(names, key=lambda name: name not in first)[:listed])
     more = f", ... ({len(names)} in all)" if len(names) > listed else ""
     return f"allowed: {shown}{more}"
 

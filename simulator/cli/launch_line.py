@@ -39,6 +39,7 @@ def with_launch(written: CommandOptions) -> tuple[CommandOptions, Sequence[str]]
         launch.variables = {}  # all that is read of them is about exchanges
     followed = _choices(written, launch)
     launch.options |= {name: said for name, said in followed.items() if said is not True}
+    batch = _batch_of(launch)
     changes: dict[str, object] = {}
     faults: list[Fault] = []
 
@@ -56,9 +57,9 @@ def with_launch(written: CommandOptions) -> tuple[CommandOptions, Sequence[str]]
         elif own == _ELSE[name]:
             changes[name] = said
         elif own != said:
-            differs(name, own, one_line(said, 60))
-    if written.batch is not None and "global_batch" in launch.options:
-        differs("batch", written.batch, mention("global_batch", launch.options["global_batch"]))
+            differs(name, own, batch if name == "global_batch" else one_line(said, 60))
+    if written.batch is not None and batch:
+        differs("batch", written.batch, batch)
     own_sizes = dict(text.partition("=")[::2] for text in written.sizes)
     for name, size in launch.sizes.items():
         if own_sizes.get(name, str(size)) != str(size):
@@ -68,6 +69,14 @@ def with_launch(written: CommandOptions) -> tuple[CommandOptions, Sequence[str]]
     new = tuple(f"{name}={size}" for name, size in launch.sizes.items() if name not in own_sizes)
     asked = replace(written, **changes, sizes=(*new, *written.sizes), launch=None)  # type: ignore[arg-type]
     return asked, [*launch.notes, *_settings_notes(asked, launch), *_length_notes(written, launch)]
+
+
+def _batch_of(launch: LaunchLine) -> str:
+    """Return the batch of *launch*, as the line says it and as an option; empty if there is none."""
+    if "global_batch" not in launch.options:
+        return ""
+    option = mention("global_batch", launch.options["global_batch"])
+    return f"{one_line(launch.batch, 60)}, which is {option}" if launch.batch else option
 
 
 def _place(written: CommandOptions, launch: LaunchLine, own: int | None) -> None:

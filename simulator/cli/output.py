@@ -59,13 +59,15 @@ class Answers:
 class Asked:
     """A command as its options say it: called, it answers and prints.
 
-    ``brief`` answers without advice.  ``command`` asks it again; empty if ``written`` says all.
+    ``brief`` answers without advice.  ``command`` asks it again; empty if ``written`` says all.  ``launch_notes`` say
+    what of a launch line is not simulated; the document and the page have them too.
     """
 
     written: CommandOptions
     answer: Callable[[CommandOptions], Answers]
     brief: Callable[[CommandOptions], Answers] | None = None
     command: str = ""
+    launch_notes: Sequence[str] = ()
 
     def answered(self) -> Answers:
         """Return the answers, and write the requested files, each of which appears whole or not at all."""
@@ -78,6 +80,9 @@ class Asked:
                 for option, path in wanted.items()
             )
             found = self.answer(written)
+            if self.launch_notes:
+                document = found.document
+                found = replace(found, document=lambda: document() | {"launch_notes": list(self.launch_notes)})
             if trace is not None:
                 text, which = found.trace()
                 trace.write(text.encode("utf-8"))
@@ -86,7 +91,7 @@ class Asked:
                 plot.write(found.draw(str(written.plot).lower().rsplit(".", 1)[1]))
                 tell(written, f"wrote the plot to {plot.shown}")
             if report is not None:
-                report.write(_page(found, self.command or shell_command(written)).encode("utf-8"))
+                report.write(_page(found, self.command or shell_command(written), self.launch_notes).encode("utf-8"))
                 tell(written, f"wrote the page to {report.shown}")
         return found
 
@@ -105,13 +110,14 @@ class Asked:
         found.check()
 
 
-def _page(found: Answers, command: str) -> str:
-    """Return what is *found* for the question that *command* asks as a page, with sources of the machine's figures."""
+def _page(found: Answers, command: str, notes: Sequence[str]) -> str:
+    """Return what is *found* for the question that *command* asks, and *notes*, as a page with the figures' sources."""
     from reports.page import Page, page_of
     from simulator.cli.table import Collected
 
     style = Collected()
-    blocks = style.blocks(found.lines(style))
+    told = [line for note in notes for line in style.wrap(f"launch line: {note}", hang=2)]
+    blocks = style.blocks([*found.lines(style), *([""] if told else []), *told])
     text, _ = found.trace()
     figure = found.draw("svg") if find_spec("matplotlib") is not None else b""
     nodes = found.best.timeline.machine.nodes if found.best is not None else ()
@@ -183,6 +189,7 @@ class Brief(Session):
 
 def ask(written: CommandOptions) -> Asked:
     """Return the question in *written*; raises InputError for options that cannot be read or are not read."""
+    notes: Sequence[str] = ()
     if written.launch is not None:
         from simulator.cli.launch_line import with_launch
 
@@ -196,7 +203,12 @@ def ask(written: CommandOptions) -> Asked:
         )
     if written.emit is not None:
         return Asked(written, later("simulator.cli.emit_lines:answer_emit"))
-    return Asked(written, lambda written: answers(written, Session()), brief=lambda written: answers(written, Brief()))
+    return Asked(
+        written,
+        lambda written: answers(written, Session()),
+        brief=lambda written: answers(written, Brief()),
+        launch_notes=notes,
+    )
 
 
 def answers(written: CommandOptions, session: Session) -> Answers:

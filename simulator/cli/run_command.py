@@ -48,7 +48,7 @@ def ask_run(**given: Any) -> Asked:
     if written.batch is None and written.global_batch is None:
         raise InputError(f"run needs {mention('batch')} or {mention('global_batch')}: the samples of a step")
     check_read(_step_of(written))
-    return Asked(written, partial(answer_run, own=own))
+    return Asked(written, partial(answer_run, own=own), launch_notes=notes)
 
 
 def answer_run(written: CommandOptions, own: Mapping[str, Any]) -> Answers:

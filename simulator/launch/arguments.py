@@ -63,6 +63,7 @@ class Arguments:
         self.files = files or Files(file, {})
         self._values: dict[str, list[str]] = {}
         self._places: dict[str, tuple[str, int, int]] = {}
+        self._spelt: dict[str, str] = {}
         self.faults: list[Fault] = []
         self.read: set[str] = set()
         self.others: list[str] = []
@@ -72,6 +73,7 @@ class Arguments:
                 said, equals, value = word.text.partition("=")
                 name = said.lstrip("-").replace("_", "-")
                 self._values[name] = [value] if equals else []
+                self._spelt[name] = said
                 self._places[name] = (file, word.line, word.column) if file != mention("launch") else (file, 0, 0)
             elif name and not (self._values[name] and _SETTING.match(word.text)):
                 self._values[name].append(word.text)
@@ -94,6 +96,10 @@ class Arguments:
     def value(self, name: str) -> str | None:
         """Return the value of *name*; None if there is none.  Does not mark it as read."""
         return " ".join(self._values.get(name, [])) or None
+
+    def written(self, *names: str) -> str:
+        """Return the first of *names* that the command gives, as it spells it, with its value; empty if none is."""
+        return next((f"{self._spelt[name]} {self.value(name) or ''}" for name in names if name in self._spelt), "")
 
     def take(self, name: str, value: str, at: Fault) -> None:
         """Take *value* for *name*, which another file says *at* a place, unless the command says one."""
@@ -157,8 +163,11 @@ class Arguments:
 
     def fault(self, name: str, message: str) -> None:
         """Record a fault of the argument *name*."""
-        place = self._places.get(name, (self.file, 0, 0))
-        self.faults.append(Fault(f"{spelt_flag(name)}: {message}", *place))
+        self.faults.append(self.at(name, message))
+
+    def at(self, name: str, message: str) -> Fault:
+        """Return a fault of the argument *name*, with its place."""
+        return Fault(f"{spelt_flag(name)}: {message}", *self._places.get(name, (self.file, 0, 0)))
 
     def finish(self) -> None:
         """Raise InputError with all recorded faults."""

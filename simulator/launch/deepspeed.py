@@ -7,6 +7,7 @@ DeepSpeed's sections name a device (deepspeed/runtime/zero/offload_config.py); `
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -67,7 +68,7 @@ def read_deepspeed(path: str, files: Files) -> DeepSpeed:
             return None
         if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
             return value
-        told = f"{key}: must be a whole number, {least} to {most}; got {one_line(value, 40)}"
+        told = f"{key}: must be a whole number, {least} to {most}; got {one_line(json.dumps(value), 40)}"
         faults.append(source.fault(place, told))
         return None
 

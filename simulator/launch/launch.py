@@ -16,6 +16,7 @@ from simulator.launch.result import LaunchLine, read_variables
 from simulator.launch.shell import Script, commands_of
 from simulator.launch.torchtitan import is_torchtitan, read_torchtitan
 from simulator.launch.trainer import (
+    ALL_BATCHES,
     BATCHES,
     Trainer,
     add_config,
@@ -70,10 +71,9 @@ def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -
     if "num-layers" in args and _OTHER_MODELS.search(command.program):
         args.fault("num-layers", f"{command.program} trains no GPT; name the network by --workload without them")
     add_config(launcher)
-    found = LaunchLine(
-        notes=[*_twice(script, file), *filter(None, [command.note])],
-        variables={n: word.text for n, word in command.environment.items()},
-    )
+    found = LaunchLine(notes=[*_twice(script, file), *filter(None, [command.note])])
+    found.variables = {name: word.text for name, word in command.environment.items()}
+    found.batch = args.written(*ALL_BATCHES)
     read_variables(found)
     ranks = read_ranks(command, launcher, script.comments, own, file, found.notes)
     args.faults += [] if launcher is args else launcher.faults
@@ -91,8 +91,7 @@ def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -
         if "clip" in command.program and "workload" in found.options:  # two towers, of which the name says one
             found.unknown = f"--model {args.value('model')} of {command.program}"
             del found.options["workload"]
-    refuse_arguments(args, launcher)
-    args.finish()
+    refuse_arguments(args, launcher, command.starter)
     found.notes += unread(args, launcher, command.starter, found.files)
     return found
 

@@ -6,7 +6,6 @@ The latter is a network of the zoo with changed sizes.
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 
 from simulator.errors import InputError
 from simulator.launch.arguments import Arguments, whole_list
@@ -46,9 +45,7 @@ def read_model(args: Arguments, tp: int, attention: str) -> LaunchedNetwork:
         return found
     for name, value in {"num-layers": layers, "hidden-size": hidden, "num-attention-heads": heads}.items():
         if value is None and name not in args and not args.faults:
-            close = get_close_matches(name, args.names, n=1, cutoff=0.9)
-            typo = f"; is --{close[0]} meant to be it?" if close else ""
-            args.fault(name, f"is missing; Megatron-LM needs it, and so does a simulation{typo}")
+            args.fault(name, "is missing; Megatron-LM needs it, and so does a simulation")
     if layers is None or hidden is None or heads is None:
         return found
     experts = args.number("num-experts")

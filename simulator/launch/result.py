@@ -19,6 +19,8 @@ class LaunchLine:
     ``visible``: the GPUs that take part, by machine; of a single machine, they are an option already.
     ``variables``: those that the program gets.
 
+    ``batch``: the argument that says the batch, as the line has it; empty if a file does.
+
     ``notes``: one line for each setting of the launch line that is not simulated.  ``each``: processes on each of
     several nodes.  ``whole``: processes of a line that does not say on how many nodes.  ``unknown``: the argument that
     names a network which is not known, empty if none does.  ``files``: those
@@ -27,6 +29,7 @@ class LaunchLine:
 
     options: dict[str, str | bool] = field(default_factory=dict)
     sizes: dict[str, int | str] = field(default_factory=dict)
+    batch: str = ""
     notes: list[str] = field(default_factory=list)
     each: int | None = None
     whole: int | None = None

@@ -246,6 +246,10 @@ def _places(source: YamlSource, flag: str) -> Iterator[tuple[str, ...]]:
 
 
 BATCHES = ("b", "batch-size-training", "train-batch-size")  # of one process
+ALL_BATCHES = (
+    *("global-batch-size", "micro-batch-size", "batch-size", *BATCHES, "per-device-train-batch-size"),
+    *("training.global-batch-size", "training.local-batch-size", "training.batch-size"),
+)
 _DEVICES = ("devices", "num-gpus", "gpus", "n-gpus", "ngpus", "ngpu")
 _FORMATS = {
     **dict.fromkeys(("amp", "16", "16-mixed", "fp16", "float16", "amp_fp16", "half"), "amp-fp16"),

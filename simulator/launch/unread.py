@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from difflib import SequenceMatcher, get_close_matches
 from importlib.resources import files
 from typing import Any
 
 import yaml
 
-from simulator.errors import few, nearest, one_line
+from simulator.errors import InputError, few, one_line
 from simulator.launch.arguments import Arguments, is_off, spelt_flag
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -61,12 +62,17 @@ def is_timeless(name: str, of_launcher: bool = False) -> bool:
 # -- what is said of them --------------------------------------------------------------
 
 
+_SHORTEST, _LONG = 4, 10  # letters of names of which one may be wrong, or two
 _FILE = re.compile(r"\S+\.(ya?ml|toml|json|cfg|conf|py|sh)")
 _SETTING = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@-]*=.*", re.DOTALL)
 
 
-def refuse_arguments(args: Arguments, launcher: Arguments) -> None:
-    """Record a fault for each argument without which a step is another one, and why it has no answer."""
+def refuse_arguments(args: Arguments, launcher: Arguments, starter: str) -> None:
+    """Raise InputError with all faults, among them arguments without which a step is another one, and why.
+
+    What is misspelt is told alone, as other faults may follow from it.  Names of *launcher* count if it is *starter*.
+    """
+    _refuse_misspelt(args, launcher, starter)
     for each in (args, launcher) if launcher is not args else (args,):
         for name in each.names:
             if name in REFUSED and name not in each.read and not is_off(each.value(name) or "true"):
@@ -77,6 +83,34 @@ def refuse_arguments(args: Arguments, launcher: Arguments) -> None:
             elif device in ("cuda", "gpu"):
                 each.has(name)  # read: what is simulated anyway
     args.faults += [fault for fault in launcher.faults if fault not in args.faults]
+    args.finish()
+
+
+def _refuse_misspelt(args: Arguments, launcher: Arguments, starter: str) -> None:
+    """Raise InputError with each unknown argument that is written nearly as one on which a step depends."""
+    known = args.read | launcher.read | NOT_MODELLED.keys() | REFUSED.keys()
+    faults = []
+    for each in (args, launcher) if starter and launcher is not args else (args,):
+        for name in _unknown(each, of_launcher=each is launcher):
+            near = _meant(name, known)
+            if near:
+                faults.append(each.at(name, f"is not known; did you mean '{spelt_flag(near)}'? If not, leave it out"))
+    if faults:
+        raise InputError(faults)
+
+
+def _meant(name: str, known: Collection[str]) -> str:
+    """Return which of *known* differs from *name* by its hyphens, one letter, or two of a long name; or nothing."""
+    if name in known:  # one of the launcher's, given to the program
+        return ""
+    plain = {each.replace("-", ""): each for each in known}
+    wanted = name.replace("-", "").lower()
+    for near in get_close_matches(wanted, plain, n=3, cutoff=0.7):
+        same = sum(block.size for block in SequenceMatcher(None, near, wanted).get_matching_blocks())
+        shorter, longer = sorted((len(near), len(wanted)))
+        if longer - same <= (2 if shorter >= _LONG else 1 if shorter >= _SHORTEST else 0):
+            return plain[near]
+    return ""
 
 
 def unread(args: Arguments, launcher: Arguments, starter: str, files: list[str]) -> list[str]:
@@ -101,10 +135,7 @@ def unread(args: Arguments, launcher: Arguments, starter: str, files: list[str])
             unknown.setdefault("" if file == args.file else file, []).append(spelt_flag(name))
     for file, listed in unknown.items():
         if listed:
-            name = listed[0].lstrip("-")
-            near = nearest(name, (args.read | launcher.read) - {name}, listed=0) if len(name) > 2 else ""
-            hint = f"; {near}" if len(listed) == 1 and near.startswith("did") else ""
-            notes.append(f"{file}{': ' if file else ''}not known, and without effect: {few(listed)}{hint}")
+            notes.append(f"{file}{': ' if file else ''}not known, and without effect: {few(listed)}")
     if files:
         notes.append(f"not read, and without effect: {few([one_line(file, 60) for file in files])}")
     return notes

@@ -102,7 +102,7 @@ def _fault(source: YamlSource, kind: type[BaseModel], item: dict[str, Any]) -> F
     path = item["loc"]
     where = one_line(".".join(str(step) for step in path))
     if item["type"] == "extra_forbidden":
-        hint = _of_parts(kind, path) or nearest(str(path[-1]), _keys_at(kind, path[:-1]))
+        hint = _of_parts(kind, path) or _nearest_key(kind, path)
         return source.fault(path, f"unknown key '{one_line(path[-1], 60)}'; {hint}", key=True)
     if item["type"] == "missing" and isinstance(path[-1], int):  # a list of fixed length
         where = where.rpartition(".")[0]
@@ -136,8 +136,17 @@ def _of_parts(kind: type[BaseModel], path: tuple[Any, ...]) -> str:
     return "it is a key of parts: give it to one of your own under parts, and name that here"
 
 
-def _keys_at(kind: type[BaseModel], path: tuple[Any, ...]) -> set[str]:
-    """Return the keys allowed by the models along *path*; all keys reached so far if a step is unclear."""
+def _nearest_key(kind: type[BaseModel], path: tuple[Any, ...]) -> str:
+    """Return a hint at the key meant by the last step of *path*; lists begin with needed keys and the kind."""
+    keys = _keys_at(kind, path[:-1])
+    return nearest(str(path[-1]), keys, first=["kind", *(key for key, is_needed in keys.items() if is_needed)])
+
+
+def _keys_at(kind: type[BaseModel], path: tuple[Any, ...]) -> dict[str, bool]:
+    """Return the keys allowed by the models along *path*, and whether each is needed.
+
+    These are all keys reached so far if a step is unclear.
+    """
     models: set[type[BaseModel]] = {kind}
     for step in path:
         following: set[type[BaseModel]] = set()
@@ -147,7 +156,7 @@ def _keys_at(kind: type[BaseModel], path: tuple[Any, ...]) -> set[str]:
                 following |= _models_in(field.annotation)
         tagged = {m for m in models if _tag(m) == step}
         models = tagged or following or models
-    return {field.alias or name for model in models for name, field in model.model_fields.items()}
+    return {field.alias or name: field.is_required() for model in models for name, field in model.model_fields.items()}
 
 
 def _models_in(annotation: Any) -> set[type[BaseModel]]:

@@ -42,7 +42,7 @@ class Config:
         if value is None:
             self._faults.append(self._source.fault((), f"{self._data['model_type']} needs the key '{name}'"))
         elif not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            self.refuse(name, f"must be a whole number, {least} to {most}; got {one_line(value, 40)}")
+            self.refuse(name, f"must be a whole number, {least} to {most}; got {one_line(json.dumps(value), 40)}")
         else:
             return value
         return 1
@@ -51,7 +51,7 @@ class Config:
         """Return the boolean under *name*."""
         value = self.value(name, default)
         if not isinstance(value, bool):
-            self.refuse(name, f"must be true or false; got {one_line(value, 40)}")
+            self.refuse(name, f"must be true or false; got {one_line(json.dumps(value), 40)}")
         return bool(value)
 
     def value(self, name: str, default: Any = None) -> Any:

@@ -79,12 +79,15 @@ class _Reader:
             inner: tuple[_Read, ...] = ()
             if isinstance(raw.get("layers"), list):
                 inner = self.layers(raw["layers"], (*here, "layers"))
+            is_one = (raw.get("kind") is None) != (raw.get("layers") is None)
+            if not is_one:
+                self._fault(here, "a layer needs a kind (conv, linear, ...), or layers where it is a block of them")
             try:
                 spec = validate(self.source.part(here, raw), LayerSpec)
             except InputError as error:
                 self.faults += error.faults
                 continue
-            if self._fits(here, spec):
+            if is_one and self._fits(here, spec):
                 read.append(_Read(here, spec, inner))
         return tuple(read)
 
@@ -92,9 +95,6 @@ class _Reader:
         """Return whether *spec* has exactly the keys that its kind allows and needs; records faults."""
         before = len(self.faults)
         present = {key for key, value in spec if value is not None}
-        if (spec.kind is None) == (spec.layers is None):
-            self._fault(path, "a layer needs a kind (conv, linear, ...), or layers where it is a block of them")
-            return False
         if spec.kind is None:
             allowed, what = {"name", "inputs", "repeat", "layers"}, "a block"
             required: tuple[str, ...] = ()

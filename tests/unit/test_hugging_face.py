@@ -172,6 +172,7 @@ def test_parameters_are_those_that_transformers_counts(said: dict[str, Any], con
         ({"model_type": "t5", "feed_forward_proj": "gated-gelu"}, ':3:24: feed_forward_proj: "gated-gelu" is not'),
         ({**PUBLISHED["llama3-8b"], "hidden_size": "big"}, ":6:18: hidden_size: must be a whole number, 1 to"),
         ({**PUBLISHED["llama3-8b"], "hidden_size": True}, ":6:18: hidden_size: must be a whole number, 1 to"),
+        ({**PUBLISHED["llama3-8b"], "hidden_size": "4096"}, '; got "4096"'),
         ({**PUBLISHED["llama3-8b"], "mlp_bias": True}, "mlp_bias: true is not modelled; false is"),
         ({**PUBLISHED["llama3-8b"], "num_attention_heads": 24}, "num_attention_heads: 24 heads do not divide"),
         ({"model_type": "qwen3_moe", **_GROUPED, "mlp_only_layers": [2]}, "mlp_only_layers: [2] is not modelled"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import subprocess
 from pathlib import Path
@@ -455,7 +456,6 @@ def test_faults_of_a_script_have_their_places_all_at_once(tmp_path) -> None:
         ("--cp-comm-type a2a", []),
         ("--window-size 4096,0 --cpu-offloading-num-layers 0", []),
         ("--foo 3 --bar", ["not known, and without effect: --foo, --bar"]),
-        ("--bf17", ["not known, and without effect: --bf17; did you mean 'bf16'?"]),
         ("--rampup-batch-size 16 16 1000", ["--rampup-batch-size: is not modelled; the step is one of the full batch"]),
         ("--normalization RMSNorm", ["--normalization: is not modelled here; simulated as LayerNorm"]),
         ("--weight-decay 0.1 --log-interval 10 --tokenizer-type GPT2BPETokenizer --distributed-backend nccl", []),
@@ -463,6 +463,44 @@ def test_faults_of_a_script_have_their_places_all_at_once(tmp_path) -> None:
 )  # fmt: skip
 def test_what_has_no_effect_is_named(more: str, told: list[str]) -> None:
     assert read_launch(f"{GPT3} {more}").notes == told
+
+
+@pytest.mark.parametrize(
+    ("more", "meant"),
+    [
+        ("--bf-16", "--bf16"),
+        ("--bf17", "--bf16"),
+        ("--use-distributed-optimiser", "--use-distributed-optimizer"),
+        ("--sequence-paralel", "--sequence-parallel"),
+        ("--recompute_granularty full", "--recompute-granularity"),
+        ("--swi-glu --group-query-attention --num-query-groups 8", "--swiglu"),
+    ],
+)
+def test_an_option_that_is_nearly_a_known_one_is_refused_alone(more: str, meant: str, tmp_path: Path) -> None:
+    wrong = more.split(maxsplit=1)[0].replace("_", "-")
+    path = tmp_path / "run.sh"
+    path.write_text(f"# trains\n{GPT3} {more}\n", encoding="utf-8")
+    for text, place in ((f"{GPT3} {more}", "--launch"), (f"@{path}", f"{path}:2:{len(GPT3) + 2}")):
+        with pytest.raises(InputError) as error:
+            read_launch(text)
+        told = f"{place}: {wrong}: is not known; did you mean '{meant}'? If not, leave it out"
+        assert error.value.spelt("command") == told
+
+
+def test_what_has_no_effect_is_in_the_document_and_the_page(tmp_path: Path, capsys) -> None:
+    page = tmp_path / "page.html"
+    told = "not known, and without effect: --foo"
+    asked = ["--topology", "dgx-h100", "--launch", f"{SMALL} --foo 3", "--quiet", "--json", "--report", str(page)]
+    assert run(asked) == 0
+    assert told in json.loads(capsys.readouterr().out)["launch_notes"]
+    assert f"launch line: {told}" in page.read_text(encoding="utf-8")
+
+
+def test_a_batch_that_differs_is_told_as_the_line_says_it() -> None:
+    line = "torchrun --nproc_per_node 8 train.py --batch_size 4"
+    with pytest.raises(InputError) as error:
+        with_launch(CommandOptions(launch=line, workload="resnet50", batch="32"))
+    assert "--launch says --batch_size 4, which is --global-batch 32;" in error.value.spelt("command")
 
 
 @pytest.mark.parametrize(
@@ -498,7 +536,7 @@ def test_the_options_that_are_shown_ask_the_same(capsys) -> None:
         ({"nodes": "2"}, "--nodes 2: --launch says 64;"),
         ({"parallel": ("tp=4",)}, "--parallel tp=4: --launch says tp=8,pp=8,dp=8,sp,zero=1;"),
         ({"sizes": ("layers=3",)}, "--set layers=3: --launch says layers=96;"),
-        ({"batch": "3"}, "--batch 3: --launch says --global-batch 1536;"),
+        ({"batch": "3"}, "--batch 3: --launch says --global-batch-size 1536, which is --global-batch 1536;"),
     ],
 )
 def test_options_that_say_something_else_are_refused(more: dict[str, object], told: str) -> None:

@@ -69,7 +69,6 @@ def test_a_file_as_accelerate_writes_it_needs_no_remark(tmp_path: Path) -> None:
         ("debug: false", "quux: 3", "not known, and without effect: --quux"),
         ("debug: false", "quux: [1, 2]", "not known, and without effect: --quux"),
         ("debug: false", "quux: {inner: 1.5}", "not known, and without effect: --inner"),
-        ("  fsdp_offload_params: false", "  fsdp_ofload: 1", "not known, and without effect: --fsdp-ofload"),
         ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "--fsdp-auto-wrap-policy: is not modelled; FSDP's units are"),
         ("BACKWARD_PRE", "BACKWARD_POST", "--fsdp-backward-prefetch: is not modelled; "),
         ("forward_prefetch: false", "forward_prefetch: true", "--fsdp-forward-prefetch: is not modelled; "),
@@ -118,11 +117,7 @@ def test_meshes_of_accelerate(tmp_path: Path) -> None:
         ({"transformer_layer_cls_to_wrap": ["GPT2Block"], "use_orig_params": "true"}, "dp=8,fsdp", None),
         ({"min_num_params": 100000}, "dp=8,fsdp", "--fsdp-min-num-params: is not modelled; FSDP's units are"),
         ({"min_num_params": 0}, "dp=8,fsdp", None),
-        (
-            {"reshard_after_foward": False},
-            "dp=8,fsdp",
-            "f.json: not known, and without effect: --fsdp-reshard-after-fo",
-        ),
+        ({"reshard_quux": False}, "dp=8,fsdp", "f.json: not known, and without effect: --fsdp-reshard-quux"),
     ],
 )
 def test_the_file_of_fsdps_settings(settings: dict[str, object], layout: str, note: str | None, tmp_path: Path) -> None:
@@ -130,6 +125,13 @@ def test_the_file_of_fsdps_settings(settings: dict[str, object], layout: str, no
     assert found.options["parallel"] == layout
     assert len(found.notes) == (note is not None)
     assert note is None or note in found.notes[0]
+
+
+def test_a_misspelt_key_of_a_file_is_refused_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"a.yaml:12:\d+: --fsdp-ofload: .* mean '--fsdp-offload'"):
+        by_yaml(tmp_path, FSDP.replace("  fsdp_offload_params: false", "  fsdp_ofload: 1"))
+    with pytest.raises(InputError, match=r"f.json:1:\d+: --fsdp-reshard-after-foward: .*-forward'"):
+        by_json(tmp_path, {"reshard_after_foward": False}, TRAINER + " --fsdp full_shard --fsdp_config {}")
 
 
 DS = "deepspeed --num_gpus 8 train.py --deepspeed_config {}"

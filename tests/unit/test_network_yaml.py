@@ -220,6 +220,12 @@ def test_a_mistake_is_told_with_its_place(given: str, layers: list[str], told: s
     assert found[0].startswith(told)
 
 
+def test_a_layer_without_a_kind_is_told_beside_its_unknown_keys() -> None:
+    missing, unknown = faults("{features: 8}", "{op: relu}")
+    assert "5:5: a layer needs a kind (conv, linear, ...), or layers where it is a block" in missing
+    assert "5:6: unknown key 'op'; allowed: kind, attention, bias" in unknown
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

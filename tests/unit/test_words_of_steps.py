@@ -85,11 +85,10 @@ def test_errors_say_what_is_meant(words: list[str], told: str, not_told: str, ca
 
 def test_a_typing_error_in_a_launch_line_is_told() -> None:
     line = "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --hiden-size 64 --num-attention-heads 4"
-    with pytest.raises(InputError, match=r"--hidden-size: is missing.*; is --hiden-size meant to be it"):
+    with pytest.raises(InputError, match="--hiden-size: is not known; did you mean '--hidden-size'"):
         read_launch(line)
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match="--hidden-size: is missing"):
         read_launch(line.replace("hiden-size", "ffn-hidden-size"))
-    assert "meant" not in str(error.value)
 
 
 def test_throughput_is_of_a_device_above_and_of_all_in_results(capsys) -> None:

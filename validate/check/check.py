@@ -24,7 +24,6 @@ from validate.check.links import CheckedLink, sound
 from validate.check.settings import SettingEffect, setting_effects
 from validate.importing.nccl_tests import NcclLog, Point
 from validate.kinds.collectives import MAX_RANKS
-from validate.machine.describe.driver import Card, driver_part
 from validate.machine.tools import named_for
 
 Verdict = Literal["healthy", "slow", "faster", "wrong"]
@@ -38,8 +37,7 @@ class CheckedLog:
 
     ``groups`` are the largest sizes and the others; either may be absent.  ``pace`` judges the times, ``wrong``
     says which results are wrong, and ``verdict`` is ``wrong`` if there are such.  ``tried`` is the number of causes
-    simulated.  ``mismatch`` says that the log ran on other GPUs than the topology has, which would explain everything;
-    empty if it did not.  ``cliff`` is where bandwidth falls and stays low.  ``ignored`` are the log's settings that may
+    simulated.  ``cliff`` is where bandwidth falls and stays low.  ``ignored`` are the log's settings that may
     change times and are not modelled, as ``NAME=value``: the verdict is as if they were not set.  ``effects`` are what
     the log's settings change, and others would; ``uneven`` says where times in and out of place, or of equal runs,
     differ; ``links`` were measured apart.
@@ -56,7 +54,6 @@ class CheckedLog:
     explanations: tuple[FaultExplanation, ...]
     tried: int
     remarks: tuple[str, ...]
-    mismatch: str = ""
     cliff: healthy.Cliff | None = None
     ignored: tuple[str, ...] = ()
     effects: tuple[SettingEffect, ...] = ()
@@ -137,7 +134,6 @@ def check_log(
         explanations=found,
         tried=causes.tried,
         remarks=(*_remarks(log, asked, rows, told=gpus is not None), *notes),
-        mismatch=_mismatch(log, {node.part_name for node in machine.nodes if node.kind == "gpu"}),
         cliff=healthy.cliff_in(rows),
         ignored=asked.ignored,
         effects=effects,
@@ -247,13 +243,6 @@ def _gpus(session: Session, log: NcclLog, where: Where, gpus: tuple[int, ...] | 
     local = log.devices if listed else [range(count) for count in counts]
     ran = tuple(host * each + gpu for host, devices in enumerate(local) for gpu in sorted(devices))
     return None if ran == tuple(range(total)) else ran
-
-
-def _mismatch(log: NcclLog, parts: set[str]) -> str:
-    ran_on = driver_part(Card(log.gpu)) if log.gpu else None
-    if ran_on is None or ran_on in parts:
-        return ""
-    return f"the log ran on {log.gpu}, where the topology has {', '.join(sorted(parts))}"
 
 
 def _remarks(log: NcclLog, asked: LogQuestion, rows: Sequence[healthy.SizeComparison], *, told: bool) -> Iterator[str]:

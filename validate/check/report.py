@@ -80,10 +80,9 @@ def _span(rows: Sequence[SizeComparison]) -> str:
 
 
 def as_text(checked: CheckedLog, style: Style = PLAIN) -> str:
-    """Return that the GPUs are others, if they are, the verdict, a table of sizes, then possible explanations."""
+    """Return the verdict, a table of sizes, then possible explanations."""
     style = style.at_most(_WIDTH)
-    lines = [f"{checked.mismatch}: --topology names another machine"] if checked.mismatch else []
-    lines.append(headline(checked))
+    lines = [headline(checked)]
     lines += [f"its times{_as_if(checked)} are {_pace(checked)}"] if checked.verdict == "wrong" else []
     lines += [f"the test failed, {checked.log.failure}"] if checked.log.failure else []
     lines += [checked.log.unread_words] if checked.log.unread else []
@@ -217,7 +216,7 @@ def as_document(checked: CheckedLog) -> dict[str, Any]:
         "settings": [effect._asdict() for effect in checked.effects],
         "uneven": list(checked.uneven),
         "cliff": None if checked.cliff is None else checked.cliff._asdict(),
-        "remarks": [*filter(None, [checked.mismatch]), *checked.remarks],
+        "remarks": list(checked.remarks),
     }
 
 

@@ -18,6 +18,7 @@ from validate.check.links import checked_links, links_document, links_text
 from validate.check.report import as_document, as_text, check_page, headline
 from validate.cli.command import CHECK_EPILOG, Json, Quiet, Text, Texts, command_again, command_named, positional, value
 from validate.cli.words import opened, print_answer, print_remarks
+from validate.compare.places import check_contradiction
 from validate.importing.link_tests import is_link_test, read_link_tests
 from validate.importing.nccl_tests import read_nccl_tests
 from validate.importing.osu_tests import is_osu_tests, read_osu_tests
@@ -79,6 +80,8 @@ def check_command(
         page = stack.enter_context(opened(report, "--report"))
         read = read_osu_tests if is_osu_tests(texts[shown]) else read_nccl_tests
         log = read(texts[shown], shown, collective=collective, n_ranks=count)
+        if log.gpu:
+            check_contradiction("--topology", topology, {"device": log.gpu, "gpu": {"name": log.gpu}})
         version = parse_nccl(nccl) if nccl is not None else None
         many = parse_count("nodes", nodes) if nodes is not None else None
         with Progress(len(judged(log.points)) + MOST_CAUSES, "simulating", quiet=quiet) as progress:
