@@ -12,6 +12,7 @@ from reports.colours import ACTIVITIES, OTHER, USE, kernel_colour
 from reports.layout import HALF_HEIGHT, DrawingLayout, Point, edge_curve, half_width, lay_out_view
 from reports.template import inline_svg, rendered
 from reports.view import DrawnEdge, View, make_view, view_of
+from simulator.results.bottleneck import CapacityGiven, slowed_of
 from simulator.results.columns import Heading, PlainTable
 from simulator.results.result import Result
 from simulator.results.training_run import TrainingRun
@@ -169,11 +170,18 @@ def _machine_drawing(result: Any) -> dict[str, Any]:
 
 
 def _uses(result: TrainingRun) -> dict[str, float]:
-    """Return how much of the step each link is in use, by name."""
+    """Return how much of the step each link is in use, by name, at the rate that it gives while it can be used."""
     timeline, whole_s = result.timeline, result.step_time_s
-    links = timeline.machine.links
-    moved = timeline.link_bytes.carried()
-    return {links[i].name: n_bytes / (links[i].nominal_Bps * whole_s) for i, n_bytes in moved if whole_s > 0}
+    machine = timeline.machine
+    slowed = slowed_of(machine, timeline.plan.perturbations, timeline.end_s)
+    links = [machine.links[i] for i, _ in timeline.link_bytes.carried() if whole_s > 0]
+    could = {
+        link: machine.capacity_Bps[link.resource] * slowed.get(link.resource, CapacityGiven()).in_use * whole_s
+        for link in links
+    }
+    uses = {link.name: timeline.resource_bytes[link.resource] / most for link, most in could.items()}
+    busiest = result.bottleneck  # of a pipeline, whose timeline has no bytes within passes, the one that is known
+    return uses if busiest is None else {**uses, busiest.name: busiest.utilisation}
 
 
 def _drawing(view: View, name: str) -> dict[str, Any]:

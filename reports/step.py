@@ -268,7 +268,7 @@ def _draw_memory(axes: Axes, result: TrainingResult) -> None:
 def _draw_alternatives(axes: Axes, result: TrainingResult) -> None:
     """Draw the step's time next to those of the faster alternatives, or of the changes with which it would fit."""
     rows = [("as it is", result.step_time_s, result.fits)]
-    rows += [(change_words(other, result.step), other.step_time_s, other.fits) for other in result.alternatives[:5]]
+    rows += [(change_words(other, result), other.step_time_s, other.fits) for other in result.alternatives[:5]]
     rows += [(change, time_s, True) for change, time_s in _timed(result)[:5]]
     colours = [INK, *(BEST if fits else OTHER for _, _, fits in rows[1:])]
     names = [fill(name, _LONGEST_NAME, break_on_hyphens=False) for name, _, _ in rows]

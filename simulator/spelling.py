@@ -17,6 +17,7 @@ _OPTIONS: Mapping[str, str] = {  # options whose name is not that of their field
     "bucket_bytes": "overlap",
     "bucket_views": "gradient_as_bucket_view",
     "captured": "cuda_graph",
+    "checkpoints": "mtbf",
     "divided": "divide",
     "epoch_samples": "epoch",
     "every_steps": "checkpoint_every",

@@ -174,9 +174,12 @@ def parse_quantity(value: object, dimension: str, *, minimum: float = 0.0, posit
 class _Quantity:
     """Marks a model's field of a *dimension*.  Pydantic takes its schema as it is, once for the many such fields."""
 
-    def __init__(self, dimension: str, positive: bool) -> None:
+    def __init__(self, dimension: str, positive: bool, least: str, most: str) -> None:
         def validate(value: object) -> float:
-            return parse_quantity(value, dimension, positive=positive)
+            found = parse_quantity(value, dimension, positive=positive)
+            if least and not _parse(least, dimension) <= found <= _parse(most, dimension):
+                raise ValueError(f"must be from {least} to {most}; got {value!r}")
+            return found
 
         self.dimension = dimension
         self.schema = no_info_before_validator_function(validate, float_schema())
@@ -194,14 +197,15 @@ class _Quantity:
         }
 
 
-def _quantity_type(dimension: str, *, positive: bool) -> Any:
-    return Annotated[float, _Quantity(dimension, positive)]
+def _quantity_type(dimension: str, *, positive: bool, least: str = "", most: str = "") -> Any:
+    return Annotated[float, _Quantity(dimension, positive, least, most)]
 
 
 # In a model each is a float in SI units; in a file it is text with a unit.
 if TYPE_CHECKING:
     Bandwidth: TypeAlias = float
     Size: TypeAlias = float
+    MemorySize: TypeAlias = float
     Duration: TypeAlias = float
     FlopRate: TypeAlias = float
     Frequency: TypeAlias = float
@@ -212,6 +216,7 @@ if TYPE_CHECKING:
 else:
     Bandwidth = _quantity_type("bandwidth", positive=True)
     Size = _quantity_type("size", positive=False)
+    MemorySize = _quantity_type("size", positive=False, least="1 MB", most="1 PB")
     Duration = _quantity_type("time", positive=False)
     FlopRate = _quantity_type("flop rate", positive=True)
     Frequency = _quantity_type("frequency", positive=True)

@@ -83,7 +83,7 @@ def _more_devices(search: StepFitting) -> Iterator[tuple[str, StepQuestion | Non
     question, device = search.question, search.device
     network = search.context.network(question)
     ways = [("", question.options)]
-    if question.options.trains:
+    if question.options.has_backward:
         again = replace(question.options, recompute="full", recompute_blocks=None)
         ways.append((f" {word_of('recompute')}", again))
     degrees = _DEGREES if question.offload == "none" else (1,)

@@ -26,7 +26,6 @@ from simulator.results.servers import (
 )
 from simulator.results.step import make_step_result
 from simulator.results.training import TrainingResult
-from simulator.results.training_run import DeviceMemory
 from simulator.spelling import mention
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.memory import device_memory
@@ -155,7 +154,7 @@ def _result(shared: SharedStep, ran: _Ran, run: ServerRun) -> TrainingResult:
         exposed_s=exposed_s,
         exchanging_s=max(exposed_s, sum(s for stage, s in run.stages_s.items() if stage != COMPUTE)),
         bottleneck=run.bottleneck,
-        memory=by_part([DeviceMemory(each.place.part, each.count, needs[id(each)]) for each in roles]),
+        memory=by_part(roles, [(network, needs[id(each)]) for each in roles], question.options),
         streams=uses,
         counts_software=False,
         notes=run.notes,

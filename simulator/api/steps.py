@@ -58,7 +58,7 @@ def run_alone(places: Places, place: Place, network: Network, question: StepQues
         step=step,
         device_count=1,
         alone_rate=step.throughput,
-        memory=(DeviceMemory(step.part, 1, step.memory),),
+        memory=(DeviceMemory(step.part, 1, step.memory, step.peak_flops_per_s),),
         streams=stream_uses(timeline),
         timeline=timeline,
     )

@@ -98,7 +98,7 @@ def run_lines(run: Run, style: Style) -> list[str]:
     counts = "" if question.fails else f"; no failures are counted: {word_of('mtbf')} adds them"
     goodput = f"of the time (effective training time, goodput){counts}"
     facts.append(Fact("trains", goodput, percent(run.cycle.goodput)))
-    facts.append(Fact("step", rate_of_device(run.rates, step.sample), format_duration(result.step_time_s)))
+    facts.append(Fact("step", rate_of_device(run.rates, step), format_duration(result.step_time_s)))
     facts += [Fact("memory", fit_words(result)), Fact("bound by", bound_words(result))]
     if question.fails:
         again = f"{format_duration(run.cycle.restart_s)} each to restart"

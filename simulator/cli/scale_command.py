@@ -92,11 +92,15 @@ def parse_counts(option: str, text: str | None) -> list[int]:
         last, step = int(match[2] or first), int(match[3] or 0)
         if first < 1 or last < first or (match[3] is not None and step < 1):
             raise InputError(f"{shown}: '{one_line(word)}' goes nowhere; counts are from 1 up, the smaller one first")
-        while first <= last and len(found) <= _MOST_POINTS:
-            found.add(first)
-            first = first + step if step else 2 * first
+        reached = count = first
+        while count <= last and len(found) <= _MOST_POINTS:
+            found.add(reached := count)
+            count = count + step if step else 2 * count
         if len(found) > _MOST_POINTS:
             raise InputError(f"{shown}: more than {_MOST_POINTS} points")
+        if reached < last:
+            how = f"adds {step}" if step else f"doubles ({first}..{last}+1 adds 1)"
+            raise InputError(f"{shown}: '{one_line(word)}' misses {last}: it {how}, and {reached} is the last")
     return sorted(found)
 
 

@@ -236,7 +236,7 @@ def alternative_lines(title: str, found: Sequence[Alternative], result: Training
     for other in found:
         gain = f"{result.step_time_s / other.step_time_s:.2f} x"
         fits = "" if other.fits else "does not fit in memory"
-        rows.append([change_words(other, result.step), format_duration(other.step_time_s), gain, fits])
+        rows.append([change_words(other, result), format_duration(other.step_time_s), gain, fits])
     return table_of(rows, [False, True, True, False], style)
 
 

@@ -123,6 +123,9 @@ def _parsed(text: str) -> tuple[str, list[str]]:
     if not found or name is None:
         hint = nearest(word, _names()) if found else "write for example batch=1,2,4"
         raise InputError(f"--over {one_line(text, 60)}: names no option that varies; {hint}")
+    if name == "parallel" and "=" in values and "," in values and ";" not in values:
+        apart = f"as in 'parallel=dp;tp=2,dp=4'; one alone is --parallel {one_line(values, 60)}"
+        raise InputError(f"--over {one_line(text, 60)}: a layout holds commas, so ; separates layouts, {apart}")
     each = [value.strip() for value in values.split(";" if ";" in values else ",")]
     if "" in each or len(set(each)) < len(each):
         raise InputError(f"--over {one_line(text, 60)}: a value is {'missing' if '' in each else 'named twice'}")

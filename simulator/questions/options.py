@@ -136,8 +136,8 @@ class StepOptions(Checked):
             for part in inside if whole in self.recompute_parts else ():
                 if part in self.recompute_parts:
                     yield f"{mention('recompute_parts', part)}: {whole} runs it again already; give one of the two"
-        if self.recompute != "none" and self.mode == "inference":
-            none = f"is for the backward pass, and {mention('mode', 'inference')} has none"
+        if self.recompute != "none" and not self.has_backward:
+            none = f"is for the backward pass, and {mention('mode', self.mode)} has none"
             yield from (f"{said}: {none}" for said in self.recompute_mentions)
 
     def _waiting(self) -> Iterator[str]:
@@ -178,6 +178,11 @@ class StepOptions(Checked):
     def trains(self) -> bool:
         """Whether tensors are saved for the backward pass."""
         return self.mode != "inference"
+
+    @property
+    def has_backward(self) -> bool:
+        """Whether the step runs the backward pass."""
+        return self.mode in ("train", "backward")
 
 
 USUAL = StepOptions()

@@ -173,7 +173,7 @@ class StepQuestion(Checked):
             yield f"{mention('input')}: applies to one program; leave out {mention('programs')}"
         if self.offload != "none":
             yield from self._offload_faults()
-        adds = self.micro_batches > 1 and self.layout.zero < 2 and self.options.mode in ("train", "backward")
+        adds = self.micro_batches > 1 and self.layout.zero < 2 and self.options.has_backward
         if self.options.accumulation == "fp32" and not adds:
             several = mention("micro_batches", 4)
             why = f"is about gradients of several micro-batches ({several}), which zero=2 and fsdp scatter"
@@ -236,11 +236,11 @@ class StepQuestion(Checked):
             yield from ((name, f"is about an exchange, and {none}") for name in of_exchanges)
         elif mode == "forward" and layout.has_replicas:
             none = f"is about an exchange, and {mention('mode', mode)} of replicas has none"
-            yield from ((name, none) for name in ("strategy", "bucket_bytes", "sums_in_fp32", *OF_NCCL))
+            yield from ((name, none) for name in ("strategy", "bucket_bytes", "bucket_views", "sums_in_fp32", *OF_NCCL))
         if mode != "train":
             yield from (
                 (name, f"is about training, and {mention('mode', mode)} updates nothing")
-                for name in (*_OF_SERVERS, "offload")
+                for name in (*_OF_SERVERS, "offload", "checkpoints")
             )
         if not layout.has_replicas:
             whole = f"{of_replicas}; servers keep the parameters of whole replicas"
@@ -308,7 +308,7 @@ class StepQuestion(Checked):
         if n_ranks == 1 or self.has_servers:
             return None
         alike = n_ranks // self.layout.on(n_ranks).model_ranks * self.layout.cp  # ranks with the same parameters
-        if alike > 1 and (self.layout.zero == 3 or self.options.mode in ("train", "backward")):
+        if alike > 1 and (self.layout.zero == 3 or self.options.has_backward):
             return self.strategy
         return "nccl" if self.layout.divides_network else None
 
@@ -372,5 +372,5 @@ def accumulating(question: StepQuestion, said: Accumulation | None) -> StepQuest
     """Return *question* with the way its gradients are accumulated: *said*, or by default its framework's."""
     options = question.options
     usual: Accumulation = "product" if options.framework == "megatron" else "add"
-    adds = question.micro_batches > 1 and options.mode in ("train", "backward")
+    adds = question.micro_batches > 1 and options.has_backward
     return replace(question, options=replace(options, accumulation=(said or usual) if adds else "product"))

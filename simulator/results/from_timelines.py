@@ -10,11 +10,12 @@ from simulator.engine.executor import alone
 from simulator.engine.timeline import Timeline
 from simulator.network.machine import Machine
 from simulator.plan.plan import Fragment
+from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.results.bottleneck import bottleneck_of
 from simulator.results.ran import StreamUse, run_counts, stream_uses
 from simulator.results.result import counts_software, is_bound, staging_notes
-from simulator.results.step import StepResult
+from simulator.results.step import StepResult, peak_of
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import DeviceMemory
 from simulator.step.memory import MemoryNeed
@@ -27,6 +28,7 @@ from simulator.training.worker import ChunkRun
 if TYPE_CHECKING:
     from simulator.step.launch import LayerCollective
     from simulator.training.pipeline import StageWork
+    from simulator.workload.network import Network
 
 
 def together_result(
@@ -72,7 +74,11 @@ def together_result(
         exposed_s=min(exposed_s, exchanging_s),
         exchanging_s=exchanging_s,
         bottleneck=bottleneck_of(timeline.machine, fragments, timeline.end_s, timeline.plan.perturbations),
-        memory=by_part([DeviceMemory(r.place.part, r.count, need) for r, need in zip(roles, memory, strict=True)]),
+        memory=by_part(
+            roles,
+            [(role.network or shared.part, need) for role, need in zip(roles, memory, strict=True)],
+            question.rank_options,
+        ),
         streams=uses,
         counts_software=largest is None or counts_software(largest.plan.facts),
         is_bound=largest is not None and is_bound(largest.plan.facts),
@@ -103,10 +109,15 @@ def _pace(question: StepQuestion, roles: Sequence[Role], slowest: int) -> float:
     return pace * slowest_of(sum(role.count for role in alike), device.constants)
 
 
-def by_part(memory: Sequence[DeviceMemory]) -> tuple[DeviceMemory, ...]:
-    """Return *memory* with devices of equal part and need combined."""
-    counts = sums_by_key(((device.part, device.need), device.count) for device in memory)
-    return tuple(DeviceMemory(part, count, need) for (part, need), count in counts.items())
+def by_part(
+    roles: Sequence[Role], needs: Sequence[tuple[Network, MemoryNeed]], options: StepOptions
+) -> tuple[DeviceMemory, ...]:
+    """Return the memory of *roles*, each with its network and need, with devices of equal part and need combined."""
+    counts = sums_by_key(
+        ((role.place.part, need, peak_of(network, options, role.place)), role.count)
+        for role, (network, need) in zip(roles, needs, strict=True)
+    )
+    return tuple(DeviceMemory(part, count, need, peak) for (part, need, peak), count in counts.items())
 
 
 def _exchanged(timeline: Timeline, prefix: str = "") -> list[tuple[int, float]]:
@@ -184,7 +195,14 @@ def pipeline_result(
         exchanging_s=exchanging_s,
         bottleneck=bottleneck_of(timeline.machine, exchanges, timeline.end_s),
         memory=tuple(
-            DeviceMemory(stage.role.place.part, stage.role.count, need, number, stage.network)
+            DeviceMemory(
+                stage.role.place.part,
+                stage.role.count,
+                need,
+                peak_of(stage.network, question.rank_options, stage.role.place),
+                number,
+                stage.network,
+            )
             for number, (stage, need) in enumerate(zip(stages, memory, strict=True))
         ),
         streams=uses,

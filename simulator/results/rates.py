@@ -8,9 +8,11 @@ from typing import Any
 from simulator.questions.options import StepOptions
 from simulator.records import dataclass
 from simulator.results.columns import percent, rate_words, three_digits
+from simulator.results.step import StepResult
 from simulator.results.training_run import TrainingRun
 from simulator.step.recompute import reruns_of
 from simulator.topology.schema import Price
+from simulator.workload.backward import needs_gradient
 from simulator.workload.network import Layer, Network, once
 from simulator.workload.operators import Attention, MatMul, Softmax
 
@@ -24,7 +26,9 @@ class Rates:
 
     ``model_flops_per_s_per_device`` counts FLOPs as Megatron-LM's log does (``num_floating_point_operations`` in
     megatron/training/training.py): products alone, the backward pass as two forward passes, half the scores of causal
-    attention, nothing that runs again.  ``mfu`` is its share of the device's peak, ``hfu`` that with what runs again.
+    attention, nothing that runs again.  Unlike it, it leaves out gradients that nothing trained needs: of frozen
+    weights, and of what comes before all that is trained.  ``mfu`` is its share of the devices' mean peak, ``hfu`` that
+    with what runs again.
     ``energy_J`` is that of a step with every board at its power limit, so no more is used by the boards; None if a
     part has no such figure.  Figures of tokens are None for networks without tokens.
     """
@@ -43,11 +47,11 @@ class Rates:
 
 def rates_of(result: TrainingRun) -> Rates:
     """Return the rates of *result*; those of a run with parameter servers are of the steady state."""
-    step, count, seconds = result.step, result.device_count, result.step_time_s
+    count, seconds = result.device_count, result.step_time_s
     steps_per_s = result.throughput / result.samples if result.samples else 0.0
     model, again = _flop(result)
     each = steps_per_s / count
-    peak = step.peak_flops_per_s or 1.0
+    peak = sum(device.count * device.peak_flops_per_s for device in result.memory) / count or 1.0
     tokens_per_s = steps_per_s * result.tokens if result.tokens else None
     price = result.price_per_hour
     million = None if price is None or not tokens_per_s else price.times(1e6 / 3600.0 / tokens_per_s)
@@ -72,13 +76,15 @@ def rates_from(data: Mapping[str, Any]) -> Rates:
     return Rates(**{**data, "price_per_million_tokens": None if price is None else Price(**price)})
 
 
-def rate_of_device(rates: Rates, sample: str) -> str:
+def rate_of_device(rates: Rates, step: StepResult) -> str:
     """Return the rates of one device in words: 3,512 tokens/s, 402 TFLOP/s as Megatron-LM counts, MFU 40.7 %."""
     used = f"MFU {percent(rates.mfu)}, HFU {percent(rates.hfu)}"
     if rates.tokens_per_s_per_device is None:
-        return f"{rate_words(rates.samples_per_s_per_device)} {sample}/s, {used}"
+        return f"{rate_words(rates.samples_per_s_per_device)} {step.sample}/s, {used}"
     each = f"{rate_words(rates.tokens_per_s_per_device)} tokens/s"
-    return f"{each}, {tflops_words(rates)} TFLOP/s as Megatron-LM counts, {used}"
+    frozen = step.options.has_backward and step.trained_count < step.parameter_count
+    counted = "as Megatron-LM counts" + (" what is trained" if frozen else "")
+    return f"{each}, {tflops_words(rates)} TFLOP/s {counted}, {used}"
 
 
 def tflops_words(rates: Rates) -> str:
@@ -128,10 +134,18 @@ def _of_network(network: Network, options: StepOptions) -> tuple[float, float]:
     """Return the FLOPs of one pass of *network* over a micro-batch, and of what runs again in it."""
     causal = any(isinstance(each.operator, Attention) and each.operator.causal for each in network.layers)
     causal |= any(isinstance(each.operator, Softmax) and each.operator.kernel == "causal" for each in network.layers)
-    passes = {"train": 3, "backward": 2}.get(options.mode, 1)
-    model = passes * sum(_counted(layer, causal) for layer in network.layers)
+    model = sum(passes * _counted(layer, causal) for layer, passes in _passes(network, options))
     again = [network.layers[place] for rerun in reruns_of(network, options) for place in rerun.layers]
     return model, sum(_counted(layer, causal) for layer in again)
+
+
+def _passes(network: Network, options: StepOptions) -> Iterator[tuple[Layer, int]]:
+    """Yield each layer with the forward passes that its products count as; two are a whole backward pass."""
+    needed = needs_gradient(network)
+    for layer in network.layers:
+        is_frozen = bool(layer.parameters) and not layer.trained
+        back = 2 - is_frozen if options.has_backward and needed[layer.output] else 0
+        yield layer, back + (options.mode != "backward")
 
 
 def _counted(layer: Layer, causal: bool) -> float:
@@ -145,7 +159,7 @@ def rate_facts(result: TrainingRun) -> Iterator[tuple[str, str]]:
     """Yield the rates of *result* in words, with their labels; those of one device without tokens stand elsewhere."""
     rates, several = rates_of(result), result.device_count > 1
     if several or result.tokens:
-        yield "each device" if several else "rate", rate_of_device(rates, result.step.sample)
+        yield "each device" if several else "rate", rate_of_device(rates, result.step)
     if rates.days_per_trillion_tokens is not None and result.question.options.mode == "train":
         said = [days_words(rates.days_per_trillion_tokens)]
         if rates.price_per_million_tokens is not None:

@@ -122,7 +122,6 @@ def make_step_result(
     passes = [] if ran else passes_run(timeline, prefix)
     launched = ran or issues_of_passes(passes)
     flop_by_format = flop_by_format_of(network, options, place)
-    trains = options.mode in ("train", "backward")
     return StepResult(
         machine=timeline.machine.name,
         device=place.name,
@@ -141,13 +140,13 @@ def make_step_result(
         busy_s=sum(each.times * each.busy_s for each in ran) if ran else sum(s for _, s in passes),
         host_s=_host(ran, passes, timeline, place, prefix),
         torch_flop=torch_flop_of(network, options) * micro_batches,
-        peak_flops_per_s=_peak(flop_by_format, options, place),
+        peak_flops_per_s=peak_of(network, options, place),
         flop_by_format=flop_by_format,
         kinds=kinds_of(launched),
         layers=layers_of(launched),
         kernel_parts=kernel_parts(launched, main_format(flop_by_format) or "fp32"),
         memory=memory,
-        gradient_order=tuple(gradient_order(network)) if trains else (),
+        gradient_order=tuple(gradient_order(network)) if options.has_backward else (),
         parameter_count=network.parameter_count,
         trained_count=network.trained_count,
         simulation_events=timeline.simulation_events,
@@ -186,7 +185,7 @@ def of_programs(step: StepResult, count: int) -> StepResult:
 
 def torch_flop_of(network: Network, options: StepOptions) -> float:
     """Return the FLOPs of products in a step of *network*, without recomputation."""
-    if options.mode not in ("train", "backward"):
+    if not options.has_backward:
         return float(network.flop)
     return float(training_flop(network) - (network.flop if options.mode == "backward" else 0))
 
@@ -200,8 +199,9 @@ def flop_by_format_of(network: Network, options: StepOptions, place: Place) -> d
     )
 
 
-def _peak(flop: dict[Precision, int], options: StepOptions, place: Place) -> float:
+def peak_of(network: Network, options: StepOptions, place: Place) -> float:
     """Return the device's peak in FLOP/s, averaged over the formats of the network's FLOPs."""
+    flop = flop_by_format_of(network, options, place)
     if not flop:
         return _rate(place.device, product_precision(options.precision, place.device))
     return sum(flop.values()) / sum(count / _rate(place.device, precision) for precision, count in flop.items())

@@ -124,13 +124,17 @@ def _clock(clock: StepClock) -> str:
 
 
 def _arithmetic(result: TrainingRun) -> str:
-    """Return the FLOP/s of the products, and their share of the device's peak."""
-    step = result.step
-    rate = step.torch_flop / step.step_time_s if step.step_time_s > 0 else 0.0
-    peak = three_digits(step.peak_flops_per_s / 1e12)
-    each = " per device" if result.device_count > 1 else ""
-    used = f"{three_digits(rate / 1e12)} of {peak} TFLOP/s{each}, {percent(step.utilisation)} of the peak"
-    if step.utilisation <= 1.0:
+    """Return the FLOP/s of the products, and their share of the device's peak; of unlike devices, those of the mean."""
+    step, count = result.step, result.device_count
+    rate, peak = step.utilisation * step.peak_flops_per_s, step.peak_flops_per_s
+    each = " per device" if count > 1 else ""
+    if len(result.parts) > 1 and not result.question.layout.divides_network:
+        rate *= result.samples / step.samples / count
+        peak = sum(device.count * device.peak_flops_per_s for device in result.memory) / count
+        each = " per device, on average"
+    share = rate / peak if peak else 0.0
+    used = f"{three_digits(rate / 1e12)} of {three_digits(peak / 1e12)} TFLOP/s{each}, {percent(share)} of the peak"
+    if share <= 1.0:
         return used
     convolves = any(kind.kind == "convolution" for kind in step.kinds)
     why = "Winograd's algorithm multiplies less than" if convolves else "causal attention computes half of what"

@@ -28,12 +28,13 @@ if TYPE_CHECKING:
 class DeviceMemory:
     """The memory that each of ``count`` devices of a part needs, all of one pipeline ``stage`` if there are several.
 
-    ``network`` is then that of the stage.
+    ``network`` is then that of the stage.  ``peak_flops_per_s`` is the peak of each, as :class:`StepResult` has it.
     """
 
     part: str
     count: int
     need: MemoryNeed
+    peak_flops_per_s: float
     stage: int | None = None
     network: Network | None = field(default=None, compare=False, repr=False)
 

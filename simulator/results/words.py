@@ -30,11 +30,13 @@ def precision_words(result: StepResult) -> str:
     return "fp32, convolutions in TF32 where faster" if result.flop_by_format.get("tf32") else "fp32"
 
 
-def change_words(other: Alternative, result: StepResult) -> str:
-    """Return the change; with another batch, also the number of samples that its time is for."""
-    if other.samples == result.samples:
+def change_words(other: Alternative, result: TrainingRun) -> str:
+    """Return the change; with another batch, also the samples that its time is for: of a device, or of all together."""
+    question, step = result.question, result.step
+    if other.samples == question.programs * question.batch * question.micro_batches:
         return other.change
-    return f"{other.change}, for {result.samples} {result.sample if result.samples != 1 else result.sample[:-1]}"
+    samples = result.samples if result.shares else step.samples
+    return f"{other.change}, for {samples} {step.sample if samples != 1 else step.sample[:-1]}"
 
 
 def device_words(result: TrainingRun) -> str:

@@ -53,7 +53,7 @@ def recomputed_groups(network: Network, groups: Sequence[FusedLayers], options: 
 
 def reruns_of(network: Network, options: StepOptions) -> tuple[Rerun, ...]:
     """Return what of *network* runs again in the backward pass of a step with *options*."""
-    if not options.trains or options.recompute == "none":
+    if options.recompute == "none":
         return ()
     return _found(network, options.recompute, options.recompute_parts, options.recompute_blocks)
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 from pydantic_core.core_schema import CoreSchema, no_info_plain_validator_function
 
 from simulator.errors import one_line
-from simulator.units import Bandwidth, Density, Duration, FlopRate, Frequency, Length, Power, Rate, Size
+from simulator.units import Bandwidth, Density, Duration, FlopRate, Frequency, Length, MemorySize, Power, Rate, Size
 
 LinkKind = Literal["nvlink", "xgmi", "pcie", "socket", "c2c", "ethernet", "infiniband", "efa", "omnipath", "storage"]
 GPU_LINKS = frozenset(("nvlink", "xgmi"))
@@ -68,7 +68,7 @@ class GpuPart(Part):
     peak: dict[str, FlopRate] = Field(
         {}, description="Dense peak rate by precision: fp64, fp32, tf32, fp16, bf16, fp8, int8, int4, nvfp4"
     )
-    memory_size: Size | None = Field(None, description="Device memory")
+    memory_size: MemorySize | None = Field(None, description="Device memory")
     memory_bandwidth: Bandwidth | None = Field(None, description="Peak of the device memory")
     inline_ecc: bool = Field(
         False, description="Check bits are kept in the device memory itself: GDDR with error correction on"
@@ -153,7 +153,7 @@ class CpuPart(Part):
     flop_per_cycle: dict[str, Annotated[int, Field(gt=0)]] = Field(
         {}, description="FLOPs of one core in a cycle by precision: fp64, fp32, fp16, bf16, int8; others it has not"
     )
-    memory_size: Size | None = Field(None, description="Memory attached to this socket")
+    memory_size: MemorySize | None = Field(None, description="Memory attached to this socket")
     memory_bandwidth: Bandwidth | None = Field(None, description="What all channels together sustain")
     memory_latency: Duration | None = Field(None, description="First word, local")
     core_bandwidth: Bandwidth | None = Field(None, description="What one core alone sustains from memory")

@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 from simulator.errors import one_line
 from simulator.records import dataclass
 from simulator.topology.parts import Duplex, LinkKind, OwnPart, Strict
-from simulator.units import Bandwidth, Duration, Size
+from simulator.units import Bandwidth, Duration, MemorySize
 
 _WRITTEN = re.compile(r"(?P<amount>\d+(?:\.\d+)?)\s*(?P<currency>[^\W\d_]{1,8}|[$€£¥])?")
 
@@ -77,7 +77,7 @@ class DeviceSpec(Strict):
     kind: Literal["gpu", "cpu", "nic", "storage", "pcie-switch", "nvlink-switch", "network-switch"] | None = Field(
         None, description="What it is, where no part is named"
     )
-    memory_size: Size | None = Field(None, description="Of a GPU or a CPU, in place of the part's")
+    memory_size: MemorySize | None = Field(None, description="Of a GPU or a CPU, in place of the part's")
     memory_bandwidth: Bandwidth | None = Field(None, description="Of a GPU or a CPU, in place of the part's")
     core_count: int | None = Field(None, gt=0, description="Of a CPU, in place of the part's: what a cloud lends")
     thread_count: int | None = Field(None, gt=0, description="Of a CPU; left out: as many a core as the part has")

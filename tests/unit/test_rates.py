@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import pytest
 
 from simulator import simulate
+from simulator.errors import InputError
 from simulator.results import plain
 from simulator.results.rates import days_words, energy_words, rates_from, rates_of
+from simulator.results.step_view import step_view
 from simulator.topology.schema import Price
 
 LAYERS, HIDDEN, HEADS, LENGTH, WORDS = 4, 1024, 16, 512, 50432
@@ -93,3 +96,65 @@ def test_days(days: float, words: str) -> None:
 @pytest.mark.parametrize(("joules", "words"), [(10.0, "10 J"), (3.6e6, "1 kWh"), (3.6e9, "1,000 kWh")])
 def test_energy(joules: float, words: str) -> None:
     assert energy_words(joules) == words
+
+
+def memory_for(tmp_path: Path, size: str) -> str:
+    file = tmp_path / "unlike.yaml"
+    file.write_text(
+        """schema_version: 1
+name: unlike
+devices:
+  gpu[0-1]: {part: rtx-3090}
+  gpu2: {part: rtx-4090, memory_size: SIZE}
+  cpu0: {part: xeon-e5-2686-v4}
+links:
+  - {between: ["gpu[0-2]", cpu0], part: pcie4-x16}
+""".replace("SIZE", size)
+    )
+    return str(file)
+
+
+@pytest.mark.parametrize("way", [{"divide": "best", "global_batch": 9}, {"batch": 3}])
+def test_unlike_devices_have_the_sum_of_their_peaks(way: dict[str, object], tmp_path: Path) -> None:
+    result = simulate(memory_for(tmp_path, "24 GB"), workload="gpt2", **way)
+    rates = rates_of(result)
+    peaks = [each.peak_flops_per_s for each in result.memory for _ in range(each.count)]
+    assert len(peaks) == 3
+    assert len(set(peaks)) == 2
+    assert rates.mfu == pytest.approx(3 * rates.model_flops_per_s_per_device / sum(peaks))
+    (said,) = [fact.said for fact in step_view(result) if fact.label == "arithmetic"]
+    assert f"of {sum(peaks) / 3e12:.3g} TFLOP/s per device, on average" in said
+
+
+@pytest.mark.parametrize("size", ["0 GB", "1 kB", "2 PB", "1000 PB"])
+def test_memory_has_a_range(size: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"memory_size: .*must be"):
+        simulate(memory_for(tmp_path, size), workload="gpt2", batch=1)
+
+
+def test_products_with_frozen_weights_count_without_their_gradients() -> None:
+    """Two passes of a frozen layer, three of an adapter and of attention, one of what comes before all adapters."""
+    whole, lora = answer_alone(), answer_alone(lora=16)
+    flop = [rates_of(each).model_flops_per_s_per_device * each.step_time_s for each in (whole, lora)]
+    hidden = 4096  # as is the length
+    frozen = 2 * (4 * hidden**2 + 3 * hidden * 11008) + hidden * 4096
+    scores, first = 2 * hidden**2, 3 * hidden**2  # products with halved scores; queries, keys and values of a block
+    assert flop[1] / flop[0] == pytest.approx((2 * frozen - first + 3 * scores) / (3 * frozen + 3 * scores), rel=0.01)
+
+
+@cache
+def answer_alone(recompute: str = "", **sizes: object) -> object:
+    again = {recompute: True} if recompute else {}
+    small = {"layers": 2, "vocabulary": 4096, **sizes}
+    return simulate("1x-rtx-3090", workload="llama2-7b", batch=1, compiled=True, sizes=small, **again)
+
+
+@pytest.mark.parametrize("lora", [0, 16])
+@pytest.mark.parametrize("recompute", ["", "recompute", "recompute_attention", "recompute_operators"])
+def test_hardware_does_no_more_than_it_can(lora: int, recompute: str) -> None:
+    result = answer_alone(recompute, **({"lora": lora} if lora else {}))
+    rates = rates_of(result)
+    assert rates.mfu <= rates.hfu <= 1.0
+    # torch counts all scores of attention, and those that its backward pass computes again: never less than Megatron-LM
+    assert rates.mfu <= result.step.utilisation
+    assert rates.hfu <= result.step.utilisation * (1 + 1 / 2)

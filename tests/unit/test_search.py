@@ -222,6 +222,13 @@ def test_searches_and_curves_take_what_steps_take_of_memory(capsys) -> None:
 def test_ranges_of_counts() -> None:
     assert parse_counts("--nodes", "1,2,4..32") == [1, 2, 4, 8, 16, 32]
     assert parse_counts("--nodes", "8..40+8") == [8, 16, 24, 32, 40]
+    assert parse_counts("--nodes", "3,1..2") == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("text", "last"), [("1..3", 2), ("64,1..3", 2), ("8..41+8", 40), ("3..5", 3)])
+def test_a_range_that_misses_its_end_is_refused(text: str, last: int) -> None:
+    with pytest.raises(InputError, match=f"misses .* and {last} is the last"):
+        parse_counts("--nodes", text)
 
 
 def test_strong_scaling_bends(capsys, tmp_path) -> None:

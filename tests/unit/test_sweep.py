@@ -114,6 +114,7 @@ def test_several_processes_give_the_same(capsys) -> None:
         (["batch"], "--over batch: names no option that varies; write for example batch=1,2,4"),
         (["batch=1,,2"], "--over batch=1,,2: a value is missing"),
         (["batch=1,1"], "--over batch=1,1: a value is named twice"),
+        (["parallel=tp=4,pp=2"], "--over parallel=tp=4,pp=2: a layout holds commas, so ; separates layouts"),
         (["recompute=maybe"], "--over recompute: is a switch: yes or no; got maybe"),
         (["json=yes,no"], "--over json=yes,no: names no option that varies; "),
         (["batch=0"], "--batch 0: "),

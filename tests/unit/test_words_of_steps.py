@@ -49,8 +49,18 @@ def test_long_times_have_no_exponent(seconds: float, words: str) -> None:
 
 def test_samples_are_named_where_another_batch_has_others() -> None:
     step = SimpleNamespace(samples=16, sample="sequences")
-    assert change_words(Alternative("--compile", 1.0, True, 2, 16), step) == "--compile"
-    assert change_words(Alternative("--batch 4", 1.0, True, 4, 32), step) == "--batch 4, for 16 sequences"
+    question = SimpleNamespace(programs=1, batch=2, micro_batches=8)
+    result = SimpleNamespace(step=step, question=question, shares=(), samples=128)
+    assert change_words(Alternative("--compile", 1.0, True, 2, 16), result) == "--compile"
+    assert change_words(Alternative("--batch 4", 1.0, True, 4, 32), result) == "--batch 4, for 16 sequences"
+
+
+def test_a_step_divided_best_has_the_same_samples_with_each_change() -> None:
+    step = SimpleNamespace(samples=6, sample="sequences")  # of the device that is shown; others have 3
+    question = SimpleNamespace(programs=1, batch=4, micro_batches=1)
+    result = SimpleNamespace(step=step, question=question, shares=(("gpu0", "", 6), ("gpu1", "", 3)), samples=12)
+    assert change_words(Alternative("--compile", 1.0, True, 4, 4), result) == "--compile"
+    assert change_words(Alternative("--batch 8", 1.0, True, 8, 8), result) == "--batch 8, for 12 sequences"
 
 
 @pytest.mark.parametrize(
@@ -67,6 +77,15 @@ def test_samples_are_named_where_another_batch_has_others() -> None:
             ["--mode", "inference", "--offload", "optimizer", "--offload-to", "nvme"],
             "--offload: is about training, and --mode inference updates nothing",
             "--offload-to: applies",
+        ),
+        *(
+            (["--mode", "forward", *words], f"{words[0]}: is {why}, and --mode forward", "nccl")
+            for words, why in (
+                (["--recompute"], "for the backward pass"),
+                (["--recompute-attention"], "for the backward pass"),
+                (["--gradient-as-bucket-view"], "about an exchange"),
+                (["--mtbf", "1000h"], "about training"),
+            )
         ),
         (["--libraries", "torch-9.9"], "a version of PyTorch, torch-1.0 to torch-2.9", "torch-2.1"),
         (["--precision", "mxfp8"], "--precision mxfp8: no such choice; did you mean 'master-fp8'?", "allowed"),
