@@ -64,14 +64,8 @@ def _operator(context: Context, question: OperatorQuestion) -> Composition:
 def _collective(context: Context, question: CollectiveQuestion) -> Composition:
     group = context.group(question.where, question.gpus)
     ranks = group.ranks[: question.group_size or group.n_ranks]
-    return collective_composition(
-        group.machine,
-        ranks,
-        question.collective,
-        question.size_bytes,
-        question.strategy,
-        changed=is_changed(question),
-    )
+    what = question.collective, question.size_bytes, question.strategy
+    return collective_composition(group.machine, ranks, *what, changed=is_changed(question))
 
 
 def _step(context: Context, question: StepQuestion) -> Composition:

@@ -83,11 +83,8 @@ def run_lines(run: Run, style: Style) -> list[str]:
     assert isinstance(result, TrainingResult)
     how = ", ".join([f"{counted(result.samples, each)} a step", *how_words(result, precision_words(step)), result.way])
     title = f"{result.machine}, {device_words(result)}: {of} of {step.workload} ({parameter_words(step)}), {how}"
-    facts = [
-        Fact(
-            "run", f"{counted(run.steps, 'step')}, {rate_words(run.gpu_hours)} GPU hours", _days(run.wall_s), ("bold",)
-        )
-    ]
+    work = f"{counted(run.steps, 'step')}, {rate_words(run.gpu_hours)} GPU hours"
+    facts = [Fact("run", work, _days(run.wall_s), ("bold",))]
     if run.band_s is not None:
         facts.append(Fact(BAND_HEAD, f"{_days(run.band_s[0])} to {_days(run.band_s[1])}"))
     if (price := run.price) is not None:

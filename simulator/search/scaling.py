@@ -103,6 +103,7 @@ def curve_document(curve: Curve) -> dict[str, Any]:
                 **taken(result, "topology=machine device_count"),
                 "parallel": result.parallel or None,
                 **taken(result, "samples step_time_s band outside=confidence.outside throughput_per_s=throughput"),
+                "evidence": result.confidence.known or None,
                 "rates": plain(rates_of(result)),
                 "scaling_efficiency": efficiency,
                 "doubling_efficiency": gain,
