@@ -100,7 +100,10 @@ def _refuse_misspelt(args: Arguments, launcher: Arguments, starter: str) -> None
 
 
 def _meant(name: str, known: Collection[str]) -> str:
-    """Return which of *known* differs from *name* by its hyphens, one letter, or two of a long name; or nothing."""
+    """Return which of *known* differs from *name* by its hyphens, one letter, or two of a long name; or nothing.
+
+    Words that begin otherwise are others: ``patch-size`` is no slip of ``batch-size``.
+    """
     if name in known:  # one of the launcher's, given to the program
         return ""
     plain = {each.replace("-", ""): each for each in known}
@@ -108,7 +111,9 @@ def _meant(name: str, known: Collection[str]) -> str:
     for near in get_close_matches(wanted, plain, n=3, cutoff=0.7):
         same = sum(block.size for block in SequenceMatcher(None, near, wanted).get_matching_blocks())
         shorter, longer = sorted((len(near), len(wanted)))
-        if longer - same <= (2 if shorter >= _LONG else 1 if shorter >= _SHORTEST else 0):
+        begun = zip(name.lower().split("-"), plain[near].split("-"), strict=False)
+        slips = 2 if shorter >= _LONG else 1 if shorter >= _SHORTEST else 0
+        if near == wanted or (longer - same <= slips and all(word[:1] == other[:1] for word, other in begun)):
             return plain[near]
     return ""
 

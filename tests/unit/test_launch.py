@@ -455,6 +455,7 @@ def test_faults_of_a_script_have_their_places_all_at_once(tmp_path) -> None:
         ("--cp-comm-type a2a+p2p", ["--cp-comm-type: is not modelled; a sequence is split in one ring"]),
         ("--cp-comm-type a2a", []),
         ("--window-size 4096,0 --cpu-offloading-num-layers 0", []),
+        ("--patch-size 3", ["not known, and without effect: --patch-size"]),
         ("--foo 3 --bar", ["not known, and without effect: --foo, --bar"]),
         ("--rampup-batch-size 16 16 1000", ["--rampup-batch-size: is not modelled; the step is one of the full batch"]),
         ("--normalization RMSNorm", ["--normalization: is not modelled here; simulated as LayerNorm"]),
