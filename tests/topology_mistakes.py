@@ -78,7 +78,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "unknown_key_of_a_mesh": (
         HEAD + GPUS + "meshes:\n  - {kind: nvlink, bandwidth: 1 GB/s, duplex: half, matrix: ''}\n",
-        ["t.yaml:6:39: unknown key 'duplex'; allowed: bandwidth, efficiency, kind, latency, matrix, part, source"],
+        ["t.yaml:6:39: unknown key 'duplex'; allowed: kind, matrix, bandwidth, efficiency, latency, part, source"],
     ),
     "unknown_key_of_the_transport": (
         HEAD + GPUS + LINK + "transport: {peertopeer: pix}\n",

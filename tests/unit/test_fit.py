@@ -111,7 +111,7 @@ MADE = {
         "device,op,dtype,m,n,k",
         [
             (device, "matmul", "fp16", *shape)
-            for device in ("v100-sxm2-16gb", "t4")
+            for device in ("t4",)  # power bounds no product of a V100
             for shape in product((1024, 4096, 8192), (1024, 4096, 7000), (1024, 2560, 4096))
         ],
         {"power.tensor_16_bit": (0.6, 0.1)},
@@ -144,7 +144,7 @@ MADE = {
             for device, phase in product(("titan-x-maxwell", "titan-xp", "v100-sxm2-16gb"), ("fwd", "bwd"))
             for sizes in product((16, 64), (512, 2048), (25, 100))
         ],
-        {"recurrence.step": (0.5, 0.1), "recurrence.step_s": (4e-5, 0.15)},
+        {"recurrence.step": (0.5, 0.1), "recurrence.step_s": (4e-5, 0.2)},
     ),
     "nccl": (
         "software,machine,n_gpus,collective,bytes",

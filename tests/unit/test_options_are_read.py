@@ -360,7 +360,8 @@ def asked(question: str, name: str, value: str, here: Path) -> tuple[list[str], 
     return words, other
 
 
-CONTRADICTED = ("check --nodes", "check --gpus", "check --collective")  # by the log, so they are refused
+# By the log, so they are refused.
+CONTRADICTED = ("check --nodes", "check --gpus", "check --collective", "check --topology")
 
 
 @pytest.mark.slow

@@ -71,7 +71,7 @@ def test_cells_of_a_written_table_are_inert(capsys, tmp_path):
     assert run(capsys, "score", str(table), "--out", str(out))[0] == 0
     head, *rows = out.read_text().splitlines()
     assert "'+more" in head
-    assert [row.split("1e-05,")[-1].split("1e-5,")[-1].rsplit(",", 5)[0] for row in rows] == [
+    assert [row.split(",64,1e-5,")[1].rsplit(",", 5)[0] for row in rows] == [
         "'=1+2,\\x1b[31m\\u202e,-1.5",
         "\"'@a, b\",x\u00a0y,'+x",
     ]

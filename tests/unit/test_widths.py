@@ -16,7 +16,9 @@ from simulator.console.style import Style
 
 WIDTHS = (60, 80, 100, 120)
 # Rates of samples follow from the step: those of a search may leave for its bands.
-KEYS = re.compile(r"step|time|busbw|memory|tokens/s|.*B/s|layout|way|strategy|micro-batch|machine|a million .*|per million")
+KEYS = re.compile(
+    r"step|time|busbw|memory|tokens/s|.*B/s|layout|way|strategy|micro-batch|machine|a million .*|per million"
+)
 QUESTIONS = """
 --topology p3.16xlarge
 --topology p3.16xlarge --strategy ring
