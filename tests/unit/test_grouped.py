@@ -74,14 +74,11 @@ def test_unequal_groups_take_no_less_than_equal_ones(grouping: str) -> None:
 def test_products_on_streams_lose_to_a_grouped_product_what_was_measured(
     experts: int, rows: int, measured: float
 ) -> None:
-    """CUTLASS's grouped product against Transformer Engine's streams (NVIDIA/TransformerEngine#2045, TE 2.7).
-
-    Two tiles that are as fast alone leave different shares of the SMs to other streams: the second ratio is 1.34.
-    """
+    """CUTLASS's grouped product against Transformer Engine's streams (NVIDIA/TransformerEngine#2045, TE 2.7)."""
     streams, kernel = (
         time_s(GroupedGemm(rows, 768, 2048, "bf16", experts, "NT", grouping=g)) for g in ("streams", "kernel")
     )
-    assert streams / kernel == pytest.approx(measured, abs=0.2)
+    assert streams / kernel == pytest.approx(measured, abs=0.08)
     assert kernel == pytest.approx(2 * experts * rows * 768 * 2048 / 650e12, rel=0.05)  # TFLOP/s measured there
 
 
