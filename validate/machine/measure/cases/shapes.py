@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, cycle, islice
 from pathlib import Path
 
 _SEED = 20160730
@@ -22,8 +22,8 @@ _TURNS = tuple(_DATA["turns"])
 _WIDTHS = tuple(map(tuple, _DATA["widths"]))  # inputs, outputs of BERT, GPT-2, GPT-3 and Llama
 # Of AlexNet, VGG and ResNet: c_in, c_out, image, kernel, stride, pad.
 _CONVOLUTIONS = tuple(map(tuple, _DATA["convolutions"]))
+_TRAINED = ("fwd", "fwd", "bwd_data", "fwd", "bwd_weight")
 _FUNCTIONS = ("add", "relu", "gelu", "mul_scalar", "tanh", "mul", "div", "add_scalar")
-
 
 Cells = dict[str, str | int]
 """The cells that identify an operator in a phase."""
@@ -80,96 +80,90 @@ class CallLimits:
 
 def shapes(limits: CallLimits, most: int) -> Iterator[OperatorCase]:
     """Yield up to *most* different operators within *limits*."""
-    draw = random.Random(_SEED)
+    draw = _Draw(limits)
     seen: set[tuple[tuple[str, str | int], ...]] = set()
-    makers = {op: _MAKERS[op](draw, limits) for op in dict.fromkeys(_TURNS)}
-    tries = 0
-    while len(seen) < most and tries < 50 * most:
-        op = _TURNS[tries % len(_TURNS)]
-        tries += 1
+    makers = {op: _MAKERS[op](draw) for op in dict.fromkeys(_TURNS)}
+    for op in islice(cycle(_TURNS), 50 * most):
         shape = sized(next(makers[op]))
         key = tuple(sorted(shape.cells.items()))
-        if key in seen or shape.flop > limits.flop or shape.bytes > limits.bytes:
-            continue
-        seen.add(key)
-        yield shape
+        if key not in seen and shape.flop <= limits.flop and shape.bytes <= limits.bytes:
+            seen.add(key)
+            yield shape
+            if len(seen) >= most:
+                return
 
 
-Maker = Callable[[random.Random, CallLimits], Iterator[Cells]]
+class _Draw(random.Random):
+    """Sizes and precisions by chance, the same ones each time."""
+
+    def __init__(self, limits: CallLimits) -> None:
+        super().__init__(_SEED)
+        self.precisions = limits.precisions
+
+    def precision(self, *but: str) -> str:
+        return self.choice([p for p in self.precisions if p not in but])
+
+    def power(self, low: int, high: int) -> int:
+        """Return 2 to the power of a number from *low* to *high*."""
+        return 1 << self.randint(low, high)
+
+    def log(self, low: float, high: float) -> int:
+        """Return a size between *low* and *high*, log-uniform; most are a power of two or a multiple of 8."""
+        size = math.exp(self.uniform(math.log(low), math.log(high)))
+        kind = self.random()
+        if kind < 0.35:
+            return 1 << round(math.log2(size))
+        return 8 * round(size / 8) if kind < 0.7 and size >= 8 else max(1, round(size))
 
 
-def _precision(draw: random.Random, limits: CallLimits, *but: str) -> str:
-    return draw.choice([p for p in limits.precisions if p not in but])
-
-
-def _log(draw: random.Random, low: float, high: float) -> int:
-    """Return a size between *low* and *high*, log-uniform; most are rounded to a power of two or a multiple of 8."""
-    size = math.exp(draw.uniform(math.log(low), math.log(high)))
-    kind = draw.random()
-    if kind < 0.35:
-        return 1 << round(math.log2(size))
-    if kind < 0.7 and size >= 8:
-        return 8 * round(size / 8)
-    return max(1, round(size))
-
-
-def _product(draw: random.Random, limits: CallLimits, op: str, phase: str, dims: tuple[int, int, int, int]) -> Cells:
-    batch, m, n, k = dims
-    passes = ("fp8", "int8") if op != "matmul" else ()
-    precision = _precision(draw, limits, *passes)
-    if precision in ("fp8", "int8"):
+def _product(draw: _Draw, op: str, phase: str, batch: int, m: int, n: int, k: int) -> Cells:
+    precision = draw.precision(*(["fp8"] if op != "matmul" else []))
+    if precision == "fp8":
         m, n, k = (max(32, 16 * round(d / 16)) for d in (m, n, k))
-    cells: Cells = {"op": op, "phase": phase, "dtype": precision, "batch": batch, "m": m, "n": n, "k": k}
+    cells = Cells(op=op, phase=phase, dtype=precision, batch=batch, m=m, n=n, k=k)
     if op == "linear" and phase != "fwd":
         cells["variant"] = "lm_head"  # without bias, whose gradient is summed by a separate kernel
     return cells
 
 
-def _linears(draw: random.Random, limits: CallLimits) -> Iterator[Cells]:
-    phases = ("fwd", "fwd", "bwd_data", "fwd", "bwd_weight")
-    for i in count():
-        phase = phases[i % len(phases)]
+def _linears(draw: _Draw) -> Iterator[Cells]:
+    for i, phase in enumerate(cycle(_TRAINED)):
         if i % 2:
             k, n = _WIDTHS[(i // 2) % len(_WIDTHS)] if i % 4 == 1 else draw.choice(_WIDTHS)
-            m = 2 ** draw.randint(5, 14)
+            m = draw.power(5, 14)
         else:
-            m, n, k = _log(draw, 8, 16384), _log(draw, 16, 32768), _log(draw, 16, 16384)
-        yield _product(draw, limits, "linear", phase, (1, m, n, k))
+            m, n, k = draw.log(8, 16384), draw.log(16, 32768), draw.log(16, 16384)
+        yield _product(draw, "linear", phase, 1, m, n, k)
 
 
-def _matmuls(draw: random.Random, limits: CallLimits) -> Iterator[Cells]:
+def _matmuls(draw: _Draw) -> Iterator[Cells]:
     while True:
-        m, n, k = (_log(draw, 32, 16384) for _ in range(3))
-        yield _product(draw, limits, "matmul", "fwd", (1, m, n, k))
+        yield _product(draw, "matmul", "fwd", 1, *(draw.log(32, 16384) for _ in range(3)))
 
 
-def _batched(draw: random.Random, limits: CallLimits) -> Iterator[Cells]:
+def _batched(draw: _Draw) -> Iterator[Cells]:
     for i in count():
         if i % 2:
-            length, size = 2 ** draw.randint(6, 11), draw.choice((64, 64, 80, 128))
+            length, size = draw.power(6, 11), draw.choice((64, 64, 80, 128))
             inner = (length, length, size) if i % 4 == 1 else (length, size, length)
-            dims = (12 * 2 ** draw.randint(0, 5), *inner)
+            yield _product(draw, "bmm", "fwd", 12 * draw.power(0, 5), *inner)
         else:
-            dims = (_log(draw, 2, 512), _log(draw, 16, 1024), _log(draw, 16, 1024), _log(draw, 16, 1024))
-        yield _product(draw, limits, "bmm", "fwd", dims)
+            yield _product(draw, "bmm", "fwd", draw.log(2, 512), *(draw.log(16, 1024) for _ in range(3)))
 
 
-def _convolutions(draw: random.Random, limits: CallLimits) -> Iterator[Cells]:
-    phases = ("fwd", "fwd", "bwd_data", "fwd", "bwd_weight")
+def _convolutions(draw: _Draw) -> Iterator[Cells]:
     order = list(_CONVOLUTIONS)
     draw.shuffle(order)
-    for i in count():
-        phase = phases[i % len(phases)]
+    for i, phase in enumerate(cycle(_TRAINED)):
         if i % 3 < 2:
             c_in, c_out, image, kernel, stride, pad = order[i % len(order)]
         else:
             kernel, stride = draw.choice((1, 3, 3, 5)), draw.choice((1, 1, 2))
-            c_in, c_out, image, pad = _log(draw, 3, 1024), _log(draw, 8, 1024), _log(draw, 7, 128), kernel // 2
-        batch = 2 ** draw.randint(0, 8)
-        precision = _precision(draw, limits, "fp8", "int8")
-        cells: Cells = {"op": "conv2d", "phase": phase, "dtype": precision, "batch": batch}
-        cells |= {"c_in": c_in, "c_out": c_out, "h_in": image, "w_in": image, "kernel_h": kernel, "kernel_w": kernel}
-        cells |= {"stride": stride, "pad": pad, "stride_w": stride, "pad_w": pad, "groups": 1}
+            c_in, c_out, image, pad = draw.log(3, 1024), draw.log(8, 1024), draw.log(7, 128), kernel // 2
+        batch, precision = draw.power(0, 8), draw.precision("fp8")
+        cells = Cells(op="conv2d", phase=phase, dtype=precision, batch=batch, c_in=c_in, c_out=c_out)
+        cells |= Cells(h_in=image, w_in=image, kernel_h=kernel, kernel_w=kernel)
+        cells |= Cells(stride=stride, pad=pad, stride_w=stride, pad_w=pad, groups=1)
         if precision in ("fp16", "bf16"):
             cells["variant"] = "channels_last"  # the usual layout in half precision
         if image + 2 * pad >= kernel and not (phase == "bwd_data" and c_in == 3):
@@ -177,64 +171,49 @@ def _convolutions(draw: random.Random, limits: CallLimits) -> Iterator[Cells]:
 
 
 def _rows(op: str) -> Maker:
-    phases = ("fwd", "fwd", "bwd")
-
-    def make(draw: random.Random, limits: CallLimits) -> Iterator[Cells]:
-        for i in count():
-            cols = draw.choice((768, 1024, 2048, 4096, 12288)) if i % 2 else _log(draw, 32, 32768)
-            rows = _log(draw, 32, 131072)
-            precision = _precision(draw, limits, "tf32", "fp8", "int8")
-            cells: Cells = {"op": op, "phase": phases[i % 3], "dtype": precision}
-            yield cells | {"rows": rows, "cols": cols}
+    def make(draw: _Draw) -> Iterator[Cells]:
+        for i, phase in enumerate(cycle(("fwd", "fwd", "bwd"))):
+            cols = draw.choice((768, 1024, 2048, 4096, 12288)) if i % 2 else draw.log(32, 32768)
+            rows = draw.log(32, 131072)
+            yield Cells(op=op, phase=phase, dtype=draw.precision("tf32", "fp8"), rows=rows, cols=cols)
 
     return make
 
 
-def _elementwise(draw: random.Random, limits: CallLimits) -> Iterator[Cells]:
-    for i in count():
-        precision = _precision(draw, limits, "tf32", "fp8", "int8")
-        rows, cols = _log(draw, 16, 65536), _log(draw, 64, 16384)
-        function = _FUNCTIONS[i % len(_FUNCTIONS)]
-        cells: Cells = {"op": "elementwise", "variant": function, "phase": "fwd", "dtype": precision}
-        yield cells | {"rows": rows, "cols": cols}
+def _elementwise(draw: _Draw) -> Iterator[Cells]:
+    for function in cycle(_FUNCTIONS):
+        cells = Cells(op="elementwise", variant=function, phase="fwd", dtype=draw.precision("tf32", "fp8"))
+        yield cells | Cells(rows=draw.log(16, 65536), cols=draw.log(64, 16384))
 
 
-def _batch_norms(draw: random.Random, limits: CallLimits) -> Iterator[Cells]:
-    del limits  # always fp32, in which its statistics are kept everywhere
-    for i in count():
-        channels = 2 ** draw.randint(5, 11)
-        image = draw.choice((7, 14, 28, 56, 112))
-        batch = 2 ** draw.randint(0, 8)
-        cells: Cells = {"op": "batch_norm", "phase": "bwd" if i % 3 == 2 else "fwd", "dtype": "fp32"}
-        yield cells | {"batch": batch, "c_in": channels, "h_in": image, "w_in": image}
+def _batch_norms(draw: _Draw) -> Iterator[Cells]:
+    for phase in cycle(("fwd", "fwd", "bwd")):  # always fp32, in which its statistics are kept everywhere
+        channels, image = draw.power(5, 11), draw.choice((7, 14, 28, 56, 112))
+        cells = Cells(op="batch_norm", phase=phase, dtype="fp32", batch=draw.power(0, 8))
+        yield cells | Cells(c_in=channels, h_in=image, w_in=image)
 
 
-def _embeddings(draw: random.Random, limits: CallLimits) -> Iterator[Cells]:
+def _embeddings(draw: _Draw) -> Iterator[Cells]:
     while True:
-        precision = _precision(draw, limits, "tf32", "fp8", "int8")
-        rows, cols = _log(draw, 64, 65536), draw.choice((128, 768, 1024, 4096))
-        cells: Cells = {"op": "embedding", "phase": "fwd", "dtype": precision}
-        yield cells | {"rows": rows, "cols": cols}
+        cells = Cells(op="embedding", phase="fwd", dtype=draw.precision("tf32", "fp8"))
+        yield cells | Cells(rows=draw.log(64, 65536), cols=draw.choice((128, 768, 1024, 4096)))
 
 
-def _attentions(draw: random.Random, limits: CallLimits) -> Iterator[Cells]:
-    for i in count():
-        precision = _precision(draw, limits, "tf32", "fp32", "fp8", "int8") if len(limits.precisions) > 2 else "fp32"
-        length, size = 2 ** draw.randint(7, 13), draw.choice((64, 128))
-        batch = 2 ** draw.randint(3, 8)
-        cells: Cells = {"op": "attention", "variant": "causal" if i % 2 else "", "phase": "fwd"}
-        yield cells | {"dtype": precision, "batch": batch, "m": length, "n": length, "k": size}
+def _attentions(draw: _Draw) -> Iterator[Cells]:
+    for variant in cycle(("", "causal")):
+        precision = draw.precision("tf32", "fp32", "fp8") if len(draw.precisions) > 2 else "fp32"
+        length, size = draw.power(7, 13), draw.choice((64, 128))
+        cells = Cells(op="attention", variant=variant, phase="fwd", dtype=precision)
+        yield cells | Cells(batch=draw.power(3, 8), m=length, n=length, k=size)
 
 
-def _recurrents(draw: random.Random, limits: CallLimits) -> Iterator[Cells]:
-    for i in count():
-        op = ("lstm", "gru")[i % 2]
-        precision = _precision(draw, limits, "tf32", "bf16", "fp8", "int8")
-        batch, hidden, steps = 2 ** draw.randint(4, 7), 2 ** draw.randint(8, 11), draw.choice((8, 25, 50))
-        cells: Cells = {"op": op, "phase": "fwd", "dtype": precision, "batch": batch}
-        yield cells | {"hidden": hidden, "timesteps": steps}
+def _recurrents(draw: _Draw) -> Iterator[Cells]:
+    for op in cycle(("lstm", "gru")):
+        cells = Cells(op=op, phase="fwd", dtype=draw.precision("tf32", "bf16", "fp8"), batch=draw.power(4, 7))
+        yield cells | Cells(hidden=draw.power(8, 11), timesteps=draw.choice((8, 25, 50)))
 
 
+Maker = Callable[[_Draw], Iterator[Cells]]
 _MAKERS: dict[str, Maker] = {
     "linear": _linears,
     "matmul": _matmuls,
