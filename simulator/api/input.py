@@ -10,8 +10,7 @@ from simulator.engine.executor import execute
 from simulator.engine.timeline import Timeline
 from simulator.errors import one_line, refused
 from simulator.host.copies import copy_plan
-from simulator.host.input_costs import InputCosts, batch_load, disks_of, hit_share
-from simulator.host.input_plan import FedStep, InputWork, plan_input
+from simulator.host.input import FedStep, InputCosts, InputWork, batch_load, disks_of, hit_share, plan_input
 from simulator.network.machine import Machine
 from simulator.plan.plan import PlanBuilder
 from simulator.questions.checks import changed

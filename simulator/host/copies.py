@@ -75,34 +75,28 @@ def copy_plan(question: CopyQuestion, places: Places, router: Router) -> Plan:
 
     Raises InputError where the machine has no such GPU, no CPU, or no route between them.
     """
-    plan, costs = PlanBuilder(), places.constants(CopyCosts)
-    machine = router.machine
-    route = copy_route(question, router)
-    last = []
-    ways = [route]
+    plan, costs, machine = PlanBuilder(), places.constants(CopyCosts), router.machine
+    size, faults_s, last = question.size_bytes, page_faults_s(question, places), []
+    ways = [route := copy_route(question, router)]
     if question.both_ways:
         ends = route.dst, route.src
-        ways.append(_through_host(machine, router, *ends) if is_staged(route) else router.route(*ends))
+        ways.append(_through_host(router, *ends) if is_staged(route) else router.route(*ends))
     for way in ways:
-        stream = f"{way.src}->{way.dst}"
-        place = machine.nodes[way.src].name
-        staged = is_staged(way)
+        stream, place, staged = f"{way.src}->{way.dst}", machine.nodes[way.src].name, is_staged(way)
+        engine_s, rate_Bps, piece_s = costs.engine_s, way.bandwidth_Bps, 0.0
         if question.pinned or question.kind == "p2p":
-            again_s = costs.engine_s / costs.staged_piece_bytes if staged else 0.0
-            cap_Bps = 1.0 / (1.0 / way.bandwidth_Bps + again_s)
-            plan.work("engine", place, costs.engine_s * (2 if staged else 1), stream=stream)
-            last.append(plan.transfer("copy", [Flow(way, question.size_bytes, cap_Bps=cap_Bps)], stream=stream))
-            continue
-        rate_Bps = thread_rate(machine, places, way)
-        faults_s = page_faults_s(question, places)
-        if faults_s:
-            rate_Bps = 1.0 / (1.0 / rate_Bps + faults_s / question.size_bytes)
-        piece_s = min(question.size_bytes, costs.piece_bytes) / rate_Bps
-        if question.kind == "h2d":
+            rate_Bps = 1.0 / (1.0 / rate_Bps + (engine_s / costs.staged_piece_bytes if staged else 0.0))
+            engine_s *= 2 if staged else 1
+        else:
+            rate_Bps = thread_rate(machine, places, way)
+            if faults_s:
+                rate_Bps = 1.0 / (1.0 / rate_Bps + faults_s / size)
+            piece_s = min(size, costs.piece_bytes) / rate_Bps
+        if piece_s and question.kind == "h2d":
             plan.work("first piece", place, piece_s, stream=stream)
-        plan.work("engine", place, costs.engine_s, stream=stream)
-        last.append(plan.transfer("copy", [Flow(way, question.size_bytes, cap_Bps=rate_Bps)], stream=stream))
-        if question.kind == "d2h":
+        plan.work("engine", place, engine_s, stream=stream)
+        last.append(plan.transfer("copy", [Flow(way, size, cap_Bps=rate_Bps)], stream=stream))
+        if piece_s and question.kind == "d2h":
             last[-1] = plan.work("last piece", place, piece_s, stream=stream)
     if question.waited or not question.pinned:
         plan.work("wait", "host", costs.waited_s, stream="host", after=last)
@@ -145,7 +139,7 @@ def copy_route(question: CopyQuestion, router: Router) -> Route:
             raise InputError(f"src and dst are both GPU {question.src}; name another one (dst=1), or write copy:d2d")
         direct = router.route(src, dst)
         staged = question.staged or is_staged(direct)
-        return _through_host(machine, router, src, dst) if staged else direct
+        return _through_host(router, src, dst) if staged else direct
     cpu = stated(router.nearest_cpu(src), _NO_CPU)
     if question.socket:
         cpus = {node.name: node.index for node in machine.nodes if node.kind == "cpu"}
@@ -162,73 +156,53 @@ def _gpu_node(machine: Machine, number: int) -> int:
     return machine.gpus[number]
 
 
-def _through_host(machine: Machine, router: Router, src: int, dst: int) -> Route:
+def _through_host(router: Router, src: int, dst: int) -> Route:
     """Return the route from *src* up to the memory next to it, and down to *dst* from the memory next to that.
 
     Between sockets the buffer moves as ordinary memory traffic, which is faster than device traffic and never the
     slowest part.
     """
     above, below = (stated(router.nearest_cpu(gpu), _NO_CPU) for gpu in (src, dst))
-    return join(machine, router.route(src, above), router.route(below, dst), "sys", _STAGED)
-
-
-# -- what bounds it --------------------------------------------------------------------
-
-
-_OF = "a copy"
+    return join(router.machine, router.route(src, above), router.route(below, dst), "sys", _STAGED)
 
 
 def copy_answer(question: CopyQuestion, places: Places, router: Router, time_s: float) -> HostTime:
     """Return the answer to *question*, which takes *time_s*, with its bound; raises InputError as copy_plan does."""
+    costs, faults_s, size = places.constants(CopyCosts), page_faults_s(question, places), question.size_bytes
+    figures = {"bandwidth_Bps": size / time_s}
+    page = f"a page fault of {format_duration(costs.page_s, 3)} for each {PAGE_BYTES // 1024} KiB"
+    faults = [f"fresh: it takes {page}"] if faults_s else []
     if question.kind in ("h2h", "d2d"):
-        return _within(question, places, time_s)
-    costs, route = places.constants(CopyCosts), copy_route(question, router)
+        if question.kind == "h2h":
+            cpu = places.host_of(None, question.threads)
+            least_s = 2.0 * size / bandwidth(cpu, 2.0 * size, cpu.threads)
+        else:
+            least_s = 2.0 * size / places.gpu(question.src).memory_bandwidth_Bps
+        bound = "memory bandwidth" if 2.0 * least_s > time_s else "the host's call"
+        bound = "page faults of the host" if faults_s > least_s else bound
+        said = f"{format_size(size, 4)} are read and written"
+        return HostTime(time_s, "a copy", bound, (said, *faults), figures)
+    route = copy_route(question, router)
     staged = is_staged(route)
     starts_s = route.latency_s + costs.engine_s * (2 if staged else 1)
     waited_s = costs.waited_s if question.waited or not question.pinned else 0.0
-    rates_Bps = [(router.machine.capacity_Bps[resource] / share, resource) for resource, share in route.loads]
-    link_Bps, slowest_one = min(rates_Bps)
-    link = router.machine.resource_names[slowest_one]
-    parts = {"start of the copy engine": starts_s, "the host's call and wait": waited_s}
+    link_Bps, slowest = min(
+        (router.machine.capacity_Bps[resource] / share, resource) for resource, share in route.loads
+    )
+    link = router.machine.resource_names[slowest]
     why = [f"the engine begins after {format_duration(starts_s, 3)}"]
     if waited_s:
         why.append(f"the call and the wait for it take the host {format_duration(waited_s, 3)}")
     why.append(f"{link} gives {format_bandwidth(link_Bps, 3)}" + (", through host memory" if staged else ""))
-    figures = {"engine_s": starts_s, "waited_s": waited_s, "link_Bps": link_Bps}
-    crossing_s, bound = question.size_bytes / link_Bps, f"link {link}"
+    figures |= {"engine_s": starts_s, "waited_s": waited_s, "link_Bps": link_Bps}
+    crossing_s, bound = size / link_Bps, f"link {link}"
     if not question.pinned and question.kind != "p2p":
         figures["thread_Bps"] = thread_rate(router.machine, places, route)
-        thread_s, faults_s = question.size_bytes / figures["thread_Bps"], page_faults_s(question, places)
-        why.append(f"pageable: one thread of the host copies at {format_bandwidth(figures['thread_Bps'], 3)}")
-        if faults_s:
-            why.append(_faults(places))
+        thread_s = size / figures["thread_Bps"]
+        why += [f"pageable: one thread of the host copies at {format_bandwidth(figures['thread_Bps'], 3)}", *faults]
         if thread_s + faults_s > crossing_s:
             crossing_s = thread_s + faults_s
             bound = "page faults of the host" if faults_s > thread_s else "the host's thread that copies"
-    slowest = max(parts, key=lambda name: parts[name])
-    bound = slowest if parts[slowest] > crossing_s else bound
-    figures = {"bandwidth_Bps": question.size_bytes / time_s, **figures}
-    of = "both copies" if question.both_ways else _OF
-    return HostTime(time_s, of, bound, tuple(why), figures)
-
-
-def _within(question: CopyQuestion, places: Places, time_s: float) -> HostTime:
-    """Return the answer for a copy within one memory."""
-    figures = {"bandwidth_Bps": question.size_bytes / time_s}
-    said = f"{format_size(question.size_bytes, 4)} are read and written"
-    faults_s = page_faults_s(question, places)
-    if question.kind == "h2h":
-        cpu = places.host_of(None, question.threads)
-        least_s = 2.0 * question.size_bytes / bandwidth(cpu, 2.0 * question.size_bytes, cpu.threads)
-    else:
-        gpu = places.gpu(question.src)
-        least_s = 2.0 * question.size_bytes / gpu.memory_bandwidth_Bps
-    if faults_s > least_s:
-        return HostTime(time_s, _OF, "page faults of the host", (said, _faults(places)), figures)
-    bound = "memory bandwidth" if 2.0 * least_s > time_s else "the host's call"
-    return HostTime(time_s, _OF, bound, (said, *([_faults(places)] if faults_s else [])), figures)
-
-
-def _faults(places: Places) -> str:
-    page_s = places.constants(CopyCosts).page_s
-    return f"fresh: it takes a page fault of {format_duration(page_s, 3)} for each {PAGE_BYTES // 1024} KiB"
+    if max(starts_s, waited_s) > crossing_s:
+        bound = "start of the copy engine" if starts_s >= waited_s else "the host's call and wait"
+    return HostTime(time_s, "both copies" if question.both_ways else "a copy", bound, tuple(why), figures)

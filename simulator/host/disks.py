@@ -14,6 +14,7 @@ servo marks and codes are not subtracted.
 from __future__ import annotations
 
 from math import pi, sqrt
+from typing import NamedTuple
 
 from simulator.constants import constants
 from simulator.devices.cpu.memory import bandwidth
@@ -23,13 +24,14 @@ from simulator.host.answer import HostTime
 from simulator.network.machine import Machine, Node
 from simulator.places import Places
 from simulator.plan.plan import Plan, PlanBuilder
-from simulator.questions.single import DiskQuestion, Track
+from simulator.questions.single import DiskQuestion
 from simulator.records import dataclass, replace
 from simulator.topology.parts import StoragePart
 from simulator.units import format_bandwidth, format_duration, format_size
 
 _PERCENT = 100
 _SMALL_BYTES = 4096  # size of the requests for which disks' latencies are stated
+_BITS = 8  # of a byte
 _ROUNDS = 4  # requests of each thread for each slot of the disk
 
 
@@ -41,8 +43,7 @@ class FileCosts:
     system_call_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
+class _Request(NamedTuple):
     """One request: its wait, the time of its bytes on the single path to the disk, and the requests served at once.
 
     ``slots``: the number of requests in service at once (0: unlimited); ``holds``: the transfer occupies the slot too.
@@ -52,9 +53,9 @@ class _Request:
     wait_s: float
     bytes_s: float
     slots: int
-    holds: bool
-    is_ahead: bool
     why: tuple[str, ...]
+    holds: bool = False
+    is_ahead: bool = False
 
     @property
     def held_s(self) -> float:
@@ -76,20 +77,18 @@ def disk_answer(question: DiskQuestion, machine: Machine, places: Places) -> Hos
     if question.sustained and (part is None or not part.burst_rate):
         raise InputError("sustained applies to a volume whose part has a burst_rate")
     hits = 1.0 if question.cached else question.hit_percent / _PERCENT
-    if question.kind.startswith("write") and hits > 0.0:
+    if _does(question) == "write" and hits > 0.0:
         raise InputError("writes wait for the disk; cached and hit-percent apply to reads")
-    if not hits:
-        assert part is not None
+    if part is not None and not hits:
         return _block(part, question)
     host = places.host_of(None, question.threads, 1)
     call_s = (cpu_call_time(host) + host.constants(FileCosts).system_call_s) / min(question.threads, host.core_count)
     copied_s = 2.0 * question.block_bytes / bandwidth(host, float("inf"), question.threads)
     memory_s = call_s + copied_s
-    if hits >= 1.0:
+    if part is None or hits >= 1.0:
         bound = "memory bandwidth" if copied_s > call_s else "calls into the system"
         takes = f"a call takes {format_duration(call_s, 3)}, copying {format_duration(copied_s, 3)}"
         return HostTime(memory_s, "a block", bound, ("the system's memory holds all of it", takes))
-    assert part is not None
     found = _block(part, question)
     each, others = format_duration(memory_s, 3), format_duration(found.time_s, 3)
     why = (f"memory serves {hits:.0%} of the blocks in {each} each, the disk the others in {others}", *found.why)
@@ -109,84 +108,77 @@ def block_time(disk: StoragePart, question: DiskQuestion) -> float:
     return _block(disk, question).time_s
 
 
+def _does(question: DiskQuestion) -> str:
+    return question.kind.partition("_")[0]
+
+
 def _block(disk: StoragePart, question: DiskQuestion) -> HostTime:
     request = _request(disk, question)
     at_once = min(question.threads, request.slots) if request.slots else question.threads
-    waits = {"bytes": request.bytes_s / (at_once if request.holds else 1)}
+    by_latency, by_bytes = "seek and rotation" if disk.rpm else "latency of a request", f"{_does(question)} bandwidth"
+    waits, why = {by_bytes: request.bytes_s / (at_once if request.holds else 1)}, [*request.why]
+    passing_s = request.wait_s + request.bytes_s
     if request.is_ahead:
-        waits["latency"] = request.wait_s / at_once
+        waits[by_latency] = request.wait_s / at_once
     else:
-        waits["latency"] = max(request.held_s / at_once, (request.wait_s + request.bytes_s) / question.threads)
-    rate, rate_why = _operations(disk, question)
-    if rate:
-        waits["operations"] = 1.0 / rate
+        waits[by_latency] = max(request.held_s / at_once, passing_s / question.threads)
+    base, burst = disk.operation_rate or 0.0, disk.burst_rate or 0.0
+    if base and (disk.of == "volume" or question.kind == "read_random"):
+        waits["operations a second"] = 1.0 / (base if question.sustained else max(base, burst))
+        said = f"it does {base:,.0f} operations a second"
+        if burst > base:
+            credits_s = disk.burst_credits / (burst - base) if disk.burst_credits else 0.0
+            lasts = f" for {format_duration(credits_s, 3)}" if credits_s else ""
+            said = f"it does {burst:,.0f} operations a second while its credits last{lasts}, then {base:,.0f}"
+        why.append(said)
     bound = max(waits, key=lambda name: waits[name])
-    why = [*request.why, *rate_why]
     if question.threads > 1:
         said = f"{question.threads} threads ask, {at_once} requests are served at once"
         why.append(said if at_once < question.threads else f"{question.threads} requests are served at once")
-    time_s = waits[bound]
     figures = {
-        "latency_s": max(request.wait_s, request.bytes_s) if request.is_ahead else request.wait_s + request.bytes_s,
-        "operations_per_s": 1.0 / time_s,
-        "bandwidth_Bps": question.block_bytes / time_s,
-        **track_figures(disk),
+        "latency_s": max(request.wait_s, request.bytes_s) if request.is_ahead else passing_s,
+        "operations_per_s": 1.0 / waits[bound],
+        "bandwidth_Bps": question.block_bytes / waits[bound],
     }
-    words = {
-        "latency": "seek and rotation" if disk.rpm else "latency of a request",
-        "bytes": f"{'write' if question.kind.startswith('write') else 'read'} bandwidth",
-        "operations": "operations a second",
-    }
-    return HostTime(time_s, "a block", words[bound], tuple(why), figures)
+    if disk.rpm:
+        figures |= {"half_turn_s": 30.0 / disk.rpm, "turn_s": 60.0 / disk.rpm}
+    if disk.rpm and disk.areal_density and disk.bit_aspect:
+        bytes_per_m = sqrt(disk.areal_density * disk.bit_aspect) / _BITS
+        for name, diameter_m in (("outer", disk.outer_track), ("inner", disk.inner_track)):
+            if diameter_m:
+                figures[f"{name}_track_bytes"] = pi * diameter_m * bytes_per_m
+    return HostTime(waits[bound], "a block", bound, tuple(why), figures)
 
 
 def _request(disk: StoragePart, question: DiskQuestion) -> _Request:
-    writes, is_random = question.kind.startswith("write"), question.kind.endswith("random")
-    latency_s = disk.write_latency if writes else disk.read_latency
+    does, size = _does(question), question.block_bytes
+    latency_s = disk.write_latency if does == "write" else disk.read_latency
     if latency_s is None and not disk.rpm:
-        raise InputError(f"the disk has no {'write' if writes else 'read'}_latency")
+        raise InputError(f"the disk has no {does}_latency")
     rate_Bps = _rate(disk, question)
-    bytes_s = question.block_bytes / rate_Bps
-    moved = (
-        f"{format_size(question.block_bytes, 3)} at {format_bandwidth(rate_Bps, 3)} take {format_duration(bytes_s, 3)}"
-    )
+    bytes_s = size / rate_Bps
+    moved = f"{format_size(size, 3)} at {format_bandwidth(rate_Bps, 3)} take {format_duration(bytes_s, 3)}"
+    is_random = question.kind.endswith("random")
     if disk.rpm:
         slots = disk.parallel or 1
         if not is_random:
-            return _Request(0.0, bytes_s, slots, True, False, (f"the head stays on its track: {moved}",))
+            return _Request(0.0, bytes_s, slots, (f"the head stays on its track: {moved}",), holds=True)
         seek_s, half_s = disk.seek or 0.0, 30.0 / disk.rpm
         seeks = f"the head moves for {format_duration(seek_s, 3)} and waits half a turn, {format_duration(half_s, 3)}"
         full = f"a whole turn at {disk.rpm} rpm takes {format_duration(2 * half_s, 3)}"
-        return _Request(seek_s + half_s, bytes_s, slots, True, False, (seeks, full, moved))
+        return _Request(seek_s + half_s, bytes_s, slots, (seeks, full, moved), holds=True)
     assert latency_s is not None
-    why = [f"a small {'write' if writes else 'read'} takes {format_duration(latency_s, 3)}", moved]
-    slots = disk.parallel or 0
+    slots, why = disk.parallel or 0, [f"a small {does} takes {format_duration(latency_s, 3)}", moved]
     if not is_random:
-        return _Request(latency_s, bytes_s, slots, False, True, tuple(why))
-    wait_s = max(0.0, latency_s - _SMALL_BYTES / rate_Bps)
-    if writes and disk.write_block and question.block_bytes < disk.write_block:
-        written_s = disk.write_block / rate_Bps
-        read_s = disk.write_block / _rate(disk, replace(question, kind="read_random"))
+        return _Request(latency_s, bytes_s, slots, tuple(why), is_ahead=True)
+    whole = disk.write_block
+    if does == "write" and whole and size < whole:
+        bytes_s = whole / _rate(disk, replace(question, kind="read_random")) + whole / rate_Bps
         why.append(
-            f"it is erased in blocks of {format_size(disk.write_block, 4)}: one is read, erased and written whole, "
-            f"{disk.write_block / question.block_bytes:.3g} times the bytes, {format_duration(read_s + written_s, 3)}"
+            f"it is erased in blocks of {format_size(whole, 4)}: one is read, erased and written whole, "
+            f"{whole / size:.3g} times the bytes, {format_duration(bytes_s, 3)}"
         )
-        return _Request(wait_s, read_s + written_s, slots, False, False, tuple(why))
-    return _Request(wait_s, bytes_s, slots, False, False, tuple(why))
-
-
-def _operations(disk: StoragePart, question: DiskQuestion) -> tuple[float, list[str]]:
-    """Return the operations per second that bound such accesses (0: none do), and the reason in words."""
-    if disk.of != "volume" and question.kind != "read_random":
-        return 0.0, []
-    base = disk.operation_rate or 0.0
-    if not disk.burst_rate or not base or disk.burst_rate <= base:
-        return base, [f"it does {base:,.0f} operations a second"] if base else []
-    lasts = ""
-    if disk.burst_credits:
-        lasts = f" for {format_duration(disk.burst_credits / (disk.burst_rate - base), 3)}"
-    said = f"it does {disk.burst_rate:,.0f} operations a second while its credits last{lasts}, then {base:,.0f}"
-    return (base if question.sustained else disk.burst_rate), [said]
+    return _Request(max(0.0, latency_s - _SMALL_BYTES / rate_Bps), bytes_s, slots, tuple(why))
 
 
 def requests_plan(machine: Machine, question: DiskQuestion) -> tuple[Plan, int] | None:
@@ -214,22 +206,17 @@ def requests_plan(machine: Machine, question: DiskQuestion) -> tuple[Plan, int] 
 
 
 def _rate(disk: StoragePart, question: DiskQuestion) -> float:
-    writes = question.kind.startswith("write")
-    rate_Bps = disk.write_bandwidth if writes else disk.read_bandwidth
+    """Return the rate on the question's track, in B/s; data sheets state that of the outermost one."""
+    rate_Bps = disk.write_bandwidth if _does(question) == "write" else disk.read_bandwidth
     if not rate_Bps:
-        raise InputError(f"the disk has no {'write' if writes else 'read'}_bandwidth")
-    return rate_Bps * track_share(disk, question.track)
-
-
-def disk_of(machine: Machine, name: str = "") -> Node:
-    """Return the disk called *name*, by default the machine's first; raises InputError where there is none."""
-    disks = [n for n in machine.nodes if isinstance(n.part, StoragePart) and n.host == 0 and n.part.of != "dimm"]
-    if not disks:
-        raise InputError("the machine has no disk; devices needs for example ssd0: {part: nvme-gen4}")
-    found = next((node for node in disks if node.name == name), disks[0] if not name else None)
-    if found is None:
-        raise InputError(f"disk={name}: {machine.name} has no such disk; {nearest(name, [d.name for d in disks])}")
-    return found
+        raise InputError(f"the disk has no {_does(question)}_bandwidth")
+    if question.track and not (disk.outer_track and disk.inner_track):
+        raise InputError(
+            f"track={question.track} needs a disk whose part has outer_track and inner_track, their diameters"
+        )
+    if question.track == "inner" and disk.inner_track and disk.outer_track:
+        return rate_Bps * (disk.inner_track / disk.outer_track)
+    return rate_Bps
 
 
 def _part(machine: Machine, question: DiskQuestion) -> StoragePart:
@@ -238,32 +225,12 @@ def _part(machine: Machine, question: DiskQuestion) -> StoragePart:
     return part
 
 
-# -- platters --------------------------------------------------------------------------
-
-
-_BITS = 8
-
-
-def track_figures(disk: StoragePart) -> dict[str, float]:
-    """Return the seconds of a turn and of half a turn and, where known, the bytes of the outer and inner tracks."""
-    if not disk.rpm:
-        return {}
-    figures = {"half_turn_s": 30.0 / disk.rpm, "turn_s": 60.0 / disk.rpm}
-    if disk.areal_density and disk.bit_aspect:
-        bytes_per_m = sqrt(disk.areal_density * disk.bit_aspect) / _BITS
-        for name, diameter_m in (("outer", disk.outer_track), ("inner", disk.inner_track)):
-            if diameter_m:
-                figures[f"{name}_track_bytes"] = pi * diameter_m * bytes_per_m
-    return figures
-
-
-def track_share(disk: StoragePart, track: Track) -> float:
-    """Return the bandwidth on *track* relative to the part's, which data sheets state for the outermost track.
-
-    1 where no track is named.  Raises InputError where the part does not give the diameters of its tracks.
-    """
-    if not track:
-        return 1.0
-    if not disk.outer_track or not disk.inner_track:
-        raise InputError(f"track={track} needs a disk whose part has outer_track and inner_track, their diameters")
-    return disk.inner_track / disk.outer_track if track == "inner" else 1.0
+def disk_of(machine: Machine, name: str = "") -> Node:
+    """Return the disk called *name*, by default the machine's first; raises InputError where there is none."""
+    disks = [n for n in machine.nodes if isinstance(n.part, StoragePart) and n.host == 0 and n.part.of != "dimm"]
+    if not disks:
+        raise InputError("the machine has no disk; devices needs for example ssd0: {part: nvme-gen4}")
+    found = next((node for node in disks if name in ("", node.name)), None)
+    if found is None:
+        raise InputError(f"disk={name}: {machine.name} has no such disk; {nearest(name, [d.name for d in disks])}")
+    return found

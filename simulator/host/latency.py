@@ -1,4 +1,4 @@
-"""The latency of a load on a CPU: the cache or memory that serves it, and the translation of its address.
+"""Single accesses of a CPU: the cache or memory that serves a load, the translation of its address, and patterns.
 
 Loads access the working set in random order, so each level holds a share of the set in proportion to its size.  Where
 loads repeat the same order, the inner levels, which evict the least recently used line, keep less
@@ -21,6 +21,11 @@ page.  Otherwise the operating system places pages at random, and some sets get 
 Hill, Page Placement Algorithms for Large Real-Indexed Caches, 1992).
 
 The memory is that of the core's own socket, of another socket, or a persistent module (:func:`memory_of`).
+
+Patterns are closed forms.  The core's prefetcher follows strides up to half a page, so they cost bandwidth only: a
+line, or a share of one, per element.  Longer strides and random accesses cost the latency, divided by the accesses that
+the core or the program keeps in flight (Little's law); memory banks bound the number that are served at once.  Bytes
+after the first word arrive at the memory's bandwidth (Drepper, sections 2.2 and 3.3).
 """
 
 from __future__ import annotations
@@ -28,14 +33,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from simulator.devices.cpu import LINE_BYTES
-from simulator.devices.cpu.memory import own_share
+from simulator.devices.cpu import LINE_BYTES, CoreCosts, Cpu
+from simulator.devices.cpu.memory import bandwidth, own_share
 from simulator.errors import InputError, nearest, stated
-from simulator.network.machine import Link, Machine, Node
+from simulator.host.answer import HostTime
+from simulator.network.machine import Machine, Node
+from simulator.questions.single import AccessQuestion
 from simulator.records import dataclass
 from simulator.topology.parts import CpuPart, StoragePart
-from simulator.units import format_duration
+from simulator.units import format_bandwidth, format_duration, format_size
 
+_WORD_BYTES = 8
+_SHOWN = 0.005  # smallest share of the loads that is mentioned in words
 _ENTRY_BYTES = 8  # of a page table
 _LARGE_PAGE = 2 << 20
 _HALVINGS = 80  # bisections that reach the precision of a double
@@ -44,11 +53,16 @@ _ROUNDS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedMemory:
-    """Memory that serves loads, and the latency to its first word."""
+class Memory:
+    """Memory as a core reaches it: ``latency_s`` to its first word, at most ``bandwidth_Bps`` (None: the socket's).
+
+    ``latency_s`` is None where the part does not state it.  ``why``: its distance, in words.
+    """
 
     name: str
-    latency_s: float
+    latency_s: float | None
+    bandwidth_Bps: float | None = None
+    why: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +73,11 @@ class LatencyLevel:
     share: float
     latency_s: float
     is_memory: bool = False
+
+    @property
+    def words(self) -> str:
+        """Its name as in what is said of it."""
+        return self.name if self.is_memory else self.name.upper()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +103,38 @@ class Chase:
         """Share of loads that memory serves."""
         return sum(stage.share for stage in self.stages if stage.is_memory)
 
+    @property
+    def bound(self) -> str:
+        """The level on which loads spend most time, in words."""
+        return f"latency of {max(self.stages, key=lambda stage: stage.share * stage.latency_s).words}"
 
-def memory_place(part: CpuPart, extra_s: float = 0.0, name: str = "memory") -> LoadedMemory | None:
-    """Return the memory of the socket, *extra_s* farther away; None where the part has no memory latency."""
-    return None if part.memory_latency is None else LoadedMemory(name, part.memory_latency + extra_s)
+    @property
+    def reasons(self) -> list[str]:
+        """The levels and the translation, in words."""
+        shown = [stage for stage in self.stages if stage.share >= _SHOWN]
+        shares = ", ".join(f"{each.share:.0%} {each.words} ({format_duration(each.latency_s, 3)})" for each in shown)
+        said = [f"served by {shares}: {format_duration(self.data_s, 3)}"]
+        if self.translation_s:
+            walked = f", {self.walked:.0%} of them read from the page table" if self.walked else ""
+            said.append(f"translating addresses adds {format_duration(self.translation_s, 3)}{walked}")
+        return said
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """The shares of the levels, and seconds of data and translation, by name."""
+        shares = {f"{'memory' if stage.is_memory else stage.name}_share": stage.share for stage in self.stages}
+        return shares | {"data_s": self.data_s, "translation_s": self.translation_s, "walked_share": self.walked}
+
+
+def memory_place(part: CpuPart, extra_s: float = 0.0) -> Memory:
+    """Return the memory of the socket, *extra_s* farther away."""
+    return Memory("memory", None if part.memory_latency is None else part.memory_latency + extra_s)
 
 
 def chase(
     part: CpuPart,
     working_set_bytes: float,
-    memory: LoadedMemory | None,
+    memory: Memory,
     page_bytes: float = 4096.0,
     pages: float | None = None,
     *,
@@ -102,38 +143,36 @@ def chase(
     """Return the latency of loads by one core that access *working_set_bytes* in random order.
 
     *is_cyclic*: each line is used once before the first is used again.  *pages* is the number of pages over which the
-    set is spread, by default as many as it fills.  Raises InputError where the set exceeds the caches and *memory* is
-    None.
+    set is spread, by default as many as it fills.  Raises InputError where the set exceeds the caches and *memory* has
+    no latency.
     """
-    stages = _stages(part, working_set_bytes, memory, page_bytes if is_cyclic else 0.0)
-    pages = max(1.0, working_set_bytes / page_bytes if pages is None else pages)
-    translation_s, walked = _translation(part, working_set_bytes, memory, pages, is_large=page_bytes >= _LARGE_PAGE)
-    return Chase(stages, translation_s, walked)
-
-
-def _stages(
-    part: CpuPart, working_set_bytes: float, memory: LoadedMemory | None, page_bytes: float
-) -> tuple[LatencyLevel, ...]:
-    """Return the levels that serve the loads, beside neighbours that evict lines from shared caches.
-
-    The longer a load takes, the less of a cache the loads keep, which makes them slower still: iterate until the
-    latency settles.
-    """
-    found = _held_stages(part, working_set_bytes, memory, page_bytes, 0.0)
-    if not any(level.neighbours for level in part.caches.values()):
-        return found
-    latency_s = 0.0
-    for _ in range(_ROUNDS):
-        next_s = sum(stage.share * stage.latency_s for stage in found)
+    page = page_bytes if is_cyclic else 0.0
+    latency_s, stages = 0.0, _stages(part, working_set_bytes, memory, page, 0.0)
+    # Beside neighbours, the longer a load takes, the less of a cache the loads keep, which makes them slower still.
+    for _ in range(_ROUNDS if any(level.neighbours for level in part.caches.values()) else 0):
+        next_s = sum(stage.share * stage.latency_s for stage in stages)
         if abs(next_s - latency_s) <= _SETTLED * next_s:
             break
         latency_s = next_s
-        found = _held_stages(part, working_set_bytes, memory, page_bytes, latency_s)
-    return found
+        stages = _stages(part, working_set_bytes, memory, page, latency_s)
+    pages = max(1.0, working_set_bytes / page_bytes if pages is None else pages)
+    translation_s = known = 0.0
+    for tlb in part.tlb.values():
+        large = tlb.large_entries if page_bytes >= _LARGE_PAGE else None
+        reach = min(1.0, (tlb.entries if large is None else large) / pages)
+        if reach > known:
+            translation_s += (reach - known) * tlb.latency
+            known = reach
+    if not part.tlb or known >= 1.0:
+        return Chase(stages, translation_s, 0.0)
+    walk_s = _walk_s(part, working_set_bytes, pages, memory)
+    if part.nested_page:
+        walk_s += _walk_s(part, working_set_bytes, max(1.0, working_set_bytes / part.nested_page), memory)
+    return Chase(stages, translation_s + (1.0 - known) * walk_s, 1.0 - known)
 
 
-def _held_stages(
-    part: CpuPart, working_set_bytes: float, memory: LoadedMemory | None, page_bytes: float, latency_s: float
+def _stages(
+    part: CpuPart, working_set_bytes: float, memory: Memory, page_bytes: float, latency_s: float
 ) -> tuple[LatencyLevel, ...]:
     """Return the levels that serve loads of *latency_s* each; with 0, as if there were no neighbours.
 
@@ -142,42 +181,23 @@ def _held_stages(
     found: list[LatencyLevel] = []
     held, names = 0.0, list(part.caches)
     for name, level in part.caches.items():
-        kept = own_share(level.neighbours, LINE_BYTES / latency_s) if level.neighbours and latency_s else 1.0
         if page_bytes and name != names[-1]:
             # The first level is indexed by virtual addresses, which are contiguous.
             contiguous = math.inf if name == names[0] else page_bytes
             reach = cyclic_share(level.size, level.ways, working_set_bytes, contiguous)
         else:
+            kept = own_share(level.neighbours, LINE_BYTES / latency_s) if level.neighbours and latency_s else 1.0
             reach = min(1.0, kept * level.size / working_set_bytes)
         if reach > held:
             found.append(LatencyLevel(name, reach - held, level.latency))
             held = reach
     if held < 1.0:
-        memory = stated(memory, "the part has no memory_latency")
-        found.append(LatencyLevel(memory.name, 1.0 - held, memory.latency_s, is_memory=True))
+        memory_s = stated(memory.latency_s, "the part has no memory_latency")
+        found.append(LatencyLevel(memory.name, 1.0 - held, memory_s, is_memory=True))
     return tuple(found)
 
 
-def _translation(
-    part: CpuPart, working_set_bytes: float, memory: LoadedMemory | None, pages: float, *, is_large: bool
-) -> tuple[float, float]:
-    """Return the mean seconds of a translation, and the share of translations read from the page table."""
-    seconds = known = 0.0
-    for level in part.tlb.values():
-        entries = level.large_entries if is_large and level.large_entries is not None else level.entries
-        reach = min(1.0, entries / pages)
-        if reach > known:
-            seconds += (reach - known) * level.latency
-            known = reach
-    if not part.tlb or known >= 1.0:
-        return seconds, 0.0
-    walk_s = _walk_s(part, working_set_bytes, pages, memory)
-    if part.nested_page:
-        walk_s += _walk_s(part, working_set_bytes, max(1.0, working_set_bytes / part.nested_page), memory)
-    return seconds + (1.0 - known) * walk_s, 1.0 - known
-
-
-def _walk_s(part: CpuPart, working_set_bytes: float, pages: float, memory: LoadedMemory | None) -> float:
+def _walk_s(part: CpuPart, working_set_bytes: float, pages: float, memory: Memory) -> float:
     """Return the seconds to read the last entry in a table of *pages*; those above it are taken to be cached."""
     data, table = working_set_bytes / LINE_BYTES, max(1.0, pages * _ENTRY_BYTES / LINE_BYTES)
     seconds = held = 0.0
@@ -185,7 +205,7 @@ def _walk_s(part: CpuPart, working_set_bytes: float, pages: float, memory: Loade
         reach = max(held, kept_share(level.size / LINE_BYTES, table, (table, data)))
         seconds += (reach - held) * level.latency
         held = reach
-    if held < 1.0 and memory is not None:
+    if held < 1.0 and memory.latency_s is not None:
         seconds += (1.0 - held) * memory.latency_s
     return seconds
 
@@ -213,29 +233,15 @@ def cyclic_share(size_bytes: float, ways: int, working_set_bytes: float, page_by
     colours = size_bytes / (ways * page_bytes)  # page colours: pages of different colours share no set
     if colours <= 1.0:
         return min(1.0, max(0.0, 1.0 - (working_set_bytes / size_bytes - 1.0) * ways))
-    others = max(0, math.ceil(working_set_bytes / page_bytes) - 1)
-    return _at_most(ways - 1, others, 1.0 / colours)
-
-
-def _at_most(most: int, trials: int, chance: float) -> float:
-    """Return the probability of at most *most* successes in *trials* trials of probability *chance* each."""
-    total = 0.0
-    for count in range(min(most, trials) + 1):
+    trials, chance = max(0, math.ceil(working_set_bytes / page_bytes) - 1), 1.0 / colours
+    total = 0.0  # the probability that at most ways - 1 other pages have the colour
+    for count in range(min(ways - 1, trials) + 1):
         ordered = math.lgamma(trials + 1) - math.lgamma(count + 1) - math.lgamma(trials - count + 1)
         total += math.exp(ordered + count * math.log(chance) + (trials - count) * math.log1p(-chance))
     return min(1.0, total)
 
 
 # -- which memory ----------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Memory as a core reaches it, at most ``bandwidth_Bps`` (None: the socket's figures); ``why``: its distance."""
-
-    place: LoadedMemory | None
-    bandwidth_Bps: float | None = None
-    why: tuple[str, ...] = ()
 
 
 def memory_of(machine: Machine, part: CpuPart, node: str, *, writes: bool = False) -> Memory:
@@ -246,47 +252,123 @@ def memory_of(machine: Machine, part: CpuPart, node: str, *, writes: bool = Fals
     no latency of it.
     """
     if node == "local":
-        return Memory(memory_place(part))
+        return memory_place(part)
     cpus = (n for n in machine.nodes if isinstance(n.part, CpuPart) and n.host == 0)
     own = stated(next(cpus, None), "the machine has no CPU")
-    if node == "remote":
-        missing = f"node=remote: {machine.name} has no second socket, or no link to it"
-        return _across(part, stated(_hop(machine, own, None), missing))
-    found = machine.find(node)
-    if found is None:
+    found = None if node == "remote" else machine.find(node)
+    if node != "remote" and found is None:
         known = ["local", "remote", *(n.name for n in machine.nodes if _is_memory(n))]
         raise InputError(f"node={node}: {machine.name} has no such memory; {nearest(node, known)}")
-    if found.index == own.index:
-        return Memory(memory_place(part))
-    if isinstance(found.part, CpuPart):
-        return _across(part, stated(_hop(machine, own, found), f"node={node}: no link joins {own.name} and {node}"))
+    if found is not None and found.index == own.index:
+        return memory_place(part)
+    if found is None or isinstance(found.part, CpuPart):
+        hops = (link for link in machine.outgoing[own.index] if isinstance(machine.nodes[link.dst].part, CpuPart))
+        missing = f"node=remote: {machine.name} has no second socket, or no link to it"
+        if found is not None:
+            missing = f"node={node}: no link joins {own.name} and {node}"
+        link = stated(next((link for link in hops if found is None or link.dst == found.index), None), missing)
+        said = f"the other socket's memory is one hop of {format_duration(link.latency_s, 3)} further away"
+        latency_s = memory_place(part, link.latency_s).latency_s
+        return Memory(f"memory beyond {link.kind} link", latency_s, link.nominal_Bps, (said,))
     if not _is_memory(found):
         raise InputError(f"node={node}: {node} is not read like memory; a storage part with of: dimm is")
     assert isinstance(found.part, StoragePart)
     does = "write" if writes else "read"
-    latency_s: float = stated(getattr(found.part, f"{does}_latency"), f"node={node}: the part has no {does}_latency")
+    takes_s: float = stated(getattr(found.part, f"{does}_latency"), f"node={node}: the part has no {does}_latency")
     rate_Bps = found.part.write_bandwidth if writes else found.part.read_bandwidth
-    said = f"{node} answers a {does} after {format_duration(latency_s, 3)}"
-    return Memory(LoadedMemory(node, latency_s), rate_Bps, (said,))
+    return Memory(node, takes_s, rate_Bps, (f"{node} answers a {does} after {format_duration(takes_s, 3)}",))
 
 
 def _is_memory(node: Node) -> bool:
     return isinstance(node.part, CpuPart) or (isinstance(node.part, StoragePart) and node.part.of == "dimm")
 
 
-def _hop(machine: Machine, own: Node, other: Node | None) -> Link | None:
-    """Return the link from one socket to *other*, or to any other socket; None where there is none."""
-    return next(
-        (
-            link
-            for link in machine.outgoing[own.index]
-            if isinstance(machine.nodes[link.dst].part, CpuPart) and (other is None or link.dst == other.index)
-        ),
-        None,
+# -- patterns --------------------------------------------------------------------------
+
+
+def random_answer(question: AccessQuestion, part: CpuPart, memory: Memory, cpu: Cpu) -> HostTime:
+    """Return the mean time of a random access; raises InputError where the question's figures are out of range."""
+    if question.each_bytes > question.size_bytes:
+        raise InputError(f"each={format_size(question.each_bytes)} is more than all of the memory that is touched")
+    if question.outstanding < 1:
+        raise InputError(f"outstanding is at least 1; got {question.outstanding}")
+    found = chase(part, question.size_bytes, memory, question.page_bytes)
+    threads, most, rate_Bps = _drawn(question, memory, cpu, question.size_bytes)
+    under_way = threads * min(question.outstanding, most)
+    crossing = _crossing(question, min(question.each_bytes, LINE_BYTES))
+    further_s = (max(0.0, question.each_bytes - _WORD_BYTES) + crossing * _WORD_BYTES) / rate_Bps
+    waits = {found.bound: (found.latency_s + further_s) / under_way}
+    lines = max(1.0, question.each_bytes / LINE_BYTES) + crossing
+    if under_way > 1:
+        waits["memory bandwidth"] = lines * LINE_BYTES * found.missed / rate_Bps
+    if part.dram is not None and memory.bandwidth_Bps is None and memory.latency_s is not None:
+        waits["banks of memory"] = found.missed * (part.dram.bank_cycle or memory.latency_s) / part.dram.banks
+    bound = max(waits, key=lambda name: waits[name])
+    time_s, word_s = waits[bound], _WORD_BYTES / rate_Bps
+    why = [*found.reasons, *memory.why]
+    if further_s:
+        why.append(f"bytes after the first word take {format_duration(further_s, 3)} more")
+    if under_way > 1:
+        why.append(f"{under_way} accesses are under way at once")
+    if question.outstanding > most:
+        why.append(f"a core keeps at most {most} lines under way")
+    if bound == "banks of memory" and part.dram is not None:
+        why.append(f"{part.dram.banks} banks work independently, each busy with an address for so long")
+    slower = time_s * _WORD_BYTES / max(question.each_bytes, _WORD_BYTES) / word_s
+    why.append(f"one word after the other would come every {format_duration(word_s, 3)}: {slower:.3g} times as fast")
+    figures = found.figures | {
+        "outstanding": float(under_way),
+        "further_s": further_s,
+        "accesses_per_s": 1.0 / time_s,
+        "sequential_word_s": word_s,
+        "against_sequential": slower,
+    }
+    return HostTime(time_s, "an access", bound, tuple(why), figures)
+
+
+def strided_answer(question: AccessQuestion, part: CpuPart, memory: Memory, cpu: Cpu) -> HostTime:
+    """Return the mean time per element of a strided walk; raises InputError where the stride exceeds the memory."""
+    stride, dram = question.stride_bytes, part.dram
+    if stride > question.size_bytes:
+        raise InputError(f"stride={format_size(stride)} is more than all of the memory that is walked through")
+    lines = min(1.0, stride / LINE_BYTES)  # new lines per element
+    touched = question.size_bytes / stride * lines * LINE_BYTES
+    threads, most, rate_Bps = _drawn(question, memory, cpu, touched)
+    why = []
+    if dram is not None and dram.interleave and stride >= dram.interleave and not stride % dram.interleave:
+        used = dram.channels // math.gcd(int(stride / dram.interleave), dram.channels)
+        if used < dram.channels:
+            rate_Bps = rate_Bps * used / dram.channels
+            why.append(f"the stride meets {used} of {dram.channels} channels")
+    bytes_s = (lines + _crossing(question, question.element_bytes) * (lines == 1.0)) * LINE_BYTES / rate_Bps
+    pages = question.size_bytes / max(stride, question.page_bytes)
+    found = chase(part, touched, memory, question.page_bytes, pages)
+    figures = {"line_share": lines, "touched_bytes": touched, "bandwidth_Bps": rate_Bps}
+    why.append(
+        f"each element takes {'a line' if lines == 1.0 else f'{lines:.3g} of a line'} of {LINE_BYTES} B, "
+        f"at {format_bandwidth(rate_Bps, 3)}"
     )
+    if question.backward:
+        why.append("backward is as fast as forward: prefetchers follow both ways")
+    if stride <= question.page_bytes / 2:
+        why.append("the prefetcher follows the stride, so latency does not count")
+        bound = "memory bandwidth" if found.missed else "cache bandwidth"
+        return HostTime(bytes_s, "an element", bound, tuple(why), figures)
+    waits_s = found.latency_s / (threads * most)
+    why += [*found.reasons, *memory.why]
+    why.append(f"no prefetcher follows a stride beyond half a page; {threads * most} lines are under way at once")
+    bound = found.bound if waits_s > bytes_s else "memory bandwidth"
+    return HostTime(max(waits_s, bytes_s), "an element", bound, tuple(why), figures | found.figures)
 
 
-def _across(part: CpuPart, link: Link) -> Memory:
-    name = f"memory beyond {link.kind} link"
-    said = f"the other socket's memory is one hop of {format_duration(link.latency_s, 3)} further away"
-    return Memory(memory_place(part, link.latency_s, name), link.nominal_Bps, (said,))
+def _drawn(question: AccessQuestion, memory: Memory, cpu: Cpu, touched_bytes: float) -> tuple[int, int, float]:
+    """Return the threads that access, the lines that each keeps in flight, and the B/s that all draw."""
+    threads = min(cpu.threads, cpu.core_count) if question.threads is not None else 1
+    rate_Bps = bandwidth(cpu, touched_bytes, threads)
+    rate_Bps = rate_Bps if memory.bandwidth_Bps is None else min(rate_Bps, memory.bandwidth_Bps)
+    return threads, cpu.constants(CoreCosts).lines_in_flight, rate_Bps
+
+
+def _crossing(question: AccessQuestion, size_bytes: float) -> float:
+    """Return the share of accesses that straddle two lines."""
+    return size_bytes / LINE_BYTES if question.misaligned and size_bytes > 1 else 0.0

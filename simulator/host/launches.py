@@ -29,7 +29,7 @@ from simulator.workload.operators import Phase
 
 def launch_answer(question: LaunchQuestion, device: Device) -> HostTime:
     """Return the time of a launch and its bound; raises InputError where *question* does not apply to *device*."""
-    time_s = launch_s(question, device)
+    time_s = _call_s(question, device) if question.call else _launch_s(question, device)
     if question.call:
         return HostTime(time_s, "a call", "the host's call")
     if question.timed == "host" or question.operator is None:
@@ -40,29 +40,33 @@ def launch_answer(question: LaunchQuestion, device: Device) -> HostTime:
     return HostTime(time_s, "a launch", "kernels" if 2.0 * kernels_s > time_s else "issuing", said, figures)
 
 
-def launch_s(question: LaunchQuestion, device: Device) -> float:
-    """Return the seconds of *question* on *device*; raises InputError where it does not apply to the device."""
-    if question.call:
-        return _call_s(question, device)
+def _launch_s(question: LaunchQuestion, device: Device) -> float:
+    timed, on_cpu = question.timed, isinstance(device, Cpu)
     if question.operator is None:
         if not question.parameters:
             raise InputError("what is launched is not said; write for example op=elementwise,function=relu,elements=64")
-        if isinstance(device, Cpu):
+        if on_cpu:
             raise InputError("the host's part of an update, of a CPU")
         return host_time(device, "update_s", question.parameters)
     if question.kernels:
-        return _graph_s(question, device)
-    if isinstance(device, Cpu):
-        return _on_cpu(question, device)
-    if question.timed == "host":
+        if on_cpu:
+            raise InputError("a CPU has no graphs")
+        launched_s = graph_launch_time(device)
+        if timed == "host":
+            return launched_s
+        kernels_s = launch_kernels_s(question, device)
+        return launched_s + kernels_s if timed == "device" else max(launched_s, kernels_s)
+    if isinstance(device, Cpu):  # which is its own host
+        if not question.is_taped:
+            return cpu_call_time(device) + _kernels_s(question, device)
+        return sum(cpu_dispatch_time(device, phase) + _kernels_s(question, device, phase) for phase in question.phases)
+    if timed == "host":
         issued_s = sum(dispatch_time(device, question.operator, phase) for phase in question.phases)
         return issued_s + host_time(device, "gradient_s", question.parameters)
-    kernels_s = _kernels_s(question, device)
-    if question.timed == "graph":
-        return in_graph(device, kernels_s)
-    if question.timed == "stream":
+    kernels_s = launch_kernels_s(question, device)
+    if timed == "stream":
         return max(dispatch_time(device, question.operator, "fwd"), kernels_s)
-    return stays(device, kernels_s) if question.timed == "staying" else kernels_s
+    return stays(device, kernels_s) if timed == "staying" else kernels_s
 
 
 def _call_s(question: LaunchQuestion, device: Device) -> float:
@@ -86,32 +90,9 @@ def launch_kernels_s(question: LaunchQuestion, device: Device) -> float:
     if question.timed == "host" or question.operator is None or question.call:
         raise InputError("the host's part has no kernels")
     kernel_s = _kernels_s(question, device)
-    if question.kernels and not isinstance(device, Cpu):
-        return _chained_s(question, device, kernel_s)
+    if question.kernels and not isinstance(device, Cpu):  # of a graph, the first of which starts like a single one
+        return kernel_s + (question.kernels - 1) * in_graph(device, kernel_s)
     return in_graph(device, kernel_s) if question.timed == "graph" else kernel_s
-
-
-def _graph_s(question: LaunchQuestion, device: Device) -> float:
-    """Return the seconds of a captured graph: of its launch call, of back-to-back launches, or of one launch."""
-    if isinstance(device, Cpu):
-        raise InputError("a CPU has no graphs")
-    launched_s = graph_launch_time(device)
-    if question.timed == "host":
-        return launched_s
-    kernels_s = _chained_s(question, device, _kernels_s(question, device))
-    return launched_s + kernels_s if question.timed == "device" else max(launched_s, kernels_s)
-
-
-def _chained_s(question: LaunchQuestion, device: Device, kernel_s: float) -> float:
-    """Return the seconds of a graph's kernels, the first of which starts like a single one."""
-    return kernel_s + (question.kernels - 1) * in_graph(device, kernel_s)
-
-
-def _on_cpu(question: LaunchQuestion, device: Cpu) -> float:
-    """Return the seconds of a call whose host is also the device, including its kernels."""
-    if not question.is_taped:
-        return cpu_call_time(device) + _kernels_s(question, device)
-    return sum(cpu_dispatch_time(device, phase) + _kernels_s(question, device, phase) for phase in question.phases)
 
 
 def _kernels_s(question: LaunchQuestion, device: Device, phase: Phase = "fwd") -> float:

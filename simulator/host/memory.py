@@ -19,8 +19,7 @@ from simulator.devices.gpu import Gpu
 from simulator.devices.predict import Device, kernel_cost
 from simulator.errors import InputError, stated
 from simulator.host.answer import HostTime, check_access_options
-from simulator.host.latency import memory_of
-from simulator.host.patterns import chase_answer, random_answer, strided_answer
+from simulator.host.latency import Memory, chase, memory_of, random_answer, strided_answer
 from simulator.network.machine import Machine
 from simulator.places import Places
 from simulator.questions.single import AccessQuestion
@@ -42,66 +41,53 @@ def access_answer(question: AccessQuestion, machine: Machine, places: Places) ->
         return _on_gpu(question, part, places)
     check_access_options(question, on_gpu=False)
     if question.kind == "shared":
-        return shared_answer(question, part)
-    reads, writes = question.reads, question.writes
-    memory = memory_of(machine, part, question.node, writes=writes > reads)
+        return _shared_answer(question, part)
+    memory = memory_of(machine, part, question.node, writes=question.writes > question.reads)
     if question.kind == "chase":
-        return chase_answer(question, part, memory)
+        found = chase(part, question.size_bytes, memory, question.page_bytes, is_cyclic=True)
+        return HostTime(found.latency_s, "a load", found.bound, (*found.reasons, *memory.why), found.figures)
     cpu = places.find(question.device, threads=question.threads).device
     assert isinstance(cpu, Cpu)
-    if question.kind == "random":
-        return random_answer(question, part, memory, cpu)
-    if question.kind == "strided":
-        return strided_answer(question, part, memory, cpu)
-    return _passed_on_cpu(question, cpu, memory.bandwidth_Bps, memory.why)
+    if question.kind in ("random", "strided"):
+        return (random_answer if question.kind == "random" else strided_answer)(question, part, memory, cpu)
+    return _passed_on_cpu(question, cpu, memory)
 
 
-def _passed_on_cpu(question: AccessQuestion, cpu: Cpu, far_Bps: float | None, why: tuple[str, ...]) -> HostTime:
-    time_s = cpu_call_time(cpu) + kernel_cost(cpu, _kernel(question)).time_s
-    moved = _moved_bytes(question)
-    if far_Bps is not None:
-        time_s = max(time_s, moved / far_Bps)
-    given_Bps = min(bandwidth(cpu, question.size_bytes, cpu.threads), far_Bps or float("inf"))
+def _passed_on_cpu(question: AccessQuestion, cpu: Cpu, memory: Memory) -> HostTime:
+    kernel, moved = _kernel(question), _moved_bytes(question)
+    time_s = cpu_call_time(cpu) + kernel_cost(cpu, kernel).time_s
+    if memory.bandwidth_Bps is not None:
+        time_s = max(time_s, moved / memory.bandwidth_Bps)
+    given_Bps = min(bandwidth(cpu, question.size_bytes, cpu.threads), memory.bandwidth_Bps or float("inf"))
     held = given_Bps > bandwidth(cpu, float("inf"), cpu.threads)
+    by_bytes = "cache bandwidth" if held else "memory bandwidth"
     both = question.writes or question.kind == "gather"
     said = f"{format_bandwidth(moved / time_s, 3)} of {'read and written' if both else 'read'} bytes"
     figures = {"bandwidth_Bps": moved / time_s, "given_Bps": given_Bps}
-    if question.kind == "gather":
-        bound, alone = _gather_bound(question, cpu, "cache bandwidth" if held else "memory bandwidth")
-        return HostTime(time_s, "all of it", bound, (said, alone, *why), figures)
+    if isinstance(kernel, Gather):
+        times = gather_times(cpu, kernel)
+        found = {
+            "instructions of each row": times.compute_s,
+            "latency of memory": times.wait_s,
+            by_bytes: times.bytes_s,
+            "start of a kernel": start_time(cpu),
+        }
+        apart = (
+            f"first lines of rows take {format_duration(times.wait_s, 3)}, bytes {format_duration(times.bytes_s, 3)}, "
+            f"instructions {format_duration(times.compute_s, 3)} beside both"
+        )
+        bound = max(found, key=lambda name: found[name])
+        return HostTime(time_s, "all of it", bound, (said, apart, *memory.why), figures)
     cores = min(cpu.threads, cpu.core_count)
     wanted_Bps = cores * cpu.clock_Hz * cpu.vector_bits / 8.0  # of vector units: a register a cycle each
     reuse = max(1.0, wanted_Bps / given_Bps)  # uses of each byte that keep the cores from waiting
     figures |= {"wanted_Bps": wanted_Bps, "reuse": reuse}
+    uses = f"each byte has to be used {reuse:.3g} times while it is in a cache or a register"
     need = (
         f"{cores} cores that load a register of {cpu.vector_bits} bits a cycle want {format_bandwidth(wanted_Bps, 3)} "
-        f"and get {format_bandwidth(given_Bps, 3)}: "
+        f"and get {format_bandwidth(given_Bps, 3)}: {uses if reuse > 1.0 else 'they are fed'}"
     )
-    need += (
-        f"each byte has to be used {reuse:.3g} times while it is in a cache or a register"
-        if reuse > 1.0
-        else "they are fed"
-    )
-    bound = "cache bandwidth" if held else "memory bandwidth"
-    return HostTime(time_s, "all of it", bound, (said, need, *why), figures)
-
-
-def _gather_bound(question: AccessQuestion, cpu: Cpu, by_bytes: str) -> tuple[str, str]:
-    """Return what bounds a gather, and the time of each of its parts in words."""
-    kernel = _kernel(question)
-    assert isinstance(kernel, Gather)
-    times = gather_times(cpu, kernel)
-    found = {
-        "instructions of each row": times.compute_s,
-        "latency of memory": times.wait_s,
-        by_bytes: times.bytes_s,
-        "start of a kernel": start_time(cpu),
-    }
-    said = (
-        f"first lines of rows take {format_duration(times.wait_s, 3)}, bytes {format_duration(times.bytes_s, 3)}, "
-        f"instructions {format_duration(times.compute_s, 3)} beside both"
-    )
-    return max(found, key=lambda name: found[name]), said
+    return HostTime(time_s, "all of it", by_bytes, (said, need, *memory.why), figures)
 
 
 def _on_gpu(question: AccessQuestion, part: GpuPart, places: Places) -> HostTime:
@@ -113,12 +99,12 @@ def _on_gpu(question: AccessQuestion, part: GpuPart, places: Places) -> HostTime
         raise InputError(f"node={question.node}: a GPU's accesses are to its own memory; copy: crosses links")
     check_access_options(question, on_gpu=True)
     if question.kind == "chase":
-        return gpu_chase_answer(question, part)
+        return _gpu_chase_answer(question, part)
     device = places.find(question.device, threads=question.threads).device
     assert isinstance(device, Gpu)
     cost = kernel_cost(device, _kernel(question))
     bound = "memory bandwidth" if cost.bound == "memory" else "latency of short kernels"
-    time_s, slower, why = with_few_threads(question, part, device, cost.time_s)
+    time_s, slower, why = _with_few_threads(question, part, device, cost.time_s)
     if question.in_graph or question.persistent:
         time_s = in_graph(device, time_s)
     moved = _moved_bytes(question)
@@ -155,11 +141,8 @@ def _kernel(question: AccessQuestion) -> Kernel:
 # -- cores that write to one line ------------------------------------------------------
 
 
-def shared_answer(question: AccessQuestion, part: CpuPart) -> HostTime:
-    """Return the time of an access by the next of ``cores`` cores to shared, or falsely shared, data.
-
-    Raises InputError where the question's figures are out of range or the part lacks one.
-    """
+def _shared_answer(question: AccessQuestion, part: CpuPart) -> HostTime:
+    """Return the time of an access by the next of ``cores`` cores to shared, or falsely shared, data."""
     if question.cores < 1:
         raise InputError(f"cores is at least 1; got {question.cores}")
     is_remote = question.node == "remote"
@@ -169,17 +152,13 @@ def shared_answer(question: AccessQuestion, part: CpuPart) -> HostTime:
     if question.cores > here * (2 if is_remote else 1):
         raise InputError(f"cores={question.cores}: the socket has {here}; node=remote: some are on another")
     alone_s = stated(next(iter(part.caches.values()), None), "the part has no caches").latency
-    own_bytes = question.size_bytes / question.cores
+    own_bytes, figures = question.size_bytes / question.cores, {"alone_s": alone_s}
     if question.cores == 1 or own_bytes >= LINE_BYTES:
         said = "one core has the line to itself" if question.cores == 1 else "each core has lines of its own"
-        return HostTime(
-            alone_s, "a write", "latency of L1", (f"{said}: it stays in its first cache",), {"alone_s": alone_s}
-        )
-    missing = "the part has no line_moves: what a line that another core has takes to come"
-    moves = stated(part.line_moves, missing)
-    near_s = moves.modified if question.state == "modified" else moves.shared
+        return HostTime(alone_s, "a write", "latency of L1", (f"{said}: it stays in its first cache",), figures)
+    moves = stated(part.line_moves, "the part has no line_moves: what a line that another core has takes to come")
+    near_s, did = (moves.modified, "written") if question.state == "modified" else (moves.shared, "read")
     moved_s = stated(moves.remote, "the part has no line_moves.remote") if is_remote else near_s
-    did = "written" if question.state == "modified" else "read"
     where = "of the other socket" if is_remote else "of the socket"
     why = (
         f"{question.cores} cores {where} use {own_bytes:.3g} B each of the same line of {LINE_BYTES} B: false sharing",
@@ -187,21 +166,18 @@ def shared_answer(question: AccessQuestion, part: CpuPart) -> HostTime:
         f"one core alone takes {format_duration(alone_s, 3)}: together they are {moved_s / alone_s:.3g} times slower",
         f"with {LINE_BYTES} B for each core they would not wait",
     )
-    figures = {"alone_s": alone_s, "moved_s": moved_s, "against_one_core": moved_s / alone_s}
+    figures |= {"moved_s": moved_s, "against_one_core": moved_s / alone_s}
     return HostTime(moved_s, "a write", "moves of a cache line", why, figures)
 
 
 _WORDS = {"l1": "L1", "l2": "L2", "memory": "device memory"}
 
 
-def gpu_chase_answer(question: AccessQuestion, part: GpuPart) -> HostTime:
-    """Return the latency of dependent loads by one thread.
-
-    Each level serves the share of the loads that equals the share of the working set it holds.  Raises InputError where
-    the part lacks a latency, or where the working set exceeds shared memory.
-    """
+def _gpu_chase_answer(question: AccessQuestion, part: GpuPart) -> HostTime:
+    """Return the latency of dependent loads by one thread: each level serves the share of the set that it holds."""
+    shared_s = part.shared_memory_latency
     if question.level == "scratchpad":
-        load_s = stated(part.shared_memory_latency, "the part has no shared_memory_latency")
+        load_s = stated(shared_s, "the part has no shared_memory_latency")
         if part.shared_memory_per_sm is not None and question.size_bytes > part.shared_memory_per_sm:
             raise InputError(f"a multiprocessor has {format_size(part.shared_memory_per_sm)} of shared memory")
         why = ("a multiprocessor's shared memory serves all of it",)
@@ -220,12 +196,10 @@ def gpu_chase_answer(question: AccessQuestion, part: GpuPart) -> HostTime:
         shares["memory"] = (1.0 - held, stated(part.memory_latency, "the part has no memory_latency"))
     time_s = sum(share * latency_s for share, latency_s in shares.values())
     slowest = max(shares, key=lambda name: shares[name][0] * shares[name][1])
-    served = ", ".join(
-        f"{share:.0%} {_WORDS[name]} ({format_duration(latency_s, 3)})" for name, (share, latency_s) in shares.items()
-    )
+    served = ", ".join(f"{share:.0%} {_WORDS[name]} ({format_duration(s, 3)})" for name, (share, s) in shares.items())
     reasons = [f"served by {served}"]
-    if part.shared_memory_latency is not None:
-        reasons.append(f"shared memory would answer after {format_duration(part.shared_memory_latency, 3)}")
+    if shared_s is not None:
+        reasons.append(f"shared memory would answer after {format_duration(shared_s, 3)}")
     figures = {f"{name}_share": share for name, (share, _) in shares.items()}
     return HostTime(time_s, "a load", f"latency of {_WORDS[slowest]}", tuple(reasons), figures)
 
@@ -239,40 +213,34 @@ class OccupancyCosts:
     blocks_per_clock: float
 
 
-def with_few_threads(
-    question: AccessQuestion, part: GpuPart, gpu: Gpu, time_s: float
+def _with_few_threads(
+    question: AccessQuestion, part: GpuPart, gpu: Gpu, full_s: float
 ) -> tuple[float, str | None, tuple[str, ...]]:
     """Return the time of a pass with the threads of *question*, what bounds it (None: as before), and why.
 
-    *time_s* is the time of the pass at full occupancy.  Raises InputError where the part lacks the latency of its
+    *full_s* is the time of the pass at full occupancy.  Raises InputError where the part lacks the latency of its
     memory or L2.
     """
-    costs = gpu.constants(OccupancyCosts)
-    bound: str | None = None
-    why: list[str] = []
+    costs, block = gpu.constants(OccupancyCosts), question.block_threads
     resident = question.resident
-    if question.persistent and question.block_threads and not resident:
-        resident = gpu.sm_count * question.block_threads  # one block stays on each SM
+    if question.persistent and block and not resident:
+        resident = gpu.sm_count * block  # one block stays on each SM
+    each = (question.reads + question.writes) * question.element_bytes
     if resident:
         name = "memory_latency" if question.reads else "l2_latency"
         latency_s: float = stated(getattr(part, name), f"the part has no {name}")
-        each = (question.reads + question.writes) * question.element_bytes
-        drawn_Bps = resident * each / latency_s
-        full_Bps = question.size_bytes / time_s
+        drawn_Bps, full_Bps = resident * each / latency_s, question.size_bytes / full_s
         rate_Bps = (full_Bps**-costs.sharpness + drawn_Bps**-costs.sharpness) ** (-1.0 / costs.sharpness)
-        time_s = question.size_bytes / rate_Bps
-        why.append(
+        why = (
             f"{resident} threads with {each} B each under way draw {format_bandwidth(drawn_Bps, 3)}; all that the GPU "
             f"holds would have {format_bandwidth(full_Bps, 3)}"
         )
-        if drawn_Bps < full_Bps:
-            bound = "latency: too few threads are under way"
-    elif question.block_threads:
-        threads = question.size_bytes / ((question.reads + question.writes) * question.element_bytes)
-        blocks = max(1.0, threads / question.block_threads)
+        bound = "latency: too few threads are under way" if drawn_Bps < full_Bps else None
+        return question.size_bytes / rate_Bps, bound, (why,)
+    if block:
+        blocks = max(1.0, question.size_bytes / each / block)
         begun_s = blocks / (costs.blocks_per_clock * gpu.light_clock_Hz)
-        if begun_s > time_s:
-            bound = "beginning of blocks"
-            why.append(f"{blocks:.0f} blocks of {question.block_threads} threads are begun one after the other")
-        time_s = max(time_s, begun_s)
-    return time_s, bound, tuple(why)
+        if begun_s > full_s:
+            why = f"{blocks:.0f} blocks of {block} threads are begun one after the other"
+            return begun_s, "beginning of blocks", (why,)
+    return full_s, None, ()

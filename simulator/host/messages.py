@@ -13,6 +13,7 @@ from simulator.constants import constants
 from simulator.errors import InputError, stated
 from simulator.host.answer import HostTime
 from simulator.network.machine import Link, Machine
+from simulator.network.route import Route
 from simulator.network.routing import Router
 from simulator.places import Places
 from simulator.questions.single import MessageQuestion, Protocol
@@ -43,60 +44,51 @@ def message_answer(question: MessageQuestion, places: Places, router: Router) ->
     machine, costs = router.machine, places.constants(DistanceCosts)
     if question.switches < 1:
         raise InputError(f"switches is at least 1; got {question.switches}")
-    route = router.route(_cpu(machine, question.src, "src"), _cpu(machine, question.dst, "dst"))
-    line = _line(machine, question, router)
+    route, line = _line(question, router)
     wire_bytes, said = _on_the_line(question, line)
     links = [(machine.links[number], share) for number, share in route.links]
     inside_Bps = [link.bandwidth_Bps / share for link, share in links if link.kind not in NETWORK_LINKS]
+    metres, medium = 1e3 * question.distance_km, "space" if question.in_vacuum else "glass"
+    ends_s, wire_s = route.latency_s, wire_bytes / min([line.nominal_Bps, *inside_Bps])
+    switches_s = (question.switches - 1) * costs.switch_s
+    distance_s = metres / costs.vacuum_mps / (1.0 if question.in_vacuum else costs.glass_share)
     parts = {
-        "ends_s": route.latency_s,
-        "wire_s": wire_bytes / min([line.nominal_Bps, *inside_Bps]),
-        "switches_s": (question.switches - 1) * costs.switch_s,
-        "distance_s": 1e3
-        * question.distance_km
-        / costs.vacuum_mps
-        / (1.0 if question.in_vacuum else costs.glass_share),
+        "latency of both ends": ends_s,
+        "network bandwidth": wire_s,
+        "switches on the way": switches_s,
+        "the speed of light": distance_s,
     }
-    way_s = sum(parts.values())
-    words = {
-        "ends_s": "latency of both ends",
-        "wire_s": "network bandwidth",
-        "switches_s": "switches on the way",
-        "distance_s": "the speed of light",
-    }
-    bound = words[max(parts, key=lambda name: parts[name])]
     why = [
-        f"both ends and the links between take {format_duration(parts['ends_s'], 3)}",
-        f"{said}: {format_duration(parts['wire_s'], 3)} at {format_bandwidth(line.nominal_Bps, 3)}",
+        f"both ends and the links between take {format_duration(ends_s, 3)}",
+        f"{said}: {format_duration(wire_s, 3)} at {format_bandwidth(line.nominal_Bps, 3)}",
     ]
-    if parts["switches_s"]:
-        why.append(f"{question.switches - 1} more switches add {format_duration(parts['switches_s'], 3)}")
-    if parts["distance_s"]:
-        of = "space" if question.in_vacuum else "glass"
-        why.append(f"{question.distance_km} km of {of} take {format_duration(parts['distance_s'], 3)}")
+    if switches_s:
+        why.append(f"{question.switches - 1} more switches add {format_duration(switches_s, 3)}")
+    if distance_s:
+        why.append(f"{question.distance_km} km of {medium} take {format_duration(distance_s, 3)}")
     if question.round_trip:
         why.append("there and back: twice")
-    figures = {**parts, "wire_bytes": wire_bytes, "payload_share": question.size_bytes / wire_bytes}
-    time_s = 2.0 * way_s if question.round_trip else way_s
-    return HostTime(time_s, "a round trip" if question.round_trip else "a message", bound, tuple(why), figures)
+    figures = {"ends_s": ends_s, "wire_s": wire_s, "switches_s": switches_s, "distance_s": distance_s}
+    figures |= {"wire_bytes": wire_bytes, "payload_share": question.size_bytes / wire_bytes}
+    time_s, of = (2.0, "a round trip") if question.round_trip else (1.0, "a message")
+    bound = max(parts, key=lambda name: parts[name])
+    return HostTime(time_s * sum(parts.values()), of, bound, tuple(why), figures)
 
 
 def message_bound_s(question: MessageQuestion, router: Router) -> float:
     """Return the bytes over the line rate, in seconds, twice for a round trip; raises InputError as message_answer."""
-    line = _line(router.machine, question, router)
+    _, line = _line(question, router)
     return (2.0 if question.round_trip else 1.0) * question.size_bytes / line.nominal_Bps
 
 
 def _on_the_line(question: MessageQuestion, line: Link) -> tuple[float, str]:
     """Return the bytes that cross the line, and a description of them."""
+    share = line.bandwidth_Bps / line.nominal_Bps
     if line.kind != "ethernet":
         if question.mtu_bytes:
             raise InputError(f"mtu applies to Ethernet; the machines are joined by {line.kind}")
-        share = line.bandwidth_Bps / line.nominal_Bps
         return question.size_bytes / share, f"{format_size(question.size_bytes, 4)} and what {line.kind} adds"
-    mtu_bytes = question.mtu_bytes or min(
-        _MTUS, key=lambda mtu: abs(frames_of(_LARGE_BYTES, "tcp", mtu).share - line.bandwidth_Bps / line.nominal_Bps)
-    )
+    mtu_bytes = question.mtu_bytes or min(_MTUS, key=lambda mtu: abs(frames_of(_LARGE_BYTES, "tcp", mtu).share - share))
     frames = frames_of(question.size_bytes, question.protocol, mtu_bytes)
     said = (
         f"{frames.count} frame{'s' if frames.count > 1 else ''} of up to {mtu_bytes:.0f} B with headers of "
@@ -114,13 +106,14 @@ def _cpu(machine: Machine, host: int, name: str) -> int:
     return stated(next(cpus, None), f"{name}={host}: the machine has no CPU")
 
 
-def _line(machine: Machine, question: MessageQuestion, router: Router) -> Link:
-    """Return the slowest network link between the two; raises InputError where there is none."""
+def _line(question: MessageQuestion, router: Router) -> tuple[Route, Link]:
+    """Return the route between the two and its slowest network link; raises InputError where there is none."""
+    machine = router.machine
     route = router.route(_cpu(machine, question.src, "src"), _cpu(machine, question.dst, "dst"))
     lines = [machine.links[index] for index, _ in route.links if machine.links[index].kind in NETWORK_LINKS]
     if not lines:
         raise InputError(f"src={question.src} and dst={question.dst} are one machine; a message goes to another one")
-    return min(lines, key=lambda link: link.nominal_Bps)
+    return route, min(lines, key=lambda link: link.nominal_Bps)
 
 
 # -- frames ----------------------------------------------------------------------------

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from simulator.engine.timeline import Timeline
-from simulator.host.input_costs import BatchLoad
-from simulator.host.input_plan import Loading
+from simulator.host.input import BatchLoad, Loading
 from simulator.questions.input import InputQuestion
 from simulator.records import dataclass
 

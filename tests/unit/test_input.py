@@ -17,8 +17,7 @@ from simulator.api import Session
 from simulator.cli import run
 from simulator.engine.executor import execute
 from simulator.errors import InputError
-from simulator.host.input_costs import BatchLoad, DiskUse, hit_share
-from simulator.host.input_plan import FedStep, InputWork, plan_input
+from simulator.host.input import BatchLoad, DiskUse, FedStep, InputWork, hit_share, plan_input
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.plan.plan import Flow, PlanBuilder
