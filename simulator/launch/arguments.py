@@ -12,9 +12,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from os.path import exists, normpath
 from pathlib import Path
-from typing import TypeVar
 
-from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.errors import Fault, nearest, one_line
 from simulator.launch.words import Word
 from simulator.spelling import mention
 from simulator.topology.yaml_source import YamlSource, parse_json, parse_yaml, read_json, read_yaml
@@ -50,18 +49,21 @@ def spelt_flag(name: str) -> str:
     return f"{'-' if len(name) <= 2 else '--'}{name}"
 
 
-class Arguments:
-    """Parsed ``--name value``, ``--name=value`` and ``--name``; of repeated arguments, the last counts.
+class Arguments(dict[str, list[str]]):
+    """The words of ``--name value``, ``--name=value`` and ``--name`` by name; of repeated arguments, the last counts.
 
-    ``_`` in a name is equivalent to ``-``.  Reading methods record faults, which :meth:`finish` raises together.
-    ``read`` collects the names that were asked for; ``others`` are the words before the first name, and settings,
-    ``file`` is the script's, and ``files`` those that it names.
+    ``_`` in a name is equivalent to ``-``.  Reading methods record ``faults``, which are raised together; ``notes`` are
+    those of the whole line.  ``read`` collects the names that were asked for; ``others`` are the words before the first
+    name, and settings, ``file`` is the script's, and ``files`` those that it names.
     """
 
-    def __init__(self, words: Sequence[Word], file: str, files: Files | None = None) -> None:
+    def __init__(
+        self, words: Sequence[Word], file: str, files: Files | None = None, notes: list[str] | None = None
+    ) -> None:
+        super().__init__()
         self.file = file
         self.files = files or Files(file, {})
-        self._values: dict[str, list[str]] = {}
+        self.notes = [] if notes is None else notes
         self._places: dict[str, tuple[str, int, int]] = {}
         self._spelt: dict[str, str] = {}
         self.faults: list[Fault] = []
@@ -72,30 +74,26 @@ class Arguments:
             if _FLAG.match(word.text):
                 said, equals, value = word.text.partition("=")
                 name = said.lstrip("-").replace("_", "-")
-                self._values[name] = [value] if equals else []
+                self[name] = [value] if equals else []
                 self._spelt[name] = said
                 self._places[name] = (file, word.line, word.column) if file != mention("launch") else (file, 0, 0)
-            elif name and not (self._values[name] and _SETTING.match(word.text)):
-                self._values[name].append(word.text)
+            elif name and not (self[name] and _SETTING.match(word.text)):
+                self[name].append(word.text)
             else:
                 self.others.append(word.text)
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._values
-
-    @property
-    def names(self) -> list[str]:
-        """All names, in order of first use."""
-        return list(self._values)
-
     def has(self, *names: str) -> bool:
         """Return whether any of *names* is given."""
+        return bool(self.given(*names))
+
+    def given(self, *names: str) -> str:
+        """Return the first of *names* that is given; empty if none is.  Marks all as read."""
         self.read.update(names)
-        return any(name in self._values for name in names)
+        return next((name for name in names if name in self), "")
 
     def value(self, name: str) -> str | None:
         """Return the value of *name*; None if there is none.  Does not mark it as read."""
-        return " ".join(self._values.get(name, [])) or None
+        return " ".join(self.get(name, [])) or None
 
     def written(self, *names: str) -> str:
         """Return the first of *names* that the command gives, as it spells it, with its value; empty if none is."""
@@ -103,53 +101,39 @@ class Arguments:
 
     def take(self, name: str, value: str, at: Fault) -> None:
         """Take *value* for *name*, which another file says *at* a place, unless the command says one."""
-        if name not in self._values:
-            self._values[name] = [value]
+        if name not in self:
+            self[name] = [value]
             self._places[name] = at.file, at.line, at.column
-
-    def file_of(self, name: str) -> str:
-        """Return the file that says *name*, as faults show it."""
-        return self._places[name][0]
 
     def flag(self, *names: str) -> bool:
         """Return whether the first of *names* that is given is on: without a value, or with one that says yes."""
-        self.read.update(names)
-        for name in names:
-            if name in self._values:
-                value = self.value(name)
-                if value is not None and not (is_on(value) or is_off(value)):
-                    self.fault(name, f"'{one_line(value, 40)}' is neither true nor false")
-                return value is None or is_on(value)
-        return False
+        name = self.given(*names)
+        value = self.value(name)
+        if value is not None and not (is_on(value) or is_off(value)):
+            self.fault(name, f"'{one_line(value, 40)}' is neither true nor false")
+        return bool(name) and (value is None or is_on(value))
 
     def text(self, *names: str) -> str | None:
         """Return the value of the first of *names* that is given; None if none is."""
-        self.read.update(names)
-        for name in names:
-            if name in self._values:
-                values = self._values[name]
-                if not values:
-                    self.fault(name, "needs a value")
-                    return None
-                return " ".join(values)
-        return None
+        name = self.given(*names)
+        if name and not self[name]:
+            self.fault(name, "needs a value")
+        return " ".join(self[name]) if self.get(name) else None
 
     def number(self, *names: str, least: int = 1) -> int | None:
         """Return the integer value of the first of *names* that is given; None if none is, or after a fault."""
         for name in names:
-            first, *others = self._values.get(name) or [""]
+            first, *others = self.get(name) or [""]
             if first.isdigit() and others and all(_PLACE.search(word) for word in others):
-                self._values[name], self.others = [first], self.others + others  # -b 256 /data
+                self[name], self.others = [first], self.others + others  # -b 256 /data
         text = self.text(*names)
         if text is None:
             return None
         if re.fullmatch(r"\d{1,12}", text, re.ASCII) and least <= int(text) <= _MOST:
             return int(text)
-        name = next(name for name in names if name in self._values)
-        why = (
-            "is set nowhere in what is read; write its value" if "$" in text or "`" in text else "is not a whole number"
-        )
-        self.fault(name, f"{one_line(text, 40)} {why}{'' if '$' in text else f', {least} to {_MOST}'}")
+        unset = "$" in text or "`" in text
+        why = "is set nowhere in what is read; write its value" if unset else "is not a whole number"
+        self.fault(self.given(*names), f"{one_line(text, 40)} {why}{'' if '$' in text else f', {least} to {_MOST}'}")
         return None
 
     def choice(self, allowed: Sequence[str], *names: str) -> str | None:
@@ -157,8 +141,7 @@ class Arguments:
         text = self.text(*names)
         if text is None or text.lower() in allowed:
             return text if text is None else text.lower()
-        name = next(name for name in names if name in self._values)
-        self.fault(name, f"'{one_line(text, 40)}' is not known; {nearest(text.lower(), allowed)}")
+        self.fault(self.given(*names), f"'{one_line(text, 40)}' is not known; {nearest(text.lower(), allowed)}")
         return None
 
     def fault(self, name: str, message: str) -> None:
@@ -168,11 +151,6 @@ class Arguments:
     def at(self, name: str, message: str) -> Fault:
         """Return a fault of the argument *name*, with its place."""
         return Fault(f"{spelt_flag(name)}: {message}", *self._places.get(name, (self.file, 0, 0)))
-
-    def finish(self) -> None:
-        """Raise InputError with all recorded faults."""
-        if self.faults:
-            raise InputError(list(dict.fromkeys(self.faults)))
 
 
 # -- files -----------------------------------------------------------------------------
@@ -196,29 +174,26 @@ class Files:
 
     def json(self, path: str, kind: str) -> YamlSource:
         """Return the document *path*; raises InputError as :func:`read_json` does."""
-        name, text = self._placed(path)
+        text, name = self._placed(path)
         return read_json(Path(path), kind) if text is None else parse_json(text, name, kind)
 
     def yaml(self, path: str, needs: str) -> YamlSource:
         """Return the document *path*; raises InputError as :func:`read_yaml` does."""
-        name, text = self._placed(path)
+        text, name = self._placed(path)
         return read_yaml(Path(path), needs=needs) if text is None else parse_yaml(text, name, needs=needs)
 
-    def _placed(self, path: str) -> tuple[str, bytes | None]:
+    def _placed(self, path: str) -> tuple[bytes | None, str]:
         """Return the text that the script writes to *path* in its lines of the script, and the name of what has it."""
-        found = self._written.get(normpath(path))
-        if found is None:
-            return path, None
-        line, text = found
+        if normpath(path) not in self._written:
+            return None, path
+        line, text = self._written[normpath(path)]
         if self._script == mention("launch"):
-            return path, text.encode()
-        return self._script, ("\n" * (line - 1) + text).encode()
+            return text.encode(), path
+        return ("\n" * (line - 1) + text).encode(), self._script
 
 
 # -- arithmetic ------------------------------------------------------------------------
 
-
-T = TypeVar("T")
 
 _SUMS: Mapping[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -232,7 +207,8 @@ _LARGEST = 10**15
 
 def whole_sum(text: str) -> int | None:
     """Return the value of integer arithmetic *text*; None if it is anything else."""
-    return _value(text.replace("/", "//"), _whole)
+    found = _value(text.replace("/", "//"), 0)
+    return found if isinstance(found, int) else None
 
 
 def whole_list(text: str, most: int) -> list[int] | None:
@@ -240,36 +216,34 @@ def whole_list(text: str, most: int) -> list[int] | None:
 
     None if it is anything else, or longer than *most*.
     """
-    return _value(text, lambda node: _items(node, most))
+    found = _value(text, most)
+    return found if isinstance(found, list) else None
 
 
-def _value(text: str, of: Callable[[ast.expr], T]) -> T | None:
+def _value(text: str, most: int) -> int | list[int] | None:
     try:
-        return of(ast.parse(text.strip(), mode="eval").body)
+        return _evaluated(ast.parse(text.strip(), mode="eval").body, most)
     except (ValueError, SyntaxError, ZeroDivisionError, RecursionError, MemoryError):
         return None
 
 
-def _whole(node: ast.expr) -> int:
+def _evaluated(node: ast.expr, most: int) -> int | list[int]:
+    """Return the whole number or the list, of at most *most*, that *node* says; raises ValueError for others."""
+    found: int | list[int] | None = None
     if isinstance(node, ast.Constant) and type(node.value) is int:
-        return node.value
-    if isinstance(node, ast.BinOp) and type(node.op) in _SUMS:
-        found = _SUMS[type(node.op)](_whole(node.left), _whole(node.right))
-        if abs(found) < _LARGEST:
-            return found
-    raise ValueError(f"{one_line(ast.unparse(node), 40)} is no whole number")
-
-
-def _items(node: ast.expr, most: int) -> list[int]:
-    if isinstance(node, ast.List):
-        found = [_whole(each) for each in node.elts]
-    elif isinstance(node, ast.BinOp) and type(node.op) is ast.Add:
-        found = _items(node.left, most) + _items(node.right, most)
-    elif isinstance(node, ast.BinOp) and type(node.op) is ast.Mult:
-        found = _items(node.left, most)
-        found = found * min(_whole(node.right), most + 1)  # more than there may be is refused below
-    else:
-        raise ValueError(f"{one_line(ast.unparse(node), 40)} is no list")
-    if len(found) > most:
-        raise ValueError(f"more than {most} items")
+        found = node.value
+    elif isinstance(node, ast.List):
+        found = [each for item in node.elts if isinstance(each := _evaluated(item, most), int)]
+        found = found if len(found) == len(node.elts) else None
+    elif isinstance(node, ast.BinOp) and type(node.op) in _SUMS:
+        left, right = _evaluated(node.left, most), _evaluated(node.right, most)
+        if isinstance(left, int) and isinstance(right, int):
+            found = _SUMS[type(node.op)](left, right)
+            found = found if abs(found) < _LARGEST else None
+        elif isinstance(left, list) and isinstance(right, list):
+            found = left + right if isinstance(node.op, ast.Add) else None
+        elif isinstance(left, list) and isinstance(right, int) and isinstance(node.op, ast.Mult):
+            found = left * min(right, most + 1)  # more than there may be is refused below
+    if found is None or (isinstance(found, list) and len(found) > most):
+        raise ValueError("neither a whole number nor a list of them")
     return found

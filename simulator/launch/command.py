@@ -7,7 +7,7 @@ priority.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from simulator.errors import Fault, InputError
 from simulator.launch.shell import Script, commands_of
@@ -56,7 +56,7 @@ class Command:
     @property
     def is_launched(self) -> bool:
         """Whether a launcher starts the program, and not the shell alone."""
-        return bool(self.starter) or any(_name(word) in _OF_CLUSTERS for word in self.launcher)
+        return bool(self.starter) or any(word.name in _OF_CLUSTERS for word in self.launcher)
 
     @property
     def starts_one(self) -> bool:
@@ -69,43 +69,34 @@ def find_command(script: Script, file: str) -> Command:
     found = []
     for place, outer in enumerate(script.commands):
         whole, inner = _unquoted(outer, file)
-        words = bare(whole, (*_OF_CLUSTERS, "env"), _is_last)
-        if words and _name(words[0]) not in _OTHERS:
+        words = _bare(whole)
+        if words and words[0].name not in _OTHERS:
             found.append((place, words, inner, whole))
     programs = [each for each in found if _program_of(each[1]) is not None]
-    started = [each for each in programs if any(_name(word) in (*_STARTERS, *_OF_CLUSTERS) for word in each[1])]
+    started = [each for each in programs if any(word.name in (*_STARTERS, *_OF_CLUSTERS) for word in each[1])]
     with_options = [each for each in programs if any(word.text.startswith("-") for word in each[1])]
     without_program = [each for each in found if any(word.text.startswith("--") for word in each[1])]
-    for kind in (started, with_options, programs, without_program):
-        if kind:
-            place, words, inner, whole = kind[-1]
-            divided = _divided(words)
-            before = whole if divided.launcher is divided.arguments else whole[: len(whole) - len(divided.arguments)]
-            environment = {**script.environment(place), **set_by(before), **inner}
-            return replace(
-                divided, environment=environment, container=container_gpus(before), note=container_note(before)
-            )
-    raise InputError(
-        Fault("no command with arguments is there; for example torchrun pretrain_gpt.py --num-layers 24 ...", file)
-    )
-
-
-def _is_last(word: Word) -> bool:
-    """Return whether *word* is a launcher, an interpreter or a program, which runs no wrapper."""
-    is_file = word.text.endswith(".py") and ":" not in word.text  # not one that a container mounts
-    return is_file or _PYTHON.fullmatch(_name(word)) is not None or _name(word) in _STARTERS | _PROGRAMS
+    kind = next(filter(None, (started, with_options, programs, without_program)), None)
+    if kind is None:
+        told = "no command with arguments is there; for example torchrun pretrain_gpt.py --num-layers 24 ..."
+        raise InputError(Fault(told, file))
+    place, words, inner, whole = kind[-1]
+    divided = _divided(words)
+    before = whole if divided.launcher is divided.arguments else whole[: len(whole) - len(divided.arguments)]
+    environment = {**script.environment(place), **_set_by(before), **inner}
+    container, note = _container(before)
+    return replace(divided, environment=environment, container=container, note=note)
 
 
 def _divided(words: Sequence[Word]) -> Command:
     at = _program_of(words)
     before = words[: len(words) if at is None else at]
-    start = next((i for i in reversed(range(len(before))) if _name(before[i]) in _STARTERS), None)
+    start = next((i for i in reversed(range(len(before))) if before[i].name in _STARTERS), None)
     outer, launcher = (words[:0], before) if start is None else (before[:start], before[start + 1 :])
-    starter = "" if start is None else _name(before[start])
-    python = next((i for i in reversed(range(len(launcher))) if _PYTHON.fullmatch(_name(launcher[i]))), None)
-    launcher = launcher if at is None else launcher[:python]
+    starter = "" if start is None else before[start].name
     if at is not None:
-        return Command(outer, starter, launcher, _name(words[at]), words[at + 1 :])
+        python = next((i for i in reversed(range(len(launcher))) if _PYTHON.fullmatch(launcher[i].name)), None)
+        return Command(outer, starter, launcher[:python], words[at].name, words[at + 1 :])
     if words[0].text.startswith("-"):  # arguments without a program
         return Command(words[:0], "", words[:0], "", words)
     return Command(outer, starter, launcher, "", launcher)  # without a program, the two are one
@@ -114,18 +105,11 @@ def _divided(words: Sequence[Word]) -> Command:
 def _program_of(words: Sequence[Word]) -> int | None:
     """Return the place of the program among *words*: a Python file, a module, or a known one; None if it has none."""
     for i, word in enumerate(words):
-        is_module = i > 0 and words[i - 1].text in ("-m", "--module") and _name(word) not in _STARTERS
-        if (
-            word.text.endswith((".py", *_RECIPES))
-            or _name(word) in _PROGRAMS
-            or (is_module and not word.text.startswith("-"))
-        ):
+        is_module = i > 0 and words[i - 1].text in ("-m", "--module") and word.name not in _STARTERS
+        is_known = word.text.endswith((".py", *_RECIPES)) or word.name in _PROGRAMS
+        if is_known or (is_module and not word.text.startswith("-")):
             return i
     return None
-
-
-def _name(word: Word) -> str:
-    return word.text.rpartition("/")[2]
 
 
 def _unquoted(words: tuple[Word, ...], file: str) -> tuple[tuple[Word, ...], dict[str, Word]]:
@@ -147,30 +131,23 @@ _BEFORE = ("-x", "-e", "--env")  # of Open MPI and docker: before NAME=value
 _PAIRED = ("-genv", "-env")  # of MPICH: before NAME value
 
 
-def set_by(words: Sequence[Word]) -> dict[str, Word]:
+def _set_by(words: Sequence[Word]) -> dict[str, Word]:
     """Return variables set by *words* (``env A=b``, ``mpirun -x``, ``srun --export``, ``-genv A b``), at their word."""
     found: dict[str, Word] = {}
     before, in_env = "", False
     for at, word in enumerate(words):
         option, equals, value = word.text.partition("=")
+        said: list[str] = []
         if before in _PAIRED and at + 1 < len(words):
             found[word.text] = words[at + 1]
         elif option == "--export" and equals:  # of Slurm: ALL,A=1,B=2
-            for part in value.split(","):
-                _take(found, word, part)
+            said = value.split(",")
         elif before in _BEFORE or in_env or (option in _BEFORE and equals):
-            _take(found, word, value if option in _BEFORE else word.text)
-        in_env = word.text.rpartition("/")[2] == "env" or (
-            in_env and (word.text.startswith("-") or _SET.fullmatch(word.text) is not None)
-        )
+            said = [value if option in _BEFORE else word.text]
+        found |= {match[1]: replace(word, text=match[2]) for each in said if (match := _SET.fullmatch(each))}
+        in_env = word.name == "env" or (in_env and (word.text.startswith("-") or _SET.fullmatch(word.text) is not None))
         before = word.text
     return found
-
-
-def _take(found: dict[str, Word], word: Word, text: str) -> None:
-    match = _SET.fullmatch(text)
-    if match is not None:
-        found[match[1]] = replace(word, text=match[2])
 
 
 # -- wrappers --------------------------------------------------------------------------
@@ -195,55 +172,48 @@ _DEVICES = re.compile(r'"?device=([\w.:/-]+(?:,(?!\w+=)[\w.:/-]+)*)')
 _COUNT = re.compile(r"(?:count=)?(\d{1,4})(?:,.*)?")
 
 
-def bare(words: Sequence[Word], launchers: Collection[str], last: Callable[[Word], bool]) -> Sequence[Word]:
-    """Return *words* without wrappers and their options, up to one of *launchers*; none follows the *last* command."""
+def _bare(words: Sequence[Word]) -> Sequence[Word]:
+    """Return *words* without wrappers and their options, up to a launcher, an interpreter or a program."""
     found: list[Word] = []
     within = False
     for at, word in enumerate(words):
-        name = word.text.rpartition("/")[2]
-        if last(word):
+        name = word.name
+        is_file = word.text.endswith(".py") and ":" not in word.text  # not one that a container mounts
+        if is_file or _PYTHON.fullmatch(name) is not None or name in _STARTERS | _PROGRAMS:  # which runs no wrapper
             return [*found, *words[at:]] if len(found) < at else words
-        within = name in _WRAPPERS or (within and name not in launchers)
+        within = name in _WRAPPERS or (within and name not in (*_OF_CLUSTERS, "env"))
         if not within:
             found.append(word)
     return found if len(found) < len(words) else words
 
 
-def container_gpus(words: Sequence[Word]) -> Word | None:
-    """Return which GPUs ``docker run --gpus`` shows to *words*, as NVIDIA_VISIBLE_DEVICES says it; None: not said."""
-    start = _start(words)
+def _container(words: Sequence[Word]) -> tuple[Word | None, str]:
+    """Return which GPUs ``docker run --gpus`` shows to *words*, as NVIDIA_VISIBLE_DEVICES says it; None: not said.
+
+    Then a note if *words* start a container and none of them shows it a GPU; otherwise an empty one.
+    """
+    start = next((i for i, word in enumerate(words) if word.name in _CONTAINERS), len(words))
     for before, word in zip(words[start:], words[start + 1 :], strict=False):
         option, equals, value = word.text.partition("=")
+        said = None
         if before.text == "--gpus" or (option == "--gpus" and equals):
-            return _shown(word, word.text if before.text == "--gpus" else value)
-        if word.text.startswith(f"--env={_SHOWS}="):
-            return replace(word, text=word.text.split("=", 2)[2])
-        if before.text in ("-e", "--env") and option == _SHOWS:
-            return replace(word, text=value)
-    return None
-
-
-def container_note(words: Sequence[Word]) -> str:
-    """Return a note if *words* start a container and none of them shows it a GPU; otherwise an empty one."""
-    command, *others = [word.text for word in words[_start(words) :]] or [""]
-    name = command.rpartition("/")[2]
+            said = word.text if before.text == "--gpus" else value
+            devices, count = _DEVICES.match(said), _COUNT.fullmatch(said)
+            if devices is not None:
+                said = devices[1]
+            elif count is not None:
+                said = ",".join(map(str, range(int(count[1])))) or "none"
+            else:
+                said = said.partition(",")[0]
+        elif word.text.startswith(f"--env={_SHOWS}="):
+            said = word.text.split("=", 2)[2]
+        elif before.text in ("-e", "--env") and option == _SHOWS:
+            said = value
+        if said is not None:
+            return replace(word, text=said), ""
+    name, *others = [words[start].name, *(word.text for word in words[start + 1 :])] if words[start:] else [""]
     verb, shows, options = _STARTED.get(name, ("", "", ()))
     starts = bool(verb) and next((word for word in others if not word.startswith("-")), "") == verb
-    shown = {word.partition("=")[0] for word in others}.intersection(options)
-    if not starts or shown or container_gpus(words) is not None:
-        return ""
-    return f"{name} {verb}: shows its container no GPU, unless that is its default; simulated as with {shows}"
-
-
-def _start(words: Sequence[Word]) -> int:
-    """Return the place of the command among *words* that starts a container; their number if none does."""
-    return next((i for i, word in enumerate(words) if word.text.rpartition("/")[2] in _CONTAINERS), len(words))
-
-
-def _shown(word: Word, said: str) -> Word:
-    devices, count = _DEVICES.match(said), _COUNT.fullmatch(said)
-    if devices is not None:
-        return replace(word, text=devices[1])
-    if count is not None:
-        return replace(word, text=",".join(map(str, range(int(count[1])))) or "none")
-    return replace(word, text=said.partition(",")[0])
+    if not starts or {word.partition("=")[0] for word in others}.intersection(options):
+        return None, ""
+    return None, f"{name} {verb}: shows its container no GPU, unless that is its default; simulated as with {shows}"

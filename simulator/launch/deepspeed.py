@@ -12,19 +12,30 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from simulator.errors import Fault, InputError, few, one_line
-from simulator.launch.arguments import Arguments, Files, divides, is_off, is_on
+from simulator.launch.arguments import Files, divides, is_off, is_on
 from simulator.launch.unread import KNOWN, Names, reasons
 from simulator.questions.step import Offload
 from simulator.records import dataclass, field
 from simulator.topology.yaml_source import YamlSource
 
 _KNOWN = KNOWN["deepspeed"]
-_TIMELESS, _INSTEAD, _REFUSED = _KNOWN["timeless"], reasons(_KNOWN["instead"]), reasons(_KNOWN["refused"])
+_TIMELESS = {section: Names(text) for section, text in _KNOWN["timeless"].items()}
+_INSTEAD, _REFUSED = reasons(_KNOWN["instead"]), reasons(_KNOWN["refused"])
+_BEGIN_REFUSED = {".".join(name.split(".")[:count]) for name in _REFUSED for count in (1, 2)}
 _FEWER_BITS = next(why for why in _KNOWN["refused"] if "fewer bits" in why)
 _BUCKET = 500_000_000  # elements: the default of reduce_bucket_size (deepspeed/runtime/zero/config.py)
-_SWITCHES = (("bf16", "enabled"), ("fp16", "enabled"), ("zero_optimization", "overlap_comm"))
+_SWITCHES = ("bf16.enabled", "fp16.enabled", "zero_optimization.overlap_comm")
 _BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _COMPRESSING = frozenset(("onebitadam", "zerooneadam", "onebitlamb"))
+_DISKS = (
+    "reads and writes disks in every step, and the line does not say which; take cpu here, and add --offload-to nvme"
+)
+_ALONE = "parameters on the host with their optimiser's state on the device are not modelled; offload_optimizer too is"
+_OLDER = {"offload_optimizer": ("cpu_offload",), "offload_param": ("cpu_offload_param", "cpu_offload_params")}
+_PAGEABLE = "is not on; copies are simulated from and to pinned memory"
+
+Refuse = Callable[[str, str], None]
+"""Records a fault of a setting: its name, and why."""
 
 
 @dataclass(slots=True)
@@ -54,100 +65,116 @@ class DeepSpeed:
     notes: list[str] = field(default_factory=list)
 
 
+class _Settings:
+    """The settings of a file by dotted names, and their faults."""
+
+    def __init__(self, source: YamlSource) -> None:
+        self._source, self.faults = source, list[Fault]()
+
+    def refuse(self, name: str, why: str, shown: str = "", *, key: bool = False) -> None:
+        self.faults.append(self._source.fault(tuple(name.split(".")), f"{shown or name}: {why}", key=key))
+
+    def value(self, name: str) -> Any:
+        found: Any = self._source.data
+        for key in name.split("."):
+            found = found.get(key) if isinstance(found, dict) else None
+        return found
+
+    def section(self, name: str) -> Mapping[str, Any]:
+        found = self._source.data.get(name, {})
+        if isinstance(found, dict):
+            return found
+        self.refuse(name, f"must be a mapping; got {one_line(found, 40)}")
+        return {}
+
+    def number(self, name: str, least: int, most: int = 10**9) -> int | None:
+        said = self.value(name)
+        if said is None or said == "auto":
+            return None
+        if isinstance(said, int) and not isinstance(said, bool) and least <= said <= most:
+            return said
+        told = f"must be a whole number, {least} to {most}; got {one_line(json.dumps(said), 40)}"
+        self.refuse(name, told, name.rpartition(".")[2])
+        return None
+
+    def check(self) -> None:
+        """Add faults of switches that are neither on nor off, and of settings that have no answer."""
+        for name in _SWITCHES:
+            said = self.value(name)
+            if not (is_on(said) or is_off(said) or said == "auto"):
+                self.refuse(name, f"must be true or false; got {one_line(said, 40)}")
+        for name, why in _REFUSED.items():
+            if divides(self.value(name)):
+                self.refuse(name, why)
+        for name in (f"zero_optimization.{each}" for each in _OLDER):
+            if not isinstance(said := self.value(name), dict | None):
+                self.refuse(name, f"must be a mapping; got {one_line(said, 40)}")
+        if isinstance(said := self.value("optimizer.type"), str) and said.lower() in _COMPRESSING:
+            self.refuse("optimizer.type", f"{said}: {_FEWER_BITS}")
+
+
 def read_deepspeed(path: str, files: Files) -> DeepSpeed:
     """Return the settings of *path* among *files*; raises InputError if it cannot be read or a value is invalid."""
     source = files.json(path, "DeepSpeed configuration")
-    data: Mapping[str, Any] = source.data
-    found = DeepSpeed(is_there=True)
-    faults: list[Fault] = []
-
-    def number(place: tuple[str, ...], least: int, most: int = 10**9) -> int | None:
-        *within, key = place
-        value = (mapping(within[0]) if within else data).get(key)
-        if value is None or value == "auto":
-            return None
-        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
-            return value
-        told = f"{key}: must be a whole number, {least} to {most}; got {one_line(json.dumps(value), 40)}"
-        faults.append(source.fault(place, told))
-        return None
-
-    def mapping(key: str) -> Mapping[str, Any]:
-        value = data.get(key, {})
-        if not isinstance(value, dict):
-            faults.append(source.fault((key,), f"{key}: must be a mapping; got {one_line(value, 40)}"))
-            return {}
-        return value
-
-    found.zero = number(("zero_optimization", "stage"), 0, 3)
-    found.batch = number(("train_batch_size",), 1)
-    found.micro_batch = number(("train_micro_batch_size_per_gpu",), 1)
-    found.micro_batches = number(("gradient_accumulation_steps",), 1)
-    halves = [name for name in ("bf16", "fp16") if is_on(mapping(name).get("enabled"))]
+    settings, found = _Settings(source), DeepSpeed(is_there=True)
+    zero = settings.section("zero_optimization")
+    found.zero = settings.number("zero_optimization.stage", 0, 3)
+    found.batch, found.micro_batch, found.micro_batches = (settings.number(name, 1) for name in _BATCHES)
+    enabled = {name: settings.section(name).get("enabled") for name in ("bf16", "fp16")}
+    halves = [name for name, said in enabled.items() if is_on(said)]
     if halves:
         found.precision = f"master-{halves[0]}"
-    elif not any(mapping(name).get("enabled") == "auto" for name in ("bf16", "fp16")):
+    elif "auto" not in enabled.values():
         found.otherwise = "fp32"
     if len(halves) > 1:
-        faults.append(source.fault(("fp16",), "fp16: bf16 is enabled too; DeepSpeed takes one of the two", key=True))
-    zero = mapping("zero_optimization")
+        settings.refuse("fp16", "bf16 is enabled too; DeepSpeed takes one of the two", key=True)
     if divides(zero.get("mics_shard_size")):
-        found.shards = number(("zero_optimization", "mics_shard_size"), 1)
-    said = zero.get("overlap_comm")
-    found.overlap = found.zero == 3 if said in (None, "auto") else is_on(said)
-    bucket = zero.get("reduce_bucket_size")
+        found.shards = settings.number("zero_optimization.mics_shard_size", 1)
+    overlaps, bucket = zero.get("overlap_comm"), zero.get("reduce_bucket_size")
+    found.overlap = found.zero == 3 if overlaps in (None, "auto") else is_on(overlaps)
     if isinstance(bucket, int | float) and not isinstance(bucket, bool) and 1 <= bucket <= 10**12:
         found.bucket = int(bucket)  # 5e8 is a float
     elif bucket not in (None, "auto"):
-        told = f"reduce_bucket_size: must be a number of elements; got {one_line(bucket, 40)}"
-        faults.append(source.fault(("zero_optimization", "reduce_bucket_size"), told))
-    _read_optimizer(mapping("optimizer"), path, found)
+        told = f"must be a number of elements; got {one_line(bucket, 40)}"
+        settings.refuse("zero_optimization.reduce_bucket_size", told, "reduce_bucket_size")
+    _read_optimizer(settings.section("optimizer"), path, found)
     found.round_robin = is_on(zero.get("round_robin_gradients"))
-    within = "zero_optimization"
-    found.offload = offload_of_file(
-        zero, lambda name, why: faults.append(source.fault((within, *name.split(".")), f"{within}.{name}: {why}"))
-    )
-    found.notes += offload_notes(zero, path)
-    for place in _SWITCHES:
-        value = mapping(place[0]).get(place[1])
-        if value != "auto" and not (is_on(value) or is_off(value)):
-            faults.append(source.fault(place, f"{'.'.join(place)}: must be true or false; got {one_line(value, 40)}"))
-    faults += _refused(source)
-    found.notes += _said_of(data, path, found)
-    if faults:
-        raise InputError(list(dict.fromkeys(faults)))
+    found.offload = _offload(zero, lambda name, why: settings.refuse(f"zero_optimization.{name}", why))
+    found.notes += [*_notes_on_offload(zero, path), *_notes(source.data, path, found)]
+    settings.check()
+    if settings.faults:
+        raise InputError(list(dict.fromkeys(settings.faults)))
     return found
 
 
 def _read_optimizer(optimizer: Mapping[str, Any], path: str, found: DeepSpeed) -> None:
     """Read the update: DeepSpeed's Adam is one fused kernel unless torch's is asked for."""
-    kind = str(optimizer.get("type", "")).lower()
-    params = optimizer.get("params")
+    kind, params = str(optimizer.get("type", "")).lower(), optimizer.get("params")
+    options = params if isinstance(params, dict) else {}
     if kind in ("adam", "adamw"):
-        found.options["optimizer"] = "adam"
-        found.torch_adam = isinstance(params, dict) and is_on(params.get("torch_adam"))
-        if not found.torch_adam:
-            found.options["fused_optimizer"] = True
+        found.torch_adam = is_on(options.get("torch_adam"))
+        found.options |= {"optimizer": "adam"} | ({} if found.torch_adam else {"fused_optimizer": True})
     elif kind == "sgd":
-        moves = isinstance(params, dict) and not is_off(params.get("momentum", 0))
-        found.options["optimizer"] = "momentum" if moves else "sgd"
+        found.options["optimizer"] = "sgd" if is_off(options.get("momentum", 0)) else "momentum"
     elif kind and kind not in _COMPRESSING:
         told = f"{path}: optimizer.type {one_line(optimizer['type'], 40)}: is not modelled"
         found.notes.append(f"{told}; simulated as Adam with its state in fp32")
 
 
-def _said_of(data: Mapping[str, Any], path: str, found: DeepSpeed) -> Iterator[str]:
+def _notes(data: Mapping[str, Any], path: str, found: DeepSpeed) -> Iterator[str]:
     """Yield notes on the keys of *data* that are not modelled, and one that lists unknown keys."""
     instead: dict[str, list[str]] = {}
     unknown = []
-    for place, value in _keys(data):
-        section, key = ("", *place)[-2:]
-        name = ".".join(place)
-        if (setting := f"{section}.{key}") in _INSTEAD:
-            if not (is_off(value) or value == "auto" or ("stage3" in key and found.zero != 3)):
-                instead.setdefault(_INSTEAD[setting], []).append(name)
-        elif not _is_known(section, key):
-            unknown.append(name)
+    for key, inside in data.items():
+        is_section = isinstance(inside, dict) and key in _TIMELESS
+        for inner, value in inside.items() if is_section else [("", inside)]:
+            section, setting, name = (key, inner, f"{key}.{inner}") if is_section else ("", key, key)
+            why = _INSTEAD.get(f"{section}.{setting}")
+            if why is not None:
+                if not (is_off(value) or value == "auto" or ("stage3" in setting and found.zero != 3)):
+                    instead.setdefault(why, []).append(name)
+            elif not (setting in _TIMELESS[section] or name in (*_TIMELESS, *_BATCHES) or name in _BEGIN_REFUSED):
+                unknown.append(name)
     if found.zero == 3 and not found.overlap:
         instead["parameters are gathered while the unit before computes"] = ["zero_optimization.overlap_comm false"]
     for why, names in instead.items():
@@ -156,55 +183,7 @@ def _said_of(data: Mapping[str, Any], path: str, found: DeepSpeed) -> Iterator[s
         yield f"{path}: not known, and without effect: {few(unknown)}"
 
 
-def _keys(data: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], object]]:
-    """Yield the place and the value of each key of *data*, and of each key of the sections that are looked into."""
-    for key, value in data.items():
-        if isinstance(value, dict) and key in _TIMELESS:
-            yield from (((key, inner), each) for inner, each in value.items())
-        else:
-            yield (key,), value
-
-
-def _is_known(section: str, key: str) -> bool:
-    refused = {tuple(name.split(".")[: 2 if section else 1]) for name in _REFUSED}
-    own = not section and key in (*_TIMELESS, *_BATCHES)
-    return own or key in Names(_TIMELESS[section]) or ((section, key) if section else (key,)) in refused
-
-
-def _refused(source: YamlSource) -> Iterator[Fault]:
-    """Yield a fault for each setting of *source* that is on and has no answer."""
-
-    def value(*place: str) -> Any:
-        found: Any = source.data
-        for key in place:
-            found = found.get(key) if isinstance(found, dict) else None
-        return found
-
-    for name, why in _REFUSED.items():
-        if divides(value(*name.split("."))):
-            yield source.fault(tuple(name.split(".")), f"{name}: {why}")
-    for place in (("zero_optimization", "offload_optimizer"), ("zero_optimization", "offload_param")):
-        said = value(*place)
-        if not isinstance(said, dict | None):
-            yield source.fault(place, f"{'.'.join(place)}: must be a mapping; got {one_line(said, 40)}")
-    optimizer = value("optimizer", "type")
-    if isinstance(optimizer, str) and optimizer.lower() in _COMPRESSING:
-        yield source.fault(("optimizer", "type"), f"optimizer.type: {optimizer}: {_FEWER_BITS}")
-
-
 # -- offload ---------------------------------------------------------------------------
-
-
-_DISKS = (
-    "reads and writes disks in every step, and the line does not say which; take cpu here, and add --offload-to nvme"
-)
-_ALONE = "parameters on the host with their optimiser's state on the device are not modelled; offload_optimizer too is"
-_SECTIONS = ("offload_optimizer", "offload_param")
-_OLDER = {"offload_optimizer": ("cpu_offload",), "offload_param": ("cpu_offload_param", "cpu_offload_params")}
-_PAGEABLE = "is not on; copies are simulated from and to pinned memory"
-
-Refuse = Callable[[str, str], None]
-"""Records a fault of a setting: its name, and why."""
 
 
 def offload_of(devices: Mapping[str, str], refuse: Refuse) -> Offload:
@@ -223,7 +202,7 @@ def offload_of(devices: Mapping[str, str], refuse: Refuse) -> Offload:
     return "optimizer+parameters" if True in on_host else "optimizer" if on_host else "none"
 
 
-def offload_of_file(zero: Mapping[str, Any], refuse: Refuse) -> Offload:
+def _offload(zero: Mapping[str, Any], refuse: Refuse) -> Offload:
     """Return what the section *zero* of DeepSpeed's configuration keeps on the host."""
     devices = {}
     for name, older in _OLDER.items():
@@ -237,13 +216,12 @@ def offload_of_file(zero: Mapping[str, Any], refuse: Refuse) -> Offload:
     return offload_of(devices, refuse)
 
 
-def offload_notes(zero: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Yield notes on settings of the section *zero*, in the file *path*, that are not modelled."""
-    for name in _SECTIONS:
-        section = zero.get(name)
+def _notes_on_offload(zero: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Yield notes on settings of offload in the section *zero*, in the file *path*, that are not modelled."""
+    for name in _OLDER:
+        section, place = zero.get(name), f"{path}: zero_optimization.{name}"
         if not isinstance(section, dict) or section.get("device") != "cpu":
             continue
-        place = f"{path}: zero_optimization.{name}"
         if "param" in name and zero.get("stage") in (0, 1, 2):
             yield f"{place}: is for stage 3, and without effect"
             continue
@@ -251,9 +229,3 @@ def offload_notes(zero: Mapping[str, Any], path: str) -> Iterator[str]:
             yield f"{place}.pin_memory: {_PAGEABLE}"
         if section.get("ratio") not in (None, 1, 1.0):
             yield f"{place}.ratio: is not modelled; the host updates all parameters"
-
-
-def offload_of_arguments(launcher: Arguments) -> Offload:
-    """Return what the devices among the arguments of ``accelerate launch`` keep on the host, with DeepSpeed."""
-    said = {name: launcher.text(name) for name in ("offload-optimizer-device", "offload-param-device")}
-    return offload_of({name: device.lower() for name, device in said.items() if device}, launcher.fault)

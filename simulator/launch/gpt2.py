@@ -55,7 +55,7 @@ def read_nanogpt(args: Arguments, ranks: LaunchRanks, found: LaunchLine) -> None
         if word.endswith(".py"):
             said |= _file(word, args, found)
     args.others = [word for word in args.others if not word.endswith(".py")]
-    for name in args.names:
+    for name in args:
         key = name.replace("-", "_")
         if key in said:
             said[key] = _value(args.text(name) or "True")

@@ -6,6 +6,7 @@ The latter is a network of the zoo with changed sizes.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 from simulator.errors import InputError
 from simulator.launch.arguments import Arguments, whole_list
@@ -31,7 +32,6 @@ class LaunchedNetwork:
     sizes: dict[str, int | str] = field(default_factory=dict)
     length: int | None = None
     layers: int = 0
-    notes: list[str] = field(default_factory=list)
 
 
 def read_model(args: Arguments, tp: int, attention: str) -> LaunchedNetwork:
@@ -56,36 +56,37 @@ def read_model(args: Arguments, tp: int, attention: str) -> LaunchedNetwork:
     if window and length and int(window[1]) < length:
         args.fault("window-size", f"attention to {window[1]} of {length} tokens is not modelled here")
     sizes: dict[str, int | str] = {"layers": layers, "hidden": hidden, "heads": heads}
-    found.workload = _family(args, found, gated=gated, experts=experts is not None)
+    found.workload = _family(args, gated=gated, experts=experts is not None)
     if experts is None:
         sizes["inner"] = inner
-    groups = args.number("num-query-groups")
-    own_head = args.number("kv-channels")
+    groups, own_head = args.number("num-query-groups"), args.number("kv-channels")
     if found.workload not in ("gpt", "deepseek-v2-lite", "deepseek-v3"):
         sizes["kv_heads"] = groups if groups and args.has("group-query-attention") else heads
     if (own_head and own_head * heads != hidden) or found.workload.startswith("qwen3"):
         sizes["head_size"] = own_head or hidden // heads
     if experts is not None:
-        sizes |= _experts(args, found, experts, inner)
+        sizes |= _experts(args, layers, experts, inner)
         if sizes["dense_layers"]:
             sizes["inner"] = inner
     elif args.number("mtp-num-layers"):
-        found.notes.append("--mtp-num-layers: is modelled beside experts (--num-experts); simulated without")
-    sizes |= _ends(args, found, tp)
-    rates = {name: _rate(args, name) for name in ("hidden-dropout", "attention-dropout")}
+        args.notes.append("--mtp-num-layers: is modelled beside experts (--num-experts); simulated without")
+    words = _vocabulary(args, found.workload, tp)
+    sizes |= {} if words is None else {"vocabulary": words}
+    sizes["tied"] = int(not args.has("untie-embeddings-and-output-weights"))
+    drops, drops_attention = (bool(_rate(args, name)) for name in ("hidden-dropout", "attention-dropout"))
     positions = args.number("max-position-embeddings")
     if found.workload == "gpt":
-        sizes |= _of_gpt(found, rates)
-        if positions is not None and positions != length:
-            sizes["positions"] = positions
-    elif rates["hidden-dropout"]:
-        found.notes.append("--hidden-dropout: is not modelled here; simulated without (Megatron-LM's own is 0.1)")
-    sizes["attention"] = attention
-    found.sizes = sizes
+        if drops != drops_attention:
+            args.notes.append("--attention-dropout: is simulated as --hidden-dropout is, there or not")
+        sizes |= {} if drops else {"dropout": 0}
+        sizes |= {} if positions in (None, length) else {"positions": positions}
+    elif drops:
+        args.notes.append("--hidden-dropout: is not modelled here; simulated without (Megatron-LM's own is 0.1)")
+    found.sizes = sizes | {"attention": attention}
     return found
 
 
-def _family(args: Arguments, found: LaunchedNetwork, *, gated: bool, experts: bool) -> str:
+def _family(args: Arguments, *, gated: bool, experts: bool) -> str:
     """Return the most similar network of the zoo; differences are notes, or faults if they are too large."""
     norm = args.choice(("layernorm", "rmsnorm"), "normalization") or "layernorm"
     positions = args.choice(_POSITIONS, "position-embedding-type") or "learned_absolute"
@@ -95,12 +96,14 @@ def _family(args: Arguments, found: LaunchedNetwork, *, gated: bool, experts: bo
     plain = args.has("disable-bias-linear")
     qkv_bias, normalised = args.has("add-qkv-bias"), args.has("qk-layernorm")
     latent = args.has("multi-latent-attention")
-
-    def unless(holds: bool, name: str, instead: str) -> None:
-        if not holds:
-            found.notes.append(f"--{name}: is not modelled here; simulated {instead}")
-
     part = args.text("rotary-percent")
+
+    def family(name: str, *differences: tuple[bool, str, str]) -> str:
+        for holds, argument, instead in differences:
+            if not holds:
+                args.notes.append(f"--{argument}: is not modelled here; simulated {instead}")
+        return name
+
     if latent:
         rank = args.number("q-lora-rank")
         for name, value in _LATENT.items():
@@ -112,58 +115,65 @@ def _family(args: Arguments, found: LaunchedNetwork, *, gated: bool, experts: bo
         if not (experts and gated):
             args.fault("multi-latent-attention", "is modelled with --num-experts and --swiglu, as DeepSeek has it")
         return "deepseek-v2-lite" if rank is None else "deepseek-v3"
+    layer_norm = (norm == "layernorm", "normalization", "as LayerNorm")
+    not_normalised = (not normalised, "qk-layernorm", "without")
     if not gated and squared and not experts:
-        unless(norm == "layernorm", "normalization", "as LayerNorm")
-        unless(rotary and part in ("0.5", ".5"), "rotary-percent", "with half of each head rotary")
-        unless(not normalised, "qk-layernorm", "without")
-        return "nemotron4-15b"
+        half = rotary and part in ("0.5", ".5")
+        half_rotary = (half, "rotary-percent", "with half of each head rotary")
+        return family("nemotron4-15b", layer_norm, half_rotary, not_normalised)
     if not gated:
         if experts:
             args.fault("num-experts", "experts are modelled with a gate; --swiglu says that they have one")
         if grouped:
             args.fault("group-query-attention", "is modelled for blocks of Llama's kind (--swiglu)")
-        unless(norm == "layernorm", "normalization", "as LayerNorm")
-        unless(not rotary, "position-embedding-type", "with a table of positions")
-        unless(not normalised, "qk-layernorm", "without")
-        unless(not plain, "disable-bias-linear", "with biases")
-        unless(not squared, "squared-relu", "as GELU")
-        return "gpt"
-    unless(norm == "rmsnorm", "swiglu with LayerNorm", "as RMSNorm")
-    unless(rotary, "position-embedding-type", "with rotary positions")
-    unless(part in (None, "1", "1.0"), "rotary-percent", "with all of each head rotary")
-    unless(plain, "add-bias-linear", "without biases; --disable-bias-linear is not there")
-    unless(not (qkv_bias and (normalised or experts)), "add-qkv-bias", "without")
+        return family(
+            "gpt",
+            layer_norm,
+            (not rotary, "position-embedding-type", "with a table of positions"),
+            not_normalised,
+            (not plain, "disable-bias-linear", "with biases"),
+            (not squared, "squared-relu", "as GELU"),
+        )
     if experts:
-        return "qwen3-30b-a3b" if normalised else "mixtral-8x7b"
-    return "qwen3-8b" if normalised else "qwen2-7b" if qkv_bias else "llama2-7b"
+        name = "qwen3-30b-a3b" if normalised else "mixtral-8x7b"
+    else:
+        name = "qwen3-8b" if normalised else "qwen2-7b" if qkv_bias else "llama2-7b"
+    return family(
+        name,
+        (norm == "rmsnorm", "swiglu with LayerNorm", "as RMSNorm"),
+        (rotary, "position-embedding-type", "with rotary positions"),
+        (part in (None, "1", "1.0"), "rotary-percent", "with all of each head rotary"),
+        (plain, "add-bias-linear", "without biases; --disable-bias-linear is not there"),
+        (not (qkv_bias and (normalised or experts)), "add-qkv-bias", "without"),
+    )
 
 
-def _experts(args: Arguments, model: LaunchedNetwork, experts: int, inner: int) -> dict[str, int | str]:
-    layers = model.layers
+def _experts(args: Arguments, layers: int, experts: int, inner: int) -> dict[str, int | str]:
     if not args.has("moe-grouped-gemm"):
-        model.notes.append("--moe-grouped-gemm: is not there; simulated with, all experts of a layer as one product")
+        args.notes.append("--moe-grouped-gemm: is not there; simulated with, all experts of a layer as one product")
     if args.choice(("allgather", "alltoall", "flex", "alltoall_seq"), "moe-token-dispatcher-type") == "allgather":
-        model.notes.append("--moe-token-dispatcher-type allgather: is not modelled; tokens go by an all-to-all")
+        args.notes.append("--moe-token-dispatcher-type allgather: is not modelled; tokens go by an all-to-all")
     found: dict[str, int | str] = {
         "experts": experts,
         "chosen": args.number("moe-router-topk") or 2,
         "expert_inner": args.number("moe-ffn-hidden-size") or inner,
         "shared_inner": args.number("moe-shared-expert-intermediate-size") or 0,
         "mtp_layers": args.number("mtp-num-layers") or 0,
+        "dense_layers": 0,
     }
     frequency = args.text("moe-layer-freq") or "1"
-    if frequency == "1":
-        return found | {"dense_layers": 0}
-    pattern = whole_list(frequency, layers) or []  # Megatron-LM evaluates it (training/arguments.py, moe_freq_type)
-    dense = pattern.index(1) if 1 in pattern else 0
-    if pattern != [0] * dense + [1] * (layers - dense):
-        args.fault("moe-layer-freq", f"'{frequency}' is not modelled; 1 is, or [0]*1+[1]*{layers - 1}")
-        return found | {"dense_layers": 0}
-    return found | {"dense_layers": dense}
+    if frequency != "1":
+        pattern = whole_list(frequency, layers) or []  # Megatron-LM evaluates it (training/arguments.py, moe_freq_type)
+        dense = pattern.index(1) if 1 in pattern else 0
+        if pattern == [0] * dense + [1] * (layers - dense):
+            found["dense_layers"] = dense
+        else:
+            args.fault("moe-layer-freq", f"'{frequency}' is not modelled; 1 is, or [0]*1+[1]*{layers - 1}")
+    return found
 
 
-def _ends(args: Arguments, found: LaunchedNetwork, tp: int) -> dict[str, int | str]:
-    """Return the padded vocabulary, and whether the output layer shares the embedding's weight."""
+def _vocabulary(args: Arguments, workload: str, tp: int) -> int | None:
+    """Return the padded vocabulary; None, after a fault, if nothing says it."""
     tokenizer = (args.text("tokenizer-type") or "").lower()
     words = args.number("padded-vocab-size")
     args.has("vocab-size", "make-vocab-size-divisible-by")
@@ -173,22 +183,13 @@ def _ends(args: Arguments, found: LaunchedNetwork, tp: int) -> dict[str, int | s
             words += 1  # the end-of-document token
         if words is None:
             words = _TOKENIZERS.get(tokenizer)
-        of_old = found.workload == "gpt" and "vocab-file" in args and "merge-file" in args
-        if words is None and of_old:
+        if words is None and workload == "gpt" and "vocab-file" in args and "merge-file" in args:
             words = _TOKENIZERS["gpt2bpetokenizer"]
         multiple = (args.number("make-vocab-size-divisible-by") or 128) * tp
         words = None if words is None else -(-words // multiple) * multiple
     if words is None:
         args.fault("vocab-size", "is missing, and the tokenizer's files are not read; add it to the launch line")
-    tied = not args.has("untie-embeddings-and-output-weights")
-    sizes: dict[str, int | str] = {"tied": int(tied)}
-    return sizes if words is None else {"vocabulary": words, **sizes}
-
-
-def _of_gpt(found: LaunchedNetwork, rates: dict[str, float]) -> dict[str, int | str]:
-    if len({bool(rate) for rate in rates.values()}) > 1:
-        found.notes.append("--attention-dropout: is simulated as --hidden-dropout is, there or not")
-    return {} if rates["hidden-dropout"] else {"dropout": 0}
+    return words
 
 
 def _rate(args: Arguments, name: str) -> float:
@@ -221,11 +222,9 @@ def named_network(args: Arguments) -> tuple[str, str]:
             return said, ""
         last = said.rstrip("/").rpartition("/")[2]
         for name in (_plain(last), last):
-            try:
+            with suppress(InputError):
                 find_entry(name)
-            except InputError:
-                continue
-            return name, ""
+                return name, ""
         unknown = unknown or f"--{argument.replace('-', '_')} {said}"
     return "", unknown
 

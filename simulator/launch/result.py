@@ -67,7 +67,6 @@ class LaunchLine:
 _BLOCKING = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNEL")
 _EXPANDABLE = re.compile(r"(?:^|,)\s*expandable_segments\s*:\s*true\s*(?:,|$)", re.IGNORECASE | re.ASCII)
 _KNOWN = KNOWN["variables"]
-_DEBUGS = "the checks of each collective are left out"
 
 
 def read_variables(found: LaunchLine) -> None:
@@ -79,9 +78,9 @@ def read_variables(found: LaunchLine) -> None:
         found.options["expandable_segments"] = True
     instead, usual = reasons(_KNOWN["instead"]), _KNOWN["usual"]
     if variables.get("TORCH_DISTRIBUTED_DEBUG", "OFF").upper() == "DETAIL":
-        instead["TORCH_DISTRIBUTED_DEBUG"] = _DEBUGS
-    for name, why in instead.items():
-        value = variables.get(name)
-        off = name not in usual and name != "NVIDIA_TF32_OVERRIDE" and value is not None and is_off(value)
-        if value is not None and value != usual.get(name) and not off:
-            found.notes.append(f"{name}={one_line(value, 40)}: is not modelled; {why}")
+        instead["TORCH_DISTRIBUTED_DEBUG"] = "the checks of each collective are left out"
+    for name in (name for name in instead if name in variables):
+        value = variables[name]
+        off = name not in usual and name != "NVIDIA_TF32_OVERRIDE" and is_off(value)
+        if value != usual.get(name) and not off:
+            found.notes.append(f"{name}={one_line(value, 40)}: is not modelled; {instead[name]}")

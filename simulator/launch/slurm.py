@@ -69,7 +69,7 @@ _HOST = re.compile(
 _NAMES = ("hostfile", "machinefile", "default-hostfile")
 
 
-def read_hosts(launcher: Arguments, notes: list[str], *more: str) -> dict[str, int] | None:
+def read_hosts(launcher: Arguments, *more: str) -> dict[str, int] | None:
     """Return the slots of each host in the file that *launcher* names, in order; a host without them has one.
 
     *more* are names of that argument besides the usual ones.
@@ -81,7 +81,9 @@ def read_hosts(launcher: Arguments, notes: list[str], *more: str) -> dict[str, i
     if path is None:
         return None
     if not launcher.files.has(path):
-        notes.append(f"--hostfile {one_line(path, 60)}: is not here; the machines are those that the line tells")
+        launcher.notes.append(
+            f"--hostfile {one_line(path, 60)}: is not here; the machines are those that the line tells"
+        )
         return None
     try:
         raw = launcher.files.read(path, _MOST_BYTES, needed="a host file", usual="a host file is a few kB")

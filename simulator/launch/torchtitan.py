@@ -31,7 +31,6 @@ NETWORKS = {
     ("gpt_oss", "120b"): "gpt-oss-120b",
 }
 """Networks of the zoo by torchtitan's model and flavor."""
-SCHEDULES = {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "1f1b"}
 _MOST_BYTES = 1_000_000
 _TIMELESS = Names(KNOWN["torchtitan"])
 _MARKS = ("training.", "parallelism.", "model.name", "job.")
@@ -39,20 +38,23 @@ _MARKS = ("training.", "parallelism.", "model.name", "job.")
 
 def is_torchtitan(command: Command, args: Arguments) -> bool:
     """Return whether *command* runs torchtitan's train.py."""
-    return "torchtitan" in command.program or any(name.startswith(_MARKS) for name in args.names)
+    return "torchtitan" in command.program or any(name.startswith(_MARKS) for name in args)
 
 
 def read_torchtitan(args: Arguments, ranks: LaunchRanks, found: LaunchLine) -> None:
     """Add what *args*, and the file that they name, say to *found*; faults are added to *args*."""
     options = found.options
     _take_file(args, found)
-    args.has(*(name for name in args.names if name in _TIMELESS))
+    args.has(*(name for name in args if name in _TIMELESS))
     layers = _network(args, found)
     said = args.text("training.dtype")
     wide = args.text("training.mixed-precision-param") == "float32"
     options["precision"] = "bf16" if said == "bfloat16" else "fp32" if wide else "amp-bf16"
     options["seq_len"] = str(args.number("training.seq-len") or 2048)
-    _update(args, options)
+    args.text("optimizer.name")
+    how = args.choice(("for-loop", "foreach", "fused"), "optimizer.implementation") or "fused"
+    options["optimizer"] = "adam-loop" if how == "for-loop" else "adam"
+    options |= {"fused_optimizer": True} if how == "fused" else {}
     _layout(args, ranks, layers, found)
     if args.flag("compile.enable", "training.compile"):
         options["compiled"] = True
@@ -92,24 +94,14 @@ def _network(args: Arguments, found: LaunchLine) -> int:
     model = (args.text("model.name", "module") or "").lower().replace("-", "_")
     flavor = flavor.lower().removeprefix(f"{model}_").replace("_", "-")
     name = NETWORKS.get((model, flavor))
-    if name is None:
-        if model or flavor:
-            known = [f"{each[0]} {each[1]}" for each in NETWORKS]
-            said = one_line(f"{model} {flavor}".strip(), 40)
-            args.fault("model.flavor" if "model.flavor" in args else "model.name", f"{said}; {nearest(said, known)}")
-        return 0
-    found.options["workload"] = name
-    return int(find_entry(name).defaults["layers"])
-
-
-def _update(args: Arguments, options: dict[str, str | bool]) -> None:
-    args.text("optimizer.name")
-    options["optimizer"] = "adam"
-    how = args.choice(("for-loop", "foreach", "fused"), "optimizer.implementation") or "fused"
-    if how == "fused":
-        options["fused_optimizer"] = True
-    elif how == "for-loop":
-        options["optimizer"] = "adam-loop"
+    if name is not None:
+        found.options["workload"] = name
+        return int(find_entry(name).defaults["layers"])
+    if model or flavor:
+        known = [f"{each[0]} {each[1]}" for each in NETWORKS]
+        said = one_line(f"{model} {flavor}".strip(), 40)
+        args.fault("model.flavor" if "model.flavor" in args else "model.name", f"{said}; {nearest(said, known)}")
+    return 0
 
 
 def _layout(args: Arguments, ranks: LaunchRanks, layers: int, found: LaunchLine) -> None:
@@ -117,36 +109,38 @@ def _layout(args: Arguments, ranks: LaunchRanks, layers: int, found: LaunchLine)
         args.number(f"parallelism.{axis}-parallel-degree") or 1 for axis in ("tensor", "pipeline", "context", "expert")
     )
     copies = args.number("parallelism.data-parallel-replicate-degree") or 1
-    shard = args.value("parallelism.data-parallel-shard-degree")
-    args.has("parallelism.data-parallel-shard-degree")
-    whole = ranks.whole
-    degrees = tp * pp * cp * copies
-    if shard in (None, "-1"):
+    of_shards = "parallelism.data-parallel-shard-degree"
+    whole, degrees = ranks.whole, tp * pp * cp * copies
+    args.has(of_shards)
+    if args.value(of_shards) in (None, "-1"):
         shards = whole // degrees if whole is not None and whole % degrees == 0 else None
         if whole is not None and shards is None:
-            args.fault(
-                "parallelism.data-parallel-shard-degree", f"{degrees} ranks of the other degrees do not divide {whole}"
-            )
+            args.fault(of_shards, f"{degrees} ranks of the other degrees do not divide {whole}")
     else:
-        shards = args.number("parallelism.data-parallel-shard-degree")
+        shards = args.number(of_shards)
         if whole is not None and shards is not None and degrees * shards != whole:
-            args.fault(
-                "parallelism.data-parallel-shard-degree",
-                f"{shards} x {degrees} ranks of the other degrees is {shards * degrees}, and {whole} take part",
-            )
-    dp = copies * (shards or 1)
+            product = f"{shards} x {degrees} ranks of the other degrees is {shards * degrees}"
+            args.fault(of_shards, f"{product}, and {whole} take part")
+    dp = None if shards is None else copies * shards
     words = [f"{name}={degree}" for name, degree in (("tp", tp), ("pp", pp), ("cp", cp)) if degree > 1]
-    words += [] if shards is None else [f"dp={dp}"]
+    words += [] if dp is None else [f"dp={dp}"]
     words += [f"ep={ep}"] if ep > 1 else []
     args.has("parallelism.enable-sequence-parallel")
     overlaps = args.flag("parallelism.enable-async-tensor-parallel", "compile.enable-async-tensor-parallel")
     if tp > 1 and not args.has("parallelism.no-enable-sequence-parallel"):
         words += ["sp", "tp_overlap"] if overlaps else ["sp"]
     words += _schedule(args, pp, layers, found)
-    words += _shards(args, pp, (shards or 0) * cp if shards is not None else None, copies)
+    words += _shards(args, pp, None if shards is None else shards * cp, copies)
     if whole != 1:
         found.options["parallel"] = ",".join(words) or "dp"
-    _batch(args, pp, dp if shards is not None else None, found)
+    local = args.number("training.local-batch-size", "training.batch-size") or 8
+    part = args.number("parallelism.pipeline-parallel-microbatch-size") or 1
+    args.has("training.global-batch-size")
+    batch = None if dp is None else local * dp
+    if args.value("training.global-batch-size") not in (None, "-1"):
+        batch = args.number("training.global-batch-size") or batch
+    if batch is not None:
+        found.options |= {"global_batch": str(batch), "micro_batch": str(part if pp > 1 else local)}
 
 
 def _shards(args: Arguments, pp: int, each: int | None, copies: int) -> list[str]:
@@ -165,40 +159,24 @@ def _shards(args: Arguments, pp: int, each: int | None, copies: int) -> list[str
 
 def _schedule(args: Arguments, pp: int, layers: int, found: LaunchLine) -> list[str]:
     said = args.text("parallelism.pipeline-parallel-schedule") or "1F1B"
-    each = args.number("parallelism.pipeline-parallel-layers-per-stage")
+    of_stage = "parallelism.pipeline-parallel-layers-per-stage"
+    each = args.number(of_stage)
     ends = [args.number(f"parallelism.pipeline-parallel-{end}-stage-less-layers", least=0) for end in ("first", "last")]
     if pp == 1:
         return []
-    schedule = SCHEDULES.get(said.lower())
-    if schedule is None:
-        found.notes.append(
-            f"--parallelism.pipeline_parallel_schedule {one_line(said, 40)}: is not modelled; simulated as 1F1B"
-        )
-    usual = 1 if "module" in args else 0  # of the embedding and of the logits, in versions that name a module
-    counted = layers + sum(usual if end is None else end for end in ends)
-    parts = 1
-    if said.lower().startswith("interleaved"):
-        parts = 2 if each is None else -(-counted // each) // pp
-        if each is not None and -(-counted // each) % pp:
-            args.fault(
-                "parallelism.pipeline-parallel-layers-per-stage",
-                f"{each}: {-(-counted // each)} stages are no multiple of {pp}",
-            )
-    words = [f"vp={parts}"] if parts > 1 else []
-    return words + ([f"schedule={schedule}"] if schedule == "gpipe" else [])
-
-
-def _batch(args: Arguments, pp: int, dp: int | None, found: LaunchLine) -> None:
-    local = args.number("training.local-batch-size", "training.batch-size") or 8
-    part = args.number("parallelism.pipeline-parallel-microbatch-size") or 1
-    micro = part if pp > 1 else local
-    said = args.value("training.global-batch-size")
-    whole = None if said in (None, "-1") else args.number("training.global-batch-size")
-    args.has("training.global-batch-size")
-    if whole is None and dp is not None:
-        whole = local * dp
-    if whole is not None:
-        found.options |= {"global_batch": str(whole), "micro_batch": str(micro)}
+    if said.lower() not in ("1f1b", "gpipe", "interleaved1f1b"):
+        told = f"{one_line(said, 40)}: is not modelled; simulated as 1F1B"
+        found.notes.append(f"--parallelism.pipeline_parallel_schedule {told}")
+    if not said.lower().startswith("interleaved"):
+        return ["schedule=gpipe"] if said.lower() == "gpipe" else []
+    parts = 2
+    if each is not None:
+        usual = 1 if "module" in args else 0  # of the embedding and of the logits, in versions that name a module
+        stages = -(-(layers + sum(usual if end is None else end for end in ends)) // each)
+        parts = stages // pp
+        if stages % pp:
+            args.fault(of_stage, f"{each}: {stages} stages are no multiple of {pp}")
+    return [f"vp={parts}"] if parts > 1 else []
 
 
 def _recomputation(args: Arguments, layers: int, found: LaunchLine) -> None:

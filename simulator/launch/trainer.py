@@ -11,14 +11,10 @@ Those without one library behind them (timm, torchvision, Lightning, run_clm.py)
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from simulator.errors import InputError, one_line
-from simulator.launch.arguments import Arguments, divides, is_off, spelt_flag
-from simulator.launch.command import Command
-from simulator.launch.deepspeed import offload_of_arguments
-from simulator.launch.ranks import LaunchRanks
-from simulator.launch.visible import VisibleGpus
+from simulator.launch.arguments import Arguments, divides, is_off
+from simulator.launch.deepspeed import offload_of
 from simulator.questions.options import Optimizer
 from simulator.questions.step import Offload
 from simulator.records import dataclass, field
@@ -34,7 +30,6 @@ _BITS = ("quantization-bit", "bits")  # of LLaMA-Factory, and of QLoRA's own qlo
 _IN_4_BITS = ("load-in-4bit", "use-qlora", *_BITS)
 _NESTED = ("use-bnb-nested-quant", "bnb-4bit-use-double-quant", "double-quantization", "double-quant")
 _OWN = (*_BATCH, "gradient-accumulation-steps", "gradient-checkpointing", "fsdp", "per-device-eval-batch-size")
-_SPLITS = "is not read; ranks that split a {} are --parallel {}=2"
 
 
 @dataclass(slots=True)
@@ -62,19 +57,47 @@ class Trainer:
     liger: bool = False
 
 
-def read_trainer(args: Arguments, launcher: Arguments, notes: list[str]) -> Trainer:
+def read_trainer(args: Arguments, launcher: Arguments) -> Trainer:
     """Return the settings in *args*, of the program, and *launcher*; the defaults if neither is the Trainer's."""
-    found = Trainer()
+    of_launcher = ("use-fsdp", "use-deepspeed", "mixed-precision", "config-file")
     if "num-layers" in args or not (
-        any(name in args for name in _OWN)
-        or any(name in launcher for name in ("use-fsdp", "use-deepspeed", "mixed-precision", "config-file"))
+        any(name in args for name in _OWN) or any(name in launcher for name in of_launcher)
     ):
-        return found
-    found.is_there = True
-    found.micro_batch = args.number(*_BATCH)
+        return Trainer()
+    found = Trainer(is_there=True, micro_batch=args.number(*_BATCH))
     found.micro_batches = args.number("gradient-accumulation-steps")
     if found.micro_batches is None:
         found.micro_batches = launcher.number("gradient-accumulation-steps")
+    found.precision = _precision(args, launcher)
+    _take_fsdp_file(args, launcher)
+    # LLaMA-Factory recomputes unless it is told not to (llamafactory/model/model_utils/checkpointing.py).
+    keeps = args.flag("disable-gradient-checkpointing") or not ("stage" in args and "finetuning-type" in args)
+    found.recomputes = args.flag("gradient-checkpointing", "activation-checkpointing") or not keeps
+    found.recomputes = found.recomputes or launcher.flag("fsdp-activation-checkpointing")
+    compiler = args.text("torch-compile-backend") or launcher.text("dynamo-backend") or "no"
+    found.compiles = args.flag("torch-compile") or compiler.lower() == "inductor"
+    if compiler.lower() not in ("no", "inductor", "eager"):
+        args.notes.append(f"--dynamo-backend {one_line(compiler, 40)}: is not modelled; inductor is")
+    found.update = _update(args) or ({"optimizer": "adam"} if any(name in args for name in _BATCH) else {})
+    _read_sharding(args, launcher, found)
+    found.of_deepspeed = args.value("deepspeed") is not None or "deepspeed-config" in args
+    if launcher.flag("use-deepspeed"):
+        found.of_deepspeed = True
+        found.zero = launcher.number("zero-stage", least=0) if "zero-stage" in launcher else 2  # Accelerate's default
+        devices = {name: launcher.text(name) or "" for name in ("offload-optimizer-device", "offload-param-device")}
+        found.offload = offload_of({name: said.lower() for name, said in devices.items() if said}, launcher.fault)
+    found.lora = args.number("lora-r", "lora-rank", "lora-dim", least=0)
+    args.has(*_ADAPTS, "lora-alpha", "lora-dropout", "lora-target", "lora-target-modules")
+    if not found.lora and (any(args.flag(name) for name in _ADAPTS) or args.value("finetuning-type") == "lora"):
+        args.fault(next(name for name in (*_ADAPTS, "finetuning-type") if name in args), _RANK)
+    found.nf4 = _four_bits(args)
+    found.liger = args.flag("use-liger-kernel", "use-liger", "enable-liger-kernel")
+    if found.nf4 and not found.lora:
+        args.fault(next(name for name in _IN_4_BITS if name in args), _RANK)
+    return found
+
+
+def _precision(args: Arguments, launcher: Arguments) -> str:
     mixed = launcher.choice(("no", "fp16", "bf16", "fp8"), "mixed-precision")
     halves = [name for name in ("bf16", "fp16") if args.flag(name)]
     if len(halves) > 1:
@@ -83,50 +106,15 @@ def read_trainer(args: Arguments, launcher: Arguments, notes: list[str]) -> Trai
     if half == "fp8":
         launcher.fault("mixed-precision", "fp8 is not modelled here; bf16 and fp16 are")
     plain = "tf32" if args.flag("tf32") else "fp32"
-    found.precision = {"bf16": "amp-bf16", "fp16": "amp-fp16"}.get(half or "", plain)
-    if args.flag("pure-bf16"):  # of LLaMA-Factory
-        found.precision = "bf16"
-    _take_fsdp_file(args, launcher)
-    found.recomputes = _recomputes(args) or launcher.flag("fsdp-activation-checkpointing")
-    compiler = args.text("torch-compile-backend") or launcher.text("dynamo-backend") or "no"
-    found.compiles = args.flag("torch-compile") or compiler.lower() == "inductor"
-    if compiler.lower() not in ("no", "inductor", "eager"):
-        notes.append(f"--dynamo-backend {one_line(compiler, 40)}: is not modelled; inductor is")
-    found.update = _update(args, notes) or ({"optimizer": "adam"} if any(name in args for name in _BATCH) else {})
-    _read_sharding(args, launcher, found)
-    found.of_deepspeed = args.value("deepspeed") is not None or "deepspeed-config" in args
-    if launcher.flag("use-deepspeed"):
-        found.of_deepspeed = True
-        found.zero = launcher.number("zero-stage", least=0) if "zero-stage" in launcher else 2  # Accelerate's default
-        found.offload = offload_of_arguments(launcher)
-    found.lora = args.number("lora-r", "lora-rank", "lora-dim", least=0)
-    args.has(*_ADAPTS, "lora-alpha", "lora-dropout", "lora-target", "lora-target-modules")
-    if not found.lora and (any(args.flag(name) for name in _ADAPTS) or args.value("finetuning-type") == "lora"):
-        name = next(name for name in (*_ADAPTS, "finetuning-type") if name in args)
-        args.fault(name, _RANK)
-    found.nf4 = _four_bits(args)
-    found.liger = args.flag("use-liger-kernel", "use-liger", "enable-liger-kernel")
-    if found.nf4 and not found.lora:
-        args.fault(next(name for name in _IN_4_BITS if name in args), _RANK)
-    return found
-
-
-def _recomputes(args: Arguments) -> bool:
-    """Return whether blocks are recomputed: as the Trainer is told, by LLaMA-Factory unless it is told not to.
-
-    Its default is ``disable_gradient_checkpointing=False`` (llamafactory/model/model_utils/checkpointing.py).
-    """
-    of_factory = "stage" in args and "finetuning-type" in args
-    keeps = args.flag("disable-gradient-checkpointing")
-    return args.flag("gradient-checkpointing", "activation-checkpointing") or (of_factory and not keeps)
+    pure = args.flag("pure-bf16")  # of LLaMA-Factory
+    return "bf16" if pure else f"amp-{half}" if half in ("bf16", "fp16") else plain
 
 
 def _four_bits(args: Arguments) -> str | None:
     """Return how frozen weights are kept in 4 bits (nf4, and fp4 alike), as ``lora_weights`` has it; None if not so."""
     bits = args.text(*_BITS)
     if bits not in (None, "4", "16"):
-        name = next(name for name in _BITS if name in args)
-        args.fault(name, f"{one_line(bits or '', 40)} bits are not modelled; 4 are")
+        args.fault(args.given(*_BITS), f"{one_line(bits or '', 40)} bits are not modelled; 4 are")
     asked = [args.flag("load-in-4bit"), args.flag("use-qlora"), bits == "4"]
     args.has("bnb-4bit-quant-type", "bnb-4bit-compute-dtype", "quantization-type", "quantization-method", "quant-type")
     if not any(asked):
@@ -135,48 +123,48 @@ def _four_bits(args: Arguments) -> str | None:
     return "nf4-nested" if nested else "nf4"
 
 
-def _update(args: Arguments, notes: list[str]) -> dict[str, str | bool]:
+def _update(args: Arguments) -> dict[str, str | bool]:
     """Return the options for ``--optim`` (transformers' OptimizerNames), whose SGD has no momentum."""
     name = (args.text("optim") or "").lower()
-    if name == "sgd":
-        return {"optimizer": "sgd"}
-    if rule := of_bitsandbytes(name):
-        return {"optimizer": rule}
-    if name and not re.fullmatch(r"adamw?(_torch|_hf|_apex|_torch_xla|_torch_npu)?(_fused)?|fused_adam", name):
-        notes.append(f"--optim {one_line(name, 40)}: is not modelled; simulated as Adam with its state in fp32")
-    fused: dict[str, str | bool] = {"fused_optimizer": True} if "fused" in name else {}
-    return {"optimizer": "adam", **fused} if name else {}
+    rule = "sgd" if name == "sgd" else of_bitsandbytes(name)
+    if rule or not name:
+        return {"optimizer": rule} if rule else {}
+    if not re.fullmatch(r"adamw?(_torch|_hf|_apex|_torch_xla|_torch_npu)?(_fused)?|fused_adam", name):
+        args.notes.append(f"--optim {one_line(name, 40)}: is not modelled; simulated as Adam with its state in fp32")
+    return {"optimizer": "adam", **({"fused_optimizer": True} if "fused" in name else {})}
 
 
 def _read_sharding(args: Arguments, launcher: Arguments, found: Trainer) -> None:
     """Read what FSDP shards, and among which ranks, into *found*."""
     how = (args.text("fsdp") or "").lower().split()
-    known = [word for word in how if word in _SHARDED]
-    is_on = launcher.flag("use-fsdp")
+    known = next((word for word in how if word in _SHARDED), "")
     if how and not known and not is_off(how[0]):  # FSDP2 has one strategy
-        known = ["full_shard"]
-    if is_on and not known:
+        known = "full_shard"
+    if launcher.flag("use-fsdp") and not known:
         named = launcher.choice((*_SHARDED, *_NUMBERED), "fsdp-sharding-strategy") or "full_shard"
-        known = [_NUMBERED.get(named, named)]
+        known = _NUMBERED.get(named, named)
     if known:
         said = (launcher.text("fsdp-reshard-after-forward") or "true").lower()  # of FSDP2, or a strategy
-        known = [said if said in _SHARDED else _KEPT.get(known[0], known[0]) if is_off(said) else known[0]]
-        found.zero = _SHARDED[known[0]]
-        found.in_nodes = known[0].startswith("hybrid")
-        offloads = launcher.flag("fsdp-offload-params")
-        if "offload" in how or offloads:
+        known = said if said in _SHARDED else _KEPT.get(known, known) if is_off(said) else known
+        found.zero = _SHARDED[known]
+        found.in_nodes = known.startswith("hybrid")
+        if launcher.flag("fsdp-offload-params") or "offload" in how:
             found.offload = "optimizer+parameters"
             if found.zero != 3:
                 of, name = (args, "fsdp") if "offload" in how else (launcher, "fsdp-offload-params")
-                of.fault(name, f"{known[0]} with offload is not modelled; full_shard is")
-    for name, part, degree in (("tp", "layer", "tp"), ("cp", "sequence", "cp"), ("sp", "sequence", "cp")):
-        if divides(launcher.text(f"parallelism-config-{name}-size") or "1"):
-            launcher.fault(f"parallelism-config-{name}-size", _SPLITS.format(part, degree))
-    shards, whole = "parallelism-config-dp-shard-size", "parallelism-config-dp-replicate-size"
-    found.shards = launcher.number(shards) if divides(launcher.text(shards) or "1") else None
-    copies = launcher.number(whole) if divides(launcher.text(whole) or "1") else None
+                of.fault(name, f"{known} with offload is not modelled; full_shard is")
+    sizes = {key: f"parallelism-config-{key}-size" for key in ("tp", "cp", "sp", "dp-shard", "dp-replicate")}
+    given = {key: name for key, name in sizes.items() if divides(launcher.text(name) or "1")}
+    for key, part in (("tp", "layer"), ("cp", "sequence"), ("sp", "sequence")):
+        if key in given:
+            degree = key.replace("sp", "cp")
+            launcher.fault(given[key], f"is not read; ranks that split a {part} are --parallel {degree}=2")
+    found.shards, copies = (
+        launcher.number(given[key]) if key in given else None for key in ("dp-shard", "dp-replicate")
+    )
     if copies is not None and found.shards is None and found.zero:
-        launcher.fault(whole, f"goes with --{shards}, which says how many ranks share one copy")
+        why = f"goes with --{sizes['dp-shard']}, which says how many ranks share one copy"
+        launcher.fault(sizes["dp-replicate"], why)
 
 
 def _take_fsdp_file(args: Arguments, launcher: Arguments) -> None:
@@ -193,7 +181,7 @@ def _take_fsdp_file(args: Arguments, launcher: Arguments) -> None:
         args.faults += error.faults
         return
     for key in source.data:
-        take_key(launcher, source, (key,), f"fsdp_{key.removeprefix('fsdp_')}")
+        _take_key(launcher, source, (key,), f"fsdp_{key.removeprefix('fsdp_')}")
 
 
 # -- Accelerate's file -----------------------------------------------------------------
@@ -219,11 +207,15 @@ def add_config(launcher: Arguments) -> None:
     flag = _FLAGS.get(str(source.data.get("distributed_type")).upper(), "")
     if flag:
         launcher.take(flag, "true", source.fault(("distributed_type",), ""))
-    for place in _places(source, flag):
-        take_key(launcher, source, place, str(place[-1]))
+    for key, value in source.data.items():
+        if not isinstance(value, dict):
+            _take_key(launcher, source, (key,), str(key))
+        elif _SECTIONS.get(key, flag) == flag:
+            for name in value:
+                _take_key(launcher, source, (key, name), str(name))
 
 
-def take_key(launcher: Arguments, source: YamlSource, place: tuple[str, ...], name: str) -> None:
+def _take_key(launcher: Arguments, source: YamlSource, place: tuple[str, ...], name: str) -> None:
     """Take the value at *place* of *source* as the argument *name*, unless nothing is set there."""
     value = source.data
     for key in place:
@@ -231,15 +223,6 @@ def take_key(launcher: Arguments, source: YamlSource, place: tuple[str, ...], na
     if value is not None and value != "auto":
         text = str(value).lower() if isinstance(value, bool) else one_line(value, 200)
         launcher.take(name.replace("_", "-"), text, source.fault(place, ""))
-
-
-def _places(source: YamlSource, flag: str) -> Iterator[tuple[str, ...]]:
-    """Yield the place of each setting that Accelerate reads with *flag*."""
-    for key, value in source.data.items():
-        if not isinstance(value, dict):
-            yield (key,)
-        elif _SECTIONS.get(key, flag) == flag:
-            yield from ((key, name) for name in value)
 
 
 # -- arguments that programs share -----------------------------------------------------
@@ -250,7 +233,6 @@ ALL_BATCHES = (
     *("global-batch-size", "micro-batch-size", "batch-size", *BATCHES, "per-device-train-batch-size"),
     *("training.global-batch-size", "training.local-batch-size", "training.batch-size"),
 )
-_DEVICES = ("devices", "num-gpus", "gpus", "n-gpus", "ngpus", "ngpu")
 _FORMATS = {
     **dict.fromkeys(("amp", "16", "16-mixed", "fp16", "float16", "amp_fp16", "half"), "amp-fp16"),
     **dict.fromkeys(("bf16", "bf16-mixed", "bfloat16", "amp_bf16", "amp_bfloat16"), "amp-bf16"),
@@ -258,48 +240,14 @@ _FORMATS = {
     **dict.fromkeys(("16-true", "pure_fp16"), "fp16"),
     **dict.fromkeys(("32", "32-true", "fp32", "float32", "no"), "fp32"),
 }
-_EXACT_LENGTHS = ("block-size",)
 _LENGTHS = ("max-seq-length", "max-seq-len", "model-max-length", "cutoff-len", "max-length", "max-source-length")
 _IMAGES = ("train-crop-size", "img-size", "image-size", "input-size")
 _STRATEGY = re.compile(r"(?:ddp\w*|(?P<fsdp>fsdp\d?)|deepspeed(?:_stage_(?P<stage>[123]))?(?P<offload>_offload)?)")
-
-
-def started_ranks(command: Command, args: Arguments, ranks: LaunchRanks, notes: list[str]) -> LaunchRanks:
-    """Return *ranks*, or those that the program starts itself where no launcher does."""
-    of_batch = ranks.nodes is not None or ranks.whole is not None
-    only_shown = bool(ranks.visible.gpus) and ranks.nodes == 1
-    if command.starter or (of_batch and not only_shown) or "num-layers" in args:
-        return ranks
-    for name in _DEVICES:
-        said = args.value(name) or ""
-        listed = re.fullmatch(r"\d+(,\d+)+", said)
-        if listed is not None or re.fullmatch(r"[1-9]\d{0,5}", said):
-            args.has(name, "num-nodes")
-            each = len(said.split(",")) if listed is not None else int(said)
-            nodes = args.number("num-nodes") or 1
-            return LaunchRanks(
-                nodes, each, nodes * each, _shown(args, name, ranks.visible, said, listed=listed is not None)
-            )
-    if args.has("multiprocessing-distributed"):
-        return ranks
-    if command.program.endswith(".py") and not command.launcher and not only_shown:
-        notes.append("the line starts one process: simulated with one for each GPU; for one GPU, add --gpus 1")
-    return ranks
-
-
-def _shown(args: Arguments, name: str, visible: VisibleGpus, said: str, *, listed: bool) -> VisibleGpus:
-    """Return the GPUs that *said* means, a list or a number of those that are *visible*."""
-    if not listed and not visible.gpus:
-        return visible
-    chosen = tuple(map(int, said.split(","))) if listed else tuple(range(int(said)))
-    if len(set(chosen)) < len(chosen):
-        args.fault(name, f"{one_line(said, 40)}: a GPU is named twice")
-        return visible
-    try:
-        return visible.among(chosen, f"{spelt_flag(name)} {one_line(said, 40)}")
-    except InputError as error:
-        args.fault(name, error.faults[0].message.partition(f"{spelt_flag(name)} ")[2])
-        return visible
+_UPDATES = {
+    **dict.fromkeys(("adam", "adamw"), "adam"),
+    **dict.fromkeys(("sgd", "momentum", "nesterov"), "momentum"),
+    "lamb": "lamb",
+}
 
 
 def is_channels_last(args: Arguments) -> bool:
@@ -310,18 +258,17 @@ def is_channels_last(args: Arguments) -> bool:
     return args.flag("channels-last")
 
 
-def read_format(args: Arguments, notes: list[str]) -> str | None:
+def read_format(args: Arguments) -> str | None:
     """Return the precision that *args* say, as ``--precision`` takes it; None if they say none."""
     if args.flag("amp"):
         return _FORMATS.get((args.text("amp-dtype") or "fp16").lower(), "amp-fp16")
     for name in ("precision", "mixed-precision", "dtype"):
         said = args.value(name)
-        if said is not None and said.lower() in _FORMATS:
-            args.has(name)
-            return _FORMATS[said.lower()]
         if said is not None:
             args.has(name)
-            notes.append(f"--{name} {one_line(said, 40)}: is not known, and without effect; add --precision")
+            if said.lower() in _FORMATS:
+                return _FORMATS[said.lower()]
+            args.notes.append(f"--{name} {one_line(said, 40)}: is not known, and without effect; add --precision")
     return "bf16" if args.flag("pure-bf16") else None
 
 
@@ -329,12 +276,11 @@ def read_sharding(args: Arguments) -> tuple[int | None, Offload]:
     """Return the stage of ZeRO asked by ``--strategy`` or ``--enable_fsdp`` (None: none), and what the host holds."""
     if args.flag("enable-fsdp"):
         return 3, "optimizer+parameters" if args.flag("fsdp-cpu-offload") else "none"
-    said = args.value("strategy")
-    kind = _STRATEGY.fullmatch((said or "").lower())
+    kind = _STRATEGY.fullmatch((args.value("strategy") or "").lower())
     if kind is None:
         return None, "none"
     args.has("strategy")
-    stage = 3 if kind["fsdp"] else int(kind["stage"]) if kind["stage"] else 0
+    stage = 3 if kind["fsdp"] else int(kind["stage"] or 0)
     return stage, "none" if not kind["offload"] else "optimizer+parameters" if stage == 3 else "optimizer"
 
 
@@ -351,37 +297,28 @@ def of_bitsandbytes(name: str) -> Optimizer | None:
     return "paged-adam-8bit" if kind[1] else "adam-8bit"
 
 
-def read_update(args: Arguments, notes: list[str]) -> dict[str, str | bool]:
+def read_update(args: Arguments) -> dict[str, str | bool]:
     """Return the options for the update that ``--optimizer`` or ``--opt`` name."""
     said = (args.text("optimizer", "opt") or "").lower()
-    if not said:
-        return {}
-    if rule := of_bitsandbytes(said):
-        return {"optimizer": rule}
-    fused = said.startswith("fused") or said.endswith("_fused")
+    rule = of_bitsandbytes(said)
+    if rule or not said:
+        return {"optimizer": rule} if rule else {}
     kind = said.removeprefix("fused").removesuffix("_fused")
-    known = {**dict.fromkeys(("adam", "adamw"), "adam"), "lamb": "lamb"}
-    known |= dict.fromkeys(("sgd", "momentum", "nesterov"), "momentum")
-    if kind not in known:
-        notes.append(f"--optimizer {one_line(said, 40)}: is not known, and without effect; add --optimizer")
+    if kind not in _UPDATES:
+        args.notes.append(f"--optimizer {one_line(said, 40)}: is not known, and without effect; add --optimizer")
         return {}
-    update: dict[str, str | bool] = {"optimizer": known[kind]}
-    return update | ({"fused_optimizer": True} if fused else {})
+    fused = said.startswith("fused") or said.endswith("_fused")
+    return {"optimizer": _UPDATES[kind], **({"fused_optimizer": True} if fused else {})}
 
 
-def read_sizes(args: Arguments, notes: list[str]) -> dict[str, str]:
+def read_sizes(args: Arguments) -> dict[str, str]:
     """Return the options for the length of sequences and the side of images."""
-    found: dict[str, str] = {}
-    exact = args.number(*_EXACT_LENGTHS)
-    longest = args.number(*_LENGTHS)
-    if exact or longest:
-        found["seq_len"] = str(exact or longest)
+    exact, longest = args.number("block-size"), args.number(*_LENGTHS)
+    found = {"seq_len": str(exact or longest)} if exact or longest else {}
     if longest and not exact:
-        name = next(name for name in _LENGTHS if name in args)
-        notes.append(f"--{name} {longest}: all sequences are simulated with this length")
+        args.notes.append(f"--{args.given(*_LENGTHS)} {longest}: all sequences are simulated with this length")
     for name in _IMAGES:
         said = re.fullmatch(r"(?:\d+ )*(\d{1,5})", args.value(name) or "")
         if said is not None and args.has(name):
-            found["image"] = said[1]
-            break
+            return found | {"image": said[1]}
     return found

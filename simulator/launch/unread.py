@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from difflib import SequenceMatcher, get_close_matches
 from importlib.resources import files
 from typing import Any
@@ -70,11 +70,21 @@ _SETTING = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@-]*=.*", re.DOTALL)
 def refuse_arguments(args: Arguments, launcher: Arguments, starter: str) -> None:
     """Raise InputError with all faults, among them arguments without which a step is another one, and why.
 
-    What is misspelt is told alone, as other faults may follow from it.  Names of *launcher* count if it is *starter*.
+    What is written nearly as an argument on which a step depends is told alone, as other faults may follow from it.
+    Names of *launcher* count if it is *starter*.
     """
-    _refuse_misspelt(args, launcher, starter)
-    for each in (args, launcher) if launcher is not args else (args,):
-        for name in each.names:
+    both = [args] if launcher is args else [args, launcher]
+    known = args.read | launcher.read | NOT_MODELLED.keys() | REFUSED.keys()
+    misspelt = [
+        each.at(name, f"is not known; did you mean '{spelt_flag(near)}'? If not, leave it out")
+        for each in (both if starter else [args])
+        for name in _unknown(each, of_launcher=each is launcher)
+        if (near := _meant(name, known))
+    ]
+    if misspelt:
+        raise InputError(misspelt)
+    for each in both:
+        for name in each:
             if name in REFUSED and name not in each.read and not is_off(each.value(name) or "true"):
                 each.fault(name, REFUSED[name])
             device = (each.value(name) or "").lower().partition(":")[0] if name in DEVICES else ""
@@ -82,21 +92,8 @@ def refuse_arguments(args: Arguments, launcher: Arguments, starter: str) -> None
                 each.fault(name, ON_CPU)
             elif device in ("cuda", "gpu"):
                 each.has(name)  # read: what is simulated anyway
-    args.faults += [fault for fault in launcher.faults if fault not in args.faults]
-    args.finish()
-
-
-def _refuse_misspelt(args: Arguments, launcher: Arguments, starter: str) -> None:
-    """Raise InputError with each unknown argument that is written nearly as one on which a step depends."""
-    known = args.read | launcher.read | NOT_MODELLED.keys() | REFUSED.keys()
-    faults = []
-    for each in (args, launcher) if starter and launcher is not args else (args,):
-        for name in _unknown(each, of_launcher=each is launcher):
-            near = _meant(name, known)
-            if near:
-                faults.append(each.at(name, f"is not known; did you mean '{spelt_flag(near)}'? If not, leave it out"))
-    if faults:
-        raise InputError(faults)
+    if faults := dict.fromkeys([*args.faults, *launcher.faults]):
+        raise InputError(list(faults))
 
 
 def _meant(name: str, known: Collection[str]) -> str:
@@ -124,19 +121,20 @@ def unread(args: Arguments, launcher: Arguments, starter: str, files: list[str])
     Files that are not read are added to *files*.  Arguments of *launcher* count if it is *starter*; ``srun`` and
     ``mpirun`` have many that are about the cluster.
     """
-    notes = list(_not_modelled(args))
-    unknown = {"": [spelt_flag(name) for name in _unknown(args)]}
+    notes = _not_modelled(args)
     files += [word for word in args.others if _FILE.fullmatch(word)]
+    unknown: dict[str, list[str]] = {"": []}
     for name in _unknown(args):
         first = (args.value(name) or "").partition(" ")[0]
         if _FILE.fullmatch(first):
             files.append(first)
-            unknown[""].remove(spelt_flag(name))
+        else:
+            unknown[""].append(spelt_flag(name))
     unknown[""] += [one_line(word, 40) for word in args.others if _SETTING.fullmatch(word)]
     if starter and launcher is not args:
         notes += _not_modelled(launcher)
         for name in _unknown(launcher, of_launcher=True):
-            file = launcher.file_of(name)
+            file = launcher.at(name, "").file
             unknown.setdefault("" if file == args.file else file, []).append(spelt_flag(name))
     for file, listed in unknown.items():
         if listed:
@@ -146,17 +144,16 @@ def unread(args: Arguments, launcher: Arguments, starter: str, files: list[str])
     return notes
 
 
-def _not_modelled(args: Arguments) -> Iterator[str]:
-    for name in args.names:
+def _not_modelled(args: Arguments) -> list[str]:
+    notes = []
+    for name in args:
         said = args.value(name) or ""
         usual = said and (is_off(said) or said.lower() == _KNOWN["usual"].get(name))
         if name not in args.read and name in NOT_MODELLED and not usual:
-            yield f"{spelt_flag(name)}: is not modelled; {NOT_MODELLED[name]}"
+            notes.append(f"{spelt_flag(name)}: is not modelled; {NOT_MODELLED[name]}")
+    return notes
 
 
 def _unknown(args: Arguments, *, of_launcher: bool = False) -> list[str]:
-    return [
-        name
-        for name in args.names
-        if name not in args.read and not (name in NOT_MODELLED or name in REFUSED or is_timeless(name, of_launcher))
-    ]
+    known = args.read | NOT_MODELLED.keys() | REFUSED.keys()
+    return [name for name in args if name not in known and not is_timeless(name, of_launcher)]

@@ -67,70 +67,57 @@ def written_gpus(gpus: Sequence[int]) -> str:
     return ",".join(map(str, gpus)) if len(gpus) > 1 else f"{gpus[0]}-{gpus[0]}"
 
 
-def visible_gpus(launcher: Arguments, command: Command, own: int | None, notes: list[str]) -> VisibleGpus:
-    """Return the GPUs that processes see, of *own*; faults go to *launcher*, what is passed over to *notes*."""
-    environment = dict(command.environment)
-    environment.pop(_CONTAINER, None)
+def visible_gpus(launcher: Arguments, command: Command, own: int | None) -> VisibleGpus:
+    """Return the GPUs that processes see, of *own*; *launcher* gets faults, and notes on what is passed over."""
+    environment = {name: word for name, word in command.environment.items() if name != _CONTAINER}
     if command.container is not None:
         environment[_CONTAINER] = command.container
     if command.starter == "deepspeed":
-        return _of_deepspeed(launcher, environment, own, notes)
+        return _of_deepspeed(launcher, environment, own)
     said = (launcher.text("gpu-ids") or "all").strip("[]").replace(" ", "")
-    found = _of_environment(launcher, environment, notes)
+    found = _of_environment(launcher, environment)
     if said == "all":
         return found
-    if not _NUMBERS.fullmatch(said):
-        launcher.fault("gpu-ids", f"{one_line(said, 40)}: write numbers of GPUs (0,1) or all")
-        return EVERY_GPU
-    gpus = _distinct(said)
+    gpus = _distinct(said) if _NUMBERS.fullmatch(said) else None
     if gpus is None:
-        launcher.fault("gpu-ids", f"{one_line(said, 40)}: a GPU is named twice")
+        why = "a GPU is named twice" if _NUMBERS.fullmatch(said) else "write numbers of GPUs (0,1) or all"
+        launcher.fault("gpu-ids", f"{one_line(said, 40)}: {why}")
         return EVERY_GPU
     if found.gpus not in ((), (gpus,)):
-        notes.append(f"{found.said}: Accelerate's --gpu_ids {said} replaces it")
+        launcher.notes.append(f"{found.said}: Accelerate's --gpu_ids {said} replaces it")
     return VisibleGpus((gpus,), f"--gpu_ids {said}", of_launcher=True)
 
 
-def _of_deepspeed(
-    launcher: Arguments, environment: Mapping[str, Word], own: int | None, notes: list[str]
-) -> VisibleGpus:
+def _of_deepspeed(launcher: Arguments, environment: Mapping[str, Word], own: int | None) -> VisibleGpus:
     """Return the GPUs that ``--include`` and ``--exclude`` leave; with these or counts, variables are passed over."""
     filters = [name for name in _FILTERS if launcher.text(name)]
-    hosts = read_hosts(launcher, notes, "H")
-    counted = next((name for name in _COUNTS if name in launcher), None)
-    found = _of_environment(launcher, environment, notes)
-    if not filters and hosts:
-        return _of_hosts(launcher, hosts, found, notes)
-    if not filters:
-        if counted is None or not found.gpus:
-            return VisibleGpus(found.gpus, found.said, of_launcher=True)
-        notes.append(f"{found.said}: DeepSpeed passes over it where --{counted.replace('-', '_')} is given")
-        return EVERY_GPU
-    if counted is not None or len(filters) > 1:
-        other = spelt_flag(filters[-1]) if counted is None else f"--{counted.replace('-', '_')}"
+    hosts = read_hosts(launcher, "H")
+    counted = next((f"--{name.replace('-', '_')}" for name in _COUNTS if name in launcher), None)
+    found = _of_environment(launcher, environment)
+    named = spelt_flag(filters[0]) if filters else "--hostfile" if hosts else counted
+    excluded = bool(filters) and (counted is not None or len(filters) > 1)
+    if found.gpus and named is not None and not excluded:
+        launcher.notes.append(f"{found.said}: DeepSpeed passes over it where {named} is given")
+    if excluded:
+        other = counted or spelt_flag(filters[-1])
         launcher.fault(filters[0], f"excludes {other}, as DeepSpeed has it; leave one of the two out")
-        return EVERY_GPU
-    name = filters[0]
-    said = launcher.value(name) or ""
-    if found.gpus:
-        notes.append(f"{found.said}: DeepSpeed passes over it where {spelt_flag(name)} is given")
-    try:
-        gpus = _filtered(_FILTERS[name], said, hosts or {}, own)
-    except InputError as error:
-        launcher.fault(name, error.faults[0].message)
-        return EVERY_GPU
-    count = len(gpus) if hosts else len(said.split("@"))
-    return VisibleGpus(gpus, f"{spelt_flag(name)} {one_line(said, 60)}", count, of_launcher=True)
-
-
-def _of_hosts(launcher: Arguments, hosts: Mapping[str, int], found: VisibleGpus, notes: list[str]) -> VisibleGpus:
-    """Return the GPUs of the first of *hosts*, as many as are asked for of each."""
-    if found.gpus:
-        notes.append(f"{found.said}: DeepSpeed passes over it where --hostfile is given")
-    slots = list(hosts.values())[: launcher.number("num-nodes")]
-    each = launcher.number("num-gpus")
-    gpus = tuple(tuple(range(each or count)) for count in slots)
-    return VisibleGpus(gpus, "the host file", len(gpus), of_launcher=True)
+    elif filters:
+        said = launcher.value(filters[0]) or ""
+        try:
+            gpus = _filtered(_FILTERS[filters[0]], said, hosts or {}, own)
+        except InputError as error:
+            launcher.fault(filters[0], error.faults[0].message)
+            return EVERY_GPU
+        count = len(gpus) if hosts else len(said.split("@"))
+        return VisibleGpus(gpus, f"{named} {one_line(said, 60)}", count, of_launcher=True)
+    elif hosts:  # the GPUs of the first, as many as are asked for of each
+        slots = list(hosts.values())[: launcher.number("num-nodes")]
+        each = launcher.number("num-gpus")
+        gpus = tuple(tuple(range(each or count)) for count in slots)
+        return VisibleGpus(gpus, "the host file", len(gpus), of_launcher=True)
+    elif counted is None or not found.gpus:
+        return VisibleGpus(found.gpus, found.said, of_launcher=True)
+    return EVERY_GPU
 
 
 def _filtered(name: str, said: str, hosts: Mapping[str, int], own: int | None) -> tuple[tuple[int, ...], ...]:
@@ -164,29 +151,26 @@ def _filtered(name: str, said: str, hosts: Mapping[str, int], own: int | None) -
     return found
 
 
-def _of_environment(launcher: Arguments, environment: Mapping[str, Word], notes: list[str]) -> VisibleGpus:
+def _of_environment(launcher: Arguments, environment: Mapping[str, Word]) -> VisibleGpus:
     """Return the GPUs that the variables name."""
+    variable = _BASE
     try:
-        base = _of_variable(_BASE, launcher, environment, notes)
-        shown = _of_variable(_CONTAINER, launcher, environment, notes)
+        base, shown = (_of_variable(name, launcher, environment) for name in (_BASE, _CONTAINER))
         base = shown.among(base.gpus[0], base.said) if base.gpus else shown
-    except InputError as error:
-        _fault(launcher, environment[_BASE], error.faults[0].message)
-        return EVERY_GPU
-    found = [each for each in (_of_variable(name, launcher, environment, notes) for name in _NAMES) if each.gpus]
-    if len(found) > 1 and found[0].gpus != found[1].gpus:
-        _fault(launcher, environment[_NAMES[1]], f"{found[1].said}: contradicts {found[0].said}")
-        return EVERY_GPU
-    if not found:
-        return base
-    try:
+        found = [each for each in (_of_variable(name, launcher, environment) for name in _NAMES) if each.gpus]
+        if not found:
+            return base
+        variable = _NAMES[1]
+        if len(found) > 1 and found[0].gpus != found[1].gpus:
+            raise InputError(f"{found[1].said}: contradicts {found[0].said}")
+        variable = found[0].said.partition("=")[0]
         return base.among(found[0].gpus[0], found[0].said)
     except InputError as error:
-        _fault(launcher, environment[found[0].said.partition("=")[0]], error.faults[0].message)
+        _fault(launcher, environment[variable], error.faults[0].message)
         return EVERY_GPU
 
 
-def _of_variable(name: str, launcher: Arguments, environment: Mapping[str, Word], notes: list[str]) -> VisibleGpus:
+def _of_variable(name: str, launcher: Arguments, environment: Mapping[str, Word]) -> VisibleGpus:
     word = environment.get(name)
     if word is None or word.text.strip() in ("all", "-1" if name == _CONTAINER else "all"):
         return EVERY_GPU
@@ -200,9 +184,11 @@ def _of_variable(name: str, launcher: Arguments, environment: Mapping[str, Word]
             return VisibleGpus((gpus,), said)
         _fault(launcher, word, f"{said}: a GPU is named twice")
     elif "$" in value or "`" in value:
-        notes.append(f"{said}: is known only at run time; the first GPUs of the machine are simulated")
+        launcher.notes.append(f"{said}: is known only at run time; the first GPUs of the machine are simulated")
     else:
-        notes.append(f"{said}: names GPUs, but not by number; as many, the first of the machine, are simulated")
+        launcher.notes.append(
+            f"{said}: names GPUs, but not by number; as many, the first of the machine, are simulated"
+        )
         return VisibleGpus((tuple(range(len(value.split(",")))),), said)
     return EVERY_GPU
 

@@ -34,6 +34,11 @@ class Word:
     line: int
     column: int
 
+    @property
+    def name(self) -> str:
+        """The command that the word is, without its folder."""
+        return self.text.rpartition("/")[2]
+
 
 @dataclass(frozen=True, slots=True)
 class RawWord:
@@ -95,15 +100,9 @@ class Scanner:
                 found = []
                 if char == "\n":
                     self._skip_documents()
-            elif char in " \t":
-                self._at += 1
-            elif self._text.startswith("\\\n", self._at):
-                self._at += 2
-            elif char == "#":
-                self._comment()
             elif self._is_document():
                 self._document()
-            else:
+            elif not self._passes_blank(" \t"):
                 word = self._word()
                 if found and isinstance(found[-1], RawWord) and found[-1].text == "tee":
                     self._target = word
@@ -111,6 +110,19 @@ class Scanner:
                 found.append(word)
         if found:
             yield found
+
+    def _passes_blank(self, blanks: str) -> bool:
+        """Move past one of *blanks*, an end of line that is escaped, or a comment; return whether there is one."""
+        char, start = self._text[self._at], self._at
+        if char in blanks:
+            self._at += 1
+        elif self._text.startswith("\\\n", self._at):
+            self._at += 2
+        elif char == "#":
+            end = self._text.find("\n", start)
+            self._at = end if end >= 0 else len(self._text)
+            self.comments.append(Word(self._text[start : self._at], *self._place(start)))
+        return self._at > start
 
     # -- here-documents -----------------------------------------------------------------
 
@@ -163,23 +175,12 @@ class Scanner:
             if char == ")":
                 self._at += 1
                 return words
-            if char in " \t\n":
-                self._at += 1
-            elif self._text.startswith("\\\n", self._at):
-                self._at += 2
-            elif char == "#":
-                self._comment()
-            elif char in _ENDS or self._is_document():
+            if self._passes_blank(" \t\n"):
+                continue
+            if char in _ENDS or self._is_document():
                 raise self._fault(self._at, f"'{char}' cannot stand in an array")
-            else:
-                words.append(self._word())
+            words.append(self._word())
         raise self._fault(start - 1, "this bracket does not end")
-
-    def _comment(self) -> None:
-        end = self._text.find("\n", self._at)
-        end = len(self._text) if end < 0 else end
-        self.comments.append(Word(self._text[self._at : end], *self._place(self._at)))
-        self._at = end
 
     def _word(self) -> RawWord:
         start = self._at

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from simulator.errors import refused
 from simulator.launch.emit.parts import Emission, Ranks, all_sizes, family_of_sizes, no_such_network, torchrun
-from simulator.launch.ranks import SHARDED
+from simulator.launch.layout import SHARDED
 from simulator.questions.layout import ORDER, Layout
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.spelling import mention
