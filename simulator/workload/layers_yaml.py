@@ -12,7 +12,7 @@ from simulator.topology.validation import validate
 from simulator.topology.yaml_source import YamlSource, read_yaml
 from simulator.workload.layers_build import KINDS, LayerSpec, NetworkFile, add_input, add_layer
 from simulator.workload.network import Network
-from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder, SizeError
+from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
 
 Path_ = tuple[str | int, ...]
 _NEEDS = "a network needs schema_version, name, input and layers"
@@ -160,12 +160,10 @@ class _Writer:
             self.tokens = x.number
         x = self.block(layers, x, "", {})
         if loss:
-            self.builder.cross_entropy(x)
+            x.cross_entropy()
         return self.builder.build(batch, sample)
 
-    def block(
-        self, layers: tuple[_Read, ...], entered: LayerOutput, prefix: str, outer: dict[str, LayerOutput]
-    ) -> LayerOutput:
+    def block(self, layers: tuple[_Read, ...], entered: Tensor, prefix: str, outer: dict[str, Tensor]) -> Tensor:
         """Append *layers* once and return the last result.  Unnamed layers are named by kind and position."""
         known = {**outer, "input": entered}
         x = entered
@@ -183,9 +181,7 @@ class _Writer:
                 known[spec.name] = x
         return x
 
-    def _repeated(
-        self, read: _Read, inputs: list[LayerOutput], name: str, known: dict[str, LayerOutput]
-    ) -> LayerOutput:
+    def _repeated(self, read: _Read, inputs: list[Tensor], name: str, known: dict[str, Tensor]) -> Tensor:
         if len(inputs) != 1:
             raise InputError(self.source.fault((*read.path, "inputs"), f"a block has one input; got {len(inputs)}"))
         x, repeat = inputs[0], read.spec.repeat
@@ -194,14 +190,14 @@ class _Writer:
             x = self.block(read.layers, x, f"{name}.{i}." if repeat else f"{name}.", outer)
         return x
 
-    def _layer(self, read: _Read, name: str, inputs: list[LayerOutput], tied: LayerOutput | None) -> LayerOutput:
+    def _layer(self, read: _Read, name: str, inputs: list[Tensor], tied: Tensor | None) -> Tensor:
         self.n_layers += 1
         if self.n_layers > _MAX_LAYERS:
             raise InputError(self.source.fault(read.path, f"a network has at most {_MAX_LAYERS} layers"))
         try:
             if (read.spec.kind == "embedding") != any(x.number == self.tokens for x in inputs):
                 raise SizeError("tokens go into an embedding, and nothing else does (input: {tokens: 128})")
-            return add_layer(self.builder, read.spec, name, inputs, tied)
+            return add_layer(read.spec, name, inputs, tied)
         except SizeError as error:
             message = str(error).removeprefix(f"{name}: ")
             raise InputError(self.source.fault(read.path, f"{name}: {message}")) from None

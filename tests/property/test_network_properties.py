@@ -14,7 +14,7 @@ from simulator.workload.backward import backward_steps, training_flop
 from simulator.workload.layers_build import KINDS, LayerSpec
 from simulator.workload.layers_yaml import load_network
 from simulator.workload.network import Network
-from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder, SizeError
+from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
 
 _STEPS = ("conv", "norm", "relu", "in-place", "gelu", "pool", "avg", "add", "concat", "dropout", "mul")
 
@@ -23,36 +23,36 @@ _STEPS = ("conv", "norm", "relu", "in-place", "gelu", "pool", "avg", "add", "con
 def networks(draw: st.DrawFn) -> Network:
     """Draw an image network of some layers that may read any earlier result."""
     b = NetworkBuilder("random", training=draw(st.booleans()))
-    found: list[LayerOutput] = [b.input(2, 3, 12, 12)]
+    found: list[Tensor] = [b.input(2, 3, 12, 12)]
     for i, step in enumerate(draw(st.lists(st.sampled_from(_STEPS), min_size=1, max_size=12))):
         x, y = draw(st.sampled_from(found)), draw(st.sampled_from(found))
         name = f"{step}{i}"
         try:
-            found.append(_step(b, step, name, x, y, draw(st.integers(1, 8))))
+            found.append(_step(step, name, x, y, draw(st.integers(1, 8))))
         except SizeError:
             continue
     if draw(st.booleans()):
-        b.cross_entropy(b.linear(b.flatten(found[-1]), "fc", 7))
+        found[-1].flatten().linear("fc", 7).cross_entropy()
     return b.build(2)
 
 
-def _step(b: NetworkBuilder, step: str, name: str, x: LayerOutput, y: LayerOutput, size: int) -> LayerOutput:
-    plain = {"norm": b.batch_norm, "dropout": b.dropout}
+def _step(step: str, name: str, x: Tensor, y: Tensor, size: int) -> Tensor:
+    plain = {"norm": x.batch_norm, "dropout": x.dropout}
     if step == "conv":
-        return b.conv(x, name, size, 3, pad=1, bias=size > 4)
+        return x.conv(name, size, 3, pad=1, bias=size > 4)
     if step in plain:
-        return plain[step](x, name)
+        return plain[step](name)
     if step in ("relu", "in-place"):
-        return b.relu(x, name, in_place=step == "in-place")
+        return x.relu(name, in_place=step == "in-place")
     if step == "gelu":
-        return b.elementwise(name, "gelu", x)
+        return x.apply(name, "gelu")
     if step in ("pool", "avg"):
-        return b.pool(x, name, 2, kind="max" if step == "pool" else "avg")
+        return x.pool(name, 2, kind="max" if step == "pool" else "avg")
     if step == "concat":
-        return b.concat((x, y), name)
+        return x.concat(name, y)
     if x.shape != y.shape:
         raise SizeError("sizes differ")
-    return b.elementwise(name, step, x, y)
+    return x.apply(name, step, y)
 
 
 @given(networks())

@@ -32,7 +32,7 @@ def device() -> Device:
 def network() -> Network:
     """Return a network with two matrices, and a vector of 512 elements."""
     b = NetworkBuilder("two")
-    b.linear(b.linear(b.input(4, 512), "wide", 512), "less", 8, bias=False)
+    b.input(4, 512).linear("wide", 512).linear("less", 8, bias=False)
     return b.build(4)
 
 
@@ -71,7 +71,7 @@ def test_the_state_of_a_network_is_that_of_its_tensors(device: Device) -> None:
 
 def test_the_allocator_holds_no_managed_memory(device: Device) -> None:
     b = NetworkBuilder("large")
-    b.linear(b.linear(b.input(1, 4096), "one", 4096, bias=False), "two", 4096, bias=False)
+    b.input(1, 4096).linear("one", 4096, bias=False).linear("two", 4096, bias=False)
     large = b.build(1)
     needs = [memory_need(large, options, device) for options in OPTIONS.values()]
     in_8_bits, paged, both = (need.reserved_bytes for need in needs)
@@ -97,7 +97,7 @@ def test_an_update_reads_and_writes_moments_as_they_are_kept(
 
 def test_an_update_in_8_bits_is_sooner_than_in_32(device: Device) -> None:
     b = NetworkBuilder("large")
-    b.linear(b.input(1, 16384), "one", 16384, bias=False)
+    b.input(1, 16384).linear("one", 16384, bias=False)
     large = b.build(1)
     updates = {
         name: sum(each.device_s for each in launches_of(device, large, OPTIONS[name]) if each.part == "update")

@@ -53,7 +53,7 @@ def blocks(rows: int = 8) -> Network:
     b = NetworkBuilder("blocks")
     x = b.input(rows, WIDTH)
     for i in range(DEPTH):
-        x = b.linear(x, f"layers.{i}.linear", WIDTH, bias=False)
+        x = x.linear(f"layers.{i}.linear", WIDTH, bias=False)
     return b.build(1)
 
 

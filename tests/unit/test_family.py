@@ -28,6 +28,6 @@ def test_a_network_is_of_the_family_that_its_operators_say(name: str, family: st
 
 def test_a_softmax_alone_is_no_attention() -> None:
     builder = NetworkBuilder("classifier")
-    scores = builder.linear(builder.input(8, 16), "scores", 4)
-    builder.softmax(scores, "shares")
+    scores = builder.input(8, 16).linear("scores", 4)
+    scores.softmax("shares")
     assert family_of(builder.build(8)) is None

@@ -39,10 +39,9 @@ def test_heads_that_do_not_divide_are_told(tmp_path: Path, capsys) -> None:
 
 @pytest.mark.parametrize(("heads", "kv_heads", "told"), [(5, 5, "5 heads do not"), (4, 3, "3 heads of keys")])
 def test_attention_checks_its_heads(heads: int, kv_heads: int, told: str) -> None:
-    b = NetworkBuilder("n", training=True)
-    x = b.input(2, 8, 64)
+    x = NetworkBuilder("n", training=True).input(2, 8, 64)
     with pytest.raises(SizeError, match=told):
-        self_attention(b, (x, x, x), "a", heads=heads, kv_heads=kv_heads, kind="fused", mask="none")
+        self_attention((x, x, x), "a", heads=heads, kv_heads=kv_heads, kind="fused", mask="none")
 
 
 @pytest.mark.slow

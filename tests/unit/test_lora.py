@@ -22,11 +22,11 @@ RANK = 4
 def two_layers() -> Network:
     """Return a network with a linear layer before a block, one after it, and two within."""
     b = NetworkBuilder("two")
-    x = b.linear(b.input(6, 16), "embed", 16)
+    x = b.input(6, 16).linear("embed", 16)
     with b.part("attention"):
-        x = b.relu(b.linear(x, "layers.0.q", 32, split="columns"), "layers.0.relu")
-        x = b.linear(x, "layers.0.out", 16, split="rows")
-    b.linear(x, "head", 8)
+        x = x.linear("layers.0.q", 32, split="columns").relu("layers.0.relu")
+        x = x.linear("layers.0.out", 16, split="rows")
+    x.linear("head", 8)
     return b.build(6)
 
 

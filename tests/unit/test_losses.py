@@ -179,7 +179,7 @@ def test_autocast_casts_the_input_and_the_weight_and_no_gradient_of_the_weight(d
 
 def test_a_loss_of_no_linear_layer() -> None:
     b = NetworkBuilder("without")
-    b.cross_entropy(b.relu(b.linear(b.input(4, 8), "one", 8), "relu"))
+    b.input(4, 8).linear("one", 8).relu("relu").cross_entropy()
     with pytest.raises(InputError, match="cross_entropy=chunked needs a linear layer whose result only the loss reads"):
         with_losses(b.build(4), "chunked")
 

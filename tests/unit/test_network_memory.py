@@ -17,11 +17,11 @@ from simulator.workload.zoo.registry import build_network
 
 def images(b: NetworkBuilder) -> Network:
     """Return conv, norm, in-place ReLU, pool and linear over 4 images of 3 x 8 x 8."""
-    x = b.conv(b.input(4, 3, 8, 8), "conv", 5, 3, pad=1)
-    x = b.relu(b.batch_norm(x, "norm"), "relu")
-    x = b.pool(x, "pool", 2)
-    x = b.linear(b.flatten(x), "fc", 10)
-    b.cross_entropy(x)
+    x = b.input(4, 3, 8, 8).conv("conv", 5, 3, pad=1)
+    x = x.batch_norm("norm").relu("relu")
+    x = x.pool("pool", 2)
+    x = x.flatten().linear("fc", 10)
+    x.cross_entropy()
     return b.build(4)
 
 
@@ -59,9 +59,8 @@ def test_half_precision_halves_tensors_and_not_indices() -> None:
 def test_what_elementwise_functions_keep(function: str, inputs: int, kept: dict[int, int]) -> None:
     b = NetworkBuilder("one")
     fed = b.input(10, 10)
-    x = b.linear(fed, "linear", 10)  # tensor 1, so that a gradient flows
-    args = (x, fed)[:inputs]
-    b.elementwise("it", function, *args)
+    x = fed.linear("linear", 10)  # tensor 1, so that a gradient flows
+    x.apply("it", function, *(fed,)[: inputs - 1])
     network = b.build(1)
     found = saved_tensors(network, one_format(network, 4)).by_tensor
     # Tensor 0 is saved by the linear layer; higher numbers belong to the function itself.
@@ -97,7 +96,7 @@ def test_forward_memory_is_that_of_the_widest_place() -> None:
     b = NetworkBuilder("chain", training=False)
     x = b.input(1, 100)
     for i, width in enumerate((200, 300, 50)):
-        x = b.linear(x, str(i), width)
+        x = x.linear(str(i), width)
     # The input stays; 200 and 300 are alive at the same time.
     assert _forward_peak(b.build(1)) == 4 * (100 + 200 + 300)
 
@@ -105,16 +104,16 @@ def test_forward_memory_is_that_of_the_widest_place() -> None:
 def test_a_residual_keeps_its_input_alive_and_a_sum_in_place_takes_none() -> None:
     def chain(in_place: bool) -> int:
         b = NetworkBuilder("residual", training=False)
-        x = b.linear(b.input(1, 10), "0", 100)
-        y = b.linear(b.linear(x, "1", 100), "2", 100)
-        b.linear(b.add(y, x, "add", in_place=in_place), "3", 1)
+        x = b.input(1, 10).linear("0", 100)
+        y = x.linear("1", 100).linear("2", 100)
+        y.add(x, "add", in_place=in_place).linear("3", 1)
         return _forward_peak(b.build(1))
 
     assert chain(in_place=True) == 4 * (10 + 3 * 100)  # x, and the input and output of the last linear layer
     assert chain(in_place=False) == 4 * (10 + 3 * 100)
     b = NetworkBuilder("wide", training=False)
-    x = b.linear(b.input(1, 10), "0", 100)
-    b.linear(b.relu(x, "relu"), "1", 1)
+    x = b.input(1, 10).linear("0", 100)
+    x.relu("relu").linear("1", 1)
     assert storages(b.build(1)) == [0, 1, 1, 3]
     assert _forward_peak(b.build(1)) == 4 * (10 + 100 + 1)
 
@@ -146,7 +145,7 @@ def test_gradients_are_ready_from_the_last_layer_to_the_first_and_tied_ones_last
 def test_a_product_of_what_is_fed_in_has_one_gradient() -> None:
     b = NetworkBuilder("product")
     fed = b.input(2, 3, 4)
-    b.matmul(b.linear(fed, "linear", 4), b.view(fed, 2, 4, 3), "product")
+    fed.linear("linear", 4).matmul(fed.view(2, 4, 3), "product")
     network = b.build(1)
     linear, product = (layer.operator.flop for layer in network.layers)
     assert training_flop(network) == 2 * linear + 2 * product

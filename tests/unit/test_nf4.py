@@ -39,11 +39,11 @@ def device() -> Device:
 def network(weights: LoraWeights) -> Network:
     """Return a block of two linear layers with adapters, between two other linear layers."""
     b = NetworkBuilder("two")
-    x = b.linear(b.input(ROWS, WIDTH), "embed", WIDTH)
+    x = b.input(ROWS, WIDTH).linear("embed", WIDTH)
     with b.part("attention"):
-        x = b.linear(x, "layers.0.q", WIDTH, split="columns")
-        x = b.linear(x, "layers.0.out", WIDTH, split="rows")
-    b.linear(x, "head", 8, bias=False)
+        x = x.linear("layers.0.q", WIDTH, split="columns")
+        x = x.linear("layers.0.out", WIDTH, split="rows")
+    x.linear("head", 8, bias=False)
     return with_lora(b.build(ROWS), 4, weights=weights)
 
 

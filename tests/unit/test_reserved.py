@@ -35,7 +35,7 @@ def chain(*widths: int) -> Network:
     b = NetworkBuilder("chain")
     x = b.input(1024, 1024)
     for i, width in enumerate(widths):
-        x = b.linear(x, str(i), width, bias=False)
+        x = x.linear(str(i), width, bias=False)
     return b.build(1)
 
 

@@ -46,9 +46,9 @@ def test_fused_attention_counts_as_torch_counts_it(causal: bool, kv_heads: int) 
     from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
 
     b = NetworkBuilder("attention")
-    x = b.linear(b.input(2, 16, 32), "qkv", 32)
-    split = b.view(x, 2, kv_heads, 16, 8)
-    b.attention(split, split, split, "attention", causal=causal, library="flash2")
+    x = b.input(2, 16, 32).linear("qkv", 32)
+    split = x.view(2, kv_heads, 16, 8)
+    split.attention(split, split, "attention", causal=causal, library="flash2")
     network = b.build(2)
     shape = (2, kv_heads, 16, 8)
     forward = sdpa_flop_count(shape, shape, shape)

@@ -8,7 +8,7 @@ from typing import Any
 
 from simulator.package_data import own_data
 from simulator.records import dataclass
-from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
+from simulator.workload.zoo.builder import NetworkBuilder, Tensor
 
 
 @cache
@@ -17,7 +17,7 @@ def stage_sizes(network: str) -> Any:
     return own_data(__name__, "stages.json")[network]
 
 
-Outputs = LayerOutput | tuple[LayerOutput, ...]
+Outputs = Tensor | tuple[Tensor, ...]
 FUSED = "fused", "fused-first", "fused-native", "fused-fourth"
 """The kinds of attention (:mod:`simulator.workload.zoo.attention`) that never write the scores."""
 

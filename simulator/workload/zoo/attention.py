@@ -9,13 +9,12 @@ the same, written for the GPU's own generation (FlashAttention 3, cuDNN 9; see
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, get_args
 
-from simulator.records import replace
-from simulator.workload.network import Parameter
 from simulator.workload.operators import AttentionLibrary, Copy, Elementwise, Reduction
 from simulator.workload.zoo import FUSED
-from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder, SizeError
+from simulator.workload.zoo.builder import SizeError, Tensor, weights
 
 AttentionKind = Literal["eager", "fused-softmax", "fused", "fused-first", "fused-native", "fused-fourth"]
 ATTENTIONS: tuple[AttentionKind, ...] = get_args(AttentionKind)
@@ -34,8 +33,7 @@ def attention_of(library: AttentionLibrary | None) -> AttentionKind:
 
 
 def self_attention(
-    b: NetworkBuilder,
-    qkv: tuple[LayerOutput, LayerOutput, LayerOutput],
+    qkv: tuple[Tensor, Tensor, Tensor],
     name: str,
     *,
     heads: int,
@@ -45,7 +43,7 @@ def self_attention(
     dropout: bool = True,
     window: int = 0,
     sinks: bool = False,
-) -> LayerOutput:
+) -> Tensor:
     """Return the attention output of *qkv*, as ``(batch, length, heads * value size)``.
 
     Queries are ``(batch, length, heads * size)``; keys and values have *kv_heads* heads (0: as many), values of any
@@ -67,89 +65,115 @@ def self_attention(
     split, value_split = (batch, heads, length, size), (batch, heads, length, of_values)
     if (window or sinks) and kind in ("fused-first", "fused-softmax"):
         raise SizeError(f"attention={kind} has neither windows nor sinks; eager, fused and fused-native have both")
+    padded = mask in ("none", "add-padding")
     if kind in _LIBRARIES:
-        query, key = b.view(query, *split), b.view(key, batch, kv_heads, length, size)
-        value = b.view(value, batch, kv_heads, length, of_values)
-        is_causal = mask not in ("none", "add-padding")
-        return b.attention(
-            query,
-            key,
-            value,
-            f"{name}.attention",
-            causal=is_causal,
-            library=_LIBRARIES[kind],
-            window=window,
-            sinks=sinks,
-        )
+        key, value = key.view(batch, kv_heads, length, size), value.view(batch, kv_heads, length, of_values)
+        query, own, library = query.view(*split), f"{name}.attention", _LIBRARIES[kind]
+        return query.attention(key, value, own, causal=not padded, library=library, window=window, sinks=sinks)
     if kv_heads != heads:  # keys and values are repeated for each query head of their group
-        key, value = b.copy(key, f"{name}.repeat_k", split), b.copy(value, f"{name}.repeat_v", value_split)
+        key, value = key.copy(f"{name}.repeat_k", *split), value.copy(f"{name}.repeat_v", *value_split)
     if kind == "fused-softmax":
-        scores = b.matmul(b.view(query, *split), b.view(key, *split), f"{name}.scores", "NT")
-        masked: Literal["masked", "causal"] = "masked" if mask in ("none", "add-padding") else "causal"
-        weights = b.softmax(scores, f"{name}.softmax", masked if length <= _MOST_FUSED else "")
-        value = b.view(value, *value_split)
+        scores = query.view(*split).matmul(key.view(*split), f"{name}.scores", "NT")
+        masked: Literal["masked", "causal"] = "masked" if padded else "causal"
+        shares = scores.softmax(f"{name}.softmax", masked if length <= _MOST_FUSED else "")
+        value = value.view(*value_split)
     else:
-        weights, value = _eager(b, (query, key, value), name, split, value_split, mask, sinks=sinks)
-    if dropout:
-        weights = b.dropout(weights, f"{name}.dropout")
-    context = b.matmul(weights, value, f"{name}.context")
-    return b.copy(context, f"{name}.merge", (batch, length, heads * of_values))
+        shares, value = _eager((query, key, value), name, split, value_split, mask, sinks=sinks)
+    shares = shares.dropout(f"{name}.dropout") if dropout else shares
+    return shares.matmul(value, f"{name}.context").copy(f"{name}.merge", batch, length, heads * of_values)
 
 
 def _eager(
-    b: NetworkBuilder,
-    qkv: tuple[LayerOutput, LayerOutput, LayerOutput],
+    qkv: tuple[Tensor, Tensor, Tensor],
     name: str,
-    split: tuple[int, ...],
+    split: tuple[int, int, int, int],
     value_split: tuple[int, ...],
     mask: Mask,
     *,
     sinks: bool,
-) -> tuple[LayerOutput, LayerOutput]:
+) -> tuple[Tensor, Tensor]:
     """Return the attention weights (before dropout), and the values split into heads."""
     query, key, value = qkv
     batch, heads, length, size = split
-    bounded = mask == "bounded-causal"
-    if bounded:
-        query, key, value = (b.copy(t, f"{name}.split_{c}", split) for t, c in zip(qkv, "qkv", strict=True))
-        scores = b.matmul(query, key, f"{name}.scores", "NT")
-    elif batch > 1:
-        query = b.copy(query, f"{name}.split_q", split)
-        key = b.copy(key, f"{name}.split_k", (batch, heads, size, length), transposed=True)
-        value = b.copy(value, f"{name}.split_v", value_split)
-        scores = b.matmul(query, key, f"{name}.scores")
+    if mask == "bounded-causal":  # OPT, which scales the queries
+        query, key, value = (x.copy(f"{name}.split_{letter}", *split) for x, letter in zip(qkv, "qkv", strict=True))
+        scores = query.matmul(key, f"{name}.scores", "NT").apply(f"{name}.mask", "add")
+        scores = scores.apply(f"{name}.bound", "maximum")
     else:
-        value = b.view(value, *value_split)
-        scores = b.matmul(b.view(query, *split), b.view(key, *split), f"{name}.scores", "NT")
-    if not bounded:  # OPT scales the queries instead
-        scores = b.elementwise(f"{name}.scale", "div_scalar", scores)
-    if mask == "where-causal":
-        scores = b.elementwise(f"{name}.mask", "where", scores)
-    elif mask != "none":
-        scores = b.elementwise(f"{name}.mask", "add", scores)  # the mask stays in the cache
-    if bounded:
-        scores = b.elementwise(f"{name}.bound", "maximum", scores)
+        if batch > 1:
+            query = query.copy(f"{name}.split_q", *split)
+            key = key.copy(f"{name}.split_k", batch, heads, size, length, transposed=True)
+            value = value.copy(f"{name}.split_v", *value_split)
+            scores = query.matmul(key, f"{name}.scores")
+        else:
+            value = value.view(*value_split)
+            scores = query.view(*split).matmul(key.view(*split), f"{name}.scores", "NT")
+        scores = scores.apply(f"{name}.scale", "div_scalar")
+        if mask != "none":  # it stays in the cache
+            scores = scores.apply(f"{name}.mask", "where" if mask == "where-causal" else "add")
     if not sinks:
-        return b.softmax(scores, f"{name}.softmax"), value
+        return scores.softmax(f"{name}.softmax"), value
     # The sinks are joined as one more column, the largest score of each row is subtracted, and the column is dropped.
-    rows, wider = batch * heads * length, (*scores.shape[:-1], length + 1)
-    learned = (Parameter(f"{name}.attention.sinks", heads),)
-    scores = b.add_layer(f"{name}.sinks", Copy(rows * (length + 1)), (scores,), wider, learned)
-    most = b.add_layer(f"{name}.most", Reduction(rows, length + 1), (scores,), (rows,))
-    scores = b.add_layer(f"{name}.below", Elementwise("sub", scores.elements), (scores, most), wider)
-    return b.view(b.softmax(scores, f"{name}.softmax"), batch, heads, length, length), value
+    rows, wider = batch * heads * length, (batch, heads, length, length + 1)
+    learned = weights(f"{name}.attention", sinks=heads)
+    scores = scores.layer(f"{name}.sinks", Copy(rows * (length + 1)), wider, learned)
+    most = scores.layer(f"{name}.most", Reduction(rows, length + 1), (rows,))
+    scores = scores.layer(f"{name}.below", Elementwise("sub", scores.elements), None, (), most)
+    return scores.softmax(f"{name}.softmax").view(*split[:3], length), value
 
 
-def rotate(b: NetworkBuilder, x: LayerOutput, name: str, share: int = 1) -> LayerOutput:
+def attended(
+    x: Tensor,
+    name: str,
+    heads: int,
+    mask: Mask,
+    kind: AttentionKind = "eager",
+    source: Tensor | None = None,
+    *,
+    dropout: bool = True,
+) -> Tensor:
+    """Return the attention of *x*, to itself or to *source*, between projections with biases as wide as *x*."""
+    hidden = x.shape[-1]
+    with x.net.part("attention"):
+        query, key, value = (
+            y.linear(f"{name}.{letter}", hidden, split="columns")
+            for letter, y in zip("qkv", (x, source or x, source or x), strict=True)
+        )
+        y = self_attention((query, key, value), name, heads=heads, kind=kind, mask=mask, dropout=dropout)
+        return y.linear(f"{name}.out", hidden, split="rows")
+
+
+def feed_forward(
+    x: Tensor,
+    name: str,
+    inner: int,
+    function: str | Callable[[Tensor, str], Tensor],
+    *,
+    bias: bool = True,
+    dropped: bool = False,
+) -> Tensor:
+    """Return two linear layers with *function* between, and its dropout if *dropped*; *inner*: the width there."""
+    with x.net.part("feed-forward"):
+        y = x.linear(f"{name}.up", inner, bias=bias, split="columns")
+        y = y.apply(f"{name}.{function}", function) if isinstance(function, str) else function(y, name)
+        y = y.dropout(f"{name}.{function}_dropout") if dropped else y
+        return y.linear(f"{name}.down", x.shape[-1], bias=bias, split="rows")
+
+
+def embed_positions(x: Tensor, name: str, positions: int) -> Tensor:
+    """Return *x* plus a learned row for each position, the same for all sequences."""
+    _, length, hidden = x.shape
+    return x.add_small(f"{name}.add", x.net.input(length).embedding(name, positions, hidden))
+
+
+def rotate(x: Tensor, name: str, share: int = 1) -> Tensor:
     """Return *x* with rotary positions: ``x cos + rotate_half(x) sin``, one kernel per operation.
 
     With a *share* of 2, half of each head is rotated and concatenated with the rest.
     """
-    turning = replace(x, shape=(*x.shape[:-1], x.shape[-1] // share))
-    half = replace(x, shape=(*x.shape[:-1], x.shape[-1] // (2 * share)))
-    negated = b.add_layer(f"{name}.neg", Elementwise("neg", half.elements), (half,), half.shape)
-    turned = b.add_layer(f"{name}.cat", Copy(turning.elements), (negated, turning), turning.shape)
-    cosine = b.elementwise(f"{name}.cos", "mul", turning)
-    sine = b.elementwise(f"{name}.sin", "mul", turned)
-    rotated = b.add(cosine, sine, f"{name}.add")
-    return rotated if share == 1 else b.add_layer(f"{name}.join", Copy(x.elements), (rotated, x), x.shape)
+    *outer, size = x.shape
+    turning, half = x.view(*outer, size // share), x.view(*outer, size // (2 * share))
+    turned = half.apply(f"{name}.neg", "neg").gather(f"{name}.cat", turning.shape, turning)
+    cosine, sine = turning.apply(f"{name}.cos", "mul"), turned.apply(f"{name}.sin", "mul")
+    rotated = cosine.add(sine, f"{name}.add")
+    return rotated if share == 1 else rotated.gather(f"{name}.join", x.shape, x)

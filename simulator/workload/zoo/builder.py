@@ -1,4 +1,4 @@
-"""Builds a network layer by layer: one call per operator, with its input tensors.
+"""Builds a network layer by layer: each is a call of a method of the tensor that it reads, and gives a tensor.
 
 Methods are named as in the framework; shapes are derived from the inputs.  Images are ``(batch, channels, height,
 width)``, sequences ``(batch, length, hidden)``.
@@ -6,7 +6,7 @@ width)``, sequences ``(batch, length, hidden)``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from typing import Literal
@@ -16,28 +16,21 @@ from simulator.workload import operators as ops
 from simulator.workload.network import Layer, Network, Parameter, Part, Split
 
 Pair = int | tuple[int, int]
+Pooled = Literal["max", "avg"]
 
 
 class SizeError(ValueError):
     """A layer cannot take its inputs, for example an image smaller than its kernel."""
 
 
-@dataclass(frozen=True, slots=True)
-class LayerOutput:
-    """The result of a layer: its number in the network, and its shape.  A view keeps the number."""
-
-    number: int
-    shape: tuple[int, ...]
-
-    @property
-    def elements(self) -> int:
-        """Number of elements."""
-        return prod(self.shape)
-
-
 def pair(value: Pair) -> tuple[int, int]:
     """Return *value* as (height, width)."""
     return (value, value) if isinstance(value, int) else value
+
+
+def weights(layer: str, **sizes: int) -> tuple[Parameter, ...]:
+    """Return the parameters of *layer* by name, with *sizes* in elements; all but the weight fall out with size 0."""
+    return tuple(Parameter(f"{layer}.{name}", size) for name, size in sizes.items() if size or name == "weight")
 
 
 class NetworkBuilder:
@@ -48,14 +41,12 @@ class NetworkBuilder:
     """
 
     def __init__(self, name: str, *, training: bool = True) -> None:
-        self.name = name
-        self.training = training
-        self._layers: list[Layer] = []
-        self._elements: list[int] = []
+        self.name, self.training = name, training
+        self.layers: list[Layer] = []
+        self.elements: list[int] = []
+        self.frozen = self.constant_norms = False
         self._part: Part | None = None
-        self._shared: tuple[str, str] | None = None
-        self.frozen = False
-        self.constant_norms = False
+        self._shared = "", ""
 
     @contextmanager
     def part(self, part: Part) -> Iterator[None]:
@@ -73,59 +64,83 @@ class NetworkBuilder:
 
     def build(self, samples: int, sample: str = "images") -> Network:
         """Return the network built so far, for a batch of *samples*."""
-        return Network(self.name, tuple(self._layers), tuple(self._elements), samples, sample)
+        return Network(self.name, tuple(self.layers), tuple(self.elements), samples, sample)
 
-    def input(self, *shape: int) -> LayerOutput:
+    def input(self, *shape: int) -> Tensor:
         """Return an input tensor of the network."""
-        self._elements.append(prod(shape))
-        return LayerOutput(len(self._elements) - 1, shape)
+        self.elements.append(prod(shape))
+        return Tensor(self, len(self.elements) - 1, shape)
 
-    def add_layer(
+    def add(
         self,
         name: str,
         operator: ops.Operator,
-        inputs: tuple[LayerOutput, ...],
+        read: Sequence[Tensor],
         shape: tuple[int, ...],
         parameters: tuple[Parameter, ...] = (),
         in_place: bool = False,
         split: Split | None = None,
-    ) -> LayerOutput:
+    ) -> Tensor:
         """Append *operator* and return its result of *shape*."""
-        number = len(self._elements)
-        self._elements.append(prod(shape))
-        read = tuple(t.number for t in inputs)
-        if self._shared is not None:
-            own, other = self._shared
+        own, other = self._shared
+        if own:
             parameters = tuple(
                 replace(p, name=other + p.name.removeprefix(own)) if p.name.startswith(own) else p for p in parameters
             )
         if self.frozen:
             parameters = tuple(replace(p, trained=False) for p in parameters)
-        self._layers.append(Layer(name, operator, read, number, parameters, in_place, self._part, split))
-        return LayerOutput(number, shape)
+        found, numbers = self.input(*shape), tuple(x.number for x in read)
+        self.layers.append(Layer(name, operator, numbers, found.number, parameters, in_place, self._part, split))
+        return found
 
-    def embedding_of(self, x: LayerOutput) -> tuple[Parameter, int]:
+    def embedding_of(self, x: Tensor) -> tuple[Parameter, int]:
         """Return the weight and vocabulary size of the embedding that returned *x*; raises SizeError if none did."""
-        for layer in self._layers:
+        for layer in self.layers:
             if layer.output == x.number and isinstance(layer.operator, ops.Embedding):
                 return layer.parameters[0], layer.operator.vocabulary
         raise SizeError("tied must name an embedding")
 
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor of the network that ``net`` builds: its number there, and its shape.  A view keeps the number."""
+
+    net: NetworkBuilder
+    number: int
+    shape: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    def layer(
+        self,
+        name: str,
+        operator: ops.Operator,
+        shape: tuple[int, ...] | None = None,
+        parameters: tuple[Parameter, ...] = (),
+        *also: Tensor,
+        in_place: bool = False,
+        split: Split | None = None,
+    ) -> Tensor:
+        """Return the result of *operator*, which reads this tensor and *also* others; *shape*: its own by default."""
+        return self.net.add(name, operator, (self, *also), shape or self.shape, parameters, in_place, split)
+
     # -- views: no data movement -------------------------------------------------------
 
-    def view(self, x: LayerOutput, *shape: int) -> LayerOutput:
-        """Return a view of *x*, or of a part of it, with *shape*."""
-        return LayerOutput(x.number, shape)
+    def view(self, *shape: int) -> Tensor:
+        """Return a view of the tensor, or of a part of it, with *shape*."""
+        return Tensor(self.net, self.number, shape)
 
-    def flatten(self, x: LayerOutput) -> LayerOutput:
-        """Return a view of *x* with all dimensions but the first merged."""
-        return LayerOutput(x.number, (x.shape[0], prod(x.shape[1:])))
+    def flatten(self) -> Tensor:
+        """Return a view with all dimensions but the first merged."""
+        return self.view(self.shape[0], prod(self.shape[1:]))
 
     # -- layers with parameters --------------------------------------------------------
 
     def linear(
         self,
-        x: LayerOutput,
         name: str,
         outputs: int,
         *,
@@ -133,20 +148,18 @@ class NetworkBuilder:
         tied: Parameter | None = None,
         split: Split | None = None,
         of: str = "",
-    ) -> LayerOutput:
+    ) -> Tensor:
         """Return a linear layer over the last dimension; *tied* is the weight of another layer that it shares.
 
         *of*: the name of the weights, if layers share them.
         """
-        inputs = x.shape[-1]
-        weight = tied or Parameter(f"{of or name}.weight", inputs * outputs)
-        parameters = (weight, Parameter(f"{of or name}.bias", outputs)) if bias else (weight,)
-        operator = ops.Linear(prod(x.shape[:-1]), inputs, outputs, bias)
-        return self.add_layer(name, operator, (x,), (*x.shape[:-1], outputs), parameters, split=split)
+        *outer, inputs = self.shape
+        weight, *rest = weights(of or name, weight=inputs * outputs, bias=outputs * bias)
+        operator = ops.Linear(prod(outer), inputs, outputs, bias)
+        return self.layer(name, operator, (*outer, outputs), (tied or weight, *rest), split=split)
 
     def conv(
         self,
-        x: LayerOutput,
         name: str,
         channels: int,
         kernel: Pair,
@@ -156,195 +169,180 @@ class NetworkBuilder:
         groups: int = 1,
         bias: bool = False,
         of: str = "",
-    ) -> LayerOutput:
+    ) -> Tensor:
         """Return a convolution with *channels* output channels; *of*: the name of filters that layers share.
 
         Raises SizeError if the sizes do not fit.
         """
-        batch, c_in, height, width = x.shape
-        (kernel_h, kernel_w), (stride_h, stride_w), (pad_h, pad_w) = pair(kernel), pair(stride), pair(pad)
+        batch, c_in, height, width = self.shape
+        (kernel_h, kernel_w), (pad_h, pad_w) = pair(kernel), pair(pad)
         if c_in % groups or channels % groups:
             raise SizeError(f"{name}: {groups} groups do not divide {c_in} and {channels} channels")
-        operator = ops.Conv2d(
-            batch, c_in, channels, height, width, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, groups, bias
-        )
-        out = operator.h_out, operator.w_out
+        sizes = batch, c_in, channels, height, width, kernel_h, kernel_w, *pair(stride), pad_h, pad_w
+        operator = ops.Conv2d(*sizes, groups, bias)
         if height + 2 * pad_h < kernel_h or width + 2 * pad_w < kernel_w:
             raise SizeError(f"{name}: a kernel of {kernel_h}x{kernel_w} is larger than what it gets, {height}x{width}")
-        weight = Parameter(f"{of or name}.weight", operator.weight_elements)
-        parameters = (weight, Parameter(f"{of or name}.bias", channels)) if bias else (weight,)
-        return self.add_layer(name, operator, (x,), (batch, channels, *out), parameters)
+        parameters = weights(of or name, weight=operator.weight_elements, bias=channels * bias)
+        return self.layer(name, operator, (batch, channels, operator.h_out, operator.w_out), parameters)
 
-    def up(self, x: LayerOutput, name: str, channels: int, kernel: Pair, stride: Pair) -> LayerOutput:
+    def up(self, name: str, channels: int, kernel: Pair, stride: Pair) -> Tensor:
         """Return a transposed convolution with a bias; a side has ``(side - 1) stride + kernel`` pixels."""
-        batch, c_in, height, width = x.shape
+        batch, c_in, height, width = self.shape
         (kernel_h, kernel_w), (stride_h, stride_w) = pair(kernel), pair(stride)
         out = (height - 1) * stride_h + kernel_h, (width - 1) * stride_w + kernel_w
-        operator = ops.Conv2d(
-            batch, channels, c_in, *out, kernel_h, kernel_w, stride_h, stride_w, bias=True, transposed=True
-        )
-        parameters = Parameter(f"{name}.weight", operator.weight_elements), Parameter(f"{name}.bias", channels)
-        return self.add_layer(name, operator, (x,), (batch, channels, *out), parameters)
+        sizes = batch, channels, c_in, *out, kernel_h, kernel_w, stride_h, stride_w
+        operator = ops.Conv2d(*sizes, bias=True, transposed=True)
+        parameters = weights(name, weight=operator.weight_elements, bias=channels)
+        return self.layer(name, operator, (batch, channels, *out), parameters)
 
-    def batch_norm(self, x: LayerOutput, name: str) -> LayerOutput:
+    def batch_norm(self, name: str) -> Tensor:
         """Return the batch normalisation of each channel."""
-        if self.constant_norms:
-            return self.elementwise(f"{name}.add", "add_scalar", self.elementwise(f"{name}.mul", "mul_scalar", x))
-        batch, channels, height, width = x.shape
-        parameters = Parameter(f"{name}.weight", channels), Parameter(f"{name}.bias", channels)
-        return self.add_layer(name, ops.BatchNorm(batch, channels, height, width), (x,), x.shape, parameters)
+        if self.net.constant_norms:
+            return self.apply(f"{name}.mul", "mul_scalar").apply(f"{name}.add", "add_scalar")
+        batch, channels, height, width = self.shape
+        parameters = weights(name, weight=channels, bias=channels)
+        return self.layer(name, ops.BatchNorm(batch, channels, height, width), self.shape, parameters)
 
     def layer_norm(
-        self, x: LayerOutput, name: str, *, kind: Literal["layer_norm", "rms_norm"] = "layer_norm", bias: bool = True
-    ) -> LayerOutput:
+        self, name: str, *, kind: Literal["layer_norm", "rms_norm"] = "layer_norm", bias: bool = True
+    ) -> Tensor:
         """Return the normalisation of the last dimension; RMSNorm has no bias."""
-        cols = x.shape[-1]
-        parameters: tuple[Parameter, ...] = (Parameter(f"{name}.weight", cols),)
-        if bias and kind == "layer_norm":
-            parameters += (Parameter(f"{name}.bias", cols),)
-        operator = ops.LayerNorm(prod(x.shape[:-1]), cols, kind, plain=kind == "rms_norm")
-        return self.add_layer(name, operator, (x,), x.shape, parameters)
+        *outer, cols = self.shape
+        parameters = weights(name, weight=cols, bias=cols * (bias and kind == "layer_norm"))
+        return self.layer(name, ops.LayerNorm(prod(outer), cols, kind, plain=kind == "rms_norm"), None, parameters)
 
-    def embedding(self, tokens: LayerOutput, name: str, vocabulary: int, size: int, of: str = "") -> LayerOutput:
-        """Return a row of *size* elements for each of *tokens*; *of*: the name of a table that layers share."""
-        operator = ops.Embedding(tokens.elements, size, vocabulary)
-        parameters = (Parameter(f"{of or name}.weight", vocabulary * size),)
-        return self.add_layer(name, operator, (tokens,), (*tokens.shape, size), parameters)
+    def rms_norm(self, name: str) -> Tensor:
+        """Return the RMSNorm of the last dimension."""
+        return self.layer_norm(name, kind="rms_norm")
 
-    def recurrent(
-        self, x: LayerOutput, name: str, hidden: int, cell: Literal["rnn", "lstm", "gru"] = "lstm"
-    ) -> LayerOutput:
+    def embedding(self, name: str, vocabulary: int, size: int, of: str = "") -> Tensor:
+        """Return a row of *size* elements for each of these tokens; *of*: the name of a table that layers share."""
+        operator = ops.Embedding(self.elements, size, vocabulary)
+        return self.layer(name, operator, (*self.shape, size), weights(of or name, weight=vocabulary * size))
+
+    def recurrent(self, name: str, hidden: int, cell: Literal["rnn", "lstm", "gru"] = "lstm") -> Tensor:
         """Return the states of a recurrent layer after each time step, with separate biases for input and state."""
-        batch, timesteps, inputs = x.shape
+        batch, timesteps, inputs = self.shape
         operator = ops.Recurrent(cell, batch, timesteps, inputs, hidden)
         gates = operator.gates * hidden
         sizes = {"weight_ih": gates * inputs, "weight_hh": gates * hidden, "bias_ih": gates, "bias_hh": gates}
-        parameters = tuple(Parameter(f"{name}.{key}", size) for key, size in sizes.items())
-        return self.add_layer(name, operator, (x,), (batch, timesteps, hidden), parameters)
+        return self.layer(name, operator, (batch, timesteps, hidden), weights(name, **sizes))
 
     # -- layers without parameters -----------------------------------------------------
 
     def pool(
         self,
-        x: LayerOutput,
         name: str,
         kernel: Pair,
         *,
-        kind: Literal["max", "avg"] = "max",
+        kind: Pooled = "max",
         stride: Pair | None = None,
         pad: Pair = 0,
         ceil: bool = False,
-    ) -> LayerOutput:
+    ) -> Tensor:
         """Return the maximum or mean of each window; *ceil* rounds the result's size up, as Caffe does.
 
         Raises SizeError if a window is larger than the padded image.
         """
-        batch, channels, height, width = x.shape
-        (kernel_h, kernel_w), (pad_h, pad_w) = pair(kernel), pair(pad)
-        stride_h, stride_w = pair(kernel if stride is None else stride)
-        h_out = _pooled(name, height, kernel_h, stride_h, pad_h, ceil)
-        w_out = _pooled(name, width, kernel_w, stride_w, pad_w, ceil)
-        operator = ops.Pool(kind, batch, channels, height, width, h_out, w_out, kernel_h, kernel_w)
-        return self.add_layer(name, operator, (x,), (batch, channels, h_out, w_out))
+        batch, channels, height, width = self.shape
+        kernels, strides = pair(kernel), pair(kernel if stride is None else stride)
+        windows = []
+        for side, size, step, padding in zip((height, width), kernels, strides, pair(pad), strict=True):
+            span = side + 2 * padding - size
+            if span < 0:
+                raise SizeError(f"{name}: a kernel of {size} is larger than what it gets, {side}")
+            n = (-(-span // step) if ceil else span // step) + 1
+            outside = ceil and (n - 1) * step >= side + padding  # it must begin inside the image or its first padding
+            windows.append(n - outside)
+        operator = ops.Pool(kind, batch, channels, height, width, windows[0], windows[1], *kernels)
+        return self.layer(name, operator, (batch, channels, *windows))
 
-    def adaptive_avg_pool(self, x: LayerOutput, name: str, size: int = 1) -> LayerOutput:
+    def adaptive_avg_pool(self, name: str, size: int = 1) -> Tensor:
         """Return the means of ``size`` by ``size`` windows that cover the image."""
-        batch, channels, height, width = x.shape
+        batch, channels, height, width = self.shape
         kernel = -(-height // size), -(-width // size)
         operator = ops.Pool("avg", batch, channels, height, width, size, size, *kernel)
-        return self.add_layer(name, operator, (x,), (batch, channels, size, size))
+        return self.layer(name, operator, (batch, channels, size, size))
 
-    def elementwise(self, name: str, function: str, *inputs: LayerOutput, in_place: bool = False) -> LayerOutput:
-        """Return *function* of *inputs*, tensors of one size."""
-        operator = ops.Elementwise(function, inputs[0].elements, len(inputs))
-        return self.add_layer(name, operator, inputs, inputs[0].shape, in_place=in_place)
+    def apply(self, name: str, function: str, *others: Tensor, in_place: bool = False) -> Tensor:
+        """Return *function* of each element, and of those of *others*, tensors of the same size."""
+        operator = ops.Elementwise(function, self.elements, 1 + len(others))
+        return self.layer(name, operator, None, (), *others, in_place=in_place)
 
-    def relu(self, x: LayerOutput, name: str, *, in_place: bool = True) -> LayerOutput:
-        """Return the ReLU of *x*, in place by default."""
-        return self.elementwise(name, "relu", x, in_place=in_place)
+    def relu(self, name: str, *, in_place: bool = True) -> Tensor:
+        """Return the ReLU, in place by default."""
+        return self.apply(name, "relu", in_place=in_place)
 
-    def add(self, a: LayerOutput, b: LayerOutput, name: str, *, in_place: bool = False) -> LayerOutput:
+    def add(self, other: Tensor, name: str, *, in_place: bool = False) -> Tensor:
         """Return the sum."""
-        return self.elementwise(name, "add", a, b, in_place=in_place)
+        return self.apply(name, "add", other, in_place=in_place)
 
-    def dropout(self, x: LayerOutput, name: str) -> LayerOutput:
-        """Return *x* after dropout; in inference, *x* itself."""
-        return self.elementwise(name, "dropout", x) if self.training else x
+    def add_small(self, name: str, *others: Tensor, parameters: tuple[Parameter, ...] = ()) -> Tensor:
+        """Return the sum with one smaller tensor, of *others* or *parameters*, whose gradient is a sum."""
+        return self.layer(name, ops.Elementwise("add", self.elements, summed=1), None, parameters, *others)
 
-    def dropout_add(self, x: LayerOutput, residual: LayerOutput, name: str) -> LayerOutput:
-        """Return *residual* plus the dropout of *x*, as one kernel; in inference, their sum."""
-        return self.elementwise(name, "dropout_add" if self.training else "add", x, residual)
+    def dropout(self, name: str) -> Tensor:
+        """Return the tensor after dropout; in inference, the tensor itself."""
+        return self.apply(name, "dropout") if self.net.training else self
 
-    def concat(self, tensors: tuple[LayerOutput, ...], name: str) -> LayerOutput:
-        """Return images concatenated along their channels; raises SizeError if they differ in size."""
-        batch, _, height, width = tensors[0].shape
-        if any((t.shape[0], *t.shape[2:]) != (batch, height, width) for t in tensors):
+    def dropout_add(self, residual: Tensor, name: str) -> Tensor:
+        """Return *residual* plus the dropout of this, as one kernel; in inference, their sum."""
+        return self.apply(name, "dropout_add" if self.net.training else "add", residual)
+
+    def concat(self, name: str, *others: Tensor) -> Tensor:
+        """Return images joined along their channels; raises SizeError if they differ in size."""
+        batch, _, *sides = self.shape
+        if any((x.shape[0], *x.shape[2:]) != (batch, *sides) for x in others):
             raise SizeError(f"{name}: the images to be joined differ in size")
-        shape = batch, sum(t.shape[1] for t in tensors), height, width
-        return self.add_layer(name, ops.Copy(prod(shape)), tensors, shape)
+        return self.gather(name, (batch, sum(x.shape[1] for x in (self, *others)), *sides), *others)
 
-    def join(self, tensors: tuple[LayerOutput, ...], name: str) -> LayerOutput:
-        """Return *tensors* side by side along their last dimension."""
-        shape = *tensors[0].shape[:-1], sum(x.shape[-1] for x in tensors)
-        return self.add_layer(name, ops.Copy(prod(shape)), tensors, shape)
+    def join(self, other: Tensor, name: str) -> Tensor:
+        """Return the tensor and *other* side by side along their last dimension."""
+        return self.gather(name, (*self.shape[:-1], self.shape[-1] + other.shape[-1]), other)
 
-    def copy(
-        self, x: LayerOutput, name: str, shape: tuple[int, ...] | None = None, *, transposed: bool = False
-    ) -> LayerOutput:
-        """Return *x*, a permuted view, copied into a contiguous tensor of *shape*."""
-        shape = x.shape if shape is None else shape
-        return self.add_layer(name, ops.Copy(prod(shape), transposed), (x,), shape)
+    def gather(self, name: str, shape: tuple[int, ...], *others: Tensor, transposed: bool = False) -> Tensor:
+        """Return a contiguous tensor of *shape*, copied from this and *others*."""
+        return self.layer(name, ops.Copy(prod(shape), transposed), shape, (), *others)
 
-    def softmax(self, x: LayerOutput, name: str, kernel: Literal["", "masked", "causal"] = "") -> LayerOutput:
+    def copy(self, name: str, *shape: int, transposed: bool = False) -> Tensor:
+        """Return this, a permuted view, copied into a contiguous tensor of *shape* (by default its own)."""
+        return self.gather(name, shape or self.shape, transposed=transposed)
+
+    def softmax(self, name: str, kernel: Literal["", "masked", "causal"] = "") -> Tensor:
         """Return the softmax over the last dimension; *kernel* as in :class:`~simulator.workload.operators.Softmax`."""
-        return self.add_layer(name, ops.Softmax(prod(x.shape[:-1]), x.shape[-1], kernel), (x,), x.shape)
+        *outer, cols = self.shape
+        return self.layer(name, ops.Softmax(prod(outer), cols, kernel))
 
-    def matmul(
-        self, a: LayerOutput, b: LayerOutput, name: str, layout: Literal["NN", "NT", "TN", "TT"] = "NN"
-    ) -> LayerOutput:
-        """Return the matrix products over the last two dimensions; with ``NT``, *b* is read transposed."""
-        *outer, m, k = a.shape if layout[0] == "N" else (*a.shape[:-2], a.shape[-1], a.shape[-2])
-        n = b.shape[-2] if layout[1] == "T" else b.shape[-1]
-        return self.add_layer(name, ops.MatMul(m, n, k, prod(outer), layout), (a, b), (*outer, m, n))
+    def matmul(self, other: Tensor, name: str, layout: Literal["NN", "NT", "TN", "TT"] = "NN") -> Tensor:
+        """Return the matrix products over the last two dimensions; with ``NT``, *other* is read transposed."""
+        *outer, m, k = self.shape if layout[0] == "N" else (*self.shape[:-2], self.shape[-1], self.shape[-2])
+        n = other.shape[-2] if layout[1] == "T" else other.shape[-1]
+        return self.layer(name, ops.MatMul(m, n, k, prod(outer), layout), (*outer, m, n), (), other)
 
     def attention(
         self,
-        query: LayerOutput,
-        key: LayerOutput,
-        value: LayerOutput,
+        key: Tensor,
+        value: Tensor,
         name: str,
         *,
         causal: bool,
         library: ops.AttentionLibrary,
         window: int = 0,
         sinks: bool = False,
-    ) -> LayerOutput:
+    ) -> Tensor:
         """Return fused attention of ``(batch, heads, length, size)`` inputs, as ``(batch, length, heads * size)``.
 
         *window*: keys that a query sees; 0: all.  *sinks*: a learned number per head takes part in its softmax.
         """
-        batch, heads, q_length, size = query.shape
-        of_values = value.shape[3]
-        other = 0 if of_values == size else of_values
-        window = window if window < key.shape[2] else 0
-        lengths = batch, heads, q_length, key.shape[2]
-        operator = ops.Attention(*lengths, size, key.shape[1], causal, library, other, window)
-        parameters = (Parameter(f"{name}.sinks", heads),) if sinks else ()
-        return self.add_layer(name, operator, (query, key, value), (batch, q_length, heads * of_values), parameters)
+        batch, heads, length, size = self.shape
+        _, kv_heads, keys, of_values = value.shape
+        sizes = batch, heads, length, keys, size, kv_heads, causal, library
+        operator = ops.Attention(*sizes, of_values * (of_values != size), window * (window < keys))
+        shape = batch, length, heads * of_values
+        return self.layer(name, operator, shape, weights(name, sinks=heads * sinks), key, value)
 
-    def cross_entropy(self, logits: LayerOutput, name: str = "loss") -> LayerOutput:
+    def cross_entropy(self, name: str = "loss") -> Tensor:
         """Return the mean cross-entropy over the last dimension, with labels as another input of the network."""
-        rows, cols = prod(logits.shape[:-1]), logits.shape[-1]
-        labels = self.input(rows)
-        return self.add_layer(name, ops.CrossEntropy(rows, cols), (logits, labels), (1,))
-
-
-def _pooled(name: str, size: int, kernel: int, stride: int, pad: int, ceil: bool) -> int:
-    """Return the number of windows along one side, rounded as the framework rounds it."""
-    span = size + 2 * pad - kernel
-    if span < 0:
-        raise SizeError(f"{name}: a kernel of {kernel} is larger than what it gets, {size}")
-    n = (-(-span // stride) if ceil else span // stride) + 1
-    if ceil and (n - 1) * stride >= size + pad:  # a window must begin inside the image or its first padding
-        n -= 1
-    return n
+        *outer, cols = self.shape
+        rows = prod(outer)
+        return self.layer(name, ops.CrossEntropy(rows, cols), (1,), (), self.net.input(rows))

@@ -38,11 +38,11 @@ def tokens_entry(model: Callable[..., Outputs], length: int, sizes: Decoder | En
     if not isinstance(sizes, Encoder):
         defaults |= {"lora": 0, "lora_layers": "attention", "lora_weights": "plain", "norms": "plain"}
 
-    def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
+    def make(net: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
         chosen = replace(sizes, **{key: options[key] for key in own})
         if not isinstance(chosen, T5):
             chosen.check(options["sequence_length"])
-        return model(b, b.input(batch, options["sequence_length"]), chosen)
+        return model(net.input(batch, options["sequence_length"]), chosen)
 
     known = isinstance(sizes, Encoder) and sizes.head == "question-answering"
     without: dict[str, Any] = dict.fromkeys(own, 0)

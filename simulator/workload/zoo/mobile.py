@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from math import ceil
 
-from simulator.workload.network import Parameter
-from simulator.workload.operators import Elementwise
 from simulator.workload.zoo import stage_sizes
-from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
-from simulator.workload.zoo.resnet import squeeze_excite
+from simulator.workload.zoo.builder import Tensor
+from simulator.workload.zoo.resnet import prelu, squeeze_excite
 
 _STAGES = stage_sizes("efficientnet")  # each: expansion, side of the kernel, stride, channels, blocks
 _LAST = 1280  # channels before the head, of the second generation
 
 
-def efficientnet(b: NetworkBuilder, x: LayerOutput, classes: int, variant: str) -> LayerOutput:
+def efficientnet(x: Tensor, classes: int, variant: str) -> Tensor:
     """Return the logits of EfficientNet *variant*, ``b0`` to ``b7`` or ``v2-s`` to ``v2-l``."""
     if variant in _STAGES["second"]:
         sizes = _STAGES["second"][variant]
@@ -30,15 +28,20 @@ def efficientnet(b: NetworkBuilder, x: LayerOutput, classes: int, variant: str) 
         fused, stem = 0, _channels(32 * width)
         stages = tuple((e, k, s, _channels(width * c), ceil(depth * n)) for e, k, s, c, n in _STAGES["first"])
         last = 4 * stages[-1][3]
-    x = _unit(b, x, "stem", stem, 3, stride=2)
+    x = _unit(x, "stem", stem, 3, stride=2)
     for i, (expansion, kernel, first, channels, blocks) in enumerate(stages):
         for j in range(blocks):
-            stride = 1 if j else first
-            block = _fused if i < fused else _inverted
-            y = block(b, x, f"{i}.{j}", channels, expansion, kernel, stride)
-            x = b.add(y, x, f"{i}.{j}.add", in_place=True) if y.shape == x.shape else y
-    x = b.adaptive_avg_pool(_unit(b, x, "head", last, 1), "pool")
-    return b.linear(b.dropout(b.flatten(x), "dropout"), "classifier", classes)
+            name, stride, entering = f"{i}.{j}", 1 if j else first, x.shape[1]
+            if i < fused and expansion == 1:
+                y = _unit(x, f"{name}.conv", channels, kernel, stride=stride)
+            elif i < fused:
+                y = _projected(_unit(x, f"{name}.expand", expansion * entering, kernel, stride=stride), name, channels)
+            else:
+                y = _unit(x, f"{name}.expand", expansion * entering, 1) if expansion > 1 else x
+                y = _depthwise(y, name, kernel, stride)
+                y = _projected(squeeze_excite(y, f"{name}.se", max(1, entering // 4), "silu"), name, channels)
+            x = _added(x, y, name)
+    return _head(x, last, classes)
 
 
 def _channels(wanted: float) -> int:
@@ -48,92 +51,66 @@ def _channels(wanted: float) -> int:
 
 
 def _unit(
-    b: NetworkBuilder,
-    x: LayerOutput,
-    name: str,
-    channels: int,
-    kernel: int,
-    *,
-    stride: int = 1,
-    groups: int = 1,
-    act: str = "silu",
-) -> LayerOutput:
+    x: Tensor, name: str, channels: int, kernel: int, *, stride: int = 1, groups: int = 1, act: str = "silu"
+) -> Tensor:
     """Return a convolution, batch normalisation and activation *act* of *x*."""
-    x = b.conv(x, name, channels, kernel, stride=stride, pad=kernel // 2, groups=groups)
-    return b.elementwise(f"{name}.{act}", act, b.batch_norm(x, f"{name}.bn"), in_place=True)
+    x = x.conv(name, channels, kernel, stride=stride, pad=kernel // 2, groups=groups).batch_norm(f"{name}.bn")
+    return prelu(x, f"{name}.prelu") if act == "prelu" else x.apply(f"{name}.{act}", act, in_place=True)
 
 
-def _inverted(
-    b: NetworkBuilder, x: LayerOutput, name: str, channels: int, expansion: int, kernel: int, stride: int
-) -> LayerOutput:
-    squeezed = max(1, x.shape[1] // 4)
-    if expansion > 1:
-        x = _unit(b, x, f"{name}.expand", expansion * x.shape[1], 1)
-    x = _unit(b, x, f"{name}.depthwise", x.shape[1], kernel, stride=stride, groups=x.shape[1])
-    x = squeeze_excite(b, x, f"{name}.se", squeezed, "silu")
-    return b.batch_norm(b.conv(x, f"{name}.project", channels, 1), f"{name}.project.bn")
+def _depthwise(x: Tensor, block: str, kernel: int, stride: int, act: str = "silu") -> Tensor:
+    return _unit(x, f"{block}.depthwise", x.shape[1], kernel, stride=stride, groups=x.shape[1], act=act)
 
 
-def _fused(
-    b: NetworkBuilder, x: LayerOutput, name: str, channels: int, expansion: int, kernel: int, stride: int
-) -> LayerOutput:
-    if expansion == 1:
-        return _unit(b, x, f"{name}.conv", channels, kernel, stride=stride)
-    x = _unit(b, x, f"{name}.expand", expansion * x.shape[1], kernel, stride=stride)
-    return b.batch_norm(b.conv(x, f"{name}.project", channels, 1), f"{name}.project.bn")
+def _projected(x: Tensor, block: str, channels: int) -> Tensor:
+    return x.conv(f"{block}.project", channels, 1).batch_norm(f"{block}.project.bn")
+
+
+def _added(x: Tensor, y: Tensor, block: str) -> Tensor:
+    return y.add(x, f"{block}.add", in_place=True) if y.shape == x.shape else y
+
+
+def _head(x: Tensor, width: int, classes: int) -> Tensor:
+    x = _unit(x, "head", width, 1).adaptive_avg_pool("pool").flatten()
+    return x.dropout("dropout").linear("classifier", classes)
 
 
 GpuNetStage = tuple[str, int, int, int, int, int, str, bool]
 """Kind, expansion, side of the kernel, stride, channels, blocks, activation, whether channels are weighted."""
 
 
-def gpunet(b: NetworkBuilder, x: LayerOutput, classes: int, stem: int, stages: tuple[GpuNetStage, ...]) -> LayerOutput:
+def gpunet(x: Tensor, classes: int, stem: int, stages: tuple[GpuNetStage, ...]) -> Tensor:
     """Return the logits of a GPUNet of *stages*: ``conv``, ``fused`` or ``inverted`` blocks."""
-    x = _unit(b, x, "stem", stem, 3, stride=2)
+    x = _unit(x, "stem", stem, 3, stride=2)
     for i, (kind, expansion, kernel, first, channels, blocks, act, squeezed) in enumerate(stages):
         for j in range(blocks):
-            name, stride, y, entering = f"{i}.{j}", 1 if j else first, x, x.shape[1]
+            name, stride, entering = f"{i}.{j}", 1 if j else first, x.shape[1]
             if kind == "conv":
-                x = _unit(b, x, f"{name}.conv", channels, kernel, stride=stride, act=act)
+                x = _unit(x, f"{name}.conv", channels, kernel, stride=stride, act=act)
                 continue
-            wide = expansion * entering
             if kind == "fused":
-                y = _unit(b, y, f"{name}.expand", wide, kernel, stride=stride, act=act)
+                y = _unit(x, f"{name}.expand", expansion * entering, kernel, stride=stride, act=act)
             else:
-                y = _unit(b, y, f"{name}.expand", wide, 1, act=act)
-                y = _unit(b, y, f"{name}.depthwise", wide, kernel, stride=stride, groups=wide, act=act)
-            y = squeeze_excite(b, y, f"{name}.se", entering // 4) if squeezed else y
-            y = b.batch_norm(b.conv(y, f"{name}.project", channels, 1), f"{name}.project.bn")
-            x = b.add(y, x, f"{name}.add", in_place=True) if y.shape == x.shape else y
-    x = b.adaptive_avg_pool(_unit(b, x, "head", _LAST, 1), "pool")
-    return b.linear(b.dropout(b.flatten(x), "dropout"), "classifier", classes)
+                y = _depthwise(_unit(x, f"{name}.expand", expansion * entering, 1, act=act), name, kernel, stride, act)
+            y = squeeze_excite(y, f"{name}.se", entering // 4) if squeezed else y
+            x = _added(x, _projected(y, name, channels), name)
+    return _head(x, _LAST, classes)
 
 
 _FACE_LAST, _FACE_FEATURES = 512, 128
 
 
-def mobile_face_net(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
+def mobile_face_net(x: Tensor, classes: int) -> Tensor:
     """Return the similarity of each face with *classes* identities."""
-    x = _face_unit(b, x, "conv1", 64, 3, stride=2)
-    x = _face_unit(b, x, "conv2", 64, 3, groups=64)
+    x = _unit(x, "conv1", 64, 3, stride=2, act="prelu")
+    x = _unit(x, "conv2", 64, 3, groups=64, act="prelu")
     for i, (expansion, kernel, first, channels, blocks) in enumerate(stage_sizes("mobile-face-net")):
         for j in range(blocks):
-            name, stride = f"{i}.{j}", 1 if j else first
-            y = _face_unit(b, x, f"{name}.expand", expansion * x.shape[1], 1)
-            y = _face_unit(b, y, f"{name}.depthwise", y.shape[1], kernel, stride=stride, groups=y.shape[1])
-            y = b.batch_norm(b.conv(y, f"{name}.project", channels, 1), f"{name}.project.bn")
-            x = b.add(y, x, f"{name}.add", in_place=True) if y.shape == x.shape else y
-    x = _face_unit(b, x, "conv3", _FACE_LAST, 1)
-    whole = x.shape[2], x.shape[3]
-    x = b.batch_norm(b.conv(x, "depthwise", _FACE_LAST, whole, groups=_FACE_LAST), "depthwise.bn")
-    x = b.flatten(b.batch_norm(b.conv(x, "features", _FACE_FEATURES, 1), "features.bn"))
-    return b.linear(x, "identities", classes, bias=False)
-
-
-def _face_unit(
-    b: NetworkBuilder, x: LayerOutput, name: str, channels: int, kernel: int, *, stride: int = 1, groups: int = 1
-) -> LayerOutput:
-    """Return a convolution, batch normalisation and PReLU of *x*."""
-    x = b.batch_norm(b.conv(x, name, channels, kernel, stride=stride, pad=kernel // 2, groups=groups), f"{name}.bn")
-    slope = Parameter(f"{name}.prelu.weight", channels)
-    return b.add_layer(f"{name}.prelu", Elementwise("prelu", x.elements, summed=1), (x,), x.shape, (slope,))
+            name = f"{i}.{j}"
+            y = _unit(x, f"{name}.expand", expansion * x.shape[1], 1, act="prelu")
+            y = _depthwise(y, name, kernel, 1 if j else first, "prelu")
+            x = _added(x, _projected(y, name, channels), name)
+    x = _unit(x, "conv3", _FACE_LAST, 1, act="prelu")
+    x = x.conv("depthwise", _FACE_LAST, (x.shape[2], x.shape[3]), groups=_FACE_LAST).batch_norm("depthwise.bn")
+    x = x.conv("features", _FACE_FEATURES, 1).batch_norm("features.bn").flatten()
+    return x.linear("identities", classes, bias=False)

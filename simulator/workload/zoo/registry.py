@@ -13,7 +13,7 @@ from simulator.package_data import own_data
 from simulator.records import replace
 from simulator.workload.network import Network
 from simulator.workload.zoo import Outputs, ZooEntry, called
-from simulator.workload.zoo.builder import NetworkBuilder, SizeError
+from simulator.workload.zoo.builder import NetworkBuilder, SizeError, pair
 
 __all__ = [
     "ZooEntry",
@@ -33,78 +33,53 @@ def _model(where: str) -> Any:
     return getattr(import_module(f"simulator.workload.zoo.{module}"), name)
 
 
-def _images(
-    model: str, *, image: int | tuple[int, int] = 224, channels: int = 3, classes: int = 1000, **fixed: Any
-) -> ZooEntry:
-    def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
-        size = options["image"]
-        height, width = (size, size) if isinstance(size, int) else size
-        found: Outputs = _model(model)(b, b.input(batch, channels, height, width), options["classes"], **fixed)
-        return found
+def _entry(kind: str, model: str = "small.perceptron", *, length_known: bool = False, **said: Any) -> ZooEntry:
+    """Return the entry of *model*, whose inputs are of *kind*; *said* are its sizes, as ``networks.json`` has them."""
+    if kind in ("images", "volumes"):
+        channels = said.pop("channels", 3 if kind == "images" else 1)
+        defaults = {"image": said.pop("image", 224), "classes": said.pop("classes", 1000)}
+    elif kind == "widths":
+        defaults = {"inputs": said["inputs"], "widths": said["default"]}
+    else:  # sequences of so many tokens, or samples whose inputs the model makes
+        defaults = {**({"sequence_length": said.pop("length")} if kind == "sequences" else {}), **said}
 
-    return ZooEntry("images", {"image": image, "classes": classes}, make)
-
-
-def _volumes(model: str, image: int, classes: int, channels: int = 1, **fixed: Any) -> ZooEntry:
-    def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
+    def make(net: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
+        build: Callable[..., Outputs] = _model(model)
+        if kind == "samples":
+            return build(net, batch, **options)
+        if kind == "sequences":
+            given = {name: value for name, value in options.items() if name != "sequence_length"}
+            return build(net.input(batch, options["sequence_length"]), **given)
+        if kind == "widths":
+            widths = options["widths"]
+            listed = widths if isinstance(widths, tuple) else (widths,)
+            return build(net.input(batch, options["inputs"]), listed, said.get("activation", "relu"))
         side = options["image"]
-        if not isinstance(side, int):
+        if kind == "volumes" and not isinstance(side, int):
             raise SizeError("a volume has one side; got height and width")
-        found: Outputs = _model(model)(b, b.input(batch, channels, side, side, side), options["classes"], **fixed)
-        return found
+        sides = (side, side, side) if kind == "volumes" else pair(side)
+        return build(net.input(batch, channels, *sides), options["classes"], **said)
 
-    return ZooEntry("images", {"image": image, "classes": classes}, make)
-
-
-def _samples(model: str, **sizes: Any) -> ZooEntry:
-    """Return the entry of *model*, which makes inputs of its own from the batch and *sizes*."""
-
-    def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
-        found: Outputs = _model(model)(b, batch, **options)
-        return found
-
-    return ZooEntry("samples", sizes, make)
+    return ZooEntry(_SAMPLES[kind], defaults, make, length_known=length_known)
 
 
-def _sequences(model: str, length: int, *, length_known: bool = False, **sizes: Any) -> ZooEntry:
-    """Return the entry of *model* of sequences of *length* tokens."""
-
-    def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
-        given = {name: value for name, value in options.items() if name != "sequence_length"}
-        found: Outputs = _model(model)(b, b.input(batch, options["sequence_length"]), **given)
-        return found
-
-    return ZooEntry("sequences", {"sequence_length": length, **sizes}, make, length_known=length_known)
-
-
-def _widths(default: tuple[int, ...], inputs: int, activation: str = "relu") -> ZooEntry:
-    def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
-        from simulator.workload.zoo.small import perceptron
-
-        widths = options["widths"]
-        widths = widths if isinstance(widths, tuple) else (widths,)
-        return perceptron(b, b.input(batch, options["inputs"]), widths, activation)
-
-    return ZooEntry("samples", {"inputs": inputs, "widths": default}, make)
-
-
-_KINDS: Mapping[str, Callable[..., ZooEntry]] = {
-    "images": _images,
-    "samples": _samples,
-    "sequences": _sequences,
-    "volumes": _volumes,
-    "widths": _widths,
+_SAMPLES = {
+    "images": "images",
+    "samples": "samples",
+    "sequences": "sequences",
+    "volumes": "images",
+    "widths": "samples",
 }
 _DATA = own_data("simulator.workload.zoo", "networks.json")
 
 
 def _entries_of(place: str) -> dict[str, ZooEntry]:
     """Return the networks that ``networks.json`` has at *place* of the list: all but transformers."""
-    read = {
-        name: {key: tuple(size) if isinstance(size, list) else size for key, size in written.items()}
-        for name, written in _DATA[place].items()
-    }
-    return {name: _KINDS[str(said.pop("as"))](**said) for name, said in read.items()}
+    found = {}
+    for name, written in _DATA[place].items():
+        said: dict[str, Any] = {key: tuple(size) if isinstance(size, list) else size for key, size in written.items()}
+        found[name] = _entry(said.pop("as"), **said)
+    return found
 
 
 _FIRST = _entries_of("first")
@@ -232,7 +207,7 @@ def build_entry(
         raise InputError(f"{name}: {error}") from None
     if loss:
         for i, output in enumerate(outputs if isinstance(outputs, tuple) else (outputs,)):
-            builder.cross_entropy(output, f"loss{i or ''}")
+            output.cross_entropy(f"loss{i or ''}")
     network = replace(builder.build(batch, entry.sample), own_name=called(name, entry, sizes, _entries))
     if given.get("norms") == "fused":
         from simulator.workload.variants import with_fused_norms

@@ -13,109 +13,88 @@ NeuMF: neural collaborative filtering (He et al., arXiv 1708.05031, section 3.4)
 
 from __future__ import annotations
 
-from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
+from simulator.workload.zoo.builder import NetworkBuilder, Tensor
 
 
-def perceptron(b: NetworkBuilder, x: LayerOutput, widths: tuple[int, ...], activation: str = "relu") -> LayerOutput:
+def perceptron(x: Tensor, widths: tuple[int, ...], activation: str = "relu") -> Tensor:
     """Return the output of linear layers of *widths*, with an activation between each two."""
     for i, width in enumerate(widths[:-1]):
-        x = b.linear(x, f"{2 * i}", width)
-        x = b.elementwise(f"{2 * i + 1}", activation, x)
-    return b.linear(x, f"{2 * len(widths) - 2}", widths[-1])
+        x = x.linear(f"{2 * i}", width).apply(f"{2 * i + 1}", activation)
+    return x.linear(f"{2 * len(widths) - 2}", widths[-1])
 
 
-def lenet(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
+def lenet(x: Tensor, classes: int) -> Tensor:
     """Return the logits of LeNet-5 with its padded 28x28 images, average pools and sigmoids."""
-    x = b.elementwise("1", "sigmoid", b.conv(x, "0", 6, 5, pad=2, bias=True))
-    x = b.pool(x, "2", 2, kind="avg")
-    x = b.elementwise("4", "sigmoid", b.conv(x, "3", 16, 5, bias=True))
-    x = b.flatten(b.pool(x, "5", 2, kind="avg"))
-    x = b.elementwise("8", "sigmoid", b.linear(x, "7", 120))
-    x = b.elementwise("10", "sigmoid", b.linear(x, "9", 84))
-    return b.linear(x, "11", classes)
+    x = x.conv("0", 6, 5, pad=2, bias=True).apply("1", "sigmoid").pool("2", 2, kind="avg")
+    x = x.conv("3", 16, 5, bias=True).apply("4", "sigmoid").pool("5", 2, kind="avg").flatten()
+    x = x.linear("7", 120).apply("8", "sigmoid").linear("9", 84).apply("10", "sigmoid")
+    return x.linear("11", classes)
 
 
-def lenet_d2l(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
+def lenet_d2l(x: Tensor, classes: int) -> Tensor:
     """Return the logits of the book's variant: 20 and 50 channels, a dense layer of 128."""
-    x = b.relu(b.conv(x, "conv1", 20, 3, bias=True), "relu1", in_place=False)
-    x = b.pool(x, "pool1", 2, kind="avg")
-    x = b.relu(b.conv(x, "conv2", 50, 5, bias=True), "relu2", in_place=False)
-    x = b.flatten(b.pool(x, "pool2", 2, kind="avg"))
-    x = b.relu(b.linear(x, "dense1", 128), "relu3", in_place=False)
-    return b.linear(x, "dense2", classes)
+    x = x.conv("conv1", 20, 3, bias=True).relu("relu1", in_place=False).pool("pool1", 2, kind="avg")
+    x = x.conv("conv2", 50, 5, bias=True).relu("relu2", in_place=False).pool("pool2", 2, kind="avg").flatten()
+    return x.linear("dense1", 128).relu("relu3", in_place=False).linear("dense2", classes)
 
 
-def alexnet_s_mxnet(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
+def alexnet_s_mxnet(x: Tensor, classes: int) -> Tensor:
     """Return the logits of the program for MXNet, whose last layer takes the third convolution."""
-    x = b.relu(b.conv(x, "conv1", 96, 11, stride=4, pad=1, bias=True), "relu1")
-    x = b.pool(x, "pool1", 3, stride=2, ceil=True)
-    x = b.relu(b.conv(x, "conv2", 256, 5, pad=1, bias=True), "relu2")
-    x = b.pool(x, "pool2", 3, stride=2, ceil=True)
-    x = b.relu(b.conv(x, "conv3", 384, 3, pad=1, bias=True), "relu3")
-    return b.linear(b.flatten(b.pool(x, "pool5", 3, stride=2, ceil=True)), "fc8", classes)
+    x = x.conv("conv1", 96, 11, stride=4, pad=1, bias=True).relu("relu1").pool("pool1", 3, stride=2, ceil=True)
+    x = x.conv("conv2", 256, 5, pad=1, bias=True).relu("relu2").pool("pool2", 3, stride=2, ceil=True)
+    x = x.conv("conv3", 384, 3, pad=1, bias=True).relu("relu3").pool("pool5", 3, stride=2, ceil=True)
+    return x.flatten().linear("fc8", classes)
 
 
-def alexnet_s(
-    b: NetworkBuilder, x: LayerOutput, classes: int, pads: tuple[int, int, int], pool_pad: int = 0, ceil: bool = False
-) -> LayerOutput:
+def alexnet_s(x: Tensor, classes: int, pads: tuple[int, int, int], pool_pad: int = 0, ceil: bool = False) -> Tensor:
     """Return the logits of one undivided column of the AlexNet of 2012, padded by *pads*; *ceil* rounds pools up."""
-
-    def pooled(x: LayerOutput, name: str) -> LayerOutput:
-        return b.pool(x, name, 3, stride=2, pad=pool_pad, ceil=ceil)
-
-    x = pooled(b.relu(b.conv(x, "conv1", 96, 11, stride=4, pad=pads[0], bias=True), "relu1"), "pool1")
-    x = pooled(b.relu(b.conv(x, "conv2", 256, 5, pad=pads[1], bias=True), "relu2"), "pool2")
-    for i, channels in zip((3, 4, 5), (384, 384, 256), strict=True):
-        x = b.relu(b.conv(x, f"conv{i}", channels, 3, pad=pads[2], bias=True), f"relu{i}")
-    x = b.flatten(pooled(x, "pool5"))
+    for i, channels in enumerate((96, 256, 384, 384, 256), 1):
+        kernel, pad = ((11, 5)[i - 1], pads[i - 1]) if i <= 2 else (3, pads[2])
+        x = x.conv(f"conv{i}", channels, kernel, stride=4 if i == 1 else 1, pad=pad, bias=True).relu(f"relu{i}")
+        if i in (1, 2, 5):
+            x = x.pool(f"pool{i}", 3, stride=2, pad=pool_pad, ceil=ceil)
+    x = x.flatten()
     for i in (6, 7):
-        x = b.relu(b.linear(x, f"fc{i}", 4096), f"relu{i}")
-    return b.linear(x, "fc8", classes)
+        x = x.linear(f"fc{i}", 4096).relu(f"relu{i}")
+    return x.linear("fc8", classes)
 
 
-def alexnet_r(b: NetworkBuilder, x: LayerOutput, classes: int, normalised: bool = False) -> LayerOutput:
-    """Return the logits of the AlexNet for CIFAR-10: three 5x5 convolutions, *normalised* locally or not."""
-    x = b.pool(b.conv(x, "conv1", 32, 5, pad=2, bias=True), "pool1", 3, stride=2)
-    x = _normalised(b, b.relu(x, "relu1"), "norm1", normalised)
-    x = b.relu(b.conv(x, "conv2", 32, 5, pad=2, bias=True), "relu2")
-    x = _normalised(b, b.pool(x, "pool2", 3, stride=2), "norm2", normalised)
-    x = b.relu(b.conv(x, "conv3", 64, 5, pad=2, bias=True), "relu3")
-    x = b.pool(x, "pool3", 3, kind="avg", stride=2)
-    return b.linear(b.flatten(x), "fc", classes)
+def alexnet_r(x: Tensor, classes: int, normalised: bool = False) -> Tensor:
+    """Return the logits of the AlexNet for CIFAR-10: three 5x5 convolutions.
+
+    *normalised*: by a power of the mean square of neighbours, as Caffe composes it (``lrn_layer.cpp``).
+    """
+
+    def normed(x: Tensor, name: str) -> Tensor:
+        if not normalised:
+            return x
+        squares = x.apply(f"{name}.square", "square").pool(f"{name}.mean", 3, kind="avg", stride=1, pad=1)
+        return x.apply(f"{name}.product", "mul", squares.apply(f"{name}.scale", "pow_scalar"))
+
+    x = normed(x.conv("conv1", 32, 5, pad=2, bias=True).pool("pool1", 3, stride=2).relu("relu1"), "norm1")
+    x = normed(x.conv("conv2", 32, 5, pad=2, bias=True).relu("relu2").pool("pool2", 3, stride=2), "norm2")
+    x = x.conv("conv3", 64, 5, pad=2, bias=True).relu("relu3").pool("pool3", 3, kind="avg", stride=2)
+    return x.flatten().linear("fc", classes)
 
 
-def _normalised(b: NetworkBuilder, x: LayerOutput, name: str, normalised: bool) -> LayerOutput:
-    """Return *x* over a power of the mean square of its neighbours, as Caffe composes it (``lrn_layer.cpp``)."""
-    if not normalised:
-        return x
-    squares = b.pool(b.elementwise(f"{name}.square", "square", x), f"{name}.mean", 3, kind="avg", stride=1, pad=1)
-    scale = b.elementwise(f"{name}.scale", "pow_scalar", squares)
-    return b.elementwise(f"{name}.product", "mul", x, scale)
-
-
-def lstm_language_model(
-    b: NetworkBuilder, tokens: LayerOutput, hidden: int, layers: int, vocabulary: int
-) -> LayerOutput:
+def lstm_language_model(x: Tensor, hidden: int, layers: int, vocabulary: int) -> Tensor:
     """Return the logits of each word: embedding, LSTM layers and a linear layer, all of one width."""
-    x = b.embedding(tokens, "embed", vocabulary, hidden)
+    x = x.embedding("embed", vocabulary, hidden)
     for i in range(layers):
-        x = b.recurrent(x, f"lstm.{i}", hidden)
-    return b.linear(x, "decoder", vocabulary)
+        x = x.recurrent(f"lstm.{i}", hidden)
+    return x.linear("decoder", vocabulary)
 
 
-def neumf(b: NetworkBuilder, batch: int, users: int, items: int, factors: int, widths: tuple[int, ...]) -> LayerOutput:
+def neumf(net: NetworkBuilder, batch: int, users: int, items: int, factors: int, widths: tuple[int, ...]) -> Tensor:
     """Return a score for each of *batch* pairs of a user and an item.
 
     The score combines the product of two embeddings of *factors* elements with a perceptron.  *widths* are the
     perceptron's widths from its input on; half of the input is the user's embedding, half the item's.
     """
-    user, item = b.input(batch), b.input(batch)
+    user, item = net.input(batch), net.input(batch)
+    product = user.embedding("mf_user", users, factors).apply("mf", "mul", item.embedding("mf_item", items, factors))
     half = widths[0] // 2
-    product = b.elementwise(
-        "mf", "mul", b.embedding(user, "mf_user", users, factors), b.embedding(item, "mf_item", items, factors)
-    )
-    x = b.join((b.embedding(user, "mlp_user", users, half), b.embedding(item, "mlp_item", items, half)), "mlp.join")
+    x = user.embedding("mlp_user", users, half).join(item.embedding("mlp_item", items, half), "mlp.join")
     for i, width in enumerate(widths[1:]):
-        x = b.elementwise(f"mlp.{i}.relu", "relu", b.linear(x, f"mlp.{i}", width))
-        x = b.dropout(x, f"mlp.{i}.dropout")
-    return b.linear(b.join((product, x), "join"), "final", 1)
+        x = x.linear(f"mlp.{i}", width).apply(f"mlp.{i}.relu", "relu").dropout(f"mlp.{i}.dropout")
+    return product.join(x, "join").linear("final", 1)

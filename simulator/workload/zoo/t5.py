@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from simulator.records import dataclass
 from simulator.workload.network import Parameter
-from simulator.workload.operators import Copy, Elementwise, Embedding
-from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
+from simulator.workload.operators import Elementwise
+from simulator.workload.zoo.attention import feed_forward
+from simulator.workload.zoo.builder import Tensor
 
 _BUCKETS = 32  # of distances
 
@@ -26,67 +27,46 @@ class T5:
     target_length: int = 114
 
 
-def t5(b: NetworkBuilder, tokens: LayerOutput, t: T5) -> LayerOutput:
+def t5(tokens: Tensor, t: T5) -> Tensor:
     """Return the logits of each token of the decoder."""
-    source = _stack(b, _embed(b, tokens, "encoder", t), "encoder", t)
-    written = b.input(tokens.shape[0], t.target_length)
-    x = _stack(b, _embed(b, written, "decoder", t), "decoder", t, source)
-    x = b.elementwise("scale", "mul_scalar", x)
-    return b.linear(x, "lm_head", t.vocabulary, bias=False, tied=_words(t), split="columns")
+    source = _stack(tokens, "encoder", t)
+    x = _stack(tokens.net.input(tokens.shape[0], t.target_length), "decoder", t, source).apply("scale", "mul_scalar")
+    words = Parameter("embed.weight", t.vocabulary * t.hidden)
+    return x.linear("lm_head", t.vocabulary, bias=False, tied=words, split="columns")
 
 
-def _words(t: T5) -> Parameter:
-    return Parameter("embed.weight", t.vocabulary * t.hidden)
-
-
-def _embed(b: NetworkBuilder, tokens: LayerOutput, name: str, t: T5) -> LayerOutput:
-    operator = Embedding(tokens.elements, t.hidden, t.vocabulary)
-    x = b.add_layer(f"{name}.embed", operator, (tokens,), (*tokens.shape, t.hidden), (_words(t),))
-    return b.dropout(x, f"{name}.embed_dropout")
-
-
-def _stack(b: NetworkBuilder, x: LayerOutput, name: str, t: T5, source: LayerOutput | None = None) -> LayerOutput:
-    length = x.shape[1]
-    bias = b.embedding(b.input(length, length), f"{name}.positions", _BUCKETS, t.heads)
+def _stack(tokens: Tensor, name: str, t: T5, source: Tensor | None = None) -> Tensor:
+    length = tokens.shape[1]
+    x = tokens.embedding(f"{name}.embed", t.vocabulary, t.hidden, of="embed").dropout(f"{name}.embed_dropout")
+    bias = tokens.net.input(length, length).embedding(f"{name}.positions", _BUCKETS, t.heads)
     for i in range(t.layers):
         block = f"{name}.{i}"
-        x = _attention(b, x, None, f"{block}.self", t, bias)
+        y = x.rms_norm(f"{block}.self.norm")
+        x = _attended(x, y, y, f"{block}.self", t, bias)
         if source is not None:
-            x = _attention(b, x, source, f"{block}.cross", t, None)
-        y = b.layer_norm(x, f"{block}.norm", kind="rms_norm")
-        with b.part("feed-forward"):
-            y = b.elementwise(f"{block}.relu", "relu", b.linear(y, f"{block}.up", t.inner, bias=False, split="columns"))
-            y = b.dropout(y, f"{block}.relu_dropout")
-            y = b.linear(y, f"{block}.down", t.hidden, bias=False, split="rows")
-        x = b.add(x, b.dropout(y, f"{block}.down_dropout"), f"{block}.add")
-    return b.dropout(b.layer_norm(x, f"{name}.norm", kind="rms_norm"), f"{name}.dropout")
+            x = _attended(x, x.rms_norm(f"{block}.cross.norm"), source, f"{block}.cross", t)
+        y = feed_forward(x.rms_norm(f"{block}.norm"), block, t.inner, "relu", bias=False, dropped=True)
+        x = x.add(y.dropout(f"{block}.down_dropout"), f"{block}.add")
+    return x.rms_norm(f"{name}.norm").dropout(f"{name}.dropout")
 
 
-def _attention(
-    b: NetworkBuilder, x: LayerOutput, source: LayerOutput | None, name: str, t: T5, bias: LayerOutput | None
-) -> LayerOutput:
-    """Return *x* plus its attention to itself or, if given, to *source*."""
+def _attended(x: Tensor, y: Tensor, read: Tensor, name: str, t: T5, *bias: Tensor) -> Tensor:
+    """Return *x* plus the attention of *y* to *read*; the *bias*, if any, stays in the cache."""
     batch, length, _ = x.shape
-    inner = t.heads * t.head_size
-    y = b.layer_norm(x, f"{name}.norm", kind="rms_norm")
-    read = y if source is None else source
-    of_keys = read.shape[1]
-    queries, keys = (batch, t.heads, length, t.head_size), (batch, t.heads, of_keys, t.head_size)
-    with b.part("attention"):
-        query = b.linear(y, f"{name}.q", inner, bias=False, split="columns")
-        key = b.linear(read, f"{name}.k", inner, bias=False, split="columns")
-        value = b.linear(read, f"{name}.v", inner, bias=False, split="columns")
+    inner, size, of_keys = t.heads * t.head_size, t.head_size, read.shape[1]
+    queries, keys = (batch, t.heads, length, size), (batch, t.heads, of_keys, size)
+    with x.net.part("attention"):
+        query = y.linear(f"{name}.q", inner, bias=False, split="columns")
+        key, value = (read.linear(f"{name}.{c}", inner, bias=False, split="columns") for c in "kv")
         if batch > 1:  # products need permuted views copied if there is more than one sequence
-            turned = batch, t.heads, t.head_size, of_keys
-            query, value = b.copy(query, f"{name}.split_q", queries), b.copy(value, f"{name}.split_v", keys)
-            scores = b.matmul(query, b.copy(key, f"{name}.split_k", turned, transposed=True), f"{name}.scores")
+            query, value = query.copy(f"{name}.split_q", *queries), value.copy(f"{name}.split_v", *keys)
+            key = key.copy(f"{name}.split_k", batch, t.heads, size, of_keys, transposed=True)
+            scores = query.matmul(key, f"{name}.scores")
         else:
-            scores = b.matmul(b.view(query, *queries), b.view(key, *keys), f"{name}.scores", "NT")
-            value = b.view(value, *keys)
-        biased = (scores,) if bias is None else (scores, bias)  # the bias stays in the cache
-        scores = b.add_layer(f"{name}.bias", Elementwise("add", scores.elements), biased, scores.shape)
-        weights = b.dropout(b.softmax(scores, f"{name}.softmax"), f"{name}.dropout")
-        context = b.matmul(weights, value, f"{name}.context")
-        y = b.add_layer(f"{name}.merge", Copy(context.elements), (context,), (batch, length, inner))
-        y = b.linear(y, f"{name}.out", t.hidden, bias=False, split="rows")
-    return b.add(x, b.dropout(y, f"{name}.out_dropout"), f"{name}.add")
+            scores = query.view(*queries).matmul(key.view(*keys), f"{name}.scores", "NT")
+            value = value.view(*keys)
+        scores = scores.layer(f"{name}.bias", Elementwise("add", scores.elements), None, (), *bias)
+        y = scores.softmax(f"{name}.softmax").dropout(f"{name}.dropout").matmul(value, f"{name}.context")
+        y = y.copy(f"{name}.merge", batch, length, inner)
+        y = y.linear(f"{name}.out", t.hidden, bias=False, split="rows")
+    return x.add(y.dropout(f"{name}.out_dropout"), f"{name}.add")

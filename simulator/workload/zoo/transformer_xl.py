@@ -6,76 +6,52 @@ Queries come from the current segment; keys and values also from the remembered 
 from __future__ import annotations
 
 from simulator.workload.network import Parameter
-from simulator.workload.operators import Copy, Elementwise
-from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder, SizeError
+from simulator.workload.zoo.builder import SizeError, Tensor
 
 
 def transformer_xl(
-    b: NetworkBuilder,
-    tokens: LayerOutput,
-    hidden: int,
-    heads: int,
-    layers: int,
-    inner: int,
-    memory: int,
-    vocabulary: int,
-) -> LayerOutput:
+    tokens: Tensor, hidden: int, heads: int, layers: int, inner: int, memory: int, vocabulary: int
+) -> Tensor:
     """Return the logits of each next word (no adaptive softmax), ``(batch, length, vocabulary)``.
 
     Raises SizeError if *heads* do not divide *hidden*.
     """
     if hidden % heads:
         raise SizeError(f"hidden {hidden} is no multiple of {heads} heads")
-    batch, length = tokens.shape
-    words = b.embedding(tokens, "word_emb", vocabulary, hidden)
-    table, _ = b.embedding_of(words)
-    x = b.dropout(b.elementwise("word_emb.scale", "mul_scalar", words, in_place=True), "dropout")
-    positions = b.dropout(b.input(memory + length, hidden), "pos_emb.dropout")
+    net, (batch, length) = tokens.net, tokens.shape
+    words = tokens.embedding("word_emb", vocabulary, hidden)
+    x = words.apply("word_emb.scale", "mul_scalar", in_place=True).dropout("dropout")
+    positions = net.input(memory + length, hidden).dropout("pos_emb.dropout")
     for i in range(layers):
-        x = _attend(b, x, b.input(batch, memory, hidden), positions, f"layers.{i}", heads)
-        x = _feed_forward(b, x, f"layers.{i}", inner)
-    return b.linear(b.dropout(x, "out.dropout"), "out", vocabulary, tied=table)
+        name = f"layers.{i}"
+        x = _attend(x, net.input(batch, memory, hidden), positions, name, heads)
+        with net.part("feed-forward"):
+            y = x.linear(f"{name}.ff1", inner).relu(f"{name}.relu").dropout(f"{name}.ff1.dropout")
+            y = y.linear(f"{name}.ff2", hidden).dropout(f"{name}.ff2.dropout")
+        x = x.add(y, f"{name}.ff.add").layer_norm(f"{name}.ff.norm")
+    return x.dropout("out.dropout").linear("out", vocabulary, tied=net.embedding_of(words)[0])
 
 
-def _attend(
-    b: NetworkBuilder, x: LayerOutput, before: LayerOutput, positions: LayerOutput, name: str, heads: int
-) -> LayerOutput:
+def _attend(x: Tensor, before: Tensor, positions: Tensor, name: str, heads: int) -> Tensor:
     """Return the normalised sum of *x* and its attention, by content and by distance (section 3.3)."""
     batch, length, hidden = x.shape
     reach, size = before.shape[1] + length, hidden // heads
-    with b.part("attention"):
-        seen = b.add_layer(f"{name}.join", Copy(batch * reach * hidden), (before, x), (batch, reach, hidden))
-        qkv = b.linear(seen, f"{name}.qkv", 3 * hidden, bias=False)
-        distances = b.linear(positions, f"{name}.r", hidden, bias=False)
-        query = b.view(qkv, *x.shape)
+    with x.net.part("attention"):
+        qkv = before.gather(f"{name}.join", (batch, reach, hidden), x).linear(f"{name}.qkv", 3 * hidden, bias=False)
+        distances = positions.linear(f"{name}.r", hidden, bias=False)
         # Two vectors, shared by all layers, replace the query's absolute position (u and v in the paper).
-        content = _plus(b, query, f"{name}.content", "r_w_bias")
-        place = _plus(b, query, f"{name}.place", "r_r_bias")
-        keys = b.copy(b.view(qkv, *seen.shape), f"{name}.split_k", (batch, heads, reach, size))
-        by_content = b.matmul(b.view(content, batch, heads, length, size), keys, f"{name}.scores", "NT")
-        far = b.view(distances, heads, reach, size)
-        by_place = b.matmul(b.view(place, heads, batch * length, size), far, f"{name}.distances", "NT")
+        query = qkv.view(*x.shape)
+        content = query.add_small(f"{name}.content", parameters=(Parameter("r_w_bias", hidden),))
+        place = query.add_small(f"{name}.place", parameters=(Parameter("r_r_bias", hidden),))
+        keys = qkv.view(batch, reach, hidden).copy(f"{name}.split_k", batch, heads, reach, size)
+        by_content = content.view(batch, heads, length, size).matmul(keys, f"{name}.scores", "NT")
+        far = distances.view(heads, reach, size)
+        by_place = place.view(heads, batch * length, size).matmul(far, f"{name}.distances", "NT")
         # Padding each row by one element shifts the rows against each other.
-        moved = b.copy(b.view(by_place, *by_content.shape), f"{name}.shift", by_content.shape)
-        scores = b.add_layer(
-            f"{name}.sum", Elementwise("add", by_content.elements, 2), (by_content, moved), by_content.shape
-        )
-        scores = b.elementwise(f"{name}.mask", "masked_fill", scores, in_place=True)
-        weights = b.dropout(b.softmax(scores, f"{name}.softmax"), f"{name}.dropatt")
-        values = b.copy(b.view(qkv, *seen.shape), f"{name}.split_v", (batch, heads, reach, size))
-        context = b.matmul(weights, values, f"{name}.context")
-        context = b.copy(context, f"{name}.merge", x.shape)
-        y = b.dropout(b.linear(context, f"{name}.o", hidden, bias=False), f"{name}.dropout")
-    return b.layer_norm(b.add(x, y, f"{name}.add"), f"{name}.norm")
-
-
-def _plus(b: NetworkBuilder, x: LayerOutput, name: str, bias: str) -> LayerOutput:
-    return b.add_layer(name, Elementwise("add", x.elements, summed=1), (x,), x.shape, (Parameter(bias, x.shape[-1]),))
-
-
-def _feed_forward(b: NetworkBuilder, x: LayerOutput, name: str, inner: int) -> LayerOutput:
-    with b.part("feed-forward"):
-        y = b.relu(b.linear(x, f"{name}.ff1", inner), f"{name}.relu")
-        y = b.linear(b.dropout(y, f"{name}.ff1.dropout"), f"{name}.ff2", x.shape[-1])
-        y = b.dropout(y, f"{name}.ff2.dropout")
-    return b.layer_norm(b.add(x, y, f"{name}.ff.add"), f"{name}.ff.norm")
+        moved = by_place.copy(f"{name}.shift", *by_content.shape)
+        scores = by_content.add(moved, f"{name}.sum").apply(f"{name}.mask", "masked_fill", in_place=True)
+        shares = scores.softmax(f"{name}.softmax").dropout(f"{name}.dropatt")
+        values = qkv.view(batch, reach, hidden).copy(f"{name}.split_v", batch, heads, reach, size)
+        y = shares.matmul(values, f"{name}.context").copy(f"{name}.merge", *x.shape)
+        y = y.linear(f"{name}.o", hidden, bias=False).dropout(f"{name}.dropout")
+    return x.add(y, f"{name}.add").layer_norm(f"{name}.norm")

@@ -7,204 +7,184 @@ those of all depths in its kernel.
 
 ``unet_industrial`` is tinyUNet of DeepLearningExamples' TensorFlow/Segmentation/UNet_Industrial, ``vnet`` that of
 TensorFlow/Segmentation/VNet (Milletari et al., arXiv 1606.04797, with fewer levels).
+
+Each returns the logits of each pixel or voxel that is left, as ``(pixels, classes)``.
 """
 
 from __future__ import annotations
 
-from simulator.workload.network import Parameter
-from simulator.workload.operators import BatchNorm, Conv2d, Copy, Elementwise
-from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder, SizeError
+from collections.abc import Callable
+
+from simulator.workload.operators import BatchNorm, Conv2d
+from simulator.workload.zoo.builder import SizeError, Tensor, weights
 
 _WIDTHS = (64, 128, 256, 512, 1024)
 _WIDTHS_3D = (32, 64, 128, 256, 320)
+_WIDTHS_2D = (32, 64, 128, 256, 512, 512)
+_WIDTHS_TINY = (32, 64, 128)
+_DEEP = 3  # convolutions of a residual block of V-Net
+Unit = Callable[[Tensor, str, int], Tensor]
 
 
-def unet(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
-    """Return the logits of each pixel left after the unpadded convolutions, as ``(pixels, classes)``.
+def _twice(x: Tensor, name: str, width: int, unit: Unit, first: Unit | None = None) -> Tensor:
+    return unit((first or unit)(x, f"{name}.1", width), f"{name}.2", width)
 
-    Raises SizeError if the image cannot be halved four times.
-    """
-    seen: list[LayerOutput] = []
+
+def _beside(x: Tensor, other: Tensor, name: str) -> Tensor:
+    """Return a tensor of twice the channels of *x*, copied from *x* and *other*, which may be cropped."""
+    return x.gather(name, (x.shape[0], 2 * x.shape[1], *x.shape[2:]), other)
+
+
+def _logits(x: Tensor, classes: int) -> Tensor:
+    x = x.conv("head", classes, 1, bias=True)
+    return x.view(x.elements // classes, classes)
+
+
+def _check(x: Tensor, multiple: int, of: str) -> None:
+    """Raise SizeError unless the sides of *x* are multiples of *multiple*."""
+    if any(side % multiple for side in x.shape[2:]):
+        raise SizeError(f"sides must be multiples of {multiple} {of}; got {x.shape[2:]}")
+
+
+def unet(x: Tensor, classes: int) -> Tensor:
+    """Return the logits after unpadded convolutions; raises SizeError if the image cannot be halved four times."""
+    seen: list[Tensor] = []
+
+    def both(x: Tensor, name: str, width: int) -> Tensor:
+        for i in (1, 2):
+            x = x.conv(f"{name}.{i}", width, 3, bias=True).relu(f"{name}.relu{i}")
+        return x
+
     for i, width in enumerate(_WIDTHS):
-        x = _pair(b, b.pool(x, f"down{i}.pool", 2) if i else x, f"down{i}", width)
+        x = both(x.pool(f"down{i}.pool", 2) if i else x, f"down{i}", width)
         seen.append(x)
     for i, width in zip((3, 2, 1, 0), _WIDTHS[-2::-1], strict=True):
-        x = b.up(x, f"up{i}", width, 2, 2)
+        x = x.up(f"up{i}", width, 2, 2)
         if seen[i].shape[2] < x.shape[2] or seen[i].shape[3] < x.shape[3]:
             raise SizeError(f"an image of {seen[0].shape[2] + 4} x {seen[0].shape[3] + 4} cannot be halved four times")
         joined = x.shape[0], 2 * width, *x.shape[2:]
-        x = b.add_layer(f"up{i}.join", Copy(2 * x.elements), (seen[i], x), joined)
-        x = _pair(b, x, f"up{i}.conv", width)
-    x = b.conv(x, "head", classes, 1, bias=True)
-    return b.view(x, x.elements // classes, classes)
+        x = both(seen[i].gather(f"up{i}.join", joined, x), f"up{i}.conv", width)
+    return _logits(x, classes)
 
 
-def _pair(b: NetworkBuilder, x: LayerOutput, name: str, width: int) -> LayerOutput:
-    for i in (1, 2):
-        x = b.relu(b.conv(x, f"{name}.{i}", width, 3, bias=True), f"{name}.relu{i}")
-    return x
-
-
-def unet3d(b: NetworkBuilder, x: LayerOutput, classes: int, head: int = 1) -> LayerOutput:
-    """Return the logits of each voxel, as ``(voxels, classes)``; *x* is ``(batch, channels, depth, height, width)``.
-
-    *head* is the side of the last kernel.
-
-    Raises SizeError unless its sides are multiples of 32 voxels.
-    """
-    if any(side % 2 ** len(_WIDTHS_3D) for side in x.shape[2:]):
-        raise SizeError(f"sides must be multiples of {2 ** len(_WIDTHS_3D)} voxels; got {x.shape[2:]}")
-    x = _voxels(b, _voxels(b, x, "input.1", _WIDTHS_3D[0]), "input.2", _WIDTHS_3D[0])
-    seen = [x]
-    for i, width in enumerate((*_WIDTHS_3D[1:], _WIDTHS_3D[-1])):
-        x = _voxels(b, _voxels(b, x, f"down{i}.1", width, stride=2), f"down{i}.2", width)
-        seen.append(x)
-    for i, width in enumerate((_WIDTHS_3D[-1], *_WIDTHS_3D[-2::-1])):
-        x = _up(b, x, f"up{i}", width)
-        beside = seen[-2 - i]
-        x = b.add_layer(f"up{i}.join", Copy(2 * x.elements), (x, beside), (x.shape[0], 2 * width, *x.shape[2:]))
-        x = _voxels(b, _voxels(b, x, f"up{i}.1", width), f"up{i}.2", width)
-    x = _conv3d(b, x, "head", classes, head, 1, bias=True)
-    return b.view(x, x.elements // classes, classes)
-
-
-def _voxels(b: NetworkBuilder, x: LayerOutput, name: str, width: int, stride: int = 1) -> LayerOutput:
-    """Return a convolution, instance normalisation and ReLU of *x*."""
-    x = _conv3d(b, x, name, width, 3, stride, bias=False)
-    return b.relu(_norm3d(b, x, name, x.shape[0]), f"{name}.relu")
-
-
-def _norm3d(b: NetworkBuilder, x: LayerOutput, name: str, samples: int) -> LayerOutput:
-    """Return *x* normalised over its voxels, in *samples* groups of the batch: as many as there are, or one."""
-    batch, width, depth, height, side = x.shape
-    weights = Parameter(f"{name}.norm.weight", width), Parameter(f"{name}.norm.bias", width)
-    operator = BatchNorm(batch // samples, samples * width, depth * height, side)
-    return b.add_layer(f"{name}.norm", operator, (x,), x.shape, weights)
-
-
-def _conv3d(
-    b: NetworkBuilder, x: LayerOutput, name: str, width: int, kernel: int, stride: int, *, bias: bool
-) -> LayerOutput:
-    batch, channels, depth, height, side = x.shape
-    pad, depth_out = (kernel - 1) // 2, depth // stride
-    operator = Conv2d(
-        *(batch * depth_out, channels * kernel, width, height, side, kernel, kernel, stride, stride, pad, pad),
-        bias=bias,
-    )
-    weights = [Parameter(f"{name}.weight", operator.weight_elements)]
-    weights += [Parameter(f"{name}.bias", width)] if bias else []
-    shape = batch, width, depth_out, operator.h_out, operator.w_out
-    return b.add_layer(name, operator, (x,), shape, tuple(weights))
-
-
-def _up(b: NetworkBuilder, x: LayerOutput, name: str, width: int) -> LayerOutput:
-    """Return a transposed convolution that doubles each side."""
-    batch, channels, depth, height, side = x.shape
-    operator = Conv2d(
-        *(batch * depth, 2 * width, channels, 2 * height, 2 * side, 2, 2, 2, 2), bias=True, transposed=True
-    )
-    weights = Parameter(f"{name}.weight", operator.weight_elements), Parameter(f"{name}.bias", width)
-    return b.add_layer(name, operator, (x,), (batch, width, 2 * depth, 2 * height, 2 * side), weights)
-
-
-_WIDTHS_2D = (32, 64, 128, 256, 512, 512)
-
-
-def unet_slices(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
-    """Return the logits of each pixel of slices, as ``(pixels, classes)``: nnU-Net in two dimensions.
+def unet_slices(x: Tensor, classes: int) -> Tensor:
+    """Return the logits of slices: nnU-Net in two dimensions.
 
     Isensee et al., arXiv 1809.10486, section 2.1; widths end at 512, as in NVIDIA's DeepLearningExamples.  The outputs
     of coarser levels, which the loss reads too, are left out.  Raises SizeError unless sides can be halved five times.
     """
-    if any(side % 2 ** (len(_WIDTHS_2D) - 1) for side in x.shape[2:]):
-        raise SizeError(f"sides must be multiples of {2 ** (len(_WIDTHS_2D) - 1)} pixels; got {x.shape[2:]}")
-    seen: list[LayerOutput] = []
+    _check(x, 2 ** (len(_WIDTHS_2D) - 1), "pixels")
+
+    def unit(x: Tensor, name: str, width: int, stride: int = 1) -> Tensor:
+        x = x.conv(name, width, 3, stride=stride, pad=1)
+        batch, _, height, side = x.shape
+        norm = BatchNorm(1, batch * width, height, side)
+        x = x.layer(f"{name}.norm", norm, None, weights(f"{name}.norm", weight=width, bias=width))
+        return x.apply(f"{name}.relu", "leaky_relu", in_place=True)
+
+    seen: list[Tensor] = []
     for i, width in enumerate(_WIDTHS_2D):
-        x = _pixels(b, _pixels(b, x, f"down{i}.1", width, stride=2 if i else 1), f"down{i}.2", width)
+        x = unit(unit(x, f"down{i}.1", width, 2 if i else 1), f"down{i}.2", width)
         seen.append(x)
     for i, width in reversed(list(enumerate(_WIDTHS_2D[:-1]))):
-        x = b.up(x, f"up{i}", width, 2, 2)
-        joined = x.shape[0], 2 * width, *x.shape[2:]
-        x = b.add_layer(f"up{i}.join", Copy(2 * x.elements), (x, seen[i]), joined)
-        x = _pixels(b, _pixels(b, x, f"up{i}.1", width), f"up{i}.2", width)
-    x = b.conv(x, "head", classes, 1, bias=True)
-    return b.view(x, x.elements // classes, classes)
+        x = _twice(_beside(x.up(f"up{i}", width, 2, 2), seen[i], f"up{i}.join"), f"up{i}", width, unit)
+    return _logits(x, classes)
 
 
-def _pixels(b: NetworkBuilder, x: LayerOutput, name: str, width: int, stride: int = 1) -> LayerOutput:
-    x = b.conv(x, name, width, 3, stride=stride, pad=1)
-    batch, _, height, side = x.shape
-    weights = Parameter(f"{name}.norm.weight", width), Parameter(f"{name}.norm.bias", width)
-    x = b.add_layer(f"{name}.norm", BatchNorm(1, batch * width, height, side), (x,), x.shape, weights)
-    return b.elementwise(f"{name}.relu", "leaky_relu", x, in_place=True)
-
-
-_WIDTHS_TINY = (32, 64, 128)
-
-
-def unet_industrial(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
-    """Return the logits of each pixel, as ``(pixels, classes)``: padded, with up-sampling before each join.
+def unet_industrial(x: Tensor, classes: int) -> Tensor:
+    """Return the logits of padded convolutions, with up-sampling before each join.
 
     Raises SizeError unless sides can be halved four times.
     """
-    if any(side % 16 for side in x.shape[2:]):
-        raise SizeError(f"sides must be multiples of 16 pixels; got {x.shape[2:]}")
-    seen: list[LayerOutput] = []
+    _check(x, 16, "pixels")
+
+    def unit(x: Tensor, name: str, width: int) -> Tensor:
+        return x.conv(name, width, 3, pad=1, bias=True).relu(f"{name}.relu")
+
+    seen: list[Tensor] = []
     for i, width in enumerate((_WIDTHS_TINY[0], *_WIDTHS_TINY)):
-        x = _padded(b, _padded(b, x, f"down{i}.1", width), f"down{i}.2", width)
-        seen.append(x)
-        x = b.pool(x, f"down{i}.pool", 2)
-    x = _padded(b, _padded(b, x, "bottleneck.1", 256), "bottleneck.2", 256)
-    x = b.relu(b.up(x, "bottleneck.up", 128, 2, 2), "bottleneck.up.relu")
+        seen.append(_twice(x, f"down{i}", width, unit))
+        x = seen[-1].pool(f"down{i}.pool", 2)
+    x = _twice(x, "bottleneck", 256, unit).up("bottleneck.up", 128, 2, 2).relu("bottleneck.up.relu")
     for i, width in enumerate(reversed(_WIDTHS_TINY)):
-        x = b.concat((x, seen.pop()), f"up{i}.join")
-        x = _padded(b, _padded(b, x, f"up{i}.1", width), f"up{i}.2", width // 2)
-        x = b.relu(b.up(x, f"up{i}.up", width // 2, 2, 2), f"up{i}.up.relu")
-    x = b.concat((x, seen.pop()), "output.join")
-    x = _padded(b, _padded(b, x, "output.1", 32), "output.2", 32)
-    x = b.conv(x, "head", classes, 1, bias=True)
-    return b.view(x, x.elements // classes, classes)
+        x = unit(unit(x.concat(f"up{i}.join", seen.pop()), f"up{i}.1", width), f"up{i}.2", width // 2)
+        x = x.up(f"up{i}.up", width // 2, 2, 2).relu(f"up{i}.up.relu")
+    return _logits(_twice(x.concat("output.join", seen.pop()), "output", 32, unit), classes)
 
 
-def _padded(b: NetworkBuilder, x: LayerOutput, name: str, width: int) -> LayerOutput:
-    return b.relu(b.conv(x, name, width, 3, pad=1, bias=True), f"{name}.relu")
+# -- volumes: (batch, channels, depth, height, width) -----------------------------------------
 
 
-_DEEP = 3  # convolutions of a residual block
+def unet3d(x: Tensor, classes: int, head: int = 1) -> Tensor:
+    """Return the logits of each voxel; *head* is the side of the last kernel.
+
+    Raises SizeError unless its sides are multiples of 32 voxels.
+    """
+    _check(x, 2 ** len(_WIDTHS_3D), "voxels")
+
+    def unit(x: Tensor, name: str, width: int, stride: int = 1) -> Tensor:
+        return _normed(_conv3d(x, name, width, 3, stride, bias=False), name, x.shape[0])
+
+    x = _twice(x, "input", _WIDTHS_3D[0], unit)
+    seen = [x]
+    for i, width in enumerate((*_WIDTHS_3D[1:], _WIDTHS_3D[-1])):
+        x = unit(unit(x, f"down{i}.1", width, 2), f"down{i}.2", width)
+        seen.append(x)
+    for i, width in enumerate((_WIDTHS_3D[-1], *_WIDTHS_3D[-2::-1])):
+        x = _twice(_beside(_up(x, f"up{i}", width), seen[-2 - i], f"up{i}.join"), f"up{i}", width, unit)
+    x = _conv3d(x, "head", classes, head, 1, bias=True)
+    return x.view(x.elements // classes, classes)
 
 
-def vnet(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
-    """Return the logits of each voxel, as ``(voxels, classes)``: 16 to 128 channels, residual blocks of three.
+def vnet(x: Tensor, classes: int) -> Tensor:
+    """Return the logits of each voxel: 16 to 128 channels, residual blocks of three.
 
     Raises SizeError unless sides are multiples of 8 voxels.
     """
-    if any(side % 8 for side in x.shape[2:]):
-        raise SizeError(f"sides must be multiples of 8 voxels; got {x.shape[2:]}")
-    first = _block3d(b, x, "input", 16)
-    x = b.add_layer("input.add", Elementwise("add", first.elements, 2), (first, x), first.shape)
+    _check(x, 8, "voxels")
+
+    def block(x: Tensor, name: str, width: int, kernel: int = 3, stride: int = 1) -> Tensor:
+        return _normed(_conv3d(x, name, width, kernel, stride, bias=True), name, 1)
+
+    def residual(x: Tensor, name: str) -> Tensor:
+        inside = x
+        for i in range(_DEEP):
+            inside = block(inside, f"{name}.{i}", x.shape[1])
+        return inside.add(x, f"{name}.add")
+
+    x = block(x, "input", 16).add(x, "input.add")
     seen = [x]
     for i, width in enumerate((32, 64, 128)):
-        x = _residual(b, _block3d(b, x, f"down{i}", width, 2, 2), f"down{i}")
+        x = residual(block(x, f"down{i}", width, 2, 2), f"down{i}")
         seen.append(x)
     for i, beside in enumerate((seen[2], seen[1])):
-        x = _up_block(b, x, f"up{i}", beside.shape[1])
-        joined = (x.shape[0], 2 * x.shape[1], *x.shape[2:])
-        x = _residual(b, b.add_layer(f"up{i}.join", Copy(2 * x.elements), (x, beside), joined), f"up{i}")
-    x = _conv3d(b, _up_block(b, x, "output", 16), "head", classes, 3, 1, bias=True)
-    return b.view(x, x.elements // classes, classes)
+        x = _normed(_up(x, f"up{i}", beside.shape[1]), f"up{i}", 1)
+        x = residual(_beside(x, beside, f"up{i}.join"), f"up{i}")
+    x = _conv3d(_normed(_up(x, "output", 16), "output", 1), "head", classes, 3, 1, bias=True)
+    return x.view(x.elements // classes, classes)
 
 
-def _block3d(b: NetworkBuilder, x: LayerOutput, name: str, width: int, kernel: int = 3, stride: int = 1) -> LayerOutput:
-    """Return a convolution, batch normalisation and ReLU of *x*."""
-    return b.relu(_norm3d(b, _conv3d(b, x, name, width, kernel, stride, bias=True), name, 1), f"{name}.relu")
+def _normed(x: Tensor, name: str, samples: int) -> Tensor:
+    """Return the ReLU of *x* normalised over its voxels, in *samples* groups of the batch: all there are, or one."""
+    batch, width, depth, height, side = x.shape
+    operator = BatchNorm(batch // samples, samples * width, depth * height, side)
+    x = x.layer(f"{name}.norm", operator, None, weights(f"{name}.norm", weight=width, bias=width))
+    return x.relu(f"{name}.relu")
 
 
-def _up_block(b: NetworkBuilder, x: LayerOutput, name: str, width: int) -> LayerOutput:
-    return b.relu(_norm3d(b, _up(b, x, name, width), name, 1), f"{name}.relu")
+def _conv3d(x: Tensor, name: str, width: int, kernel: int, stride: int, *, bias: bool) -> Tensor:
+    batch, channels, depth, height, side = x.shape
+    pad, depth_out = (kernel - 1) // 2, depth // stride
+    sizes = batch * depth_out, channels * kernel, width, height, side, kernel, kernel, stride, stride, pad, pad
+    operator = Conv2d(*sizes, bias=bias)
+    shape = batch, width, depth_out, operator.h_out, operator.w_out
+    return x.layer(name, operator, shape, weights(name, weight=operator.weight_elements, bias=width * bias))
 
 
-def _residual(b: NetworkBuilder, x: LayerOutput, name: str) -> LayerOutput:
-    inside = x
-    for i in range(_DEEP):
-        inside = _block3d(b, inside, f"{name}.{i}", x.shape[1])
-    return b.add(inside, x, f"{name}.add")
+def _up(x: Tensor, name: str, width: int) -> Tensor:
+    """Return a transposed convolution that doubles each side."""
+    batch, channels, depth, height, side = x.shape
+    sizes = batch * depth, 2 * width, channels, 2 * height, 2 * side, 2, 2, 2, 2
+    operator = Conv2d(*sizes, bias=True, transposed=True)
+    parameters = weights(name, weight=operator.weight_elements, bias=width)
+    return x.layer(name, operator, (batch, width, 2 * depth, 2 * height, 2 * side), parameters)
