@@ -9,11 +9,10 @@ from simulator.effects import data_file
 from simulator.engine.executor import execute
 from simulator.errors import InputError, refused
 from simulator.plan.plan import Plan
-from simulator.programs.check import check_program
 from simulator.programs.costs import ProgramPricer
 from simulator.programs.loops import write_loop
 from simulator.programs.reader import load_program
-from simulator.programs.statements import CollectiveStatement
+from simulator.programs.statements import CollectiveStatement, check_program
 from simulator.programs.writer import Writer
 from simulator.questions.options import StepOptions
 from simulator.questions.single import ProgramQuestion

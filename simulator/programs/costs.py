@@ -75,7 +75,7 @@ class ProgramPricer:
         if key not in self._kept:
             if isinstance(run.what, Times):
                 known, held = run.what, run.holds_bytes or 0.0
-                call = CallPrice("operator", known.issue_s, known.compute_s, known.back_s, held)
+                call = CallPrice("operator", known.issue, known.compute, known.back, held)
                 self._kept[key] = (call,), held
             elif isinstance(run.what, OperatorQuestion):
                 self._kept[key] = self._operator(run, run.what, place)
@@ -89,10 +89,6 @@ class ProgramPricer:
         if key not in self._fragments:
             self._fragments[key] = Fragment(self.collectives(exchange))
         return self._fragments[key]
-
-    def waiting_s(self, place: Place) -> float:
-        """Return the seconds from the end of an operation at *place* until a waiting host continues."""
-        return place.device.constants(FrontEndCosts).wait_s
 
     def call_s(self, place: Place) -> float:
         """Return the host time, in seconds, to issue a copy or another small operator."""
@@ -137,7 +133,7 @@ class ProgramPricer:
             compute_s, bound, shares = _together(place.device, issue.work.costs, issue.device_s)
             host_s = self._mxnet_s(issue, network, options, place) if is_mxnet else issue.host_s
             held = float(outputs.get(issue.layer, 0)) if is_mxnet and issue.part != "update" else 0.0
-            back_s = self.waiting_s(place)
+            back_s = place.device.constants(FrontEndCosts).wait_s
             priced.append(CallPrice(issue.name, host_s, compute_s, back_s, held, bound, shares))
         if options.cuda_graph:
             return (_captured(what, priced, graph_launch_time(place.device)),), result_bytes

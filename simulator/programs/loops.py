@@ -32,9 +32,8 @@ _LATER = "later/"
 
 @dataclass(frozen=True, slots=True)
 class _Repetition:
-    """The activities of one repetition, from ``first`` to before ``last``, and the writer's other state after it."""
+    """The writer's state after a repetition, whose activities are those before ``last``."""
 
-    first: int
     last: int
     queued: Mapping[str, int]
     held: int
@@ -65,10 +64,9 @@ def write_loop(writer: Writer, loop: Repeat) -> None:
 
 
 def _standing(writer: Writer) -> _Repetition:
-    state, number = writer.state, len(writer.builder.tasks)
+    state = writer.state
     return _Repetition(
-        number,
-        number,
+        len(writer.builder.tasks),
         {name: stream.queue.count for name, stream in state.streams.items()},
         len(state.held),
         {name: noted.count for name, noted in state.marks.items()},
@@ -80,17 +78,29 @@ def _standing(writer: Writer) -> _Repetition:
 def _pass(writer: Writer, written: Sequence[_Repetition], most: int) -> int:
     """Skip as many of the next *most* repetitions as continue like the last; return their number."""
     bounds = [(a.last, b.last) for a, b in itertools.pairwise(written)][-_EVEN:]
-    tasks = writer.builder.tasks
-    groups = [_by_stream(tasks[first:last]) for first, last in bounds]
+    tasks, groups = writer.builder.tasks, []
+    for first, last in bounds:
+        group: dict[str, list[int]] = {}  # the activities of a repetition by stream
+        for task in tasks[first:last]:
+            if not task.stream.startswith(_LATER):
+                group.setdefault(task.stream, []).append(task.id)
+        groups.append(group)
     if len({tuple((name, len(found)) for name, found in group.items()) for group in groups}) > 1:
         return 0
-    timeline = execute(writer.places.machine, writer.builder.build())
-    spans = timeline.spans
-    period_s = _periods(groups, spans)
-    if period_s is None:
-        return 0
+    spans = execute(writer.places.machine, writer.builder.build()).spans
+    period_s: dict[str, float] = {}  # of each stream, in seconds per repetition
+    for name in groups[0]:
+        pairs = [
+            (spans[a], spans[b])
+            for earlier, later in itertools.pairwise(groups)
+            for a, b in zip(earlier[name], later[name], strict=True)
+        ]
+        steps, starts = [b.end_s - a.end_s for a, b in pairs], [b.start_s - a.start_s for a, b in pairs]
+        if max(*steps, *starts) - min(*steps, *starts) > _SAME * spans[groups[-1][name][-1]].end_s:
+            return 0
+        period_s[name] = steps[-1]
     before, after = written[-2], written[-1]
-    times = min(most, _until_waits_change(tasks[bounds[-1][0] : bounds[-1][1]], tasks, spans, period_s, bounds[-1][0]))
+    times = min(most, _until_waits_change(tasks, before.last, spans, period_s))
     for name, stream in writer.state.streams.items():
         operators = after.queued.get(name, 0) - before.queued.get(name, 0)
         if operators and stream.queue.depth and times >= _LEAST:
@@ -102,55 +112,20 @@ def _pass(writer: Writer, written: Sequence[_Repetition], most: int) -> int:
     return times
 
 
-def _by_stream(tasks: Sequence[Activity]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for task in tasks:
-        if not task.stream.startswith(_LATER):
-            found.setdefault(task.stream, []).append(task.id)
-    return found
-
-
-def _periods(groups: Sequence[Mapping[str, list[int]]], spans: Sequence[Span]) -> dict[str, float] | None:
-    """Return the period of each stream, in seconds per repetition; None where its activities are uneven."""
-    found: dict[str, float] = {}
-    for name in groups[0]:
-        steps = [
-            spans[b].end_s - spans[a].end_s
-            for earlier, later in itertools.pairwise(groups)
-            for a, b in zip(earlier[name], later[name], strict=True)
-        ]
-        starts = [
-            spans[b].start_s - spans[a].start_s
-            for earlier, later in itertools.pairwise(groups)
-            for a, b in zip(earlier[name], later[name], strict=True)
-        ]
-        end_s = spans[groups[-1][name][-1]].end_s
-        if max(*steps, *starts) - min(*steps, *starts) > _SAME * end_s:
-            return None
-        found[name] = steps[-1]
-    return found
-
-
 def _until_waits_change(
-    own: Sequence[Activity], tasks: Sequence[Activity], spans: Sequence[Span], period_s: Mapping[str, float], first: int
+    tasks: Sequence[Activity], first: int, spans: Sequence[Span], period_s: Mapping[str, float]
 ) -> int:
-    """Return the number of repetitions for which all dependencies of *own* activities end before these begin."""
+    """Return the repetitions for which all dependencies of the activities from *first* on end before these begin."""
     most = 10**18
-    for task in own:
-        if task.stream.startswith(_LATER):
-            continue
-        mine_s = period_s[task.stream]
-        for number in task.after:
-            other = tasks[number]
-            if other.stream.startswith(_LATER):
-                continue  # an entry of a queue, which _until_full examines
-            theirs_s = period_s.get(other.stream, 0.0) if number >= first else 0.0
-            if number < first and other.stream in period_s and other.stream != task.stream:
-                theirs_s = period_s[other.stream]  # that of the previous repetition
-            gains_s = theirs_s - mine_s
-            if gains_s > _SAME * max(mine_s, theirs_s):
-                slack_s = max(0.0, spans[task.id].start_s - spans[number].end_s)
-                most = min(most, floor(slack_s / gains_s) - 1)
+    for task in tasks[first:]:
+        for other in (tasks[number] for number in task.after if not task.stream.startswith(_LATER)):
+            own, theirs = task.stream, other.stream
+            if theirs.startswith(_LATER) or (own == theirs and other.id < first):
+                continue  # an entry of a queue, which _until_full examines; or the previous repetition
+            mine_s, theirs_s = period_s[own], period_s.get(theirs, 0.0)
+            if theirs_s - mine_s > _SAME * max(mine_s, theirs_s):
+                slack_s = max(0.0, spans[task.id].start_s - spans[other.id].end_s)
+                most = min(most, floor(slack_s / (theirs_s - mine_s)) - 1)
     return most
 
 

@@ -7,6 +7,7 @@ Each statement is read on its own, so that a fault in one hides none in the othe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, get_args
 
@@ -28,8 +29,8 @@ from simulator.units import Duration, Size
 from simulator.workload import COLLECTIVES
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
-MAX_COUNT = 10**9
-Count = Annotated[int, Field(strict=True, ge=1, le=MAX_COUNT)]
+Count = Annotated[int, Field(strict=True, ge=1, le=s.MAX_COUNT)]
+Flag = Annotated[bool, Field(strict=True)]
 
 
 def _names(value: Any) -> tuple[str, ...]:
@@ -42,31 +43,13 @@ def _names(value: Any) -> tuple[str, ...]:
 Names = Annotated[tuple[str, ...], PlainValidator(_names)]
 
 
-class TimesSpec(Strict):
-    """The times of an operator whose times are known."""
-
-    issue: Duration = Field(0.0, description="For which the host is busy")
-    compute: Duration = Field(0.0, description="For which the device is")
-    back: Duration = Field(0.0, alias="return", description="From its end until a host that waits goes on")
-
-
-class SoftwareSpec(Strict):
-    """The software that issues operators."""
-
-    front_end: Literal["pytorch", "mxnet"] = Field("pytorch", description="Whose dispatch costs")
-    cpu_queue: bool = Field(False, strict=True, description="Operators of CPUs are queued too, and run beside Python")
-    depth: Annotated[int, Field(strict=True, ge=0, le=MAX_COUNT)] = Field(
-        1024, description="Entries of a stream's queue; 0: without bound"
-    )
-
-
 class ProgramFile(Strict):
     """A program file; its statements are read one by one."""
 
     schema_version: Literal[1]
     name: str = "program"
     about: str = ""
-    software: SoftwareSpec = SoftwareSpec()
+    software: s.FrontEnd = s.FrontEnd()
     precision: Precision = Field("fp32", description="Of operators and tensors where nothing else is said")
     program: list[Any] = Field(min_length=1)
 
@@ -96,16 +79,16 @@ class StatementSpec(Strict):
     mode: Literal["train", "inference", "forward", "backward"] | None = None
     precision: str | None = None
     optimizer: Literal["none", "sgd", "momentum", "adam"] | None = None
-    compiled: Annotated[bool, Field(strict=True)] | None = None
-    captured: Annotated[bool, Field(strict=True)] | None = None
+    compiled: Flag | None = None
+    captured: Flag | None = None
     gpus: Count | None = None
     strategy: str | None = None
     shape: list[Count] | None = None
     size: Size | None = None
     to: str | None = None
-    pinned: Annotated[bool, Field(strict=True)] | None = None
-    blocking: Annotated[bool, Field(strict=True)] | None = None
-    fresh: Annotated[bool, Field(strict=True)] | None = None
+    pinned: Flag | None = None
+    blocking: Flag | None = None
+    fresh: Flag | None = None
     form: Literal["number", "numpy", "print"] | None = None
     until: str | None = None
     do: list[Any] | None = None
@@ -135,67 +118,76 @@ def load_program(path: str, text: str = "") -> s.Program:
     if faults or spec is None:
         unique = {(f.line, f.column, f.message): f for f in faults}
         raise InputError([unique[place] for place in sorted(unique)])
-    software = s.FrontEnd(spec.software.front_end, spec.software.cpu_queue, spec.software.depth)
-    return s.Program(spec.name, software, body, source, spec.precision, spec.about)
+    return s.Program(spec.name, spec.software, body, source, spec.precision, spec.about)
 
 
 class _Reader:
     """Reads statements one by one and collects their faults."""
 
     def __init__(self, source: YamlSource, faults: list[Fault], precision: Precision) -> None:
-        self.source = source
-        self.faults = faults
-        self.precision = precision
+        self.source, self.faults, self.precision = source, faults, precision
+        self.here: s.Path = ()  # of the statement that is read
 
     def block(self, found: Sequence[Any], path: s.Path) -> tuple[s.Statement, ...]:
         """Return those statements of the list *found* that have no fault."""
         read: list[s.Statement] = []
         for i, raw in enumerate(found):
-            here = (*path, i)
+            self.here = here = (*path, i)
             if not isinstance(raw, dict):
-                self._fault(here, f"a statement is a mapping, such as 'wait: all'; got {one_line(repr(raw), 60)}")
+                self._fault(f"a statement is a mapping, such as 'wait: all'; got {one_line(repr(raw), 60)}")
                 continue
+            verbs = [key for key in raw if key in VERBS]
+            statement = None
             try:
                 spec = validate(self.source.part(here, raw), StatementSpec)
+                if len(verbs) == 1:
+                    statement = self._statement(verbs[0], raw, spec)
+                else:
+                    got = " and ".join(verbs) or "none"
+                    self._fault(f"a statement needs one of {', '.join(VERBS)}; got {got}")
             except InputError as error:
                 self.faults += error.faults
-                self._inner(raw, here)
-                continue
-            statement = self._statement(here, raw, spec)
+                verbs = []
             if statement is not None:
                 read.append(statement)
+            elif len(verbs) != 1 and isinstance(raw.get("do"), list):  # a faulty one has others inside
+                self.block(raw["do"], (*here, "do"))
         return tuple(read)
 
-    def _inner(self, raw: dict[str, Any], here: s.Path) -> None:
-        """Read the statements inside a faulty one, to collect their faults."""
-        if isinstance(raw.get("do"), list):
-            self.block(raw["do"], (*here, "do"))
-
-    def _statement(self, here: s.Path, raw: dict[str, Any], spec: StatementSpec) -> s.Statement | None:
-        verbs = [key for key in raw if key in VERBS]
-        if len(verbs) != 1:
-            self._fault(here, f"a statement needs one of {', '.join(VERBS)}; got {' and '.join(verbs) or 'none'}")
-            self._inner(raw, here)
-            return None
-        verb = verbs[0]
+    def _statement(self, verb: str, raw: dict[str, Any], spec: StatementSpec) -> s.Statement | None:
         required, optional = (VERBS[verb].get(keys, []) for keys in ("needs", "may"))
         before = len(self.faults)
         for key in raw:
             if key != verb and key not in required and key not in optional:
                 takes = ", ".join((*required, *optional)) or "nothing else"
-                self._fault((*here, key), f"{key} does not apply to {verb}, which takes {takes}", key=True)
+                self._fault(f"{key} does not apply to {verb}, which takes {takes}", key, of_key=True)
         for key in required:
             if key not in raw:
-                self._fault(here, f"{verb} needs the key '{key}'")
+                self._fault(f"{verb} needs the key '{key}'")
         for key in _NAMES:
             value = getattr(spec, key)
             if value is not None and not value.strip():
-                self._fault((*here, key.rstrip("_")), f"{key.rstrip('_')} must be a name")
-        plain = _PLAIN.get(verb)
-        made = plain(here, spec) if plain is not None else getattr(self, f"_{verb}")(here, spec)
+                self._fault(f"{key.rstrip('_')} must be a name", key.rstrip("_"))
+        here = self.here
+        made: s.Statement | None
+        match verb:
+            case "run":
+                made = self._run(here, spec)
+            case "tensor":
+                made = self._tensor(here, spec)
+            case "exchange":
+                made = self._exchange(here, spec)
+            case "repeat":
+                if spec.do is not None and not spec.do:
+                    self._fault("do must have 1 or more statements; got []", "do")
+                count = min(spec.repeat or 1, s.MAX_COUNT)
+                made = s.Repeat(here, count, self.block(spec.do or (), (*here, "do")))
+            case "threads":
+                bodies = enumerate(spec.threads or ())
+                made = s.Threads(here, tuple(self.block(body, (*here, "threads", i)) for i, body in bodies))
+            case _:
+                made = _PLAIN[verb](here, spec)
         return made if len(self.faults) == before else None
-
-    # -- one verb each -------------------------------------------------------------
 
     def _run(self, here: s.Path, spec: StatementSpec) -> s.RunStatement | None:
         known = spec.run
@@ -208,29 +200,25 @@ class _Reader:
         }
         of_networks = ("batch", "mode", "optimizer", "compiled", "captured")
         if not isinstance(known, str):
-            try:
-                times = validate(self.source.part((*here, "run"), known), TimesSpec)
-            except InputError as error:
-                self.faults += error.faults
-                return None
-            self._refuse(here, spec, (*of_networks, "precision"), "is for operators and networks; here are times")
-            return s.RunStatement(here, s.Times(times.issue, times.compute, times.back), **common)
+            times = validate(self.source.part((*here, "run"), known), s.Times)
+            self._refuse(spec, (*of_networks, "precision"), "is for operators and networks; here are times")
+            return s.RunStatement(here, times, **common)
         if known.startswith("op:"):
-            self._refuse(here, spec, of_networks, "is for networks; write an operator's sizes and phase in its words")
+            self._refuse(spec, of_networks, "is for networks; write an operator's sizes and phase in its words")
             try:
                 question = parse_question(known, Where(""))
             except InputError as error:
-                self._fault((*here, "run"), error.spelt("value"))
+                self._fault(error.spelt("value"), "run")
                 return None
             assert isinstance(question, OperatorQuestion)
-            if "precision" not in known and spec.precision is None:
-                precision = self.precision
-            else:
-                precision = self._precision(here, spec.precision) if spec.precision else question.precision
-            return s.RunStatement(here, replace(question, precision=precision), **common)
+            if spec.precision and spec.precision not in get_args(Precision):
+                self._unknown("", "precision", spec.precision, get_args(Precision))
+            if spec.precision or "precision" not in known:
+                question = replace(question, precision=spec.precision or self.precision)  # type: ignore[arg-type]
+            return s.RunStatement(here, question, **common)
         policy = spec.precision or self.precision
         if policy not in POLICIES:
-            self._fault((*here, "precision"), f"there is no '{one_line(policy, 40)}'; {nearest(policy, POLICIES)}")
+            self._unknown("", "precision", policy, POLICIES)
             return None
         options = StepOptions(
             mode=spec.mode or "inference",
@@ -243,54 +231,41 @@ class _Reader:
         network = str(FilePath(self.source.file).parent / known) if is_file else known
         return s.RunStatement(here, network, batch=spec.batch or 1, options=options, **common)
 
-    def _precision(self, here: s.Path, text: str) -> Precision:
-        known = get_args(Precision)
-        if text not in known:
-            self._fault((*here, "precision"), f"there is no '{one_line(text, 40)}'; {nearest(text, known)}")
-            return self.precision
-        return text  # type: ignore[return-value]
-
     def _tensor(self, here: s.Path, spec: StatementSpec) -> s.MakeTensor | None:
         if (spec.shape is None) == (spec.size is None):
-            self._fault(here, "tensor needs either shape ([1000, 1000]) or size (4 MB)")
+            self._fault("tensor needs either shape ([1000, 1000]) or size (4 MB)")
             return None
-        elements = 1
-        for side in spec.shape or ():
-            elements *= side
-        size_bytes = spec.size if spec.size is not None else float(elements * ELEMENT_BYTES[self.precision])
-        return s.MakeTensor(here, spec.tensor or "", size_bytes, spec.device)
+        n_bytes = float(prod(spec.shape or ()) * ELEMENT_BYTES[self.precision])
+        return s.MakeTensor(here, spec.tensor or "", n_bytes if spec.size is None else spec.size, spec.device)
 
     def _exchange(self, here: s.Path, spec: StatementSpec) -> s.CollectiveStatement | None:
-        name = (spec.exchange or "").strip()
+        name, strategy = (spec.exchange or "").strip(), spec.strategy or "nccl"
         if name not in COLLECTIVES:
-            self._fault((*here, "exchange"), f"no collective '{one_line(name, 40)}'; {nearest(name, COLLECTIVES)}")
+            self._unknown("collective ", "exchange", name, COLLECTIVES)
             return None
-        strategy = spec.strategy or "nccl"
         if strategy not in (known := strategy_names()):
-            self._fault((*here, "strategy"), f"no strategy '{one_line(strategy, 40)}'; {nearest(strategy, known)}")
+            self._unknown("strategy ", "strategy", strategy, known)
             return None
         stream, size_bytes = spec.stream or "communication", spec.size or 0.0
         return s.CollectiveStatement(here, name, size_bytes, spec.gpus or 1, strategy, stream, spec.reads or ())
 
-    def _repeat(self, here: s.Path, spec: StatementSpec) -> s.Repeat:
-        if spec.do is not None and not spec.do:
-            self._fault((*here, "do"), "do must have 1 or more statements; got []")
-        return s.Repeat(here, min(spec.repeat or 1, MAX_COUNT), self.block(spec.do or (), (*here, "do")))
+    # -- faults --------------------------------------------------------------------
 
-    def _threads(self, here: s.Path, spec: StatementSpec) -> s.Threads:
-        bodies = tuple(self.block(body, (*here, "threads", i)) for i, body in enumerate(spec.threads or ()))
-        return s.Threads(here, bodies)
+    def _unknown(self, what: str, key: str, found: str, known: Sequence[str]) -> None:
+        begins = f"no {what}" if what else "there is no "
+        self._fault(f"{begins}'{one_line(found, 40)}'; {nearest(found, known)}", key)
 
-    def _refuse(self, here: s.Path, spec: StatementSpec, keys: Sequence[str], why: str) -> None:
+    def _refuse(self, spec: StatementSpec, keys: Sequence[str], why: str) -> None:
         for key in keys:
             if getattr(spec, key) is not None:
-                self._fault((*here, key), f"{key} {why}", key=True)
+                self._fault(f"{key} {why}", key, of_key=True)
 
-    def _fault(self, path: s.Path, message: str, *, key: bool = False) -> None:
-        self.faults.append(self.source.fault(path, message, key=key))
+    def _fault(self, message: str, *keys: str, of_key: bool = False) -> None:
+        self.faults.append(self.source.fault((*self.here, *keys), message, key=of_key))
 
 
-def _copied(here: s.Path, spec: StatementSpec, name: str) -> s.CopyTo:
+def _copied(here: s.Path, spec: StatementSpec) -> s.CopyTo:
+    name = spec.copy_ or spec.move or ""
     return s.CopyTo(
         here,
         name,
@@ -306,8 +281,8 @@ def _copied(here: s.Path, spec: StatementSpec, name: str) -> s.CopyTo:
 
 # Verbs whose keys have no faults of their own.
 _PLAIN: Mapping[str, Callable[[s.Path, StatementSpec], s.Statement]] = {
-    "copy": lambda here, spec: _copied(here, spec, spec.copy_ or ""),
-    "move": lambda here, spec: _copied(here, spec, spec.move or ""),
+    "copy": _copied,
+    "move": _copied,
     "read": lambda here, spec: s.ReadTensor(here, spec.read or "", spec.form or "number"),
     "wait": lambda here, spec: s.Wait(here, spec.wait or ""),
     "record": lambda here, spec: s.RecordEvent(here, spec.record or "", spec.stream or ""),

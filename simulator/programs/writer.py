@@ -8,9 +8,7 @@ Loops are written by :mod:`simulator.programs.loops`.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
-from functools import cached_property
 
 from simulator.collectives.request import Unsuitable
 from simulator.devices.cpu import Cpu
@@ -21,10 +19,11 @@ from simulator.network.routing import Router
 from simulator.places import Place, Places
 from simulator.plan.plan import PlanBuilder, Resource
 from simulator.programs import statements as s
-from simulator.programs.costs import CallPrice, ProgramLabel, ProgramPricer
+from simulator.programs.costs import CallPrice, ProgramLabel, ProgramPricer, Use
 from simulator.programs.state import DeviceTensor, HeldMemory, MarkState, State, Stream, StreamQueue
 from simulator.questions.single import CopyKind, CopyQuestion
 from simulator.questions.where import Where
+from simulator.records import replace
 
 HOST = "host"
 LOCK = "interpreter lock"
@@ -44,13 +43,11 @@ class Writer:
         threads: int | None,
         write_loop: Callable[[Writer, s.Repeat], None],
     ) -> None:
-        self.program = program
-        self.write_loop = write_loop
-        self.places = places
-        self.router = router
-        self.costs = costs
-        self.threads = threads
+        self.program, self.places, self.router, self.costs = program, places, router, costs
+        self.threads, self.write_loop = threads, write_loop
         self.default = places.find(device).name
+        self.front = places.constants(FrontEndCosts)
+        self.is_mxnet = program.software.front_end == "mxnet"
         self.builder = PlanBuilder()
         self.state = State()
         self.host = HOST
@@ -60,6 +57,7 @@ class Writer:
         self.executed = 0  # activities, to see whether loops repeat evenly; each takes longer than to write it
         self.shared = _shared(program.body)
         self._found: dict[str, Place] = {}
+        self.host_place = self.place(None).host  # the CPU on which Python runs
 
     # -- devices and streams -------------------------------------------------------
 
@@ -83,60 +81,52 @@ class Writer:
             self.state.streams[key] = Stream(device, StreamQueue(self.program.software.depth))
         return self.state.streams[key]
 
-    @cached_property
-    def front(self) -> FrontEndCosts:
-        """The constants of front ends."""
-        return self.places.constants(FrontEndCosts)
+    def _named(self, name: str) -> Stream:
+        device, _, stream = name.partition("/")
+        return self.stream(self.place(device).name, stream)
 
-    @cached_property
-    def host_place(self) -> str:
-        """The CPU on which Python runs."""
-        return self.place(None).host
+    def _ready(self, names: Sequence[str]) -> list[int]:
+        return [number for name in names for number in self.state.tensors[name].ready]
 
     # -- statements ----------------------------------------------------------------
 
     def block(self, body: Sequence[s.Statement]) -> None:
-        """Write *body* once."""
+        """Write *body* once; raises InputError where a statement cannot be simulated."""
+        state = self.state
         for statement in body:
-            self.statement(statement)
-
-    def statement(self, statement: s.Statement) -> None:
-        """Write one statement; raises InputError where it cannot be simulated."""
-        self.statements += 1
-        self.count(statement.path, len(self.builder.tasks) + self.statements)
-        match statement:
-            case s.RunStatement():
-                self._run(statement)
-            case s.MakeTensor():
-                self.state.tensors[statement.name] = DeviceTensor(
-                    self.place(statement.device).name, statement.size_bytes
-                )
-            case s.CopyTo():
-                self._copy(statement)
-            case s.CollectiveStatement():
-                self._exchange(statement)
-            case s.ReadTensor():
-                self._read(statement)
-            case s.Wait():
-                self._wait(statement.what)
-            case s.RecordEvent():
-                self.events_cost()
-                self.state.events[statement.event] = self._named(statement.stream).last
-            case s.WaitEvent():
-                self.events_cost()
-                stream = self._named(statement.stream)
-                stream.after = (*stream.after, *self.state.events.get(statement.event, ()))
-            case s.Python():
-                self.on_host("python", statement.seconds, use="python")
-            case s.MarkTime():
-                number = self.on_host(statement.name, 0.0, use="mark")
-                noted = self.state.marks.setdefault(statement.name, MarkState())
-                noted.numbers.append(number)
-                noted.count += 1
-            case s.Repeat():
-                self.write_loop(self, statement)
-            case s.Threads():
-                self._threads(statement)
+            self.statements += 1
+            self.count(statement.path, len(self.builder.tasks) + self.statements)
+            match statement:
+                case s.RunStatement():
+                    self._run(statement)
+                case s.MakeTensor():
+                    device = self.place(statement.device).name
+                    state.tensors[statement.name] = DeviceTensor(device, statement.size_bytes)
+                case s.CopyTo():
+                    self._copy(statement)
+                case s.CollectiveStatement():
+                    self._exchange(statement)
+                case s.ReadTensor():
+                    self._read(statement)
+                case s.Wait():
+                    self._wait(statement.what)
+                case s.RecordEvent():
+                    self.on_host("event", self.front.pytorch.event_s, use="issue")
+                    state.events[statement.event] = self._named(statement.stream).last
+                case s.WaitEvent():
+                    self.on_host("event", self.front.pytorch.event_s, use="issue")
+                    stream = self._named(statement.stream)
+                    stream.after = (*stream.after, *state.events.get(statement.event, ()))
+                case s.Python():
+                    self.on_host("python", statement.seconds, use="python")
+                case s.MarkTime():
+                    noted = state.marks.setdefault(statement.name, MarkState())
+                    noted.numbers.append(self.on_host(statement.name, 0.0, use="mark"))
+                    noted.count += 1
+                case s.Repeat():
+                    self.write_loop(self, statement)
+                case s.Threads():
+                    self._threads(statement)
 
     def count(self, path: s.Path, steps: int) -> None:
         """Raise InputError at *path* if there are more than ``MAX_STEPS`` *steps*."""
@@ -144,57 +134,46 @@ class Writer:
             told = f"more than {MAX_STEPS:,} statements and activities that do not repeat evenly; repeat it less often"
             raise InputError(self.program.source.fault(path, told))
 
-    def on_host(self, label: str, seconds: float, *, use: str, after: Sequence[int] = ()) -> int:
+    def on_host(self, label: str, seconds: float, *, use: Use, after: Sequence[int] = ()) -> int:
         """Add an activity of the host and return its number; where threads share the lock, all but waits need it."""
         locks = self.locks if use != "wait" and seconds > 0 else ()
-        about = ProgramLabel(use)  # type: ignore[arg-type]
-        return self.builder.work(
-            label, self.host_place, seconds, stream=self.host, after=after, takes=locks, gives=locks, about=about
-        )
-
-    def events_cost(self) -> None:
-        """Add the host time of a call on an event."""
-        self.on_host("event", self.front.pytorch.event_s, use="issue")
-
-    def _named(self, name: str) -> Stream:
-        device, _, stream = name.partition("/")
-        return self.stream(self.place(device).name, stream)
+        stream, about, add = self.host, ProgramLabel(use), self.builder.work
+        return add(label, self.host_place, seconds, stream=stream, after=after, takes=locks, gives=locks, about=about)
 
     # -- operators -----------------------------------------------------------------
 
     def _run(self, run: s.RunStatement) -> None:
-        on = run.device or next((self.state.tensors[name].device for name in run.reads), None)
-        place = self.place(on)
+        tensors = self.state.tensors
+        place = self.place(run.device or next((tensors[name].device for name in run.reads), None))
         self.runs_on_cpu |= isinstance(place.device, Cpu)
         try:
             calls, result_bytes = self.costs.of(run, place)
         except InputError as error:
             raise InputError(self.program.source.fault((*run.path, "run"), error.spelt("value"))) from None
-        needs = [number for name in run.reads for number in self.state.tensors[name].ready]
+        needs = self._ready(run.reads)
         last: tuple[int, ...] = ()
         for call in calls:
             last = (self._call(call, place, run.stream, needs),)
             needs = []
         if run.gives is not None:
-            self.state.tensors[run.gives] = DeviceTensor(
-                place.name, result_bytes, last, calls[-1].back_s if calls else 0.0
-            )
+            back_s = calls[-1].back_s if calls else 0.0
+            tensors[run.gives] = DeviceTensor(place.name, result_bytes, last, back_s)
 
     def _call(self, call: CallPrice, place: Place, name: str, needs: Sequence[int]) -> int:
         """Add one call; return its last activity."""
         self.state.operators += 1
         stream = self.stream(place.name, name)
+        after = *stream.after, *needs
         if place.name == place.host and not self.program.software.cpu_queue:
-            about = ProgramLabel("kernel", call.bound, issue_s=call.issue_s)
             number = self.builder.work(
                 call.label,
                 place.name,
                 call.issue_s + call.compute_s,
                 stream=self.host,
-                after=(*stream.after, *needs),
+                after=after,
                 takes=self.locks,
                 gives=self.locks,
-                about=about,
+                about=ProgramLabel("kernel", call.bound, issue_s=call.issue_s),
             )
             stream.last, stream.after, stream.back_s = (number,), (), 0.0
             return number
@@ -206,7 +185,7 @@ class Writer:
             place.name,
             call.compute_s,
             stream=f"{place.name}/{name}",
-            after=(issued, *stream.after, *needs),
+            after=(issued, *after),
             loads=self._loads(place, call),
             about=ProgramLabel("kernel", call.bound),
         )
@@ -240,50 +219,46 @@ class Writer:
             self.on_host(f"{copy.name} is there", self.front.pytorch.view_s, use="issue")
             self.state.tensors[copy.gives] = tensor
             return
-        done, is_sync = self.copied(copy, tensor, to)
-        is_mxnet = self.program.software.front_end == "mxnet"
-        waits = copy.waits if copy.waits is not None else not is_mxnet
-        if waits or (is_sync and not is_mxnet):
+        done, is_sync = self._copied(copy, tensor, to)
+        waits = copy.waits if copy.waits is not None else not self.is_mxnet
+        if waits or (is_sync and not self.is_mxnet):
             done = self.on_host("wait", self.front.wait_s, use="wait", after=[done])
         self.state.tensors[copy.gives] = DeviceTensor(to.name, tensor.size_bytes, (done,), self.front.wait_s)
 
-    def copied(self, copy: s.CopyTo, tensor: DeviceTensor, to: Place) -> tuple[int, bool]:
+    def _copied(self, copy: s.CopyTo, tensor: DeviceTensor, to: Place) -> tuple[int, bool]:
         """Add the copy of *tensor* to the device *to*; return its last activity, and whether it blocks the host."""
         question = self._question(tensor, to, pinned=copy.pinned, fresh=copy.fresh)
+        kind, label, add = question.kind, f"copy {copy.name}", self.builder.add
         self.state.copies += 1
-        issued = self.on_host(f"copy {copy.name}", self.costs.call_s(to), use="issue")
+        issued = self.on_host(label, self.costs.call_s(to), use="issue")
         about = ProgramLabel("copy", bytes=tensor.size_bytes)
+        gpu = tensor.device if kind in ("d2h", "d2d", "p2p") else to.name
+        ordered = None
+        if not self.is_mxnet or copy.stream is not None:
+            ordered = self.stream(gpu, (copy.stream or "compute").rpartition("/")[2])
+        behind = () if ordered is None else (*ordered.last, *ordered.after)
+        after: tuple[int, ...] = (issued, *tensor.ready, *behind)
         within_s = copy_within_s(question, self.places)
-        gpu = tensor.device if question.kind in ("d2h", "d2d", "p2p") else to.name
-        behind: tuple[int, ...] = ()
-        if self.program.software.front_end == "pytorch" or copy.stream is not None:
-            ordered = self.stream(gpu, (copy.stream or "compute").rpartition("/")[2])
-            behind = (*ordered.last, *ordered.after)
-        after = (issued, *tensor.ready, *behind)
         if within_s is not None:
-            name = f"{gpu}/compute" if question.kind == "d2d" else f"{gpu}/copies"
-            number = self.builder.work(f"copy {copy.name}", gpu, within_s, stream=name, after=after, about=about)
+            name = "compute" if kind == "d2d" else "copies"
+            number = self.builder.work(label, gpu, within_s, stream=f"{gpu}/{name}", after=after, about=about)
         else:
-            number = -1
-            name = f"{gpu}/copies {'in' if question.kind == 'h2d' else 'out'}"
+            name = f"copies {'in' if kind == 'h2d' else 'out'}"
             for task in copy_plan(question, self.places, self.router).tasks:
-                waits = after if number < 0 else (number,)
-                label = f"copy {copy.name}" if task.label == "copy" else task.label
-                number = self.builder.add(label, task.parts, stream=name, after=waits, place=gpu, about=about)
-        self.stream(gpu, name.rpartition("/")[2]).last = (number,)
-        if behind or copy.stream is not None:
-            ordered = self.stream(gpu, (copy.stream or "compute").rpartition("/")[2])
+                own = label if task.label == "copy" else task.label
+                number = add(own, task.parts, stream=f"{gpu}/{name}", after=after, place=gpu, about=about)
+                after = (number,)
+        self.stream(gpu, name).last = (number,)
+        if ordered is not None and (behind or copy.stream is not None):
             ordered.after = (*ordered.after, number)
-        return number, not copy.pinned and question.kind in ("h2d", "d2h", "h2h")
+        return number, not copy.pinned and kind in ("h2d", "d2h", "h2h")
 
     def _question(self, tensor: DeviceTensor, to: Place, *, pinned: bool, fresh: bool) -> CopyQuestion:
         gpus = {self.places.machine.nodes[index].name: i for i, index in enumerate(self.places.machine.gpus)}
         src, dst = gpus.get(tensor.device), gpus.get(to.name)
         kind: CopyKind
-        if src is None and dst is None:
-            kind = "h2h"
-        elif src is None:
-            kind = "h2d"
+        if src is None:
+            kind = "h2h" if dst is None else "h2d"
         elif dst is None:
             kind = "d2h"
         else:
@@ -310,59 +285,49 @@ class Writer:
             message = f"{exchange.strategy} does not fit: {error.why}"
             raise InputError(self.program.source.fault((*exchange.path, "exchange"), message)) from None
         self.state.copies += 1
-        issued = self.on_host(exchange.collective, self.front.launch_s, use="issue")
-        stream = self.stream(gpu, exchange.stream)
-        needs = [number for name in exchange.reads for number in self.state.tensors[name].ready]
-        number = self.builder.splice(
-            fragment,
-            label=exchange.collective,
-            stream=f"{gpu}/{exchange.stream}",
-            after=(issued, *stream.after, *needs),
-            place=gpu,
-            about=ProgramLabel("copy", bytes=exchange.size_bytes),
-        )
+        label = exchange.collective
+        stream, name = self.stream(gpu, exchange.stream), f"{gpu}/{exchange.stream}"
+        issued = self.on_host(label, self.front.launch_s, use="issue")
+        after = (issued, *stream.after, *self._ready(exchange.reads))
+        about = ProgramLabel("copy", bytes=exchange.size_bytes)
+        number = self.builder.splice(fragment, label=label, stream=name, after=after, place=gpu, about=about)
         stream.last, stream.after, stream.back_s = (number,), (), self.front.wait_s
 
     # -- waiting -------------------------------------------------------------------
 
     def _wait(self, what: str) -> None:
-        state = self.state
-        if what == "all":
-            self._wait_for(list(state.streams.values()), what)
-        elif what in state.tensors:
-            tensor = state.tensors[what]
-            self.on_host(f"wait for {what}", tensor.back_s, use="wait", after=tensor.ready)
-        elif what in state.events:
-            self.on_host(f"wait for {what}", self.front.wait_s, use="wait", after=state.events[what])
-        elif "/" in what:
-            self._wait_for([self._named(what)], what)
+        tensor, streams = self.state.tensors.get(what), [*self.state.streams.values()]
+        after: Sequence[int]
+        if what != "all" and tensor is not None:
+            back_s, after = tensor.back_s, tensor.ready
+        elif what != "all" and what in self.state.events:
+            back_s, after = self.front.wait_s, self.state.events[what]
         else:
-            device = self.place(what).name
-            self._wait_for([stream for stream in state.streams.values() if stream.device == device], what)
-
-    def _wait_for(self, streams: Sequence[Stream], what: str) -> None:
-        after = [number for stream in streams for number in (*stream.last, *stream.after)]
-        back_s = max((stream.back_s for stream in streams), default=0.0)
+            if "/" in what:
+                streams = [self._named(what)]
+            elif what != "all":
+                device = self.place(what).name
+                streams = [stream for stream in streams if stream.device == device]
+            after = [number for stream in streams for number in (*stream.last, *stream.after)]
+            back_s = max((stream.back_s for stream in streams), default=0.0)
         self.on_host(f"wait for {what}", back_s, use="wait", after=after)
 
     def _read(self, read: s.ReadTensor) -> None:
         tensor = self.state.tensors[read.name]
-        is_array = read.form == "numpy"
-        is_mxnet, is_gpu = self.program.software.front_end == "mxnet", self._kind(tensor.device) == "gpu"
+        is_array, is_gpu = read.form == "numpy", self._kind(tensor.device) == "gpu"
         done: Sequence[int] = tensor.ready
         if is_gpu:
-            size_bytes = tensor.size_bytes if is_array else min(tensor.size_bytes, 8.0)
-            part = DeviceTensor(tensor.device, size_bytes, tensor.ready)
+            part = replace(tensor, size_bytes=tensor.size_bytes if is_array else min(tensor.size_bytes, 8.0))
             copy = s.CopyTo(read.path, read.name, "cpu", "", pinned=not is_array, fresh=is_array)
             cpu = self.place(self.host_place) if self.places.machine.find(self.host_place) else self.place("cpu")
-            done = (self.copied(copy, part, cpu)[0],)
+            done = (self._copied(copy, part, cpu)[0],)
         back_s = tensor.back_s if tensor.ready else self.front.wait_s
         self.on_host(f"wait for {read.name}", back_s, use="wait", after=done)
-        if is_array and not is_gpu and is_mxnet:
+        if is_array and not is_gpu and self.is_mxnet:
             question = self._question(tensor, self.place(tensor.device), pinned=False, fresh=True)
             copied_s = copy_within_s(question, self.places)
             self.on_host(f"copy {read.name}", copied_s or 0.0, use="python")
-        if is_mxnet:
+        if self.is_mxnet:
             self.on_host("array", self.front.mxnet.array_s, use="python")
         if read.form == "print":
             self.on_host("print", self.front.print_s, use="python")
@@ -389,7 +354,7 @@ def _shared(body: Sequence[s.Statement]) -> dict[str, set[str]]:
         if isinstance(statement, s.RunStatement):
             found.setdefault(statement.device or "", set()).add(statement.stream)
         inner = statement.bodies if isinstance(statement, s.Threads) else ()
-        inner = (statement.body,) if isinstance(statement, s.Repeat) else inner
-        for device, streams in itertools.chain.from_iterable(_shared(each).items() for each in inner):
-            found.setdefault(device, set()).update(streams)
+        for each in (statement.body,) if isinstance(statement, s.Repeat) else inner:
+            for device, streams in _shared(each).items():
+                found.setdefault(device, set()).update(streams)
     return found
