@@ -54,4 +54,4 @@ def _result(context: Context, question: ProgramQuestion) -> ProgramResult:
     if question.threads is not None and not writer.runs_on_cpu:
         raise refused("threads", f"applies to a CPU; {question.workload} runs nothing on one")
     timeline = execute(places.machine, writer.builder.build())
-    return make_program_result(program, places.machine.name, writer.default, writer.state, timeline)
+    return make_program_result(program.name, places.machine.name, writer.default, writer.state, timeline)

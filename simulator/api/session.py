@@ -276,9 +276,13 @@ class Session(Context):
 
     def program(self, question: ProgramQuestion) -> ProgramResult:
         """Return the result of a program; raises InputError with every fault of its file."""
+        refuse_passing(question.where.slow_links, "a program")
+        if question.workload.endswith(".et"):
+            from simulator.api.chakra import run_trace
+
+            return run_trace(self, question)
         from simulator.api.programs import run_program
 
-        refuse_passing(question.where.slow_links, "a program")
         return run_program(self, question)
 
     def advised(self, question: StepQuestion, samples: SamplesOption = "batch") -> TrainingResult:
@@ -337,6 +341,19 @@ class Session(Context):
         if question.has_servers or question.divided:
             return self._step(question).timeline
         return together_timeline(self._shared(question))[1]
+
+    def chakra(self, question: StepQuestion) -> dict[str, bytes]:
+        """Return the Chakra trace of a step, by the end of each file's name: ``.0.et`` of rank 0, ``.json`` of groups.
+
+        Raises as :meth:`step`, and InputError for steps that have no such form or are too large.
+        """
+        from simulator.api.chakra import check_ranks, written_ranks
+        from simulator.results.chakra import chakra_files
+
+        check_ranks(question)
+        if self.single(question) is not None:
+            return chakra_files(self.step_timeline(question), [0], [""])
+        return written_ranks(self._shared(question))
 
     def _shared(self, question: StepQuestion, *, fold: bool = True) -> SharedStep:
         """Return the step of *question* with what several devices do it with; raises InputError."""

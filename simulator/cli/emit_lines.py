@@ -24,7 +24,7 @@ _REST = "add data, tokenizer, learning rate and the number of steps"
 def answer_emit(written: CommandOptions) -> Answers:
     """Return the launch line of the step in *written*; raises InputError for what has none."""
     framework = emitter_of(written.emit or "")
-    files = {name: getattr(written, name[2:]) is not None for name in ("--report", "--trace", "--plot")}
+    files = {name: getattr(written, name[2:]) is not None for name in ("--report", "--trace", "--plot", "--chakra")}
     refuse(files, "shows an answer, and --emit prints a launch line; leave one of the two out")
     session, questions = ask_steps(replace(written, emit=None))
     if len(questions) > 1:

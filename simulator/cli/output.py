@@ -21,7 +21,7 @@ from simulator.cli.written import CommandOptions, check_read, shell_command
 from simulator.console import later
 from simulator.console.run import INTERRUPTED, guarded, say
 from simulator.console.style import Style, choose_style, printable
-from simulator.errors import first_of
+from simulator.errors import first_of, one_line
 from simulator.records import dataclass, replace
 from simulator.results import to_json
 from simulator.spelling import spelt
@@ -38,9 +38,9 @@ class Answers:
     """What a command found, in each form that users read.
 
     ``document`` is that of ``--json``, ``lines`` are the text, and ``remarks`` stand beside it on standard error.
-    ``trace`` is a Chrome trace, with the name of what it shows where that is not obvious; ``draw`` returns a figure
-    (svg, png or pdf), and ``best`` is the result whose machine a page draws.  ``check`` raises SimulationError for
-    answers that are no success, after they have been shown.
+    ``trace`` is a Chrome trace, with the name of what it shows where that is not obvious; ``chakra`` returns the files
+    of a Chakra trace, ``draw`` a figure (svg, png or pdf), and ``best`` is the result whose machine a page draws.
+    ``check`` raises SimulationError for answers that are no success, after they have been shown.
     ``notes`` say what of the question is not simulated.
     """
 
@@ -51,6 +51,7 @@ class Answers:
     notes: Sequence[str] = ()
     remarks: Callable[[Style], list[str]] = lambda _: []
     trace: Callable[[], tuple[str, str]] = lambda: ("", "")
+    chakra: Callable[[], dict[str, bytes]] = dict
     draw: Callable[[str], bytes] = lambda _: b""
     check: Callable[[], None] = lambda: None
 
@@ -72,10 +73,11 @@ class Asked:
     def answered(self) -> Answers:
         """Return the answers, and write the requested files, each of which appears whole or not at all."""
         written = self.written
-        wanted = {"--trace": written.trace, "--plot": written.plot, "--report": written.report}
+        groups = None if written.chakra is None else f"{written.chakra}.json"
+        wanted = {"--trace": written.trace, "--plot": written.plot, "--report": written.report, "--chakra": groups}
         check_outputs({"--topology": written.topology, **wanted})
         with ExitStack() as stack:
-            trace, plot, report = (
+            trace, plot, report, chakra = (
                 None if path is None else stack.enter_context(later("simulator.console.files:OutputFile", option)(path))
                 for option, path in wanted.items()
             )
@@ -87,6 +89,13 @@ class Asked:
                 text, which = found.trace()
                 trace.write(text.encode("utf-8"))
                 tell(written, f"wrote the trace{which} to {trace.shown}")
+            if chakra is not None:
+                ends, file = found.chakra(), later("simulator.console.files:OutputFile", "--chakra")
+                others = {e: stack.enter_context(file(f"{written.chakra}{e}")) for e in ends if e != ".json"}
+                for end, each in others.items():
+                    each.write(ends[end])
+                chakra.write(ends[".json"])
+                tell(written, f"wrote the Chakra trace to {one_line(written.chakra)}.0.et and so on")
             if plot is not None:
                 plot.write(found.draw(str(written.plot).lower().rsplit(".", 1)[1]))
                 tell(written, f"wrote the plot to {plot.shown}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -248,12 +249,18 @@ def program_lines(result: ProgramResult, style: Style) -> list[str]:
             shown = "-" if every is None else format_duration(every)
             rows.append([name, often, format_duration(mark.first_s), format_duration(mark.last_s), shown])
         lines += ["", *table_of(rows, [False, True, True, True, True], style)]
-    rows = [["stream", "busy", "of it", "waits", "with"]]
+    columns = ["stream", "busy", "of it", "waits", "with"]
+    alike: dict[tuple[str, ...], list[str]] = {}  # the streams of equal ranks
     for name, times in result.streams.items():
         share = f"{100 * times.busy_s / result.done_s:.3g} %" if result.done_s else "-"
         uses = ", ".join(
             f"{_USES.get(use, use)} {format_duration(seconds, 3)}" for use, seconds in times.by_use.items() if seconds
         )
         waits = format_duration(times.waiting_s) if times.waiting_s else "-"
-        rows.append([name, format_duration(times.busy_s), share, waits, uses or "-"])
-    return [*lines, "", *table_of(rows, [False, True, True, True, False], style)]
+        what = name.partition("/")[2] or re.sub(r"\d+", "", name)
+        alike.setdefault((what, format_duration(times.busy_s), share, waits, uses or "-"), []).append(name)
+    rows = [
+        [f"{names[0]} and {len(names) - 1} alike" if len(names) > 1 else names[0], *row]
+        for (_, *row), names in alike.items()
+    ]
+    return [*lines, "", *table_of([columns, *rows], [False, True, True, True, False], style)]

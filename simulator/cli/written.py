@@ -109,6 +109,7 @@ class CommandOptions:
     # -- what is shown, and where
     json: bool = False
     trace: str | None = None
+    chakra: str | None = None
     plot: str | None = None
     report: str | None = None
     quiet: bool = False
@@ -127,6 +128,8 @@ class CommandOptions:
         scheme, colon, _ = self.what.partition(":")
         if colon and scheme in OPERATIONS:
             return _SINGLE
+        if self.what.endswith(".et"):
+            return _PROGRAM
         if self.what.endswith((".yaml", ".yml")):
             from simulator.programs import is_program
 

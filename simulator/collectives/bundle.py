@@ -120,6 +120,11 @@ class ConcurrentGroups:
         """The number of ranks in each group."""
         return self.groups[0].n_ranks
 
+    def all_nodes(self) -> list[Sequence[int]]:
+        """Return the nodes of each group, also of the bundles for which this one stands."""
+        size, own = self.n_ranks, [group.ranks for group in self.groups]
+        return [*own, *(nodes[i : i + size] for nodes in self._others for i in range(0, len(nodes), size))]
+
     @cached_property
     def _stand_ins(self) -> dict[int, int]:
         """By node of the other bundles: the node of this one that does the same."""

@@ -10,7 +10,6 @@ from simulator.engine.timeline import Span, Timeline
 from simulator.programs.costs import ProgramLabel, SkippedRepetitions
 from simulator.programs.loops import busy_of
 from simulator.programs.state import HeldMemory, State
-from simulator.programs.statements import Program
 from simulator.programs.writer import LOCK
 from simulator.records import dataclass, field
 from simulator.results import SCHEMA_VERSION, Fact, html_of, taken
@@ -157,8 +156,9 @@ class ProgramResult:
         at = f" ({self.bound_stream})" if self.bound_stream not in ("", "host") and bound == self.bound else ""
         issued = f"{self.operators:,} operator{'s' if self.operators != 1 else ''}"
         issued += f", {self.copies:,} cop{'ies' if self.copies != 1 else 'y'}" if self.copies else ""
+        runs_on_host = any(name.split(" ")[0] == "host" for name in self.streams)
         facts = [
-            Fact("host returns", format_duration(self.issued_s)),
+            *([Fact("host returns", format_duration(self.issued_s))] if runs_on_host else []),
             Fact("all done", format_duration(self.done_s)),
             Fact("bound by", f"{bound}{at}"),
             Fact("issued", issued),
@@ -202,8 +202,8 @@ class ProgramResult:
         return found
 
 
-def make_program_result(program: Program, machine: str, device: str, state: State, timeline: Timeline) -> ProgramResult:
-    """Return the result of *program*, written to the point given by *state*, and run in *timeline*."""
+def make_program_result(name: str, machine: str, device: str, state: State, timeline: Timeline) -> ProgramResult:
+    """Return the result of the program *name*, written to the point given by *state*, and run in *timeline*."""
     streams: dict[str, StreamTimes] = {}
     issued_s = 0.0
     for task, span in timeline.ran():
@@ -226,7 +226,7 @@ def make_program_result(program: Program, machine: str, device: str, state: Stat
     bound, where = _bound(streams, timeline)
     held_bytes, curve = held_curve(state.held, timeline.spans)
     return ProgramResult(
-        name=program.name,
+        name=name,
         machine=machine,
         device=device,
         issued_s=issued_s,

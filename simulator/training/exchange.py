@@ -18,7 +18,7 @@ from simulator.devices.predict import Device
 from simulator.plan.plan import Fragment, PlanBuilder
 from simulator.questions.layout import Layout
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
-from simulator.records import dataclass
+from simulator.records import dataclass, field
 from simulator.step.issue import work_of
 from simulator.step.launch import Launch
 from simulator.workload import Collective
@@ -34,13 +34,15 @@ FROM_DISK, TO_DISK = "reads from disks", "writes to disks"
 class CollectiveLabel:
     """Label of an activity on such a stream: a collective, its size in bytes, and its micro-batch.
 
-    ``of_tied``: it sums gradients of parameters that two pipeline stages hold, as of a tied embedding.
+    ``of_tied``: it sums gradients of parameters that two pipeline stages hold, as of a tied embedding.  ``among``: the
+    groups that run it at once.
     """
 
     op: Collective
     size_bytes: float
     micro_batch: int
     of_tied: bool = False
+    among: Sequence[ConcurrentGroups] = field(default=(), compare=False, repr=False)
 
 
 class HostLabel(NamedTuple):
@@ -119,7 +121,7 @@ class GroupExchange:
 
     def __call__(self, op: Collective, size_bytes: float, after: Sequence[int], micro_batch: int = 0) -> int:
         """Add *op* of *size_bytes* after *after*; return its activity.  Raises Unsuitable."""
-        about = CollectiveLabel(op, size_bytes, micro_batch)
+        about = CollectiveLabel(op, size_bytes, micro_batch, among=self._bundles)
         if isinstance(self._strategy, list):
             number = self.builder.add(op, (), stream=self._stream, after=after, about=about)
             self._strategy.append(OpenExchange(number, self._bundles, op, size_bytes))

@@ -246,7 +246,9 @@ class _Pipeline:
         receiver = (target if onward else part) // pp, (target if onward else part) % pp
         seconds = self.stages[receiver[1]].received_s[receiver[0]]
         stream = f"stage {stage}/to {target % pp}"
-        about = CollectiveLabel("send-recv", self.stages[receiver[1]].received_bytes[receiver[0]], each.micro_batch)
+        pairs = self.placement.next_stage_pairs(stage if onward else target % pp)
+        n_bytes = self.stages[receiver[1]].received_bytes[receiver[0]]
+        about = CollectiveLabel("send-recv", n_bytes, each.micro_batch, among=pairs)
         number = self.builder.work("send", "", seconds, stream=stream, after=[after], about=about)
         if not self.overlaps:
             self.sent[stage] = number
@@ -325,7 +327,8 @@ class _Pipeline:
     ) -> int:
         priced = self.price(bundles, op, size_bytes)
         loads = self.stages[stage].resources(priced.shares) if self.contends else ()
-        about = CollectiveLabel(op, size_bytes, self.last if micro_batch is None else micro_batch, of_tied)
+        number = self.last if micro_batch is None else micro_batch
+        about = CollectiveLabel(op, size_bytes, number, of_tied, bundles)
         return self.builder.work(
             op, "", priced.seconds, stream=f"stage {stage}/{STREAM}", after=after, loads=loads, about=about
         )

@@ -83,8 +83,9 @@ def parse_workload(text: str) -> Payload:
     schemes = [f"{name}:" for name in (*_SCHEMES, *OPERATIONS)]
     hint = nearest(f"{scheme}:", schemes, listed=0) if colon else nearest_network(text, listed=0)
     forms = (
-        "a network (such as resnet50 or gpt2; simulate networks), a YAML file of a network or a program, bytes:160MB, "
-        f"sweep:8B-8GB, or one operation ({' '.join(f'{name}:' for name in OPERATIONS)})"
+        "a network (such as resnet50 or gpt2; simulate networks), a YAML file of a network or a program, a Chakra "
+        "trace (NAME.0.et), bytes:160MB, sweep:8B-8GB, or one operation "
+        f"({' '.join(f'{name}:' for name in OPERATIONS)})"
     )
     found = "" if colon else " (simulate networks)"
     hint = f"{hint}{found}" if hint.startswith("did") else f"allowed: {forms}"

@@ -125,6 +125,7 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "--what-if": (_STEP, ""),
     "--trace": (_STEP, "{here}/out.json"),
     "--report": (_STEP, "{here}/out.html"),
+    "--chakra": (_STEP, "{here}/out"),
     "--plot": (_STEP, "{here}/out.svg"),
     "--completion": (_STEP, "bash"),
     "--version": (_STEP, ""),

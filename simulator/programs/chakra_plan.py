@@ -1,0 +1,197 @@
+"""A Chakra trace as a plan: rank *r* is the machine's GPU *r*.
+
+Each GPU computes in one stream (or in those that were recorded), in an order that no wait contradicts and that is else
+that of the nodes' numbers, as a program calls kernels.  Exchanges of a group run one after the other, and the n-th of
+one rank is the n-th of all.  A transfer starts when both ranks are there for it, as NCCL's do.  Recorded durations hold
+as they are; a computation without one takes what the data sheet says of its operations and bytes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+
+from simulator.errors import Fault, InputError, counted, one_line
+from simulator.plan.plan import Fragment, Part, Plan, PlanBuilder
+from simulator.programs.chakra import MOST_NODES, ChakraNode, ChakraTrace
+from simulator.programs.costs import Bound, ProgramLabel
+from simulator.records import dataclass
+from simulator.workload import Collective
+
+Member = tuple[int, ChakraNode]  # a node and its rank
+_Key = tuple[object, ...]
+_GIVEN: Bound = "given"
+
+
+@dataclass(frozen=True, slots=True)
+class ChakraCosts:
+    """What the nodes of a trace cost on a machine.
+
+    ``gpus`` and ``hosts`` are the places of the ranks.  ``exchange`` returns a collective of some ranks by their size
+    as nccl-tests counts it, ``transfer`` one from a rank to another, ``copy`` the parts of a copy of a rank to (True)
+    or from its GPU, one after the other, and ``computing`` the seconds of operations and bytes, with their limiter.
+    """
+
+    gpus: Sequence[str]
+    hosts: Sequence[str]
+    exchange: Callable[[tuple[int, ...], Collective, float], Fragment]
+    transfer: Callable[[int, int, float], Fragment]
+    copy: Callable[[int, bool, float], Sequence[tuple[Part, ...]]]
+    computing: Callable[[int, float, float], tuple[float, Bound]]
+
+
+def plan_trace(trace: ChakraTrace, costs: ChakraCosts) -> Plan:
+    """Return the plan of *trace*; raises InputError if ranks disagree or wait for each other."""
+    if (count := sum(map(len, trace.ranks))) > MOST_NODES:
+        raise InputError(f"{trace.name}: has {count:,} nodes; up to {MOST_NODES:,} are simulated")
+    doings, keys = _doings(trace)
+    _check(trace, doings)
+    writer = _Writer(trace, costs)
+    for key in _in_order(trace.name, doings, keys):
+        writer.add(doings[key])
+    return writer.builder.build()
+
+
+def _doings(trace: ChakraTrace) -> tuple[dict[_Key, list[Member]], list[dict[int, _Key]]]:
+    """Return what is done, each with the nodes of all ranks that do it together, and its key by rank and node."""
+    doings: dict[_Key, list[Member]] = defaultdict(list)
+    keys: list[dict[int, _Key]] = []
+    for rank, nodes in enumerate(trace.ranks):
+        alone: dict[_Key, list[Member]] = {(number,): [(rank, node)] for number, node in nodes.items()}
+        numbers = {number: (number,) for number in nodes}
+        own: dict[int, _Key] = {}
+        met = Counter[_Key]()
+        for (number,) in _in_order(trace.name, alone, {rank: numbers}):
+            node = nodes[number]  # type: ignore[index]  # the keys are those of alone
+            key: _Key = rank, node.id
+            if node.kind == "exchange":
+                key = "exchange", node.group
+            elif node.kind in ("send", "receive"):
+                ends = (rank, node.peer) if node.kind == "send" else (node.peer, rank)
+                key = node.kind, *ends, node.tag
+            if len(key) != 2 or key[0] == "exchange":
+                met[key] += 1
+                key = ("transfer" if node.kind != "exchange" else "exchange", *key[1:], met[key])
+            own[node.id] = key
+            doings[key].append((rank, node))
+        keys.append(own)
+    return dict(doings), keys
+
+
+def _check(trace: ChakraTrace, doings: Mapping[_Key, Sequence[Member]]) -> None:
+    """Raise InputError where ranks do not do the same together, with all such places."""
+    faults: list[Fault] = []
+    for key, members in doings.items():
+        rank, node = members[0]
+        found = list(_unlike(trace, key, members))
+        faults += [Fault(f"{trace.name}: node {node.id} of rank {rank}{said}") for said in found]
+    if faults:
+        raise InputError(faults)
+
+
+def _unlike(trace: ChakraTrace, key: _Key, members: Sequence[Member]) -> Iterator[str]:
+    """Yield in what way *members* do not do one thing together."""
+    (_, node), *others = members
+    if key[0] == "exchange":
+        there = {rank for rank, _ in members}
+        for absent in [rank for rank in trace.groups[node.group] if rank not in there][:1]:
+            yield f": rank {absent} of group {one_line(node.group, 40)!r} has no exchange number {key[-1]}"
+        for other, theirs in others:
+            if (theirs.op, theirs.size_bytes) != (node.op, node.size_bytes):
+                yield f" is {_told(node)}; node {theirs.id} of rank {other} is {_told(theirs)}"
+    elif key[0] == "transfer" and sorted(each.kind for _, each in members) != ["receive", "send"]:
+        lacks = "receive" if node.kind == "send" else "send"
+        yield f": rank {node.peer} has no {lacks} that matches, with tag {node.tag}"
+
+
+def _told(node: ChakraNode) -> str:
+    return f"{node.op} of {node.size_bytes:,.0f} bytes"
+
+
+def _in_order(
+    name: str,
+    doings: Mapping[_Key, Sequence[Member]],
+    keys: Sequence[Mapping[int, _Key]] | Mapping[int, Mapping[int, _Key]],
+) -> Iterator[_Key]:
+    """Yield the keys of *doings* so that each comes after those that it waits for, and else by the nodes' numbers."""
+    after = {
+        key: {keys[rank][other] for rank, node in members for other in node.after} for key, members in doings.items()
+    }
+    for key in doings:  # exchanges of a group, and transfers of a pair and tag, run in order
+        if key[0] in ("exchange", "transfer") and (before := (*key[:-1], key[-1] - 1)) in doings:  # type: ignore[operator]
+            after[key].add(before)
+    followers: dict[_Key, list[_Key]] = defaultdict(list)
+    for key, needs in after.items():
+        for need in needs:
+            followers[need].append(key)
+    place = {key: min((node.id, rank) for rank, node in members) for key, members in doings.items()}
+    left = {key: len(needs) for key, needs in after.items()}
+    ready = [(place[key], number, key) for number, key in enumerate(doings) if not left[key]]
+    heapify(ready)
+    done = 0
+    while ready:
+        *_, key = heappop(ready)
+        yield key
+        done += 1
+        for follower in followers[key]:
+            left[follower] -= 1
+            if not left[follower]:
+                heappush(ready, (place[follower], done + len(doings), follower))
+    if done < len(doings):
+        stuck = min((place[key], key) for key, count in left.items() if count)[0]
+        waiting = counted(sum(1 for count in left.values() if count), "node")
+        raise InputError(f"{name}: {waiting} wait for each other, node {stuck[0]} of rank {stuck[1]} among them")
+
+
+class _Writer:
+    """Adds what ranks do to a plan, in an order in which all that it waits for is there."""
+
+    def __init__(self, trace: ChakraTrace, costs: ChakraCosts) -> None:
+        self.builder = PlanBuilder()
+        self._trace = trace
+        self._costs = costs
+        self._ends: dict[tuple[int, int], tuple[int, ...]] = {}  # activities, by rank and node
+
+    def add(self, members: Sequence[Member]) -> None:
+        """Add what *members* do together."""
+        (rank, node), *_ = members
+        after = sorted({end for rank, each in members for other in each.after for end in self._ends[rank, other]})
+        ends = tuple(after) if node.kind == "nothing" else (self._added(rank, node, members, after),)
+        for each, of in members:
+            self._ends[each, of.id] = ends
+
+    def _added(self, rank: int, node: ChakraNode, members: Sequence[Member], after: Sequence[int]) -> int:
+        costs, builder = self._costs, self.builder
+        gpu, label = costs.gpus[rank], node.name or node.kind
+        if node.kind == "host":
+            thread = f" {node.stream}" if node.stream else ""
+            about = ProgramLabel("issue")
+            return builder.work(
+                label, costs.hosts[rank], node.duration_s, stream=f"host {rank}{thread}", after=after, about=about
+            )
+        if node.kind == "compute":
+            seconds, bound = node.duration_s, _GIVEN
+            if not seconds and (node.flop or node.size_bytes):
+                seconds, bound = costs.computing(rank, node.flop, node.size_bytes)
+            stream = f"stream {node.stream}" if node.stream else "compute"
+            about = ProgramLabel("kernel", bound)
+            return builder.work(label, gpu, seconds, stream=f"{gpu}/{stream}", after=after, about=about)
+        about = ProgramLabel("copy", bytes=node.size_bytes)
+        if node.kind in ("load", "store"):
+            stream = f"{gpu}/copies {'in' if node.kind == 'load' else 'out'}"
+            number = -1
+            for parts in costs.copy(rank, node.kind == "load", node.size_bytes):
+                number = builder.add(
+                    label, parts, stream=stream, after=after if number < 0 else [number], place=gpu, about=about
+                )
+            return number
+        if node.kind == "exchange":
+            ranks = self._trace.groups[node.group]
+            size = node.size_bytes * (len(ranks) if node.op == "all-gather" else 1)
+            fragment, stream = costs.exchange(ranks, node.op, size), f"exchanges {node.group}".rstrip()
+        else:
+            (src, sent), (dst, received) = sorted(members, key=lambda each: each[1].kind == "receive")
+            size = max(sent.size_bytes, received.size_bytes)
+            fragment, stream = costs.transfer(src, dst, size), f"sends {src} to {dst}"
+        return builder.splice(fragment, label=label, stream=stream, after=after, place=gpu, about=about)
