@@ -6,7 +6,7 @@ A collective as a part is :class:`FragmentLoads`; what it loads on the GPUs that
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.request import Request, Strategy
@@ -25,13 +25,8 @@ class GpuLoads:
     """
 
     def __init__(self, machine: Machine, plan: Plan, stand_ins: Callable[[], Mapping[int, int]]) -> None:
-        self.machine = machine
-        self._plan = plan
-        self._find_stand_ins = stand_ins
-
-    @cached_property
-    def _stand_ins(self) -> Mapping[int, int]:
-        return self._find_stand_ins()
+        self.machine, self._plan = machine, plan
+        self._find_stand_ins = cache(stand_ins)
 
     @cached_property
     def _moved(self) -> tuple[dict[int, float], dict[Alike, list[tuple[Flow, float]]]]:
@@ -54,12 +49,12 @@ class GpuLoads:
     def kind(self) -> Hashable:
         """What :meth:`place` depends on: for equal kinds it is equal."""
         single, several = self._moved
-        return id(self._stand_ins), bool(single), *several
+        return id(self._find_stand_ins()), bool(single), *several
 
     def place(self, node: int) -> Hashable:
         """Return a key that *node* shares only with nodes of equal load."""
         single, several = self._moved
-        node = self._stand_ins.get(node, node)
+        node = self._find_stand_ins().get(node, node)
         return node if single else tuple([sites.place(node) for sites in several])
 
     def on(self, node: int) -> tuple[float, float]:
@@ -68,9 +63,10 @@ class GpuLoads:
         Each channel is a thread block on a multiprocessor of its own.  The seconds are those in which the memory moves
         the bytes that cross its ports once.
         """
-        node = self._stand_ins.get(node, node)
+        node = self._find_stand_ins().get(node, node)
         part = self.machine.nodes[node].part
-        crossing = self._crossing(node)
+        single = self._moved[0].get(node, 0.0)
+        crossing = sum((at.get(sites.place(node), 0.0) for sites, at in self._crossing_at), single)
         if not isinstance(part, GpuPart) or not crossing:
             return 0.0, 0.0
         channels = int(self._plan.facts.get("channels", 0))
@@ -95,11 +91,6 @@ class GpuLoads:
             found.append((sites, at))
         return found
 
-    def _crossing(self, node: int) -> float:
-        """Return the bytes that cross the ports of *node*."""
-        single = self._moved[0].get(node, 0.0)
-        return sum((at.get(sites.place(node), 0.0) for sites, at in self._crossing_at), single)
-
 
 class ConcurrentGroups:
     """Disjoint *groups* of equal size that run a collective at once, and share links if they share machines.
@@ -111,9 +102,7 @@ class ConcurrentGroups:
     def __init__(
         self, groups: Sequence[Communicator], lie: Hashable = None, others: Sequence[Sequence[int]] = ()
     ) -> None:
-        self.groups = tuple(groups)
-        self.lie = lie
-        self._others = others
+        self.groups, self.lie, self._others = tuple(groups), lie, others
 
     @property
     def n_ranks(self) -> int:

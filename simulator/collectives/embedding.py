@@ -40,30 +40,28 @@ def embed_order(request: Request, name: str, make: Callable[[int], Schedule], *,
     *name*: the strategy's name; an order is found once per name, whatever the size.
     *pipelined*: all rounds of the schedule overlap.
     """
-    key = ("order", name, request.collective, request.root)
-    return request.group.once(key, lambda: _embedded(request, make, pipelined=pipelined))
 
+    def find() -> list[int]:
+        found, root = rings_by_host(request), request.root if request.collective in ("broadcast", "reduce") else None
+        orders: dict[int, list[int]] = {}
+        known: dict[tuple[int, ...], list[int]] = {}
+        for host, ranks in request.by_host().items():
+            along = list(found[host][0].order) if found[host] else [0]
+            if root in ranks:
+                at = along.index(ranks.index(root))
+                along = along[at:] + along[:at]
+            picked = (int(root in ranks), *along, *_places(request, host, ranks))
+            if picked not in known:
+                inside = subset(request, ranks)
+                known[picked] = _improved(inside, along, make, pipelined=pipelined, fixed=root is not None)
+            orders[host] = [ranks[i] for i in known[picked]]
+        hosts = list(orders)
+        if root is not None:
+            home = next(i for i, host in enumerate(hosts) if root in orders[host])
+            hosts = hosts[home:] + hosts[:home]
+        return [rank for host in hosts for rank in orders[host]]
 
-def _embedded(request: Request, make: Callable[[int], Schedule], *, pipelined: bool) -> list[int]:
-    rooted = request.collective in ("broadcast", "reduce")
-    found = rings_by_host(request)
-    orders: dict[int, list[int]] = {}
-    known: dict[tuple[int, ...], list[int]] = {}
-    for host, ranks in request.by_host().items():
-        along = list(found[host][0].order) if found[host] else [0]
-        first = rooted and request.root in ranks
-        if first:
-            at = along.index(ranks.index(request.root))
-            along = along[at:] + along[:at]
-        picked = (int(first), *along, *_places(request, host, ranks))
-        if picked not in known:
-            known[picked] = _improved(subset(request, ranks), along, make, pipelined=pipelined, fixed=rooted)
-        orders[host] = [ranks[i] for i in known[picked]]
-    hosts = list(orders)
-    if rooted:
-        home = next(h for h in hosts if request.root in orders[h])
-        hosts = hosts[hosts.index(home) :] + hosts[: hosts.index(home)]
-    return [rank for host in hosts for rank in orders[host]]
+    return request.group.once(("order", name, request.collective, request.root), find)
 
 
 def _improved(
@@ -118,32 +116,31 @@ def _places(request: Request, host: int, ranks: Sequence[int]) -> tuple[int, ...
 
 def rings_by_host(request: Request) -> dict[int, list[FoundRing]]:
     """Return rings inside each host of two ranks and more, numbered from 0; equal hosts are searched once."""
-    return request.group.once("rings by host", lambda: _rings_by_host(request))
 
+    def find() -> dict[int, list[FoundRing]]:
+        known: dict[tuple[int, ...], tuple[int, list[FoundRing]]] = {}
+        rings: dict[int, list[FoundRing]] = {}
+        for host, ranks in request.by_host().items():
+            inside = subset(request, ranks)
+            picked = _places(request, host, ranks)
+            if picked not in known:
+                known[picked] = inside.ranks[0], find_rings(inside.group, both_directions=False)
+            origin, found = known[picked]
+            by = inside.ranks[0] - origin
+            rings[host] = [_moved(ring, inside, by) for ring in found] if by else found
+        return rings
 
-def _rings_by_host(request: Request) -> dict[int, list[FoundRing]]:
-    known: dict[tuple[int, ...], tuple[Request, list[FoundRing]]] = {}
-    rings: dict[int, list[FoundRing]] = {}
-    for host, ranks in request.by_host().items():
-        inside = subset(request, ranks)
-        picked = _places(request, host, ranks)
-        if picked not in known:
-            known[picked] = inside, find_rings(inside.group, both_directions=False)
-            rings[host] = known[picked][1]
-        else:
-            model, found = known[picked]
-            rings[host] = [_moved(ring, inside, inside.ranks[0] - model.ranks[0]) for ring in found]
-    return rings
+    return request.group.once("rings by host", find)
 
 
 def _moved(ring: FoundRing, inside: Request, by: int) -> FoundRing:
     """Return *ring* on an equal machine whose node numbers are higher by *by*."""
-    machine = inside.machine
+    links = inside.machine.links
 
     def moved(route: Route) -> Route:
         if route.transport != "nvlink-relay":
             return inside.router.route(route.src + by, route.dst + by)
-        via = next(machine.links[i].dst for i, _ in route.links if machine.links[i].src == route.src)
+        via = next(links[i].dst for i, _ in route.links if links[i].src == route.src)
         again = inside.router.relay(route.src + by, via + by, route.dst + by)
         assert again is not None
         return again

@@ -13,8 +13,9 @@ one server needs 2(m-1)S/B, one on each node 2((m-1)/m)S/B.  Inside a node, GPUs
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
-from simulator.collectives.algorithms.star import push_pull
+from simulator.collectives.algorithms.direct import push_pull
 from simulator.collectives.embedding import rings_by_host, subset
 from simulator.collectives.lower import lower
 from simulator.collectives.request import MAX_RANKS, Request, Strategy, Unsuitable, refuse_beyond
@@ -52,7 +53,9 @@ def place_servers(
 
     Raises Unsuitable if there are fewer places than servers, more named places than servers, or no such place.
     """
-    own = _own(machine)
+    working = {machine.nodes[gpu].host for gpu in machine.gpus}
+    idle = [node for node in machine.nodes if node.kind == "cpu" and node.host not in working]
+    own = [next(cpus_of).index for _, cpus_of in groupby(idle, key=lambda node: node.host)]
     if places == (OWN,) and not own:
         raise Unsuitable(f"every node has GPUs, so no server has a machine of its own; {mention('servers', 'workers')}")
     if not places:
@@ -68,10 +71,10 @@ def place_servers(
     if count < 1:
         raise Unsuitable("there must be a server; name 1 or more")
     if count > len(found):
+        one, n = len(found) == 1, len(found)
+        there = "there is one" if one else f"there are {n}"
         if what == "node":
-            there = "one node takes part" if len(found) == 1 else f"{len(found)} nodes take part"
-        else:
-            there = "there is one" if len(found) == 1 else f"there are {len(found)}"
+            there = "one node takes part" if one else f"{n} nodes take part"
         raise Unsuitable(f"{count} servers need a {what} each, and {there}")
     if what == "place" and count < len(found):
         stands = "one server stands" if count == 1 else f"{count} servers stand"
@@ -79,16 +82,6 @@ def place_servers(
             f"{stands} somewhere, and {mention('servers')} names {len(found)} places; parameter-server-sharded has all"
         )
     return tuple(found[:count])
-
-
-def _own(machine: Machine) -> list[int]:
-    """Return the first CPU of each machine without GPUs."""
-    working = {machine.nodes[gpu].host for gpu in machine.gpus}
-    first: dict[int, int] = {}
-    for node in machine.nodes:
-        if node.kind == "cpu" and node.host not in working:
-            first.setdefault(node.host, node.index)
-    return list(first.values())
 
 
 def _named(machine: Machine, name: str) -> int:
@@ -137,8 +130,7 @@ class ParameterServer:
             builder.notes.append("one node: its GPUs' sum goes to the CPU and back, and no network is crossed")
         for worker in workers:
             worker.spread(ready)
-        builder.facts["runs_as"] = "MXNet's KVStore dist_sync, BytePS"
-        builder.facts["server_count"] = len(servers)
+        builder.facts |= {"runs_as": "MXNet's KVStore dist_sync, BytePS", "server_count": len(servers)}
         return builder.build()
 
 
@@ -155,22 +147,17 @@ class _Worker:
 
     def collect(self) -> int:
         """Sum inside the node, one shard per GPU, and move the sum to the CPU; return the last task's number."""
-        after = self._inside("reduce-scatter", "local aggregation", ())
-        return self._shards("to the CPU", [(gpu, self.cpu) for gpu in self._gpus], after)
+        return self._shards("to the CPU", self._inside("reduce-scatter", "local aggregation", ()))
 
     def spread(self, after: Sequence[int]) -> None:
         """Move one shard of the total from the CPU to each GPU, and all-gather the shards."""
-        task = self._shards("to the GPUs", [(self.cpu, gpu) for gpu in self._gpus], after)
-        self._inside("all-gather", "local all-gather", [task])
+        self._inside("all-gather", "local all-gather", [self._shards("to the GPUs", after, back=True)])
 
-    @property
-    def _gpus(self) -> list[int]:
-        return [self.request.ranks[rank] for rank in self.ranks]
-
-    def _shards(self, label: str, ends: list[tuple[int, int]], after: Sequence[int]) -> int:
-        """Add the moves of one shard between each of *ends*; return the task's number."""
-        n, size = len(ends), self.request.size_bytes
-        flows = [Flow(self.request.router.route(src, dst), size / n) for src, dst in ends]
+    def _shards(self, label: str, after: Sequence[int], *, back: bool = False) -> int:
+        """Add the moves of one shard between each GPU and the CPU, or *back*; return the task's number."""
+        n, route = len(self.ranks), self.request.router.route
+        ends = [(self.request.ranks[rank], self.cpu)[:: -1 if back else 1] for rank in self.ranks]
+        flows = [Flow(route(src, dst), self.request.size_bytes / n) for src, dst in ends]
 
         def carries(_: int) -> list[FlowData]:
             return [FlowData(block(i, n)) for i in range(n)]
@@ -191,11 +178,9 @@ class _Worker:
 def parameter_server(name: str) -> ParameterServer:
     """Return the strategy called ``parameter-server``, ``-N``, ``-sharded`` or ``-colocated``."""
     rest = name.removeprefix("parameter-server").removeprefix("-")
-    if rest == "colocated":
-        return ParameterServer(name, None, (WORKERS,))
-    if rest == "sharded":
-        return ParameterServer(name, None)
-    return ParameterServer(name, int(rest) if rest else 1)
+    if rest in ("colocated", "sharded"):
+        return ParameterServer(name, None, (WORKERS,) if rest == "colocated" else ())
+    return ParameterServer(name, int(rest or 1))
 
 
 def at_places(strategy: Strategy, places: tuple[str, ...]) -> Strategy:

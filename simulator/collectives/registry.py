@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 ENTRY_POINT_GROUP = "topocast.strategies"
 # In the order of the output of "simulate strategies".
 _BUILT_IN = {
-    "gpu0": "simulator.collectives.gather:gather_on_gpu",
-    "cpu": "simulator.collectives.gather:GATHER_ON_CPU",
+    "gpu0": "simulator.collectives.scheduled:gather_on_gpu",
+    "cpu": "simulator.collectives.scheduled:GATHER_ON_CPU",
     "sharded": "simulator.collectives.sharded:SHARDED",
     "naive-ring": "simulator.collectives.rings:NAIVE_RING",
     "ring": "simulator.collectives.rings:RING",
     "single-ring": "simulator.collectives.rings:SINGLE_RING",
     "bidirectional-ring": "simulator.collectives.rings:BIDIRECTIONAL_RING",
     "multi-ring": "simulator.collectives.rings:MULTI_RING",
-    "tree": "simulator.collectives.trees:TREE",
-    "double-tree": "simulator.collectives.trees:DOUBLE_TREE",
-    "halving-doubling": "simulator.collectives.halving_doubling:HALVING_DOUBLING",
+    "tree": "simulator.collectives.scheduled:TREE",
+    "double-tree": "simulator.collectives.scheduled:DOUBLE_TREE",
+    "halving-doubling": "simulator.collectives.scheduled:HALVING_DOUBLING",
     "hierarchical": "simulator.collectives.hierarchical:HIERARCHICAL",
     "parameter-server": "simulator.collectives.parameter_server:parameter_server",
     "nccl": "simulator.collectives.nccl.strategy:NCCL",
 }
 # Available by name only; left out when all strategies are compared.
-_NAMED_ONLY = {"gloo": "simulator.collectives.gloo:GLOO"}
+_NAMED_ONLY = {"gloo": "simulator.collectives.scheduled:GLOO"}
 _NUMBERED = {"gpu": "gpu0", "parameter-server-": "parameter-server"}  # gpu3, parameter-server-4
 
 

@@ -13,7 +13,7 @@ from simulator.collectives.algorithms import direct as schedules
 from simulator.collectives.communicator import Equal
 from simulator.collectives.lower import carried_in, lower, memory_s
 from simulator.collectives.request import MAX_DIRECT_RANKS, Planned, Request, refuse_too_many
-from simulator.network.machine import Link, Machine
+from simulator.network.machine import Machine
 from simulator.plan.alike import Twins
 from simulator.plan.flow import Carries, FlowData, block
 from simulator.plan.plan import Flow, PlanBuilder
@@ -55,13 +55,10 @@ def _likeness(machine: Machine, rank: int) -> Hashable:
     node, links = machine.nodes[rank], machine.outgoing[rank]
     if len({link.dst for link in links}) != 1 or rank in machine.memory_bus:
         return rank
-    own = tuple(_link(machine, each) for link in links for each in (link, machine.reverse(link)))
-    return node.kind, node.part_name, node.latency_s, links[0].dst, own
-
-
-def _link(machine: Machine, link: Link) -> Hashable:
-    capacity_Bps = machine.capacity_Bps[link.resource]
-    return link.kind, link.count, link.bandwidth_Bps, link.latency_s, capacity_Bps, link.resource in machine.half_duplex
+    ways = [each for link in links for each in (link, machine.reverse(link))]
+    own = tuple((each.kind, each.count, each.bandwidth_Bps, each.latency_s) for each in ways)
+    shared = tuple((machine.capacity_Bps[each.resource], each.resource in machine.half_duplex) for each in ways)
+    return node.kind, node.part_name, node.latency_s, links[0].dst, own, shared
 
 
 _ONE_BY_ONE = 64  # ranks; more are folded where machines are equal
@@ -90,22 +87,43 @@ def _direct(request: Request) -> Schedule:
     return _DIRECT[request.collective](n, request.root)
 
 
-def _folded(request: Request, shard_bytes: float) -> list[Flow] | None:
-    """Return few flows of *shard_bytes* that represent one from every rank to every other, or None."""
-    equal = Equal.of(request.group)
-    if equal is not None:
-        return list(between_equal(request, equal, shard_bytes))
-    return between_twins(request, shard_bytes) if request.n_ranks > MAX_DIRECT_RANKS else None
+def _write(builder: PlanBuilder, request: Request) -> None:
+    """Add the sends of every rank to every other rank, all at once, each of which adds up its own shard.
+
+    On more than 64 ranks of equal machines, and on more than 256 with few sets of twins, few flows represent all,
+    unless the collective has a root.  Otherwise raises Unsuitable beyond 256 ranks, except for send-recv.
+    """
+    n, size = request.n_ranks, request.size_bytes
+    if request.collective in _WITHOUT_ROOT and n > _ONE_BY_ONE:
+        equal = Equal.of(request.group)
+        flows = list(between_equal(request, equal, size / n)) if equal is not None else None
+        if flows is None and n > MAX_DIRECT_RANKS:
+            flows = between_twins(request, size / n)
+        if flows is not None:
+            _plan_folded(builder, request, flows)
+            return
+    if request.collective != "send-recv":
+        refuse_too_many(request)
+    own = request.collective in ("all-to-all", "send-recv")  # each rank has a separate buffer
+    lower(builder, request, _direct(request), size_bytes=size * (n if own else 1))
 
 
 def _plan_folded(builder: PlanBuilder, request: Request, flows: list[Flow]) -> None:
     """Add the rounds of the schedule, each with the same *flows* between all ranks."""
-    shard_bytes = request.size_bytes / request.n_ranks
     last: list[int] = []
     for number, label in enumerate(_WITHOUT_ROOT[request.collective]):
         last = [builder.transfer(label, flows, after=last, carries=_carries(request, number, flows))]
-        if label == "reduce-scatter":
-            last = _added(builder, request, shard_bytes, last)
+        if label != "reduce-scatter":
+            continue
+        names: dict[float, str] = {}  # those whose sums take equally long are as one
+        for rank in request.ranks:
+            seconds = memory_s(request, rank, request.size_bytes / request.n_ranks * (request.n_ranks + 1))
+            names.setdefault(seconds, request.machine.nodes[rank].name)
+        last = [
+            builder.work("reduce", name, seconds, stream=f"main:{name}:reduce", after=last)
+            for seconds, name in names.items()
+            if seconds > 0
+        ] or last
 
 
 def _carries(request: Request, number: int, flows: list[Flow]) -> Carries:
@@ -120,37 +138,6 @@ def _carries(request: Request, number: int, flows: list[Flow]) -> Carries:
         return [known[each.route.src, each.route.dst] for flow in flows for each in flow.apart()]
 
     return carried
-
-
-def _added(builder: PlanBuilder, request: Request, shard_bytes: float, after: list[int]) -> list[int]:
-    """Add the sums of all ranks, those that take equally long as one; return the tasks."""
-    names: dict[float, str] = {}
-    for rank in request.ranks:
-        seconds = memory_s(request, rank, shard_bytes * (request.n_ranks + 1))
-        names.setdefault(seconds, request.machine.nodes[rank].name)
-    return [
-        builder.work("reduce", name, seconds, stream=f"main:{name}:reduce", after=after)
-        for seconds, name in names.items()
-        if seconds > 0
-    ] or after
-
-
-def _write(builder: PlanBuilder, request: Request) -> None:
-    """Add the sends of every rank to every other rank, all at once, each of which adds up its own shard.
-
-    On more than 64 ranks of equal machines, and on more than 256 with few sets of twins, few flows represent all,
-    unless the collective has a root.  Otherwise raises Unsuitable beyond 256 ranks, except for send-recv.
-    """
-    if request.collective in _WITHOUT_ROOT and request.n_ranks > _ONE_BY_ONE:
-        flows = _folded(request, request.size_bytes / request.n_ranks)
-        if flows is not None:
-            _plan_folded(builder, request, flows)
-            return
-    if request.collective != "send-recv":
-        refuse_too_many(request)
-    own = request.collective in ("all-to-all", "send-recv")  # each rank has a separate buffer
-    size = request.size_bytes * (request.n_ranks if own else 1)
-    lower(builder, request, _direct(request), size_bytes=size)
 
 
 SHARDED = Planned("sharded", "each GPU adds up one part; all send to all directly", _write)

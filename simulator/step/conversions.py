@@ -10,7 +10,7 @@ cast.  In the backward pass, each cast becomes a cast in the other direction.
 Tensor cores read images pixel by pixel (NHWC).  If a framework keeps them plane by plane (NCHW), cuDNN converts what a
 convolution reads.  Kernels for Volta and Turing write planes themselves (``nhwc2nchw``), whatever the filter size, so
 only their inputs are copied: nchwToNhwc takes 26.6 ms of a step of ResNet-50 on a V100 (PaddlePaddle issue 19425).  On
-later GPUs, the cost of a convolution includes the conversion (:mod:`simulator.devices.gpu.implicit_gemm`).
+later GPUs, the cost of a convolution includes the conversion (:mod:`simulator.devices.gpu.convolution`).
 
 fp32 lanes read images plane by plane.  If a framework keeps them by pixels, all inputs and outputs of a convolution
 are copied: a step of ResNet-50 in fp32 at batch 128 takes 413 ms on a V100, against 342 ms by planes

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from simulator.constants import DEFAULT
 from simulator.devices.gpu import Gpu
-from simulator.devices.gpu.gemm import gemm_cost, matrix_product_time
+from simulator.devices.gpu.gemm import gemm_cost, product_time
 from simulator.devices.gpu.rates import PowerCosts, arithmetic_rate, sustained_clock
 from simulator.workload.kernels import Gemm
 from tests.devices import find_gpu
@@ -39,14 +39,14 @@ def test_no_product_beats_the_peak_at_the_sustained_clock(
 @given(gpus, sizes, sizes, sizes, layouts)
 @settings(max_examples=200)
 def test_twice_the_depth_takes_longer(gpu: Gpu, m: int, n: int, k: int, layout: str) -> None:
-    once, twice = (matrix_product_time(gpu, m, n, depth, "fp32", layout=layout).time_s for depth in (k, 2 * k))
+    once, twice = (product_time(gpu, Gemm(m, n, depth, "fp32", layout=layout)).time_s for depth in (k, 2 * k))
     assert twice >= once * (1.0 - 1e-9)
 
 
 @given(gpus, sizes, sizes, st.integers(64, 4096))
 @settings(max_examples=200)
 def test_four_times_the_rows_take_no_less(gpu: Gpu, m: int, n: int, k: int) -> None:
-    few, many = (matrix_product_time(gpu, rows, n, k, "fp32").time_s for rows in (m, 4 * m))
+    few, many = (product_time(gpu, Gemm(rows, n, k, "fp32")).time_s for rows in (m, 4 * m))
     assert many >= 0.99 * few
 
 
@@ -54,7 +54,7 @@ def test_four_times_the_rows_take_no_less(gpu: Gpu, m: int, n: int, k: int) -> N
 @settings(max_examples=100)
 def test_more_memory_bandwidth_never_slows(gpu: Gpu, m: int, n: int, k: int) -> None:
     faster = replace(gpu, memory_bandwidth_Bps=2.0 * gpu.memory_bandwidth_Bps)
-    slow, fast = (matrix_product_time(g, m, n, k, "fp32").time_s for g in (gpu, faster))
+    slow, fast = (product_time(g, Gemm(m, n, k, "fp32")).time_s for g in (gpu, faster))
     assert fast <= slow * (1.0 + 1e-9)
 
 

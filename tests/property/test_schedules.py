@@ -11,7 +11,14 @@ from simulator.collectives.algorithms import Schedule
 from simulator.collectives.algorithms.binary_tree import (
     tree_schedule,
 )
-from simulator.collectives.algorithms.direct import direct_gather, direct_scatter
+from simulator.collectives.algorithms.direct import (
+    direct_gather,
+    direct_scatter,
+    push_pull,
+    star_all_reduce,
+    star_broadcast,
+    star_reduce,
+)
 from simulator.collectives.algorithms.halving_doubling import halving_doubling_broadcast, halving_doubling_reduce
 from simulator.collectives.algorithms.ring import (
     chain_broadcast,
@@ -20,7 +27,6 @@ from simulator.collectives.algorithms.ring import (
     ring_all_reduce,
     ring_reduce_scatter,
 )
-from simulator.collectives.algorithms.star import push_pull, star_all_reduce, star_broadcast, star_reduce
 from simulator.collectives.hierarchical import PHASES
 from tests.schedule_check import State, check, expect, initial, n_steps, play, sent_chunks
 

@@ -14,7 +14,7 @@ from simulator.collectives.nccl.graph import channel_rings
 from simulator.collectives.nccl.rccl import direct_protocol
 from simulator.collectives.nccl.strategy import Nccl
 from simulator.collectives.request import Request
-from simulator.collectives.search.complete import separate_chains, separate_rings
+from simulator.collectives.search.cycles import separate_chains, separate_rings
 from simulator.constants import DEFAULT
 from simulator.engine.executor import execute
 

@@ -12,7 +12,7 @@ import pytest
 from simulator.constants import DEFAULT
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.convolution import convolution_cost, winograd_fused
-from simulator.devices.gpu.convolution_algorithms import ConvolutionCosts, Engine, blocks_time, problem
+from simulator.devices.gpu.convolution_algorithms import ConvolutionCosts, Engine, Problem, blocks_time
 from simulator.devices.gpu.memory import memory_time
 from simulator.devices.gpu.rates import compute_rate, energy_time, tensor_pace
 from simulator.devices.predict import kernel_cost
@@ -277,7 +277,7 @@ def test_fused_winograd_computes_past_the_edges_of_small_images() -> None:
     def fused_s(side: int) -> float:
         kernel = Convolution(Conv2d(64, 512, 256, side, side, 3, 3, 1, 1, 1, 1), "fwd", "fp32")
         device = find_gpu("titan-xp")
-        return winograd_fused(problem(device, kernel, 4)).compute_s
+        return winograd_fused(Problem(device, kernel, 4)).compute_s
 
     assert fused_s(16) == pytest.approx(fused_s(15), rel=0.02)
     assert 1.9 < fused_s(17) / fused_s(16) < 2.5  # blocks of 4 images, 2 rows, 16 columns: 9 by 2 in place of 8 by 1

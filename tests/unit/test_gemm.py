@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from simulator.constants import DEFAULT
-from simulator.devices.gpu.gemm import gemm_cost, matrix_product_time
+from simulator.devices.gpu.gemm import gemm_cost, product_time
 from simulator.devices.gpu.product import GemmConstants, tiles_for
 from simulator.devices.gpu.rates import arithmetic_rate, sustained_clock
 from simulator.errors import InputError
@@ -48,7 +48,7 @@ def test_one_tile_more_than_a_wave_costs_its_share_of_another_and_some_of_what_t
     # fp32 batches on Ampere use tiles of 128 x 128 and never split k: 108 SMs run 108 tiles at once.
     device = find_gpu("a100-pcie-40gb")
     one, full, more, two = (
-        matrix_product_time(device, 128, 128, 4096, "fp32", batch=b).compute_s for b in (54, 540, 541, 648)
+        product_time(device, Gemm(128, 128, 4096, "fp32", batch=b)).compute_s for b in (54, 540, 541, 648)
     )
     assert one < full
     assert two / full == pytest.approx(6 / 5)
@@ -57,13 +57,13 @@ def test_one_tile_more_than_a_wave_costs_its_share_of_another_and_some_of_what_t
 
 def test_fewer_tiles_than_sms_take_the_time_of_one_tile() -> None:
     device = find_gpu("a100-pcie-40gb")
-    few, all_ = (matrix_product_time(device, 128, 128, 4096, "fp32", batch=b).compute_s for b in (30, 108))
+    few, all_ = (product_time(device, Gemm(128, 128, 4096, "fp32", batch=b)).compute_s for b in (30, 108))
     assert few == all_
 
 
 def test_on_tensor_cores_a_wave_that_is_hardly_filled_takes_as_long_as_a_full_one() -> None:
     device = find_gpu("v100-sxm2-16gb")
-    product = matrix_product_time(device, 4096, 4096, 4096, "fp16")
+    product = product_time(device, Gemm(4096, 4096, 4096, "fp16"))
     tiles = 4096 // product.tile.rows * (4096 // product.tile.columns) * product.parts
     waves = -(-tiles // device.sm_count)
     alone_s = 2.0 * product.tile.rows * product.tile.columns * 4096 / product.parts / product.tile.sm_flops_per_s
@@ -72,14 +72,14 @@ def test_on_tensor_cores_a_wave_that_is_hardly_filled_takes_as_long_as_a_full_on
 
 def test_a_batch_on_ampere_pays_for_the_whole_tile() -> None:
     device = find_gpu("a100-pcie-40gb")
-    half = matrix_product_time(device, 1024, 64, 1024, "fp32", batch=512)
-    whole = matrix_product_time(device, 1024, 128, 1024, "fp32", batch=512)
+    half = product_time(device, Gemm(1024, 64, 1024, "fp32", batch=512))
+    whole = product_time(device, Gemm(1024, 128, 1024, "fp32", batch=512))
     assert half.compute_s == whole.compute_s
     assert (half.tile.rows, half.tile.columns) == (128, 128)
 
 
 def test_few_tiles_split_k() -> None:
-    product = matrix_product_time(find_gpu("v100-sxm2-16gb"), 128, 128, 65536, "fp32")
+    product = product_time(find_gpu("v100-sxm2-16gb"), Gemm(128, 128, 65536, "fp32"))
     assert product.parts > 8
     alone = 2.0 * 128 * 128 * 65536 / product.tile.sm_flops_per_s
     assert product.time_s < 0.2 * alone
@@ -95,31 +95,29 @@ def test_a_thin_product_takes_the_time_of_its_bytes() -> None:
 
 def test_rows_far_apart_miss_the_translation_of_addresses_on_pascal() -> None:
     device = find_gpu("p100-pcie-16gb")
-    near, far = (matrix_product_time(device, 4096, 4096, k, "fp32", layout="NT") for k in (4096, 65536))
+    near, far = (product_time(device, Gemm(4096, 4096, k, "fp32", layout="NT")) for k in (4096, 65536))
     assert near.walk_s < 0.3 * near.compute_s
     assert far.walk_s > far.compute_s
-    assert matrix_product_time(device, 4096, 4096, 65536, "fp32", layout="TN").walk_s == 0.0
+    assert product_time(device, Gemm(4096, 4096, 65536, "fp32", layout="TN")).walk_s == 0.0
 
 
 def test_rows_that_share_pages_share_translations() -> None:
     # 8192 elements per row: 64 rows fill one page of 2 MB.  With 6144 they begin in one page and end in the next.
     device = find_gpu("p100-pcie-16gb")
-    less, whole, more = (matrix_product_time(device, 32768, 2048, k, "fp32", layout="NT") for k in (6144, 8192, 10240))
+    less, whole, more = (product_time(device, Gemm(32768, 2048, k, "fp32", layout="NT")) for k in (6144, 8192, 10240))
     assert whole.walk_s == 0.0
     assert 0.1 < less.walk_s / less.compute_s < more.walk_s / more.compute_s
 
 
 def test_it_is_the_left_operand_whose_translations_are_forgotten() -> None:
     device = find_gpu("p4")
-    tall, wide = (
-        matrix_product_time(device, m, n, 32768, "fp32", layout="NT") for m, n in ((8192, 1024), (1024, 8192))
-    )
+    tall, wide = (product_time(device, Gemm(m, n, 32768, "fp32", layout="NT")) for m, n in ((8192, 1024), (1024, 8192)))
     assert tall.walk_s > 1.2 * wide.walk_s
 
 
 def test_splitting_k_on_ampere_costs_part_of_the_rate() -> None:
     device = find_gpu("a100-pcie-40gb")
-    product = matrix_product_time(device, 512, 1024, 32768, "fp32", layout="NT")
+    product = product_time(device, Gemm(512, 1024, 32768, "fp32", layout="NT"))
     assert product.parts > 1
     assert gemm_cost(device, Gemm(512, 1024, 32768, "fp32", layout="NT")).flop / product.time_s < 0.8 * device.peak(
         "fp32"
@@ -128,21 +126,21 @@ def test_splitting_k_on_ampere_costs_part_of_the_rate() -> None:
 
 def test_turning_both_operands_costs_time_where_issue_slots_are_short() -> None:
     p100, t4 = find_gpu("p100-pcie-16gb"), find_gpu("t4")
-    turned, straight = (matrix_product_time(p100, 4096, 4096, 1024, "fp32", layout=x).time_s for x in ("NT", "NN"))
+    turned, straight = (product_time(p100, Gemm(4096, 4096, 1024, "fp32", layout=x)).time_s for x in ("NT", "NN"))
     assert turned > 1.1 * straight
-    turned, straight = (matrix_product_time(t4, 4096, 4096, 1024, "fp32", layout=x).time_s for x in ("NT", "NN"))
+    turned, straight = (product_time(t4, Gemm(4096, 4096, 1024, "fp32", layout=x)).time_s for x in ("NT", "NN"))
     assert turned < 1.05 * straight
 
 
 def test_kernels_of_volta_are_written_for_operands_along_k() -> None:
     v100 = find_gpu("v100-pcie-32gb")
-    turned, straight = (matrix_product_time(v100, 4096, 4096, 1024, "fp32", layout=x).time_s for x in ("NT", "NN"))
+    turned, straight = (product_time(v100, Gemm(4096, 4096, 1024, "fp32", layout=x)).time_s for x in ("NT", "NN"))
     assert turned < straight < 1.1 * turned
 
 
 def test_operands_beyond_the_reach_of_translations_cost_more_to_walk() -> None:
     device = find_gpu("p4")
-    small, large = (matrix_product_time(device, n, n, 32768, "fp32", layout="NT") for n in (1024, 8192))
+    small, large = (product_time(device, Gemm(n, n, 32768, "fp32", layout="NT")) for n in (1024, 8192))
     assert small.walk_s / small.compute_s < 0.6 * large.walk_s / large.compute_s
 
 
@@ -166,7 +164,7 @@ def test_numbers_without_units_of_their_own_are_computed_in_fp32() -> None:
 def test_calibration_scales_arithmetic_and_memory_apart() -> None:
     device = find_gpu("t4")
     slow = replace(device, calibration=Calibration(compute=0.5))
-    product, halved = (matrix_product_time(g, 4096, 4096, 4096, "fp32") for g in (device, slow))
+    product, halved = (product_time(g, Gemm(4096, 4096, 4096, "fp32")) for g in (device, slow))
     assert halved.compute_s == pytest.approx(2.0 * product.compute_s)
     assert halved.memory_s == product.memory_s
 

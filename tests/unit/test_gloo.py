@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from simulator.api import load_machine
-from simulator.collectives.gloo import binomial_children
 from simulator.collectives.registry import find_strategy, strategy_names
+from simulator.collectives.scheduled import binomial_children
 from simulator.errors import InputError
 from simulator.network.machine import Machine
 from tests.asked import exchange_on

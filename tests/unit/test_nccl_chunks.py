@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.collectives.nccl.ways import largest_chunk, rounds_from
+from simulator.collectives.nccl.kernels import largest_chunk, rounds_from
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from simulator.api import load_machine
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.nccl.cost import NcclConstants
 from simulator.collectives.nccl.graph import with_peers
-from simulator.collectives.nccl.sockets import peers_between_sockets_bps
+from simulator.collectives.nccl.tables import peers_between_sockets_bps
 from simulator.constants import DEFAULT
 from simulator.network.machine import Machine
 from simulator.questions.nccl import Version

@@ -23,7 +23,13 @@ from simulator.collectives.algorithms.direct import (
     direct_reduce_scatter,
     neighbour_pairs,
     pairwise_all_to_all,
+    push_pull,
     send_recv,
+    star_all_gather,
+    star_all_reduce,
+    star_broadcast,
+    star_reduce,
+    star_reduce_scatter,
 )
 from simulator.collectives.algorithms.halving_doubling import (
     halving_doubling_all_gather,
@@ -42,14 +48,6 @@ from simulator.collectives.algorithms.ring import (
     ring_all_gather,
     ring_all_reduce,
     ring_reduce_scatter,
-)
-from simulator.collectives.algorithms.star import (
-    push_pull,
-    star_all_gather,
-    star_all_reduce,
-    star_broadcast,
-    star_reduce,
-    star_reduce_scatter,
 )
 from tests.schedule_check import WrongScheduleError, check, n_steps, sent_chunks
 

@@ -1,9 +1,23 @@
-"""Direct exchange: each rank sends to each other rank at once; rank i owns chunk i.
+"""Direct exchange, in which each rank sends to each other rank at once and rank i owns chunk i; and stars.
 
 On a crossbar with bandwidth B at each rank, reduce-scatter, all-gather and all-to-all each take (n-1)/n S/B and one
 latency.  (Dive into Deep Learning, section 13.7, the variant with four parts: 15 ms; MPI's "linear" algorithms.) The
 pairwise all-to-all takes n - 1 rounds of L + S/(nB).  (Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005, section 4.4,
 long messages.)
+
+In a star all data pass through one centre, a rank (gather on a GPU) or a helper (gather on the CPU).
+
+All flows run at once and share the centre's link of bandwidth B, so an all-reduce of S bytes takes 2(n - 1)S/B if the
+centre is a rank, and 2nS/B if it is a helper.  (Dive into Deep Learning, section 13.7, data parallel training: 60 ms
+and 80 ms.)
+
+Once all buffers have arrived, the centre adds them in its own memory, in one pass that reads n buffers and writes the
+sum.
+
+Parameter servers are several centres, each of which owns an equal shard of the buffer.  With m workers, n servers that
+are helpers, S bytes and B at each link, push and pull take 2(m/n)S/B (at least 2S/B, for the workers' own links).  With
+a server beside each worker they take 2((m-1)/m)S/B, as a ring does.  (Li et al., Scaling distributed machine learning
+with the parameter server, OSDI 2014.)
 """
 
 from __future__ import annotations
@@ -79,3 +93,57 @@ def pairwise_all_to_all(n: int) -> Schedule:
         for k in range(1, n)
     )
     return Schedule(n, n * n, tuple(rounds))
+
+
+# -- stars -----------------------------------------------------------------------------
+
+
+def _gathered(n: int, centre: int, n_chunks: int) -> Round:
+    """Return the round in which all ranks send whole buffers to the centre, which adds them."""
+    sends = tuple(Send(r, centre, 0, n_chunks, reduce=True) for r in range(n) if r != centre)
+    return Round(sends, label="gather", local=(Local(centre, (n + 1) * n_chunks),))
+
+
+def star_all_reduce(n: int, centre: int) -> Schedule:
+    """Return the schedule after which every rank holds the sum computed by *centre*."""
+    back = tuple(Send(centre, r, 0) for r in range(n) if r != centre)
+    return Schedule(n, 1, (_gathered(n, centre, 1), Round(back, label="broadcast")))
+
+
+def star_reduce(n: int, centre: int, root: int) -> Schedule:
+    """Return the schedule after which *root* holds the sum."""
+    rounds = [_gathered(n, centre, 1)]
+    if root != centre:
+        rounds.append(Round((Send(centre, root, 0),), label="return"))
+    return Schedule(n, 1, tuple(rounds))
+
+
+def star_broadcast(n: int, centre: int, root: int) -> Schedule:
+    """Return the schedule that sends the buffer of *root* to the centre, and from there to all ranks."""
+    rounds = [Round((Send(root, centre, 0),), label="push")] if root != centre else []
+    rounds.append(Round(tuple(Send(centre, r, 0) for r in range(n) if r not in (centre, root)), label="broadcast"))
+    return Schedule(n, 1, tuple(r for r in rounds if r.sends))
+
+
+def star_reduce_scatter(n: int, centre: int) -> Schedule:
+    """Return the schedule in which the centre adds all buffers and sends chunk i to rank i."""
+    back = tuple(Send(centre, r, r) for r in range(n) if r != centre)
+    return Schedule(n, n, (_gathered(n, centre, n), Round(back, label="scatter")))
+
+
+def star_all_gather(n: int, centre: int) -> Schedule:
+    """Return the schedule in which the centre collects chunk i from rank i and sends each rank the chunks it lacks."""
+    into = tuple(Send(r, centre, r) for r in range(n) if r != centre)
+    back = tuple(Send(centre, r, (r + 1) % n, n - 1) for r in range(n) if r != centre)
+    return Schedule(n, n, (Round(into, label="gather"), Round(back, label="broadcast")))
+
+
+def push_pull(n: int, owners: Sequence[int]) -> Schedule:
+    """Return the all-reduce in which owner *j*, a rank or helper, adds n shards of chunk j in one pass of memory."""
+    pushes = tuple(Send(r, o, j, reduce=True) for j, o in enumerate(owners) for r in range(n) if r != o)
+    pulls = tuple(Send(o, r, j) for j, o in enumerate(owners) for r in range(n) if r != o)
+    share: dict[int, int] = {}
+    for owner in owners:
+        share[owner] = share.get(owner, 0) + 1
+    local = tuple(Local(o, (n + 1) * k) for o, k in share.items())
+    return Schedule(n, len(owners), (Round(pushes, label="push", local=local), Round(pulls, label="pull")))

@@ -27,8 +27,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 from simulator.collectives.nccl.paths import capability
-from simulator.collectives.nccl.sockets import peers_between_sockets_bps
-from simulator.collectives.nccl.tables import NVLS_EFFICIENCY, generation
+from simulator.collectives.nccl.tables import NVLS_EFFICIENCY, generation, peers_between_sockets_bps
 from simulator.constants import DEFAULT, Constants, Each, constants
 from simulator.network.machine import Link, Machine, Node
 from simulator.network.route import Route
@@ -112,10 +111,9 @@ class NcclCosts:
         Blackwell's steps take longer than its clock suggests, because flags pass from die to die.
         """
         clock_Hz = (part.max_clock or part.boost_clock) if isinstance(part, GpuPart) else None
-        if not isinstance(part, GpuPart) or clock_Hz is None:
+        if clock_Hz is None:
             return 1.0
-        major, _, minor = (part.compute_capability or "0.0").partition(".")
-        is_blackwell = generation(10 * int(major) + int(minor)) == _BLACKWELL
+        is_blackwell = generation(capability(part)) == _BLACKWELL
         return (self.shared.blackwell_pace if is_blackwell else 1.0) * _REFERENCE_HZ / clock_Hz
 
     def chunked(self, protocol: str, gpus: Iterable[Node]) -> ProtocolCost:
@@ -126,7 +124,7 @@ class NcclCosts:
         cost = self.protocols[protocol]
         if protocol == "Simple" and any(isinstance(gpu.part, GpuPart) and gpu.part.vendor == "amd" for gpu in gpus):
             return replace(cost, channel_Bps=math.inf)
-        on_ampere = protocol == "LL128" and any(generation(capability(gpu)) == _AMPERE for gpu in gpus)
+        on_ampere = protocol == "LL128" and any(generation(capability(gpu.part)) == _AMPERE for gpu in gpus)
         return replace(cost, share=self.shared.ampere_ll128_share) if on_ampere else cost
 
     def nvls(self, gpus: Iterable[Node], *, several: bool) -> ProtocolCost:
@@ -136,7 +134,7 @@ class NcclCosts:
         figures (NVLS_EFFICIENCY).
         """
         cost = self.protocols["NVLSTree" if several else "NVLS"]
-        least = min(NVLS_EFFICIENCY[generation(capability(gpu))] for gpu in gpus)
+        least = min(NVLS_EFFICIENCY[generation(capability(gpu.part))] for gpu in gpus)
         return replace(cost, share=cost.share * least / NVLS_EFFICIENCY[_HOPPER])
 
 
@@ -150,7 +148,6 @@ def costs_of(version: tuple[int, int], known: Constants = DEFAULT) -> NcclCosts:
 
 
 _THROUGH_CPU = ("phb", "sys")  # path classes on which one flow does not saturate PCIe
-_NOTHING: Mapping[int, float] = {}
 _TOLD_BELOW = 0.9  # an achieved share of the link rate below this is reported to the user
 
 
@@ -192,16 +189,15 @@ class Paces:
         pipeline first.
         """
         needs, filling = self._needs()
-        filling_s = filling.seconds(_NOTHING)
-        needed_s = {key: max(found.seconds(_NOTHING) + filling_s, alone) for key, (found, alone) in needs.items()}
+        filling_s = filling.seconds({})
+        needed_s = {key: max(found.seconds({}) + filling_s, alone) for key, (found, alone) in needs.items()}
         self._note_bound(builder, needed_s)
         for stream, flows, repeat, _ in self.channels:
             paced = []
             for flow in flows:
-                limits = FlowLimits(
-                    flow.cap_Bps, flow.wire_bytes * repeat, tuple(self._limits(flow, repeat, needs)), filling
-                )
-                paced.append(replace(flow, cap_Bps=limits.cap_Bps(_NOTHING), limits=limits))
+                on_links = tuple(self._limits(flow, repeat, needs))
+                limits = FlowLimits(flow.cap_Bps, flow.wire_bytes * repeat, on_links, filling)
+                paced.append(replace(flow, cap_Bps=limits.cap_Bps({}), limits=limits))
             builder.transfer(label, paced, stream=stream, after=after, repeat=repeat)
 
     def _needs(self) -> tuple[dict[int, tuple[LinkLimit, float]], Filling]:
@@ -210,7 +206,7 @@ class Paces:
         The latter is that of the longest flow over it to which PCIe does not give all of its rate.  Return too what
         fills the pipeline between machines.
         """
-        links, n = self._links, len(self._links)
+        links, n, nodes = self._links, len(self._links), self._machine.nodes
         sent_s: dict[int, float] = {}
         alone_s: dict[int, float] = {}
         for _, flows, repeat, cost in self.channels:
@@ -220,17 +216,18 @@ class Paces:
                 for index, carried, keys in crossed(flow):
                     link = links[index]
                     at_full_s = sent * carried * repeat / link.bandwidth_Bps
-                    taken_s = at_full_s / (1.0 if self._is_trunk(link) else shares.get(link.kind, 1.0))
+                    # Many flows fill a link between two switches of the network.
+                    is_trunk = nodes[link.src].kind == nodes[link.dst].kind == "network-switch"
+                    taken_s = at_full_s / (1.0 if is_trunk else shares.get(link.kind, 1.0))
                     if link.kind == "socket" and flow.route.transport == "peer-to-peer":
-                        peers_Bps = peers_between_sockets_bps(self._machine.nodes[link.src])
+                        peers_Bps = peers_between_sockets_bps(nodes[link.src])
                         taken_s = max(taken_s, sent * carried * repeat / peers_Bps)
                     for key, times in keys:
                         sent_s[key] = added(sent_s.get(key, 0.0), taken_s, times)
                         if through_cpu and link.kind == "pcie":
                             alone_s[key] = max(alone_s.get(key, 0.0), self._alone_s(flow, repeat, link, carried))
-        first = self.channels[0][3]
         needs = {key: (self._need(links[key % n], s), alone_s.get(key, 0.0)) for key, s in sent_s.items()}
-        share = first.fill * self.windows[0].first * self.net_stages
+        share = self.channels[0][3].fill * self.windows[0].first * self.net_stages
         between = [key for key in sent_s if share and links[key % n].kind in NETWORK_LINKS]
         return needs, Filling(share, tuple([self._at_all(key, needs[key][0]) for key in between]))
 
@@ -255,10 +252,9 @@ class Paces:
 
     def _limits(self, flow: Flow, repeat: int, needs: Mapping[int, tuple[LinkLimit, float]]) -> Iterator[LinkLimit]:
         """Yield the limits of *flow* on each link that it crosses."""
-        through_cpu = flow.route.path_class in _THROUGH_CPU
         for index, carried, keys in crossed(flow):
             link, (found, _) = self._links[index], needs[keys[0][0]]
-            if through_cpu and link.kind == "pcie":
+            if link.kind == "pcie" and flow.route.path_class in _THROUGH_CPU:
                 found = found._replace(full_s=max(found.full_s, self._alone_s(flow, repeat, link, carried)))
             resource = self._machine.links[index].resource
             yield found if found.resource == resource else found._replace(resource=resource)
@@ -294,30 +290,20 @@ class Paces:
         share = at_full_s / needed_s[bound] if needed_s[bound] > 0 else 1.0
         builder.facts["bound_share"] = round(share, 6)
         by_bytes = needed_s[bound] > self.channels[0][3].base_s  # otherwise latency dominates
-        if share < _TOLD_BELOW and by_bytes and not self._is_shared:
+        machine = self._machine
+        if share >= _TOLD_BELOW or not by_bytes:
+            return
+        # Where other jobs take a part of any link, these may limit NCCL instead.
+        if machine.nominal is None or all(machine.capacity_Bps[s.resource] >= s.bandwidth_Bps for s in machine.links):
             reached = f"{format_bandwidth(share * link.bandwidth_Bps)}, {share:.0%} of the link's rate"
             builder.notes.append(f"{link.name} limits NCCL to {reached}")
-
-    @property
-    def _is_shared(self) -> bool:
-        """Whether other jobs take a part of any link, which may then limit NCCL instead."""
-        machine = self._machine
-        return machine.nominal is not None and any(
-            machine.capacity_Bps[link.resource] < link.bandwidth_Bps for link in machine.links
-        )
 
     def _shares(self, route: Route, cost: ProtocolCost) -> dict[str, float]:
         """Return the usable share of link bandwidth on *route* by kind of link; other kinds are fully usable."""
         ends = (self._machine.nodes[route.src].part, self._machine.nodes[route.dst].part)
         unified = all(isinstance(part, GpuPart) and part.unified_memory for part in ends)
         staged = route.transport == "network-staged" and not unified
-        key = staged, cost.share
-        if key not in self._known_shares:
+        if (key := (staged, cost.share)) not in self._known_shares:
             net = self._shared.staged_share if staged else self._shared.network_share
             self._known_shares[key] = dict.fromkeys(NETWORK_LINKS, net) | dict.fromkeys(GPU_LINKS, cost.share)
         return self._known_shares[key]
-
-    def _is_trunk(self, link: Link) -> bool:
-        """Return whether *link* joins two switches of the network, which many flows fill."""
-        nodes = self._machine.nodes
-        return nodes[link.src].kind == nodes[link.dst].kind == "network-switch"

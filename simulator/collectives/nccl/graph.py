@@ -19,15 +19,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from itertools import pairwise, permutations
+from itertools import permutations
 
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.nccl import tables as t
+from simulator.collectives.nccl.orders import hops_round
 from simulator.collectives.nccl.paths import SeenMachine, Sight, capability
 from simulator.collectives.nccl.rccl import in_orders_of_rccl, is_amd
 from simulator.collectives.nccl.search import ChannelSolution, solution
-from simulator.collectives.nccl.sockets import cpu_kind
-from simulator.collectives.nccl.tables import CpuKind
+from simulator.collectives.nccl.tables import CpuKind, cpu_kind
 from simulator.collectives.nccl.tuning import CommGraph
 from simulator.collectives.search.rings import Ends, FoundRing, find_rings
 from simulator.network.machine import Machine, Node
@@ -63,26 +63,10 @@ def _with_peers(group: Communicator) -> Communicator:
     return Communicator(reaching, group.ranks, router)
 
 
-def comm_graph(group: Communicator, version: Version = NCCL_TODAY) -> CommGraph:
-    """Return the graph that NCCL's *version* would find for the group's ranks; searched once."""
-    return group.once(_of_version("nccl graph", version), lambda: _searched(group, version))
-
-
 def _of_version(name: str, version: Version) -> Hashable:
     """Return the key of what depends on how *version* sees a machine; the name itself for today's."""
     seen = has(version, "sockets"), has(version, "amd_sockets")
     return name if all(seen) else (name, seen)
-
-
-def found_inside(group: Communicator, version: Version) -> tuple[ChannelSolution, int]:
-    """Return (result of the search by *version*, node offset) for a group on one machine.
-
-    The offset is added to GPU numbers in the result to get the group's nodes.
-    """
-    ((host, gpus, by),) = _picked(group)
-    nodes = group.machine.nodes_of(host)
-    lowest = min(capability(group.machine.nodes[gpu]) for gpu in gpus)
-    return _found(group, nodes, gpus, lowest, version, several=False), by
 
 
 def _picked(group: Communicator) -> list[tuple[int, tuple[int, ...], int]]:
@@ -95,54 +79,51 @@ def _picked(group: Communicator) -> list[tuple[int, tuple[int, ...], int]]:
     return picked
 
 
+def comm_graph(group: Communicator, version: Version = NCCL_TODAY) -> CommGraph:
+    """Return the graph that NCCL's *version* would find for the group's ranks; searched once."""
+    return group.once(_of_version("nccl graph", version), lambda: _searched(group, version))
+
+
 def _searched(group: Communicator, version: Version) -> CommGraph:
-    machine = group.machine
-    hosts = group.by_host()
-    alike: dict[int, dict[tuple[int, ...], None]] = {}  # by first equal host: its sets of GPUs
-    for host, gpus, _ in _picked(group):
-        alike.setdefault(host, {})[gpus] = None
-    nodes_of = {host: machine.nodes_of(host) for host in alike}
+    machine, n_nodes = group.machine, len(group.by_host())
+    several = n_nodes > 1
+    picked = list(dict.fromkeys((host, gpus) for host, gpus, _ in _picked(group)))
+    nodes_of = {host: machine.nodes_of(host) for host, _ in picked}
     nodes = [node for own in nodes_of.values() for node in own]
-    picked = {gpu for sets in alike.values() for gpus in sets for gpu in gpus}
-    capabilities = [capability(machine.nodes[gpu]) for gpu in picked]
+    capabilities = [capability(machine.nodes[gpu].part) for _, gpus in picked for gpu in gpus]
     lowest = min(capabilities)
-    several = len(hosts) > 1
-    searched = []
-    for host, sets in alike.items():
-        for gpus in sets:
-            searched.append(_found(group, nodes_of[host], gpus, lowest, version, several=several))
-    agreed = _agreed(searched)
+    # All machines must agree: the minimum of each figure counts.
+    found = [_found(group, nodes_of[host], gpus, lowest, version, several=several) for host, gpus in picked]
+    n_channels, speed = min(f.n_channels for f in found), min(f.speed for f in found)
     kinds = {cpu_kind(node) for node in nodes if node.kind == "cpu"}
     cpu: CpuKind = kinds.pop() if len(kinds) == 1 else "mixed" if kinds else "other"
-    channels = min(2 * agreed.n_channels, t.MAX_CHANNELS)
-    if lowest >= 90 and several and agreed.speed > 45 and channels < 16:
+    channels = min(2 * n_channels, t.MAX_CHANNELS)
+    if lowest >= 90 and several and speed > 45 and channels < 16:
         channels *= 2
-    channels = min(max(channels, machine.transport.least_channels), machine.transport.most_channels)
-    heads, nvls_intra, nvls_inter = agreed.nvls
     nics = [node.part for node in nodes if isinstance(node.part, NicPart)]
     return CommGraph(
         n_ranks=group.n_ranks,
-        n_nodes=len(hosts),
-        n_channels=agreed.n_channels,
-        bw_intra_GBps=agreed.speed,
-        bw_inter_GBps=agreed.speed,
-        type_intra=t.PATH_TYPES[agreed.kind_intra],
-        type_inter=t.PATH_TYPES[agreed.kind_inter],
+        n_nodes=n_nodes,
+        n_channels=n_channels,
+        bw_intra_GBps=speed,
+        bw_inter_GBps=speed,
+        type_intra=t.PATH_TYPES[max(f.kind_intra for f in found)],
+        type_inter=t.PATH_TYPES[max(f.kind_inter for f in found)],
         compute_capability_min=lowest,
         compute_capability_max=max(capabilities),
         cpu=cpu,
-        comm_channels=channels,
+        comm_channels=min(max(channels, machine.transport.least_channels), machine.transport.most_channels),
         most_channels=machine.transport.most_channels,
         peer_channels=machine.transport.peer_channels,
         nic_latency_us=1e6 * max((nic.plugin_latency for nic in nics), default=0.0) if several else 0.0,
         algorithms=next((nic.algorithms for nic in nics if nic.algorithms), None) if several else None,
         flags_beside_data=all(nic.in_order for nic in nics),
         has_nvlink_switch=any(node.kind == "nvlink-switch" for node in nodes),
-        same_channels=agreed.same,
-        tree_bw_intra_GBps=agreed.tree_intra if several else None,
-        nvls_channels=heads,
-        nvls_bw_intra_GBps=nvls_intra,
-        nvls_bw_inter_GBps=nvls_inter,
+        same_channels=all(f.same for f in found),
+        tree_bw_intra_GBps=min(f.tree_intra for f in found) if several else None,
+        nvls_channels=min(f.nvls[0] for f in found),
+        nvls_bw_intra_GBps=min(f.nvls[1] for f in found),
+        nvls_bw_inter_GBps=min(f.nvls[2] for f in found),
     )
 
 
@@ -150,7 +131,6 @@ def _found(
     group: Communicator, nodes: Sequence[Node], gpus: tuple[int, ...], lowest: int, version: Version, *, several: bool
 ) -> ChannelSolution:
     """Return the search's result for the participating *gpus* of the host with *nodes*; cached for all groups."""
-    host = nodes[0].host
 
     def search() -> ChannelSolution:
         seen = _seen(group, nodes, gpus, version, several=several)
@@ -158,7 +138,7 @@ def _found(
         parts = (group.machine.nodes[gpu].part for gpu in gpus)
         return in_orders_of_rccl(seen, found) if all(is_amd(part) for part in parts) and not several else found
 
-    return group.router.once((_of_version("nccl search", version), host, gpus, lowest, several), search)
+    return group.router.once((_of_version("nccl search", version), nodes[0].host, gpus, lowest, several), search)
 
 
 def _seen(
@@ -171,25 +151,11 @@ def _seen(
 def fewest_nvlinks(group: Communicator) -> int:
     """Return the fewest NVLinks, as NCCL counts them, between two GPUs of *group* on one machine; 0 for other paths."""
     host, gpus, _ = max(_picked(group), key=lambda picked: len(picked[1]))
-    each = t.planned_nvlink(capability(group.machine.nodes[gpus[0]]))
+    each = t.planned_nvlink(capability(group.machine.nodes[gpus[0]].part))
     seen = _seen(group, group.machine.nodes_of(host), gpus, NCCL_TODAY, several=len(group.by_host()) > 1)
     paths = [seen.paths.get(pair) for pair in permutations(gpus, 2)]
     return min(
         (max(1, int(p.bandwidth / 1000 / each)) if p and t.PATH_TYPES[p.kind] == "nvl" else 0 for p in paths), default=0
-    )
-
-
-def _agreed(found: Sequence[ChannelSolution]) -> ChannelSolution:
-    """Return the minimum of each figure, as all machines must agree."""
-    return replace(
-        found[0],
-        n_channels=min(f.n_channels for f in found),
-        speed=min(f.speed for f in found),
-        kind_intra=max(f.kind_intra for f in found),
-        kind_inter=max(f.kind_inter for f in found),
-        same=all(f.same for f in found),
-        tree_intra=min(f.tree_intra for f in found),
-        nvls=(min(f.nvls[0] for f in found), min(f.nvls[1] for f in found), min(f.nvls[2] for f in found)),
     )
 
 
@@ -233,30 +199,25 @@ def way(router: Router, relays: Mapping[tuple[int, int], int], src: int, dst: in
 
 
 def _rings_inside(group: Communicator, version: Version) -> list[FoundRing]:
-    found, by = found_inside(group, version)
+    ((host, gpus, by),) = _picked(group)
+    lowest = min(capability(group.machine.nodes[gpu].part) for gpu in gpus)
+    found = _found(group, group.machine.nodes_of(host), gpus, lowest, version, several=False)
     rank_of = {node: rank for rank, node in enumerate(group.ranks)}
     vias = {(src + by, dst + by): via + by for src, via, dst in found.relayed}
     counted = Counter(tuple(gpu + by for gpu in order) for order in found.orders)
     rings = []
     for order, n in counted.items():
-        hops = [*pairwise(order), (order[-1], order[0])]
-        routes = tuple(
-            _relayed(group.router, a, vias[a, b], b) if (a, b) in vias else group.router.route(a, b) for a, b in hops
-        )
+        hops = hops_round(order)
+        routes = tuple(way(group.router, vias, a, b) for a, b in hops)
         kind = "nvlink-relay" if any(hop in vias for hop in hops) else routes[0].path_class
         rings.append(FoundRing(tuple(rank_of[node] for node in order), float(n), routes, kind, found.whole))
-    each_Bps = _channel_rate(group.machine, rings)
-    return [replace(ring, bandwidth_Bps=ring.bandwidth_Bps * each_Bps) for ring in rings]
-
-
-def _channel_rate(machine: Machine, rings: list[FoundRing]) -> float:
-    """Return the B/s of each channel if all carry the same; ``bandwidth_Bps`` of a ring is its number of channels."""
-    loads: dict[int, float] = {}
+    loads: dict[int, float] = {}  # by resource, if each channel carries as much
     for ring in rings:
         for route in ring.routes:
             for resource, share in route.loads:
                 loads[resource] = loads.get(resource, 0.0) + ring.bandwidth_Bps * share
-    return min(machine.capacity_Bps[resource] / load for resource, load in loads.items())
+    each_Bps = min(group.machine.capacity_Bps[resource] / load for resource, load in loads.items())
+    return [replace(ring, bandwidth_Bps=ring.bandwidth_Bps * each_Bps) for ring in rings]
 
 
 def _relayed(router: Router, src: int, via: int, dst: int) -> Route:

@@ -1,26 +1,30 @@
 """The plans of NCCL's kernels: ring, tree, NVLS, and point to point.
 
 Inside one machine, a ring runs round by round.  Over several machines, and along trees, data move in small chunks: all
-hops work at once, preceded by the pipeline fill, the latency of the first chunk.
+hops work at once, preceded by the pipeline fill, the latency of the first chunk.  If machines are equal, the first
+machine's routes represent those of all.
+
+Chunks of NVLS are as in NVIDIA/nccl@5067397c ``src/enqueue.cc`` (calcCollChunking): in each round, each channel moves
+one chunk per head.  If a buffer fills few rounds of all channels and heads, NCCL uses smaller chunks.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise, permutations
+from itertools import groupby, pairwise, permutations, zip_longest
 
 from simulator.collectives.algorithms.binary_tree import in_order_tree, two_trees
+from simulator.collectives.communicator import Equal
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.cost import NcclCosts, Paces, ProtocolCost, Window
 from simulator.collectives.nccl.graph import relays_of
 from simulator.collectives.nccl.graph import way as way_of
 from simulator.collectives.nccl.rccl import is_amd
-from simulator.collectives.nccl.ways import Ways, largest_chunk, rounds_from
-from simulator.collectives.request import Request
+from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.search.rings import FoundRing
 from simulator.network.machine import Machine
-from simulator.network.route import Route
+from simulator.network.route import MovableRoute, Route, route_along
 from simulator.plan.alike import PairGroup
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.records import replace
@@ -32,6 +36,32 @@ _NVLS_STAGES = {"all-reduce": 3, "all-gather": 2, "reduce-scatter": 2}
 _NONE: Mapping[tuple[int, int], int] = {}
 
 
+def largest_chunk(*, tree: bool, n_hosts: int, on_efa: bool) -> int:
+    """Return the chunk size of NVLS for large buffers, in bytes: compiled into NCCL, or set by the EFA plugin."""
+    if on_efa:
+        return t.NVLS_CHUNK_EFA
+    return t.NVLS_TREE_CHUNK_FAR if tree and n_hosts >= t.NVLS_TREE_FAR_HOSTS else t.NVLS_CHUNK
+
+
+def rounds_from(size_bytes: float, at_once: int, largest: int, *, tree: bool) -> Sequence[tuple[float, float]]:
+    """Return (bytes, rounds) for *size_bytes*, then for each larger size at which NCCL switches to larger chunks.
+
+    *at_once*: chunks in flight, one per channel and head.
+    *largest*: chunk size for large buffers, in bytes.
+
+    The number of rounds drops where chunks grow, but measured times have no step there; the caller takes the shortest
+    time of all entries.
+    """
+    chunk = largest
+    found: list[tuple[float, float]] = []
+    for rounds, smaller in t.NVLS_TREE_CHUNKS if tree else t.NVLS_CHUNKS:
+        limit = float(rounds * at_once * chunk)
+        if chunk > smaller and size_bytes < limit:
+            found.insert(0, (limit, limit / (at_once * chunk)))
+            chunk = smaller
+    return [(size_bytes, size_bytes / (at_once * chunk)), *found]
+
+
 class KernelPlanner:
     """Writes the plan of one collective into ``builder``.
 
@@ -41,90 +71,82 @@ class KernelPlanner:
     """
 
     def __init__(self, builder: PlanBuilder, request: Request, costs: NcclCosts, present: Machine) -> None:
-        self.builder = builder
-        self.request = request
-        self.costs = costs
-        self.n_channels = 1
-        self.n_filled = 1.0
-        self._ways = Ways(request)
-        self.hosts = self._ways.hosts
+        self.builder, self.request, self.costs = builder, request, costs
+        self.n_channels, self.n_filled = 1, 1.0
         self.paces = Paces(present, costs.shared)
-        self._equal = self._ways.equal
-        self._pace = max(costs.pace(node.part) for node in request.group.unlike())
-        self._nics = [
-            node.part
-            for node in request.machine.nodes_of(request.machine.nodes[request.ranks[0]].host)
-            if isinstance(node.part, NicPart) and len(self.hosts) > 1
-        ]
+        self._hosts = list(request.by_host().values())
+        self._several = len(self._hosts) > 1
+        self._equal = Equal.of(request.group)
+        self._gpus = request.group.unlike()
+        self._pace = max(costs.pace(node.part) for node in self._gpus)
+        beside = request.machine.nodes_of(request.machine.nodes[request.ranks[0]].host) if self._several else ()
+        self._nics = [node.part for node in beside if isinstance(node.part, NicPart)]
         self._plugin_s = max((nic.plugin_time for nic in self._nics), default=0.0)
+        self._to_switches: dict[int, list[list[MovableRoute]]] = {}  # by GPU of the first equal host
 
     # -- kernels -------------------------------------------------------------------
 
     def ring(self, rings: Sequence[FoundRing], protocol: str, *, log_steps: bool = False) -> None:
         """Plan a collective along *rings*; *log_steps* for PAT, which takes lg n steps instead of n - 1."""
         n, size, collective = self.request.n_ranks, self.request.size_bytes, self.request.collective
-        cost = self.costs.chunked(protocol, self.request.group.unlike())
+        root = self.request.ranks[self.request.root]
+        cost = self.costs.chunked(protocol, self._gpus)
         after = self._begin(self._name("PAT" if log_steps else "RING", protocol), cost.base_s)
-        rounds = 2 * (n - 1) if collective == "all-reduce" else n - 1
+        laps = 2 if collective == "all-reduce" else 1
+        rounds = laps * (n - 1)
+        net_hops = laps * (len(self._hosts) - 1)
+        hops = rounds - net_hops
+        if log_steps and self._several:
+            net_hops, hops = (len(self._hosts) - 1).bit_length(), 0
         rooted = collective in ("broadcast", "reduce")
-        hops, net_hops = rounds, 0
         if not rooted:
             self._own_part()
             if protocol == "Simple" and size > 0:
                 self.paces.windows = [Window(first=min(1.0, self.n_channels * n * t.RING_CHUNK / size) / rounds)]
-        if len(self.hosts) > 1:
-            laps = 2 if collective == "all-reduce" else 1
-            net_hops = laps * (len(self.hosts) - 1)
-            hops = rounds - net_hops
-            if log_steps:
-                net_hops, hops = (len(self.hosts) - 1).bit_length(), 0
         total = sum(ring.bandwidth_Bps for ring in rings)
         for i, ring in enumerate(rings):
-            part = size * ring.bandwidth_Bps / total
-            share = ring.bandwidth_Bps / total
-            if rooted or len(self.hosts) > 1:
-                moved = part if rooted else part * rounds / n
-                ways = self._ways.round(ring, rooted=rooted)
-                latency = self._way_s([route for route, _ in ways], hops, net_hops, cost)
-                if rooted:
-                    ways = [(route, None) for route in self._ways.open(ring)]
-                flows = [
-                    _piped(route, moved, cost, self._channel_rate(cost, share, route), latency, at)
-                    for route, at in ways
-                ]
-                repeat = 1
-            else:
-                flows = [
-                    Flow(
-                        route,
-                        part / n,
-                        overhead=cost.wire,
-                        cap_Bps=self._channel_rate(cost, share, route),
-                        latency_s=cost.hop_s * self._pace,
-                    )
-                    for route in ring.routes
-                ]
-                repeat = rounds
-            self.paces.channels.append((f"channel {i}", flows, repeat, cost))
+            part, share = size * ring.bandwidth_Bps / total, ring.bandwidth_Bps / total
+            routes: Sequence[Route] = ring.routes
+            ways: Sequence[PairGroup | None] = [None] * len(routes)
+            if self._equal and not rooted:
+                on_first = len(self._hosts[0])
+                routes, ways = routes[:on_first], [self._equal.within] * (on_first - 1) + [self._equal.onward]
+            piped = rooted or self._several
+            moved = part if rooted else part * rounds / n if piped else part / n
+            latency_s = self._way_s(routes, hops, net_hops, cost)
+            if collective == "broadcast":  # no hop leads into the root, or out of it
+                routes = [route for route in routes if route.dst != root]
+            elif collective == "reduce":
+                routes = [route for route in routes if route.src != root]
+            flows = [
+                self._flow(
+                    route,
+                    moved,
+                    cost,
+                    share,
+                    max(0.0, latency_s - route.latency_s) if piped else cost.hop_s * self._pace,
+                    way,
+                )
+                for route, way in zip(routes, ways, strict=False)
+            ]
+            self.paces.channels.append((f"channel {i}", flows, 1 if piped else rounds, cost))
             self.builder.rings.append(self.request.group.nodes_along(ring.order))
-        self.paces.submit(self.builder, self.request.collective, after)
+        self.paces.submit(self.builder, collective, after)
 
     def tree(self, rings: Sequence[FoundRing], protocol: str) -> None:
         """Plan an all-reduce along chains inside machines and a double binary tree between them."""
-        cost = self.costs.chunked(protocol, self.request.group.unlike())
-        relays = relays_of(self.request.machine, rings) if len(self.hosts) == 1 else _NONE
+        cost = self.costs.chunked(protocol, self._gpus)
+        relays = _NONE if self._several else relays_of(self.request.machine, rings)
         after = self._begin(self._name("TREE", protocol), cost.base_s)
         total = sum(ring.bandwidth_Bps for ring in rings)
         for i, ring in enumerate(rings):
             fraction = ring.bandwidth_Bps / total
             part = self.request.size_bytes * fraction
-            chains = self._ways.chains(ring)
+            chains = self._chains(ring)
             edges = [(b, a, part) for chain in chains for a, b in pairwise(chain)]
-            hops, net_hops = 2 * (max(len(chain) for chain in chains) - 1), 0
-            heads: list[int] = []
-            if len(self.hosts) > 1:
-                heads = [chain[0] for chain in chains]
-                net_hops = 2 * in_order_tree(len(self.hosts)).depth
+            hops = 2 * (max(map(len, chains)) - 1)
+            heads = [chain[0] for chain in chains] if self._several else []
+            net_hops = 2 * in_order_tree(len(self._hosts)).depth if self._several else 0
             flows = self._both_ways(edges, heads, part / 2, cost, hops, net_hops, fraction, relays)
             self.paces.channels.append((f"channel {i}", flows, 1, cost))
         self.paces.submit(self.builder, self.request.collective, after)
@@ -135,33 +157,38 @@ class KernelPlanner:
         *heads*: GPUs of a machine that each own a part of the sum, which passes between machines through a double
         binary tree.
         """
-        cost = self.costs.nvls(self.request.group.unlike(), several=len(self.hosts) > 1)
-        collective, size = self.request.collective, self.request.size_bytes
-        n = self.request.n_ranks
+        cost = self.costs.nvls(self._gpus, several=self._several)
+        collective, size, n = self.request.collective, self.request.size_bytes, self.request.n_ranks
         sent = size / n if collective == "all-gather" else size
         received = size / n if collective == "reduce-scatter" else size
         stages, simple = _NVLS_STAGES[collective], self.costs.protocols["Simple"]
         round_s = simple.hop_s + heads * cost.head_s
         after = self._begin(self._name("NVLS", "Simple"), cost.base_s + stages * round_s)
+        nodes: list[tuple[int, PairGroup | None]] = [(node, None) for node in self.request.ranks]
+        if self._equal:  # those of one machine per role in the trees
+            own = [self.request.ranks[rank] for rank in self._hosts[0]]
+            nodes = [(self._equal.node(node, at.pairs[0][0]), at) for node in own for at in self._equal.inside]
         flows = []
-        for node, at in self._ways.inside():
-            ways = self._ways.to_switches(node)
+        for node, at in nodes:
+            ways = self._up_and_down(node)
             for up, down in ways:
                 for route, n_bytes in ((up, sent / len(ways)), (down, received / len(ways))):
                     flows.append(Flow(route, n_bytes, latency_s=cost.hop_s * self._pace, at=at))
         self.paces.channels.append(("nvls", flows, 1, cost))
         if size > 0:
+            on_efa = any(nic.network == "efa" for nic in self._nics)
+            largest = largest_chunk(tree=self._several, n_hosts=len(self._hosts), on_efa=on_efa)
             self.paces.windows = [
                 Window(up_to / size, (stages - 1) / max(1.0, rounds), rounds * round_s * self._pace)
-                for up_to, rounds in self._nvls_rounds(heads)
+                for up_to, rounds in rounds_from(size, self.n_channels * heads, largest, tree=self._several)
             ]
-        if len(self.hosts) > 1:
-            self.paces.net_stages = 2 * in_order_tree(len(self.hosts)).depth
-            near = [self._ways.heads(ranks)[:heads] for ranks in (self.hosts[:1] if self._equal else self.hosts)]
-            for i, own in enumerate(zip(*near, strict=True)):
-                edges = self._both_ways([], own, size / heads / 2, simple, 1, self.paces.net_stages, 1 / heads)
+        if self._several:
+            self.paces.net_stages = 2 * in_order_tree(len(self._hosts)).depth
+            near = [self._heads(ranks)[:heads] for ranks in (self._hosts[:1] if self._equal else self._hosts)]
+            for i, firsts in enumerate(zip(*near, strict=True)):
+                edges = self._both_ways([], firsts, size / heads / 2, simple, 1, self.paces.net_stages, 1 / heads)
                 self.paces.channels.append((f"tree {i}", edges, 1, simple))
-        self.paces.submit(self.builder, self.request.collective, after)
+        self.paces.submit(self.builder, collective, after)
 
     def direct(self, protocol: str) -> None:
         """Plan an all-reduce or all-gather in which each GPU exchanges with all others at once, part by part (RCCL).
@@ -218,13 +245,6 @@ class KernelPlanner:
         ranks = self.request.ranks
         return (Flow(self.request.router.route(ranks[a], ranks[b]), n_bytes) for a, b in pairs)
 
-    def _nvls_rounds(self, heads: int) -> Sequence[tuple[float, float]]:
-        """Return (bytes, rounds of chunks), for the whole buffer first; see :func:`rounds_from`."""
-        tree = len(self.hosts) > 1
-        on_efa = any(nic.network == "efa" for nic in self._nics)
-        largest = largest_chunk(tree=tree, n_hosts=len(self.hosts), on_efa=on_efa)
-        return rounds_from(self.request.size_bytes, self.n_channels * heads, largest, tree=tree)
-
     # -- parts of kernels ----------------------------------------------------------
 
     def _begin(self, kernel: str, base_s: float, n_peers: int = 0) -> list[int]:
@@ -248,18 +268,50 @@ class KernelPlanner:
         what = "".join(word.capitalize() for word in self.request.collective.split("-"))
         return f"ncclDevKernel_{what}_Sum_f32_{algorithm}_{protocol.upper()}"
 
-    def _channel_rate(self, cost: ProtocolCost, fraction: float, route: Route) -> float:
-        """Return the largest rate on the links of *route*, in B/s, of a *fraction* of the channels in use."""
+    def _flow(
+        self, route: Route, n_bytes: float, cost: ProtocolCost, fraction: float, extra_s: float, at: PairGroup | None
+    ) -> Flow:
+        """Return a flow at the largest rate of a *fraction* of the channels in use, *extra_s* later than its route."""
         rate_Bps = cost.channel_Bps * cost.wire
         if route.transport == "host-staged":
             rate_Bps = min(rate_Bps, self.costs.shared.staged_channel_Bps)
-        return self.n_filled * fraction * rate_Bps
+        cap_Bps = self.n_filled * fraction * rate_Bps
+        return Flow(route, n_bytes, overhead=cost.wire, cap_Bps=cap_Bps, latency_s=extra_s, at=at)
 
     def _way_s(self, routes: Sequence[Route], hops: int, net_hops: int, cost: ProtocolCost) -> float:
         """Return the time in seconds of the first chunk over the given numbers of hops, including route latencies."""
         inside = max((r.latency_s for r in routes if r.path_class != "net"), default=0.0)
         between = max((r.latency_s for r in routes if r.path_class == "net"), default=0.0)
         return hops * (cost.hop_s * self._pace + inside) + net_hops * (cost.net_hop_s + self._plugin_s + between)
+
+    def _chains(self, ring: FoundRing) -> list[list[int]]:
+        """Split a ring into its runs of ranks on the same machine; if machines are equal, return only the first."""
+        if self._equal:
+            return [list(ring.order[: len(self._hosts[0])])]
+        runs = groupby(ring.order, key=lambda rank: self.request.machine.nodes[self.request.ranks[rank]].host)
+        return [list(run) for _, run in runs]
+
+    def _heads(self, ranks: list[int]) -> list[int]:
+        """Return a machine's *ranks*: one nearest to each NIC, then a second one, ..., then those near none."""
+        rank_at = {self.request.ranks[rank]: rank for rank in ranks}
+        owners = self.request.router.owners(rank_at).values()
+        turns = [rank_at[node] for turn in zip_longest(*owners) for node in turn if node is not None]
+        return list(dict.fromkeys([*turns, *ranks]))
+
+    def _up_and_down(self, gpu: int) -> list[list[Route]]:
+        """Return the routes to and from each NVLink switch of a GPU; raises Unsuitable without any."""
+        machine = self.request.machine
+        run, host, own = machine.locate(gpu)
+        first = run.node + own
+        if first not in self._to_switches:
+            links = [link for link in machine.outgoing[first] if machine.nodes[link.dst].kind == "nvlink-switch"]
+            if not links:
+                raise Unsuitable("NVLS needs an NVLink switch")
+            self._to_switches[first] = [
+                [MovableRoute(machine, route_along(machine, [way], "nvl", "nvls")) for way in (up, machine.reverse(up))]
+                for up in links
+            ]
+        return [[way.at(host) for way in ways] for ways in self._to_switches[first]]
 
     def _both_ways(
         self,
@@ -280,14 +332,13 @@ class KernelPlanner:
         If machines are equal, edges and heads are those of the first machine.
         """
         ranks, router = self.request.ranks, self.request.router
-        ends = [(src, dst, n_bytes) for a, b, n_bytes in edges for src, dst in ((a, b), (b, a))]
+        ends = [(ranks[src], ranks[dst], n_bytes) for a, b, n_bytes in edges for src, dst in ((a, b), (b, a))]
+        ways: list[tuple[Route, PairGroup | None, float]]
         if self._equal:
-            places = [ranks[src] for src, _, _ in ends], [ranks[dst] for _, dst, _ in ends]
-            ways: list[tuple[Route, PairGroup | None, float]] = [
-                (router.route(self._equal.node(src, host), self._equal.node(dst, host)), way, n_bytes)
-                for src, dst, (_, _, n_bytes) in zip(*places, ends, strict=True)
+            ways = [
+                (router.route(*(self._equal.node(end, way.pairs[0][0]) for end in (src, dst))), way, n_bytes)
+                for src, dst, n_bytes in ends
                 for way in self._equal.inside
-                for host in way.pairs[0][:1]
             ]
             for way in self._equal.between if heads else ():
                 a, b = (self._equal.node(ranks[heads[0]], host) for host in way.pairs[0])
@@ -295,18 +346,10 @@ class KernelPlanner:
         else:
             if len(heads) > 1:
                 between = [(heads[c], heads[p]) for tree in two_trees(len(heads)) for c, p in tree.edges()]
-                ends += [(src, dst, half_bytes) for c, p in between for src, dst in ((c, p), (p, c))]
-            ways = [(way_of(router, relays, ranks[src], ranks[dst]), None, n_bytes) for src, dst, n_bytes in ends]
-        latency = self._way_s([route for route, _, _ in ways], hops, net_hops, cost)
+                ends += [(ranks[src], ranks[dst], half_bytes) for c, p in between for src, dst in ((c, p), (p, c))]
+            ways = [(way_of(router, relays, src, dst), None, n_bytes) for src, dst, n_bytes in ends]
+        latency_s = self._way_s([route for route, _, _ in ways], hops, net_hops, cost)
         return [
-            _piped(route, n_bytes, cost, self._channel_rate(cost, fraction, route), latency, at)
+            self._flow(route, n_bytes, cost, fraction, max(0.0, latency_s - route.latency_s), at)
             for route, at, n_bytes in ways
         ]
-
-
-def _piped(
-    route: Route, n_bytes: float, cost: ProtocolCost, cap_Bps: float, latency_s: float, at: PairGroup | None
-) -> Flow:
-    """Return a flow whose last byte arrives *latency_s* after it was sent, including the route's own latency."""
-    extra = max(0.0, latency_s - route.latency_s)
-    return Flow(route, n_bytes, overhead=cost.wire, cap_Bps=cap_Bps, latency_s=extra, at=at)

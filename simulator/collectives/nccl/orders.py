@@ -45,6 +45,11 @@ class RingCandidate:
         return {link: round(need) for link, need in taken.items()}
 
 
+def hops_round(order: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the hops of a ring in *order*, the one from the last to the first included."""
+    return [*pairwise(order), (order[-1], order[0])]
+
+
 def closed_rings(seen: SeenMachine, speed: float, intra: int, free: Free, budget: Budget) -> Iterator[RingCandidate]:
     """Yield rings inside the machine whose hops are of class *intra* or better and have *speed* (GB/s) free.
 
@@ -52,7 +57,7 @@ def closed_rings(seen: SeenMachine, speed: float, intra: int, free: Free, budget
     """
     following = _following(seen, speed, intra, free)
     for order in _orders(seen, seen.gpus[0], following, budget, cut=False):
-        hops = [*pairwise(order), (order[-1], order[0])]
+        hops = hops_round(order)
         if all(_open(seen, hop, speed, intra, free) for hop in hops):
             yield RingCandidate(order, _loads(seen, hops), ())
 
@@ -120,24 +125,23 @@ def _following(seen: SeenMachine, speed: float, intra: int, free: Free) -> Follo
 def _orders(
     seen: SeenMachine, start: int, following: Following | None, budget: Budget, *, cut: bool
 ) -> Iterator[tuple[int, ...]]:
-    """Yield orders of the GPUs that begin with *start*; *cut* if the last GPU is not joined to the first."""
+    """Yield orders of the GPUs that begin with *start*; *cut* if the last GPU is not joined to the first.
+
+    With *following*, all orders come, depth first, up to a fixed number, while *budget* lasts.
+    """
     if following is not None:
-        yield from _all_orders(start, following, budget)
+        spent = 0
+        found, steps = _enumerated(start, following)
+        for order, at_step in found:
+            if not budget.spend(at_step - spent):
+                return
+            spent = at_step
+            yield order
+        budget.spend(steps - spent)
         return
-    gpus = seen.gpus
-    place = gpus.index(start)
-    turned = gpus[place:] + gpus[:place]
-    if seen.has_switch or len(gpus) == 1:
-        yield turned
-        if len(gpus) > 2:
-            yield turned[:1] + turned[:0:-1]
-    else:
-        orders = {turned: None, turned[:1] + turned[:0:-1]: None}
-        for first in (start,) if cut else gpus:
-            near = _nearest(seen, first)
-            at = near.index(start)
-            orders[near[at:] + near[:at]] = None
-        yield from orders
+    near = [] if seen.has_switch else [_nearest(seen, first) for first in ((start,) if cut else seen.gpus)]
+    turned = [order[order.index(start) :] + order[: order.index(start)] for order in (seen.gpus, *near)]
+    yield from dict.fromkeys((turned[0], turned[0][:1] + turned[0][:0:-1], *turned[1:]))
 
 
 def _nearest(seen: SeenMachine, start: int) -> tuple[int, ...]:
@@ -153,18 +157,6 @@ def _nearest(seen: SeenMachine, start: int) -> tuple[int, ...]:
         left.remove(following)
         order.append(following)
     return tuple(order)
-
-
-def _all_orders(start: int, following: Following, budget: Budget) -> Iterator[tuple[int, ...]]:
-    """Yield the orders from *start* on, depth first, up to a fixed number, while *budget* lasts."""
-    spent = 0
-    orders, steps = _enumerated(start, following)
-    for order, at_step in orders:
-        if not budget.spend(at_step - spent):
-            return
-        spent = at_step
-        yield order
-    budget.spend(steps - spent)
 
 
 @lru_cache(maxsize=256)

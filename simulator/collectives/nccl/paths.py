@@ -18,12 +18,12 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 
 from simulator.collectives.nccl import tables as t
-from simulator.collectives.nccl.sockets import cpu_kind, planned_socket
+from simulator.collectives.nccl.tables import cpu_kind, planned_socket
 from simulator.network.machine import Link, Machine, Node
 from simulator.questions.nccl import Version
 from simulator.questions.where import NCCL_TODAY
 from simulator.records import dataclass
-from simulator.topology.parts import NETWORK_LINKS, GpuPart, NicPart
+from simulator.topology.parts import NETWORK_LINKS, GpuPart, NicPart, Part
 
 UNKNOWN_CAPABILITY = 80  # GPUs without one, and those of other vendors, are tuned as an A100
 rank_of = {path_type: i for i, path_type in enumerate(t.PATH_TYPES)}
@@ -61,41 +61,17 @@ class SeenMachine:
     total: Mapping[int, int]  # by GPU: MB/s of all its NVLinks, or of its widest host link if that is more
     has_switch: bool
 
+    def __hash__(self) -> int:
+        return hash((self.gpus, self.nets, self.capacity, tuple(self.paths.items()), tuple(self.total.items())))
 
-def capability(node: Node) -> int:
+
+def capability(part: Part | None) -> int:
     """Return NCCL's number for a GPU's compute capability, such as 70 for 7.0."""
-    text = node.part.compute_capability if isinstance(node.part, GpuPart) else None
+    text = part.compute_capability if isinstance(part, GpuPart) else None
     if text is None:
         return UNKNOWN_CAPABILITY
     major, minor = text.split(".")
     return int(major) * 10 + int(minor)
-
-
-class Sight:
-    """NCCL's view of the machine formed by *nodes*, for any set of participating GPUs.
-
-    NCCL does not see GPUs outside the communicator, and does not route through them either.  If no two GPUs are linked
-    directly, no path passes through a GPU; paths then do not depend on which GPUs take part, and are searched once.
-
-    *machine*: the machine that holds the nodes.
-    *nodes*: all devices of one host.
-    *network*: whether network devices count, as they do if several machines take part.
-    *version*: whose figures of links between sockets count.
-    """
-
-    def __init__(
-        self, machine: Machine, nodes: Iterable[Node], *, network: bool, version: Version = NCCL_TODAY
-    ) -> None:
-        self._machine, self._nodes, self._network, self._version = machine, list(nodes), network, version
-        gpus = tuple(node.index for node in self._nodes if node.kind == "gpu")
-        self._whole = _Builder(machine, self._nodes, gpus, network, version)
-        self._leads_through = self._whole.joins_gpus()
-
-    def of(self, gpus: tuple[int, ...]) -> SeenMachine:
-        """Return the view with the given participating *gpus*."""
-        if self._leads_through:
-            return _Builder(self._machine, self._nodes, gpus, self._network, self._version).seen(gpus)
-        return self._whole.seen(gpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,104 +85,117 @@ class _Edge:
 _Way = tuple[int, int, tuple[_Edge, ...]]  # class, bottleneck in MB/s, links
 
 
-class _Builder:
+class Sight:
+    """NCCL's view of the machine formed by *nodes*, for any set of participating GPUs.
+
+    NCCL does not see GPUs outside the communicator, and does not route through them either.  If no two GPUs are linked
+    directly, no path passes through a GPU; paths then do not depend on which GPUs take part, and are searched once.
+
+    *machine*: the machine that holds the nodes.
+    *nodes*: all devices of one host.
+    *network*: whether network devices count, as they do if several machines take part.
+    *version*: whose figures of links between sockets count.
+    *gpus*: those that it sees; by default all.
+    """
+
     def __init__(
-        self, machine: Machine, nodes: list[Node], gpus: tuple[int, ...], network: bool, version: Version
+        self,
+        machine: Machine,
+        nodes: Iterable[Node],
+        *,
+        network: bool,
+        version: Version = NCCL_TODAY,
+        gpus: tuple[int, ...] | None = None,
     ) -> None:
-        self.machine, self.version = machine, version
-        self.gpus = gpus
-        self.cpus = [node.index for node in nodes if node.kind == "cpu"]
-        self.capacity: list[int] = []
-        self.out: dict[int, list[_Edge]] = {}
-        self.twin: dict[int, int] = {}
+        self._nodes = list(nodes)
+        of_kind = {kind: [node for node in self._nodes if node.kind == kind] for kind in ("gpu", "cpu", "nic")}
+        self._machine, self._version = machine, version
+        self._gpus = tuple(node.index for node in of_kind["gpu"]) if gpus is None else gpus
+        self._cpus = [node.index for node in of_kind["cpu"]]
+        self._capacity: list[int] = []
+        self._out: dict[int, list[_Edge]] = {}
+        self._twin: dict[int, int] = {}
         self._from = cache(self._explored)  # each start is explored once
-        self.ports: dict[int, tuple[int, int]] = {}  # network device -> its port's two directions
-        self.rate = self._nets(nodes) if network else {}
-        for node in nodes:
+        self._rate = self._nets(of_kind["nic"], len(of_kind["gpu"])) if network else {}
+        for node in self._nodes:
             for link in machine.outgoing[node.index]:
                 if link.index % 2 == 0 and machine.nodes[link.dst].host == node.host:
                     self._add(link)
-        for a in self.cpus:  # all sockets are joined pairwise, whatever the topology says
-            for b in self.cpus:
-                if a < b and all(edge.dst != b for edge in self.out.get(a, ())):
-                    self._join(a, b, _SYS, self._between(machine.nodes[a]), self._between(machine.nodes[b]))
-        for net, rate in self.rate.items():
-            self.ports[net] = (self._link(rate), self._link(rate))
+        for a in self._cpus:  # all sockets are joined pairwise, whatever the topology says
+            for b in self._cpus:
+                if a < b and all(edge.dst != b for edge in self._out.get(a, ())):
+                    self._join(a, b, _SYS, *(planned_socket(machine.nodes[cpu], None, version) for cpu in (a, b)))
+        self._ports = {net: (self._link(rate), self._link(rate)) for net, rate in self._rate.items()}
         # Paths never enter a network device; paths to it are those from it, reversed.
-        self.onward = {a: [e for e in edges if e.dst not in self.rate] for a, edges in self.out.items()}
+        self._onward = {a: [e for e in edges if e.dst not in self._rate] for a, edges in self._out.items()}
 
-    def joins_gpus(self) -> bool:
-        """Return whether any two GPUs are linked directly."""
-        return any(self._kind(gpu) == self._kind(edge.dst) for gpu in self.gpus for edge in self.out.get(gpu, ()))
-
-    def _nets(self, nodes: list[Node]) -> dict[int, int]:
+    def _nets(self, nics: list[Node], n_gpus: int) -> dict[int, int]:
         """Return the rate of each network device, in MB/s."""
-        nics = [node for node in nodes if node.kind == "nic"]
-        n_gpus = sum(node.kind == "gpu" for node in nodes)
         leader: dict[int, int] = {}
         rates: dict[int, int] = {}
         for nic in nics:
             assert isinstance(nic.part, NicPart)
-            wires = [link.nominal_Bps for link in self.machine.outgoing[nic.index] if link.kind in NETWORK_LINKS]
-            rate = round((sum(wires) or nic.part.bandwidth) / 1e6)
+            links = self._machine.outgoing[nic.index]
+            rate_Bps = sum(link.nominal_Bps for link in links if link.kind in NETWORK_LINKS) or nic.part.bandwidth
             first = nic.index
-            if nic.part.network == "efa" and len(nics) > n_gpus:
-                parents = [link.dst for link in self.machine.outgoing[nic.index] if link.kind == "pcie"]
-                first = leader.setdefault(parents[0], nic.index) if parents else nic.index
-            rates[first] = rates.get(first, 0) + rate
+            parent = next((link.dst for link in links if link.kind == "pcie"), None)
+            if nic.part.network == "efa" and len(nics) > n_gpus and parent is not None:
+                first = leader.setdefault(parent, nic.index)
+            rates[first] = rates.get(first, 0) + round(rate_Bps / 1e6)
         return rates
 
     def _link(self, megabytes: int) -> int:
-        self.capacity.append(megabytes)
-        return len(self.capacity) - 1
+        self._capacity.append(megabytes)
+        return len(self._capacity) - 1
 
-    def _join(self, a: int, b: int, kind: int, there: int, back: int) -> None:
-        forth, reverse = self._link(there), self._link(back)
-        self.twin[forth], self.twin[reverse] = reverse, forth
-        self.out.setdefault(a, []).append(_Edge(forth, a, b, kind))
-        self.out.setdefault(b, []).append(_Edge(reverse, b, a, kind))
+    def _join(self, a: int, b: int, kind: int, there: float, back: float) -> None:
+        """Join two devices by links of *there* and *back* GB/s."""
+        forth, reverse = self._link(round(there * 1000)), self._link(round(back * 1000))
+        self._twin |= {forth: reverse, reverse: forth}
+        self._out.setdefault(a, []).append(_Edge(forth, a, b, kind))
+        self._out.setdefault(b, []).append(_Edge(reverse, b, a, kind))
 
     def _add(self, link: Link) -> None:
-        ends = [self.machine.nodes[link.src], self.machine.nodes[link.dst]]
-        if any(end.kind == "gpu" and end.index not in self.gpus for end in ends):
-            return
-        if any(end.kind == "nic" and end.index not in self.rate for end in ends):
+        ends = [self._machine.nodes[link.src], self._machine.nodes[link.dst]]
+        unseen = ((end.kind == "gpu" and end.index not in self._gpus) for end in ends)
+        if any(unseen) or any(end.kind == "nic" and end.index not in self._rate for end in ends):
             return
         a, b = (_SWITCH if end.kind == "nvlink-switch" else end.index for end in ends)
         if a == b:
             return
         if link.kind in ("nvlink", "xgmi"):
-            speeds = [round(_nvlink(end, link) * 1000) for end in ends if end.kind == "gpu"]
-            self._join(a, b, _NVL, min(speeds), min(speeds))
+            speed = min(_nvlink(end, link) for end in ends if end.kind == "gpu")
+            self._join(a, b, _NVL, speed, speed)
         elif link.kind == "c2c":
-            speed = round(link.bandwidth_Bps / 1e6)
+            speed = link.bandwidth_Bps / 1e9
             self._join(a, b, _C2C, speed, speed)
         elif link.kind == "pcie":
-            speed = round(t.planned_pcie(link.nominal_Bps / link.count) * link.count * 1000)
+            speed = t.planned_pcie(link.nominal_Bps / link.count) * link.count
             self._join(a, b, _PIX, speed, speed)
         elif link.kind == "socket":
-            self._join(a, b, _SYS, self._between(ends[0], link), self._between(ends[1], link))
-
-    def _between(self, cpu: Node, link: Link | None = None) -> int:
-        """Return the planning bandwidth in MB/s from *cpu* to another socket."""
-        return round(1000 * planned_socket(cpu, link, self.version))
+            self._join(a, b, _SYS, *(planned_socket(end, link, self._version) for end in ends))
 
     # -- paths ---------------------------------------------------------------------
 
-    def seen(self, gpus: tuple[int, ...]) -> SeenMachine:
-        """Return the view with the given *gpus*, which must be all GPUs if any two are linked directly."""
+    def of(self, gpus: tuple[int, ...]) -> SeenMachine:
+        """Return the view with the given participating *gpus*."""
+        if gpus != self._gpus and any(
+            self._kind(gpu) == self._kind(edge.dst) for gpu in self._gpus for edge in self._out.get(gpu, ())
+        ):  # GPUs are linked directly
+            own = Sight(self._machine, self._nodes, network=bool(self._rate), version=self._version, gpus=gpus)
+            return own.of(gpus)
         paths: dict[tuple[int, int], DevicePath] = {}
         for gpu in gpus:
             found = self._from(gpu)
             for other in gpus:
                 if other != gpu and other in found:
                     paths[gpu, other] = self._peer(gpu, found[other])
-        for net in self.rate:
+        for net in self._rate:
             found = self._from(net)
             for gpu in gpus:
                 if gpu in found:
                     paths[net, gpu], paths[gpu, net] = self._direct(net, gpu, found[gpu])
-        owners = {net: self._owner(net, gpus, paths) for net in self.rate}
+        owners = {net: self._owner(net, gpus, paths) for net in self._rate}
         paths |= {
             (gpu, net): path
             for net, owner in owners.items()
@@ -216,15 +205,15 @@ class _Builder:
         totals = {}
         has_switch = False
         for gpu in gpus:
-            edges = self.out.get(gpu, ())
-            nvlink = sum(self.capacity[edge.link] for edge in edges if edge.kind == _NVL)
-            host = [self.capacity[edge.link] for edge in edges if edge.kind in (_PIX, _C2C)]
+            edges = self._out.get(gpu, ())
+            nvlink = sum(self._capacity[edge.link] for edge in edges if edge.kind == _NVL)
+            host = [self._capacity[edge.link] for edge in edges if edge.kind in (_PIX, _C2C)]
             totals[gpu] = max([nvlink, *host])
             has_switch = has_switch or any(edge.dst == _SWITCH for edge in edges)
-        return SeenMachine(gpus, tuple(self.rate), tuple(self.capacity), paths, totals, has_switch)
+        return SeenMachine(gpus, tuple(self._rate), tuple(self._capacity), paths, totals, has_switch)
 
     def _kind(self, node: int) -> str:
-        return "nvlink-switch" if node == _SWITCH else self.machine.nodes[node].kind
+        return "nvlink-switch" if node == _SWITCH else self._machine.nodes[node].kind
 
     def _explored(self, start: int) -> dict[int, _Way]:
         """Return the best path from *start* to each node: the best class, then the widest, then the shortest."""
@@ -235,53 +224,46 @@ class _Builder:
             for here in frontier:
                 kind, bandwidth, edges = best[here]
                 length = len(edges) + 1
-                for edge in self.onward.get(here, ()):
-                    width = min(bandwidth, self.capacity[edge.link])
+                for edge in self._onward.get(here, ()):
+                    width = min(bandwidth, self._capacity[edge.link])
                     old = best.get(edge.dst)
                     worth = (old[0], -old[1], len(old[2])) if old is not None else None
                     if worth is not None and (kind, -width, length) >= worth:  # its class can only be worse
                         continue
-                    if not self._passes(start, edges, edge):
+                    own = self._class_of(start, edges, edge)
+                    if own is None:
                         continue
-                    reached = max(kind, self._class_of(start, here, edge, len(edges)))
+                    reached = max(kind, own)
                     if worth is None or (reached, -width, length) < worth:
                         best[edge.dst] = (reached, width, (*edges, edge))
                         following[edge.dst] = None
             frontier = list(following)
         return best
 
-    def _passes(self, start: int, edges: tuple[_Edge, ...], edge: _Edge) -> bool:
-        """Return whether a path may continue over *edge*: it passes through a GPU only by NVLink to a neighbour."""
-        here = self._kind(edge.src)
+    def _class_of(self, start: int, edges: tuple[_Edge, ...], edge: _Edge) -> int | None:
+        """Return the class of *edge* after *edges*; None if no path goes on so: through GPUs only by two NVLinks."""
+        here, there = self._kind(edge.src), self._kind(edge.dst)
         if edge.dst == start or any(edge.dst == old.src for old in edges) or (here == "nic" and edges):
-            return False
+            return None
         if here == "gpu" and edges:
-            return edge.kind == _NVL and self._kind(edge.dst) == "gpu" and len(edges) == 1 and edges[0].kind == _NVL
-        return True
-
-    def _class_of(self, start: int, here: int, edge: _Edge, length: int) -> int:
-        if edge.kind == _PIX:
-            ends = {self._kind(here), self._kind(edge.dst)}
-            if "cpu" in ends:
-                return _PHB
-            return _PXB if ends == {"pcie-switch"} else _PIX
-        if edge.kind == _NVL and here != start and self._kind(here) == "gpu" and length:
-            return _NVB
-        return edge.kind
+            return _NVB if there == "gpu" and len(edges) == 1 and edges[0].kind == edge.kind == _NVL else None
+        if edge.kind != _PIX:
+            return edge.kind
+        return _PHB if "cpu" in (here, there) else _PXB if here == there == "pcie-switch" else _PIX
 
     def _path(self, start: int, found: _Way, kind: int | None = None) -> DevicePath:
         """Return the path with its load on each link."""
         path_type = found[0] if kind is None else kind
         edges = found[2]
-        nodes = self.machine.nodes
+        nodes = self._machine.nodes
         from_gpu = self._kind(start) == "gpu"
         through_intel = any(self._kind(e.dst) == "cpu" and cpu_kind(nodes[e.dst]) == "intel" for e in edges)
         share = t.INTEL_P2P_OVERHEAD if path_type == _PHB and from_gpu and through_intel else 1.0
         loads: dict[int, float] = {}
         for edge in edges:
             loads[edge.link] = loads.get(edge.link, 0.0) + (share if edge.kind == _PIX else 1.0)
-            if not from_gpu and self._kind(edge.dst) == "gpu" and capability(nodes[edge.dst]) < 80:
-                back = self.twin[edge.link]  # reads over PCIe cost older GPUs requests in the other direction
+            if not from_gpu and self._kind(edge.dst) == "gpu" and capability(nodes[edge.dst].part) < 80:
+                back = self._twin[edge.link]  # reads over PCIe cost older GPUs requests in the other direction
                 loads[back] = loads.get(back, 0.0) + 1 / 8
         via = edges[0].dst if path_type == _NVB else None
         return DevicePath(path_type, found[1], tuple(edge.link for edge in edges), tuple(loads.items()), via)
@@ -289,14 +271,13 @@ class _Builder:
     def _peer(self, gpu: int, found: _Way) -> DevicePath:
         """Return the path to another GPU; it passes through host memory if direct peer access is not allowed."""
         dst = found[2][-1].dst
-        level = self.machine.peer_level(self.machine.nodes[gpu], self.machine.nodes[dst])
-        if found[0] <= _C2C or _allowed(level, found[0]) or not self.cpus:
-            return self._path(gpu, found)
-        return self._path(gpu, self._over_cpu(gpu, dst, found))
+        level = self._machine.peer_level(self._machine.nodes[gpu], self._machine.nodes[dst])
+        reaches = found[0] <= _C2C or _allowed(level, found[0]) or not self._cpus
+        return self._path(gpu, found if reaches else self._over_cpu(gpu, dst, found))
 
     def _over_cpu(self, src: int, dst: int, otherwise: _Way) -> _Way:
         reached = self._from(src)
-        near = [cpu for cpu in self.cpus if cpu in reached]
+        near = [cpu for cpu in self._cpus if cpu in reached]
         if not near:
             return otherwise
         cpu = min(near, key=lambda c: (reached[c][0], -reached[c][1], len(reached[c][2]), c))
@@ -308,19 +289,18 @@ class _Builder:
 
     def _direct(self, net: int, gpu: int, found: _Way) -> tuple[DevicePath, DevicePath]:
         """Return the paths from a network device to a GPU and back, including the device's port."""
-        part = self.machine.nodes[net].part
+        part = self._machine.nodes[net].part
         free = isinstance(part, NicPart) and part.gpudirect
-        c2c = any(edge.kind == _C2C for edge in found[2])
         kind = found[0]
-        if free and c2c and kind == _PHB:
+        if free and kind == _PHB and any(edge.kind == _C2C for edge in found[2]):
             kind = _P2C
-        elif not (free and _allowed(self.machine.transport.gpudirect_rdma, kind)):
+        elif not (free and _allowed(self._machine.transport.gpudirect_rdma, kind)):
             found = self._over_cpu(net, gpu, found)
             kind = max(found[0], _PHB)
-        inward, outward = self.ports[net]
+        inward, outward = self._ports[net]
         into = self._path(net, found, kind)
-        back = tuple(self.twin[edge.link] for edge in reversed(found[2]))
-        width = min(found[1], self.rate[net])
+        back = tuple(self._twin[edge.link] for edge in reversed(found[2]))
+        width = min(found[1], self._rate[net])
         return (
             DevicePath(kind, width, (inward, *into.hops), ((inward, 1.0), *into.loads)),
             DevicePath(kind, width, (*back, outward), (*((link, 1.0) for link in back), (outward, 1.0))),
@@ -333,8 +313,7 @@ class _Builder:
             return None
         best = min(reach.values())
         near = [gpu for gpu, distance in reach.items() if distance == best]
-        kind = paths[near[0], net].kind
-        alike = [n for n in self.rate if (p := paths.get((near[0], n))) is not None and p.kind == kind]
+        alike = [n for n in self._rate if (p := paths.get((near[0], n))) is not None and p.kind == best[0]]
         return near[alike.index(net) % len(near)]
 
 
@@ -358,4 +337,4 @@ def _nvlink(gpu: Node, link: Link) -> float:
     part = gpu.part
     if link.kind == "xgmi" or not isinstance(part, GpuPart) or part.compute_capability is None:
         return link.bandwidth_Bps / 1e9
-    return t.planned_nvlink(capability(gpu)) * link.count
+    return t.planned_nvlink(capability(part)) * link.count

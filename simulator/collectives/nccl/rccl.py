@@ -16,6 +16,7 @@ from itertools import permutations
 from simulator.collectives.nccl.paths import SeenMachine, rank_of
 from simulator.collectives.nccl.search import ChannelSolution
 from simulator.collectives.request import Request
+from simulator.collectives.search.cycles import separate_rings
 from simulator.questions.collective import Protocol
 from simulator.questions.nccl import Version
 from simulator.records import replace
@@ -42,7 +43,6 @@ def in_orders_of_rccl(seen: SeenMachine, found: ChannelSolution) -> ChannelSolut
     alike = {(path.kind, path.bandwidth) if path is not None else (rank_of["sys"], 0) for path in paths}
     if [kind for kind, _ in alike] != [rank_of["nvl"]]:
         return found
-    from simulator.collectives.search.complete import separate_rings
 
     orders = tuple(tuple(seen.gpus[i] for i in order) for order in separate_rings(len(seen.gpus)))
     if len(orders) <= len(set(found.orders)):

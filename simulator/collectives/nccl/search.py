@@ -20,13 +20,15 @@ Interpretations where the source leaves room:
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import combinations
 
 from simulator.collectives.nccl import tables as t
-from simulator.collectives.nccl.orders import closed_rings, rings_through_network
-from simulator.collectives.nccl.paths import DevicePath, SeenMachine, rank_of
+from simulator.collectives.nccl.orders import closed_rings, hops_round, rings_through_network
+from simulator.collectives.nccl.paths import SeenMachine, rank_of
 from simulator.collectives.search import Budget, pack
 from simulator.records import dataclass, replace
 
@@ -70,25 +72,13 @@ class ChannelSolution:
         return self.n_channels * self.speed
 
 
-_Paths = tuple[tuple[tuple[int, int], DevicePath], ...]
-_Whole = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[tuple[int, int], ...], bool]
-
-
+@lru_cache(maxsize=64)
 def solution(seen: SeenMachine, capability_min: int, *, several: bool) -> ChannelSolution:
     """Return the solution in *seen*; machines that NCCL sees alike are searched once in a process.
 
     Machines that are compared, as with a fault and without, are often alike to NCCL, or on most of their hosts.
     """
-    whole = seen.gpus, seen.nets, seen.capacity, tuple(seen.total.items()), seen.has_switch
-    return _solution(whole, tuple(seen.paths.items()), capability_min, several=several)
-
-
-@lru_cache(maxsize=64)
-def _solution(whole: _Whole, paths: _Paths, capability_min: int, *, several: bool) -> ChannelSolution:
-    gpus, nets, capacity, total, has_switch = whole
-    return Search(
-        SeenMachine(gpus, nets, capacity, dict(paths), dict(total), has_switch), capability_min, several
-    ).found()
+    return Search(seen, capability_min, several).found()
 
 
 class Search:
@@ -106,18 +96,21 @@ class Search:
         self.speeds = t.search_speeds(capability_min, inter=several)
         self.capacity = dict(enumerate(seen.capacity))
         self.total = max(seen.total.values()) / 1000
-        gpus, nets = set(seen.gpus), set(seen.nets)
-        self.between = {(a, b): p for (a, b), p in seen.paths.items() if a in gpus and b in gpus}
-        self.outward = {(a, b): p for (a, b), p in seen.paths.items() if a in gpus and b in nets}
+        leaving = [(ends, path) for ends, path in seen.paths.items() if ends[0] in seen.gpus]
+        self.between = {ends: path for ends, path in leaving if ends[1] in seen.gpus}
+        self.outward = {ends: path for ends, path in leaving if ends[1] in seen.nets}
         targets = self.outward if several else self.between
         self.widest = max((p.bandwidth for p in targets.values()), default=0) / 1000
+        # The best and worst path classes that exist, inside the machine and to the network.
+        kinds = [{p.kind for p in paths.values()} for paths in (self.between, self.outward)]
+        self._strictest = min(kinds[0], default=_LOC), min(kinds[1], default=_PIX)
+        self._loosest = max(kinds[0], default=_LOC), max(kinds[1], default=_PIX)
         self._ordering = Budget(_ORDER_STEPS)
         self._packing = Budget(_PACKING_STEPS[0])
         self._kept: dict[tuple[float, float, int, int], tuple[Orders, bool]] = {}
         first: dict[int, set[int]] = {gpu: set() for gpu in seen.gpus}
-        for (a, _), path in seen.paths.items():
-            if a in first:
-                first[a].add(path.hops[0])
+        for (a, _), path in leaving:
+            first[a].add(path.hops[0])
         self._least_leaving = min(sum(seen.capacity[link] for link in links) for links in first.values())
         ports: dict[int, int] = {}
         for (_, net), path in self.outward.items():
@@ -131,9 +124,19 @@ class Search:
         best = self._rings()
         if best is None:
             return ChannelSolution(1, _NOTHING_FOUND, _SYS, _SYS, True, (self.seen.gpus,), tree_intra=_NOTHING_FOUND)
-        best = replace(self._doubled(best), relayed=self._relayed(best.orders))
-        best = replace(best, tree_intra=self._tree_intra(best), nvls=self._nvls())
-        return replace(best, whole=not (self._ordering.ended or self._packing.ended))
+        if best.speed >= 25 and (self.lowest <= 80 or best.speed >= 50 or best.n_channels <= 4):
+            # Fast channels are split into twice as many of half the speed.
+            n = min(2 * best.n_channels, _MAX_SEARCHED)
+            best = replace(best, n_channels=n, speed=best.speed / -(-n // best.n_channels))
+        hops = dict.fromkeys(hop for order in best.orders for hop in hops_round(order))
+        ways = {hop: self.seen.paths[hop].via for hop in hops if hop in self.seen.paths}
+        return replace(
+            best,
+            relayed=tuple((a, via, b) for (a, b), via in ways.items() if via is not None),
+            tree_intra=self._tree_intra(best),
+            nvls=self._nvls(),
+            whole=not (self._ordering.ended or self._packing.ended),
+        )
 
     # -- rings -----------------------------------------------------------------------
 
@@ -144,7 +147,7 @@ class Search:
         for speed in self.speeds[start[0] if start else -1 :]:
             if best is not None and speed / best.speed <= _SPARE:
                 break
-            classes: tuple[int, int] | None = self._strictest()
+            classes: tuple[int, int] | None = self._strictest
             while classes is not None:
                 orders, same = self._most((speed, speed), *classes)
                 n = len(orders)
@@ -155,31 +158,21 @@ class Search:
                 classes = self._looser(*classes, best)
         return best
 
-    def _strictest(self) -> tuple[int, int]:
-        """Return the best path classes that exist, inside the machine and to the network."""
-        inside = min((p.kind for p in self.between.values()), default=_LOC)
-        return inside, min((p.kind for p in self.outward.values()), default=_PIX)
-
     def _looser(self, intra: int, inter: int, best: ChannelSolution | None) -> tuple[int, int] | None:
         """Return the next classes to try, or None; they are no looser than those of a solution."""
-        farthest = max((p.kind for p in self.outward.values()), default=_PIX)  # no path is worse
-        limit = inter if self.several else max((p.kind for p in self.between.values()), default=_LOC)
-        if intra < limit and (best is None or intra < best.kind_intra):
+        if intra < (inter if self.several else self._loosest[0]) and (best is None or intra < best.kind_intra):
             return intra + 1, inter
-        if self.several and inter < farthest and (best is None or inter < best.kind_inter or inter < _PXN):
-            return self._strictest()[0], inter + 1
+        if self.several and inter < self._loosest[1] and (best is None or inter < max(best.kind_inter, _PXN)):
+            return self._strictest[0], inter + 1
         return None
 
     def _is_split(self) -> bool:
         """Return whether exactly two groups of several GPUs have NVLink inside, with none between them."""
         group = {gpu: gpu for gpu in self.seen.gpus}
-        for i, a in enumerate(self.seen.gpus):
-            mine = group[a]
-            for b in self.seen.gpus[i + 1 :]:
-                if (a, b) in self.between and self.between[a, b].kind == _NVL:
-                    group[b] = mine
-        members = list(group.values())
-        return sum(members.count(g) > 1 for g in set(members)) == 2
+        for a, b in combinations(self.seen.gpus, 2):
+            if (a, b) in self.between and self.between[a, b].kind == _NVL:
+                group[b] = group[a]
+        return sum(size > 1 for size in Counter(group.values()).values()) == 2
 
     def _most(self, speeds: tuple[float, float], intra: int, inter: int) -> tuple[Orders, bool]:
         """Return orders of the most rings at once at *speeds* (GB/s, inside and out), and whether one suffices."""
@@ -201,7 +194,10 @@ class Search:
         order = sorted((i for i in range(len(rings)) if room[i]), key=lambda i: (-room[i], len(needs[i]), i))
         if not order:
             return (), True
-        bound = self._bound(speeds)
+        # The links of GPUs and the ports of the network allow no more channels.
+        bound = min(_MAX_SEARCHED, self._least_leaving // round(min(speeds) * 1000))
+        if self.several:
+            bound = min(bound, sum(width // round(speeds[1] * 1000) for width in self._ports))
         alike: dict[tuple[int, ...], list[int]] = {}
         for i in order:
             alike.setdefault(rings[i].order, []).append(i)
@@ -216,13 +212,6 @@ class Search:
         if len(found) < bound and not self.several and not self.seen.has_switch and intra <= _NVB:
             found = max(found, self._grown(speeds[0], intra, bound), key=len)
         return tuple(found), len(found) == len(same)
-
-    def _bound(self, speeds: tuple[float, float]) -> int:
-        """Return the largest number of channels that the GPUs' links and the network's ports allow."""
-        bound = min(_MAX_SEARCHED, self._least_leaving // round(min(speeds) * 1000))
-        if self.several:
-            bound = min(bound, sum(width // round(speeds[1] * 1000) for width in self._ports))
-        return bound
 
     def _first_fit(self, order: Sequence[int], needs: Sequence[Mapping[int, int]], bound: int) -> list[int]:
         """Return the candidates that fit at once if each, in *order*, is taken as often as it fits."""
@@ -243,28 +232,14 @@ class Search:
             for ring in closed_rings(self.seen, speed, intra, free, self._ordering):
                 taken = ring.needs(speed, speed)
                 if all(need <= free[link] for link, need in taken.items()):
+                    found.append(ring.order)
+                    free.update((link, free[link] - need) for link, need in taken.items())
                     break
             else:
                 break
-            found.append(ring.order)
-            for link, need in taken.items():
-                free[link] -= need
         return found
 
     # -- after the rings --------------------------------------------------------------
-
-    def _relayed(self, orders: Orders) -> Orders:
-        """Return the rings' hops through a neighbour, as (from, neighbour, to)."""
-        hops = dict.fromkeys(hop for order in orders for hop in [*pairwise(order), (order[-1], order[0])])
-        ways = {(a, b): self.seen.paths[a, b].via for a, b in hops if (a, b) in self.seen.paths}
-        return tuple((a, via, b) for (a, b), via in ways.items() if via is not None)
-
-    def _doubled(self, best: ChannelSolution) -> ChannelSolution:
-        """Return the solution with fast channels split into twice as many of half the speed."""
-        if best.speed < 25 or (self.lowest > 80 and best.speed < 50 and best.n_channels > 4):
-            return best
-        n = min(2 * best.n_channels, _MAX_SEARCHED)
-        return replace(best, n_channels=n, speed=best.speed / -(-n // best.n_channels))
 
     def _tree_intra(self, best: ChannelSolution) -> float:
         """Return the speed inside the machine, in GB/s, of a tree with the rings' channels."""
@@ -292,9 +267,9 @@ class Search:
         if self.several:
             return self._nvls_heads(nvlink)
         heads = min(n, t.MAX_NVLS_HEADS)
-        for i, speed in enumerate(self.speeds):
+        for speed in self.speeds:
             if speed <= self.widest and speed * (heads + 1) <= nvlink:
-                return heads, speed, self._raised(i, speed, float("inf"))
+                return heads, speed, self._raised(speed, math.inf)
         return 0, 0.0, 0.0
 
     def _nvls_heads(self, nvlink: float) -> tuple[int, float, float]:
@@ -303,22 +278,23 @@ class Search:
         for (gpu, _), path in self.outward.items():
             if path.kind <= _P2C:
                 near[gpu] = max(near.get(gpu, 0.0), path.bandwidth / 1000)
-        heads, chosen, index = 0, 0.0, 0
-        for i, speed in enumerate(self.speeds):
+        heads, chosen = 0, 0.0
+        for speed in self.speeds:
             if heads and speed / chosen <= _SPARE:
                 break
             wide = sum(width >= speed for width in near.values())
             n = min(wide, len(self.seen.nets), t.MAX_NVLS_HEADS, int(nvlink / speed + 1e-9) - 1)
             if speed <= self.widest and n > heads:
-                heads, chosen, index = n, speed, i
+                heads, chosen = n, speed
         if not heads:
             return 0, 0.0, 0.0
-        return heads, chosen, self._raised(index, chosen, min(width for width in near.values() if width >= chosen))
+        return heads, chosen, self._raised(chosen, min(width for width in near.values() if width >= chosen))
 
-    def _raised(self, index: int, speed: float, limit: float) -> float:
+    def _raised(self, speed: float, limit: float) -> float:
         """Return the speed to the network, raised from *speed* while it is below twice that and at most *limit*."""
         inter = speed
-        while index > 0 and inter < 2 * speed and self.speeds[index - 1] <= limit:
-            index -= 1
-            inter = self.speeds[index]
+        for faster in self.speeds[: self.speeds.index(speed)][::-1]:
+            if inter >= 2 * speed or faster > limit:
+                break
+            inter = faster
         return inter

@@ -53,16 +53,13 @@ def channels_used(graph: CommGraph, choice: NcclChoice, size_bytes: float) -> Ke
     Channels are removed while each thread would have fewer bytes than a threshold; then threads are halved.  NVLS uses
     a fixed number of channels.
     """
-    algorithm, protocol = choice.algorithm, choice.protocol
-    if algorithm in ("nvls", "nvls_tree"):
+    protocol, is_ring = choice.protocol, choice.algorithm == "ring"
+    if choice.algorithm in ("nvls", "nvls_tree"):
         fixed = min(nvls_channels(graph), graph.most_channels)
         return KernelResources(fixed, t.NVLS_THREADS, fixed)
-    channels, threads = graph.comm_channels, t.THREADS[protocol]
-    threshold = t.BYTES_PER_THREAD[protocol]
-    if algorithm == "ring" and protocol == "LL":
-        threshold *= graph.n_ranks
-    if algorithm == "ring" and protocol == "Simple" and graph.n_channels * graph.bw_intra_GBps <= t.PCIE3_X16:
-        threads = t.FEW_THREADS
+    is_slow = is_ring and protocol == "Simple" and graph.n_channels * graph.bw_intra_GBps <= t.PCIE3_X16
+    channels, threads = graph.comm_channels, t.FEW_THREADS if is_slow else t.THREADS[protocol]
+    threshold = t.BYTES_PER_THREAD[protocol] * (graph.n_ranks if is_ring and protocol == "LL" else 1)
     filled = min(float(channels), max(1.0, size_bytes / (threads * threshold)))
     while channels > 1 and size_bytes < channels * threads * threshold:
         channels -= 1
@@ -99,12 +96,9 @@ class Nccl:
         protocol: str | None = None,
         version: Version = NCCL_TODAY,
     ) -> None:
-        self.algorithm = algorithm
-        self.protocol = protocol
-        self.costs = costs or costs_of(version)
-        self.version = version
-        self.in_switch = in_switch
-        self.nvls = nvls
+        self.algorithm, self.protocol = algorithm, protocol
+        self.costs, self.version = costs or costs_of(version), version
+        self.in_switch, self.nvls = in_switch, nvls
 
     def plan(self, request: Request) -> Plan:
         """Return the plan.
@@ -137,7 +131,7 @@ class Nccl:
         kernels = KernelPlanner(builder, request, self.costs, present)
         if request.collective in SENDING:
             if not has(self.version, "send-recv"):
-                own, came = version_words(self.version), version_words(FEATURES["send-recv"].version)
+                own, came = (version_words(version) for version in (self.version, FEATURES["send-recv"].version))
                 raise Unsuitable(f"NCCL {own} has no send and receive, which came with {came}")
             kernels.point_to_point(one_channel=has(self.version, "peers") and graph.channels_to_a_peer == 1)
             return builder.build()
@@ -150,12 +144,8 @@ class Nccl:
         choice = self.choice(graph, request.collective, request.size_bytes)
         launch = channels_used(graph, choice, request.size_bytes)
         kernels.n_channels, kernels.n_filled = launch.n_channels, launch.n_filled
-        builder.facts |= {
-            "algorithm": choice.algorithm,
-            "protocol": choice.protocol,
-            "channels": kernels.n_channels,
-            "planned_us": round(choice.time_us, 3),
-        }
+        builder.facts |= {"algorithm": choice.algorithm, "protocol": choice.protocol}
+        builder.facts |= {"channels": launch.n_channels, "planned_us": round(choice.time_us, 3)}
         if choice.algorithm in ("nvls", "nvls_tree"):
             kernels.nvls(graph.nvls_channels)
         else:
@@ -166,9 +156,8 @@ class Nccl:
             else:
                 kernels.ring(rings, choice.protocol, log_steps=choice.algorithm == "pat")
             _say_what_could_be_won(builder, request, rings)
-        algorithm = str(builder.facts["algorithm"]).replace("_", " ")
-        n_channels = f"{kernels.n_channels} {'channel' if kernels.n_channels == 1 else 'channels'}"
-        builder.notes.insert(0, f"chosen: {algorithm}, {choice.protocol}, {n_channels}")
+        n_channels = f"{launch.n_channels} {'channel' if launch.n_channels == 1 else 'channels'}"
+        builder.notes.insert(0, f"chosen: {choice.algorithm.replace('_', ' ')}, {choice.protocol}, {n_channels}")
         return builder.build()
 
     def graph(self, group: Communicator) -> CommGraph:
@@ -192,12 +181,10 @@ class Nccl:
 
 def _way(plan: Plan) -> object:
     """Return how *plan* moves its bytes: algorithm, protocol and channels, and the links and bytes of each flow."""
+    flows = [(task.repeat, flow) for task in plan.tasks for flow in task.parts if isinstance(flow, Flow)]
     return [plan.facts.get(name) for name in ("algorithm", "protocol", "channels")], [
-        (task.repeat, float(f"{flow.bytes:.9g}"), flow.at and flow.at.number, [(n, round(s, 9)) for n, s in crossed])
-        for task in plan.tasks
-        for flow in task.parts
-        if isinstance(flow, Flow)
-        for crossed in (flow.route.links,)
+        (n, float(f"{flow.bytes:.9g}"), flow.at and flow.at.number, [(i, round(s, 9)) for i, s in flow.route.links])
+        for n, flow in flows
     ]
 
 

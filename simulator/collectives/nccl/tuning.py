@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from itertools import product
 
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.rules import Rules, rules_of
@@ -150,16 +151,14 @@ def candidates(
     *algorithms*: consider only these (NCCL_ALGO); naming an algorithm does not enable it.
     """
     found: list[NcclChoice] = []
-    for algorithm in ALGORITHMS:
-        if algorithms is not None and algorithm not in algorithms:
-            continue
-        for protocol in PROTOCOLS:
-            figures = model(graph, collective, algorithm, protocol)
-            if figures is None:
-                continue
-            latency, algbw = _at_size(graph, collective, algorithm, protocol, size_bytes, figures)
-            time = latency + size_bytes / (1000 * algbw)
-            found.append(NcclChoice(algorithm, protocol, latency, algbw, time))
+    for algorithm, protocol in product(ALGORITHMS, PROTOCOLS):
+        if algorithms is None or algorithm in algorithms:
+            pair = _Pair(graph, collective, algorithm, protocol)
+            figures = pair.figures()
+            if figures is not None:
+                latency, algbw = pair.at_size(size_bytes, *figures)
+                time = latency + size_bytes / (1000 * algbw)
+                found.append(NcclChoice(algorithm, protocol, latency, algbw, time))
     return found
 
 
@@ -167,198 +166,164 @@ def model(
     graph: CommGraph, collective: Collective, algorithm: Algorithm, protocol: Protocol
 ) -> tuple[float, float] | None:
     """Return (latency in us, algbw in GB/s) as NCCL_DEBUG_SUBSYS=TUNING prints them, before corrections; or None."""
-    if graph.n_ranks < 2 or not _enabled(graph, collective, algorithm, protocol):
-        return None
-    algbw = _algbw(graph, collective, algorithm, protocol)
-    return (_latency_us(graph, collective, algorithm, protocol), algbw) if algbw > 0 else None
+    return _Pair(graph, collective, algorithm, protocol).figures()
 
 
-# -- enabled pairs -----------------------------------------------------------------------
+class _Pair:
+    """An algorithm with a protocol for a collective on *graph*: whether it is enabled, and its figures."""
 
+    def __init__(self, graph: CommGraph, collective: Collective, algorithm: Algorithm, protocol: Protocol) -> None:
+        self.graph, self.rules, self.nodes = graph, graph.rules, graph.n_nodes
+        self.collective, self.algorithm, self.protocol = collective, algorithm, protocol
+        self.p = PROTOCOLS.index(protocol)
+        self.row, self.column = t.generation(graph.compute_capability_min), min(graph.n_nodes, 3) - 1
+        n = graph.n_ranks
+        self.steps = 2 * (n - 1) if collective == "all-reduce" else n - 1 if collective in _GATHERING else n
 
-def _enabled(graph: CommGraph, collective: Collective, algorithm: Algorithm, protocol: Protocol) -> bool:
-    if algorithm not in _ALLOWED.get(collective, ()) or not has(graph.version, algorithm):
-        return False
-    several = graph.n_nodes > 1
-    if protocol != "Simple" and (algorithm in _SIMPLE_ONLY or (several and not graph.flags_beside_data)):
-        return False
-    if algorithm in ("nvls", "nvls_tree"):
-        if not graph.has_nvlink_switch or graph.compute_capability_min < 90 or graph.nvls_channels < 2:
-            return False
-        if algorithm == "nvls_tree":
-            return several
-        if collective in _GATHERING and (graph.n_ranks > t.MAX_NVLS_HEADS or not graph.rules.nvls_gathers):
-            return False
-        return not several
-    if algorithm == "pat":
-        return graph.n_ranks == graph.n_nodes and graph.compute_capability_min >= 60
-    return protocol != "LL128" or (has(graph.version, "ll128") and _ll128(graph))
+    def figures(self) -> tuple[float, float] | None:
+        """Return what :func:`model` does."""
+        if self.graph.n_ranks < 2 or not self._enabled():
+            return None
+        algbw = self._busbw()
+        if self.collective not in _GATHERING or self.algorithm == "ring":
+            both_ways = self.algorithm not in ("ring", "nvls", "nvls_tree")
+            algbw = algbw / 2 if both_ways else algbw * self.graph.n_ranks / self.steps
+        return (self._latency_us(), algbw) if algbw > 0 else None
 
-
-def _ll128(graph: CommGraph) -> bool:
-    """Return whether stores of 128 B arrive whole: NVLink inside nodes, GPUDirect between them, one kind of GPU."""
-    low, high = graph.compute_capability_min, graph.compute_capability_max
-    farthest = "pxn" if low >= 90 else "pxb"
-    across = graph.n_nodes == 1 or PATH_TYPES.index(graph.type_inter) <= PATH_TYPES.index(farthest)
-    inside = PATH_TYPES.index(graph.type_intra) <= PATH_TYPES.index(graph.rules.ll128_inside)
-    known = graph.rules.ll128_on
-    chips = low >= 70 and (low == high or low >= 90) if known is None else low == high and low in known
-    return across and inside and chips
-
-
-# -- bandwidth, in GB/s ------------------------------------------------------------------
-
-
-def _n_steps(collective: Collective, n_ranks: int) -> int:
-    if collective == "all-reduce":
-        return 2 * (n_ranks - 1)
-    return n_ranks - 1 if collective in _GATHERING else n_ranks
-
-
-def _algbw(graph: CommGraph, collective: Collective, algorithm: Algorithm, protocol: Protocol) -> float:
-    bus = _busbw(graph, collective, algorithm, protocol)
-    if collective in _GATHERING and algorithm != "ring":
-        return bus
-    if algorithm in ("ring", "nvls", "nvls_tree"):
-        return bus * graph.n_ranks / _n_steps(collective, graph.n_ranks)
-    return bus / 2
-
-
-def _busbw(graph: CommGraph, collective: Collective, algorithm: Algorithm, protocol: Protocol) -> float:
-    row, column = t.generation(graph.compute_capability_min), min(graph.n_nodes, 3) - 1
-    if algorithm in ("nvls", "nvls_tree"):
-        return _nvls_busbw(graph, collective, algorithm, row, column)
-    rules, channels = graph.rules, graph.n_channels
-    near = graph.n_nodes <= 2
-    bus = min(channels * (graph.bw_intra_GBps if near else graph.bw_inter_GBps), rules.bus_max[row])
-    alone = graph.n_ranks == graph.n_nodes
-    ll_row = row if graph.n_nodes == 1 else int(graph.cpu in ("amd", "mixed"))
-    ll_max = rules.ll_max[ll_row][column]
-    each = (rules.ll128_each or {}).get(collective, math.inf)
-    if algorithm == "ring":
-        if protocol == "LL":
-            copies = graph.n_nodes == 1 and collective not in ("all-reduce", "reduce")
-            return min(ll_max, bus * rules.ring_ll_share[copies])
-        if protocol == "LL128":
-            total = (rules.ring_ll128_total or {}).get(collective, math.inf)
-            share = rules.ring_ll128_share[graph.ranks_per_node < 2]
-            return min(share * bus, channels * min(each, rules.ring_ll128_max[row][column]), total)
-    elif algorithm == "tree":
-        if near and graph.tree_bw_intra_GBps is not None:
-            bus = min(channels * graph.tree_bw_intra_GBps, rules.bus_max[row])
-        bus = min(rules.tree_share * bus, channels * rules.tree_max[row][column], rules.tree_total_max[column])
-        if protocol == "LL":
-            bus = min(bus * rules.tree_ll_share, ll_max)
-        elif protocol == "LL128":
-            share = rules.tree_ll128_share[graph.n_nodes > 1]
-            bus = min(bus * share, channels * min(each, rules.tree_ll128_max[row][column]))
-        if alone:  # one GPU carries all of a node's traffic
-            bus *= rules.tree_alone
-    elif algorithm == "pat":
-        bus *= 0.75
-    return bus
-
-
-def _nvls_busbw(graph: CommGraph, collective: Collective, algorithm: Algorithm, row: int, column: int) -> float:
-    heads, per_node, nodes = graph.nvls_channels, graph.ranks_per_node, graph.n_nodes
-    to_bus = _n_steps(collective, graph.n_ranks) / graph.n_ranks  # the caller divides by it
-    near, far = graph.nvls_bw_intra_GBps, graph.nvls_bw_inter_GBps
-    match graph.rules.nvls:
-        case "ring":  # 2.17: the rings' graph stands for NVLS
-            return 0.75 * to_bus * min(graph.n_channels * graph.bw_intra_GBps, graph.rules.bus_max[row])
-        case "intra":
-            share = 5 / 6 if algorithm == "nvls" else 0.7 * nodes / (2 * (nodes - 1))
-            return share * to_bus * heads * (near if nodes <= 2 else far)
-        case "both":
-            far /= 2 if nodes > 2 and algorithm == "nvls_tree" else 1
-            return 5 / 6 * to_bus * heads * min(near, far)
-    intra = graph.nvls_bw_intra_GBps * t.NVLS_EFFICIENCY[row] * (heads - 1) / heads
-    intra *= 2 if collective == "all-reduce" else (per_node - 1) / per_node
-    inter = graph.nvls_bw_inter_GBps * (2 if graph.n_nodes <= 2 and algorithm == "nvls_tree" else 1)
-    speeds = [intra, inter]
-    if algorithm == "nvls_tree":
-        speeds.append(t.NVLS_TREE_MAX[row][column])
-    return heads * min(speeds)
-
-
-# -- latency -----------------------------------------------------------------------------
-
-
-def _latency_us(graph: CommGraph, collective: Collective, algorithm: Algorithm, protocol: Protocol) -> float:
-    p = PROTOCOLS.index(protocol)
-    nodes = graph.n_nodes
-    others = graph.n_ranks // nodes - 1  # ranks of a node except the first
-    log_nodes = nodes.bit_length() - 1
-    base = graph.rules.latencies[algorithm].base_us[p]
-    hop = _hop_us(graph, algorithm, p)
-    rules = graph.rules
-    alone = rules.alone_as_tree and graph.n_ranks == nodes
-    network = rules.latencies["tree" if alone else algorithm].network_us[p]
-    if rules.nic_latency == "adds":
-        network += graph.nic_latency_us * (2 if protocol == "Simple" else 1)  # Simple flushes after receiving
-    elif rules.nic_latency == "replaces":
-        network = graph.nic_latency_us or network
-    if algorithm == "ring":
-        steps = _n_steps(collective, graph.n_ranks)
-        if collective in _RING_ONLY:
-            if graph.same_channels:
-                return base + _pace_us(graph, "ring", p)
-            return base + steps * _pace_us(graph, "tree" if protocol == "Simple" else "ring", p)
-        crossing = (2 if collective == "all-reduce" else 1) * (nodes - 1)
-        if nodes > 1 and rules.crossing != "between":
-            crossing = steps if rules.crossing == "all" else 2 * nodes if collective == "all-reduce" else crossing
-        if nodes > 1 and rules.posts:
-            hop = max(hop, (t.POST_AMD_US if graph.cpu == "amd" else t.POST_US) * (3 if protocol == "Simple" else 1))
-        return base + (steps - crossing) * hop + crossing * network
-    if algorithm == "tree":
-        return base + 2 * (others * hop + log_nodes * network)
-    if algorithm == "nvls":
-        return base + hop
-    if algorithm == "nvls_tree":
-        return base + hop + 2 * (nodes - 1 if rules.nvls == "intra" else log_nodes) * network
-    return base + log_nodes * network / t.PAT_LOG_SHARE + graph.n_ranks * t.PAT_LINEAR_US
-
-
-def _hop_us(graph: CommGraph, algorithm: Algorithm, p: int) -> float:
-    """Return the latency of one hop inside a node, in us."""
-    factor = graph.rules.ll_hop_factor if graph.n_nodes > 1 and PROTOCOLS[p] == "LL" else 1.0
-    if graph.type_intra == "nvl":
-        return factor * graph.rules.latencies[algorithm].nvlink_us[p]
-    if graph.cpu == "ibm" and algorithm == "tree" and PROTOCOLS[p] == "Simple":
-        algorithm = "ring"  # to favour trees on POWER
-    return factor * graph.rules.latencies[algorithm].pcie_us[p]
-
-
-def _pace_us(graph: CommGraph, algorithm: Algorithm, p: int) -> float:
-    """Return the latency of a ring's slowest class of hop, in us."""
-    return graph.rules.latencies[algorithm].network_us[p] if graph.n_nodes > 1 else _hop_us(graph, algorithm, p)
-
-
-# -- at a size ---------------------------------------------------------------------------
-
-
-def _at_size(
-    graph: CommGraph,
-    collective: Collective,
-    algorithm: Algorithm,
-    protocol: Protocol,
-    size_bytes: float,
-    figures: tuple[float, float],
-) -> tuple[float, float]:
-    """Return (latency in us, algbw in GB/s), corrected for the size as NCCL does."""
-    latency, algbw = figures
-    if collective != "all-reduce":
-        return figures
-    step = int(size_bytes // 64).bit_length() - 1
-    x86 = graph.cpu in ("intel", "amd", "mixed")
-    rules, correction = graph.rules, graph.rules.tree_correction[protocol]
-    if algorithm == "tree" and 0 <= step < min(len(correction), t.TREE_CORRECTED_UP_TO + 1):
-        algbw *= correction[step]
-    elif algorithm == "nvls_tree" and graph.compute_capability_min >= 100 and x86 and rules.nvls == "efficiency":
-        if 0 <= step < len(correction):
+    def at_size(self, size_bytes: float, latency: float, algbw: float) -> tuple[float, float]:
+        """Return (latency in us, algbw in GB/s), corrected for the size as NCCL does."""
+        if self.collective != "all-reduce":
+            return latency, algbw
+        graph, rules, algorithm = self.graph, self.rules, self.algorithm
+        step, correction = int(size_bytes // 64).bit_length() - 1, rules.tree_correction[self.protocol]
+        x86 = graph.cpu in ("intel", "amd", "mixed")
+        if algorithm == "tree" and 0 <= step < min(len(correction), t.TREE_CORRECTED_UP_TO + 1):
             algbw *= correction[step]
-    elif algorithm == "ring" and protocol == "Simple" and graph.n_nodes > 1:
-        per_rank = 64 * graph.comm_channels if rules.plateau_by_channel else 4096
-        if size_bytes // graph.n_ranks >= per_rank:
-            latency *= rules.plateau[t.generation(graph.compute_capability_min)]
-    return latency, algbw
+        elif algorithm == "nvls_tree" and graph.compute_capability_min >= 100 and x86 and rules.nvls == "efficiency":
+            if 0 <= step < len(correction):
+                algbw *= correction[step]
+        elif algorithm == "ring" and self.protocol == "Simple" and self.nodes > 1:
+            per_rank = 64 * graph.comm_channels if rules.plateau_by_channel else 4096
+            if size_bytes // graph.n_ranks >= per_rank:
+                latency *= rules.plateau[self.row]
+        return latency, algbw
+
+    # -- enabled pairs -----------------------------------------------------------------
+
+    def _enabled(self) -> bool:
+        graph, algorithm, protocol = self.graph, self.algorithm, self.protocol
+        if algorithm not in _ALLOWED.get(self.collective, ()) or not has(graph.version, algorithm):
+            return False
+        several = self.nodes > 1
+        if protocol != "Simple" and (algorithm in _SIMPLE_ONLY or (several and not graph.flags_beside_data)):
+            return False
+        if algorithm in ("nvls", "nvls_tree"):
+            if not graph.has_nvlink_switch or graph.compute_capability_min < 90 or graph.nvls_channels < 2:
+                return False
+            if algorithm == "nvls_tree":
+                return several
+            gathers = graph.n_ranks <= t.MAX_NVLS_HEADS and self.rules.nvls_gathers
+            return not several and (gathers or self.collective not in _GATHERING)
+        if algorithm == "pat":
+            return graph.n_ranks == self.nodes and graph.compute_capability_min >= 60
+        return protocol != "LL128" or (has(graph.version, "ll128") and self._ll128())
+
+    def _ll128(self) -> bool:
+        """Return whether stores of 128 B arrive whole: NVLink inside nodes, GPUDirect between them, one kind of GPU."""
+        graph, known = self.graph, self.rules.ll128_on
+        low, high = graph.compute_capability_min, graph.compute_capability_max
+        farthest = "pxn" if low >= 90 else "pxb"
+        across = self.nodes == 1 or PATH_TYPES.index(graph.type_inter) <= PATH_TYPES.index(farthest)
+        inside = PATH_TYPES.index(graph.type_intra) <= PATH_TYPES.index(self.rules.ll128_inside)
+        chips = low >= 70 and (low == high or low >= 90) if known is None else low == high and low in known
+        return across and inside and chips
+
+    # -- bandwidth, in GB/s ------------------------------------------------------------
+
+    def _busbw(self) -> float:
+        if self.algorithm in ("nvls", "nvls_tree"):
+            return self._nvls_busbw()
+        graph, rules, column, channels = self.graph, self.rules, self.column, self.graph.n_channels
+        near = self.nodes <= 2
+        bus = min(channels * (graph.bw_intra_GBps if near else graph.bw_inter_GBps), rules.bus_max[self.row])
+        ll_max = rules.ll_max[self.row if self.nodes == 1 else int(graph.cpu in ("amd", "mixed"))][column]
+        each = (rules.ll128_each or {}).get(self.collective, math.inf)
+        if self.algorithm == "pat":
+            return 0.75 * bus
+        if self.algorithm == "ring":
+            if self.protocol == "LL":
+                copies = self.nodes == 1 and self.collective not in ("all-reduce", "reduce")
+                return min(ll_max, bus * rules.ring_ll_share[copies])
+            if self.protocol == "LL128":
+                total = (rules.ring_ll128_total or {}).get(self.collective, math.inf)
+                share = rules.ring_ll128_share[graph.ranks_per_node < 2]
+                return min(share * bus, channels * min(each, rules.ring_ll128_max[self.row][column]), total)
+            return bus
+        if near and graph.tree_bw_intra_GBps is not None:
+            bus = min(channels * graph.tree_bw_intra_GBps, rules.bus_max[self.row])
+        bus = min(rules.tree_share * bus, channels * rules.tree_max[self.row][column], rules.tree_total_max[column])
+        if self.protocol == "LL":
+            bus = min(bus * rules.tree_ll_share, ll_max)
+        elif self.protocol == "LL128":
+            share = rules.tree_ll128_share[self.nodes > 1]
+            bus = min(bus * share, channels * min(each, rules.tree_ll128_max[self.row][column]))
+        return bus * rules.tree_alone if graph.n_ranks == self.nodes else bus  # one GPU carries a node's traffic
+
+    def _nvls_busbw(self) -> float:
+        graph, nodes, heads = self.graph, self.nodes, self.graph.nvls_channels
+        to_bus = self.steps / graph.n_ranks  # the caller divides by it
+        near, far, is_tree = graph.nvls_bw_intra_GBps, graph.nvls_bw_inter_GBps, self.algorithm == "nvls_tree"
+        match self.rules.nvls:
+            case "ring":  # 2.17: the rings' graph stands for NVLS
+                return 0.75 * to_bus * min(graph.n_channels * graph.bw_intra_GBps, self.rules.bus_max[self.row])
+            case "intra":
+                share = 0.7 * nodes / (2 * (nodes - 1)) if is_tree else 5 / 6
+                return share * to_bus * heads * (near if nodes <= 2 else far)
+            case "both":
+                return 5 / 6 * to_bus * heads * min(near, far / (2 if nodes > 2 and is_tree else 1))
+        intra = near * t.NVLS_EFFICIENCY[self.row] * (heads - 1) / heads
+        intra *= 2 if self.collective == "all-reduce" else (graph.ranks_per_node - 1) / graph.ranks_per_node
+        inter = far * (2 if nodes <= 2 and is_tree else 1)
+        return heads * min(intra, inter, t.NVLS_TREE_MAX[self.row][self.column] if is_tree else math.inf)
+
+    # -- latency -----------------------------------------------------------------------
+
+    def _latency_us(self) -> float:
+        graph, rules, nodes, algorithm, p = self.graph, self.rules, self.nodes, self.algorithm, self.p
+        others = graph.n_ranks // nodes - 1  # ranks of a node except the first
+        log_nodes = nodes.bit_length() - 1
+        base, hop, simple = rules.latencies[algorithm].base_us[p], self._hop_us(algorithm), self.protocol == "Simple"
+        alone = rules.alone_as_tree and graph.n_ranks == nodes
+        network = rules.latencies["tree" if alone else algorithm].network_us[p]
+        if rules.nic_latency == "adds":
+            network += graph.nic_latency_us * (2 if simple else 1)  # Simple flushes after receiving
+        elif rules.nic_latency == "replaces":
+            network = graph.nic_latency_us or network
+        if algorithm == "ring":
+            both_ways = self.collective == "all-reduce"
+            if self.collective in _RING_ONLY:  # the slowest class of hop sets the pace
+                slow: Algorithm = "tree" if simple and not graph.same_channels else "ring"
+                pace = rules.latencies[slow].network_us[p] if nodes > 1 else self._hop_us(slow)
+                return base + pace * (1 if graph.same_channels else self.steps)
+            crossing = (2 if both_ways else 1) * (nodes - 1)
+            if nodes > 1 and rules.crossing != "between":
+                crossing = self.steps if rules.crossing == "all" else 2 * nodes if both_ways else crossing
+            if nodes > 1 and rules.posts:
+                hop = max(hop, (t.POST_AMD_US if graph.cpu == "amd" else t.POST_US) * (3 if simple else 1))
+            return base + (self.steps - crossing) * hop + crossing * network
+        if algorithm == "tree":
+            return base + 2 * (others * hop + log_nodes * network)
+        if algorithm == "nvls":
+            return base + hop
+        if algorithm == "nvls_tree":
+            return base + hop + 2 * (nodes - 1 if rules.nvls == "intra" else log_nodes) * network
+        return base + log_nodes * network / t.PAT_LOG_SHARE + graph.n_ranks * t.PAT_LINEAR_US
+
+    def _hop_us(self, algorithm: Algorithm) -> float:
+        """Return the latency of one hop inside a node, in us."""
+        factor = self.rules.ll_hop_factor if self.nodes > 1 and self.protocol == "LL" else 1.0
+        if self.graph.type_intra == "nvl":
+            return factor * self.rules.latencies[algorithm].nvlink_us[self.p]
+        if self.graph.cpu == "ibm" and algorithm == "tree" and self.protocol == "Simple":
+            algorithm = "ring"  # to favour trees on POWER
+        return factor * self.rules.latencies[algorithm].pcie_us[self.p]

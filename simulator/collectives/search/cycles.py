@@ -1,12 +1,17 @@
 """Cycles through all GPUs over direct links: their enumeration, and the largest set that fits at once.
 
 The graph (:class:`LinkGraph`) has the NVLinks and xGMI links among chosen GPUs, in units of one link.
+
+Of GPUs that are all joined directly, rings and chains that share no directed link with each other are found for any
+number (:func:`separate_rings`, :func:`separate_chains`).  RCCL has such orders for its machines as tables
+(``src/graph/rome_models.cc``: eight chains of eight MI300X over a network, seven rings on one machine).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -118,8 +123,10 @@ def cycles_beside_each_other(nodes: tuple[int, ...], graph: LinkGraph) -> Cycles
         listed = _listed(nodes, graph, n_relays, budget)
         whole = whole and not budget.ended
         if one_way is None:
-            one_way = next((c for c in listed if all(graph.between(*way) >= n for way, n in _ways(c).items())), None)
-        wide = [(cycle, edges, min(units[edge] // n for edge, n in edges.items())) for cycle, edges in _edged(listed)]
+            ways = ((cycle, Counter(way for hop in cycle for way in pairwise(hop))) for cycle in listed)
+            one_way = next((c for c, used in ways if all(graph.between(*way) >= n for way, n in used.items())), None)
+        used = [(cycle, _uses(cycle)) for cycle in listed]
+        wide = [(cycle, edges, min(units[edge] // n for edge, n in edges.items())) for cycle, edges in used]
         wide = sorted((one for one in wide if one[2]), key=lambda one: -one[2])
         wide = wide[: _MAX_PACKED if n_relays else _MAX_CYCLES]
         if wide:
@@ -146,24 +153,17 @@ def _grown(nodes: tuple[int, ...], graph: LinkGraph, bound: int, budget: Budget)
         if cycle is None:
             break
         found.append(cycle)
-        for a, b in cycle:
-            for x, y in ((a, b), (b, a)):
-                left[x][y] -= 1
-                if not left[x][y]:
-                    del left[x][y]
+        for a, b in (way for hop in cycle for way in (hop, hop[::-1])):
+            left[a][b] -= 1
+            if not left[a][b]:
+                del left[a][b]
     return found
 
 
-def _ways(cycle: Cycle) -> Counter[tuple[int, int]]:
-    """Return the units of each directed link that *cycle* uses in its own direction."""
-    return Counter(way for hop in cycle for way in pairwise(hop))
-
-
-def _edged(cycles: list[Cycle]) -> Iterator[tuple[Cycle, Counter[tuple[int, int]]]]:
-    """Yield each cycle with the units that it uses of each undirected link."""
-    for cycle in cycles:
-        hops = cycle[:1] if len(cycle) == 2 else cycle  # one link, used in both directions
-        yield cycle, Counter([(a, b) if a < b else (b, a) for hop in hops for a, b in pairwise(hop)])
+def _uses(cycle: Cycle) -> Counter[tuple[int, int]]:
+    """Return the units that *cycle* uses of each undirected link."""
+    hops = cycle[:1] if len(cycle) == 2 else cycle  # one link, used in both directions
+    return Counter([(a, b) if a < b else (b, a) for hop in hops for a, b in pairwise(hop)])
 
 
 def _listed(
@@ -196,14 +196,12 @@ def _listed(
     found: list[Cycle] = []
     taken: Cycle = []
 
-    def onward(hop: tuple[int, ...], there: set[int]) -> tuple[int, int]:
-        here, b = hop
-        return -graph.units[here][b], len(there.intersection(graph.units.get(b, ())))
-
     def steps(here: int, there: set[int], relays_left: int) -> Cycle:
         hops: Cycle = [hop for hop in straight.get(here, ()) if hop[1] in there]
         if narrow_first:
-            hops.sort(key=lambda hop: onward(hop, there))
+            hops.sort(
+                key=lambda hop: (-graph.units[here][hop[1]], len(there.intersection(graph.units.get(hop[1], ()))))
+            )
         return hops + [hop for hop in relayed[here] if hop[2] in there] if relays_left else hops
 
     def visit(here: int, left: set[int], relays_left: int) -> None:
@@ -231,3 +229,61 @@ def _relayed(graph: LinkGraph, here: int, nodes: tuple[int, ...]) -> Cycle:
     row = graph.units.get(here, {})
     apart = sorted(set(nodes) - set(row) - {here})
     return [(here, via, b) for b in apart for via in sorted(row) if via != b and graph.between(via, b)]
+
+
+# -- GPUs that are all joined --------------------------------------------------------
+
+
+_MOST_TRAILS = 100_000  # the search takes less for every number of GPUs but six
+_Orders = tuple[tuple[int, ...], ...]  # of GPUs, by number
+
+
+@cache
+def separate_rings(n_gpus: int) -> _Orders:
+    """Return the most rings through *n_gpus* GPUs that share no directed link; at most one fewer than GPUs.
+
+    So many exist but for four and six GPUs (Tillson, "A Hamiltonian decomposition of K*_2m", JCT B 29, 1980), for which
+    the most that a depth-first search finds are returned; none for fewer than three or more than 16 GPUs.
+    """
+    if not 3 <= n_gpus <= LISTED_UP_TO:
+        return ()
+    best: _Orders = ()
+    trails = 0
+
+    def orders(trail: tuple[int, ...], used: frozenset[tuple[int, int]]) -> Iterator[tuple[int, ...]]:
+        nonlocal trails
+        trails += 1
+        if trails > _MOST_TRAILS:
+            return
+        if len(trail) == n_gpus:
+            if (trail[-1], 0) not in used:
+                yield trail
+            return
+        for gpu in range(1, n_gpus):
+            if gpu not in trail and (trail[-1], gpu) not in used:
+                yield from orders((*trail, gpu), used)
+
+    def visit(second: int, used: frozenset[tuple[int, int]], found: _Orders) -> bool:
+        """Add rings from GPU 0 to *second* first, and on, to those *found*; return whether all were found."""
+        nonlocal best
+        if len(found) > len(best):
+            best = found
+        return second == n_gpus or any(
+            visit(second + 1, used.union(zip(order, (*order[1:], 0), strict=True)), (*found, order))
+            for order in orders((0, second), used)
+        )
+
+    visit(1, frozenset(), ())
+    return best
+
+
+def separate_chains(n_gpus: int) -> _Orders:
+    """Return *n_gpus* chains through as many GPUs, which use each directed link once; none for odd numbers.
+
+    Chain *i* starts at GPU *i* and ends at the opposite one: *i*, *i* + 1, *i* - 1, *i* + 2, ... modulo *n_gpus*
+    (Walecki's zigzag; each difference occurs once).
+    """
+    if n_gpus % 2:
+        return ()
+    steps = [(k + 1) // 2 if k % 2 else n_gpus - k // 2 for k in range(n_gpus)]
+    return tuple(tuple((start + step) % n_gpus for step in steps) for start in range(n_gpus))

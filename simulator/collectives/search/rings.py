@@ -23,10 +23,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import permutations
-from typing import overload
+from typing import NamedTuple, overload
 
 from simulator.collectives.communicator import Communicator
-from simulator.collectives.search.cycles import LISTED_UP_TO, Cycle, LinkGraph, cycles_beside_each_other, link_graph
+from simulator.collectives.search.cycles import (
+    LISTED_UP_TO,
+    LinkGraph,
+    cycles_beside_each_other,
+    link_graph,
+    separate_chains,
+)
 from simulator.network.fairshare import fair_rates
 from simulator.network.machine import near_each_other
 from simulator.network.route import Route
@@ -92,13 +98,11 @@ def _find(group: Communicator, *, both_directions: bool, in_order: bool, ends: E
         return max(turns, apart, key=lambda rings: round(sum(ring.bandwidth_Bps for ring in rings)))
     ranks = tuple(range(group.n_ranks))
     if _is_crossbar(group, ranks):
-        return _turned(group, [(ranks, "crossbar")], both_directions, None)
+        return _turned(group, ranks, "crossbar", both_directions)
     graph = link_graph(group.machine, group.ranks)
-    packed: list[FoundRing] = []
-    if graph is not None:
-        packed = _packed(group, graph, both_directions)
-        if packed and all(ring.kind == "nvlink" for ring in packed):
-            return packed
+    packed = _packed(group, graph, both_directions) if graph is not None else []
+    if packed and all(ring.kind == "nvlink" for ring in packed):
+        return packed
     mixed = _mixed(group, ranks, both_directions)
     best = max(mixed, packed, key=lambda rings: sum(ring.bandwidth_Bps for ring in rings))
     whole = all(ring.whole for ring in packed)
@@ -145,38 +149,27 @@ def round_rates(group: Communicator, rings: Sequence[Sequence[Route]], laps: int
     If rings pass through *laps* equal hosts in the same way, only one lap is computed: its loads on any host count as
     loads on the first host, and its loads on the network count *laps* times.  The max-min fair shares are the same.
     """
-    ways = [route for ring in rings for route in ring[: len(ring) // laps]]
-    loads = [route.loads if laps == 1 else _on_first_host(group, route, laps) for route in ways]
+    copies = group.machine.resource_copies
+
+    def on_first_host(resource: int, share: float) -> tuple[int, float]:
+        stride = copies.stride(resource)
+        if not stride:
+            return resource, laps * share
+        host = copies.host(resource)
+        return resource - (host - group.machine.like(host)) * stride, share
+
+    loads = [route.loads for ring in rings for route in ring[: len(ring) // laps]]
+    if laps > 1:
+        loads = [tuple([on_first_host(*load) for load in each]) for each in loads]
     rates = iter(fair_rates(loads, [float("inf")] * len(loads), group.machine.capacity_Bps))
     return [min(next(rates) for _ in ring[: len(ring) // laps]) for ring in rings]
 
 
-def _on_first_host(group: Communicator, route: Route, laps: int) -> list[tuple[int, float]]:
-    copies = group.machine.resource_copies
-    found = []
-    for resource, share in route.loads:
-        host, stride = copies.host(resource), copies.stride(resource)
-        before = host - group.machine.like(host) if stride else 0
-        found.append((resource - before * stride, share if stride else laps * share))
-    return found
-
-
-def _turned(
-    group: Communicator,
-    orders: Sequence[tuple[tuple[int, ...], str]],
-    both_directions: bool,
-    known: Sequence[Sequence[Route]] | None,
-    laps: int = 1,
-) -> list[FoundRing]:
-    """Return the rings of *orders* and their reverses, with the rates together; *laps* as in :func:`round_rates`."""
-    listed = [
-        (order, kind, known[i] if known else _routes(group, order, laps)) for i, (order, kind) in enumerate(orders)
-    ]
-    if both_directions and group.n_ranks > 2:
-        reverses = [(order[:1] + order[:0:-1], kind) for order, kind in orders]
-        listed += [(order, kind, _routes(group, order, laps)) for order, kind in reverses]
-    rates = round_rates(group, [routes for _, _, routes in listed], laps)
-    return [FoundRing(order, rate, routes, kind) for (order, kind, routes), rate in zip(listed, rates, strict=True)]
+def _turned(group: Communicator, order: tuple[int, ...], kind: str, both_directions: bool) -> list[FoundRing]:
+    """Return the ring of *order* and perhaps its reverse, with the rates together."""
+    orders = [order, order[:1] + order[:0:-1]] if both_directions and group.n_ranks > 2 else [order]
+    routes = [_routes(group, each) for each in orders]
+    return [FoundRing(*each, kind) for each in zip(orders, round_rates(group, routes), routes, strict=True)]
 
 
 # -- crossbars and PCIe ------------------------------------------------------------
@@ -199,7 +192,7 @@ def _mixed(group: Communicator, ranks: tuple[int, ...], both_directions: bool) -
     if len(ranks) <= _ALL_ORDERS_UP_TO:
         orders |= {(ranks[0], *rest): None for rest in permutations(ranks[1:]) if len(rest) < 2 or rest[0] < rest[-1]}
     best = max(orders, key=lambda order: round(round_rates(group, [_routes(group, order)])[0], 3))
-    return _turned(group, [(best, "mixed")], both_directions, None)
+    return _turned(group, best, "mixed", both_directions)
 
 
 def _tree_order(group: Communicator, ranks: tuple[int, ...]) -> tuple[int, ...]:
@@ -243,19 +236,13 @@ def _packed(group: Communicator, graph: LinkGraph, both_directions: bool) -> lis
         best, both = [one_way], False
     for hops in best:
         kind = "nvlink-relay" if any(len(hop) > 2 for hop in hops) else "nvlink"
-        for way in [hops, _reverse(hops)] if both else [hops]:
+        for way in [hops, [hop[::-1] for hop in reversed(hops)]] if both else [hops]:  # the first node stays the first
             ranks = tuple(rank_of[hop[0]] for hop in way)
-            routes = tuple(_hop_route(group, hop) for hop in way)
-            found.append(FoundRing(ranks, graph.unit_Bps, routes, kind, whole))
+            found.append(FoundRing(ranks, graph.unit_Bps, tuple(_hop_route(group, hop) for hop in way), kind, whole))
     if both:  # all of one direction first, then their reverses
         found = found[::2] + found[1::2]
     rates = round_rates(group, [ring.routes for ring in found])  # half-duplex links carry less than their units
     return [replace(ring, bandwidth_Bps=min(rate, graph.unit_Bps)) for ring, rate in zip(found, rates, strict=True)]
-
-
-def _reverse(hops: Cycle) -> Cycle:
-    """Reverse a cycle, keeping its first node first."""
-    return [hop[::-1] for hop in reversed(hops)]
 
 
 def _hop_route(group: Communicator, hop: tuple[int, ...]) -> Route:
@@ -267,8 +254,7 @@ def _hop_route(group: Communicator, hop: tuple[int, ...]) -> Route:
 # -- several machines --------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Chain:
+class _Chain(NamedTuple):
     """A ring's part in one machine: its *ranks* in order; the last one sends through the node *via*, if any."""
 
     ranks: tuple[int, ...]
@@ -276,7 +262,7 @@ class _Chain:
 
     def reversed(self) -> _Chain:
         """Return the chain in the other direction; the GPU that lends its NIC stays the first."""
-        return replace(self, ranks=self.ranks[::-1] if self.via is None else self.ranks[:1] + self.ranks[:0:-1])
+        return _Chain(self.ranks[::-1] if self.via is None else self.ranks[:1] + self.ranks[:0:-1], self.via)
 
 
 def _across(
@@ -341,7 +327,12 @@ def _chains(group: Communicator, ranks: list[int], ends: Ends) -> list[_Chain]:
     chosen = chosen or {tuple(ring): None}  # without any NIC, the router finds another way, or says that there is none
     if not ends.lent or _evenly(chosen, near, owners):
         return [_Chain(chain) for chain in chosen]
-    return [_Chain(chain, _lender(group, chain, near, owners)) for chain in chosen]
+    sending = []
+    for chain in chosen:  # it sends through its first GPU if the last is farther from the NICs there, with NVLink to it
+        first, last = group.ranks[chain[0]], group.ranks[chain[-1]]
+        is_far = any(chain[-1] not in owners[nic] for nic in near[chain[0]])
+        sending.append(_Chain(chain, first if is_far and group.router.direct(last, first) is not None else None))
+    return sending
 
 
 def _nics(group: Communicator, ranks: list[int], *, nearest: bool) -> tuple[_Lists, _Lists]:
@@ -364,7 +355,6 @@ def _separate_chains(group: Communicator, ranks: list[int]) -> list[_Chain]:
         return []
     if any(group.router.direct(a, b) is None for a, b in permutations(nodes, 2)):
         return []
-    from simulator.collectives.search.complete import separate_chains
 
     near, owners = _nics(group, ranks, nearest=True)
     chains = [tuple(ranks[i] for i in order) for order in separate_chains(len(ranks))]
@@ -386,11 +376,3 @@ def _evenly(chains: Iterable[tuple[int, ...]], near: _Lists, owners: _Lists) -> 
             for nic in near[rank]:
                 balance[nic] = balance.get(nic, Fraction()) + Fraction(sign, len(near[rank]))
     return not any(balance.values())
-
-
-def _lender(group: Communicator, chain: tuple[int, ...], near: _Lists, owners: _Lists) -> int | None:
-    """Return the node where *chain* entered, if its last rank is farther from the NICs there and has NVLink to it."""
-    first, last = group.ranks[chain[0]], group.ranks[chain[-1]]
-    if all(chain[-1] in owners[nic] for nic in near[chain[0]]) or group.router.direct(last, first) is None:
-        return None
-    return first

@@ -79,7 +79,15 @@ def blocks_of(kernel: FusedAttention, *, rows: int = ROWS, packs: bool = False) 
     if not kernel.causal or kernel.query_length != kernel.key_length:
         return Blocks(rows, _COLUMNS, ((whole, float(pairs * blocks)),))
     if kernel.window:
-        return _windowed(rows, blocks, rows / group, min(passed, kernel.window), passed, pairs)
+        # Backward it is the other way round, from a block's first key to the last query that sees its last key: as many
+        # tiles, in another order.
+        seen_by: Counter[float] = Counter()
+        alike, window = 1 + blocks // _MOST_SEEN, min(passed, kernel.window)
+        for i in range(0, blocks, alike):
+            first, end = max(0.0, i * (rows / group) + 1 - window), min((i + 1) * (rows / group), passed)
+            seen_by[float(ceil(end / _COLUMNS) - int(first / _COLUMNS))] += min(alike, blocks - i)
+        found = sorted(seen_by.items(), reverse=True)
+        return Blocks(rows, _COLUMNS, tuple((length, float(pairs * n)) for length, n in found))
     groups = min(blocks, _GROUPS)
     step = blocks / groups
     lengths = []
@@ -87,21 +95,6 @@ def blocks_of(kernel: FusedAttention, *, rows: int = ROWS, packs: bool = False) 
         seen = min((i * step + (step + 1.0) / 2.0) * rows / group, passed)  # by the middle block of the group
         lengths.append((min(whole, max(1.0, seen / _COLUMNS if step > 1.0 else ceil(seen / _COLUMNS))), pairs * step))
     return Blocks(rows, _COLUMNS, tuple(lengths))
-
-
-def _windowed(rows: int, blocks: int, owned: float, window: int, passed: int, pairs: int) -> Blocks:
-    """Return blocks that own so many tokens each, and pass tiles from the first key of their first query's window.
-
-    Backward it is the other way round, to the last query that sees their last key: as many tiles, in another order.
-    """
-    lengths: Counter[float] = Counter()
-    alike = 1 + blocks // _MOST_SEEN
-    for i in range(0, blocks, alike):
-        first, end = max(0.0, i * owned + 1 - window), min((i + 1) * owned, passed)
-        lengths[float(ceil(end / _COLUMNS) - int(first / _COLUMNS))] += min(alike, blocks - i)
-    return Blocks(
-        rows, _COLUMNS, tuple((length, float(pairs * n)) for length, n in sorted(lengths.items(), reverse=True))
-    )
 
 
 def spread_over(
@@ -170,29 +163,20 @@ def attention_cost(gpu: Gpu, kernel: FusedAttention) -> KernelCost:
     step_clocks = flop / flop_per_clock + exposed * scores / exponentials_per_clock
     if kernel.library == "flash1":
         step_clocks *= costs.first
-    clocks = _clocks(gpu, blocks, step_clocks, is_native, costs)
+    # Native kernels start the longest blocks first, and one block keeps its SM busy: one of its warp groups multiplies
+    # while the other takes exponentials.
+    alone, last = (1.0, 0.0) if is_native else (costs.alone, costs.last)
+    clocks = spread_over(blocks, gpu.sm_count, step_clocks, costs.block_clocks, alone=alone, last=last)
     compute_s = clocks / working_clock(gpu, kernel.precision)
     if not detail.startswith("memory"):
-        compute_s = max(
-            compute_s, energy_time(gpu, kernel.precision, kernel.flop * (1.0 if is_forward else costs.backward_energy))
-        )
+        flop = kernel.flop * (1.0 if is_forward else costs.backward_energy)
+        compute_s = max(compute_s, energy_time(gpu, kernel.precision, flop))
     read_bytes, written_bytes = _traffic(kernel)
     memory_s = memory_time(gpu, read_bytes, written_bytes)
     fixed_s = costs.kernel_s + (0.0 if is_forward else costs.backward_kernels_s)
     time_s = compute_s + costs.exposed_memory * memory_s + fixed_s
     bound = bound_of(time_s, compute_s, memory_s)
     return KernelCost(time_s, bound, float(kernel.flop), read_bytes + written_bytes, detail)
-
-
-def _clocks(gpu: Gpu, blocks: Blocks, step_clocks: float, is_native: bool, costs: AttentionCosts) -> float:
-    """Return the clocks until the last block ends.
-
-    Native kernels start the longest blocks first, and one block keeps its SM busy: one of its warp groups multiplies
-    while the other takes exponentials.
-    """
-    if is_native:
-        return spread_over(blocks, gpu.sm_count, step_clocks, costs.block_clocks, alone=1.0, last=0.0)
-    return spread_over(blocks, gpu.sm_count, step_clocks, costs.block_clocks, alone=costs.alone, last=costs.last)
 
 
 def _flop_per_clock(gpu: Gpu, kernel: FusedAttention, is_native: bool, costs: AttentionCosts) -> tuple[float, str]:

@@ -1,30 +1,33 @@
-"""Convolutions, by the fastest algorithm that the library has for the shape; here also Winograd's and Fourier's.
+"""Convolutions, by the fastest algorithm that the library has for the shape; here also those that are matrix products.
 
-F(m x m, r x r) computes m^2 results of r x r taps with (m + r - 1)^2 multiplications instead of m^2 r^2.  Fused in one
-kernel, F(2 x 2, 3 x 3) needs 16 instead of 36.  With its transforms in separate kernels, F(4 x 4, 3 x 3) needs 36
-instead of 144, as 36 matrix products, and the transformed data goes through memory.  MIOpen cuts larger and strided
-filters into 3 x 3 parts.
+Forward: ``c_out x pixels``, reduced over ``c_in x taps``.  Gradient of the images: ``c_in x pixels``, reduced over
+``c_out x taps``; with a stride, this includes products with zeros, where no tap of a phase meets a pixel.
+Gradient of the filters: ``(c_in x taps) x c_out``, reduced over all pixels of the batch, divided among blocks.
+cuDNN forms the columns in registers on the fly; MIOpen 1.3 writes them to memory first (im2col).
 
-Lavin, Gray, "Fast algorithms for convolutional neural networks", 2015; Vasilache et al., "Fast convolutional
-nets with fbfft", 2014.
+Chetlur et al., "cuDNN: Efficient primitives for deep learning", 2014, section 3.
 """
 
 from __future__ import annotations
 
+from copy import copy
 from math import ceil
 
 from simulator.devices import KernelCost, bound_of
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.convolution_algorithms import (
     ANY_TILES,
+    SPLITS,
     ConvolutionAlgorithm,
-    Engine,
     Problem,
     at_least,
     blocks_time,
-    problem,
+    fft_tiles,
+    tensor_engine,
+    winograd,
+    winograd_fused,
 )
-from simulator.devices.gpu.implicit_gemm import byte_gemm, direct, explicit_gemm, implicit_gemm, tensor_gemm
+from simulator.devices.gpu.memory import memory_time
 from simulator.devices.gpu.rates import (
     BYTES_AT_ONCE,
     energy_time,
@@ -34,101 +37,30 @@ from simulator.devices.gpu.rates import (
     tensor_pace,
     tensor_rate,
 )
-from simulator.records import replace
 from simulator.workload.operators import Conv2d, Convolution
 from simulator.workload.precision import ELEMENT_BYTES
 
-_FUSED = ((32, 32), (64, 32))  # channels by image tiles of 16 elements each
-_FUSED_DEPTH = 16
-# cuDNN's kernels give a block 32 tiles of 2 x 2, arranged as images by rows by columns (tile148n, tile228n, tile418n);
-# where these do not divide the images, blocks compute past the edges.
-_FUSED_PLACES = ((1, 4, 8), (2, 2, 8), (4, 1, 8))
-_POINTS = 36  # elements of a transformed tile, 6 x 6
-_FFT_SIDE = 32
-_FREQUENCIES = _FFT_SIDE * (_FFT_SIDE // 2 + 1)  # of a real tile; each is complex
-_COMPLEX = 4  # real multiplications in one complex one
-
-
-def winograd_fused(problem: Problem) -> ConvolutionAlgorithm:
-    """Return F(2 x 2, 3 x 3) in one kernel."""
-    costs, shape = problem.costs, problem.shape
-    if problem.gpu.traits.kernels == "amd":
-        parts = _parts(shape.kernel_h, shape.stride_h) * _parts(shape.kernel_w, shape.stride_w)
-        share, tiles = costs.amd_winograd, shape.batch * ceil(shape.h_out / 2) * ceil(shape.w_out / 2)
-    else:
-        parts, share, tiles = 1, costs.winograd_fused, _fused_places(shape.batch, problem.height, problem.width)
-    rate = problem.hot_rate_flops_per_s * share
-    engine = Engine(problem.gpu.sm_count, rate, costs.tile_intensity, costs.winograd_fused_prologue_k)
-    k = problem.reduction * parts
-    compute_s = blocks_time(costs, engine, problem.rows, tiles, k, _FUSED, depth=_FUSED_DEPTH)
-    memory_s = problem.bytes / problem.bandwidth_Bps
-    filters_s = 0.0 if problem.gpu.traits.kernels == "amd" else _filters_time(problem, _FUSED_DEPTH)
-    time_s = at_least(compute_s, memory_s) + filters_s + costs.kernel_s + problem.next_kernel_s
-    return ConvolutionAlgorithm(time_s, "Winograd 2x2, fused", compute_s, memory_s, problem.bytes)
-
-
-def _fused_places(batch: int, height: int, width: int) -> int:
-    """Return the number of 2 x 2 tiles that blocks compute, including those past the images' edges, at the best cut."""
-    return min(
-        images * rows * columns * -(-batch // images) * -(-height // (2 * rows)) * -(-width // (2 * columns))
-        for images, rows, columns in _FUSED_PLACES
-    )
-
-
-def _filters_time(problem: Problem, points: int) -> float:
-    """Return the seconds to read the filters and write them transformed, with *points* elements each."""
-    numbers = problem.rows * problem.reduction * (problem.taps + points)
-    return problem.element_bytes * numbers / (problem.bandwidth_Bps * problem.costs.transform)
-
-
-def _parts(kernel: int, stride: int) -> int:
-    """Return the number of 3-tap, stride-1 filters into which one of *kernel* taps is cut, along one axis."""
-    return stride * ceil(ceil(kernel / stride) / 3)
-
-
-def winograd(problem: Problem) -> ConvolutionAlgorithm:
-    """Return F(4 x 4, 3 x 3), or F(2 x 2, 5 x 5), with its transforms in separate kernels."""
-    costs = problem.costs
-    side = 4 if problem.taps == 9 else 2
-    tiles = problem.shape.batch * ceil(problem.height / side) * ceil(problem.width / side)
-    rate = problem.rate_flops_per_s * costs.winograd_fused
-    engine = Engine(problem.gpu.sm_count, rate, costs.tile_intensity, costs.prologue_k)
-    return _transformed(problem, engine, tiles, _POINTS, 1, "Winograd 4x4" if side == 4 else "Winograd 2x2, 5x5")
-
-
-def fft_tiles(problem: Problem) -> ConvolutionAlgorithm:
-    """Return the product of the Fourier transforms of 32 x 32 tiles that overlap by the filter."""
-    costs, shape = problem.costs, problem.shape
-    rows = ceil(problem.height / (_FFT_SIDE + 1 - shape.kernel_h))
-    columns = ceil(problem.width / (_FFT_SIDE + 1 - shape.kernel_w))
-    rate = problem.rate_flops_per_s * costs.fft
-    engine = Engine(problem.gpu.sm_count, rate, costs.tile_intensity, costs.prologue_k)
-    return _transformed(problem, engine, shape.batch * rows * columns, _FREQUENCIES, _COMPLEX, "FFT 32x32")
-
-
-def _transformed(
-    problem: Problem, engine: Engine, tiles: int, points: int, work: int, name: str
-) -> ConvolutionAlgorithm:
-    """Return *points* products over channels (``bwd_weight``: over tiles), with transforms before and after."""
-    costs = problem.costs
-    m, n, k = problem.rows, tiles, problem.reduction
-    if problem.direction == "bwd_weight":
-        n, k = k, n
-    compute_s = blocks_time(costs, engine, m, n, k, ANY_TILES, batch=points * work)
-    values = 2 if work == _COMPLEX else 1
-    channels = problem.rows + problem.reduction
-    points *= values
-    image_bytes = problem.element_bytes * points * tiles * channels
-    filter_bytes = problem.element_bytes * points * problem.rows * problem.reduction
-    memory_s = (image_bytes + filter_bytes) / problem.bandwidth_Bps
-    passes_s = (problem.bytes + image_bytes) / (problem.bandwidth_Bps * costs.transform)
-    passes_s += _filters_time(problem, points)
-    time_s = at_least(compute_s, memory_s) + passes_s + costs.kernel_s + 3 * problem.next_kernel_s
-    n_bytes = problem.bytes + 2 * (image_bytes + filter_bytes)
-    return ConvolutionAlgorithm(time_s, name, compute_s, memory_s + passes_s, n_bytes)
-
-
 _LARGEST_FFT_FILTER = 16
+
+# Tiles for which the libraries' kernels are compiled: channels of the result by pixels.
+_FORWARD_EARLY = ((128, 128), (64, 128), (32, 128))
+_FORWARD = (*_FORWARD_EARLY, (64, 64))
+_STRIDED_EARLY = ((128, 128), (128, 64))
+_FEW_CHANNELS = 16
+_TENSOR = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
+# For the gradient of the filters: columns by channels of the result.
+_WEIGHT_1X1_EARLY = ((128, 128),)
+_WEIGHT_1X1 = ((128, 128), (128, 64), (64, 128), (64, 64))
+_WEIGHT_EARLY = ((128, 128), (128, 64), (128, 32))
+_WEIGHT = (*_WEIGHT_EARLY, (64, 64), (64, 32))
+
+_CHANNELS = 8  # tensor cores take channels in multiples of this
+_TAP_CHANNELS = 32  # channels of one tap in a step of the reduction
+_ONCE = (1,)
+_FILTER_TILE = 128  # channels of one tap, and of the result, in whole_filter_tiles
+_NARROW = 16  # rows and columns of a filter
+_BYTE_TILE = 128  # channels and pixels of the one tile that cuDNN 6 and 7 have for bytes
+_WEIGHT_SPLITS = (8, 16, 32, 64)  # of cuDNN's filter gradients: at least 8 parts, however few the pixels
 
 
 def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
@@ -139,7 +71,7 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
 
     Raises InputError where the device has no figure for the kernel's precision.
     """
-    asked = problem(gpu, kernel, ELEMENT_BYTES[kernel.precision])
+    asked = Problem(gpu, kernel, ELEMENT_BYTES[kernel.precision])
     tensor_flops_per_s = tensor_rate(gpu, kernel.precision)
     if kernel.precision == "tf32" and "tf32" in gpu.peak_flops_per_s:  # a way of its own, even where it has fp32's rate
         tensor_flops_per_s = tensor_flops_per_s or held(gpu, gpu.peak("tf32"), "tf32")
@@ -170,8 +102,9 @@ def _is_dilated(shape: Conv2d) -> bool:
 def _of_bytes(asked: Problem) -> Problem:
     """Return *asked* for lanes that multiply four bytes at once, at the clock they sustain for int8."""
     faster = BYTES_AT_ONCE * sustained_clock(asked.gpu, "int8") / sustained_clock(asked.gpu, "fp32")
-    hot = asked.hot_rate_flops_per_s * faster
-    return replace(asked, rate_flops_per_s=hot, hot_rate_flops_per_s=hot)
+    found = copy(asked)
+    found.rate_flops_per_s = found.hot_rate_flops_per_s = asked.hot_rate_flops_per_s * faster
+    return found
 
 
 def _on_lanes(asked: Problem, channels_last: bool) -> list[ConvolutionAlgorithm]:
@@ -197,3 +130,192 @@ def _on_lanes(asked: Problem, channels_last: bool) -> list[ConvolutionAlgorithm]
         if max(shape.kernel_h, shape.kernel_w) <= _LARGEST_FFT_FILTER:
             found.append(fft_tiles(asked))
     return found
+
+
+# -- products, on fp32 lanes or tensor cores, and direct sums ------------------------------
+
+
+def _backward_data_share(problem: Problem) -> float:
+    """Return the share of the lanes' peak rate that products for the gradient of the images reach."""
+    costs = problem.costs
+    return costs.amd_winograd if problem.gpu.traits.kernels == "amd" else costs.backward * costs.gemm
+
+
+def implicit_gemm(problem: Problem) -> ConvolutionAlgorithm:
+    """Return the matrix product whose columns never reach memory (AMD: they do, for more than one tap)."""
+    costs, shape, groups = problem.costs, problem.shape, problem.shape.groups
+    kernels = problem.gpu.traits.kernels
+    amd, few_tiles = kernels == "amd", kernels == "maxwell"
+    c_in, c_out, taps = problem.c_in, problem.c_out, problem.taps
+    n_bytes: float = problem.bytes
+    columns = amd and (taps > 1 or not problem.unit_stride)
+    if problem.direction == "fwd" and taps > 1 and c_in <= _FEW_CHANNELS:
+        columns = False  # MIOpen's direct kernels
+    if problem.direction == "bwd_weight":
+        by_hand = amd and problem.unit_stride and taps in (9, 25)
+        columns = columns and not by_hand
+        if amd:
+            share = costs.amd_backward_weight_direct if by_hand else costs.amd_gemm
+        else:
+            share = costs.gemm * (costs.backward_weight_1x1 if taps == 1 else costs.backward)
+        if by_hand:
+            tiles: tuple[tuple[int, int], ...] = ANY_TILES
+        elif taps > 1:
+            tiles = _WEIGHT_EARLY if amd or few_tiles else _WEIGHT
+        else:
+            tiles = _WEIGHT_1X1_EARLY if amd or few_tiles else _WEIGHT_1X1
+        compute_s = blocks_time(
+            costs,
+            problem.engine(share),
+            c_in * taps,
+            c_out,
+            problem.pixels_out,
+            tiles,
+            batch=groups,
+            splits=SPLITS if amd else _WEIGHT_SPLITS,
+            split_s=_split_s(problem),
+        )
+    elif problem.direction == "fwd":
+        tiles = ANY_TILES if amd else _FORWARD_EARLY if few_tiles else _FORWARD
+        engine = problem.engine(costs.amd_gemm if amd else costs.gemm)
+        compute_s = blocks_time(costs, engine, c_out, problem.pixels_out, c_in * taps, tiles, batch=groups)
+    else:
+        columns = False  # explicit_gemm covers columns in memory
+        tiles = ANY_TILES if amd else _FORWARD_EARLY if few_tiles else _FORWARD
+        if few_tiles and not problem.unit_stride:
+            tiles = _STRIDED_EARLY
+        share = _backward_data_share(problem)
+        k = c_out * problem.taps_of_a_place
+        compute_s = blocks_time(costs, problem.engine(share), c_in, problem.pixels_in, k, tiles, batch=groups)
+    fixed_s = costs.kernel_s
+    if columns:
+        n_bytes += 2 * problem.element_bytes * shape.c_in * taps * problem.pixels_out
+        fixed_s += problem.next_kernel_s * shape.batch  # im2col goes image by image
+    memory_s = n_bytes / problem.bandwidth_Bps
+    return ConvolutionAlgorithm(at_least(compute_s, memory_s) + fixed_s, "implicit GEMM", compute_s, memory_s, n_bytes)
+
+
+def explicit_gemm(problem: Problem) -> ConvolutionAlgorithm:
+    """Return the gradient of the images as a product that writes columns, which a second kernel adds up (col2im)."""
+    costs, shape = problem.costs, problem.shape
+    rows = problem.c_in * problem.taps
+    column_bytes = problem.element_bytes * shape.groups * rows * problem.pixels_out
+    image_bytes = problem.element_bytes * shape.input_elements
+    engine = problem.engine(_backward_data_share(problem))
+    compute_s = blocks_time(costs, engine, rows, problem.pixels_out, problem.c_out, ANY_TILES, batch=shape.groups)
+    memory_s = (problem.bytes + column_bytes) / problem.bandwidth_Bps
+    spread = 1.0 if problem.gpu.traits.kernels == "amd" else costs.spread
+    spread_s = (column_bytes + image_bytes) / (problem.bandwidth_Bps * spread)
+    n_bytes = problem.bytes + 2 * column_bytes + image_bytes
+    time_s = at_least(compute_s, memory_s) + spread_s + costs.kernel_s + 2 * problem.next_kernel_s
+    return ConvolutionAlgorithm(time_s, "GEMM and col2im", compute_s, memory_s + spread_s, n_bytes)
+
+
+def tensor_gemm(
+    problem: Problem, rate_flops_per_s: float, pace: float, energy_s: float, channels_last: bool
+) -> ConvolutionAlgorithm:
+    """Return the implicit product on tensor cores, with copies of images by planes unless it has one tap.
+
+    Before Ampere no time of copies shows (DeepBench).  Since then, kernels of the forward direction write planes
+    themselves, so that only what they read is copied (profilers show
+    ``sm80_xmma_fprop_implicit_gemm_..._nhwckrsc_nchw_...``, by layout of images, filters and result; kernels of
+    gradients end on ``_nhwc``).
+    Computing takes at least *energy_s*, the least time in which the board can supply its energy; *pace* as
+    :func:`simulator.devices.gpu.rates.tensor_pace` returns it.
+    """
+    costs, groups, traits = problem.costs, problem.shape.groups, problem.gpu.traits
+    c_in, c_out = (_CHANNELS * ceil(c / _CHANNELS) for c in (problem.c_in, problem.c_out))
+    images = c_in * groups * problem.pixels_touched
+    result = c_out * groups * problem.pixels_out
+    filters = c_in * c_out * groups * problem.taps
+    n_bytes: float = problem.element_bytes * (images + result + filters)
+    read_bytes, written_bytes = problem.element_bytes * images, problem.element_bytes * result
+    share = costs.hopper if traits.operands == "warps" else 1.0
+    if traits.kernels == "amd":
+        share = costs.amd_tensor
+    sms = problem.gpu.sm_count
+    rate = rate_flops_per_s * share * costs.tensor / (costs.tensor + (1.0 - costs.tensor) * pace)
+    engine = tensor_engine(sms, rate, costs.tensor_tile_intensity * pace, costs.prologue_k)
+    splits: tuple[int, ...] = SPLITS
+    early = traits.kernels == "volta"
+    zeros_s = 0.0
+    packed = traits.operands in ("copies", "warps")
+    if problem.direction == "fwd":
+        m, n, k = c_out, problem.pixels_out, _of_taps(c_in, problem.taps, packed)
+    elif problem.direction == "bwd_data":
+        places = min(problem.pixels_in, problem.pixels_out * problem.taps)
+        m, n, k = c_in, places, _of_taps(c_out, problem.taps_of_a_place)
+        if early:
+            splits = _ONCE
+        if places < problem.pixels_in:
+            zeros_s = problem.element_bytes * images / problem.bandwidth_Bps
+    else:
+        m, n, k = _of_taps(c_in, problem.taps, packed), c_out, problem.pixels_out
+    split_s = _split_s(problem, m * n * groups)
+    tiles: tuple[tuple[int, int], ...] = _TENSOR
+    narrow = max(problem.shape.kernel_h, problem.shape.kernel_w) <= _NARROW  # wider filters have other kernels
+    if problem.direction == "bwd_weight" and traits.whole_filter_tiles and narrow:
+        m, tiles = problem.taps * _FILTER_TILE * ceil(c_in / _FILTER_TILE), ((_FILTER_TILE, _FILTER_TILE),)
+    compute_s = blocks_time(costs, engine, m, n, k, tiles, batch=groups, splits=splits, split_s=split_s)
+    compute_s = max(compute_s, energy_s)
+    memory_s = n_bytes / problem.bandwidth_Bps
+    turned: tuple[float, ...] = (read_bytes,) if problem.direction == "fwd" else (read_bytes, written_bytes)
+    if channels_last or early or (problem.taps == 1 and problem.unit_stride):
+        turned = ()
+    copies_s = sum(memory_time(problem.gpu, size, size) for size in turned) / costs.transform
+    helpers = 0 if problem.direction == "fwd" else 2  # kernels that rearrange filters or zero the result
+    fixed_s = costs.tensor_kernel_s + helpers * problem.next_kernel_s
+    time_s = at_least(compute_s, memory_s) + zeros_s + copies_s + fixed_s
+    return ConvolutionAlgorithm(time_s, "tensor cores", compute_s, memory_s + copies_s, n_bytes + 2 * sum(turned))
+
+
+def _of_taps(channels: int, taps: int, packed: bool = False) -> int:
+    """Return the length of a reduction over *channels* of each tap, in steps that hold channels of one tap only.
+
+    *packed*: a step holds several taps of so few channels (CUTLASS 2.9, "first layer" kernels).
+    """
+    if packed and taps > 1 and channels == _CHANNELS:
+        return _TAP_CHANNELS * ceil(channels * taps / _TAP_CHANNELS)
+    return channels if taps == 1 else taps * _TAP_CHANNELS * ceil(channels / _TAP_CHANNELS)
+
+
+def byte_gemm(problem: Problem, rate_flops_per_s: float) -> ConvolutionAlgorithm:
+    """Return the forward product of bytes as cuDNN 6 and 7 compute it: one tile, whole waves, a reduction never split.
+
+    Channels come in packs of 32 for each tap (NVIDIA, "cuDNN API reference", ``CUDNN_TENSOR_NCHW_VECT_C``), so an image
+    of one channel costs as much as one of 32, and few pixels as much as a whole wave of blocks.
+    *rate_flops_per_s* is the rate of the units at work.  Addresses are computed once for a pack, so that lanes reach
+    the share of it that tensor cores do.
+    """
+    costs, gpu, shape = problem.costs, problem.gpu, problem.shape
+    k = problem.taps * _TAP_CHANNELS * ceil(problem.c_in / _TAP_CHANNELS)
+    blocks = ceil(problem.c_out / _BYTE_TILE) * ceil(problem.pixels_out / _BYTE_TILE) * shape.groups
+    flop = 2.0 * _BYTE_TILE**2 * (k + costs.prologue_k) * ceil(blocks / gpu.sm_count) * gpu.sm_count
+    compute_s, memory_s = flop / (rate_flops_per_s * costs.tensor), problem.bytes / problem.bandwidth_Bps
+    time_s = at_least(compute_s, memory_s) + costs.kernel_s
+    return ConvolutionAlgorithm(time_s, "implicit GEMM of bytes", compute_s, memory_s, problem.bytes)
+
+
+def direct(problem: Problem, channels_last: bool) -> ConvolutionAlgorithm:
+    """Return the direct sum over taps, one thread per pixel of the result, as depthwise and grouped kernels do.
+
+    In fp32 by planes, PyTorch's own depthwise kernels divide to find the place of each result, which takes an SM longer
+    than a few taps do (``aten/src/ATen/native/cuda/DepthwiseConv2d.cu``).
+    """
+    costs, shape, gpu = problem.costs, problem.shape, problem.gpu
+    compute_s = shape.flop / (problem.rate_flops_per_s * costs.direct)
+    written = {"fwd": shape.output_elements, "bwd_data": shape.input_elements, "bwd_weight": shape.weight_elements}
+    results = written[problem.direction]
+    divides = gpu.vendor == "nvidia" and shape.groups == shape.c_in and problem.element_bytes == ELEMENT_BYTES["fp32"]
+    if divides and not channels_last and problem.direction != "bwd_weight":
+        compute_s = max(compute_s, results * costs.place_clocks / (gpu.sm_count * gpu.light_clock_Hz))
+    written_bytes = problem.element_bytes * results
+    memory_s = memory_time(gpu, problem.bytes - written_bytes, written_bytes) / costs.direct_bandwidth
+    time_s = at_least(compute_s, memory_s) + costs.kernel_s
+    return ConvolutionAlgorithm(time_s, "direct", compute_s, memory_s, problem.bytes)
+
+
+def _split_s(problem: Problem, elements: int | None = None) -> float:
+    """Return the seconds to write and read one more set of partial sums in fp32."""
+    count = problem.shape.weight_elements if elements is None else elements
+    return problem.costs.split_share * 2 * 4 * count / problem.bandwidth_Bps

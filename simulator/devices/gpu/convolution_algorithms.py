@@ -1,20 +1,27 @@
 """What convolution algorithms share: the shape as one direction sees it, a candidate with its time, its thread blocks.
 
-A matrix product is cut into tiles, one thread block each, distributed over the SMs.
+A matrix product is cut into tiles, one thread block each, distributed over the SMs.  Winograd's and Fourier's
+algorithms are here too.  F(m x m, r x r) computes m^2 results of r x r taps with (m + r - 1)^2 multiplications instead
+of m^2 r^2.  Fused in one kernel, F(2 x 2, 3 x 3) needs 16 instead of 36.  With its transforms in separate kernels,
+F(4 x 4, 3 x 3) needs 36 instead of 144, as 36 matrix products, and the transformed data goes through memory.  MIOpen
+cuts larger and strided filters into 3 x 3 parts.
+
+Lavin, Gray, "Fast algorithms for convolutional neural networks", 2015; Vasilache et al., "Fast convolutional
+nets with fbfft", 2014.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from simulator.constants import constants
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import MemoryCosts, achieved_bandwidth
 from simulator.devices.gpu.rates import compute_rate
 from simulator.records import dataclass
-from simulator.workload.operators import Conv2d, Convolution
+from simulator.workload.operators import Convolution
 
 
 @constants("convolution")
@@ -141,9 +148,8 @@ class ConvolutionAlgorithm(NamedTuple):
     bytes: float
 
 
-@dataclass(frozen=True, slots=True)
 class Problem:
-    """One direction of a convolution on a device, with the figures that every algorithm needs.
+    """*kernel* on the fp32 lanes of *gpu*: one direction of a convolution, with the figures that every algorithm needs.
 
     ``rows`` and ``reduction`` are channels of one group: of the result, and of the reduction; for ``bwd_weight``,
     those of the result's gradient and of the images.  ``height`` and ``width`` are those of the output
@@ -151,41 +157,34 @@ class Problem:
     as a large product.  ``bytes`` counts each tensor once, without the pixels that a stride skips.
     """
 
-    gpu: Gpu
-    costs: ConvolutionCosts
-    shape: Conv2d
-    direction: Literal["fwd", "bwd_data", "bwd_weight"]
-    element_bytes: int
-    rate_flops_per_s: float
-    hot_rate_flops_per_s: float
-    bandwidth_Bps: float
-    c_in: int
-    c_out: int
-    taps: int
-    pixels_in: int
-    pixels_out: int
-    pixels_touched: int
-    rows: int
-    reduction: int
-    height: int
-    width: int
-    bytes: int
+    def __init__(self, gpu: Gpu, kernel: Convolution, element_bytes: int) -> None:
+        costs, shape, backward = gpu.constants(ConvolutionCosts), kernel.shape, kernel.direction == "bwd_data"
+        self.gpu, self.costs, self.shape, self.direction = gpu, costs, shape, kernel.direction
+        self.element_bytes = element_bytes
+        share = lane_share(gpu, costs, kernel.direction)
+        self.rate_flops_per_s = share * compute_rate(gpu, "fp32", costs.energy)
+        self.hot_rate_flops_per_s = share * compute_rate(gpu, "fp32")
+        self.bandwidth_Bps = achieved_bandwidth(gpu)
+        self.taps = shape.kernel_h * shape.kernel_w
+        self.c_in, self.c_out = shape.c_in // shape.groups, shape.c_out // shape.groups
+        self.rows, self.reduction = (self.c_in, self.c_out) if backward else (self.c_out, self.c_in)
+        self.height, self.width = (shape.h_in, shape.w_in) if backward else (shape.h_out, shape.w_out)
+        self.pixels_in = shape.batch * shape.h_in * shape.w_in
+        self.pixels_out = shape.batch * shape.h_out * shape.w_out
+        self.pixels_touched = self.pixels_in
+        if self.taps == 1 and not backward:  # whole rows, as sectors include the skipped pixels
+            self.pixels_touched = min(self.pixels_in, self.pixels_out * shape.stride_w)
+        elements = self.pixels_touched * shape.c_in + shape.weight_elements + shape.output_elements
+        self.bytes = element_bytes * elements
+        self.unit_stride = shape.stride_h == shape.stride_w == 1
+        self.next_kernel_s = gpu.constants(MemoryCosts).start_s  # of a kernel that follows another, besides its work
+        # The most taps summed into one pixel of the images' gradient: those of its phase of the stride.
+        self.taps_of_a_place = ceil(shape.kernel_h / shape.stride_h) * ceil(shape.kernel_w / shape.stride_w)
 
-    @property
-    def unit_stride(self) -> bool:
-        """Whether the stride is 1 in both directions."""
-        return self.shape.stride_h == 1 and self.shape.stride_w == 1
-
-    @property
-    def next_kernel_s(self) -> float:
-        """Time of a kernel that follows another, besides its work, in seconds."""
-        return self.gpu.constants(MemoryCosts).start_s
-
-    @property
-    def taps_of_a_place(self) -> int:
-        """Largest number of taps summed into one pixel of the images' gradient: those of its phase of the stride."""
-        shape = self.shape
-        return ceil(shape.kernel_h / shape.stride_h) * ceil(shape.kernel_w / shape.stride_w)
+    def engine(self, share: float) -> Engine:
+        """Return the fp32 lanes at a *share* of their rate."""
+        costs = self.costs
+        return Engine(self.gpu.sm_count, self.rate_flops_per_s * share, costs.tile_intensity, costs.prologue_k)
 
 
 def at_least(compute_s: float, memory_s: float) -> float:
@@ -202,36 +201,87 @@ def lane_share(gpu: Gpu, costs: ConvolutionCosts, direction: str = "fwd") -> flo
     return costs.separate_integers if traits.integers == "own" else 1.0
 
 
-def problem(gpu: Gpu, kernel: Convolution, element_bytes: int) -> Problem:
-    """Return *kernel* as a problem for the fp32 lanes of *gpu*."""
-    costs = gpu.constants(ConvolutionCosts)
-    shape, direction = kernel.shape, kernel.direction
-    share = lane_share(gpu, costs, direction)
-    c_in, c_out = shape.c_in // shape.groups, shape.c_out // shape.groups
-    backward = direction == "bwd_data"
-    taps = shape.kernel_h * shape.kernel_w
-    pixels_in, pixels_out = shape.batch * shape.h_in * shape.w_in, shape.batch * shape.h_out * shape.w_out
-    touched = pixels_in
-    if taps == 1 and not backward:  # whole rows, as sectors include the skipped pixels
-        touched = min(pixels_in, pixels_out * shape.stride_w)
-    return Problem(
-        gpu=gpu,
-        costs=costs,
-        shape=shape,
-        direction=direction,
-        element_bytes=element_bytes,
-        rate_flops_per_s=share * compute_rate(gpu, "fp32", costs.energy),
-        hot_rate_flops_per_s=share * compute_rate(gpu, "fp32"),
-        bandwidth_Bps=achieved_bandwidth(gpu),
-        c_in=c_in,
-        c_out=c_out,
-        taps=taps,
-        pixels_in=pixels_in,
-        pixels_out=pixels_out,
-        pixels_touched=touched,
-        rows=c_in if backward else c_out,
-        reduction=c_out if backward else c_in,
-        height=shape.h_in if backward else shape.h_out,
-        width=shape.w_in if backward else shape.w_out,
-        bytes=element_bytes * (touched * shape.c_in + shape.weight_elements + shape.output_elements),
-    )
+# -- Winograd and Fourier ------------------------------------------------------------
+
+
+_FUSED = ((32, 32), (64, 32))  # channels by image tiles of 16 elements each
+_FUSED_DEPTH = 16
+# cuDNN's kernels give a block 32 tiles of 2 x 2, arranged as images by rows by columns (tile148n, tile228n, tile418n);
+# where these do not divide the images, blocks compute past the edges.
+_FUSED_PLACES = ((1, 4, 8), (2, 2, 8), (4, 1, 8))
+_POINTS = 36  # elements of a transformed tile, 6 x 6
+_FFT_SIDE = 32
+_FREQUENCIES = _FFT_SIDE * (_FFT_SIDE // 2 + 1)  # of a real tile; each is complex
+_COMPLEX = 4  # real multiplications in one complex one
+
+
+def winograd_fused(problem: Problem) -> ConvolutionAlgorithm:
+    """Return F(2 x 2, 3 x 3) in one kernel."""
+    costs, shape = problem.costs, problem.shape
+    if problem.gpu.traits.kernels == "amd":
+        parts = _parts(shape.kernel_h, shape.stride_h) * _parts(shape.kernel_w, shape.stride_w)
+        share, tiles = costs.amd_winograd, shape.batch * ceil(shape.h_out / 2) * ceil(shape.w_out / 2)
+        filters_s = 0.0
+    else:  # tiles of 2 x 2 that blocks compute, including those past the images' edges, at the best cut
+        parts, share, filters_s = 1, costs.winograd_fused, _filters_time(problem, _FUSED_DEPTH)
+        tiles = min(
+            n
+            * rows
+            * columns
+            * -(-shape.batch // n)
+            * -(-problem.height // (2 * rows))
+            * -(-problem.width // (2 * columns))
+            for n, rows, columns in _FUSED_PLACES
+        )
+    rate = problem.hot_rate_flops_per_s * share
+    engine = Engine(problem.gpu.sm_count, rate, costs.tile_intensity, costs.winograd_fused_prologue_k)
+    k = problem.reduction * parts
+    compute_s = blocks_time(costs, engine, problem.rows, tiles, k, _FUSED, depth=_FUSED_DEPTH)
+    memory_s = problem.bytes / problem.bandwidth_Bps
+    time_s = at_least(compute_s, memory_s) + filters_s + costs.kernel_s + problem.next_kernel_s
+    return ConvolutionAlgorithm(time_s, "Winograd 2x2, fused", compute_s, memory_s, problem.bytes)
+
+
+def _filters_time(problem: Problem, points: int) -> float:
+    """Return the seconds to read the filters and write them transformed, with *points* elements each."""
+    numbers = problem.rows * problem.reduction * (problem.taps + points)
+    return problem.element_bytes * numbers / (problem.bandwidth_Bps * problem.costs.transform)
+
+
+def _parts(kernel: int, stride: int) -> int:
+    """Return the number of 3-tap, stride-1 filters into which one of *kernel* taps is cut, along one axis."""
+    return stride * ceil(ceil(kernel / stride) / 3)
+
+
+def winograd(problem: Problem) -> ConvolutionAlgorithm:
+    """Return F(4 x 4, 3 x 3), or F(2 x 2, 5 x 5), with its transforms in separate kernels."""
+    side, name = (4, "Winograd 4x4") if problem.taps == 9 else (2, "Winograd 2x2, 5x5")
+    tiles = problem.shape.batch * ceil(problem.height / side) * ceil(problem.width / side)
+    return _transformed(problem, problem.costs.winograd_fused, tiles, _POINTS, 1, name)
+
+
+def fft_tiles(problem: Problem) -> ConvolutionAlgorithm:
+    """Return the product of the Fourier transforms of 32 x 32 tiles that overlap by the filter."""
+    shape = problem.shape
+    rows = ceil(problem.height / (_FFT_SIDE + 1 - shape.kernel_h))
+    columns = ceil(problem.width / (_FFT_SIDE + 1 - shape.kernel_w))
+    tiles = shape.batch * rows * columns
+    return _transformed(problem, problem.costs.fft, tiles, _FREQUENCIES, _COMPLEX, "FFT 32x32")
+
+
+def _transformed(problem: Problem, share: float, tiles: int, points: int, work: int, name: str) -> ConvolutionAlgorithm:
+    """Return *points* products over channels (``bwd_weight``: over tiles), with transforms before and after."""
+    costs = problem.costs
+    m, n, k = problem.rows, tiles, problem.reduction
+    if problem.direction == "bwd_weight":
+        n, k = k, n
+    compute_s = blocks_time(costs, problem.engine(share), m, n, k, ANY_TILES, batch=points * work)
+    points *= 2 if work == _COMPLEX else 1
+    image_bytes = problem.element_bytes * points * tiles * (problem.rows + problem.reduction)
+    filter_bytes = problem.element_bytes * points * problem.rows * problem.reduction
+    memory_s = (image_bytes + filter_bytes) / problem.bandwidth_Bps
+    passes_s = (problem.bytes + image_bytes) / (problem.bandwidth_Bps * costs.transform)
+    passes_s += _filters_time(problem, points)
+    n_bytes = problem.bytes + 2 * (image_bytes + filter_bytes)
+    time_s = at_least(compute_s, memory_s) + passes_s + costs.kernel_s + 3 * problem.next_kernel_s
+    return ConvolutionAlgorithm(time_s, name, compute_s, memory_s + passes_s, n_bytes)

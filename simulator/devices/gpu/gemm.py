@@ -16,7 +16,7 @@ from functools import lru_cache
 from simulator.devices import KernelCost
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import l2_bandwidth
-from simulator.devices.gpu.product import GemmConstants, PlacedProduct, ProductTime, Tile, Way, product_on, tiles_for
+from simulator.devices.gpu.product import GemmConstants, PlacedProduct, ProductTime, Tile, Way, tiles_for
 from simulator.devices.gpu.rates import arithmetic_rate, computes_on_tensor_cores, held, sustained_clock
 from simulator.devices.gpu.tensor_product import is_pipelined, tensor_product_time
 from simulator.records import replace
@@ -44,20 +44,7 @@ def product_time(gpu: Gpu, kernel: Gemm) -> ProductTime:
     """Return the time of *kernel* on *gpu*, and the tiles that it is cut into."""
     if kernel.plain and gpu.traits.int8_in_tiles:
         gpu = _on_lanes(gpu)
-    if is_pipelined(gpu, kernel.precision):
-        return tensor_product_time(gpu, kernel)
-    element = ELEMENT_BYTES[kernel.precision]
-    return matrix_product_time(
-        gpu,
-        kernel.m,
-        kernel.n,
-        kernel.k,
-        "fp32" if _lacks_tensor_kernel(gpu, kernel) else kernel.precision,
-        batch=kernel.batch,
-        layout=kernel.layout,
-        element_bytes=element,
-        written_bytes=float(kernel.result_bytes),
-    )
+    return tensor_product_time(gpu, kernel) if is_pipelined(gpu, kernel.precision) else _in_waves(gpu, kernel)
 
 
 def _lacks_tensor_kernel(gpu: Gpu, kernel: Gemm) -> bool:
@@ -74,29 +61,14 @@ def _lacks_tensor_kernel(gpu: Gpu, kernel: Gemm) -> bool:
     return any(row * ELEMENT_BYTES[kernel.precision] % _ALIGNMENT for row in rows)
 
 
-def matrix_product_time(
-    gpu: Gpu,
-    m: int,
-    n: int,
-    k: int,
-    precision: Precision,
-    *,
-    batch: int = 1,
-    layout: str = "NN",
-    written_bytes: float | None = None,
-    element_bytes: int | None = None,
-) -> ProductTime:
-    """Return the time, in seconds, of *batch* products C[m, n] = A[m, k] B[k, n], in row-major order.
-
-    *written_bytes* is the size of one C, where its elements are wider than those of A and B; *element_bytes* that of an
-    element of these, where *precision* does not give it.  Products for which
-    :func:`simulator.devices.gpu.tensor_product.is_pipelined` holds use another model.
-    """
+def _in_waves(gpu: Gpu, kernel: Gemm) -> ProductTime:
+    """Return the time, in seconds, of products without asynchronous operand loads."""
     c = gpu.constants(GemmConstants)
-    element = element_bytes or ELEMENT_BYTES[precision]
-    written = float(m * n * element) if written_bytes is None else written_bytes
+    m, n, k, batch, layout = kernel.m, kernel.n, kernel.k, kernel.batch, kernel.layout
+    precision: Precision = "fp32" if _lacks_tensor_kernel(gpu, kernel) else kernel.precision
+    written = float(kernel.result_bytes)
     tensor, kernels = computes_on_tensor_cores(gpu, precision), gpu.traits.kernels
-    p = product_on(gpu, (m, n, k, batch), element, written, (1.0, c.l2_share))
+    p = PlacedProduct(gpu, (m, n, k, batch), ELEMENT_BYTES[kernel.precision], written, (1.0, c.l2_share))
     s_per_byte = p.hits / l2_bandwidth(gpu) + (1.0 - p.hits) / p.memory_Bps
     # Tensor-core tiles are fetched once for several SMs, or found in L1: memory bounds them, not L2.
     l2_Bps_per_sm = math.inf if tensor else c.l2_clock_bytes * sustained_clock(gpu, precision)

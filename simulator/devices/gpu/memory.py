@@ -41,25 +41,19 @@ class MemoryCosts:
     l2_slope: int
 
 
-def stream_share(gpu: Gpu) -> float:
-    """Return the share of peak bandwidth that long streams in one direction reach."""
-    costs = gpu.constants(MemoryCosts)
-    shares = {"early": costs.early_share, "late": costs.late_share, "amd": costs.amd_share}
-    return shares[gpu.traits.controllers]
-
-
 def achieved_bandwidth(gpu: Gpu, read_share: float = 0.5) -> float:
     """Return the bandwidth, in B/s, that long streams reach in device memory, reads and writes together.
 
     The bus turns around between reads and writes: with a share r of reads, transfers take
     1 + turnaround 4 r (1 - r) times as long.
     """
-    costs = gpu.constants(MemoryCosts)
+    costs, controllers = gpu.constants(MemoryCosts), gpu.traits.controllers
     turnaround = costs.turnaround
-    if gpu.inline_ecc and gpu.traits.controllers == "late":
+    if gpu.inline_ecc and controllers == "late":
         turnaround += costs.check_turnaround
     turning = 1.0 + turnaround * 4.0 * read_share * (1.0 - read_share)
-    return gpu.memory_bandwidth_Bps * stream_share(gpu) / turning * gpu.calibration.bandwidth
+    share = {"early": costs.early_share, "late": costs.late_share, "amd": costs.amd_share}[controllers]
+    return gpu.memory_bandwidth_Bps * share / turning * gpu.calibration.bandwidth
 
 
 def l2_bandwidth(gpu: Gpu) -> float:
@@ -134,13 +128,13 @@ _DRAWN = ("dropout", "normal", "uniform")  # random numbers from Philox, each dr
 def streaming_cost(gpu: Gpu, kernel: Streaming) -> KernelCost:
     """Return the cost of *kernel* on *gpu*."""
     costs, start_s = gpu.constants(StreamingCosts), gpu.constants(MemoryCosts).start_s
-    in_place = kernel.function.endswith("_inplace")
-    working_set = max(kernel.read_bytes, kernel.written_bytes) if in_place else kernel.bytes
-    memory_s = memory_time(gpu, kernel.read_bytes, kernel.written_bytes, working_set)
+    read, written, function = kernel.read_bytes, kernel.written_bytes, kernel.function
+    memory_s = memory_time(gpu, read, written, max(read, written) if function.endswith("_inplace") else kernel.bytes)
     if kernel.transposed:
         memory_s /= costs.transposed_share
-    slots = costs.base_slots + _slots(kernel.function, costs)
-    if kernel.function.startswith(_DRAWN) and not kernel.function.endswith("_bwd"):
+    known = costs.slots.get(function, 0.0) or costs.slots.get(function.removesuffix("_scalar"), 0.0)
+    slots = costs.base_slots + (costs.pow_slots if function.startswith("pow") else known)
+    if function.startswith(_DRAWN) and not function.endswith("_bwd"):
         slots += costs.drawn_slots + costs.philox_products * (
             costs.amd_product_slots if gpu.vendor == "amd" else costs.product_slots
         )
@@ -148,12 +142,6 @@ def streaming_cost(gpu: Gpu, kernel: Streaming) -> KernelCost:
     longer_s = max(memory_s, compute_s)
     bound: Bound = "latency" if longer_s < start_s else "compute" if compute_s > memory_s else "memory"
     return KernelCost(start_s + longer_s, bound, kernel.flop, kernel.bytes)
-
-
-def _slots(function: str, costs: StreamingCosts) -> float:
-    if function.startswith("pow"):
-        return costs.pow_slots
-    return costs.slots.get(function, 0.0) or costs.slots.get(function.removesuffix("_scalar"), 0.0)
 
 
 @constants("pooling")
@@ -175,20 +163,16 @@ def pooling_cost(gpu: Gpu, kernel: Pooling) -> KernelCost:
     """
     costs = gpu.constants(PoolingCosts)
     size = ELEMENT_BYTES[kernel.precision]
+    forward, is_max = kernel.direction == "fwd", kernel.kind == "max"
     images, reduced = float(kernel.input_elements * size), float(kernel.output_elements * size)
-    index = float(INDEX_BYTES * kernel.output_elements) if kernel.kind == "max" else 0.0
-    if kernel.direction == "fwd":
-        memory_s = memory_time(gpu, images, reduced + index)
-        written = kernel.output_elements
-    else:
-        memory_s = memory_time(gpu, reduced + index, images)
-        written = kernel.input_elements
-    place_slots = costs.max_place_slots if kernel.kind == "max" else costs.place_slots
-    slots = written * place_slots + kernel.output_elements * kernel.window * costs.window_slots
-    compute_s = compute_time(gpu, slots, 1.0)
-    longer_s = max(memory_s / costs.share, compute_s)
-    bound: Bound = "memory" if memory_s / costs.share >= compute_s else "compute"
-    return KernelCost(gpu.constants(MemoryCosts).start_s + longer_s, bound, kernel.flop, kernel.bytes)
+    index = float(INDEX_BYTES * kernel.output_elements) if is_max else 0.0
+    memory_s = memory_time(gpu, *((images, reduced + index) if forward else (reduced + index, images))) / costs.share
+    place_slots = costs.max_place_slots if is_max else costs.place_slots
+    slots = (kernel.output_elements if forward else kernel.input_elements) * place_slots
+    compute_s = compute_time(gpu, slots + kernel.output_elements * kernel.window * costs.window_slots, 1.0)
+    bound: Bound = "memory" if memory_s >= compute_s else "compute"
+    time_s = gpu.constants(MemoryCosts).start_s + max(memory_s, compute_s)
+    return KernelCost(time_s, bound, kernel.flop, kernel.bytes)
 
 
 FEW_ROWS = 3072  # up to here PyTorch adds gradients row by row; beyond, it sorts the indices first

@@ -59,21 +59,29 @@ class ProductTime:
 Way = tuple[float, Tile, int, float, float, float, float]  # time, tile, parts of k and the times of four resources
 
 
-@dataclass(frozen=True, slots=True)
 class PlacedProduct:
-    """A product on a device: the figures that do not depend on how it is cut.  A and B are those of one product."""
+    """A product on a device: the figures that do not depend on how it is cut.  A and B are those of one product.
 
-    m: int
-    n: int
-    k: int
-    batch: int
-    element_bytes: int
-    read_bytes: tuple[float, float]  # of A and B
-    written_bytes: float
-    missed: float  # share of operands read anew by later waves
-    hits: float  # share of accesses to memory that L2 serves
-    memory_Bps: float
-    sm_count: int
+    *sides*: m, n, k and batch.  *shares*: of the memory's bandwidth and of L2's bytes that it has.
+    """
+
+    def __init__(
+        self,
+        gpu: Gpu,
+        sides: tuple[int, int, int, int],
+        element_bytes: int,
+        written_bytes: float,
+        shares: tuple[float, float],
+    ) -> None:
+        self.m, self.n, self.k, self.batch = m, n, k, batch = sides
+        self.element_bytes, self.written_bytes, self.sm_count = element_bytes, written_bytes, gpu.sm_count
+        self.read_bytes = float(m * k * element_bytes), float(n * k * element_bytes)  # of A and B
+        operands = sum(self.read_bytes)
+        # The share of operands that later waves read anew.
+        self.missed = 1.0 / (1.0 + (max(gpu.l2_bytes * shares[1], 1.0) / max(operands, 1.0)) ** 2)
+        # Successive products on the same operands find them in L2, as far as it holds them all.
+        self.hits = resident_share(gpu, batch * (operands + written_bytes))
+        self.memory_Bps = achieved_bandwidth(gpu, operands / (operands + written_bytes)) * shares[0]
 
     def cut(self, tile: Tile, parts: int, step_k: int) -> tuple[int, int, float, int]:
         """Return how it is cut: k of a part, the tiles, and the bytes moved in memory and fetched per row of a tile."""
@@ -106,26 +114,6 @@ class PlacedProduct:
                     best = way
         assert best is not None
         return best
-
-
-def product_on(
-    gpu: Gpu, sides: tuple[int, int, int, int], element_bytes: int, written_bytes: float, shares: tuple[float, float]
-) -> PlacedProduct:
-    """Return the product of *sides* m, n, k and batch; it has *shares* of the memory's bandwidth and of L2's bytes."""
-    m, n, k, batch = sides
-    left, right = float(m * k * element_bytes), float(n * k * element_bytes)
-    operands = left + right
-    return PlacedProduct(
-        *sides,
-        element_bytes=element_bytes,
-        read_bytes=(left, right),
-        written_bytes=written_bytes,
-        missed=1.0 / (1.0 + (max(gpu.l2_bytes * shares[1], 1.0) / max(operands, 1.0)) ** 2),
-        # Successive products on the same operands find them in L2, as far as it holds them all.
-        hits=resident_share(gpu, batch * (operands + written_bytes)),
-        memory_Bps=achieved_bandwidth(gpu, operands / (operands + written_bytes)) * shares[0],
-        sm_count=gpu.sm_count,
-    )
 
 
 # (columns, rows) of the row-major result, the larger first: columns are what BLAS calls m.

@@ -160,15 +160,16 @@ def energy_time(gpu: Gpu, precision: Precision, flop: float, memory_bytes: float
     if gpu.traits.operands == "copies":
         delivered_s = memory_bytes * costs.memory_byte_J / max(_available_W(gpu, costs), 1.0)
         return flop * gpu.boost_clock_Hz / (gpu.peak(precision) * sustained_clock(gpu, precision)) + delivered_s
-    if precision == "tf32":
-        joule = costs.async_32_bit_J
-    else:
-        joule = costs.async_16_bit_J if precision in ("fp16", "bf16") else costs.async_8_bit_J
-    burst = gpu.burst
+    joule, burst = _by_width(precision, costs.async_32_bit_J, costs.async_16_bit_J, costs.async_8_bit_J), gpu.burst
     joules = flop * joule * gpu.traits.tensor_energy + memory_bytes * costs.memory_byte_J
     supplied_s = joules / switching_power(gpu)
     stored_s = (burst - 1.0) * gpu.burst_s if burst > 1.0 else 0.0
     return max(supplied_s / burst, supplied_s / gpu.drawn - stored_s) / gpu.calibration.compute
+
+
+def _by_width(precision: Precision, wide: float, half: float, narrow: float) -> float:
+    """Return what holds for products on tensor cores in 32, 16 and fewer bits."""
+    return wide if precision == "tf32" else half if precision in ("fp16", "bf16") else narrow
 
 
 def switching_power(gpu: Gpu) -> float:
@@ -227,10 +228,7 @@ def _busy_lanes(gpu: Gpu, precision: Precision, costs: PowerCosts) -> float:
     peak = gpu.peak_flops_per_s
     of_clock = costs.busy_share / (2.0 * gpu.boost_clock_Hz)
     if computes_on_tensor_cores(gpu, precision):
-        if precision == "tf32":
-            energy = costs.tensor_32_bit
-        else:
-            energy = costs.tensor_16_bit if precision in ("fp16", "bf16") else costs.tensor_8_bit
+        energy = _by_width(precision, costs.tensor_32_bit, costs.tensor_16_bit, costs.tensor_8_bit)
         fed = gpu.sm_count * tensor_pace(gpu, precision) if gpu.traits.operands == "copies" else 0.0
         around = costs.tensor_sm_lanes * fed
         return peak[precision] * of_clock * energy * gpu.traits.tensor_energy + around

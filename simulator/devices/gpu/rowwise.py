@@ -133,24 +133,18 @@ def _softmax_threads(vectors: int) -> int:
 
 
 def _found_again(gpu: Gpu, under_way_bytes: float) -> float:
-    """Return the share of a second reading that the last-level cache serves."""
-    size_bytes = gpu.l2_bytes / (2.0 if _is_split(gpu) else 1.0)
-    if not size_bytes:
-        return 0.0
-    costs = gpu.constants(RowwiseCosts)
-    filled = under_way_bytes / (costs.reuse_share * size_bytes)
-    return 1.0 / (1.0 + math.exp(costs.reuse_slope * math.log(filled)))
+    """Return the share of a second reading that the last-level cache serves.
 
-
-def _is_split(gpu: Gpu) -> bool:
-    """Return whether the last-level cache has two halves, each with its own copy of what its SMs read.
-
-    This is the case in NVIDIA's large chips with stacked memory since A100 (NVIDIA, "A100 Tensor Core GPU
-    architecture", 2020).
+    It has two halves, each with its own copy of what its SMs read, in NVIDIA's large chips with stacked memory since
+    A100 (NVIDIA, "A100 Tensor Core GPU architecture", 2020).
     """
     costs = gpu.constants(RowwiseCosts)
-    is_stacked = gpu.memory_bandwidth_Bps >= costs.split_memory_Bps
-    return gpu.vendor == "nvidia" and gpu.l2_bytes >= costs.split_cache_bytes and is_stacked
+    is_split = gpu.l2_bytes >= costs.split_cache_bytes and gpu.memory_bandwidth_Bps >= costs.split_memory_Bps
+    size_bytes = gpu.l2_bytes / (2.0 if is_split and gpu.vendor == "nvidia" else 1.0)
+    if not size_bytes:
+        return 0.0
+    filled = under_way_bytes / (costs.reuse_share * size_bytes)
+    return 1.0 / (1.0 + math.exp(costs.reuse_slope * math.log(filled)))
 
 
 def _channels(gpu: Gpu, kernel: Rowwise) -> KernelCost:
@@ -191,7 +185,5 @@ def _cost(
     start_s = gpu.constants(MemoryCosts).start_s
     longer_s, shorter_s = max(memory_s, other_s), min(memory_s, other_s)
     joined_s = longer_s * (1.0 + (shorter_s / longer_s) ** 4) ** 0.25 if longer_s else 0.0
-    bound: Bound = "memory" if memory_s >= other_s else "compute"
-    if joined_s < start_s:
-        bound = "latency"
+    bound: Bound = "latency" if joined_s < start_s else "memory" if memory_s >= other_s else "compute"
     return KernelCost(start_s + ends_s + joined_s, bound, kernel.flop, moved_bytes)

@@ -25,7 +25,7 @@ from typing import ClassVar, get_args
 from simulator.constants import constants
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import l2_bandwidth
-from simulator.devices.gpu.product import GemmConstants, ProductTime, Tile, Way, product_on
+from simulator.devices.gpu.product import GemmConstants, PlacedProduct, ProductTime, Tile, Way
 from simulator.devices.gpu.rates import (
     arithmetic_rate,
     computes_on_tensor_cores,
@@ -96,7 +96,7 @@ def tensor_product_time(gpu: Gpu, kernel: Gemm) -> ProductTime:
     c = both.warps if by_warps and not synchronous else both.copies
     m, n, k, batch, element = kernel.m, kernel.n, kernel.k, kernel.batch, ELEMENT_BYTES[kernel.precision]
     written = float(kernel.result_bytes)
-    p = product_on(gpu, (m, n, k, batch), element, written, (c.bandwidth_share, both.l2_share))
+    p = PlacedProduct(gpu, (m, n, k, batch), element, written, (c.bandwidth_share, both.l2_share))
     l2_Bps = max(l2_bandwidth(gpu) * c.l2_rate_share, p.memory_Bps)
     s_per_byte = p.hits / l2_Bps + (1.0 - p.hits) / p.memory_Bps
     clock_Hz = _top_clock(gpu)

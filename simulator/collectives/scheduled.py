@@ -1,0 +1,175 @@
+"""Strategies of one schedule: ``gpu0`` (``gpuN``), ``cpu``, ``tree``, ``double-tree``, ``halving-doubling``, ``gloo``.
+
+In trees and among pairs at doubling distances, ranks are ordered so that those that exchange data are close together
+(:func:`embed_order`).  The alpha-beta model chooses the number of chunks of a tree, and between halving and doubling
+(Rabenseifner) and, for short buffers, recursive doubling of the whole buffer.
+
+gloo, torch's backend between CPUs, runs an all-reduce along one ring in rank order, in which each rank sends to the
+previous one.  Each chunk is split into two segments or more, so that adding overlaps with sending (gloo/allreduce.cc).
+Its broadcast uses a binomial tree (gloo/broadcast.cc): rank v, counted from the root, receives from v - 2^i and sends
+to v + 2^j for every j > i.  It starts all its sends at once, so they share its link.  With n ranks and link bandwidth
+B, the root alone takes ceil(log2 n) S/B; 4 ranks take 3 S/B, where a tree with rounds would take 2 S/B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from simulator.collectives.algorithms import Schedule, direct, halving_doubling
+from simulator.collectives.algorithms.binary_tree import tree_schedule
+from simulator.collectives.algorithms.ring import ring_all_reduce
+from simulator.collectives.embedding import embed_order
+from simulator.collectives.lower import estimate_s, host_work, lower, pipeline_chunk_count
+from simulator.collectives.request import MAX_RANKS, Planned, Request, Unsuitable
+from simulator.plan.flow import WHOLE, FlowData, block
+from simulator.plan.plan import Flow, PlanBuilder
+
+# -- gather on one device, add there, send the result back -----------------------------
+
+
+_STARS: dict[str, Callable[[int, int, int], Schedule]] = {  # by collective: of n ranks, around a centre, for a root
+    "all-reduce": lambda n, centre, _root: direct.star_all_reduce(n, centre),
+    "reduce-scatter": lambda n, centre, _root: direct.star_reduce_scatter(n, centre),
+    "all-gather": lambda n, centre, _root: direct.star_all_gather(n, centre),
+    "broadcast": direct.star_broadcast,
+    "reduce": direct.star_reduce,
+}
+_LIMITS = MAX_RANKS["one"], _STARS, "gathering on one device cannot do {}; sharded and ring can"
+
+
+def gather_on_gpu(name: str) -> Planned:
+    """Return the strategy called ``gpuN``: all ranks send to GPU N, of a broadcast or reduce to the root.
+
+    It raises Unsuitable if GPU N does not take part; for ``gpu0``, the default, the first that does stands in.
+    """
+    number = int(name.removeprefix("gpu"))
+
+    def write(builder: PlanBuilder, request: Request) -> None:
+        gpus = request.machine.gpus
+        if request.collective in ("broadcast", "reduce"):
+            centre = request.root
+        elif number >= len(gpus):
+            raise Unsuitable(f"there is no GPU {number}; it has GPUs 0 to {len(gpus) - 1}")
+        elif gpus[number] in request.ranks:
+            centre = request.ranks.index(gpus[number])
+        elif name == "gpu0":
+            centre = 0
+        else:
+            raise Unsuitable(f"GPU {number} takes no part")
+        schedule = _STARS[request.collective](request.n_ranks, centre, request.root)
+        lower(builder, request, schedule, size_bytes=request.size_bytes)
+        builder.facts["runs_as"] = "torch.nn.DataParallel, tf.distribute.ReductionToOneDevice"
+
+    return Planned(name, "gather on one GPU, add there, send back (gpuN: on GPU N)", write, *_LIMITS)
+
+
+def _write_on_cpu(builder: PlanBuilder, request: Request) -> None:
+    cpu = request.router.nearest_cpu(request.ranks[0])
+    if cpu is None:
+        raise Unsuitable("no CPU is linked to its GPUs")
+    schedule = _STARS[request.collective](request.n_ranks, request.n_ranks, request.root)
+    lower(builder, request, schedule, size_bytes=request.size_bytes, nodes=(*request.ranks, cpu))
+    builder.facts |= {"runs_as": "MXNet's KVStore local", "centre": request.machine.nodes[cpu].name}
+
+
+GATHER_ON_CPU = Planned("cpu", "gather on the CPU, add there, send back", _write_on_cpu, *_LIMITS)
+
+
+# -- trees -----------------------------------------------------------------------------
+
+
+def _write_tree(builder: PlanBuilder, request: Request, *, name: str) -> None:
+    make = partial(tree_schedule, request.collective, double=name == "double-tree")
+    order = embed_order(request, name, make, pipelined=True)  # the root comes first
+    nodes = [request.ranks[rank] for rank in order]
+    n_chunks = pipeline_chunk_count(request, partial(make, request.n_ranks), request.size_bytes, nodes)
+    lower(builder, request, make(request.n_ranks, n_chunks), size_bytes=request.size_bytes, nodes=nodes)
+    builder.facts["chunk_count"] = n_chunks
+
+
+def _tree(name: str, summary: str) -> Planned:
+    forms, cannot = ("all-reduce", "broadcast", "reduce"), "a tree carries whole buffers and cannot do {}; ring can"
+    return Planned(name, summary, partial(_write_tree, name=name), MAX_RANKS["many"], forms, cannot)
+
+
+TREE = _tree("tree", "reduce up and broadcast down a binary tree, pipelined")
+DOUBLE_TREE = _tree("double-tree", "two binary trees with half of the data each; no rank is inner in both")
+
+
+# -- pairs at doubling distances -------------------------------------------------------
+
+
+# By collective: its schedules for n ranks, by name, the default first.
+_PAIRED: dict[str, dict[str, Callable[[int], Schedule]]] = {
+    "all-reduce": {
+        "halving-doubling": halving_doubling.halving_doubling_all_reduce,
+        "recursive doubling": halving_doubling.recursive_doubling_all_reduce,
+    },
+    "reduce-scatter": {"recursive halving": halving_doubling.halving_doubling_reduce_scatter},
+    "all-gather": {"recursive doubling": halving_doubling.halving_doubling_all_gather},
+    "broadcast": {"binomial scatter, recursive doubling": halving_doubling.halving_doubling_broadcast},
+    "reduce": {"recursive halving, binomial gather": halving_doubling.halving_doubling_reduce},
+}
+
+
+def _write_paired(builder: PlanBuilder, request: Request) -> None:
+    known, size = _PAIRED[request.collective], request.size_bytes
+    order = embed_order(request, HALVING_DOUBLING.name, next(iter(known.values())), pipelined=False)
+    nodes = [request.ranks[rank] for rank in order]
+    candidates = {name: make(request.n_ranks) for name, make in known.items()}
+    chosen = min(candidates, key=lambda name: estimate_s(request, candidates[name], size, nodes))
+    parted = request.collective in ("reduce-scatter", "all-gather")  # chunk i belongs to the rank at position i
+    region = (lambda chunk: block(order[chunk], len(order))) if parted else None
+    lower(builder, request, candidates[chosen], size_bytes=size, nodes=nodes, region=region)
+    builder.facts["algorithm"] = chosen
+
+
+HALVING_DOUBLING = Planned(
+    "halving-doubling",
+    "pairs at doubling distance exchange halves, then all (Rabenseifner)",
+    _write_paired,
+    MAX_RANKS["many"],
+    _PAIRED,
+    "halving and doubling cannot do {}; sharded and ring can",
+)
+
+
+# -- gloo ------------------------------------------------------------------------------
+
+
+def binomial_children(n: int) -> dict[int, list[int]]:
+    """Return the children of each of *n* ranks in a binomial tree, in gloo's order; ranks are counted from the root."""
+    bits = {rank: range(rank.bit_length(), n.bit_length()) for rank in range(n)}  # its highest bit leads to its parent
+    return {rank: [rank + (1 << i) for i in own if rank + (1 << i) < n] for rank, own in bits.items()}
+
+
+def _write_gloo(builder: PlanBuilder, request: Request) -> None:
+    builder.facts["software"] = "gloo"
+    n, size = request.n_ranks, request.size_bytes
+    if request.collective == "all-reduce":
+        nodes = request.ranks[::-1]  # each sends to the rank before it
+        builder.rings.append(nodes)
+        lower(builder, request, ring_all_reduce(n), size_bytes=size, nodes=nodes)
+        return
+    nodes = tuple(request.ranks[(request.root + rank) % n] for rank in range(n))
+    received: dict[int, int] = {}
+    for rank, children in binomial_children(n).items():
+        for child in children:
+            received[child] = builder.transfer(
+                "broadcast",
+                [Flow(request.router.route(nodes[rank], nodes[child]), size)],
+                stream=f"rank{child}",  # one stream per send: sends of the same rank do not wait for each other
+                after=[received[rank]] if rank else [],
+                carries=lambda _: [FlowData(WHOLE)],
+                beside=host_work(request.machine, [(nodes[rank], nodes[child])]),
+            )
+
+
+GLOO = Planned(
+    "gloo",
+    "what torch's gloo does between CPUs: ring; broadcast down a binomial tree (not among all: name it)",
+    _write_gloo,
+    forms=("all-reduce", "broadcast"),
+    cannot="gloo is modelled for all-reduce and broadcast, not for {}; ring does it",
+)
