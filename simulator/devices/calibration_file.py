@@ -26,7 +26,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -128,9 +128,8 @@ class DeviceCalibration(_Strict):
         """The factors alone."""
         kept = tuple(sorted(set(self.by_data_sheet)))
         near = tuple(each.neighbourhood for each in self.neighbours)
-        host = {_FORMERLY[key]: s for key, s in self.host.items() if key in _FORMERLY} | {
-            key: s for key, s in self.host.items() if key not in _FORMERLY
-        }
+        former = {_FORMERLY[key]: s for key, s in self.host.items() if key in _FORMERLY}
+        host = former | {key: s for key, s in self.host.items() if key not in _FORMERLY}
         return Calibration(
             self.compute, self.bandwidth, self.dispatch, dict(self.by_class), host, kept, near, self.clocks
         )
@@ -158,50 +157,47 @@ def read_calibration(path: str | Path, devices: Collection[str] | None = None) -
         if devices is not None and name not in devices:
             message = f"there is no device '{one_line(name, 60)}' here; {nearest(name, devices)}"
             faults.append(source.fault(("devices", name), message, key=True))
-        for known, keys, place in (
-            (CLASSES, device.by_class, "by_class"),
-            (_HOST, device.host.keys() - _FORMERLY.keys(), "host"),
-            (CLOCKS, device.clocks, "clocks"),
-            ((*_FACTORS, *(f"by_class.{c}" for c in CLASSES)), device.spread, "spread"),
-        ):
-            for key in keys:
-                if key not in known:
-                    message = f"there is no '{one_line(key, 60)}'; {nearest(key, known, listed=20)}"
-                    faults.append(source.fault(("devices", name, place, key), message, key=True))
-        for index, name_of_class in enumerate(device.by_data_sheet):
-            if name_of_class not in CLASSES:
-                message = f"there is no '{one_line(name_of_class, 60)}'; {nearest(name_of_class, CLASSES, listed=20)}"
-                faults.append(source.fault(("devices", name, "by_data_sheet", index), message))
-        faults += [
-            source.fault(("devices", name, "neighbours", *place), message)
-            for place, message in _faults_of_neighbours(device.neighbours)
-        ]
+        for key, place, message in _faults(device):
+            faults.append(source.fault(("devices", name, *place), message, key=key))
     if faults:
         raise InputError(faults)
     return read
 
 
-def _faults_of_neighbours(neighbours: Sequence[NeighboursOf]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield the place and words of each mistake that a class of kernels makes one."""
-    varieties: set[str] = set()
-    for index, each in enumerate(neighbours):
-        kernel_class = each.of.partition(" ")[0]
+def _unknown(name: str, known: Collection[str]) -> str:
+    return f"there is no '{one_line(name, 60)}'; {nearest(name, known, listed=20)}"
+
+
+def _faults(device: DeviceCalibration) -> Iterator[tuple[bool, tuple[str | int, ...], str]]:
+    """Yield of each mistake that the schema does not see whether it is a key, its place and its words."""
+    known: Collection[str]
+    for known, keys, place in (
+        (CLASSES, device.by_class, "by_class"),
+        (_HOST, device.host.keys() - _FORMERLY.keys(), "host"),
+        (CLOCKS, device.clocks, "clocks"),
+        ((*_FACTORS, *(f"by_class.{c}" for c in CLASSES)), device.spread, "spread"),
+    ):
+        yield from ((True, (place, key), _unknown(key, known)) for key in keys if key not in known)
+    for index, kernel_class in enumerate(device.by_data_sheet):
         if kernel_class not in CLASSES:
-            message = f"there is no '{one_line(kernel_class, 60)}'; {nearest(kernel_class, CLASSES, listed=20)}"
-            yield (index, "of"), message
+            yield False, ("by_data_sheet", index), _unknown(kernel_class, CLASSES)
+    varieties: set[str] = set()
+    for index, each in enumerate(device.neighbours):
+        of, kernel_class = ("neighbours", index, "of"), each.of.partition(" ")[0]
+        if kernel_class not in CLASSES:
+            yield False, of, _unknown(kernel_class, CLASSES)
             continue
         own = CLASSES[kernel_class].variety_words
         known = sorted((*PRECISIONS, *own))
         for word in each.of.split(" ")[1 : None if own else 2]:
             if word not in known:
-                yield (index, "of"), f"no kernels are '{one_line(word, 60)}'; {nearest(word, known, listed=0)}"
+                yield False, of, f"no kernels are '{one_line(word, 60)}'; {nearest(word, known, listed=0)}"
         if each.of in varieties:
-            yield (index, "of"), f"'{one_line(each.of, 60)}' is there twice"
+            yield False, of, f"'{one_line(each.of, 60)}' is there twice"
         varieties.add(each.of)
         for row, sizes in enumerate(each.measured):
-            message = _fault_of_sizes(kernel_class, sizes)
-            if message:
-                yield (index, "measured", row), message
+            if message := _fault_of_sizes(kernel_class, sizes):
+                yield False, ("neighbours", index, "measured", row), message
 
 
 def _fault_of_sizes(kernel_class: str, sizes: Mapping[str, float | str]) -> str:

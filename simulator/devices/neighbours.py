@@ -59,7 +59,7 @@ def neighbours_of(neighbourhoods: Sequence[Neighbourhood], kernel: Kernel) -> Ne
 def correction(found: Neighbourhood, kernel: Kernel) -> float:
     """Return the factor on the time of *kernel* by the measured kernels *found* of its variety."""
     measured, weights, _ = _solved(found)
-    place = _coordinates(_kernel_class_of(found), kernel_axes(kernel))
+    place = _coordinates(found.of, kernel_axes(kernel))
     near = (_correlation(place, other, found.near) for other in measured)
     return math.exp(found.strength * math.fsum(c * w for c, w in zip(near, weights, strict=True)))
 
@@ -70,7 +70,7 @@ def known_share(found: Neighbourhood, kernel: Kernel) -> float:
     It is strength * c' (C + noise I)^-1 c, the complement of the kriging variance.
     """
     measured, _, root = _solved(found)
-    place = _coordinates(_kernel_class_of(found), kernel_axes(kernel))
+    place = _coordinates(found.of, kernel_axes(kernel))
     half = _forward(root, [_correlation(place, other, found.near) for other in measured])
     return min(1.0, max(0.0, found.strength * math.fsum(value * value for value in half)))
 
@@ -82,17 +82,13 @@ def left_out_errors(found: Neighbourhood) -> list[float]:
     a unique neighborhood*, 1983).
     """
     logs = [math.log(ratio) for _, ratio in found.measured]
-    places = [_coordinates(_kernel_class_of(found), shape) for shape, _ in found.measured]
-    rows = _inverse(_cholesky(_correlations(places, found.near, found.noise)))
+    places, n = places_of(found.of, [shape for shape, _ in found.measured]), len(logs)
+    root = _cholesky(_correlations(places, found.near, found.noise))
+    rows = [_backward(root, _forward(root, [1.0 if j == i else 0.0 for j in range(n)])) for i in range(n)]
     return [
         value - math.fsum(a * b for a, b in zip(row, logs, strict=True)) / row[i]
         for i, (value, row) in enumerate(zip(logs, rows, strict=True))
     ]
-
-
-def _kernel_class_of(neighbourhood: Neighbourhood) -> str:
-    """Return the kernel class of *neighbourhood*, the first word of its variety."""
-    return neighbourhood.of.partition(" ")[0]
 
 
 # -- the space of shapes ---------------------------------------------------------------
@@ -101,12 +97,12 @@ _Place = tuple[tuple[float, ...], tuple[tuple[float, str], ...]]
 """The sizes in units of distance; and each word, after how far apart another one lies."""
 
 
-def _coordinates(kernel_class: str, shape: Shape) -> _Place:
-    """Return the place of *shape*."""
+def _coordinates(variety: str, shape: Shape) -> _Place:
+    """Return the place of *shape* among those of *variety*, which begins with the class of its kernels."""
     place: list[float] = []
     words: list[tuple[float, str]] = []
     sizes: dict[str, float] = {}
-    known = CLASSES[kernel_class]
+    known = CLASSES[variety.partition(" ")[0]]
     for (name, apart), value in zip(known.axes.items(), shape, strict=True):
         if isinstance(value, str):
             words.append((apart, value))
@@ -118,8 +114,7 @@ def _coordinates(kernel_class: str, shape: Shape) -> _Place:
 
 def places_of(variety: str, shapes: Sequence[Shape]) -> list[_Place]:
     """Return the place of each of *shapes* of one variety: its sizes in units of distance, and its words."""
-    kernel_class = variety.partition(" ")[0]
-    return [_coordinates(kernel_class, shape) for shape in shapes]
+    return [_coordinates(variety, shape) for shape in shapes]
 
 
 def _correlation(one: _Place, other: _Place, near: float) -> float:
@@ -141,7 +136,7 @@ def _solved(found: Neighbourhood) -> tuple[list[_Place], list[float], _Matrix]:
     They are taken in the order of their shapes, so the order in a file changes no bit.
     """
     measured = sorted(found.measured)
-    places = [_coordinates(_kernel_class_of(found), shape) for shape, _ in measured]
+    places = places_of(found.of, [shape for shape, _ in measured])
     root = _cholesky(_correlations(places, found.near, found.noise))
     return places, _backward(root, _forward(root, [math.log(ratio) for _, ratio in measured])), root
 
@@ -183,9 +178,3 @@ def _backward(root: _Matrix, values: Sequence[float]) -> list[float]:
         for j in range(i):
             found[j] -= root[i][j] * found[i]
     return found
-
-
-def _inverse(root: _Matrix) -> _Matrix:
-    """Return the inverse of L L'."""
-    n = len(root)
-    return [_backward(root, _forward(root, [1.0 if j == i else 0.0 for j in range(n)])) for i in range(n)]

@@ -60,12 +60,6 @@ def _grids(parts: int) -> tuple[tuple[int, int], ...]:
     return tuple((rows, parts // rows) for rows in range(1, parts + 1) if parts % rows == 0)
 
 
-def _imbalance(tiles_m: int, tiles_n: int, threads: int) -> float:
-    """Return the largest part over the mean part, for tiles divided on the best grid with one part per thread."""
-    smallest = min(math.ceil(tiles_m / r) * math.ceil(tiles_n / c) for r, c in _grids(threads))
-    return smallest * threads / (tiles_m * tiles_n)
-
-
 def gemm_product(cpu: Cpu, kernel: Gemm, *, packs: bool = True) -> KernelCost:
     """Return the cost of *kernel* on *cpu*; not *packs*: its matrices were just written as products take them."""
     threads = cpu.threads if kernel.flop > cpu.constants(ProductCosts).serial_flop else 1
@@ -101,25 +95,23 @@ def multiply_time(cpu: Cpu, kernel: Gemm, threads: int) -> tuple[float, float]:
     else:
         # Whole products go to groups of threads; C is divided within a group.
         each = threads // batch
-        uneven = _imbalance(tiles_short, tiles_long, each) * threads / (each * batch)
-    steps = k + costs.start_depth
+        largest = min(math.ceil(tiles_short / r) * math.ceil(tiles_long / c) for r, c in _grids(each))
+        uneven = largest * each / (tiles_short * tiles_long) * threads / (each * batch)
     rate = cpu_compute_rate(cpu, kernel.precision, threads) * costs.efficiency
-    compute_s = 2.0 * batch * padded * steps * uneven / rate
+    compute_s = 2.0 * batch * padded * (k + costs.start_depth) * uneven / rate
     element = ELEMENT_BYTES[kernel.precision]
     private = cache_bytes(cpu, 1, 1)
     copied = [size for size in (m * k, k * n) if size * element > private]
     cycles = costs.packing_cycles if cpu.library == "onednn" else cycles_of(cpu.constants, cpu.library).packed
     packing_s = sum(copied) * cycles / scalar_rate(cpu, threads)
-    if LIBRARIES[cpu.library].jumps:
-        packing_s += sum(size * _missed_s(cpu, size * element, threads) for size in copied)
+    if LIBRARIES[cpu.library].jumps:  # each element that no cache holds waits for memory
+        cores = min(threads, cpu.core_count)
+        held = cache_bytes(cpu, len(cpu.caches) - 1, cores)
+        ahead = cpu.constants(PassCosts).gather_rows_ahead * cores
+        packing_s += sum(
+            size * (max(0.0, 1.0 - held / (size * element)) * cpu.memory_latency_s / ahead) for size in copied
+        )
     return compute_s, batch * packing_s
-
-
-def _missed_s(cpu: Cpu, n_bytes: float, threads: int) -> float:
-    """Return the seconds for each element that jumps among *n_bytes*, where no cache holds it."""
-    cores = min(threads, cpu.core_count)
-    held = cache_bytes(cpu, len(cpu.caches) - 1, cores) if cpu.caches else 0.0
-    return max(0.0, 1.0 - held / n_bytes) * cpu.memory_latency_s / (cpu.constants(PassCosts).gather_rows_ahead * cores)
 
 
 def recurrence_products(cpu: Cpu, kernel: Recurrence) -> KernelCost:
@@ -134,7 +126,6 @@ def recurrence_products(cpu: Cpu, kernel: Recurrence) -> KernelCost:
     threads = cpu.threads if step.flop > cpu.constants(ProductCosts).serial_flop else 1
     multiply_s, _ = multiply_time(cpu, step, threads)
     fetch_s = transfer_time(cpu, step.bytes, threads)
-    cells = kernel.batch * gates
     library = LIBRARIES[cpu.library]
     cell_threads = threads if library.threads else 1
     if library.vectors:
@@ -142,7 +133,7 @@ def recurrence_products(cpu: Cpu, kernel: Recurrence) -> KernelCost:
     else:
         cell_cycles, rate = scalar_cycles_of(cpu.constants, cpu.library).function, scalar_rate(cpu, cell_threads)
     start_s = start_time(cpu) + region_time(cpu, threads)
-    step_s = start_s + max(multiply_s, fetch_s) + cells * cell_cycles / rate
+    step_s = start_s + max(multiply_s, fetch_s) + kernel.batch * gates * cell_cycles / rate
     bound: Bound = "latency" if start_s > step_s / 2 else "memory" if fetch_s > multiply_s else "compute"
     return KernelCost(inputs.time_s + steps * step_s, bound, kernel.flop, kernel.bytes, f"{steps} steps")
 
@@ -173,10 +164,8 @@ class CpuConvolutionCosts:
 def convolution_products(cpu: Cpu, kernel: Convolution) -> KernelCost:
     """Return the cost of *kernel* on *cpu*."""
     how = LIBRARIES[cpu.library].convolves
-    return _direct(cpu, kernel) if how == "direct" else _unrolled(cpu, kernel, how)
-
-
-def _direct(cpu: Cpu, kernel: Convolution) -> KernelCost:
+    if how != "direct":
+        return _unrolled(cpu, kernel, how)
     c, shape, threads = cpu.constants(CpuConvolutionCosts), kernel.shape, cpu.threads
     element = ELEMENT_BYTES[kernel.precision]
     lanes = max(1, cpu.vector_bits // (8 * max(4, element)))

@@ -169,8 +169,8 @@ def attention_cost(gpu: Gpu, kernel: FusedAttention) -> KernelCost:
     clocks = spread_over(blocks, gpu.sm_count, step_clocks, costs.block_clocks, alone=alone, last=last)
     compute_s = clocks / working_clock(gpu, kernel.precision)
     if not detail.startswith("memory"):
-        flop = kernel.flop * (1.0 if is_forward else costs.backward_energy)
-        compute_s = max(compute_s, energy_time(gpu, kernel.precision, flop))
+        spent = kernel.flop * (1.0 if is_forward else costs.backward_energy)
+        compute_s = max(compute_s, energy_time(gpu, kernel.precision, spent))
     read_bytes, written_bytes = _traffic(kernel)
     memory_s = memory_time(gpu, read_bytes, written_bytes)
     fixed_s = costs.kernel_s + (0.0 if is_forward else costs.backward_kernels_s)

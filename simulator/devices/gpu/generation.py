@@ -1,19 +1,20 @@
 """Generations of GPUs: the traits of their chips on which costs depend.
 
-Only this file names generations: to add one, add its traits here.  Models ask a device for a trait (``gpu.traits``),
-never for a generation.  A generation that is not listed has the traits of the newest of its line (``rdna3``: of RDNA),
-or else of its vendor's newest, which a new generation resembles most.
+Only ``generations.yaml`` names generations: to add one, add its traits there.  Models ask a device for a trait
+(``gpu.traits``), never for a generation.  A generation that is not listed has the traits of the newest of its line
+(``rdna3``: of RDNA), or else of its vendor's newest, which a new generation resembles most.
 """
 
 from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 from simulator.errors import InputError
+from simulator.package_data import own_data
 from simulator.questions.where import Month
-from simulator.records import dataclass, replace
+from simulator.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +33,6 @@ class Process:
     energy: float
     full_voltage_Hz: float
     lowest_voltage: float
-
-
-# By feature size, from the makers' announcements.  TSMC's 12 nm is a variant of its 16 nm with the same wires and
-# counts as 16 nm; "4N" counts as 5 nm.
-_28_NM = Process(2.5, 1.15e9, 0.7)
-_16_NM = Process(1.0, 1.75e9, 0.6)
-_14_NM = Process(1.0, 1.6e9, 0.6)
-_8_NM = Process(0.6, 1.85e9, 0.65)
-_7_NM = Process(0.5, 1.6e9, 0.65)
-_6_NM = Process(0.45, 1.7e9, 0.65)
-_5_NM = Process(0.35, 2.3e9, 0.9)
-_3_NM = Process(0.27, 2.4e9, 0.9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,81 +103,20 @@ class Traits:
     fused_winograd: bool = True  # the library has a fused Winograd kernel
 
 
-_MAXWELL = Traits(
-    _28_NM,
-    "none",
-    integers="shared",
-    fp16_as_fp32=True,
-    controllers="early",
-    translations="few",
-    kernels="maxwell",
-    wide_batches=True,
-    kernels_since=(2014, 9),
-    cudnn=5,
-)
-_PASCAL = replace(_MAXWELL, process=_16_NM, int8_dot_products=True, cudnn=6)
-_VOLTA = Traits(
-    _16_NM,
-    "registers",
-    integers="own",
-    translations="many",
-    kernels="volta",
-    kernels_since=(2017, 6),
-    any_shape_since=(2020, 7),
-    cudnn=7,
-    int8_dot_products=True,
-)
-_AMPERE = Traits(
-    _8_NM,
-    "copies",
-    tensor_flops=1024.0,
-    threads_per_sm=1536,
-    translations="many",
-    wide_batches=True,
-    kernels_since=(2020, 5),
-)
-_HOPPER = Traits(_5_NM, "warps", kernels_since=(2022, 10))
-_BLACKWELL = replace(_HOPPER, burst=1.54, turned_32_bit=False, tensor_memory=True, kernels_since=(2024, 12))
-_VEGA = Traits(_14_NM, "none", controllers="amd", large_l2=True, kernels="amd", wide_batches=True, cudnn=0)
-_CDNA = replace(_VEGA, operands="registers", tensor_energy=1.65)
-
-# The oldest first.  AMD's CDNA comes last, because an unknown generation takes the traits of its vendor's last entry.
-_GENERATIONS: dict[str, dict[str, Traits]] = {
-    "nvidia": {
-        "kepler": replace(_MAXWELL, unfed_lanes=True, fused_winograd=False, kernels_since=(2012, 3)),
-        "maxwell": _MAXWELL,
-        "pascal": _PASCAL,
-        "volta": _VOLTA,
-        "turing": replace(
-            _VOLTA, tensor_flops=1024.0, threads_per_sm=1024, int8_in_tiles=True, whole_filter_tiles=True
-        ),
-        "ampere": _AMPERE,
-        "ada": replace(_AMPERE, process=_5_NM, large_l2=True),
-        "hopper": _HOPPER,
-        "blackwell ultra": replace(_BLACKWELL, exponentials=2.0),
-        "blackwell": _BLACKWELL,
-    },
-    "amd": {
-        "gcn": replace(_VEGA, process=_28_NM),
-        "vega": _VEGA,
-        "rdna2": replace(_VEGA, process=_7_NM),
-        "cdna1": replace(_CDNA, process=_7_NM),
-        "cdna2": replace(_CDNA, process=_6_NM),
-        "cdna3": replace(_CDNA, process=_5_NM),
-        "cdna4": replace(_CDNA, process=_3_NM),
-    },
-}
-# Generations whose data-centre chip (GP100, GA100) has SMs with half as many lanes as the other chips.
-_SMALL_SMS = {
-    "pascal": replace(_PASCAL, small_sms=True, int8_dot_products=False),
-    "ampere": replace(_AMPERE, small_sms=True, process=_7_NM, integers="own", threads_per_sm=2048, tensor_flops=2048.0),
-}
+_WRITTEN = own_data("simulator.devices.gpu", "generations.yaml")
+MAKERS = frozenset(_WRITTEN["generations"])
 _SMALL_SM_LANES = 96.0  # between 64 and 128
-# Generations whose workstation and desktop chips (GB202, GB10) keep the tensor cores and SMs of the previous
-# generation: their instructions (mma.sync) read registers, and an SM holds 1,536 threads.
-_PLAIN_TENSOR = {"blackwell": _GENERATIONS["nvidia"]["ada"]}
-_PLAIN_TENSOR_FLOPS = 4000.0  # per SM and clock, in 16 bit: those chips do 1,024 (sparse twice that), B200 8,192
-MAKERS = frozenset(_GENERATIONS)
+_PLAIN_TENSOR_FLOPS = 4000.0  # per SM and clock, in 16 bit: GB202 does 1,024 (sparse twice that), B200 8,192
+
+
+def _traits(maker: str, generation: str, **changes: Any) -> Traits:
+    """Return the traits that the file gives *generation*, with *changes*."""
+    said: dict[str, Any] = {**_WRITTEN["generations"][maker][generation], **changes}
+    like = said.pop("like", None)
+    if like is not None:
+        return _traits(maker, like, **said)
+    said = {key: tuple(value) if isinstance(value, list) else value for key, value in said.items()}
+    return Traits(**{**said, "process": Process(*_WRITTEN["processes"][said["process"]])})
 
 
 @lru_cache(maxsize=1024)
@@ -200,19 +128,19 @@ def traits_of(maker: str, generation: str, lanes_per_sm: float, tensor_flops_per
 
     Raises InputError where there is no model of GPUs of *maker*.
     """
-    if maker not in _GENERATIONS:
-        known = "; ".join(f"{name} ({', '.join(_GENERATIONS[name])})" for name in sorted(MAKERS))
+    if maker not in MAKERS:
+        known = "; ".join(f"{name} ({', '.join(_WRITTEN['generations'][name])})" for name in sorted(MAKERS))
         raise InputError(f"no model of GPUs of maker '{maker}'; there are models of {known}")
-    generations = _GENERATIONS[maker]
+    generations = list(_WRITTEN["generations"][maker])
     words = generation.split()
     named = (" ".join(words[:count]) for count in range(len(words), 0, -1))
     generation = next((name for name in named if name in generations), words[0] if words else "")
     if generation not in generations:
         line = generation.rstrip("0123456789")
         of_line = [name for name in generations if line and name.startswith(line)]
-        generation = (of_line or list(generations))[-1]
-    if generation in _SMALL_SMS and lanes_per_sm < _SMALL_SM_LANES:
-        return _SMALL_SMS[generation]
-    if generation in _PLAIN_TENSOR and tensor_flops_per_sm < _PLAIN_TENSOR_FLOPS:
-        return _PLAIN_TENSOR[generation]
-    return generations[generation]
+        generation = (of_line or generations)[-1]
+    if generation in _WRITTEN["small_sms"] and lanes_per_sm < _SMALL_SM_LANES:
+        return _traits(maker, generation, **_WRITTEN["small_sms"][generation])
+    if tensor_flops_per_sm < _PLAIN_TENSOR_FLOPS:
+        generation = _WRITTEN["plain_tensor"].get(generation, generation)
+    return _traits(maker, generation)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from simulator.constants import constants
-from simulator.devices import KernelCost
+from simulator.devices import Bound, KernelCost
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.convolution_algorithms import (
     ConvolutionCosts,
@@ -38,7 +38,7 @@ _ALL: Tiles = ((128, 128), (128, 64), (64, 64))
 _ALL_TENSOR: Tiles = ((256, 128), (128, 128), (128, 64))
 _WIDE_BATCH = 24
 _FULL_BATCH = 64  # fills those tiles
-_FEW_SPLITS = (1, 2, 4)
+_FEW_SPLITS: Sequence[int] = (1, 2, 4)
 _SPLITS = (1, 2, 4, 8)
 _ACCUMULATOR_BYTES = 4
 
@@ -67,14 +67,11 @@ class RecurrenceCosts:
 
 def recurrence_cost(gpu: Gpu, kernel: Recurrence) -> KernelCost:
     """Return the cost of *kernel* on *gpu*; raises InputError where there is no figure for its precision."""
-    costs = gpu.constants(RecurrenceCosts)
-    gates = kernel.gates * kernel.hidden
-    states = kernel.batch * kernel.timesteps
+    costs, flop = gpu.constants(RecurrenceCosts), float(kernel.flop)
+    gates, states = kernel.gates * kernel.hidden, kernel.batch * kernel.timesteps
     if kernel.direction == "bwd_weight":
-        time_s = _all_steps(gpu, kernel, gates, kernel.inputs + kernel.hidden, states, costs)
-        return KernelCost(
-            time_s + costs.call_s, "compute", float(kernel.flop), float(kernel.bytes), "all steps at once"
-        )
+        time_s = _all_steps(gpu, kernel, gates, kernel.inputs + kernel.hidden, states, costs) + costs.call_s
+        return KernelCost(time_s, "compute", flop, float(kernel.bytes), "all steps at once")
     backward = kernel.direction == "bwd_data"
     m, k = (kernel.hidden, gates) if backward else (gates, kernel.hidden)
     compute_s = _step_compute(gpu, kernel, m, k, costs)
@@ -87,9 +84,8 @@ def recurrence_cost(gpu: Gpu, kernel: Recurrence) -> KernelCost:
         inputs, outputs = (gates, kernel.inputs) if backward else (kernel.inputs, gates)
         time_s += _all_steps(gpu, kernel, outputs, states, inputs, costs)
     longest = max(compute_s, memory_s, fixed_s)
-    bound = "latency" if longest == fixed_s else "compute" if longest == compute_s else "memory"
-    n_bytes = float(kernel.bytes + (kernel.timesteps - 1) * weight_bytes)
-    return KernelCost(time_s, bound, float(kernel.flop), n_bytes, "step by step")  # type: ignore[arg-type]
+    bound: Bound = "latency" if longest == fixed_s else "compute" if longest == compute_s else "memory"
+    return KernelCost(time_s, bound, flop, float(kernel.bytes + (kernel.timesteps - 1) * weight_bytes), "step by step")
 
 
 def _rates(gpu: Gpu, precision: Precision) -> tuple[float, float]:
@@ -97,33 +93,25 @@ def _rates(gpu: Gpu, precision: Precision) -> tuple[float, float]:
     return compute_rate(gpu, "fp32") * lane_share(gpu, gpu.constants(ConvolutionCosts)), tensor_rate(gpu, precision)
 
 
-def _step_share(gpu: Gpu, kernel: Recurrence, costs: RecurrenceCosts) -> float:
-    """Return the share of the lanes' rate that a step's product reaches."""
-    backward = kernel.direction == "bwd_data"
-    if gpu.traits.kernels == "amd":
-        return costs.amd_backward if backward else costs.amd_forward
-    if gpu.traits.cudnn in (5, 6):
-        return costs.step ** (gpu.traits.cudnn - 4)
-    return costs.step * (costs.backward_late if backward else costs.forward_late)
-
-
 def _step_compute(gpu: Gpu, kernel: Recurrence, m: int, k: int, costs: RecurrenceCosts) -> float:
     """Return the compute time of one step's product, in seconds."""
     lanes, tensor = _rates(gpu, kernel.precision)
-    blocks = _step_blocks(gpu)
-    n, sms = kernel.batch, gpu.sm_count
-    split_s = 2 * _ACCUMULATOR_BYTES * m * n / achieved_bandwidth(gpu) + costs.next_kernel_s
-    tiles: Tiles = _STEP
-    splits: Sequence[int] = _FEW_SPLITS
-    if gpu.traits.cudnn == 6 and kernel.direction == "bwd_data" and _WIDE_BATCH <= n < _FULL_BATCH:
-        tiles, splits = _STEP_PASCAL, (1,)  # what cuDNN 5 and 6 use there
-    engine = Engine(sms, lanes * _step_share(gpu, kernel, costs), costs.tile_intensity, costs.prologue_k)
-    time_s = blocks_time(blocks, engine, m, n, k, tiles, splits=splits, split_s=split_s)
+    n, sms, cudnn, backward = kernel.batch, gpu.sm_count, gpu.traits.cudnn, kernel.direction == "bwd_data"
+    if gpu.traits.kernels == "amd":
+        share = costs.amd_backward if backward else costs.amd_forward
+    else:
+        late = costs.step * (costs.backward_late if backward else costs.forward_late)
+        share = costs.step ** (cudnn - 4) if cudnn in (5, 6) else late
+    engines = [Engine(sms, lanes * share, costs.tile_intensity, costs.prologue_k)]
     if tensor:
-        engine = tensor_engine(sms, tensor * costs.all_steps, costs.tensor_tile_intensity, costs.prologue_k)
-        time_s = min(time_s, blocks_time(blocks, engine, m, n, k, tiles, splits=splits, split_s=split_s))
-    most = costs.most_of_peak * max(compute_rate(gpu, "fp32"), tensor)
-    return max(time_s, 2.0 * m * n * k / most)
+        engines.append(tensor_engine(sms, tensor * costs.all_steps, costs.tensor_tile_intensity, costs.prologue_k))
+    split_s = 2 * _ACCUMULATOR_BYTES * m * n / achieved_bandwidth(gpu) + costs.next_kernel_s
+    tiles, splits = _STEP, _FEW_SPLITS
+    if cudnn == 6 and backward and _WIDE_BATCH <= n < _FULL_BATCH:
+        tiles, splits = _STEP_PASCAL, (1,)  # what cuDNN 5 and 6 use there
+    blocks = _step_blocks(gpu)
+    time_s = min(blocks_time(blocks, each, m, n, k, tiles, splits=splits, split_s=split_s) for each in engines)
+    return max(time_s, 2.0 * m * n * k / (costs.most_of_peak * max(compute_rate(gpu, "fp32"), tensor)))
 
 
 def _all_steps(gpu: Gpu, kernel: Recurrence, m: int, n: int, k: int, costs: RecurrenceCosts) -> float:
