@@ -8,7 +8,7 @@ import pytest
 
 from simulator.collectives.nccl.orders import closed_rings
 from simulator.collectives.nccl.paths import DevicePath, SeenMachine, rank_of
-from simulator.collectives.nccl.search import ChannelSolution, Search, solution
+from simulator.collectives.nccl.search import ChannelSolution, Search, doubled, solution
 from simulator.collectives.search import Budget
 
 _NVL, _NVB, _PIX, _PXB, _PXN, _PHB, _SYS = (rank_of[k] for k in ("nvl", "nvb", "pix", "pxb", "pxn", "phb", "sys"))
@@ -117,36 +117,17 @@ def test_hopper_tries_other_speeds_and_doubles_fast_ones_alone() -> None:
 
 def test_many_middling_channels_of_hopper_stay() -> None:
     """Six of 40: not doubled on Hopper, beyond four channels below 50 GB/s; doubled on Ampere."""
-    found = Search(crossbar(4, 240_000), 90, False)._doubled(ChannelSolution(6, 40.0, _NVL, _PIX, True))
-    assert shape(found) == (6, 40.0)
-    assert shape(Search(crossbar(4, 240_000), 90, False)._doubled(ChannelSolution(5, 40.0, _NVL, _PIX, True))) == (
-        5,
-        40.0,
-    )
-    assert shape(Search(crossbar(4, 240_000), 90, False)._doubled(ChannelSolution(4, 40.0, _NVL, _PIX, True))) == (
-        8,
-        20.0,
-    )
-    assert shape(Search(crossbar(4, 240_000), 90, False)._doubled(ChannelSolution(6, 50.0, _NVL, _PIX, True))) == (
-        12,
-        25.0,
-    )
-    assert shape(Search(crossbar(4, 240_000), 80, False)._doubled(ChannelSolution(6, 40.0, _NVL, _PIX, True))) == (
-        12,
-        20.0,
-    )
-    assert shape(Search(crossbar(4, 240_000), 80, False)._doubled(ChannelSolution(6, 25.0, _NVL, _PIX, True))) == (
-        12,
-        12.5,
-    )
-    assert shape(Search(crossbar(4, 240_000), 80, False)._doubled(ChannelSolution(6, 24.0, _NVL, _PIX, True))) == (
-        6,
-        24.0,
-    )
-    assert shape(Search(crossbar(4, 240_000), 80, False)._doubled(ChannelSolution(20, 40.0, _NVL, _PIX, True))) == (
-        32,
-        20.0,
-    )
+    for capability, n, speed, expected in (
+        (90, 6, 40.0, (6, 40.0)),
+        (90, 5, 40.0, (5, 40.0)),
+        (90, 4, 40.0, (8, 20.0)),
+        (90, 6, 50.0, (12, 25.0)),
+        (80, 6, 40.0, (12, 20.0)),
+        (80, 6, 25.0, (12, 12.5)),
+        (80, 6, 24.0, (6, 24.0)),
+        (80, 20, 40.0, (32, 20.0)),
+    ):
+        assert shape(doubled(ChannelSolution(n, speed, _NVL, _PIX, True), capability)) == expected
 
 
 def test_a_ring_of_links_takes_both_ways() -> None:

@@ -81,6 +81,14 @@ def solution(seen: SeenMachine, capability_min: int, *, several: bool) -> Channe
     return Search(seen, capability_min, several).found()
 
 
+def doubled(best: ChannelSolution, capability_min: int) -> ChannelSolution:
+    """Return the solution with fast channels split into twice as many of half the speed."""
+    if best.speed < 25 or (capability_min > 80 and best.speed < 50 and best.n_channels > 4):
+        return best
+    n = min(2 * best.n_channels, _MAX_SEARCHED)
+    return replace(best, n_channels=n, speed=best.speed / -(-n // best.n_channels))
+
+
 class Search:
     """The search in one machine of a communicator.
 
@@ -124,10 +132,7 @@ class Search:
         best = self._rings()
         if best is None:
             return ChannelSolution(1, _NOTHING_FOUND, _SYS, _SYS, True, (self.seen.gpus,), tree_intra=_NOTHING_FOUND)
-        if best.speed >= 25 and (self.lowest <= 80 or best.speed >= 50 or best.n_channels <= 4):
-            # Fast channels are split into twice as many of half the speed.
-            n = min(2 * best.n_channels, _MAX_SEARCHED)
-            best = replace(best, n_channels=n, speed=best.speed / -(-n // best.n_channels))
+        best = doubled(best, self.lowest)
         hops = dict.fromkeys(hop for order in best.orders for hop in hops_round(order))
         ways = {hop: self.seen.paths[hop].via for hop in hops if hop in self.seen.paths}
         return replace(
