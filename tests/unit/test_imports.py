@@ -107,7 +107,6 @@ LATE = {
     "simulator.cli": "a command loads what it runs; help, completion and refusals come at once",
     "simulator.collectives.communicator": "a single machine has no trees of machines",
     "simulator.collectives.nccl": "few questions ask for all-to-all, none of a step without experts",
-    "simulator.collectives.search.rings": "few machines join all GPUs directly",
     "simulator.collectives.registry": "a strategy is loaded when it is named; packages are looked through for others",
     "simulator.console": "rich and typer are loaded to print errors and progress alone",
     "simulator.devices.predict": "few devices have measured neighbours",
