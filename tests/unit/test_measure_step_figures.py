@@ -57,7 +57,7 @@ def test_the_memory_of_a_gpu_is_told_in_three_ways(monkeypatch: pytest.MonkeyPat
     figures = {"max_allocated_bytes": 3, "max_reserved_bytes": 5, "smi_bytes": 7}
     assert stepping.gpu_memory(gpu) == figures
     assert stepping.gpu_memory(CPU) == {}
-    cells = stepping.step_figures(LENET, median_interval([0.5]), figures)
+    cells = stepping.step_figures(LENET, median_interval([0.5]), [figures])
     assert set(cells) <= set(COLUMNS["training.csv"])
     assert {name: cells[name] for name in figures} == figures
     assert set(figures) <= set(ALL_COLUMNS)  # as tables of steps are read

@@ -333,7 +333,7 @@ def test_the_group_writes_rows_and_names_what_was_left(tmp_path: Path, monkeypat
     threads = torch.get_num_threads()
     assert table.find({"machine": "here", "row_id": LENET.row_id("here", threads), "throughput_unit": "images/s"})
     assert any("graphs are captured on GPUs alone" in line for line in said)
-    assert stepping.step_figures(LENET, median_of(0.5), {})["throughput"] == 4.0
+    assert stepping.step_figures(LENET, median_of(0.5), [{}])["throughput"] == 4.0
 
 
 def median_of(seconds: float) -> Any:

@@ -286,6 +286,11 @@ def _count(one_s: float, effort: Effort) -> int:
     return max(1, min(MOST_CALLS, math.ceil(effort.sample_s / max(one_s, 1e-7))))
 
 
+def rank_device(*, cuda: bool) -> Any:
+    """Return the device of this rank: its GPU, or the CPU."""
+    return torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
+
+
 def greatest(seconds: float, device: Any) -> float:
     """Return the greatest *seconds* of all ranks."""
     value = torch.tensor([seconds], dtype=torch.float64, device=device)

@@ -38,13 +38,14 @@ def cases(bench: Bench) -> Iterator[Case]:
         shapes = read_asked(bench.scratch)
     except (OSError, ValueError) as error:
         raise Unavailable(f"{ASKED}: {error}") from None
+    by_count: dict[int, list[MeasuredStep]] = {}
     for shape in shapes:
         if shape.parts:
             yield from single_operators(shape, bench)
-    shapes = [shape for shape in shapes if not shape.parts]
-    yield from on_one_device((shape for shape in shapes if shape.n_gpus == 1), bench)
-    for count in sorted({shape.n_gpus for shape in shapes} - {1}):
-        of_count = [replace(shape, n_nodes=nodes_of(count)) for shape in shapes if shape.n_gpus == count]
+        else:
+            by_count.setdefault(shape.n_gpus, []).append(replace(shape, n_nodes=nodes_of(shape.n_gpus)))
+    yield from on_one_device(by_count.pop(1, ()), bench)
+    for _, of_count in sorted(by_count.items()):
         yield from parallel_cases(of_count, bench)
 
 
@@ -59,15 +60,12 @@ def read_asked(folder: Path) -> list[MeasuredStep]:
 def write_asked(folder: Path, shapes: Sequence[MeasuredStep]) -> None:
     """Add *shapes*, whose networks are described in *folder*, to the steps requested there; raises OSError."""
     path = folder / ASKED
-    before = read_asked(folder) if path.is_file() else []
-    every = list(dict.fromkeys((*before, *shapes)))
-    write_json(path, {"schema_version": _VERSION, "steps": [_plain(shape) for shape in every]})
-
-
-def _plain(shape: MeasuredStep) -> dict[str, Any]:
-    assert shape.network is not None
-    found = {name: value for name, value in asdict(replace(shape, network=None)).items() if name not in _NOT_ASKED}
-    return found | {"network": shape.network.name}
+    steps = []
+    for shape in dict.fromkeys((*(read_asked(folder) if path.is_file() else []), *shapes)):
+        assert shape.network is not None
+        steps.append({name: value for name, value in asdict(shape).items() if name not in _NOT_ASKED})
+        steps[-1]["network"] = shape.network.name
+    write_json(path, {"schema_version": _VERSION, "steps": steps})
 
 
 def _shape(raw: Any, folder: str) -> MeasuredStep:
@@ -76,8 +74,8 @@ def _shape(raw: Any, folder: str) -> MeasuredStep:
     name = PurePosixPath(raw["network"])
     if name.is_absolute() or ".." in name.parts:
         raise ValueError(f"{name} is not in this folder")
-    if set(raw) - set(_KINDS):
-        raise ValueError(f"a step has no '{min(set(raw) - set(_KINDS))}'")
+    if unknown := set(raw) - set(_KINDS):
+        raise ValueError(f"a step has no '{min(unknown)}'")
     if not _SOURCE.fullmatch(source := raw.get("source", "")):
         raise ValueError(f"source '{source}' is no factory")
     for key, value in raw.items():
@@ -119,21 +117,18 @@ def write_scaling(
         raise ValueError(f"--parallel {','.join(parallel)[:60]}: dp, fsdp or both with a comma between")
     if batch < 1 or not counts or min(counts) < 1:
         raise ValueError("--batch and --gpus are whole numbers from 1 on")
-    steps = {"model": model, "batch": batch, "gpus": counts, "precision": precision}
-    steps |= {"bucket_bytes": bucket_bytes, "parallel": list(parallel)}
+    steps = {"schema_version": 1, "model": model, "batch": batch, "gpus": counts, "precision": precision}
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / SCALING, {"schema_version": 1, **steps})
+    write_json(folder / SCALING, {**steps, "bucket_bytes": bucket_bytes, "parallel": list(parallel)})
 
 
 def scaling_cases(bench: Bench) -> Iterator[Case]:
     """Yield the step over each number of ranks; raises Unavailable where there are fewer ranks, or no step is given."""
     try:
         asked = json.loads((bench.scratch / SCALING).read_text(encoding="utf-8"))
-        counts = [int(count) for count in asked["gpus"]]
-        shape = MeasuredStep(
-            str(asked["model"]), int(asked["batch"]), asked["precision"], bucket=int(asked["bucket_bytes"])
-        )
-        ways = [str(way) for way in asked["parallel"]]
+        counts, ways = [int(count) for count in asked["gpus"]], [str(way) for way in asked["parallel"]]
+        shape = MeasuredStep(str(asked["model"]), int(asked["batch"]), asked["precision"])
+        shape = replace(shape, bucket=int(asked["bucket_bytes"]))
     except (OSError, ValueError, KeyError, TypeError):
         raise Unavailable(f"{SCALING} is missing or says no step; --gpus writes it") from None
     here = launch()
@@ -144,7 +139,5 @@ def scaling_cases(bench: Bench) -> Iterator[Case]:
         if count == 1:
             yield from on_one_device([shape], bench)
         else:
-            spread = [
-                replace(shape, n_gpus=count, n_nodes=nodes_of(count), shards=count * (way == "fsdp")) for way in ways
-            ]
-            yield from parallel_cases(spread, bench)
+            spread = replace(shape, n_gpus=count, n_nodes=nodes_of(count))
+            yield from parallel_cases([replace(spread, shards=count * (way == "fsdp")) for way in ways], bench)

@@ -45,23 +45,18 @@ class NvrtcKernel:
         except OSError as error:
             raise Unavailable(f"no libcuda.so.1: {error}") from None
         self._binary = ctypes.create_string_buffer(binary, len(binary))
-        self._module = ctypes.c_void_p()
-        self._function = ctypes.c_void_p()
+        self._module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
         _check(self._driver.cuModuleLoadData(ctypes.byref(self._module), self._binary), "cuModuleLoadData")
-        _check(
-            self._driver.cuModuleGetFunction(ctypes.byref(self._function), self._module, name.encode()),
-            "cuModuleGetFunction",
-        )
+        status = self._driver.cuModuleGetFunction(ctypes.byref(self._function), self._module, name.encode())
+        _check(status, "cuModuleGetFunction")
 
     def launch(self, arguments: Sequence[int], *, blocks: int = 1, threads: int = 1) -> None:
         """Launch on torch's stream with *arguments*, addresses and 64-bit integers; raises Unavailable if refused."""
         values = [ctypes.c_ulonglong(value) for value in arguments]
         places = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        grid = [ctypes.c_uint(n) for n in (blocks, 1, 1, threads, 1, 1)]
-        _check(
-            self._driver.cuLaunchKernel(self._function, *grid, ctypes.c_uint(0), stream, places, None), "cuLaunchKernel"
-        )
+        grid = [ctypes.c_uint(n) for n in (blocks, 1, 1, threads, 1, 1, 0)]  # no shared memory
+        _check(self._driver.cuLaunchKernel(self._function, *grid, stream, places, None), "cuLaunchKernel")
 
 
 def find_nvrtc() -> ctypes.CDLL:
@@ -126,16 +121,9 @@ _CYCLES, _NS = 1, 2  # indices in the kernel's state
 def chase_cases(bench: Bench, largest: int) -> Iterator[Case]:
     """Yield the walks over working sets from the size of the nearest cache up to *largest* bytes."""
     for size in spread(ladder(_LEAST, min(largest, _MOST), 2 if bench.is_cuda else 4)):
-        columns: Columns = {
-            "bench": "pointer chase",
-            "kernel": "load after load",
-            "bytes": size,
-            "threads": 1,
-            "dtype": "",
-        }
+        columns = Columns(bench="pointer chase", kernel="load after load", bytes=size, threads=1, dtype="")
         build = partial(_on_gpu if bench.is_cuda else _on_cpu, size)
-        needs_bytes = 4 * size  # peak, while the order is drawn
-        yield Case("memory", "memory.csv", columns, build, needs_bytes=needs_bytes)
+        yield Case("memory", "memory.csv", columns, build, needs_bytes=4 * size)  # peak, while the order is drawn
 
 
 def cycle(lines: int, line_bytes: int, device: Any) -> torch.Tensor:
@@ -174,10 +162,9 @@ def _library() -> ctypes.CDLL:
     with tempfile.TemporaryDirectory(prefix="topocast-chase-") as folder:
         target = Path(folder) / "chase.so"
         command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(target), str(_SOURCE)]
+        how: dict[str, Any] = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
         try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
-            )
+            done = subprocess.run(command, timeout=60, check=False, **how)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise Unavailable(f"{Path(compiler).name} could not be run: {type(error).__name__}") from None
         if done.returncode:

@@ -9,7 +9,7 @@ them.  Products are of random numbers, as equal ones take less power.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -43,14 +43,14 @@ def _build(work: str, bench: Bench) -> TimedWork:
     side = _SIDE
     while True:
         a, b, out = (torch.randn(side, side, device=bench.device).half() for _ in range(3))
-        product: Call = partial(_multiply, a, b, out)
+        product: Call = partial(_into, torch.mm, a, b, out)
         watch.sample(product, 1)  # what libraries do once
         product_s = watch.sample(product, 2) / 2
         if product_s <= _LONG_S or side <= _LEAST_SIDE:
             break
         side //= 2
     x, y, total = torch.randn(3, _ELEMENTS, device=bench.device)
-    stream: Call = partial(_add, x, y, total)
+    stream: Call = partial(_into, torch.add, x, y, total)
     watch.sample(stream, 1)
     stream_s = watch.sample(stream, 2) / 2
     repeats = max(1, min(_MOST_REPEATS, round(product_s / stream_s)))
@@ -60,11 +60,8 @@ def _build(work: str, bench: Bench) -> TimedWork:
         for _ in range(repeats):
             stream(i)
 
-    call, about_s = {
-        "product": (product, product_s),
-        "stream": (stream, stream_s),
-        "mixture": (mixture, product_s + repeats * stream_s),
-    }[work]
+    ways = {"product": (product, product_s), "stream": (stream, stream_s)}
+    call, about_s = (ways | {"mixture": (mixture, product_s + repeats * stream_s)})[work]
     burst: list[float] = []
 
     def own() -> Interval:
@@ -79,16 +76,11 @@ def _build(work: str, bench: Bench) -> TimedWork:
             samples.append(watch.sample(call, calls) / calls)
         return median_interval(samples[len(samples) // 2 :])
 
-    cells: dict[str, Any] = {"dtype": "fp16" if work != "stream" else "fp32"}
-    cells |= {"side": side} if work != "stream" else {}
+    cells: dict[str, Any] = {"dtype": "fp32"} if work == "stream" else {"dtype": "fp16", "side": side}
     cells |= {"elements": _ELEMENTS} if work != "product" else {}
     cells |= {"repeats": repeats} if work == "mixture" else {}
     return TimedWork(call, own=own, figures=lambda found: {**cells, "time_s": found.median, "burst_s": burst[-1]})
 
 
-def _multiply(a: Any, b: Any, out: Any, _: int) -> None:
-    torch.mm(a, b, out=out)
-
-
-def _add(x: Any, y: Any, total: Any, _: int) -> None:
-    torch.add(x, y, out=total)
+def _into(function: Callable[..., object], a: Any, b: Any, out: Any, _: int) -> None:
+    function(a, b, out=out)

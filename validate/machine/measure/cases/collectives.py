@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from validate.machine.measure.bench import Bench
 from validate.machine.measure.case import Case, Columns, TimedWork, Unavailable
 from validate.machine.measure.cases.sizes import ladder, spread
 from validate.machine.measure.launched import KeptRanks, launch, nodes_of
-from validate.machine.measure.ranks import MOST_CALLS, RanksFailed, time_together
+from validate.machine.measure.ranks import MOST_CALLS, RanksFailed, rank_device, time_together
 from validate.machine.measure.timing import Effort, Interval
 
 _LEAST, _MOST, _FACTOR = 8, 1 << 30, 4
@@ -50,37 +51,22 @@ def cases(bench: Bench) -> Iterator[Case]:
 
 def group_cases(bench: Bench, counts: Sequence[int], most_bytes: int = _MOST) -> Iterator[Case]:
     """Yield collectives of groups of *counts* ranks, on GPUs, or by gloo over loopback where *bench* is a CPU."""
-    algorithm = os.environ.get("NCCL_ALGO", "") if bench.is_cuda else ""
+    on_gpus = bench.is_cuda
+    largest = min(most_bytes, 1 << (bench.memory_bytes // 4).bit_length() - 1)
+    sizes = spread(sorted({*ladder(_LEAST, largest, _FACTOR), largest}))
     with Groups(bench) as groups:
-        for count in counts:
-            largest = min(most_bytes, 1 << (bench.memory_bytes // 4).bit_length() - 1)
-            for size in spread(sorted({*ladder(_LEAST, largest, _FACTOR), largest})):
-                for name in _COLLECTIVES if count == counts[0] else _FEWER:
-                    whole = size // (count * _FLOAT_BYTES) * count * _FLOAT_BYTES  # equally many floats for each rank
-                    if not whole and name not in _ANY_SIZE:
-                        continue
-                    columns: Columns = {
-                        "n_nodes": nodes_of(count),
-                        "n_gpus": count if bench.is_cuda else 0,
-                        "gpu_set": f"0-{count - 1}" if bench.is_cuda and nodes_of(count) == 1 else "",
-                        "group_size": count,
-                        "n_groups_concurrent": 1,
-                        "collective": name,
-                        "bytes": size if name in _ANY_SIZE else whole,
-                        "dtype": "fp32",
-                        "placement": "in-place" if name in _IN_PLACE else "out-of-place",
-                        "algorithm_forced": algorithm,
-                        "note": "" if bench.is_cuda else "gloo over loopback",
-                    }
-                    build = partial(groups.build, name, int(columns["bytes"]), count)
+        for count, size in product(counts, sizes):
+            for name in _COLLECTIVES if count == counts[0] else _FEWER:
+                whole = size if name in _ANY_SIZE else size // (count * _FLOAT_BYTES) * count * _FLOAT_BYTES
+                gpus = f"0-{count - 1}" if on_gpus and nodes_of(count) == 1 else ""
+                columns = Columns(n_nodes=nodes_of(count), n_gpus=count if on_gpus else 0, gpu_set=gpus)
+                columns |= Columns(group_size=count, n_groups_concurrent=1, collective=name, bytes=whole, dtype="fp32")
+                columns["placement"] = "in-place" if name in _IN_PLACE else "out-of-place"
+                columns["algorithm_forced"] = os.environ.get("NCCL_ALGO", "") if on_gpus else ""
+                columns["note"] = "" if on_gpus else "gloo over loopback"
+                if whole:
+                    build = partial(groups.build, name, whole, count)
                     yield Case("collectives", "collectives.csv", columns, build, needs_bytes=2 * size)
-
-
-def _bus_factor(name: str, count: int) -> float:
-    """Return the ratio of busbw to algbw for a collective of *count* ranks (nccl-tests, doc/PERFORMANCE.md)."""
-    if name == "all_reduce":
-        return 2 * (count - 1) / count
-    return (count - 1) / count if name in ("all_gather", "reduce_scatter", "all_to_all") else 1.0
 
 
 class Groups(KeptRanks):
@@ -118,12 +104,14 @@ class Groups(KeptRanks):
 def figures_of(name: str, size: int, count: int, interval: Interval) -> Mapping[str, Any]:
     """Return the time in seconds, and algbw and busbw in GB/s, as nccl-tests defines them."""
     rate = size / interval.median / 1e9
-    return {"time_s": interval.median, "algbw_GBps": rate, "busbw_GBps": rate * _bus_factor(name, count)}
+    passes = 2 if name == "all_reduce" else 1 if name in ("all_gather", "reduce_scatter", "all_to_all") else 0
+    factor = passes * (count - 1) / count if passes else 1.0
+    return {"time_s": interval.median, "algbw_GBps": rate, "busbw_GBps": rate * factor}
 
 
 def _time_on_rank(rank: int, count: int, name: str, size: int, effort: Effort) -> Interval:
     cuda = dist.get_backend() == "nccl"
-    device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
+    device = rank_device(cuda=cuda)
     torch.manual_seed(rank)
     made: list[torch.Tensor] = []
 
@@ -153,8 +141,6 @@ def _first_size(count: int) -> float:
 
 Numbers = Callable[..., Any]
 """Returns a buffer of the case's size, or of the *share*-th part of it."""
-
-
 Made = Callable[[int, int, Numbers], Callable[[int], object]]
 
 
@@ -165,8 +151,7 @@ def _calls(*names: str, parts: Callable[[int], tuple[int, ...]] = lambda _: (1,)
     takes them in reverse order.
     """
 
-    def make(rank: int, count: int, numbers: Numbers) -> Callable[[int], object]:
-        del rank
+    def make(_: int, count: int, numbers: Numbers) -> Callable[[int], object]:
         buffers = [numbers(part) for part in parts(count)][::-1]
         function = next(getattr(dist, name) for name in names if hasattr(dist, name))
         return lambda _: function(*buffers, **how)

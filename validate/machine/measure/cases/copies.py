@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any
 
 import torch
@@ -28,34 +28,25 @@ _PAIRS_MOST = 256 << 20
 
 def cases(bench: Bench) -> Iterator[Case]:
     """Yield copies at the largest size, smallest, then between; pairs last. A GPU that was named is measured alone."""
-    if not bench.is_cuda:
-        threads = sorted({usable_threads(), 1}, reverse=True)
-        for size in spread(ladder(_LEAST, min(_CPU_MOST, _part(bench)))):
-            for count in threads:
+    most = min(_MOST if bench.is_cuda else _CPU_MOST, min(bench.memory_bytes, host_bytes()) // 8)  # several must fit
+    here = str(bench.device)
+    for size in spread(ladder(_LEAST, most)):
+        if not bench.is_cuda:
+            for count in sorted({usable_threads(), 1}, reverse=True):
                 note = f"{count} thread{'s' * (count > 1)}"
                 yield _case("h2h", "host", "host", size, "", partial(_within_host, size, count), note)
-        return
-    here = str(bench.device)
-    for size in spread(ladder(_LEAST, min(_MOST, _part(bench)))):
+            continue
         for pinned in (1, 0):
             yield _case("h2d", "host", here, size, pinned, partial(_with_host, size, pinned, True))
             yield _case("d2h", here, "host", size, pinned, partial(_with_host, size, pinned, False))
         yield _case("d2d", here, here, size, "", partial(_within_device, size))
         yield _case("bidir", here, "host", size, 1, partial(_both_ways_with_host, size), "both ways together")
         yield _case("h2h", "host", "host", size, "", partial(_within_host, size, None), "all threads")
-    if not bench.alone:
-        yield from _pairs(bench)
-
-
-def _pairs(bench: Bench) -> Iterator[Case]:
-    """Yield copies between GPUs: all pairs at the largest and smallest size, pairs with GPU 0 at sizes between."""
-    count = torch.cuda.device_count()
-    pairs = list(permutations(range(count), 2))
+    if not bench.is_cuda or bench.alone:
+        return
     sizes = spread(ladder(_LEAST, min(_PAIRS_MOST, bench.memory_bytes // 8)))
-    for size in sizes:
-        for source, target in pairs:
-            if size not in sizes[:2] and 0 not in (source, target):
-                continue
+    for size, (source, target) in product(sizes, permutations(range(torch.cuda.device_count()), 2)):
+        if size in sizes[:2] or 0 in (source, target):  # at sizes between, pairs with GPU 0
             one, other = f"cuda:{source}", f"cuda:{target}"
             way = "peer access" if torch.cuda.can_device_access_peer(source, target) else "through host memory"
             yield _case("p2p", one, other, size, "", partial(_between, size, source, target), way)
@@ -64,23 +55,16 @@ def _pairs(bench: Bench) -> Iterator[Case]:
                 yield _case("p2p_bidir", one, other, size, "", partial(_both_ways, size, source, target), note)
 
 
-def _part(bench: Bench) -> int:
-    """Return the largest buffer size in bytes, where several buffers must fit on the device and on the host."""
-    return min(bench.memory_bytes, host_bytes()) // 8
-
-
 def _case(kind: str, src: str, dst: str, size: int, pinned: int | str, build: Any, note: str = "") -> Case:
-    columns: Columns = {"kind": kind, "src": src, "dst": dst, "bytes": size, "pinned": pinned, "note": note}
+    columns = Columns(kind=kind, src=src, dst=dst, bytes=size, pinned=pinned, note=note)
     return Case("copies", "copies.csv", columns, build, needs_bytes=4 * size)
 
 
 def _work(call: Any, size: int, watch: Stopwatch | None, ways: int = 1) -> TimedWork:
     def figures(interval: Interval) -> dict[str, float | None]:
-        return {
-            "GBps": ways * size / interval.median / 1e9,
-            "time_s": interval.median,
-            "latency_s": interval.median if size == _LEAST else None,
-        }
+        took_s = interval.median
+        least_s = took_s if size == _LEAST else None
+        return {"GBps": ways * size / took_s / 1e9, "time_s": took_s, "latency_s": least_s}
 
     return TimedWork(call, figures=figures, watch=watch)
 
@@ -97,8 +81,7 @@ def _within_device(size: int, bench: Bench) -> TimedWork:
     return _work(lambda _: target.copy_(source), size, QueuedStopwatch(bench))
 
 
-def _within_host(size: int, threads: int | None, bench: Bench) -> TimedWork:
-    del bench
+def _within_host(size: int, threads: int | None, _: Bench) -> TimedWork:
     source, target = (random_bytes(size, "cpu") for _ in range(2))
     return _work(lambda _: target.copy_(source), size, CpuStopwatch(threads or usable_threads()))
 

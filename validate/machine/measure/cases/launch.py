@@ -32,8 +32,16 @@ def cases(bench: Bench) -> Iterator[Case]:
         for mode, words in _MODES.items():
             if bench.is_cuda or mode != "graph":  # graphs exist only on GPUs
                 yield _case(f"time of {metric}", f"torch eager, {words}", partial(_work, build, mode))
-    names = list(_LAYERS)
-    yield from _layer_cases(names[:_COMMON])
+    layers = [
+        _case(
+            f"{_HOST} of {name}, forward{' and backward' if backward else ', recorded'}",
+            f"torch eager, chain of {_CHAIN}",
+            partial(_chain, name, backward),
+        )
+        for name in _LAYERS
+        for backward in (False, True)
+    ]
+    yield from layers[: 2 * _COMMON]
     for name in _OPTIMISERS:
         yield _case(f"{_HOST} of a step of {name}", f"{_PARAMETERS} parameters", partial(_optimiser, name))
     for count in (1, 10, 100) if bench.is_cuda else ():
@@ -41,18 +49,11 @@ def cases(bench: Bench) -> Iterator[Case]:
         yield _case(f"{_HOST} {of}", "captured graph, replay", partial(_replay, count, None))
         yield _case(f"time {of}", "captured graph, replays one after the other", partial(_replay, count, "stream"))
         yield _case(f"time {of}", "captured graph, replay alone", partial(_replay, count, "single"))
-    yield from _layer_cases(names[_COMMON:])
+    yield from layers[2 * _COMMON :]
     for metric, build in _ON_HOST.items():
         yield _case(f"{_HOST} of {metric}", "torch eager", partial(_work, build, None))
     for metric, build in _ON_QUEUE.items() if bench.is_cuda else ():
         yield _case(f"{_HOST} of {metric}", "CUDA", partial(_work, build, None))
-
-
-def _layer_cases(names: Sequence[str]) -> Iterator[Case]:
-    for name in names:
-        for backward in (False, True):
-            metric = f"{_HOST} of {name}, forward{' and backward' if backward else ', recorded'}"
-            yield _case(metric, f"torch eager, chain of {_CHAIN}", partial(_chain, name, backward))
 
 
 def _case(metric: str, mode: str, build: Callable[[Bench], TimedWork]) -> Case:

@@ -37,12 +37,16 @@ def cases(bench: Bench) -> Iterator[Case]:
     sizes = spread(ladder(_LEAST if bench.is_cuda else 4 * _LEAST, largest))
     threads = ("",) if bench.is_cuda else tuple(sorted({usable_threads(), 1}, reverse=True))
     streams = [_stream_case(k, size, t) for size in sizes for t in threads for k in _STREAMS]
-    table = min(largest, 1 << 30)
+    tables = [min(largest, 1 << 30)]  # far beyond the last-level cache and, on GPUs, half of it
+    cached = 1 << max(0, (bench.cache_bytes // 2).bit_length() - 1)
+    tables += [cached] if bench.is_cuda and _ROW_MOST <= cached < tables[0] else []
     rows = spread(ladder(_ROW_LEAST, _ROW_MOST))
-    gathers = [_gather_case(row, size, threads[0]) for size in _tables(bench, table) for row in rows]
-    chases = list(chase_cases(bench, largest))
+    gathers = [_gather_case(row, size, threads[0]) for size in tables for row in rows]
+    queues = streams[2:], list(chase_cases(bench, largest)), gathers
     yield from streams[:2]
-    yield from _in_turn(streams[2:], chases, gathers)
+    # All queues in proportion to their lengths, so that they end together.
+    places = [((i + 0.5) / len(queue), which, i) for which, queue in enumerate(queues) for i in range(len(queue))]
+    yield from (queues[which][i] for _, which, i in sorted(places))
     if bench.is_cuda:  # sizes between, if time is left
         between = spread(ladder(2 * _LEAST, largest))
         yield from (_stream_case(kernel, size, "") for size in between for kernel in _STREAMS)
@@ -53,19 +57,6 @@ def _largest(bench: Bench) -> int:
     wanted = _GPU_MOST if bench.is_cuda else min(_CPU_MOST, max(_CPU_LEAST, _BEYOND * bench.cache_bytes))
     sizes = ladder(_LEAST, min(wanted, bench.memory_bytes // 3))
     return sizes[-1] if sizes else _LEAST
-
-
-def _tables(bench: Bench, largest: int) -> list[int]:
-    """Return the sizes of gather tables in bytes: far beyond the last-level cache and, on GPUs, half of it."""
-    cached = 1 << max(0, (bench.cache_bytes // 2).bit_length() - 1)
-    return [largest, cached] if bench.is_cuda and _ROW_MOST <= cached < largest else [largest]
-
-
-def _in_turn(*queues: list[Case]) -> Iterator[Case]:
-    """Yield from all queues in proportion to their lengths, so that they end together."""
-    places = [((i + 0.5) / len(queue), which, i) for which, queue in enumerate(queues) for i in range(len(queue))]
-    for _, which, i in sorted(places):
-        yield queues[which][i]
 
 
 def _written(shape: tuple[int, ...], bench: Bench) -> Any:
@@ -97,9 +88,8 @@ _STREAMS: dict[str, tuple[int, Callable[..., Call]]] = {
 
 
 def _stream_case(kernel: str, size: int, threads: int | str) -> Case:
-    columns: Columns = {"bench": "torch stream", "kernel": kernel, "bytes": size, "threads": threads, "dtype": "fp32"}
-    build = partial(_stream, kernel, size, threads)
-    return Case("memory", "memory.csv", columns, build, needs_bytes=size)
+    columns = Columns(bench="torch stream", kernel=kernel, bytes=size, threads=threads, dtype="fp32")
+    return Case("memory", "memory.csv", columns, partial(_stream, kernel, size, threads), needs_bytes=size)
 
 
 def _stream(kernel: str, size: int, threads: int | str, bench: Bench) -> TimedWork:
@@ -110,13 +100,8 @@ def _stream(kernel: str, size: int, threads: int | str, bench: Bench) -> TimedWo
 
 
 def _gather_case(row_bytes: int, table_bytes: int, threads: int | str) -> Case:
-    columns: Columns = {
-        "bench": "torch index_select",
-        "kernel": f"gather rows of {row_bytes} B",
-        "bytes": table_bytes,
-        "threads": threads,
-        "dtype": "fp32",
-    }
+    kernel = f"gather rows of {row_bytes} B"
+    columns = Columns(bench="torch index_select", kernel=kernel, bytes=table_bytes, threads=threads, dtype="fp32")
     build = partial(_gather, row_bytes, table_bytes, threads)
     return Case("memory", "memory.csv", columns, build, needs_bytes=table_bytes + 2 * _GATHERED)
 

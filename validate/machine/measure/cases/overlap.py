@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import product
 from typing import Any, Literal
 
 import torch
@@ -35,32 +36,22 @@ def cases(bench: Bench) -> Iterator[Case]:
     if not bench.is_cuda:
         raise Unavailable("a CPU copies with the cores that compute")
     here = str(bench.device)
-    for size in _SIZES:
-        for work in _WORK:
-            for to_device in (True, False):
-                shared: dict[str, int] = {}  # repetitions of the work, equal in the three rows
-                ends = ("host", here) if to_device else (here, "host")
-                for part, words in _PARTS.items():
-                    if part == "copy" and work != next(iter(_WORK)):
-                        continue  # the copy alone does not depend on the work
-                    columns: Columns = {
-                        "kind": f"overlap_{'h2d' if to_device else 'd2h'}",
-                        "src": ends[0],
-                        "dst": ends[1],
-                        "bytes": size,
-                        "pinned": 1,
-                        "note": words.format(work=work),
-                    }
-                    build = partial(_build, size, work, to_device, part, shared)
-                    needs_bytes = size + 16 * max(_SIDE**2, _VECTOR)
-                    known = partial(_take_over, shared)
-                    yield Case("overlap", "copies.csv", columns, build, needs_bytes=needs_bytes, known=known)
+    for size, work, to_device in product(_SIZES, _WORK, (True, False)):
+        shared: dict[str, int] = {}  # repetitions of the work, equal in the three rows
 
+        def known(row: Mapping[str, str], shared: dict[str, int] = shared) -> None:
+            """Take over the number of repetitions from *row*, measured earlier."""
+            if row.get("repeats", "").isdecimal():
+                shared["repeats"] = int(row["repeats"])
 
-def _take_over(shared: dict[str, int], row: Mapping[str, str]) -> None:
-    """Take over the number of repetitions from *row*, measured earlier."""
-    if row.get("repeats", "").isdecimal():
-        shared["repeats"] = int(row["repeats"])
+        kind, src, dst = ("overlap_h2d", "host", here) if to_device else ("overlap_d2h", here, "host")
+        for part, words in _PARTS.items():
+            if part != "copy" or work == next(iter(_WORK)):  # the copy alone does not depend on the work
+                note = words.format(work=work)
+                columns = Columns(kind=kind, src=src, dst=dst, bytes=size, pinned=1, note=note)
+                build = partial(_build, size, work, to_device, part, shared)
+                needs_bytes = size + 16 * max(_SIDE**2, _VECTOR)
+                yield Case("overlap", "copies.csv", columns, build, needs_bytes=needs_bytes, known=known)
 
 
 def _products(size: int, bench: Bench) -> tuple[Callable[[], object], str]:
@@ -89,11 +80,14 @@ def _build(size: int, name: str, to_device: bool, part: Part, shared: dict[str, 
     source, target = (host, device) if to_device else (device, host)
     watch = QueuedStopwatch(bench)
 
-    def copy() -> None:
+    def copy(_: int = 0) -> None:
         target.copy_(source, non_blocking=True)
 
+    def fastest_s(call: Call) -> float:
+        return min(watch.sample(call, 4) / 4 for _ in range(5))
+
     if "repeats" not in shared:
-        shared["repeats"] = _repeats(_fastest(watch, lambda _: copy()), _fastest(watch, lambda _: work()))
+        shared["repeats"] = _repeats(fastest_s(copy), fastest_s(lambda _: work()))
     repeats = shared["repeats"]
     side = torch.cuda.Stream(bench.device)
 
@@ -109,20 +103,14 @@ def _build(size: int, name: str, to_device: bool, part: Part, shared: dict[str, 
         compute(i)
         main.wait_stream(side)
 
-    calls: dict[Part, Call] = {"work": compute, "copy": lambda _: copy(), "both": both}
+    calls: dict[Part, Call] = {"work": compute, "copy": copy, "both": both}
 
     def figures(interval: Interval) -> dict[str, Any]:
-        rate = size / interval.median / 1e9
-        cells: dict[str, Any] = {"GBps": None if part == "work" else rate, "time_s": interval.median}
-        if part != "copy":
-            cells |= {"work": operator, "repeats": repeats}
-        return cells
+        rate = None if part == "work" else size / interval.median / 1e9
+        own = {} if part == "copy" else {"work": operator, "repeats": repeats}
+        return {"GBps": rate, "time_s": interval.median, **own}
 
     return TimedWork(calls[part], figures=figures, watch=watch)
-
-
-def _fastest(watch: QueuedStopwatch, call: Call) -> float:
-    return min(watch.sample(call, 4) / 4 for _ in range(5))
 
 
 def _repeats(copy_s: float, work_s: float) -> int:

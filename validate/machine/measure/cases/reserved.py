@@ -53,14 +53,12 @@ def cases(bench: Bench) -> Iterator[Case]:
     """Yield the patterns, then the losses; raises Unavailable on a CPU, which has another allocator."""
     if not bench.is_cuda:
         raise Unavailable("the allocator is that of GPUs")
-    for name, pattern in _PATTERNS.items():
-        yield _case(name, partial(_pattern, pattern), 1 << 30)
-    for name, (form, widened) in _LOSSES.items():
-        yield _case(f"cross-entropy, {name}", partial(_loss, form, widened), 16 * _TOKENS * _WORDS)
-
-
-def _case(name: str, build: Callable[[Bench], TimedWork], needs_bytes: int) -> Case:
-    return Case("reserved", "allocations.csv", {"pattern": name}, build, needs_bytes)
+    works: dict[str, tuple[Callable[[Bench], TimedWork], int]] = {
+        **{name: (partial(_pattern, pattern), 1 << 30) for name, pattern in _PATTERNS.items()},
+        **{f"cross-entropy, {name}": (partial(_loss, *how), 16 * _TOKENS * _WORDS) for name, how in _LOSSES.items()},
+    }
+    for name, (build, needs_bytes) in works.items():
+        yield Case("reserved", "allocations.csv", {"pattern": name}, build, needs_bytes)
 
 
 def _pattern(pattern: Sequence[int], bench: Bench) -> TimedWork:
@@ -98,15 +96,15 @@ def _work(bench: Bench, run: Callable[[], None], found: dict[str, Any]) -> Timed
     def own() -> Interval:
         bench.settle()
         bench.release()
-        before = torch.cuda.memory_allocated(bench.device), torch.cuda.memory_reserved(bench.device)
+        allocated, reserved = torch.cuda.memory_allocated(bench.device), torch.cuda.memory_reserved(bench.device)
         torch.cuda.reset_peak_memory_stats(bench.device)
         began_s = time.perf_counter()
         run()
         bench.settle()
         took_s = time.perf_counter() - began_s
-        found["max_allocated_bytes"] = torch.cuda.max_memory_allocated(bench.device) - before[0]
-        found["max_reserved_bytes"] = torch.cuda.max_memory_reserved(bench.device) - before[1]
-        found["kept_bytes"] = torch.cuda.memory_reserved(bench.device) - before[1]
+        found["max_allocated_bytes"] = torch.cuda.max_memory_allocated(bench.device) - allocated
+        found["max_reserved_bytes"] = torch.cuda.max_memory_reserved(bench.device) - reserved
+        found["kept_bytes"] = torch.cuda.memory_reserved(bench.device) - reserved
         return Interval(took_s, took_s, took_s, 1)
 
     return TimedWork(lambda _: run(), own=own, figures=lambda interval: {**found, "time_s": interval.median})

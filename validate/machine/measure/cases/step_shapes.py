@@ -6,17 +6,12 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
-from validate.machine.measure.built.description import (
-    Description,
-    DescriptionFile,
-    Sizes,
-    builtin_facts,
-    builtin_network,
-)
+from validate.machine.measure.built import description as built
+from validate.machine.measure.built.description import DescriptionFile, Sizes, builtin_facts
 from validate.machine.measure.built.spans import Recompute
 
 Phase = Literal["train", "inference", "fwd", "bwd"]
@@ -25,6 +20,7 @@ Policy = Literal["torch", "fp32", "tf32", "fp16", "bf16", "fp64", "amp-fp16", "a
 Optimizer = Literal["none", "sgd", "momentum", "adam", "adam-loop"]
 
 
+Columns = dict[str, str | int]
 OWN = Sizes()  # the network's default sizes
 
 
@@ -79,65 +75,47 @@ class MeasuredStep:
         """Return the unit that throughput counts: images, sequences or samples."""
         return self.network.read().sample if self.network is not None else builtin_facts(self.model).sample
 
-    def description(self) -> Description:
+    def description(self) -> built.Description:
         """Return the network as it is run: the user's, or a built-in one."""
         if self.network is not None:
             return self.network.read()
-        return builtin_network(self.model, self.sizes, self.batch, training=self.phase != "inference")
+        return built.builtin_network(self.model, self.sizes, self.batch, training=self.phase != "inference")
 
-    def cells(self, threads: int = 0) -> dict[str, str | int]:
+    def cells(self, threads: int = 0) -> Columns:
         """Return the identifying cells of ``training.csv``; *threads* is the number of CPU threads, 0 on a GPU.
 
         ``schedule`` describes in words what has no column of its own.
         """
         threads = threads and (self.threads or threads)
-        words = [f"cpu threads={threads}"] if threads else []
-        words += ["cross-entropy"] if self.phase != "inference" else []
-        words += ["channels last"] if self.channels_last else []
-        words += ["fused optimizer"] if self.fused else []
-        found: dict[str, str | int] = {
-            "n_nodes": self.n_nodes,
-            "n_gpus": 0 if threads and self.n_gpus == 1 else self.n_gpus,
-            "framework": "torch",
-            "model": self.model,
-            "phase": self.phase,
-            "dtype": self.policy,
-            "batch_per_gpu": self.batch,
-            "global_batch": self.batch * self.n_gpus * self.micro_batches,
-            **(self._own_sizes() if self.network is None else self._asked()),
-        }
+        words = {f"cpu threads={threads}": threads, "cross-entropy": self.phase != "inference"}
+        words |= {"channels last": self.channels_last, "fused optimizer": self.fused}
+        gpus = 0 if threads and self.n_gpus == 1 else self.n_gpus
+        found = Columns(n_nodes=self.n_nodes, n_gpus=gpus, framework="torch", model=self.model, phase=self.phase)
+        found |= Columns(dtype=self.policy, batch_per_gpu=self.batch)
+        found["global_batch"] = self.batch * self.n_gpus * self.micro_batches
+        found |= {name: value for name, value in self._of_network().items() if value}
         found["optimizer"] = self.optimizer if self.phase == "train" else "none"
-        found["schedule"] = "; ".join(words)
-        found["sync"] = "each step" if self.each else ""
-        found["issue"] = self.issue
-        return found if self.n_gpus == 1 else found | self._of_ranks()
-
-    def _of_ranks(self) -> dict[str, str | int]:
-        """Return the cells that say how ranks exchange."""
-        if self.shards:
+        found["schedule"] = "; ".join(word for word, is_said in words.items() if is_said)
+        found |= Columns(sync="each step" if self.each else "", issue=self.issue)
+        if self.n_gpus > 1 and self.shards:
             wide = "units" if self.gathers_in_fp32 else "sums" if self.sums_in_fp32 else ""
-            found: dict[str, str | int] = {"sync": f"fsdp, {wide} in fp32" if wide else "fsdp", "fsdp": 1}
-            return found if self.shards == self.n_gpus else found | {"shards": self.shards}
-        overlap = "none" if not self.overlaps else f"{self.bucket} B" if self.bucket else ""
-        return {"sync": "ddp", "overlap": overlap}
+            found |= Columns(sync=f"fsdp, {wide} in fp32" if wide else "fsdp", fsdp=1)
+            found |= Columns(shards=self.shards) if self.shards != self.n_gpus else {}
+        elif self.n_gpus > 1:
+            overlap = "none" if not self.overlaps else f"{self.bucket} B" if self.bucket else ""
+            found |= Columns(sync="ddp", overlap=overlap)
+        return found
 
-    def _own_sizes(self) -> dict[str, str | int]:
-        facts, sizes = builtin_facts(self.model), self.sizes
-        given = {"seq_len": sizes.length or facts.length, "hidden": sizes.hidden, "heads": sizes.heads}
-        given |= {"layers": sizes.layers, "vocab": sizes.vocabulary, "image": facts.image}
-        return {name: size for name, size in given.items() if size}
-
-    def _asked(self) -> dict[str, str | int]:
-        """Return the cells of a described network, whose sizes the description holds."""
-        assert self.network is not None
-        found: dict[str, str | int] = {"network": self.network.name, "policy": self.policy}
-        given: dict[str, str | int] = {
-            "grad_accum": self.micro_batches if self.micro_batches > 1 else 0,
-            "recompute": self.recompute,
-        }
-        given |= {"modules": "own" if self.source else ""}
-        given |= {"channels_last": int(self.channels_last), "fused_optimizer": int(self.fused)}
-        return found | {name: value for name, value in given.items() if value}
+    def _of_network(self) -> Columns:
+        """Return the cells of the network's sizes; those of a described one are in its description."""
+        if self.network is None:
+            facts, sizes = builtin_facts(self.model), self.sizes
+            found = Columns(seq_len=sizes.length or facts.length, hidden=sizes.hidden, heads=sizes.heads)
+            return found | Columns(layers=sizes.layers, vocab=sizes.vocabulary, image=facts.image)
+        summed = self.micro_batches if self.micro_batches > 1 else 0
+        found = Columns(network=self.network.name, policy=self.policy, grad_accum=summed, recompute=self.recompute)
+        found |= Columns(modules="own" if self.source else "", channels_last=int(self.channels_last))
+        return found | Columns(fused_optimizer=int(self.fused))
 
     def row_id(self, machine: str, threads: int = 0) -> str:
         """Return the row's ID, which is always the same for the same step on *machine*."""
@@ -185,19 +163,10 @@ def gpu_steps(policies: Sequence[Policy]) -> Iterator[MeasuredStep]:
 
 def _shape(model: str, batches: tuple[int, int, int], sizes: Sizes, way: _Way) -> MeasuredStep:
     sample = builtin_facts(model).sample
-    usual: Optimizer = "adam" if sample == "sequences" else "momentum"
-    return MeasuredStep(
-        model,
-        batches[way.batch],
-        way.policy,
-        way.phase,
-        way.issue,
-        "sgd" if way.plain else usual,
-        fused=way.fused,
-        channels_last=way.channels_last and sample == "images",
-        each=way.each,
-        sizes=sizes,
-    )
+    optimizer: Optimizer = "sgd" if way.plain else "adam" if sample == "sequences" else "momentum"
+    how: dict[str, Any] = {"fused": way.fused, "each": way.each, "sizes": sizes}
+    how["channels_last"] = way.channels_last and sample == "images"
+    return MeasuredStep(model, batches[way.batch], way.policy, way.phase, way.issue, optimizer, **how)
 
 
 JUDGED: tuple[tuple[str, int, Sizes], ...] = tuple(
@@ -210,11 +179,10 @@ def judged_steps(policies: Sequence[Policy]) -> Iterator[MeasuredStep]:
     """Yield a step of each network of ``JUDGED`` in half precision: all eager, as one graph, then compiled."""
     half: Policy = "amp-bf16" if "amp-bf16" in policies else "amp-fp16" if "amp-fp16" in policies else "fp32"
     issues: tuple[Issue, ...] = ("eager", "graph", "compile")
-    for issue in issues:
-        for model, batch, sizes in JUDGED:
-            images = builtin_facts(model).sample == "images"
-            how: dict[str, Any] = {"optimizer": "momentum" if images else "adam", "channels_last": images}
-            yield MeasuredStep(model, batch, half, issue=issue, sizes=sizes, fused=not images, **how)
+    for issue, (model, batch, sizes) in product(issues, JUDGED):
+        images = builtin_facts(model).sample == "images"
+        how: dict[str, Any] = {"optimizer": "momentum" if images else "adam", "channels_last": images}
+        yield MeasuredStep(model, batch, half, issue=issue, sizes=sizes, fused=not images, **how)
 
 
 CPU_STEPS: tuple[MeasuredStep, ...] = tuple(
@@ -223,15 +191,14 @@ CPU_STEPS: tuple[MeasuredStep, ...] = tuple(
 """Steps that take a fraction of a second on two cores."""
 
 
+_BEST: tuple[Policy, ...] = ("tf32", "amp-bf16", "fp32", "amp-fp16")
+
+
 def parallel_steps(n_gpus: int, policies: Sequence[Policy]) -> Iterator[MeasuredStep]:
     """Yield steps over *n_gpus* GPUs; where *policies* is only fp32, as on CPUs, a single small step."""
     if tuple(policies) == ("fp32",):
         yield MeasuredStep("resnet18-28x28", 8, n_gpus=n_gpus)
         return
-    for batch in (1, 2):
-        for model, batches, sizes in NETWORKS[:6]:
-            for policy in ("tf32", "amp-bf16", "fp32", "amp-fp16"):
-                if policy in policies:
-                    way = _Way(batch, policy)
-                    yield replace(_shape(model, batches, sizes, way), n_gpus=n_gpus)
-                    break
+    best = [policy for policy in _BEST if policy in policies][:1]
+    for batch, network, policy in product((1, 2), NETWORKS[:6], best):
+        yield replace(_shape(*network, _Way(batch, policy)), n_gpus=n_gpus)

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from validate.machine.measure.bench import recorded
-from validate.machine.measure.built.module import BuiltModule, build_module, build_own
+from validate.machine.measure.built.module import build_module, build_own
 from validate.machine.measure.case import TimedRun, Unavailable
 from validate.machine.measure.cases.step_shapes import MeasuredStep
 from validate.machine.measure.timing import Interval
@@ -46,25 +46,23 @@ def _sharded(module: Any, shape: MeasuredStep, device: Any) -> Any:
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     except ImportError:
         raise Unavailable(f"torch {torch.__version__} has no fully_shard; 2.6 and later have") from None
-    how: dict[str, Any] = {"mesh": _mesh(dist.group.WORLD, device.type, shape.n_gpus // shape.shards, shape.shards)}
     half = _FORMATS[shape.policy.removeprefix("amp-")] if shape.policy.startswith("amp-") else None
-    how["mp_policy"] = MixedPrecisionPolicy(
-        param_dtype=None if shape.gathers_in_fp32 else half, reduce_dtype=torch.float32 if shape.sums_in_fp32 else None
-    )
-    for block in _blocks(module):
+    gathered, summed = None if shape.gathers_in_fp32 else half, torch.float32 if shape.sums_in_fp32 else None
+    how: dict[str, Any] = {"mp_policy": MixedPrecisionPolicy(param_dtype=gathered, reduce_dtype=summed)}
+    how["mesh"] = _mesh(dist.group.WORLD, device.type, shape.n_gpus // shape.shards, shape.shards)
+    for block in (*_blocks(module), module):
         fully_shard(block, **how)
-    return fully_shard(module, **how)
+    return module
 
 
 @lru_cache(maxsize=16)
-def _mesh(world: Any, kind: str, replicas: int, shards: int) -> Any:
-    """Return a mesh of *replicas* times *shards* ranks of the group *world*, on devices of *kind*.
+def _mesh(_: Any, kind: str, replicas: int, shards: int) -> Any:
+    """Return a mesh of *replicas* times *shards* ranks of the first argument's group, on devices of *kind*.
 
     Cached, since each mesh creates communicators whose memory is not released.
     """
     from torch.distributed.device_mesh import init_device_mesh
 
-    del world
     sides = (replicas, shards) if replicas > 1 else (shards,)
     return init_device_mesh(kind, sides, mesh_dim_names=("replicas", "shards")[-len(sides) :])
 
@@ -123,10 +121,16 @@ class Stepper:
 
     def __init__(self, shape: MeasuredStep, device: Any, wrap: Wrap | None = None) -> None:
         self.shape, self.device = shape, device
-        amp = shape.policy.startswith("amp-")
-        format_ = _FORMATS.get(shape.policy.removeprefix("amp-"))
-        self._autocast_to = format_ if amp else None
-        example = _example(shape, device, None if amp else format_)
+        amp, trains = shape.policy.startswith("amp-"), shape.phase != "inference"
+        dtype = _FORMATS.get(shape.policy.removeprefix("amp-"))
+        self._autocast_to = dtype if amp else None
+        how: dict[str, Any] = {"dtype": None if amp else dtype}
+        if shape.source:
+            example = build_own(shape.source, device, training=trains, **how)
+        else:
+            how |= {"recompute": shape.recompute, "in_blocks": shape.shards > 0}
+            example = build_module(shape.description(), device, **how)
+            example.module.train(trains)
         module = example.module
         if shape.channels_last and shape.sample == "images":
             module = module.to(memory_format=torch.channels_last)
@@ -141,18 +145,15 @@ class Stepper:
                 module = wrap(module)
         self.example = replace(example, module=module)
         self.optimizer = _optimizer(shape, module) if shape.phase == "train" else None
-        self.scaler = None
-        if shape.policy == "amp-fp16" and shape.phase == "train":
-            self.scaler = torch.amp.GradScaler(device.type, init_scale=_SCALE)
+        scales = shape.policy == "amp-fp16" and shape.phase == "train"
+        self.scaler = torch.amp.GradScaler(device.type, init_scale=_SCALE) if scales else None
         self._scale = _SCALE
         self._loss: Any = None
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return the context in which the forward pass runs."""
-        enabled = self._autocast_to is not None
-        context: AbstractContextManager[Any] = torch.autocast(
-            self.device.type, dtype=self._autocast_to or torch.bfloat16, enabled=enabled
-        )
+        dtype, enabled = self._autocast_to or torch.bfloat16, self._autocast_to is not None
+        context: AbstractContextManager[Any] = torch.autocast(self.device.type, dtype=dtype, enabled=enabled)
         return context
 
     def settle_scale(self) -> None:
@@ -277,17 +278,6 @@ def _aside(device: Any) -> Iterator[None]:
     torch.cuda.current_stream().wait_stream(stream)
 
 
-def _example(shape: MeasuredStep, device: Any, dtype: Any) -> BuiltModule:
-    """Return the user's own module where *shape* asks for it, else the network of *shape*, built in torch."""
-    training = shape.phase != "inference"
-    if shape.source:
-        return build_own(shape.source, device, dtype=dtype, training=training)
-    how: dict[str, Any] = {"recompute": shape.recompute, "in_blocks": shape.shards > 0}
-    built = build_module(shape.description(), device, dtype=dtype, **how)
-    built.module.train(training)
-    return built
-
-
 def _optimizer(shape: MeasuredStep, module: Any) -> Any:
     """Return torch's optimiser with its default kernels (over lists of parameters on GPUs), or *fused* ones."""
     parameters = list(module.parameters())
@@ -318,16 +308,9 @@ def gpu_memory(device: Any) -> dict[str, int]:
     }
 
 
-def most_memory(of_ranks: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """Return the largest of each figure of :func:`gpu_memory` over ranks."""
-    return {name: max(each[name] for each in of_ranks) for name in of_ranks[0]}
-
-
-def step_figures(shape: MeasuredStep, interval: Interval, memory: Mapping[str, int]) -> dict[str, Any]:
-    """Return the measured cells: step time in seconds, throughput, and *memory*."""
-    return {
-        "step_time_s": interval.median,
-        "throughput": shape.batch * shape.micro_batches * shape.n_gpus / interval.median,
-        "throughput_unit": f"{shape.sample}/s",
-        **memory,
-    }
+def step_figures(shape: MeasuredStep, interval: Interval, of_ranks: Sequence[Mapping[str, int]]) -> dict[str, Any]:
+    """Return the measured cells: step time in seconds, throughput, and the largest of each figure of memory."""
+    samples = shape.batch * shape.micro_batches * shape.n_gpus
+    found = {"step_time_s": interval.median, "throughput": samples / interval.median}
+    memory = {name: max(each[name] for each in of_ranks) for name in of_ranks[0]}
+    return {**found, "throughput_unit": f"{shape.sample}/s", **memory}

@@ -19,17 +19,11 @@ import torch
 
 from validate.machine.measure.bench import Bench
 from validate.machine.measure.case import Case, TimedRun, TimedWork, Unavailable, failure_words
-from validate.machine.measure.cases.step_shapes import (
-    CPU_STEPS,
-    MeasuredStep,
-    Policy,
-    gpu_steps,
-    judged_steps,
-    parallel_steps,
-)
-from validate.machine.measure.cases.stepping import across, gpu_memory, make_step, most_memory, step_figures
+from validate.machine.measure.cases import step_shapes
+from validate.machine.measure.cases.step_shapes import MeasuredStep, Policy
+from validate.machine.measure.cases.stepping import across, gpu_memory, make_step, step_figures
 from validate.machine.measure.launched import KeptRanks
-from validate.machine.measure.ranks import greatest
+from validate.machine.measure.ranks import greatest, rank_device
 from validate.machine.measure.timing import FEWEST, Effort, Interval, median_interval
 
 _WARMUP = 3  # fewest warm-up steps
@@ -148,31 +142,28 @@ def policies_of(bench: Bench) -> tuple[Policy, ...]:
     """Return the precision policies that *bench* has units for."""
     if not bench.is_cuda:
         return ("fp32",)
-    ours = torch.version.hip is None
-    since_ampere = torch.cuda.get_device_properties(bench.device).major >= 8
-    found: list[Policy] = ["fp32", "fp16", "amp-fp16"]
-    if not ours or since_ampere:
-        found += ["bf16", "amp-bf16"]
-    if ours and since_ampere:
-        found.append("tf32")
-    return tuple(found)
+    if torch.version.hip is not None:
+        return ("fp32", "fp16", "amp-fp16", "bf16", "amp-bf16")
+    if torch.cuda.get_device_properties(bench.device).major < 8:
+        return ("fp32", "fp16", "amp-fp16")
+    return ("fp32", "fp16", "amp-fp16", "bf16", "amp-bf16", "tf32")
 
 
 def cases(bench: Bench) -> Iterator[Case]:
     """Yield steps on *bench*, networks in turn and each time run in another way; steps on all GPUs come early."""
     policies = policies_of(bench)
-    shapes = gpu_steps(policies) if bench.is_cuda else iter(CPU_STEPS)
+    shapes = step_shapes.gpu_steps(policies) if bench.is_cuda else iter(step_shapes.CPU_STEPS)
     count = torch.cuda.device_count() if bench.is_cuda and not bench.alone else 1
     yield from on_one_device(islice(shapes, _FIRST), bench)
     if count > 1:
-        yield from parallel_cases(tuple(parallel_steps(count, policies)), bench)
+        yield from parallel_cases(tuple(step_shapes.parallel_steps(count, policies)), bench)
     yield from on_one_device(shapes, bench)
 
 
 def judged_cases(bench: Bench) -> Iterator[Case]:
     """Yield the six steps that judge a calibration: eager, as one graph, compiled, each begun only with time for it."""
     policies = policies_of(bench)
-    for shape in judged_steps(policies) if bench.is_cuda else ():
+    for shape in step_shapes.judged_steps(policies) if bench.is_cuda else ():
         yield replace(_case(shape, bench, partial(_build, shape)), group="judged", needs_s=_NEEDS_S[shape.issue])
 
 
@@ -209,16 +200,11 @@ def _build(shape: MeasuredStep, bench: Bench) -> TimedWork:
         if "captur" in str(error):  # a failed capture ends with a CUDA error, but the device survives
             raise Unavailable(f"graph: {' '.join(str(error).split())[:_LENGTH]}") from None
         raise Unavailable(f"{shape.issue}: {failure_words(error)}") from None  # raises Fatal where the device is lost
-    return TimedWork(lambda _: step.run(), figures=partial(_figures, shape, bench), own=partial(_time, bench, step))
-
-
-def _time(bench: Bench, step: TimedRun) -> Interval:
     clock = Clock(cuda=bench.is_cuda, look=bench.sensors.look)
-    return steady_interval(clock, step, Patience() if bench.is_cuda else _ON_CPU)
-
-
-def _figures(shape: MeasuredStep, bench: Bench, interval: Interval) -> Mapping[str, Any]:
-    return step_figures(shape, interval, gpu_memory(bench.device))
+    own = partial(steady_interval, clock, step, Patience() if bench.is_cuda else _ON_CPU)
+    return TimedWork(
+        lambda _: step.run(), figures=lambda found: step_figures(shape, found, [gpu_memory(bench.device)]), own=own
+    )
 
 
 def _build_over_ranks(shape: MeasuredStep, ranks: KeptRanks, bench: Bench) -> TimedWork:
@@ -229,10 +215,7 @@ def _build_over_ranks(shape: MeasuredStep, ranks: KeptRanks, bench: Bench) -> Ti
         held.extend(memory for _, memory in found)
         return of_all([samples for samples, _ in found])
 
-    def figures(interval: Interval) -> Mapping[str, Any]:
-        return step_figures(shape, interval, most_memory(held))
-
-    return TimedWork(lambda _: None, figures=figures, own=measure)
+    return TimedWork(lambda _: None, figures=lambda found: step_figures(shape, found, held), own=measure)
 
 
 def of_all(samples: Sequence[Sequence[float]]) -> Interval:
@@ -244,24 +227,21 @@ def of_all(samples: Sequence[Sequence[float]]) -> Interval:
     return median_interval([fmean(step) for step in zip(*samples, strict=True)])
 
 
-def rank_step(rank: int, count: int, shape: MeasuredStep, cuda: bool) -> tuple[list[float], dict[str, int]]:
+def rank_step(_: int, __: int, shape: MeasuredStep, cuda: bool) -> tuple[list[float], dict[str, int]]:
     """Return the step times on this rank, in seconds, and the memory of its GPU."""
-    del rank, count
-    device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
-    _give_back(cuda)
-    clock = Clock(cuda=cuda)
+    device = rank_device(cuda=cuda)
+
+    def give_back() -> None:
+        gc.collect()  # modules contain reference cycles
+        if cuda:
+            torch.cuda.empty_cache()
+
+    give_back()
     step: TimedRun | None = None
     try:
         step = make_step(shape, device, partial(across, shape=shape, device=device))
-        samples = agreed_samples(clock, step, Patience(), partial(greatest, device=device))
+        samples = agreed_samples(Clock(cuda=cuda), step, Patience(), partial(greatest, device=device))
         return samples, gpu_memory(device)
     finally:
         step = None
-        _give_back(cuda)
-
-
-def _give_back(cuda: bool) -> None:
-    """Free the memory of an unused network: modules contain reference cycles, which need the garbage collector."""
-    gc.collect()
-    if cuda:
-        torch.cuda.empty_cache()
+        give_back()

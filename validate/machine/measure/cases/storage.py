@@ -19,14 +19,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from validate.machine.measure.bench import Bench
-from validate.machine.measure.case import Case, Columns, TimedWork, Unavailable
+from validate.machine.measure.case import Case, TimedWork, Unavailable
 from validate.machine.measure.timing import Effort, Interval, repeated
 
 Cache = Literal["page cache", "dropped", "direct"]
@@ -40,16 +40,15 @@ class ScratchFile:
 
     def __init__(self, folder: Path, size: int, longest_s: float = 1.5) -> None:
         try:
-            descriptor, name = tempfile.mkstemp(prefix=".topocast-", dir=folder)
+            self._plain, name = tempfile.mkstemp(prefix=".topocast-", dir=folder)
         except OSError as error:
             raise _no_file(error) from error
-        self._plain, self._direct = descriptor, -1
+        self._direct, self.size = -1, 0
         try:
             with suppress(OSError):  # not every file system supports O_DIRECT
                 self._direct = os.open(name, os.O_RDWR | getattr(os, "O_DIRECT", 0))
         finally:
             os.unlink(name)
-        self.size = 0
         self.block = mmap.mmap(-1, BLOCK)  # page-aligned, as direct access requires
         self.block[:] = os.urandom(BLOCK)  # incompressible for the file system
         began_s = time.monotonic()
@@ -60,11 +59,10 @@ class ScratchFile:
                 if self.size % (8 * BLOCK) == 0:
                     self.sync()
             self.sync()  # dirty pages cannot be dropped
-        except OSError as error:
+        except BaseException as error:
             self.close()
-            raise _no_file(error) from error
-        except BaseException:
-            self.close()
+            if isinstance(error, OSError):
+                raise _no_file(error) from error
             raise
 
     def descriptor(self, cache: Cache) -> int:
@@ -177,38 +175,25 @@ def cases(bench: Bench) -> Iterator[Case]:
                 raise
         file = opened[0]
         file.descriptor(access.cache)
-        return TimedWork(
-            lambda _: None, own=partial(_measure, file, access), figures=partial(_figures, access, file.size)
-        )
+
+        def figures(interval: Interval) -> dict[str, float]:
+            rate, latency_s = access.block_bytes / interval.median / 1e9, interval.median * access.threads
+            return {"bytes": file.size, "GBps": rate, "time_s": interval.median, "latency_s": latency_s}
+
+        return TimedWork(lambda _: None, own=partial(_measure, file, access), figures=figures)
 
     try:
         for access in _ACCESSES:
-            columns: Columns = {
-                "kind": access.kind,
-                "block_bytes": access.block_bytes,
-                "threads": access.threads,
-                "cache": access.cache,
-            }
-            yield Case("storage", "storage.csv", columns, partial(build, access))
+            yield Case("storage", "storage.csv", asdict(access), partial(build, access))
     finally:
         for file in opened:
             file.close()
 
 
-def _figures(access: _Access, size: int, interval: Interval) -> dict[str, float]:
-    return {
-        "bytes": size,
-        "GBps": access.block_bytes / interval.median / 1e9,
-        "time_s": interval.median,
-        "latency_s": interval.median * access.threads,
-    }
-
-
 def _measure(file: ScratchFile, access: _Access) -> Interval:
     """Return the seconds per block; samples are repeated until they agree well enough or time is up."""
-    sample = {"read_sequential": _read_sequential, "read_random": _read_random, "write_sequential": _write_sequential}[
-        access.kind
-    ](file, access)
+    ways = {"read_sequential": _read_sequential, "read_random": _read_random, "write_sequential": _write_sequential}
+    sample = ways[access.kind](file, access)
     sample()
     began_s = time.monotonic()
     effort = Effort(_INTERVAL, longest_s=_LONGEST_S, most_samples=_MOST_SAMPLES)
@@ -250,7 +235,7 @@ def _read_sequential(file: ScratchFile, access: _Access) -> Sample:
 
 def _read_random(file: ScratchFile, access: _Access) -> Sample:
     descriptor, end = _opened(file, access)
-    pages = end // access.block_bytes
+    pages, n = end // access.block_bytes, access.threads
     chance = random.Random(pages)
 
     def reader(places: list[int], until_s: float) -> int:
@@ -264,14 +249,11 @@ def _read_random(file: ScratchFile, access: _Access) -> Sample:
     def sample() -> float:
         if access.cache == "dropped":
             file.forget()
-        orders = [chance.sample(range(pages), min(pages, 20_000)) for _ in range(access.threads)]
+        orders = [chance.sample(range(pages), min(pages, 20_000)) for _ in range(n)]
         began_s = time.perf_counter()
         until_s = began_s + _SAMPLE_S
-        if access.threads == 1:
-            requests = reader(orders[0], until_s)
-        else:
-            with ThreadPoolExecutor(access.threads) as pool:
-                requests = sum(pool.map(reader, orders, [until_s] * access.threads))
+        with ThreadPoolExecutor(n) if n > 1 else nullcontext() as pool:
+            requests = sum((pool.map if pool is not None else map)(reader, orders, [until_s] * n))
         return (time.perf_counter() - began_s) / requests
 
     return sample

@@ -30,7 +30,7 @@ from validate.machine.measure.exchange import (
     stand_parts,
 )
 from validate.machine.measure.launched import launch
-from validate.machine.measure.ranks import time_together
+from validate.machine.measure.ranks import rank_device, time_together
 from validate.machine.measure.timing import Effort, Interval
 
 _FLOAT_BYTES = 4
@@ -44,31 +44,21 @@ def cases(bench: Bench) -> Iterator[Case]:
     try:
         asked = json.loads((bench.scratch / EXCHANGES).read_text(encoding="utf-8"))["exchanges"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise Unavailable(
-            f"{EXCHANGES} is not there or holds no exchanges; validate run --strategy writes it"
-        ) from None
+        told = f"{EXCHANGES} is not there or holds no exchanges; validate run --strategy writes it"
+        raise Unavailable(told) from None
     if bench.alone:
         raise Unavailable("--device names one GPU; strategies take two")
     with Groups(bench) as groups:
         for each in asked:
             exchange = read_exchange(each) if "rounds" in each else None
             name, count, size = str(each["strategy"]), int(each["n_ranks"]), int(each["bytes"])
-            stands = each["stands"][:count]
+            collective, stands = str(each["collective"]).replace("-", "_"), each["stands"][:count]
             gpus = ",".join(str(stand["index"]) for stand in stands) if bench.is_cuda else ""
-            columns: Columns = {
-                "n_nodes": len({stand["host"] for stand in stands}),
-                "n_gpus": count,
-                "gpu_set": gpus,
-                "group_size": count,
-                "n_groups_concurrent": 1,
-                "collective": str(each["collective"]).replace("-", "_"),
-                "bytes": size,
-                "dtype": "fp32",
-                "placement": "in-place",
-                "strategy": "" if name == "nccl" else name,
-                "note": "" if bench.is_cuda else "gloo over loopback" if launch() is None else "gloo",
-            }
-            build = partial(_build, groups, name, exchange, str(columns["collective"]), size, count)
+            columns = Columns(n_nodes=len({stand["host"] for stand in stands}), n_gpus=count, gpu_set=gpus)
+            columns |= Columns(group_size=count, n_groups_concurrent=1, collective=collective, bytes=size, dtype="fp32")
+            columns |= Columns(placement="in-place", strategy="" if name == "nccl" else name)
+            columns["note"] = "" if bench.is_cuda else "gloo over loopback" if launch() is None else "gloo"
+            build = partial(_build, groups, name, exchange, collective, size, count)
             needs = 2 * size if exchange is None else _needs_bytes(exchange, is_cuda=bench.is_cuda)
             yield Case("strategies", "collectives.csv", columns, build, needs_bytes=needs)
 
@@ -94,12 +84,8 @@ def _build(
         return _over_devices(exchange, collective, size, bench)
     if bench.is_cuda:
         _check_placed(exchange)
-    figures = partial(figures_of, collective, size, count)
-    return TimedWork(
-        lambda _: None,
-        own=partial(groups.slowest, len(processes_of(exchange)), _time_on_rank, exchange),
-        figures=figures,
-    )
+    own = partial(groups.slowest, len(processes_of(exchange)), _time_on_rank, exchange)
+    return TimedWork(lambda _: None, own=own, figures=partial(figures_of, collective, size, count))
 
 
 def _over_devices(exchange: BufferExchange, collective: str, size: int, bench: Bench) -> TimedWork:
@@ -127,12 +113,10 @@ def _check_placed(exchange: BufferExchange) -> None:
     if any(stand.kind != "gpu" for stand in exchange.stands):
         raise Unavailable(f"{exchange.strategy} gathers in a CPU's memory, which NCCL does not reach on other machines")
     for rank, stand in enumerate(exchange.stands):
-        place = divmod(rank, here.local_world)
-        if (stand.host, stand.index) != place:
-            raise Unavailable(
-                f"rank {rank} is GPU {stand.index} of node {stand.host}, and torchrun has put it on GPU {place[1]} of"
-                f" node {place[0]}"
-            )
+        node, gpu = divmod(rank, here.local_world)
+        if (stand.host, stand.index) != (node, gpu):
+            wanted = f"rank {rank} is GPU {stand.index} of node {stand.host}"
+            raise Unavailable(f"{wanted}, and torchrun has put it on GPU {gpu} of node {node}")
 
 
 def _check(over: OverDevices | OverRanks, exchange: BufferExchange) -> None:
@@ -143,10 +127,9 @@ def _check(over: OverDevices | OverRanks, exchange: BufferExchange) -> None:
         raise Unavailable(f"{exchange.strategy} leaves a wrong result")
 
 
-def _time_on_rank(rank: int, count: int, exchange: BufferExchange) -> Interval:
-    del count
+def _time_on_rank(rank: int, _: int, exchange: BufferExchange) -> Interval:
     cuda = dist.get_backend() == "nccl"
-    device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
+    device = rank_device(cuda=cuda)
     dist.all_reduce(torch.zeros(1, device=device))  # NCCL's first call must involve all ranks
     over = OverRanks(exchange, rank, device=device)
     _check(over, exchange)
