@@ -87,11 +87,10 @@ def description_of(found: Mapping[str, Any]) -> Description:
     if found["schema_version"] != _VERSION:
         raise ValueError(f"schema_version must be {_VERSION}")
     layers = tuple(_layer(raw) for raw in found["layers"])
-    elements = tuple(int(n) for n in found["elements"])
-    written = {layer.output for layer in layers}
     read = {number for layer in layers for number in layer.inputs}
-    fed = tuple(sorted(read - written))
-    return Description(str(found["network"]), layers, elements, int(found["samples"]), str(found["sample"]), fed)
+    fed = tuple(sorted(read - {layer.output for layer in layers}))
+    elements, samples = tuple(map(int, found["elements"])), int(found["samples"])
+    return Description(str(found["network"]), layers, elements, samples, str(found["sample"]), fed)
 
 
 def _layer(raw: Mapping[str, Any]) -> DescribedLayer:
@@ -172,14 +171,8 @@ _FUNCTIONS = {"add": 2, "mul": 2, "div": 2, "relu": 1, "tanh": 1, "gelu": 1, "mu
 _PRODUCTS = frozenset(("Linear", "GroupedLinear", "MatMul", "Conv2d", "Attention", "Recurrent"))
 _WIDE = frozenset(("LayerNorm", "Softmax", "CrossEntropy"))  # autocast computes them in fp32
 _BACKWARD = {
-    "linear": ("bwd_data", "bwd_weight"),
-    "conv2d": ("bwd_data", "bwd_weight"),
-    "grouped_linear": ("bwd_data", "bwd_weight"),
-    "attention": ("bwd",),
-    "cross_entropy": ("bwd",),
-    "layer_norm": ("bwd",),
-    "softmax": ("bwd",),
-    "batch_norm": ("bwd",),
+    **dict.fromkeys(("linear", "conv2d", "grouped_linear"), ("bwd_data", "bwd_weight")),
+    **dict.fromkeys(("attention", "cross_entropy", "layer_norm", "softmax", "batch_norm"), ("bwd",)),
 }
 
 
@@ -202,24 +195,21 @@ def operator_parts(
     seen: set[tuple[tuple[str, str | int], ...]] = set()
     for layer in description.layers:
         found = _cells(layer)
-        if isinstance(found, str):
-            cells: Cells = {"op": layer.operator, "variant": str(layer.sizes.get("function", ""))}
-            phases: tuple[str, ...] = ("fwd",)
-        else:
-            cells = found
-            trains = phase in ("train", "bwd")
-            phases = ("fwd", *(_BACKWARD.get(str(cells["op"]), ()) if trains else ()))
+        cells, reason = (found, "") if not isinstance(found, str) else (Cells(op=layer.operator), found)
+        if reason:
+            cells["variant"] = str(layer.sizes.get("function", ""))
         cells["dtype"] = _dtype(policy, layer.operator)
         if layer.operator == "Conv2d" and channels_last:
             cells["variant"] = "channels_last"
-        for each in phases:
+        trains = phase in ("train", "bwd") and not reason
+        for each in ("fwd", *(_BACKWARD.get(str(cells["op"]), ()) if trains else ())):
             mine = {**cells, "phase": each}
             if each != "fwd" and cells["op"] == "linear":
                 mine["variant"] = "lm_head"  # without bias, whose gradient is summed by a separate kernel
             key = tuple(sorted(mine.items()))
             if key not in seen:
                 seen.add(key)
-                yield OperatorPart(layer.name, mine, found if isinstance(found, str) else "")
+                yield OperatorPart(layer.name, mine, reason)
 
 
 def _dtype(policy: str, operator: str) -> str:
@@ -276,7 +266,7 @@ def _conv(layer: DescribedLayer) -> Cells | str:
     pairs = (("h_in", "w_in", 0), ("kernel_h", "kernel_w", 0), ("stride_h", "stride_w", 1), ("pad_h", "pad_w", 0))
     if layer.sizes.get("transposed") or any(s(a, d) != s(b, d) for a, b, d in pairs) or s("dilation_h", 1) > 1:
         return "no case measures convolutions that are transposed, dilated or not square by themselves"
-    found: Cells = {"op": "conv2d", "batch": s("batch"), "c_in": s("c_in"), "c_out": s("c_out")}
-    found |= {"h_in": s("h_in"), "w_in": s("w_in"), "kernel_h": s("kernel_h"), "kernel_w": s("kernel_w")}
+    own = ("batch", "c_in", "c_out", "h_in", "w_in", "kernel_h", "kernel_w")
     stride, pad = s("stride_h", 1), s("pad_h")
-    return found | {"stride": stride, "pad": pad, "stride_w": stride, "pad_w": pad, "groups": s("groups", 1)}
+    last = Cells(stride=stride, pad=pad, stride_w=stride, pad_w=pad, groups=s("groups", 1))
+    return Cells(op="conv2d") | {name: s(name) for name in own} | last

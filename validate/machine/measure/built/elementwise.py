@@ -82,14 +82,11 @@ def elementwise(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours
         return TorchLayer(lambda x: F.dropout(x, DROPOUT, training=True), shapes[0])
     if function == "topk":  # returns all values sorted; the reader takes the first ones
         return TorchLayer(lambda x: torch.topk(x, shapes[0][-1]).values, shapes[0])
-    if function == "mul" and len(shapes) == 2 and _is_best(near.before[-1]):
-        return _weighed_rows(shapes[0], shapes[1])
+    if function == "mul" and len(shapes) == 2:
+        last = near.before[-1]
+        if last is not None and last.sizes.get("function") == "topk":  # scores of the experts that each token chose
+            return _weighed_rows(shapes[0], shapes[1])
     return _of_tensors(layer, shapes, function, elements)
-
-
-def _is_best(layer: DescribedLayer | None) -> bool:
-    """Return whether *layer* gives the scores of the experts that each token chose."""
-    return layer is not None and layer.sizes.get("function") == "topk"
 
 
 def _weighed_rows(rows: Shape, scores: Shape) -> TorchLayer:
@@ -176,11 +173,10 @@ def _with_parameter(layer: DescribedLayer, shapes: Sequence[Shape], function: st
     if len(layer.parameters) > 1 or len(shapes) != 1 or function not in BINARY:
         raise Unavailable(f"{layer.name}: {function} with {len(layer.parameters)} parameters is not built")
     whole, size = shapes[0], layer.parameters[0].elements
-    tails = [whole[i:] for i in range(len(whole))]
-    shape = next((tail for tail in tails if prod(tail) == size), None)
+    shape = next((whole[i:] for i in range(len(whole)) if prod(whole[i:]) == size), None)
     if shape is None and len(whole) == 4 and whole[1] == size:
         shape = (size, 1, 1)
     if shape is None or prod(whole) != elements:
         raise Unavailable(f"{layer.name}: {size} numbers are not spread over {'x'.join(map(str, whole))}")
     module = WithParameters(getattr(torch, function), weight=shape)
-    return TorchLayer(module, whole, module, named(layer, {"weight": size}))
+    return TorchLayer(module, whole, module, named(layer, module))

@@ -83,15 +83,13 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
             reads = tuple(plan.parts.get((index, i), number) for i, number in enumerate(layer.inputs))
             near = Neighbours(tuple(writers.get(n) for n in layer.inputs), tuple(readers.get(layer.output, ())))
             made = self._made(layer, [plan.shapes[n] for n in reads], near)
-            if prod(made.shape) != description.elements[layer.output] and made.shape:
-                raise Unavailable(
-                    f"{layer.name}: returns {prod(made.shape)} elements; {description.elements[layer.output]} are said"
-                )
+            is_said = description.elements[layer.output]
+            if prod(made.shape) != is_said and made.shape:
+                raise Unavailable(f"{layer.name}: returns {prod(made.shape)} elements; {is_said} are said")
             plan.shapes[layer.output] = made.shape
-            block = _BLOCK.match(layer.name)
-            mixes = layer.operator in _MIXES
-            name = block[0] if block else ""
-            plan.steps.append(ForwardCall(made.call, reads, (layer.output,), name, mixes, module=made.module))
+            block, mixes = _BLOCK.match(layer.name), layer.operator in _MIXES
+            step = ForwardCall(made.call, reads, (layer.output,), block[0] if block else "", mixes, module=made.module)
+            plan.steps.append(step)
             self._split(description, plan, (layer.output,))
         self.outputs = tuple(layer.output for layer in description.layers if layer.output not in readers)
         end(plan.steps, self.outputs)
@@ -102,12 +100,10 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
         self.spans = nn.ModuleList(spans(plan.steps, self.outputs, recompute, in_blocks=in_blocks))
 
     def _made(self, layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
-        if layer.operator in BY_NEIGHBOURS:
-            made = BY_NEIGHBOURS[layer.operator](layer, shapes, near)
-        elif layer.operator in MAKERS:
-            made = MAKERS[layer.operator](layer, shapes)
-        else:
+        if layer.operator not in {*BY_NEIGHBOURS, *MAKERS}:
             raise Unavailable(f"{layer.name}: no way to build a {layer.operator}")
+        by_both = BY_NEIGHBOURS.get(layer.operator)
+        made = by_both(layer, shapes, near) if by_both is not None else MAKERS[layer.operator](layer, shapes)
         trained = {parameter.name: parameter.trained for parameter in layer.parameters}
         for own, name in made.names.items():
             parameter = getattr(made.module, own)
@@ -121,19 +117,15 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
     def _split(self, description: Description, plan: _Plan, numbers: Sequence[int]) -> None:
         """Split tensors of which some layers read only a part; each part gets a tensor number of its own."""
         for number in numbers:
-            shape, whole = plan.shapes[number], description.elements[number]
-            wanted = [
-                (index, i, needed(layer, i, whole))
-                for index, layer in enumerate(description.layers)
-                for i, read in enumerate(layer.inputs)
-                if read == number
-            ]
-            wanted = [(index, i, _of_join(description, index, i, need)) for index, i, need in wanted]
+            shape, whole, offset = plan.shapes[number], description.elements[number], 0
             found: list[tuple[View, Shape, tuple[int, int]]] = []
-            offset = 0
-            for index, i, need in wanted:
-                if need < whole:
-                    layer = description.layers[index]  # the parameter of a function tells how many columns it reads
+            reads = ((at, i) for at, layer in enumerate(description.layers) for i in range(len(layer.inputs)))
+            for index, i in reads:
+                layer = description.layers[index]
+                if layer.inputs[i] != number:
+                    continue
+                need = _of_join(description, layer, i, needed(layer, i, whole))
+                if need < whole:  # the parameter of a function tells how many columns it reads
                     cols = layer.parameters[0].elements if layer.operator == "Elementwise" and layer.parameters else 0
                     view, part, offset = reshaped_part(shape, need, offset, cols)
                     found.append((view, part, (index, i)))
@@ -143,11 +135,8 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
             widths = [part[-1] for _, part, _ in found]
             tiles = sum(widths) == shape[-1] and all(part[:-1] == shape[:-1] for _, part, _ in found)
             if tiles:
-                plan.steps.append(
-                    ForwardCall(
-                        partial(torch.split, split_size_or_sections=widths, dim=-1), (number,), tuple(names), ""
-                    )
-                )
+                split = partial(torch.split, split_size_or_sections=widths, dim=-1)
+                plan.steps.append(ForwardCall(split, (number,), tuple(names), ""))
             for name, (view, part, reader) in zip(names, found, strict=True):
                 plan.shapes[name], plan.parts[reader] = part, name
                 if not tiles:
@@ -176,15 +165,14 @@ def _check_apart(description: Description, steps: Sequence[ForwardCall]) -> None
     places: dict[str, str] = {}
     blocks = {step.writes[0]: step.block for step in steps}
     for layer in description.layers:
+        block = blocks[layer.output]
         for parameter in layer.parameters:
-            block = blocks[layer.output]
             if places.setdefault(parameter.name, block) != block:
                 raise Unavailable(f"{layer.name}: {parameter.name} is shared between blocks, which are sharded apart")
 
 
-def _of_join(description: Description, index: int, position: int, need: int) -> int:
+def _of_join(description: Description, layer: DescribedLayer, position: int, need: int) -> int:
     """Return *need*, reduced for the largest input of a concatenation whose output is smaller than its inputs."""
-    layer = description.layers[index]
     if layer.operator != "Copy" or len(layer.inputs) < 2:
         return need
     sizes = [description.elements[n] for n in layer.inputs]
@@ -205,12 +193,9 @@ def _fed_shape(description: Description, number: int) -> Shape:
     s, whole, samples = layer.size, description.elements[number], description.samples
     if layer.operator == "Conv2d" and not layer.sizes.get("transposed"):
         return s("batch"), s("c_in"), s("h_in"), s("w_in")
-    if layer.operator in ("Linear", "Recurrent"):
-        cols = s("inputs")
-    elif layer.operator in ("LayerNorm", "Softmax", "CrossEntropy"):
-        cols = s("cols") if position == 0 else 1
-    else:
-        cols = 1
+    cols = s("inputs") if layer.operator in ("Linear", "Recurrent") else 1
+    if layer.operator in ("LayerNorm", "Softmax", "CrossEntropy") and position == 0:
+        cols = s("cols")
     rows = whole // cols
     lead = (samples, rows // samples) if rows % samples == 0 and rows > samples else (rows,)
     return lead if cols == 1 else (*lead, cols)
@@ -257,7 +242,8 @@ class _Own(nn.Module):  # type: ignore[misc]
         args, named = pytree.tree_unflatten(list(fed), self._form)
         output = self.module(*args, **named)
         if self.training:
-            own = self._loss(output) if self._loss is not None else _loss_of(output)
+            own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+            own = self._loss(output) if self._loss is not None else own if isinstance(own, torch.Tensor) else None
             if own is not None:
                 return (own,)
         return tuple(leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor))
@@ -289,14 +275,17 @@ def build_own(source: str, device: Any, *, dtype: Any = None, training: bool = T
             inputs = getattr(module, "example_input", None)
     if not isinstance(module, nn.Module) or inputs is None:
         raise Unavailable(f"{name}: returned no module, or nothing to feed in")
-    args: tuple[tuple[Any, ...], Mapping[str, Any]] = ((inputs,), {})
-    if isinstance(inputs, Mapping):
-        args = ((), dict(inputs))
-    elif isinstance(inputs, tuple | list):
-        args = (tuple(inputs), {})
-    leaves, form = pytree.tree_flatten(args)
-    fed = tuple(_placed(leaf, device, dtype) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
-    return BuiltModule(_Own(module, form, loss).to(device=device, dtype=dtype).train(training), fed)
+    named = dict(inputs) if isinstance(inputs, Mapping) else {}
+    args = () if isinstance(inputs, Mapping) else tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
+    leaves, form = pytree.tree_flatten((args, named))
+
+    def placed(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        return leaf.to(device=device, dtype=dtype if dtype is not None and leaf.is_floating_point() else leaf.dtype)
+
+    own = _Own(module, form, loss).to(device=device, dtype=dtype).train(training)
+    return BuiltModule(own, tuple(map(placed, leaves)))
 
 
 def _accepted(factory: Any, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -318,13 +307,3 @@ def _random(shape: str, batch: int) -> Any:
         sides.append(last)
     size = (batch, *map(int, sides))
     return torch.randn(size, dtype=kind) if kind.is_floating_point else torch.randint(2, size).to(kind)
-
-
-def _placed(leaf: Any, device: Any, dtype: Any) -> Any:
-    return leaf.to(device=device, dtype=dtype if dtype is not None and leaf.is_floating_point() else leaf.dtype)
-
-
-def _loss_of(output: Any) -> Any:
-    """Return the loss that *output* contains; None where it contains none."""
-    own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
-    return own if isinstance(own, torch.Tensor) else None

@@ -46,19 +46,22 @@ def needed(layer: DescribedLayer, position: int, whole: int) -> int:
     return min(found, whole)
 
 
+def _of_module(module: Any, layer: DescribedLayer, have: Shape, want: Shape, result: Shape) -> TorchLayer:
+    """Return *module* of a tensor of shape *have*, seen as *want*, with the *result* in this shape."""
+    view = seen(have, want, layer)
+    return TorchLayer(lambda x: module(view(x)), result, module, named(layer, module))
+
+
 def _of_rows(have: Shape, rows: int, cols: int) -> Shape:
     """Return *have* where it already holds *rows* rows of *cols* columns, else ``(rows, cols)``."""
     return have if have[-1] == cols and prod(have) == rows * cols else (rows, cols)
 
 
 def _linear(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
-    rows, inputs, outputs = layer.size("rows"), layer.size("inputs"), layer.size("outputs")
-    bias = layer.sizes.get("bias", True) and len(layer.parameters) > 1
-    want = _of_rows(shapes[0], rows, inputs)
-    view = seen(shapes[0], want, layer)
-    module = nn.Linear(inputs, outputs, bias=bias)
-    sizes = {"weight": inputs * outputs} | ({"bias": outputs} if bias else {})
-    return TorchLayer(lambda x: module(view(x)), (*want[:-1], outputs), module, named(layer, sizes))
+    inputs, outputs = layer.size("inputs"), layer.size("outputs")
+    want = _of_rows(shapes[0], layer.size("rows"), inputs)
+    module = nn.Linear(inputs, outputs, bias=layer.sizes.get("bias", True) and len(layer.parameters) > 1)
+    return _of_module(module, layer, shapes[0], want, (*want[:-1], outputs))
 
 
 def _grouped(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
@@ -84,15 +87,14 @@ def _grouped(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
 
     module = WithParameters(product, weight=(count, outputs, inputs), ends=ends)
     nn.init.normal_(module.weight, std=inputs**-0.5)
-    return TorchLayer(module, (rows, outputs), module, named(layer, {"weight": count * inputs * outputs}))
+    return TorchLayer(module, (rows, outputs), module, named(layer, module))
 
 
 def _matmul(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     m, n, k, batch = (layer.size(name, 1) for name in ("m", "n", "k", "batch"))
-    layout = layer.sizes.get("layout", "NN")
-    first = as_heads(shapes[0], batch, *((m, k) if layout[0] == "N" else (k, m)))
-    second = as_heads(shapes[-1], batch, *((k, n) if layout[1] == "N" else (n, k)))
-    turn_a, turn_b = layout[0] == "T", layout[1] == "T"
+    turn_a, turn_b = (way == "T" for way in layer.sizes.get("layout", "NN"))
+    first = as_heads(shapes[0], batch, *((k, m) if turn_a else (m, k)))
+    second = as_heads(shapes[-1], batch, *((n, k) if turn_b else (k, n)))
 
     def call(a: Any, b: Any) -> Any:
         a, b = first(a), second(b)
@@ -107,75 +109,60 @@ def _conv(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
         raise Unavailable(f"{layer.name}: what norms its weights is not in the description, and would be left out")
     if len(layer.parameters) > 1 and not layer.sizes.get("bias"):
         raise Unavailable(f"{layer.name}: torch has no kernels of Mamba-2; those of mamba_ssm are not built")
-    kernel = s("kernel_h"), s("kernel_w")
-    stride, pad = (s("stride_h", 1), s("stride_w", 1)), (s("pad_h"), s("pad_w"))
-    dilation, groups = (s("dilation_h", 1), s("dilation_w", 1)), s("groups", 1)
-    bias = bool(layer.sizes.get("bias", False))
-    small = tuple(
-        (s(f"{side}_in") + 2 * pad[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
-        for i, side in enumerate(("h", "w"))
-    )
-    large = s("h_in"), s("w_in")
+    kernel, large, pad = (s("kernel_h"), s("kernel_w")), (s("h_in"), s("w_in")), (s("pad_h"), s("pad_w"))
+    stride, dilation = (s("stride_h", 1), s("stride_w", 1)), (s("dilation_h", 1), s("dilation_w", 1))
+    reach = [d * (k - 1) + 1 - 2 * p for d, k, p in zip(dilation, kernel, pad, strict=True)]
+    small = [(large[i] - reach[i]) // stride[i] + 1 for i in (0, 1)]
     images: Shape = (s("batch"), s("c_in"), *large)
     result: Shape = (s("batch"), s("c_out"), *small)
+    last = s("groups", 1), bool(layer.sizes.get("bias", False))
     module: Any
     if layer.sizes.get("transposed"):
         images, result = result, images
-        spare = tuple(
-            large[i] - ((small[i] - 1) * stride[i] - 2 * pad[i] + dilation[i] * (kernel[i] - 1) + 1) for i in (0, 1)
-        )
-        module = nn.ConvTranspose2d(images[1], result[1], kernel, stride, pad, spare, groups, bias, dilation)
+        spare = tuple(large[i] - ((small[i] - 1) * stride[i] + reach[i]) for i in (0, 1))
+        module = nn.ConvTranspose2d(images[1], result[1], kernel, stride, pad, spare, *last, dilation)
     else:
-        module = nn.Conv2d(images[1], result[1], kernel, stride, pad, dilation, groups, bias)
+        module = nn.Conv2d(images[1], result[1], kernel, stride, pad, dilation, *last)
     if prod(images) > prod(shapes[0]):
         raise Unavailable(f"{layer.name}: reads images more than once, as convolutions of three dimensions are written")
-    view = seen(shapes[0], images, layer)
-    sizes = {"weight": module.weight.numel()} | ({"bias": result[1]} if bias else {})
-    return TorchLayer(lambda x: module(view(x)), result, module, named(layer, sizes))
+    return _of_module(module, layer, shapes[0], images, result)
 
 
 def _batch_norm(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
-    channels = layer.size("channels")
-    want = (layer.size("batch"), channels, layer.size("height"), layer.size("width"))
-    view = seen(shapes[0], want, layer)
+    want = tuple(layer.size(name) for name in ("batch", "channels", "height", "width"))
+    channels, view = want[1], seen(shapes[0], want, layer)
     if layer.parameters and layer.parameters[0].elements < channels:  # each image by itself (instance norm)
         own = layer.parameters[0].elements
         by_image = (want[0] * channels // own, own, *want[2:])
         if prod(shapes[0]) != prod(want) or len(layer.parameters) != 2:
             raise Unavailable(f"{layer.name}: no norm of each image with such parameters")
-        normed = WithParameters(
-            lambda x, weight, bias: F.instance_norm(x.reshape(by_image), weight=weight, bias=bias).reshape(x.shape),
-            weight=(own,),
-            bias=(own,),
-        )
-        return TorchLayer(normed, shapes[0], normed, named(layer, {"weight": own, "bias": own}))
+
+        def by_itself(x: Any, weight: Any, bias: Any) -> Any:
+            return F.instance_norm(x.reshape(by_image), weight=weight, bias=bias).reshape(x.shape)
+
+        normed = WithParameters(by_itself, weight=(own,), bias=(own,))
+        return TorchLayer(normed, shapes[0], normed, named(layer, normed))
     module = nn.BatchNorm2d(channels, affine=bool(layer.parameters))
-    names = named(layer, {"weight": channels, "bias": channels} if layer.parameters else {})
-    return TorchLayer(lambda x: module(view(x)), want, module, names)
+    return TorchLayer(lambda x: module(view(x)), want, module, named(layer, module))
 
 
 def _layer_norm(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     cols = layer.size("cols")
     want = _of_rows(shapes[0], layer.size("rows"), cols)
     view = seen(shapes[0], want, layer)
-    affine, bias = bool(layer.parameters), len(layer.parameters) > 1
-    module: Any
+    affine = bool(layer.parameters)
     if layer.sizes.get("kind") == "rms_norm":
-        module = nn.RMSNorm(cols, eps=1e-6, elementwise_affine=affine)
+        module: Any = nn.RMSNorm(cols, eps=1e-6, elementwise_affine=affine)
     else:
-        module = nn.LayerNorm(cols, elementwise_affine=affine, bias=bias)
-    sizes = {"weight": cols} if affine else {}
-    names = named(layer, sizes | ({"bias": cols} if bias else {}))
+        module = nn.LayerNorm(cols, elementwise_affine=affine, bias=len(layer.parameters) > 1)
     back = seen(want, shapes[0], layer)  # group norm treats groups as rows; the result has the shape of images again
-    return TorchLayer(lambda x: back(module(view(x))), shapes[0], module, names)
+    return TorchLayer(lambda x: back(module(view(x))), shapes[0], module, named(layer, module))
 
 
 def _embedding(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
-    rows, cols, words = layer.size("rows"), layer.size("cols"), layer.size("vocabulary")
-    module = nn.Embedding(words, cols)
+    rows, cols = layer.size("rows"), layer.size("cols")
     want = shapes[0] if prod(shapes[0]) == rows else (rows,)
-    view = seen(shapes[0], want, layer)
-    return TorchLayer(lambda x: module(view(x)), (*want, cols), module, named(layer, {"weight": words * cols}))
+    return _of_module(nn.Embedding(layer.size("vocabulary"), cols), layer, shapes[0], want, (*want, cols))
 
 
 _CELLS: dict[str, Any] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
@@ -185,12 +172,10 @@ def _recurrent(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     if len(layer.inputs) > 1:
         raise Unavailable(f"{layer.name}: a state that is fed in is not built")
     inputs, hidden = layer.size("inputs"), layer.size("hidden")
-    bias = len(layer.parameters) > 2
-    module = _CELLS[layer.sizes["cell"]](inputs, hidden, bias=bias, batch_first=True)
+    module = _CELLS[layer.sizes["cell"]](inputs, hidden, bias=len(layer.parameters) > 2, batch_first=True)
     want = layer.size("batch"), layer.size("timesteps"), inputs
     view = seen(shapes[0], want, layer)
-    own = {name: parameter.numel() for name, parameter in module.named_parameters()}
-    return TorchLayer(lambda x: module(view(x))[0], (*want[:2], hidden), module, named(layer, own))
+    return TorchLayer(lambda x: module(view(x))[0], (*want[:2], hidden), module, named(layer, module))
 
 
 def _attention(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
@@ -205,54 +190,46 @@ def _attention(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     causal = bool(layer.sizes.get("causal"))
     views = []
     for have, length, count, size in zip(shapes, lengths, counts, sizes, strict=True):
-        by_head = (batch, count, length, size)
-        turned = have != by_head or have[-1] != size
-        want = (batch, length, count, size) if turned else by_head
-        views.append((seen(have, want, layer), turned))
+        turned = have != (batch, count, length, size)
+        views.append((seen(have, (batch, length, count, size) if turned else have, layer), turned))
     shared = {"enable_gqa": True} if kv_heads != heads else {}
+    result = batch, lengths[0], heads * sizes[2]
 
     def call(*tensors: Any) -> Any:
-        q, k, v = (
-            view(x).transpose(1, 2) if turned else view(x) for x, (view, turned) in zip(tensors, views, strict=True)
-        )
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=causal, **shared)
-        return y.transpose(1, 2).reshape(batch, lengths[0], heads * sizes[2])
+        seen_as = ((view(x), turned) for x, (view, turned) in zip(tensors, views, strict=True))
+        q, k, v = (x.transpose(1, 2) if turned else x for x, turned in seen_as)
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, **shared).transpose(1, 2).reshape(result)
 
-    return TorchLayer(call, (batch, lengths[0], heads * sizes[2]))
+    return TorchLayer(call, result)
 
 
 def _softmax(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     if layer.sizes.get("kernel"):
-        raise Unavailable(
-            f"{layer.name}: a softmax that masks and scales is Megatron-LM's kernel and not torch's; --set"
-            " attention=eager or fused is"
-        )
+        told = f"{layer.name}: a softmax that masks and scales is Megatron-LM's kernel and not torch's"
+        raise Unavailable(f"{told}; --set attention=eager or fused is")
     want = _of_rows(shapes[0], layer.size("rows"), layer.size("cols"))
-    view = seen(shapes[0], want, layer)
-    back = seen(want, shapes[0], layer)
+    view, back = seen(shapes[0], want, layer), seen(want, shapes[0], layer)
     return TorchLayer(lambda x: back(torch.softmax(view(x), -1)), shapes[0])
 
 
 def _reduction(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     want = (layer.size("rows"), layer.size("cols"))
-    view = seen(shapes[0], want, layer)
     if not layer.parameters:
+        view = seen(shapes[0], want, layer)
         return TorchLayer(lambda x: view(x).sum(-1), want[:1])
-    sizes = {"weight": want[1]} | ({"scale": 1} if len(layer.parameters) > 1 else {})
-    module = WithParameters(
-        lambda x, weight, *scale: torch.matmul(x, weight * scale[0] if scale else weight),
-        **{name: (size,) for name, size in sizes.items()},
-    )
-    return TorchLayer(lambda x: module(view(x)), want[:1], module, named(layer, sizes))
+
+    def product(x: Any, weight: Any, *scale: Any) -> Any:
+        return torch.matmul(x, weight * scale[0] if scale else weight)
+
+    sizes: dict[str, Any] = {"weight": want[1:]} | ({"scale": (1,)} if len(layer.parameters) > 1 else {})
+    return _of_module(WithParameters(product, **sizes), layer, shapes[0], want, want[:1])
 
 
 def _pool(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     s = layer.size
     kernel, large = (s("kernel_h"), s("kernel_w")), (s("h_in"), s("w_in"))
-    small = s("h_out"), s("w_out")
-    images = s("batch"), s("channels"), *large
-    view = seen(shapes[0], images, layer)
-    result = (*images[:2], *small)
+    small, images = (s("h_out"), s("w_out")), (s("batch"), s("channels"), *large)
+    view, result = seen(shapes[0], images, layer), (*images[:2], *small)
     is_max = layer.sizes["kind"] == "max"
     if not is_max and kernel == tuple(-(-a // b) for a, b in zip(large, small, strict=True)):
         return TorchLayer(lambda x: F.adaptive_avg_pool2d(view(x), small), result)
@@ -264,10 +241,7 @@ def _pool(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     raise Unavailable(f"{layer.name}: no stride takes windows of {kernel} from {large} to {small}")
 
 
-_Steps = tuple[tuple[int, ...], tuple[int, ...], bool]
-
-
-def _steps(large: tuple[int, ...], small: tuple[int, ...], kernel: tuple[int, ...]) -> Iterator[_Steps]:
+def _steps(large: Shape, small: Shape, kernel: Shape) -> Iterator[tuple[Shape, Shape, bool]]:
     """Yield strides, paddings and rounding modes that give the wanted number of windows, the most usual first."""
     for ceil in (False, True):
         for pad in (tuple(0 for _ in kernel), tuple((k - 1) // 2 for k in kernel), tuple(k // 2 for k in kernel)):
@@ -295,9 +269,9 @@ def _cross_entropy(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer
 
 def _copy(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
     elements = layer.size("elements")
+    have = shapes[0]
     if len(shapes) > 1:
         return _joined(layer, shapes, elements)
-    have = shapes[0]
     if layer.parameters:
         return _led(layer, have, elements)
     times, more = divmod(elements, prod(have))
@@ -331,20 +305,17 @@ def _copy(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> T
 def _led(layer: DescribedLayer, have: Shape, elements: int) -> TorchLayer:
     """Return the pixels of images, or the rows, of each sample, with a learned row in front."""
     size = layer.parameters[0].elements
-    images = len(have) == 4 and have[1] == size
     rows = prod(have) // have[0] // size
     if len(layer.parameters) > 1 or have[0] * (rows + 1) * size != elements:
         raise Unavailable(f"{layer.name}: {size} learned numbers and {prod(have)} do not make {elements}")
-    view: Callable[[Any], Any] = lambda x: x.reshape(have[0], rows, size)  # noqa: E731
-    if images:
-        view = lambda x: x.flatten(2).transpose(1, 2)  # noqa: E731
+    images = len(have) == 4 and have[1] == size
 
     def led(x: Any, weight: Any) -> Any:
-        pixels = view(x)
+        pixels = x.flatten(2).transpose(1, 2) if images else x.reshape(have[0], rows, size)
         return torch.cat((weight.expand(pixels.shape[0], 1, -1), pixels), 1)
 
     module = WithParameters(led, weight=(size,))
-    return TorchLayer(module, (have[0], rows + 1, size), module, named(layer, {"weight": size}))
+    return TorchLayer(module, (have[0], rows + 1, size), module, named(layer, module))
 
 
 def _cloned(have: Shape) -> TorchLayer:
@@ -356,10 +327,8 @@ def _joined(layer: DescribedLayer, shapes: Sequence[Shape], elements: int) -> To
     if sum(map(prod, shapes)) != elements:
         raise Unavailable(f"{layer.name}: {sum(map(prod, shapes))} elements do not make {elements} side by side")
     first = shapes[0]
-    images = len(first) == 4 and all(len(s) == 4 and (s[0], *s[2:]) == (first[0], *first[2:]) for s in shapes)
-    if images:
-        channels = sum(s[1] for s in shapes)
-        return TorchLayer(lambda *xs: torch.cat(xs, 1), (first[0], channels, *first[2:]))
+    if len(first) == 4 and all(len(s) == 4 and (s[0], *s[2:]) == (first[0], *first[2:]) for s in shapes):
+        return TorchLayer(lambda *xs: torch.cat(xs, 1), (first[0], sum(s[1] for s in shapes), *first[2:]))
     if all(s[:-1] == first[:-1] for s in shapes):
         return TorchLayer(lambda *xs: torch.cat(xs, -1), (*first[:-1], sum(s[-1] for s in shapes)))
     return TorchLayer(lambda *xs: torch.cat([x.reshape(-1) for x in xs]), (elements,))

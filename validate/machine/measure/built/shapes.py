@@ -84,14 +84,14 @@ class TorchLayer:
     names: dict[str, str] = field(default_factory=dict)
 
 
-def named(layer: DescribedLayer, sizes: dict[str, int]) -> dict[str, str]:
+def named(layer: DescribedLayer, module: Any) -> dict[str, str]:
     """Return the description's name of each parameter, by element counts; raises Unavailable if these differ."""
     left = list(layer.parameters)
     found = {}
-    for name, size in sizes.items():
-        match = next((p for p in left if p.elements == size), None)
+    for name, parameter in module.named_parameters():
+        match = next((p for p in left if p.elements == parameter.numel()), None)
         if match is None:
-            raise Unavailable(f"{layer.name}: no parameter of {size} elements for its {name}")
+            raise Unavailable(f"{layer.name}: no parameter of {parameter.numel()} elements for its {name}")
         left.remove(match)
         found[name] = match.name
     if left:

@@ -69,11 +69,8 @@ class _Part:
             _run(self.steps, own)
             return tuple(own[n] for n in self.outside)
 
-        given = [values[n] for n in self.inside]
-        if self.by_operator:
-            results = checkpoint(run, *given, use_reentrant=False, context_fn=_contexts)
-        else:
-            results = checkpoint(run, *given, use_reentrant=False)
+        how = {"context_fn": _contexts} if self.by_operator else {}
+        results = checkpoint(run, *(values[n] for n in self.inside), use_reentrant=False, **how)
         _drop(self.steps, values)
         values.update(zip(self.outside, results, strict=True))
 
@@ -83,13 +80,9 @@ def _contexts() -> tuple[Any, Any]:
 
     The results of attention and of every second matrix product are kept, as torchtitan's selective checkpointing does.
     """
-    aten = torch.ops.aten
-    attention = {
-        aten._scaled_dot_product_flash_attention.default,
-        aten._scaled_dot_product_efficient_attention.default,
-        aten._scaled_dot_product_flash_attention_for_cpu.default,
-        aten._scaled_dot_product_cudnn_attention.default,
-    }
+    aten, ways = torch.ops.aten, ("flash", "efficient", "cudnn")
+    attention = {getattr(aten, f"_scaled_dot_product_{way}_attention").default for way in ways}
+    attention.add(aten._scaled_dot_product_flash_attention_for_cpu.default)
     products = {aten.mm.default, aten.addmm.default}
     counts = {False: 0, True: 0}  # of the forward pass, and of its repetition
 
@@ -99,8 +92,8 @@ def _contexts() -> tuple[Any, Any]:
         keeps = operator in attention or (operator in products and counts[context.is_recompute] % 2 == 1)
         return CheckpointPolicy.MUST_SAVE if keeps else CheckpointPolicy.PREFER_RECOMPUTE
 
-    forward, again = create_selective_checkpoint_contexts(policy)
-    return forward, again
+    found: tuple[Any, Any] = create_selective_checkpoint_contexts(policy)
+    return found
 
 
 class StepsModule(nn.Module):  # type: ignore[misc]
@@ -141,42 +134,37 @@ def spans(
     """Yield *steps* in spans, each block one if *in_blocks*, with recomputed parts; *outputs* are read at the end."""
     again = {} if not recompute else _attentions(steps) if recompute == "selective" else _blocks(steps)
     blocks = _blocks(steps) if in_blocks else {}
+    by_operator = recompute == "operators"
     for block, of_block in groupby(range(len(steps)), key=lambda i: blocks.get(i, -1)):
         mine = list(of_block)
         parts = []
         for key, run in groupby(mine, key=lambda i: again.get(i, -1)):
-            places = list(run)
-            edges = _edges(steps, places, outputs)
-            by_operator = recompute == "operators"
-            parts.append(_Part(tuple(steps[i] for i in places), *edges, again=key >= 0, by_operator=by_operator))
-        yield StepsModule(parts, apart=block >= 0, edges=_edges(steps, mine, outputs))
+            own, edges = _edges(steps, list(run), outputs)
+            parts.append(_Part(own, *edges, again=key >= 0, by_operator=by_operator))
+        yield StepsModule(parts, apart=block >= 0, edges=_edges(steps, mine, outputs)[1])
 
 
 def _edges(
     steps: Sequence[ForwardCall], places: Sequence[int], outputs: Sequence[int]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the tensors that enter the consecutive steps at *places*, and those that are read after them."""
-    span = [steps[i] for i in places]
+) -> tuple[tuple[ForwardCall, ...], tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return the consecutive steps at *places*, the tensors that enter them, and those that are read after them."""
+    span = tuple(steps[i] for i in places)
     written = dict.fromkeys(n for step in span for n in step.writes)
     read = dict.fromkeys(n for step in span for n in step.reads)
     after = {n for step in steps[places[-1] + 1 :] for n in step.reads}.union(outputs)
     # What later steps read must be returned; a span without such tensors returns its last step's.
     outside = tuple(n for n in written if n in after)
-    return tuple(n for n in read if n not in written), outside or span[-1].writes
+    return span, (tuple(n for n in read if n not in written), outside or span[-1].writes)
 
 
 def _blocks(steps: Sequence[ForwardCall]) -> dict[int, int]:
     """Return the block number of each step that is in a block; steps that split a tensor belong to their readers."""
     names = [step.block for step in steps]
-    for i in reversed(range(len(steps) - 1)):
-        if not names[i] and not _has_call(steps[i]):
+    for i, step in reversed([*enumerate(steps[:-1])]):
+        if not names[i] and len(step.reads) == 1 and step.writes[0] > step.reads[0] + 1:
             names[i] = names[i + 1]
     order = {name: i for i, name in enumerate(dict.fromkeys(names))}
     return {i: order[name] for i, name in enumerate(names) if name}
-
-
-def _has_call(step: ForwardCall) -> bool:
-    return not (len(step.reads) == 1 and step.writes[0] > step.reads[0] + 1 and not step.block)
 
 
 def _attentions(steps: Sequence[ForwardCall]) -> dict[int, int]:
