@@ -137,25 +137,22 @@ def open_bench(device: str, scratch: Path) -> Bench:
     Raises ValueError where the device does not exist, listing those that do, or where *device* is empty and there is a
     GPU that this torch cannot use.
     """
-    count = torch.cuda.device_count()
-    there = [f"cuda:{i}" for i in range(count)] + ["cpu"]
+    there = [*(f"cuda:{i}" for i in range(torch.cuda.device_count())), "cpu"]
     chosen = f"{device}:0" if device == "cuda" else device or there[0]
     if chosen not in there:
         raise ValueError(f"--device: no device '{device}' here; there is {', '.join(there)}")
     if chosen == "cpu":
         if not device and _gpu_is_there():
-            raise ValueError(
-                f"a GPU is here that this torch ({torch.__version__}) cannot use; --device cpu measures the CPU"
-            )
+            told = f"a GPU is here that this torch ({torch.__version__}) cannot use"
+            raise ValueError(f"{told}; --device cpu measures the CPU")
         return Bench(torch.device("cpu"), cpu_slug(), host_bytes() // 2, host_cache_bytes(), scratch)
     found = torch.device(chosen)
     torch.cuda.set_device(found)
     properties = torch.cuda.get_device_properties(found)
     free, _ = torch.cuda.mem_get_info(found)
-    cache = int(getattr(properties, "L2_cache_size", 64 << 20))
-    sensors = Sensors(str(getattr(properties, "uuid", "")))
+    cache, uuid = int(getattr(properties, "L2_cache_size", 64 << 20)), str(getattr(properties, "uuid", ""))
     alone = device.startswith("cuda:")
-    return Bench(found, slug(properties.name), int(free * 0.9), cache, scratch, sensors, alone)
+    return Bench(found, slug(properties.name), int(free * 0.9), cache, scratch, Sensors(uuid), alone)
 
 
 def _gpu_is_there() -> bool:

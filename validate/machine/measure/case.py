@@ -177,15 +177,12 @@ def failure_words(error: Exception) -> str:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise Fatal("the disk is full") from error
         return f"{error.strerror or text}"
-    if isinstance(error, (MemoryError, *_OUT_OF_MEMORY)) or _says(text, "out of memory", "can't allocate memory"):
+    full = any(words in text.lower() for words in ("out of memory", "can't allocate memory"))
+    if full or isinstance(error, (MemoryError, *_OUT_OF_MEMORY)):
         return "out of memory"
-    if _says(text, *_STICKY):
+    if any(words in text.lower() for words in _STICKY):
         raise Fatal(f"the device is lost: {text[:_LENGTH]}") from error
     return fault_line(error)
-
-
-def _says(text: str, *words: str) -> bool:
-    return any(word in text.lower() for word in words)
 
 
 def stop_on_signals() -> AbstractContextManager[None]:

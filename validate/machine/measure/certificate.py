@@ -82,8 +82,12 @@ def write_certificate(out: Path, minutes: float, device: str = "", asked: str = 
         folder = Path(held)
         write_json(folder / CERTIFICATE, {"schema_version": 1, "minutes": minutes, "parts": [], "began": _now()})
         if asked:
-            part = next(part for part in PARTS if _ASKED in part.groups)
-            _copy_asked(Path(asked), folder / part.name)
+            if not (Path(asked) / "asked.json").is_file():
+                raise ValueError(f"--asked {asked}: holds no asked.json; validate run --parts --prepare writes one")
+            into = folder / next(part.name for part in PARTS if _ASKED in part.groups)
+            into.mkdir()
+            for file in Path(asked).glob("*.json"):
+                shutil.copyfile(file, into / file.name)
         _pack(folder, out)
 
         def left_s() -> float:
@@ -124,7 +128,9 @@ def measure_parts(folder: Path, out: Path, minutes: float, device: str = "", beg
         left_s = 60.0 * minutes - loading_s - (time.perf_counter() - started_s)
         budget_s = left_s * part.share / sum(each.share for each in waiting[i:])
         began_s, status, end = time.perf_counter(), 0, "done"
-        _begin_part(folder, part.name)
+        record = _record(folder)
+        record["parts"].append({"name": part.name, "began": _now(), "end": ""})
+        write_json(folder / CERTIFICATE, record)
         into = folder / part.name
         try:
             into.mkdir(exist_ok=True)
@@ -190,11 +196,8 @@ def _write_machine(into: Path, device: str) -> None:
     if bench.is_cuda:
         facts["driver_says"] = nvidia_smi(f"--query-gpu={','.join(_SENSORS)}", "--format=csv").splitlines()
         facts["nvlinks"] = nvidia_smi("nvlink", "-s").splitlines()
-    date = datetime.now(UTC).date().isoformat()
-    write_json(
-        into / RECORD,
-        {"schema_version": 1, "finished": True, "date": date, "machine": bench.name, "environment": facts, "left": []},
-    )
+    record = {"schema_version": 1, "finished": True, "date": datetime.now(UTC).date().isoformat()}
+    write_json(into / RECORD, {**record, "machine": bench.name, "environment": facts, "left": []})
 
 
 # -- the record and the archive --------------------------------------------------------
@@ -213,12 +216,6 @@ def _not_begun(folder: Path) -> list[CertificatePart]:
     return [part for part in PARTS if part.name not in begun]
 
 
-def _begin_part(folder: Path, name: str) -> None:
-    record = _record(folder)
-    record["parts"].append({"name": name, "began": _now(), "end": ""})
-    write_json(folder / CERTIFICATE, record)
-
-
 def _end_part(folder: Path, name: str, end: str, seconds: float | None = None) -> None:
     """Say how the part *name* ended, unless that is known; the measuring process says it first."""
     record = _record(folder)
@@ -233,32 +230,22 @@ def _end_part(folder: Path, name: str, end: str, seconds: float | None = None) -
     write_json(folder / CERTIFICATE, record)
 
 
-def _copy_asked(source: Path, into: Path) -> None:
-    if not (source / "asked.json").is_file():
-        raise ValueError(f"--asked {source}: holds no asked.json; validate run --parts --prepare writes one")
-    into.mkdir()
-    for file in source.glob("*.json"):
-        shutil.copyfile(file, into / file.name)
-
-
 def _pack(folder: Path, out: Path) -> None:
     """Write the archive *out* of all files in *folder* in one go, of at most MOST_BYTES; raises OSError."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in (".json", ".csv"))
+
+    def nobody(member: tarfile.TarInfo) -> tarfile.TarInfo:
+        member.uid, member.gid, member.uname, member.gname = 0, 0, "", ""
+        return member
+
     while True:
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w:gz") as archive:
             for path in files:
-                archive.add(path, arcname=f"certificate/{path.relative_to(folder).as_posix()}", filter=_nobody)
+                archive.add(path, arcname=f"certificate/{path.relative_to(folder).as_posix()}", filter=nobody)
         if packed.tell() <= MOST_BYTES or len(files) <= 1:
             break
         files.remove(max(files, key=lambda path: path.stat().st_size))
     new = out.with_name(f".{out.name}.new")
     new.write_bytes(packed.getvalue())
     new.replace(out)
-
-
-def _nobody(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Return *member* without the names of its owner."""
-    member.uid = member.gid = 0
-    member.uname = member.gname = ""
-    return member

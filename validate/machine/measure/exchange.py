@@ -80,18 +80,14 @@ class StandPart:
 def read_exchange(data: Mapping[str, Any]) -> BufferExchange:
     """Return the exchange in *data*; raises ValueError where a move leaves the buffer or lacks two distinct stands."""
     stands = tuple(StandPlace(**stand) for stand in data["stands"])
-    n = int(data["n_elements"])
-    rounds: list[tuple[Move, ...]] = []
-    for step in data["rounds"]:
-        moves = tuple(Move(src, dst, first, count, bool(reduce)) for src, dst, first, count, reduce in step)
+    n_ranks, root, n = (int(data[name]) for name in ("n_ranks", "root", "n_elements"))
+    rounds = tuple(tuple(Move(a, b, c, d, bool(reduce)) for a, b, c, d, reduce in step) for step in data["rounds"])
+    for number, moves in enumerate(rounds):
         for move in moves:
             inside = 0 <= move.first < move.first + move.count <= n
             if not inside or move.src == move.dst or not all(0 <= end < len(stands) for end in (move.src, move.dst)):
-                raise ValueError(f"round {len(rounds)}: no move between stands of the exchange: {move}")
-        rounds.append(moves)
-    return BufferExchange(
-        data["strategy"], data["collective"], int(data["n_ranks"]), int(data["root"]), n, stands, tuple(rounds)
-    )
+                raise ValueError(f"round {number}: no move between stands of the exchange: {move}")
+    return BufferExchange(data["strategy"], data["collective"], n_ranks, root, n, stands, rounds)
 
 
 def stand_parts(exchange: BufferExchange, stand: int) -> tuple[StandPart, ...]:
@@ -103,17 +99,16 @@ def stand_parts(exchange: BufferExchange, stand: int) -> tuple[StandPart, ...]:
     for number, step in enumerate(exchange.rounds):
         sends = tuple((move, tag) for tag, move in enumerate(step) if move.src == stand)
         incoming = [(move, tag) for tag, move in enumerate(step) if move.dst == stand]
-        if not sends and not incoming:
-            continue
         receives, staged = [], 0
         for move, tag in incoming:
-            others = [other for other, _ in sends] + [other for other, at in incoming if at != tag]
-            if move.reduce or any(_touch(move, other) for other in others):
-                receives.append(Receive(move, tag, staged))
-                staged += move.count
-            else:
-                receives.append(Receive(move, tag, None))
-        parts.append(StandPart(number, sends, tuple(receives)))
+            others = [other for other, at in (*sends, *incoming) if at != tag]
+            stays = not move.reduce and not any(
+                move.first < other.first + other.count and other.first < move.first + move.count for other in others
+            )
+            receives.append(Receive(move, tag, None if stays else staged))
+            staged += 0 if stays else move.count
+        if sends or incoming:
+            parts.append(StandPart(number, sends, tuple(receives)))
     return tuple(parts)
 
 
@@ -122,26 +117,20 @@ def staging_count(parts: Sequence[StandPart]) -> int:
     return max((sum(r.move.count for r in part.receives if r.staged is not None) for part in parts), default=0)
 
 
-def _touch(one: Move, other: Move) -> bool:
-    return one.first < other.first + other.count and other.first < one.first + one.count
-
-
 def processes_of(exchange: BufferExchange) -> list[tuple[int, ...]]:
     """Return the stands of each process that runs *exchange*: one process for each rank.
 
     A helper belongs to the first rank on its machine, whose memory it uses.  Helpers on a machine without ranks get one
     more process.
     """
-    found = [[rank] for rank in range(exchange.n_ranks)]
+    found: list[list[int]] = []
     homes: dict[int, list[int]] = {}
-    for stands in found:
-        homes.setdefault(exchange.stands[stands[0]].host, stands)
-    for helper in range(exchange.n_ranks, len(exchange.stands)):
-        host = exchange.stands[helper].host
-        if host not in homes:
-            homes[host] = []
-            found.append(homes[host])
-        homes[host].append(helper)
+    for number, stand in enumerate(exchange.stands):
+        if number < exchange.n_ranks or stand.host not in homes:
+            found.append([number])
+            homes.setdefault(stand.host, found[-1])
+        else:
+            homes[stand.host].append(number)
     return [tuple(stands) for stands in found]
 
 
@@ -161,21 +150,25 @@ class Contribution:
 
     def __init__(self, exchange: BufferExchange, stand: int, dtype: Any) -> None:
         n, count, collective = exchange.n_ranks, exchange.n_elements, exchange.collective
-        is_rank = stand < n
-        self._brought = _numbers(exchange, stand, dtype) if is_rank else None
+        most = min(_PERIOD, _MOST.get(dtype, 1 << 24) // n - 1)
+
+        def numbers(rank: int) -> Any:
+            return (torch.arange(count) * (rank + 1) % most + rank % 2).to(dtype)
+
+        self._brought = numbers(stand) if stand < n else None
         self._blocks: list[tuple[int, int, Any]] = []  # first and last position, and the expected values
         blocks = [(count * i // n, count * (i + 1) // n) for i in range(n)]
-        if not is_rank or (collective == "reduce" and stand != exchange.root):
+        if stand >= n or (collective == "reduce" and stand != exchange.root):
             return
         if collective == "broadcast":
-            self._blocks = [(0, count, _numbers(exchange, exchange.root, dtype))]
+            self._blocks = [(0, count, numbers(exchange.root))]
         elif collective == "all-gather":
-            self._blocks = [(a, b, _numbers(exchange, rank, dtype)[a:b]) for rank, (a, b) in enumerate(blocks)]
+            self._blocks = [(a, b, numbers(rank)[a:b]) for rank, (a, b) in enumerate(blocks)]
         elif collective in ("all-reduce", "reduce", "reduce-scatter"):
             a, b = blocks[stand] if collective == "reduce-scatter" else (0, count)
             total = torch.zeros(b - a, dtype=dtype)
             for rank in range(n):
-                total += _numbers(exchange, rank, dtype)[a:b]
+                total += numbers(rank)[a:b]
             self._blocks = [(a, b, total)]
         else:
             raise ValueError(f"{collective} is not run rank by rank")
@@ -191,11 +184,6 @@ class Contribution:
         """Return whether *buffer* holds the expected result, bit for bit, after one exchange."""
         found = buffer.cpu()
         return all(torch.equal(found[a:b], wanted) for a, b, wanted in self._blocks)
-
-
-def _numbers(exchange: BufferExchange, rank: int, dtype: Any) -> Any:
-    most = min(_PERIOD, _MOST.get(dtype, 1 << 24) // exchange.n_ranks - 1)
-    return (torch.arange(exchange.n_elements) * (rank + 1) % most + rank % 2).to(dtype)
 
 
 class _Stands:
@@ -238,21 +226,21 @@ class OverDevices(_Stands):
     """*exchange* with stand i on GPU ``devices[i]``; None is the host's memory."""
 
     def __init__(self, exchange: BufferExchange, devices: Sequence[int | None], dtype: Any = torch.float32) -> None:
-        super().__init__(
-            exchange, range(len(exchange.stands)), dtype, lambda count, stand: _memory(count, dtype, devices[stand])
-        )
+        def memory(count: int, stand: int) -> Any:
+            if (device := devices[stand]) is None:
+                return torch.empty(count, dtype=dtype, pin_memory=True)
+            return torch.empty(count, dtype=dtype, device=torch.device("cuda", device))
+
+        super().__init__(exchange, range(len(exchange.stands)), dtype, memory)
         self.needs_host = any(device is None for device in devices)
         self._devices = devices
-        on_gpus = [device for device in devices if device is not None]
-        self._first = on_gpus[0]
+        self._first = next(device for device in devices if device is not None)
         self._adding = [torch.cuda.Stream(self._first if d is None else d) for d in devices]
         # torch puts a copy on the current stream of its source GPU, or of its target GPU where the source is the host.
         self._copying: dict[tuple[int, int], tuple[Any, ...]] = {}
-        for move in (move for step in exchange.rounds for move in step):
-            ends = (move.src, move.dst)
+        for ends in dict.fromkeys((move.src, move.dst) for step in exchange.rounds for move in step):
             used = [devices[end] for end in ends if devices[end] is not None]
-            if ends not in self._copying:
-                self._copying[ends] = tuple(torch.cuda.Stream(device) for device in used)
+            self._copying[ends] = tuple(torch.cuda.Stream(device) for device in used)
 
     def fill(self) -> None:
         """Write each stand's input into its buffer, and wait for it."""
@@ -290,13 +278,14 @@ class OverDevices(_Stands):
         move = receive.move
         streams = self._copying[move.src, move.dst]
         sent = self._sent(move.src, move)
+        for before in (done[move.src], done[move.dst]):
+            if streams:
+                streams[0].wait_event(before)
+            else:
+                before.synchronize()
         if not streams:  # both ends are in host memory, so the host copies
-            done[move.src].synchronize()
-            done[move.dst].synchronize()
             self._arrived(receive).copy_(sent)
             return _recorded(self._adding[move.src])
-        streams[0].wait_event(done[move.src])
-        streams[0].wait_event(done[move.dst])
         with ExitStack() as stack:
             for stream in reversed(streams):  # the first stream, the source's, carries the copy
                 stack.enter_context(torch.cuda.stream(stream))
@@ -323,12 +312,6 @@ class OverDevices(_Stands):
     def _settle(self) -> None:
         for device in {device for device in self._devices if device is not None}:
             torch.cuda.synchronize(device)
-
-
-def _memory(count: int, dtype: Any, device: int | None) -> Any:
-    if device is None:
-        return torch.empty(count, dtype=dtype, pin_memory=True)
-    return torch.empty(count, dtype=dtype, device=torch.device("cuda", device))
 
 
 def _recorded(stream: Any) -> Any:
@@ -361,15 +344,11 @@ class OverRanks(_Stands):
             self._round(step)
 
     def _round(self, step: dict[int, StandPart]) -> None:
+        at = self._at
         receives = [receive for part in step.values() for receive in part.receives]
-        receiving = [
-            (receive.tag, dist.irecv, self._arrived(receive), self._at[receive.move.src]) for receive in receives
-        ]
-        sending = [
-            (tag, dist.isend, self._sent(stand, move), self._at[move.dst])
-            for stand, part in step.items()
-            for move, tag in part.sends
-        ]
+        sends = [send for part in step.values() for send in part.sends]
+        receiving = [(each.tag, dist.irecv, self._arrived(each), at[each.move.src]) for each in receives]
+        sending = [(tag, dist.isend, self._sent(move.src, move), at[move.dst]) for move, tag in sends]
         # Each process starts with its neighbours, so that no rank is sent to by all at once: connections are served in
         # the order of posting.  For moves in one direction between two ranks, both sides agree on the order, that of
         # the tags.
@@ -381,7 +360,7 @@ class OverRanks(_Stands):
         else:
             works = [act(x, peer, tag=tag) for tag, act, x, peer in ways]
         for receive in receives:
-            if self._at[receive.move.src] == self._process:
+            if at[receive.move.src] == self._process:
                 self._arrived(receive).copy_(self._sent(receive.move.src, receive.move))
         for work in works:  # a buffer must not change before its send is complete
             work.wait()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -110,12 +109,9 @@ def removed_on_signals(names: Sequence[str] = ("SIGINT", "SIGTERM", "SIGHUP")) -
 
 def nvidia_smi(*arguments: str) -> str:
     """Return what ``nvidia-smi`` prints for *arguments*; empty without a driver and where it fails."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return ""
     how: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace", "stdin": subprocess.DEVNULL}
     try:
-        done = subprocess.run([program, *arguments], timeout=_WAIT_S, check=False, **how)
+        done = subprocess.run(["nvidia-smi", *arguments], timeout=_WAIT_S, check=False, **how)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout).strip() if done.returncode == 0 else ""  # headers are underlined

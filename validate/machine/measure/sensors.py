@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
 
@@ -66,31 +67,19 @@ class Sensors:
         self._rows: list[tuple[float | None, float | None, float | None, float | None]] = []
         self._reasons: set[str] = set()
         self._last_s = 0.0
-        if not uuid:
-            return
-        try:
+        with suppress(OSError):
             library = ctypes.CDLL("libnvidia-ml.so.1")
-        except OSError:
-            return
-        if library.nvmlInit_v2() or library.nvmlDeviceGetHandleByUUID(
-            f"GPU-{uuid}".encode(), ctypes.byref(self._handle)
-        ):
-            return
-        self._library = library
+            name = f"GPU-{uuid}".encode()
+            if not (library.nvmlInit_v2() or library.nvmlDeviceGetHandleByUUID(name, ctypes.byref(self._handle))):
+                self._library = library
 
     def look(self) -> None:
         """Take a reading, at most every 20 ms; call it while the GPU works."""
         if self._library is None or time.perf_counter() - self._last_s < _PERIOD_S:
             return
-        power = self._power_mw()
-        self._rows.append(
-            (
-                self._unsigned("nvmlDeviceGetClockInfo", _SM),
-                self._unsigned("nvmlDeviceGetClockInfo", _MEMORY),
-                None if power is None else power / 1000,
-                self._unsigned("nvmlDeviceGetTemperature", _CORE_C),
-            )
-        )
+        power_mW, heat_C = self._power_mw(), self._unsigned("nvmlDeviceGetTemperature", _CORE_C)
+        clock, memory = (self._unsigned("nvmlDeviceGetClockInfo", kind) for kind in (_SM, _MEMORY))
+        self._rows.append((clock, memory, None if power_mW is None else power_mW / 1000, heat_C))
         mask = ctypes.c_ulonglong()
         names = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
         reasons = next((call for name in names if (call := getattr(self._library, name, None))), None)
