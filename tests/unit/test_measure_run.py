@@ -339,7 +339,7 @@ def test_captured_graphs_fall_back_to_the_stream(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(benches.Bench, "is_cuda", property(lambda _: True))
     monkeypatch.setattr(runs, "QueuedStopwatch", Queue)
     bench = benches.Bench(torch.device("cpu"), "d", 1 << 30, 1 << 20, tmp_path)
-    this = runs._Run(Settings(tmp_path, effort=FAST), bench, {}, print, time.perf_counter())
+    this = runs._Run(Settings(tmp_path, effort=FAST), bench, {}, print, float("inf"))
     interval, issue = runs._time(this, TimedWork(lambda _: None, "graph"))
     assert interval.median == pytest.approx(2e-3)
     assert issue == "queued"

@@ -40,15 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.certificate:
         return _certificate(parser, given)
-    _check_together(parser, given)
-    try:
-        budget_s = duration_s(given.budget) if given.budget else None
-    except ValueError as error:
-        parser.error(f"--budget: {error}")
-    try:
-        interval = fraction(given.within)
-    except ValueError as error:
-        parser.error(f"--within: {error}")
+    budget_s, interval = _limits(parser, given)
     if sys.version_info < (3, 11):  # noqa: UP036  a copied folder has had no installer check the version
         sys.stderr.write(f"Python 3.11 or later is needed; this is {sys.version.split()[0]}\n")
         return 2
@@ -102,12 +94,19 @@ def _said(parser: argparse.ArgumentParser, given: argparse.Namespace, names: Seq
     return next((name for name in names if getattr(given, name) != parser.get_default(name)), "")
 
 
-def _check_together(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
-    """Exit with status 2 if the command line says what is read only with an option that it lacks."""
+def _limits(parser: argparse.ArgumentParser, given: argparse.Namespace) -> tuple[float | None, float]:
+    """Return the budget in s and the interval; exit with status 2 on others, and on options that lack their own."""
     if alone := _said(parser, given, _OF_CERTIFICATES):
         parser.error(f"--{alone}: is of a certificate; add --certificate")
     if not given.workload and (alone := _said(parser, given, _OF_STEPS)):
         parser.error(f"--{alone}: is of the step of --workload; add --workload and --gpus")
+    option = "--budget"
+    try:
+        budget_s = duration_s(given.budget) if given.budget else None
+        option = "--within"
+        return budget_s, fraction(given.within)
+    except ValueError as error:
+        parser.error(f"{option}: {error}")
 
 
 def _certificate(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:

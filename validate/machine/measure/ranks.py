@@ -10,14 +10,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -35,8 +35,7 @@ class RanksFailed(Unavailable):
     """A rank raised, died or did not answer in time; the message says which.  The other ranks have been ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
+class _Member(NamedTuple):
     process: BaseProcess
     pipe: Connection
 
@@ -217,17 +216,15 @@ def _serve(
 
 
 def _join(cuda: bool, meeting: str, timeout_s: float, rank: int, count: int) -> None:
-    limit = timedelta(seconds=timeout_s)
-    where = Path(meeting).as_uri()
+    how: dict[str, Any] = {"init_method": Path(meeting).as_uri(), "timeout": timedelta(seconds=timeout_s)}
     if cuda:
-        device = torch.device("cuda", rank)
-        torch.cuda.set_device(device)
-        dist.init_process_group("nccl", init_method=where, rank=rank, world_size=count, timeout=limit, device_id=device)
-        return
-    if Path("/sys/class/net/lo").exists():
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    torch.set_num_threads(max(1, usable_threads() // count))
-    dist.init_process_group("gloo", init_method=where, rank=rank, world_size=count, timeout=limit)
+        how["device_id"] = torch.device("cuda", rank)
+        torch.cuda.set_device(how["device_id"])
+    else:
+        if Path("/sys/class/net/lo").exists():
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        torch.set_num_threads(max(1, usable_threads() // count))
+    dist.init_process_group("nccl" if cuda else "gloo", rank=rank, world_size=count, **how)
 
 
 MOST_CALLS = 64  # most calls per sample: what a GPU's queue takes without blocking the host
@@ -262,15 +259,16 @@ def time_together(
         ran_dry |= early
         return took_s
 
-    spent_s = one_s = sample(1)
-    once_s = sample(1)
-    spent_s += once_s
-    one_s = min(one_s, once_s)
+    def count(one_s: float) -> int:
+        return max(1, min(MOST_CALLS, math.ceil(effort.sample_s / max(one_s, 1e-7))))
+
+    first = sample(1), sample(1)
+    spent_s, one_s = sum(first), min(first)
     while spent_s < effort.warmup_s:
-        calls = _count(one_s, effort)
+        calls = count(one_s)
         spent_s += (took_s := sample(calls))
         one_s = min(one_s, took_s / calls)
-    calls = _count(one_s, effort)
+    calls = count(one_s)
     spent_s = 0.0
     ran_dry = False  # ignore the warm-up
 
@@ -280,10 +278,6 @@ def time_together(
         return took_s / calls
 
     return replace(repeated(one, lambda: spent_s, effort), ran_dry=ran_dry)
-
-
-def _count(one_s: float, effort: Effort) -> int:
-    return max(1, min(MOST_CALLS, math.ceil(effort.sample_s / max(one_s, 1e-7))))
 
 
 def rank_device(*, cuda: bool) -> Any:

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -33,7 +34,7 @@ from validate.machine.measure.case import (
 from validate.machine.measure.environment import SAME, environment, nccl_version
 from validate.machine.measure.sensors import Readings
 from validate.machine.measure.table import CAPTURED, COLUMNS, RAN_DRY, RowFile, alone_in, write_json
-from validate.machine.measure.timing import Effort, Interval, Stopwatch, time_call
+from validate.machine.measure.timing import Effort, Interval, time_call
 
 RECORD = "run.json"
 DATASET = "topocast_measure"
@@ -71,13 +72,13 @@ class _Queue:
 
 @dataclass(slots=True)
 class _Run:
-    """The state of a run."""
+    """The state of a run; it ends at *end_s* by the performance counter."""
 
     settings: Settings
     bench: Bench
     tables: Mapping[str, RowFile]
     say: Callable[[str], object]
-    started_s: float
+    end_s: float
     left: list[dict[str, str]] = field(default_factory=list)
 
     def leave(self, group: str, case: str, reason: str) -> None:
@@ -85,8 +86,7 @@ class _Run:
 
     @property
     def remaining_s(self) -> float:
-        budget_s = self.settings.budget_s
-        return float("inf") if budget_s is None else budget_s - (time.perf_counter() - self.started_s)
+        return self.end_s - time.perf_counter()
 
 
 def measure(settings: Settings, say: Callable[[str], object] | None = None) -> int:
@@ -127,16 +127,18 @@ def _run(
         raise ValueError(f"{settings.out}: holds rows of machine {before}; name another folder with --out")
     bench = replace(bench, machine=settings.machine or before or bench.name)
     bench = bench if settings.load_s is None else replace(bench, load_s=settings.load_s)
-    record: dict[str, Any] = {
-        "schema_version": 1,
-        "finished": False,
-        "date": datetime.now(UTC).date().isoformat(),
-        "machine": bench.machine,
-        "environment": facts,
-        "load_at_start": _load(),
-    }
-    this = _Run(settings, bench, tables, say, started_s)
-    queues = _open(this)
+    record: dict[str, Any] = {"schema_version": 1, "finished": False, "date": datetime.now(UTC).date().isoformat()}
+    record |= {"machine": bench.machine, "environment": facts, "load_at_start": _load()}
+    end_s = float("inf") if settings.budget_s is None else started_s + settings.budget_s
+    this = _Run(settings, bench, tables, say, end_s)
+    queues = []
+    for name in settings.groups or usual_groups(settings.out):
+        try:
+            queues.append(_Queue(name, GROUPS[name].share, cases_of(name, bench)))
+        except Unavailable as reason:
+            this.leave(name, "", str(reason))
+            if len(settings.groups) > 1:  # of one alone it is the error
+                say(f"{name}: {reason}")
     if settings.groups and not queues:
         raise ValueError(f"--only: {'; '.join(row['group'] + ': ' + row['reason'] for row in this.left)}")
     # Reserve disk space for the final record; an unnamed file, so that a killed run leaves nothing.
@@ -160,14 +162,9 @@ def _run(
         for case in (*filter(None, (queue.under_way,)), *queue.cases):
             if tables[case.table].find(_asked(this, case)) is None:
                 this.leave(queue.name, case.title, end)
-    record |= {
-        "finished": end == _ALL,
-        "end": end,
-        "seconds": round(time.perf_counter() - started_s, 1),
-        "load_at_end": _load(),
-        "rows": {name: len(table) for name, table in tables.items() if len(table)},
-        "left": this.left,
-    }
+    record |= {"finished": end == _ALL, "end": end, "seconds": round(time.perf_counter() - started_s, 1)}
+    record |= {"load_at_end": _load(), "rows": {name: len(table) for name, table in tables.items() if len(table)}}
+    record["left"] = this.left
     with suppress(OSError):
         reserve.close()
     try:
@@ -181,18 +178,6 @@ def _run(
 
 def _tables(out: Path) -> dict[str, RowFile]:
     return {name: RowFile(out / name, columns) for name, columns in COLUMNS.items()}
-
-
-def _open(this: _Run) -> list[_Queue]:
-    queues = []
-    for name in this.settings.groups or usual_groups(this.settings.out):
-        try:
-            queues.append(_Queue(name, GROUPS[name].share, cases_of(name, this.bench)))
-        except Unavailable as reason:
-            this.leave(name, "", str(reason))
-            if len(this.settings.groups) > 1:  # of one alone it is the error
-                this.say(f"{name}: {reason}")
-    return queues
 
 
 def _measure(this: _Run, queues: list[_Queue]) -> None:
@@ -218,8 +203,7 @@ def _measure(this: _Run, queues: list[_Queue]) -> None:
         began_s = time.perf_counter()
         queue.under_way = case
         try:
-            row = _row(this, case)
-            this.tables[case.table].add(row)
+            this.tables[case.table].add(_row(this, case))
             queue.measured += 1
         except Exception as error:  # torch may raise anything
             reason = failure_words(error)
@@ -236,9 +220,8 @@ def _measure(this: _Run, queues: list[_Queue]) -> None:
 def _row(this: _Run, case: Case) -> dict[str, Any]:
     bench = this.bench
     if case.needs_bytes > bench.memory_bytes:
-        raise Unavailable(
-            f"needs {case.needs_bytes / 1e9:.3g} GB of memory; {bench.memory_bytes / 1e9:.3g} GB are free"
-        )
+        needs, free = case.needs_bytes / 1e9, bench.memory_bytes / 1e9
+        raise Unavailable(f"needs {needs:.3g} GB of memory; {free:.3g} GB are free")
     work = case.build(bench)
     bench.settle()
     bench.sensors.take()
@@ -261,23 +244,20 @@ def _time(this: _Run, work: TimedWork) -> tuple[Interval, str]:
         return work.own(), ""
     effort = this.settings.effort
     effort = replace(effort, longest_s=max(0.05, min(effort.longest_s, this.remaining_s)))
-    ways: list[tuple[Stopwatch, str]] = []
+    how: dict[str, Any] = {"at_least": work.at_least, "hard": work.hard}
     if work.watch is not None:
-        ways.append((work.watch, "queued" if isinstance(work.watch, QueuedStopwatch) else ""))
+        watch, issue = work.watch, "queued" if isinstance(work.watch, QueuedStopwatch) else ""
     elif work.mode == "graph" and this.bench.is_cuda:
-        # Work that cannot be captured is issued call by call into a blocked stream.
-        ways = [(GraphStopwatch(this.bench), "graph"), (QueuedStopwatch(this.bench), "queued")]
-    else:
-        ways.append((this.bench.stopwatch(), work.mode))
-    for watch, issue in ways[:-1]:
         try:
-            return time_call(watch, work.call, effort, at_least=work.at_least, hard=work.hard), issue
+            return time_call(GraphStopwatch(this.bench), work.call, effort, **how), "graph"
         except RuntimeError as error:
             failure_words(error)  # raises Fatal where the device is lost
             torch.cuda.synchronize()
-    watch, issue = ways[-1]
-    alone = work.mode == "single"
-    return time_call(watch, work.call, effort, one_by_one=alone, at_least=work.at_least, hard=work.hard), issue
+        # Work that cannot be captured is issued call by call into a blocked stream.
+        watch, issue = QueuedStopwatch(this.bench), "queued"
+    else:
+        watch, issue = this.bench.stopwatch(), work.mode
+    return time_call(watch, work.call, effort, one_by_one=work.mode == "single", **how), issue
 
 
 def _asked(this: _Run, case: Case) -> dict[str, Any]:
@@ -289,20 +269,15 @@ def _asked(this: _Run, case: Case) -> dict[str, Any]:
 
 def _known(case: Case, interval: Interval, readings: Readings) -> dict[str, Any]:
     """Return the cells that describe the quality of a result: interval, samples, sensor readings and grade."""
-    relative = interval.relative
-    return {
-        "interval": round(relative, 5) if relative != float("inf") else None,
-        "samples": interval.samples,
-        "sm_clock_MHz": readings.sm_clock_mhz,
-        "memory_clock_MHz": readings.memory_clock_mhz,
-        "power_W": readings.power_w,
-        "temperature_C": readings.temperature_c,
-        "throttled": readings.throttled,
-        "software": ", nccl ".join(filter(None, (f"torch {torch.__version__}", nccl_version()))),
-        "source": "measured",
-        "trust": "A" if relative <= _WELL_KNOWN and not interval.ran_dry and not readings.held_back else "B",
-        "note": "; ".join(filter(None, (str(case.columns.get("note", "")), RAN_DRY if interval.ran_dry else ""))),
-    }
+    relative, note = interval.relative, str(case.columns.get("note", ""))
+    found: dict[str, Any] = {"interval": round(relative, 5) if relative != float("inf") else None}
+    found |= {"samples": interval.samples, "throttled": readings.throttled, "power_W": readings.power_w}
+    found |= {"sm_clock_MHz": readings.sm_clock_mhz, "memory_clock_MHz": readings.memory_clock_mhz}
+    found |= {"temperature_C": readings.temperature_c, "source": "measured"}
+    found["software"] = ", nccl ".join(filter(None, (f"torch {torch.__version__}", nccl_version())))
+    is_good = relative <= _WELL_KNOWN and not interval.ran_dry and not readings.held_back
+    said = filter(None, (note, RAN_DRY if interval.ran_dry else ""))
+    return {**found, "trust": "A" if is_good else "B", "note": "; ".join(said)}
 
 
 def _load() -> float | None:
@@ -327,22 +302,19 @@ def _check_same(path: Path, facts: Mapping[str, Any]) -> str:
         raise ValueError(f"{path}: is not a record of a run; name another folder with --out") from None
     for name in SAME:
         if before.get(name) != facts.get(name):
-            raise ValueError(
-                f"{path.parent}: holds measurements with {name} {before.get(name)}, and here it is "
-                f"{facts.get(name)}; name another folder with --out"
-            )
+            held = f"{path.parent}: holds measurements with {name} {before.get(name)}"
+            raise ValueError(f"{held}, and here it is {facts.get(name)}; name another folder with --out")
     return machine
 
 
 def _report(this: _Run, queues: list[_Queue], end: str) -> None:
     for queue in queues:
-        left = [row for row in this.left if row["group"] == queue.name and row["reason"] != end]
-        waiting = sum(row["group"] == queue.name and row["reason"] == end for row in this.left)
+        left = Counter(row["reason"] for row in this.left if row["group"] == queue.name)
+        waiting = left.pop(end, 0)
         text = f"{queue.name}: {queue.measured} measured in {queue.used_s:.0f} s"
         text += f", {waiting} not begun" if waiting else ""
-        text += f", {len(left)} could not be" if left else ""
-        this.say(text)
-        for reason in sorted({row["reason"] for row in left}):
-            this.say(f"  {sum(row['reason'] == reason for row in left)} x {reason}")
+        this.say(f"{text}, {left.total()} could not be" if left else text)
+        for reason, count in sorted(left.items()):
+            this.say(f"  {count} x {reason}")
     if end != _ALL:
         this.say(f"ended: {end}")

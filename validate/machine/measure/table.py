@@ -31,13 +31,9 @@ calls were issued: stream, single, graph, or queued (waiting on the device befor
 
 def cell_text(value: Any) -> str:
     """Return *value* as a cell: floats with nine significant digits, None as an empty cell."""
-    if value is None:
-        return ""
     if isinstance(value, bool):
-        return "1" if value else "0"
-    if isinstance(value, float):
-        return f"{value:.9g}"
-    return str(value)
+        return str(int(value))
+    return "" if value is None else f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
@@ -107,11 +103,9 @@ class RowFile:
             raise ValueError(f"{self.path.name} has no column {', '.join(sorted(unknown))}")
         cells = {name: cell_text(row.get(name)) for name in self._columns}
         text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
         before = self.path.stat().st_size if self.path.exists() else 0
-        if not before:
-            writer.writerow(self._columns)
-        writer.writerow(cells.values())
+        lines = [cells.values()] if before else [self._columns, cells.values()]
+        csv.writer(text, lineterminator="\n").writerows(lines)
         try:
             with self.path.open("a", encoding="utf-8", newline="") as file:
                 file.write(text.getvalue())

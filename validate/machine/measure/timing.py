@@ -46,11 +46,9 @@ def median_interval(samples: Sequence[float]) -> Interval:
     """
     if not samples:
         raise ValueError("no samples")
-    ordered = sorted(samples)
-    n = len(ordered)
-    median = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+    ordered, n = sorted(samples), len(samples)
     k = _rank(n)
-    return Interval(median, ordered[k], ordered[n - 1 - k], n)
+    return Interval((ordered[(n - 1) // 2] + ordered[n // 2]) / 2, ordered[k], ordered[n - 1 - k], n)
 
 
 @lru_cache(maxsize=1024)
