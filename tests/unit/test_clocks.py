@@ -145,8 +145,8 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ClockedBench:
         rested(seconds)
 
     monkeypatch.setattr(clocks.time, "sleep", rest)
-    monkeypatch.setattr(clocks, "_multiply", lambda *_: takes(_PRODUCT_S, _SLOWED))
-    monkeypatch.setattr(clocks, "_add", lambda *_: takes(_STREAM_S, 1.0))
+    seconds = {torch.mm: (_PRODUCT_S, _SLOWED), torch.add: (_STREAM_S, 1.0)}
+    monkeypatch.setattr(clocks, "_into", lambda function, *_: takes(*seconds[function]))
     monkeypatch.setattr(clocks, "_SIDE", 16)
     monkeypatch.setattr(clocks, "_LEAST_SIDE", 16)
     monkeypatch.setattr(clocks, "_ELEMENTS", 64)

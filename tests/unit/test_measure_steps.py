@@ -324,7 +324,7 @@ def test_a_failed_capture_is_one_cases_fault_and_a_lost_device_is_not(
 
 def test_the_group_writes_rows_and_names_what_was_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = (LENET, MeasuredStep("mlp", 4, issue="graph"), MeasuredStep("mlp", 4, phase="inference"))
-    monkeypatch.setattr(steps, "CPU_STEPS", shapes)
+    monkeypatch.setattr(steps.step_shapes, "CPU_STEPS", shapes)
     monkeypatch.setattr(steps, "_ON_CPU", Patience(longest_s=0.02, warmup_s=0.0))
     said: list[str] = []
     assert measure(Settings(tmp_path, ("steps",), "cpu", machine="here"), said.append) == DONE

@@ -36,7 +36,7 @@ def combined(dumps: Sequence[Dump], gpu: str | None = None, nic: str | None = No
 
     Raises InputError where the dumps are of different machines, no dump shows a GPU, or the GPUs remain unnamed.
     """
-    remarks = [f"{dump.shown}: {remark}" for dump in dumps for remark in dump.said()]
+    remarks = [f"{dump.shown}: {remark}" for dump in dumps for remark in dump.remarks]
     shows = [dump for dump in dumps if dump.gpus]
     if not shows:
         tree = dumps[0].tree
@@ -66,16 +66,14 @@ def combined(dumps: Sequence[Dump], gpu: str | None = None, nic: str | None = No
     adapters = {name: each for dump in dumps for name, each in dump.adapters.items()}
     placement = _placement(trees, matrix, nic, adapters, generation, remarks)
     processor = _processor(trees, placement, matrix, part, count, generation)
-    left = [
-        hung.adapter.name for hung in placement.adapters if not driver.adapter_part(hung.adapter, hung.generation)[0]
-    ]
+    hung = placement.adapters
+    left = [each.adapter.name for each in hung if not driver.adapter_part(each.adapter, each.generation)[0]]
     if nic is None and not any(tree.nics() for tree in trees):
         left += [name for name in matrix.nics if not _rated(name, matrix, adapters)]
     if left:
         names = ", ".join(one_line(name, 40) for name in dict.fromkeys(left))
-        remarks.append(
-            f"adapters left out, because their speed is unknown: {names}; name the model, as in --nic connectx-7-ndr"
-        )
+        unknown = f"adapters left out, because their speed is unknown: {names}"
+        remarks.append(f"{unknown}; name the model, as in --nic connectx-7-ndr")
     if len(parts) > 1:
         remarks.append(f"GPUs of several kinds: {', '.join(sorted(parts))}")
     states = next((dump.peers for dump in shows if dump.peers), {})
@@ -119,10 +117,8 @@ def _cards(
     if gpu is not None:
         cards = [replace(card, name=_named(gpu, matrix, count), memory_bytes=0) for card in cards]
     if not all(card.name for card in cards):
-        told = (
-            "does not say which GPUs these are; name them, as in --gpu h100, or add nvidia-smi -L with another --from"
-        )
-        raise InputError(Fault(told, dumps[0].shown))
+        told = "does not say which GPUs these are; name them, as in --gpu h100"
+        raise InputError(Fault(f"{told}, or add nvidia-smi -L with another --from", dumps[0].shown))
     return tuple(cards)
 
 
@@ -141,9 +137,9 @@ def _named(name: str, matrix: Matrix | None, count: int) -> str:
     words = set(name.lower().replace("_", "-").split("-"))
     found = [part for part in part_names("gpu") if words <= set(part.split("-"))]
     if len(found) > 1 and matrix is not None:
-        drawn = {pair: word for pair, word in matrix.between.items() if word.startswith("NV")}
-        fitting = [part for part in found if _same_links(part, count, drawn)]
-        found = fitting or found
+        like = {part: links_like(part, count) for part in found}
+        drawn = _nvlinks(matrix)
+        found = [part for part, each in like.items() if each is not None and _nvlinks(each[0]) == drawn] or found
     if len(found) == 1:
         return found[0]
     if found:
@@ -152,12 +148,8 @@ def _named(name: str, matrix: Matrix | None, count: int) -> str:
     raise InputError(f"--gpu: no GPU is called '{one_line(name, 40)}'; {nearest(name.lower(), allowed)}")
 
 
-def _same_links(part: str, count: int, drawn: dict[tuple[str, str], str]) -> bool:
-    """Return whether a built-in machine of *count* GPUs of *part* has exactly the NVLinks *drawn*."""
-    like = links_like(part, count)
-    if like is None:
-        return False
-    return {pair: word for pair, word in like[0].between.items() if word.startswith("NV")} == drawn
+def _nvlinks(matrix: Matrix) -> dict[tuple[str, str], str]:
+    return {pair: word for pair, word in matrix.between.items() if word.startswith("NV")}
 
 
 def _links(trees: Sequence[BusTree], part: str, count: int) -> tuple[Matrix, list[str]]:
@@ -170,11 +162,10 @@ def _links(trees: Sequence[BusTree], part: str, count: int) -> tuple[Matrix, lis
         if tree.links is not None:
             return tree.matrix((planned_nvlink_bps(capability) if tree.rates == "planned" else nominal_Bps) / 1e9), []
     like = links_like(part, count)
-    if like is not None and any(word.startswith("NV") for word in like[0].between.values()):
-        return like[0], [
-            f"UNVERIFIED: no file says NVLinks; they are those of {like[1]}, which has as many of these GPUs"
-        ]
-    said = ["UNVERIFIED: no file says NVLinks; there are none in the draft"] if count > 1 else []
+    unsaid = "UNVERIFIED: no file says NVLinks"
+    if like is not None and _nvlinks(like[0]):
+        return like[0], [f"{unsaid}; they are those of {like[1]}, which has as many of these GPUs"]
+    said = [f"{unsaid}; there are none in the draft"] if count > 1 else []
     return (trees[0].matrix() if trees else Matrix(count, (), {}, {})), said
 
 
@@ -215,23 +206,19 @@ def _placement(
             remarks.append("UNVERIFIED: no file says at which socket or switch a GPU hangs; all are at one socket")
         return placed
     placed = tree.placement()
-    placed = replace(
-        placed,
-        adapters=tuple(
-            replace(hung, adapter=replace(adapters.get(hung.adapter.name, hung.adapter), part=nic or hung.adapter.part))
-            for hung in placed.adapters
-        ),
-    )
+    known = [
+        replace(adapters.get(each.adapter.name, each.adapter), part=nic or each.adapter.part)
+        for each in placed.adapters
+    ]
+    hung = tuple(replace(each, adapter=adapter) for each, adapter in zip(placed.adapters, known, strict=True))
+    placed = replace(placed, adapters=hung)
     if tree.sockets_said:
         return placed
     if sockets > 1:
         socket = place_gpus(matrix, sockets, {}).socket
         below = [placed.gpus_below(number) for number in range(len(placed.switches))]
         at = tuple(socket[members[0]] if members else 0 for members in below)
-        hung = tuple(
-            replace(each, socket=at[each.switch] if each.switch is not None else each.socket)
-            for each in placed.adapters
-        )
+        hung = tuple(each if each.switch is None else replace(each, socket=at[each.switch]) for each in hung)
         return replace(placed, socket=socket, switch_sockets=at, adapters=hung, guessed=False)
     remarks.append("UNVERIFIED: no file says at which socket a GPU hangs; all are at one; nvidia-smi topo -m says it")
     return placed
@@ -246,13 +233,10 @@ def _rated(name: str, matrix: Matrix, adapters: Mapping[str, driver.Adapter]) ->
 def _counted(matrix: Matrix, part: str) -> tuple[Matrix, str]:
     """Return *matrix*, whose joined GPUs have one link each, with the counts of a similar machine, and a remark."""
     like = links_like(part, matrix.gpus)
-    if like is not None:
-        joined = [{pair for pair, word in each.between.items() if word[:2] == "NV"} for each in (matrix, like[0])]
-        if joined[0] == joined[1]:
-            between = {
-                pair: like[0].between[pair] if pair in joined[0] else word for pair, word in matrix.between.items()
-            }
-            return replace(matrix, between=between), f"UNVERIFIED: as many xGMI links between two GPUs as in {like[1]}"
+    counts = _nvlinks(like[0]) if like is not None else {}
+    if like is not None and counts.keys() == _nvlinks(matrix).keys():
+        between = {**matrix.between, **counts}
+        return replace(matrix, between=between), f"UNVERIFIED: as many xGMI links between two GPUs as in {like[1]}"
     return matrix, "UNVERIFIED: one xGMI link between two GPUs; amd-smi topology does not count them"
 
 
@@ -270,18 +254,13 @@ def _processor(
     """Return the host's processor: as a tree names it, else by its family and model, else as in similar machines."""
     numas = next((tree.numas for tree in trees if any(numa.vendor for numa in tree.numas)), [])
     first = numas[0] if numas else None
-    sockets = 1 + max(
-        [*placement.socket, *placement.switch_sockets, *(hung.socket for hung in placement.adapters)], default=0
-    )
-    if numas:
-        sockets = max(sockets, 1 + max(next(iter(trees)).sockets().values(), default=0))
+    used = {*placement.socket, *placement.switch_sockets, *(hung.socket for hung in placement.adapters)}
+    sockets = 1 + max(used | {*(trees[0].sockets().values() if numas else ())}, default=0)
     threads = (sum(numa.threads for numa in numas) or matrix.threads) // sockets
     vendor = first.vendor if first else ""
     if first is not None and first.name:
-        cores = sum(numa.cores for numa in numas) // sockets or threads
-        return Processor(
-            first.name, vendor, first.family, sockets=sockets, cores=max(1, cores), threads=max(1, threads)
-        )
+        cores = max(1, sum(numa.cores for numa in numas) // sockets or threads)
+        return Processor(first.name, vendor, first.family, sockets=sockets, cores=cores, threads=max(1, threads))
     family, model = (first.family, first.model) if first else (0, 0)
     name, why = cpu_like(vendor, family, model, threads, gpu, count, generation)
     part = load_part(name)

@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from functools import lru_cache
+from itertools import product
 
 from simulator.topology import Topology
 from simulator.topology.catalogue import builtin_topologies, load_part, part_names
@@ -73,23 +74,15 @@ def links_like(part: str, count: int) -> tuple[Matrix, str] | None:
 
 def _matrix(machine: Topology) -> Matrix:
     gpus = {device.name: f"GPU{i}" for i, device in enumerate(d for d in machine.devices if d.kind == "gpu")}
-    counts: Counter[tuple[str, str]] = Counter()
-    switched: Counter[str] = Counter()
-    for wire in machine.wires:
-        if wire.part.of not in ("nvlink", "xgmi"):
-            continue
-        if wire.a in gpus and wire.b in gpus:
-            counts[gpus[wire.a], gpus[wire.b]] += wire.count
-            counts[gpus[wire.b], gpus[wire.a]] += wire.count
-        else:
-            for end in (wire.a, wire.b):
-                if end in gpus:
-                    switched[gpus[end]] += wire.count
+    counts: Counter[tuple[str, ...]] = Counter()
+    for wire in (wire for wire in machine.wires if wire.part.of in ("nvlink", "xgmi")):
+        ends = tuple(gpus[end] for end in (wire.a, wire.b) if end in gpus)  # of a link to a switch only one
+        for way in {ends, ends[::-1]}:
+            counts[way] += wire.count
     between = {}
-    for a in gpus.values():
-        for b in gpus.values():
-            n = counts[a, b] or min(switched[a], switched[b])
-            between[a, b] = "X" if a == b else f"NV{n}" if n else "SYS"
+    for a, b in product(gpus.values(), repeat=2):
+        n = counts[a, b] or min(counts[a,], counts[b,])
+        between[a, b] = "X" if a == b else f"NV{n}" if n else "SYS"
     return Matrix(len(gpus), (), between, {})
 
 
@@ -104,15 +97,14 @@ def cpu_like(
     """
     names = designs(vendor, _AMD_FAMILY.get(family, family) if vendor == "amd" else family, model)
     parts = [(name, part) for name in part_names("cpu") if isinstance(part := load_part(name), CpuPart)]
-    if names:
-        near = [
-            (abs(math.log((part.thread_count or 1) / threads)) if threads else 0.0, name)
-            for name, part in parts
-            if part.vendor == vendor and part.architecture in names
-        ]
-        if near:
-            why = f"{' or '.join(names)} by family and model, the nearest of {threads or 'unsaid'} threads"
-            return min(near)[1], why
+    near = [
+        (abs(math.log((part.thread_count or 1) / threads)) if threads else 0.0, name)
+        for name, part in parts
+        if part.vendor == vendor and part.architecture in names
+    ]
+    if near:
+        why = f"{' or '.join(names)} by family and model, the nearest of {threads or 'unsaid'} threads"
+        return min(near)[1], why
     like = [
         (threads not in (part.thread_count, part.core_count), device.part_name, machine.name)
         for machine in machines_like(gpu, count)
@@ -133,8 +125,6 @@ def cpu_like(
     if made:
         texts = [path.read_text(encoding="utf-8") for path in builtin_topologies().values()]
         usual = max(made, key=lambda name: (sum(f"part: {name}" in text for text in texts), name))
-        return (
-            usual,
-            f"the CPU {f'of {vendor} ' if vendor else ''}with PCIe {generation} that most built-in machines have",
-        )
+        of = f"of {vendor} " if vendor else ""
+        return usual, f"the CPU {of}with PCIe {generation} that most built-in machines have"
     return "generic-server-cpu", "nothing says which CPU"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -31,8 +32,7 @@ def amd_matrix(text: str) -> Matrix:
     of link types.
     """
     types, hops = _table(text, _TYPES), _table(text, _HOPS)
-    numa = {int(gpu): int(node) for gpu, node in _NUMA.findall(text)}
-    n = len(types)
+    numa, n = {int(gpu): int(node) for gpu, node in _NUMA.findall(text)}, len(types)
     if not n or any(len(row) != n for row in types):
         raise ValueError("no whole table of link types; 'rocm-smi --showtopo' and 'amd-smi topology' print it")
     if n > MOST_DEVICES:
@@ -154,10 +154,6 @@ class Dump:
     adapters: Mapping[str, Adapter] = field(default_factory=dict)
     remarks: tuple[str, ...] = field(default=())
 
-    def said(self) -> tuple[str, ...]:
-        """Return remarks for the reader."""
-        return (*self.remarks, *(self.tree.remarks if self.tree is not None else ()))
-
     @property
     def gpus(self) -> int:
         """Return the number of GPUs shown."""
@@ -181,34 +177,28 @@ def read_dump(path: str) -> Dump:
     kind = foreign_kind(text)
     if kind is None:
         raise InputError(Fault(f"is none of: {', '.join(KINDS.values())}", shown, 1, 1))
+    found: Any
     if kind in ("nccl-xml", "hwloc-xml", "xml"):
         root = parse_xml(text, shown)
         if root.tag not in ("system", "topology"):
             told = f"'{one_line(root.tag, 40)}' is not the root of NCCL's XML (system) or hwloc's (topology)"
             raise InputError(Fault(told, shown, root.line, 1))
-        tree = nccl_tree(root, shown) if root.tag == "system" else hwloc_tree(root)
-        return Dump(shown, kind, _checked(tree, shown))
-    _, holds, read = _READERS[kind]
-    try:
-        found = read(text)
-    except ValueError as error:
-        raise InputError(Fault(one_line(error, 200), shown, 1, 1)) from None
-    if holds == "tree":
-        return Dump(shown, kind, _checked(found, shown))
-    return Dump(shown, kind, remarks=(_CLASSES,) if kind == "link-classes" else (), **{holds: found})
-
-
-def _checked(tree: BusTree, shown: str) -> BusTree:
-    """Return *tree*; raises InputError where two devices have the same bus ID and so could not be told apart."""
-    seen: set[str] = set()
-    devices = (*tree.gpus(), *tree.nics())
-    if len(devices) > MOST_DEVICES:
-        raise InputError(Fault(f"has {len(devices):,} GPUs and adapters; one machine is needed", shown))
-    for device in devices:
-        if device.name in seen:
-            raise InputError(Fault(f"two devices have the bus id '{one_line(device.name, 40)}'", shown))
-        seen.add(device.name)
-    return tree
+        holds, found = "tree", nccl_tree(root, shown) if root.tag == "system" else hwloc_tree(root)
+    else:
+        _, holds, read = _READERS[kind]
+        try:
+            found = read(text)
+        except ValueError as error:
+            raise InputError(Fault(one_line(error, 200), shown, 1, 1)) from None
+    if holds != "tree":
+        return Dump(shown, kind, remarks=(_CLASSES,) if kind == "link-classes" else (), **{holds: found})
+    names = [device.name for device in (*found.gpus(), *found.nics())]
+    if len(names) > MOST_DEVICES:
+        raise InputError(Fault(f"has {len(names):,} GPUs and adapters; one machine is needed", shown))
+    for name, count in Counter(names).items():
+        if count > 1:  # they could not be told apart
+            raise InputError(Fault(f"two devices have the bus id '{one_line(name, 40)}'", shown))
+    return Dump(shown, kind, found, remarks=tuple(found.remarks))
 
 
 def _of_classes(text: str) -> Matrix:
@@ -223,17 +213,16 @@ def _of_classes(text: str) -> Matrix:
 
 def _listed(text: str) -> tuple[str, ...]:
     """Return the names of the GPUs that ``nvidia-smi -L`` lists; raises ValueError if these are not numbered from 0."""
-    listed = {int(number): name for number, name in _LISTED.findall(text)}
-    if sorted(listed) != list(range(len(listed))):
+    listed = sorted({int(number): name for number, name in _LISTED.findall(text)}.items())
+    if [number for number, _ in listed] != list(range(len(listed))):
         raise ValueError("the GPUs are not numbered from 0")
-    return tuple(listed[number] for number in sorted(listed))
+    return tuple(name for _, name in listed)
 
 
 _LISTED = re.compile(r"^GPU (\d{1,4}): (.{1,200}?) \(UUID:", re.MULTILINE | re.ASCII)
 _CLASSES = "a square of numbers with 0 on its diagonal: MXNet's classes, 2 for one NVLink and 3 for two"
-_READERS: Mapping[
-    str, tuple[str, str, Callable[[str], Any]]
-] = {  # what makes it, and the field of a dump that it fills
+_Reader = tuple[str, str, Callable[[str], Any]]
+_READERS: Mapping[str, _Reader] = {  # what makes it, and the field of a dump that it fills
     "topo": ("nvidia-smi topo -m", "matrix", parse_topo),
     "peers": ("nvidia-smi topo -p2p r", "peers", parse_peers),
     "query": ("nvidia-smi -q", "cards", queried_cards),

@@ -10,18 +10,8 @@ import re
 from collections.abc import Iterator
 
 from validate.machine.describe.driver import Adapter
-from validate.machine.describe.dumps.tree import (
-    DEEPEST,
-    TOO_DEEP,
-    Bus,
-    BusKind,
-    BusTree,
-    Numa,
-    adapter_of,
-    model_in,
-    port_near,
-    speed_of,
-)
+from validate.machine.describe.dumps import tree as pcie
+from validate.machine.describe.dumps.tree import DEEPEST, TOO_DEEP, Bus, BusKind, BusTree, Numa
 from validate.machine.describe.placement import MOST_DEVICES
 
 _ROOT = re.compile(r"^\s*[-+\\|]*[-+\\]-?\[(?P<bus>[0-9a-f]{4,8}:[0-9a-f]{2})\]", re.IGNORECASE | re.ASCII)
@@ -42,16 +32,14 @@ _LONGEST_LINE = 2_000
 
 def lspci_tree(text: str) -> BusTree:
     """Return the tree drawn in *text*; all root complexes are attached to one socket, since lspci names none."""
-    numa = Numa(0)
-    roots: list[tuple[int, Bus]] = []  # open branches, each with its column
+    branches = _Branches()
     bus_of: dict[int, str] = {}
-    found_devices = 0
+    leaves = 0
     for raw in text.splitlines():
         line = raw[:_LONGEST_LINE].rstrip()
         start = _ROOT.match(line)
         if start is not None:
-            roots = []
-            bus_of = {start.end(): start["bus"]}
+            branches.open, bus_of = [], {start.end(): start["bus"]}
         elif not bus_of:
             continue
         position = start.end() if start is not None else 0
@@ -59,41 +47,64 @@ def lspci_tree(text: str) -> BusTree:
             found = _SLOT.search(line, position)
             if found is None or line[position : found.start()].strip("-+\\| "):  # words, and no more drawing
                 break
-            column = found.start()
-            roots = [each for each in roots if each[0] < column]
+            column, position = found.span()
+            branches.at(column)
             bus = next((bus_of[c] for c in sorted(bus_of, reverse=True) if c <= column), "")
-            parents = roots[-1][1].below if roots else numa.below
             name = f"{bus}:{found['slot']}".lower()
             if found["below"]:
-                bridge = Bus("bridge", name)
-                parents.append(bridge)
-                roots.append((column, bridge))
-                if len(roots) > DEEPEST:
-                    raise ValueError(TOO_DEEP)
-                domain = bus.rpartition(":")[0]
-                bus_of = {c: b for c, b in bus_of.items() if c <= column} | {
-                    found.end(): f"{domain}:{found['below'][:2]}"
-                }
-                position = found.end()
+                branches.grow(column, Bus("bridge", name))
+                bus_of = {c: b for c, b in bus_of.items() if c <= column}
+                bus_of[position] = f"{bus.rpartition(':')[0]}:{found['below'][:2]}"
                 continue
-            leaf = device_of(name, line[found.end() :])
+            leaf = device_of(name, line[position:])
             if leaf is not None:
-                parents.append(leaf)
-                found_devices += 1
-                if found_devices > MOST_DEVICES:
+                branches.below().append(leaf)
+                leaves += 1
+                if leaves > MOST_DEVICES:
                     raise ValueError(f"more than {MOST_DEVICES} GPUs and adapters; one machine is needed")
             break
-    tree = BusTree([numa], None, sockets_said=False)
+    tree = BusTree(branches.numas or [Numa(0)], None, sockets_said=False)
     unnamed = len(_UNNAMED.findall(text))
     if unnamed:
         tree.remarks.append(f"{unnamed} devices of NVIDIA that lspci has no name for are left out (update-pciids)")
     return tree
 
 
+class _Branches:
+    """The buses that are open in an indented drawing, each with its column, and the NUMA nodes that hold all."""
+
+    def __init__(self) -> None:
+        self.open: list[tuple[int, Bus]] = []
+        self.numas: list[Numa] = []
+
+    def node(self, numa: Numa) -> None:
+        """Go on in a NUMA node of its own."""
+        self.numas.append(numa)
+        self.open = []
+
+    def at(self, column: int) -> Bus | None:
+        """Close what begins at *column* or behind it; return the bus that is open then."""
+        self.open = [each for each in self.open if each[0] < column]
+        return self.open[-1][1] if self.open else None
+
+    def below(self) -> list[Bus]:
+        """Return the list that takes the next bus."""
+        if not self.numas:
+            self.numas.append(Numa(0, socket=0))
+        return self.open[-1][1].below if self.open else self.numas[-1].below
+
+    def grow(self, column: int, bus: Bus) -> None:
+        """Add *bus*, which stays open; raises ValueError where it is too deep."""
+        self.below().append(bus)
+        self.open.append((column, bus))
+        if len(self.open) > DEEPEST:
+            raise ValueError(TOO_DEEP)
+
+
 def device_of(name: str, words: str) -> Bus | None:
     """Return the GPU or adapter that *words* describe; None for any other device."""
     if "NVIDIA" in words or "AMD" in words:
-        model = model_in(words)
+        model = pcie.model_in(words)
         board = _BOARD.search(words)
         if not model and "NVIDIA" in words and board is not None and not _NO_GPU.search(words):
             model = board[1]
@@ -104,10 +115,9 @@ def device_of(name: str, words: str) -> Bus | None:
         if found is None:
             continue
         if network == "efa":
-            return Bus("nic", name, adapter=adapter_of(name, "", "1d0f", "efa1"))
+            return Bus("nic", name, adapter=pcie.adapter_of(name, "", "1d0f", "efa1"))
         which = next(group for group in found.groups() if group)
-        adapter = adapter_of(name, "", rate_Bps=_CONNECTX_BPS.get(which, 0.0))
-        return Bus("nic", name, adapter=adapter)
+        return Bus("nic", name, adapter=pcie.adapter_of(name, rate_Bps=_CONNECTX_BPS.get(which, 0.0)))
     return None
 
 
@@ -136,7 +146,7 @@ def lspci_verbose_tree(text: str) -> BusTree:
         if bus is None:
             continue
         if can is not None:
-            bus.generation, bus.lanes = speed_of(can[1]), int(now[1] if now is not None else can[2])
+            bus.generation, bus.lanes = pcie.speed_of(can[1]), int(now[1] if now is not None else can[2])
         if below is not None:
             holders[domain + below[2].lower()] = bus
         found.append((name.rpartition(":")[0], bus, int(node[1]) if node else None))
@@ -144,21 +154,14 @@ def lspci_verbose_tree(text: str) -> BusTree:
     numas = {node: Numa(node) for node in nodes}
     for above, bus, at in found:
         holder = holders.get(above)
-        if holder is not None and holder is not bus:
-            holder.below.append(bus)
-        else:
-            numas[at if at is not None and at in numas else nodes[0]].below.append(bus)
-    for numa in numas.values():
-        for bus in numa.below:
-            _check_depth(bus)
-    return BusTree(list(numas.values()), None, sockets_said=len(nodes) > 1)
-
-
-def _check_depth(bus: Bus, depth: int = 0) -> None:
-    if depth > DEEPEST:
+        number = at if at is not None and at in numas else nodes[0]
+        (holder.below if holder is not None and holder is not bus else numas[number].below).append(bus)
+    level = [bus for numa in numas.values() for bus in numa.below]
+    for _ in range(DEEPEST + 1):
+        level = [each for bus in level for each in bus.below]
+    if level:
         raise ValueError(TOO_DEEP)
-    for each in bus.below:
-        _check_depth(each, depth + 1)
+    return BusTree(list(numas.values()), None, sockets_said=len(nodes) > 1)
 
 
 _OBJECT = re.compile(r"^(\s*)(Package|Socket|HostBridge|PCIBridge|PCI|Net|OpenFabrics|CoProc|GPU)\b(.{0,200})$")
@@ -174,48 +177,31 @@ def lstopo_tree(text: str) -> BusTree:
     A display is a GPU where an object of a driver (CoProc, GPU) stands in it, or its class is 3D.  Raises ValueError
     where bridges are nested too deeply.
     """
-    numas: list[Numa] = []
-    open_: list[tuple[int, Bus]] = []
+    branches = _Branches()
     maybe: dict[str, bool] = {}
-    for line in text.splitlines():
-        found = _OBJECT.match(line)
-        if found is None:
-            continue
+    for found in filter(None, map(_OBJECT.match, text.splitlines())):
         column, kind, rest = len(found[1]), found[2], found[3]
         if kind in ("Package", "Socket"):
-            numas.append(Numa(len(numas), socket=len(numas)))
-            open_ = []
+            branches.node(Numa(len(branches.numas), socket=len(branches.numas)))
             continue
-        numas = numas or [Numa(0, socket=0)]
-        open_ = [each for each in open_ if each[0] < column]
-        holder = open_[-1][1] if open_ else None
+        holder, device = branches.at(column), _DEVICE.search(rest)
+        branches.below()  # a node of its own where there is no package
         if kind in ("Net", "OpenFabrics", "CoProc", "GPU"):
             title = _QUOTED.search(rest)
             if holder is not None and holder.kind == "nic" and kind == "OpenFabrics" and title:
                 holder.adapter = Adapter(title[1], holder.adapter.network)
             if holder is not None and holder.kind == "gpu" and kind in ("CoProc", "GPU"):
                 maybe[holder.name] = True
-            continue
-        if kind == "HostBridge":
-            continue
-        device = _DEVICE.search(rest)
-        if kind == "PCIBridge":
-            bus = Bus("bridge", f"line {len(maybe)}.{column}")
-        elif device is None:
-            continue
-        else:
-            name = device[1] or f"pci {len(maybe)}"
-            is_gpu = device[2] in ("3D", "VGA", "Display")
-            bus = Bus("gpu" if is_gpu else "nic", name)
-            bus.adapter = Adapter(name, "" if is_gpu else device[2].lower())
+        elif kind == "PCIBridge":
+            branches.grow(column, Bus("bridge", f"line {len(maybe)}.{column}"))
+        elif kind == "PCI" and device is not None:
+            name, is_gpu = device[1] or f"pci {len(maybe)}", device[2] in ("3D", "VGA", "Display")
+            adapter = Adapter(name, "" if is_gpu else device[2].lower())
+            branches.grow(column, Bus("gpu" if is_gpu else "nic", name, adapter=adapter))
             maybe[name] = device[2] != "VGA"
-        (holder.below if holder is not None else numas[-1].below).append(bus)
-        open_.append((column, bus))
-        if len(open_) > DEEPEST:
-            raise ValueError(TOO_DEEP)
-    for numa in numas:
+    for numa in branches.numas:
         numa.below = [bus for bus in numa.below if _keeps(bus, maybe)]
-    return BusTree(numas, None)
+    return BusTree(branches.numas, None)
 
 
 def _keeps(bus: Bus, known: dict[str, bool]) -> bool:
@@ -237,8 +223,6 @@ _INIT = re.compile(
 _LANE_GBPS = {3: 0.75, 4: 1.5, 5: 3.0, 6: 6.0}  # bandwidth that NCCL assumes for a lane
 _KINDS: dict[str, BusKind] = {"GPU": "gpu", "NIC": "nic"}
 _VENDORS = {1: "intel", 2: "amd"}  # NCCL_TOPO_CPU_VENDOR_*
-
-
 _ODD_PORT = 2.0  # GB/s: slower ports are virtual bridges, which report 2.5 GT/s x1
 
 
@@ -248,14 +232,11 @@ def log_tree(text: str) -> BusTree:
     if drawn:
         return _from_drawing(drawn)
     seen: dict[str, int] = {}
-    for line in text.splitlines():
-        found = _INIT.search(line)
-        if found is not None:
-            seen.setdefault(found["bus"].lower(), int(found["dev"]))
-    devices = sorted(set(seen.values()))
+    for found in filter(None, map(_INIT.search, text.splitlines())):
+        seen.setdefault(found["bus"].lower(), int(found["dev"]))
     if not seen:
         raise ValueError("no machine in it: NCCL draws one with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH")
-    if len(devices) != len(seen):
+    if len(set(seen.values())) != len(seen):
         raise ValueError("ranks of several machines; cut it to one of them, or log with NCCL_DEBUG_SUBSYS=GRAPH")
     numa = Numa(0, below=[Bus("gpu", bus, order=device) for bus, device in seen.items()])
     return BusTree([numa], None, sockets_said=False)
@@ -264,10 +245,7 @@ def log_tree(text: str) -> BusTree:
 def _drawn(text: str) -> Iterator[str]:
     """Yield the lines of the first machine printed, without their prefixes; other processes' lines are skipped."""
     who = None
-    for line in text.splitlines():
-        found = _INFO.match(line)
-        if found is None:
-            continue
+    for found in filter(None, map(_INFO.match, text.splitlines())):
         said = found["said"]
         if who is None and said.startswith("=== System"):
             who = found["who"]
@@ -278,42 +256,30 @@ def _drawn(text: str) -> Iterator[str]:
 
 
 def _from_drawing(lines: list[str]) -> BusTree:
-    numas: list[Numa] = []
-    branches: list[tuple[int, Bus]] = []
+    branches = _Branches()
     links_GBps: dict[tuple[str, str], float] = {}
     switch_GBps: dict[str, float] = {}
     rate_GBps: dict[str, float] = {}
     for said in lines:
-        head = _CPU.match(said)
+        head, found = _CPU.match(said), _LINE.match(said)
         if head is not None:
-            vendor = _VENDORS.get(int(head["vendor"] or 0), "")
-            numas.append(Numa(int(head["id"]), vendor))
-            branches = []
+            branches.node(Numa(int(head["id"]), _VENDORS.get(int(head["vendor"] or 0), "")))
             continue
-        found = _LINE.match(said)
-        if found is None or not numas:
+        if found is None or not branches.numas:
             continue
         column, name, rate = len(found["indent"]), found["id"].lower(), float(found["rate"])
-        branches = [each for each in branches if each[0] < column]
-        at = branches[-1][1] if branches else None
-        if found["link"] == "NVL" and at is not None:
-            if found["kind"] == "NVS":
-                switch_GBps[at.name] = switch_GBps.get(at.name, 0.0) + rate
-            elif found["kind"] == "GPU":
-                links_GBps[at.name, name] = rate
-            continue
-        if found["link"] == "NET" and at is not None:
+        at = branches.at(column)
+        if at is not None and found["link"] == "NVL" and found["kind"] == "NVS":
+            switch_GBps[at.name] = switch_GBps.get(at.name, 0.0) + rate
+        elif at is not None and found["link"] == "NVL" and found["kind"] == "GPU":
+            links_GBps[at.name, name] = rate
+        elif at is not None and found["link"] == "NET":
             at.adapter = Adapter(f"net {name}", at.adapter.network, at.adapter.rate_Bps + rate * 1e9)
-            continue
-        if found["link"] != "PCI":
-            continue
-        bus = Bus(_KINDS.get(found["kind"], "bridge"), name, *port_near(rate, _LANE_GBPS, 0.1))
-        rate_GBps[name] = rate
-        (at.below if at is not None else numas[-1].below).append(bus)
-        branches.append((column, bus))
-        if len(branches) > DEEPEST:
-            raise ValueError(TOO_DEEP)
-    tree = BusTree(numas, links_GBps, switch_GBps, rates="planned")
+        elif found["link"] == "PCI":
+            rate_GBps[name] = rate
+            port = pcie.port_near(rate, _LANE_GBPS, 0.1)
+            branches.grow(column, Bus(_KINDS.get(found["kind"], "bridge"), name, *port))
+    tree = BusTree(branches.numas, links_GBps, switch_GBps, rates="planned")
     if any(rate < _ODD_PORT for rate in rate_GBps.values()):
         tree.remarks.append("bridges of 2.5 GT/s x1 are a virtual machine's; their ports are taken as those below them")
     return tree

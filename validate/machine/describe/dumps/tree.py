@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import permutations
 from typing import Literal
 
 from simulator.records import dataclass, field
@@ -29,16 +30,13 @@ def _by_number() -> dict[str, str]:
     return {number: name for name, part in parts if part is not None for number in part.pci_ids}
 
 
-def pci_kind(class_code: str) -> Literal["gpu", "nic", "bridge", "nvswitch", ""]:
+Kind = Literal["gpu", "nic", "bridge", "nvswitch", ""]
+_CLASSES: dict[str, Kind] = {"0604": "bridge", "0680": "nvswitch", "03": "gpu", "1200": "gpu", "02": "nic"}
+
+
+def pci_kind(class_code: str) -> Kind:
     """Return the kind of device with a PCI class such as ``0x030200`` or ``0302``; empty for irrelevant kinds."""
-    digits = class_code.lower().removeprefix("0x")
-    if digits.startswith("0604"):
-        return "bridge"
-    if digits.startswith("0680"):
-        return "nvswitch"
-    if digits.startswith(("03", "1200")):
-        return "gpu"
-    return "nic" if digits.startswith("02") else ""
+    return next((kind for start, kind in _CLASSES.items() if _plain(class_code).startswith(start)), "")
 
 
 def gpu_model(vendor: str, device: str) -> str:
@@ -61,15 +59,14 @@ def model_in(text: str) -> str:
 
 def adapter_of(name: str, class_code: str = "", vendor: str = "", device: str = "", rate_Bps: float = 0.0) -> Adapter:
     """Return an adapter identified by its PCI class and IDs; *rate_Bps* is 0 where the system gives no rate."""
-    known = _by_number().get(f"{_plain(vendor)}:{_plain(device)}", "")
+    code, vendor, device = map(_plain, (class_code, vendor, device))
+    known = _by_number().get(f"{vendor}:{device}", "")
     part = load_part(known)
     if isinstance(part, NicPart):
         return Adapter(name, part.network, rate_Bps, known)
-    code = class_code.lower().removeprefix("0x")
     network = "infiniband" if code.startswith("0207") else "ethernet" if code.startswith("0200") else ""
-    if _plain(vendor) == "15b3":
-        rate_Bps = rate_Bps or _MELLANOX.get(_plain(device), 0.0)
-    return Adapter(name, network, rate_Bps)
+    usual_Bps = _MELLANOX.get(device, 0.0) if vendor == "15b3" else 0.0
+    return Adapter(name, network, rate_Bps or usual_Bps)
 
 
 def speed_of(text: str) -> int:
@@ -95,8 +92,6 @@ def _plain(number: str) -> str:
 DEEPEST = 64  # bridges above a device; buses are numbered up to 255
 TOO_DEEP = f"bridges are nested deeper than {DEEPEST}"
 _MOST_LINKS = 999  # the most that parse_topo reads; far more than any GPU has
-
-
 BusKind = Literal["gpu", "nic", "bridge"]
 
 
@@ -157,16 +152,19 @@ class BusTree:
     sockets_said: bool = True
     remarks: list[str] = field(default_factory=list)
 
+    def _leaves(self, kind: BusKind) -> list[Bus]:
+        return [leaf for numa in self.numas for bus in numa.below for leaf in bus.leaves() if leaf.kind == kind]
+
     def gpus(self) -> list[Bus]:
         """Return the GPUs by number where the dump numbers all of them, else by bus ID, as CUDA's PCI_BUS_ID order."""
-        found = [leaf for numa in self.numas for bus in numa.below for leaf in bus.leaves() if leaf.kind == "gpu"]
+        found = self._leaves("gpu")
         if all(gpu.order is not None for gpu in found) and len({gpu.order for gpu in found}) == len(found):
             return sorted(found, key=lambda gpu: gpu.order or 0)
         return sorted(found, key=lambda gpu: gpu.name)
 
     def nics(self) -> list[Bus]:
         """Return the adapters, in the dump's order."""
-        return [leaf for numa in self.numas for bus in numa.below for leaf in bus.leaves() if leaf.kind == "nic"]
+        return self._leaves("nic")
 
     def cards(self) -> tuple[Card, ...]:
         """Return the GPUs in the form of a driver's listing."""
@@ -178,33 +176,28 @@ class BusTree:
         More than two nodes are split evenly over two sockets: machines with GPUs no longer have four sockets, while
         EPYC hosts may have two or four NUMA nodes per socket.
         """
-        numbers = [numa.number for numa in self.numas]
         if all(numa.socket is not None for numa in self.numas):
             packages = sorted({numa.socket or 0 for numa in self.numas})
             return {numa.number: packages.index(numa.socket or 0) for numa in self.numas}
-        count = min(2, len(numbers))
-        return {number: place * count // len(numbers) for place, number in enumerate(sorted(numbers))}
+        count = min(2, len(self.numas))
+        numbers = sorted(numa.number for numa in self.numas)
+        return {number: place * count // len(numbers) for place, number in enumerate(numbers)}
 
     def matrix(self, link_GBps: float = 1.0) -> Matrix:
         """Return the NVLinks as ``nvidia-smi topo -m`` would print them; *link_GBps* converts rates to counts."""
-        one = link_GBps if self.rates else 1.0
-        gpus = self.gpus()
-        names = {gpu.name: f"GPU{i}" for i, gpu in enumerate(gpus)}
+        one, said = link_GBps if self.rates else 1.0, self.links or {}
+        names = {gpu.name: f"GPU{i}" for i, gpu in enumerate(self.gpus())}
         between = {(name, name): "X" for name in names.values()}
-        for a, first in names.items():
-            for b, second in names.items():
-                if a != b:
-                    said = self.links or {}
-                    count = round(max(said.get((a, b), 0.0), said.get((b, a), 0.0)) / one)
-                    if not count and self.to_switch.get(a) and self.to_switch.get(b):
-                        count = round(min(self.to_switch[a], self.to_switch[b]) / one)
-                    between[first, second] = f"NV{min(count, _MOST_LINKS)}" if count > 0 else "SYS"
-        return Matrix(len(gpus), (), between, {})
+        for a, b in permutations(names, 2):
+            count = round(max(said.get((a, b), 0.0), said.get((b, a), 0.0)) / one)
+            if not count and self.to_switch.get(a) and self.to_switch.get(b):
+                count = round(min(self.to_switch[a], self.to_switch[b]) / one)
+            between[names[a], names[b]] = f"NV{min(count, _MOST_LINKS)}" if count > 0 else "SYS"
+        return Matrix(len(names), (), between, {})
 
     def placement(self) -> Attachments:
         """Return where GPUs and adapters are attached; bridges that branch are switches, other bridges ports."""
-        gpus = {gpu.name: number for number, gpu in enumerate(self.gpus())}
-        sockets = self.sockets()
+        gpus, sockets = {gpu.name: number for number, gpu in enumerate(self.gpus())}, self.sockets()
         at: dict[str, int] = {}
         drawn: list[_Switch] = []
         of_switch: list[int] = []
@@ -214,13 +207,12 @@ class BusTree:
                 at |= {leaf.name: sockets[numa.number] for leaf in bus.leaves()}
             of_switch += [sockets[numa.number]] * (len(drawn) - len(of_switch))
         hung = {leaf.name: number for number, switch in enumerate(drawn) for leaf in switch.members}
-        order = sorted(gpus, key=lambda name: gpus[name])
         return Attachments(
-            socket=tuple(at[name] for name in order),
-            switches=tuple(tuple(gpus[leaf.name] for leaf in each.members if leaf.kind == "gpu") for each in drawn),
-            above=tuple(each.above for each in drawn),
-            switch_sockets=tuple(of_switch),
-            ports=tuple(each.port for each in drawn),
+            tuple(at[name] for name in gpus),
+            tuple(tuple(gpus[leaf.name] for leaf in each.members if leaf.kind == "gpu") for each in drawn),
+            tuple(each.above for each in drawn),
+            tuple(of_switch),
+            tuple(each.port for each in drawn),
             guessed=not self.sockets_said,
             adapters=tuple(
                 AttachedAdapter(nic.adapter, hung.get(nic.name), at[nic.name], nic.generation, nic.lanes)
@@ -249,10 +241,12 @@ def _draw(bus: Bus, drawn: list[_Switch]) -> tuple[Bus, ...] | int:
     found = [each for each in (_draw(below, drawn) for below in bus.below) if each != ()]
     if len(found) < 2:
         return found[0] if found else ()
-    members = [leaf for each in found if not isinstance(each, int) for leaf in each]
+    members: list[Bus] = []
     for each in found:
         if isinstance(each, int):
             drawn[each].above = len(drawn)
+        else:
+            members += each
     below = [(leaf.generation, leaf.lanes) for leaf in bus.leaves() if leaf.generation and leaf.lanes]
     slowest = min(below, key=_rate, default=(0, 0))
     own = bus.generation, bus.lanes

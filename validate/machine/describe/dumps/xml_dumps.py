@@ -11,7 +11,9 @@ hwloc writes packages, NUMA nodes, bridges and devices.  ``pci_link_speed`` is t
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from xml.parsers import expat
 
 from simulator.errors import Fault, InputError, one_line
@@ -41,6 +43,14 @@ class Element:
             if each.tag == tag:
                 yield each
             yield from each.all(tag)
+
+    def children(self, *tags: str) -> list[Element]:
+        """Return the elements directly inside with one of *tags*."""
+        return [each for each in self.inside if each.tag in tags]
+
+    def said(self, key: str) -> str:
+        """Return the attribute *key*; empty where it is absent."""
+        return self.given.get(key, "")
 
 
 def parse_xml(text: str, shown: str) -> Element:
@@ -72,13 +82,10 @@ def parse_xml(text: str, shown: str) -> Element:
         if stack and text.strip():
             stack[-1].text += text
 
-    def entity(*_: object) -> None:
-        refuse("declares an entity; a dump has none")
-
     parser.StartElementHandler = start
     parser.EndElementHandler = lambda _tag: stack.pop() and None
     parser.CharacterDataHandler = content
-    parser.EntityDeclHandler = entity
+    parser.EntityDeclHandler = lambda *_: refuse("declares an entity; a dump has none")
     parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)
     try:
         parser.Parse(text.encode("utf-8", "replace"), True)
@@ -89,8 +96,6 @@ def parse_xml(text: str, shown: str) -> Element:
 
 
 _MEGABIT_BPS = 1e6 / 8
-
-
 _MOST_PORTS = 64
 # Broadcom's switches of PCIe 4 and 5 show two levels, but are none (src/graph/topo.cc, ncclTopoFlattenBcmSwitches).
 _ONE_CHIP = frozenset(("0x1000:0xc010", "0x1000:0xc030"))
@@ -103,26 +108,23 @@ def nccl_tree(root: Element, shown: str) -> BusTree:
     links: dict[tuple[str, str], int] = {}
     to_switch: dict[str, int] = {}
     spoken = False
-    hosts = {cpu.given.get("host_hash", "") for cpu in root.all("cpu")}
+    hosts = {cpu.said("host_hash") for cpu in root.all("cpu")}
     if len(hosts) > 1:
         raise InputError(Fault(f"holds {len(hosts)} machines; cut it to one", shown, root.line, 1))
     for cpu in root.all("cpu"):
-        numa = Numa(
-            number=_whole(cpu, "numaid", shown, len(numas)),
-            vendor=VENDORS.get(cpu.given.get("vendor", ""), ""),
-            family=_whole(cpu, "familyid", shown),
-            model=_whole(cpu, "modelid", shown),
-            threads=_bits(cpu.given.get("affinity", "")),
-        )
+        number, vendor = _whole(cpu, "numaid", shown, len(numas)), VENDORS.get(cpu.said("vendor"), "")
+        family, model = _whole(cpu, "familyid", shown), _whole(cpu, "modelid", shown)
+        mask = cpu.said("affinity").replace(",", "")  # of processors, such as 0000ffff,ffffffff
+        numa = Numa(number, vendor, family, model, threads=int(mask, 16).bit_count() if _HEX.fullmatch(mask) else 0)
         numa.below = [bus for each in cpu.inside for bus in _bus(each, shown)]
         numas.append(numa)
     for pci in root.all("pci"):
-        for gpu in (each for each in pci.inside if each.tag == "gpu"):
+        for gpu in pci.children("gpu"):
             spoken = True  # NCCL writes NVLinks into this element, so without any there are none
-            name = pci.given.get("busid", "").lower()
-            for link in (each for each in gpu.inside if each.tag in ("nvlink", "xgmi")):
-                target, count = link.given.get("target", "").lower(), _whole(link, "count", shown)
-                kind = pci_kind(link.given.get("tclass", ""))
+            name = pci.said("busid").lower()
+            for link in gpu.children("nvlink", "xgmi"):
+                target, count = link.said("target").lower(), _whole(link, "count", shown)
+                kind = pci_kind(link.said("tclass"))
                 if kind == "nvswitch" or target.startswith("fffffff"):
                     to_switch[name] = to_switch.get(name, 0) + count
                 elif kind == "gpu" and target != name:
@@ -142,49 +144,44 @@ def _bus(element: Element, shown: str) -> Iterable[Bus]:
         return
     if element.tag != "pci":
         return
-    given = element.given
-    name = given.get("busid", "").lower()
-    port = speed_of(given.get("link_speed", "")), _whole(element, "link_width", shown)
-    kind = pci_kind(given.get("class", ""))
-    gpu = next((each for each in element.inside if each.tag == "gpu"), None)
-    nic = next((each for each in element.inside if each.tag == "nic"), None)
+    name, kind = element.said("busid").lower(), pci_kind(element.said("class"))
+    vendor, device = element.said("vendor"), element.said("device")
+    port = speed_of(element.said("link_speed")), _whole(element, "link_width", shown)
+    gpu, nic = (next(iter(element.children(tag)), None) for tag in ("gpu", "nic"))
     if gpu is not None or (kind == "gpu" and nic is None):
         order = _whole(gpu, "dev", shown, -1) if gpu is not None else -1
-        model = gpu_model(given.get("vendor", ""), given.get("device", ""))
-        if not model and gpu is not None and gpu.given.get("gcn"):
-            model = f"gfx{gpu.given['gcn'].removeprefix('gfx')}"
+        model = gpu_model(vendor, device)
+        if not model and gpu is not None and gpu.said("gcn"):
+            model = f"gfx{gpu.said('gcn').removeprefix('gfx')}"
         yield Bus("gpu", name, *port, model=one_line(model, 40), order=order if order >= 0 else None)
     elif nic is not None or kind == "nic":
-        bare = Bus("nic", name, *port)
-        bare.adapter = adapter_of(name, given.get("class", ""), given.get("vendor", ""), given.get("device", ""))
-        yield from _nets(nic, shown, bare, given) if nic is not None else (bare,)
+        bare = Bus("nic", name, *port, adapter=adapter_of(name, element.said("class"), vendor, device))
+        yield from _nets(nic, shown, bare, element) if nic is not None else (bare,)
     else:
         below = [bus for each in element.inside for bus in _bus(each, shown)]
-        chip = f"{given.get('vendor', '')}:{given.get('device', '')}".lower()
+        chip = f"{vendor}:{device}".lower()
         if chip in _ONE_CHIP:
             below = [bus for each in below for bus in (each.below if each.model == chip else [each])]
         if below or kind == "bridge":
             yield Bus("bridge", name, *port, model=chip, below=below)
 
 
-def _nets(nic: Element, shown: str, bus: Bus, pci: dict[str, str] | None = None) -> Iterable[Bus]:
+def _nets(nic: Element, shown: str, bus: Bus, pci: Element | None = None) -> Iterable[Bus]:
     """Yield the adapter *bus* with the total rate of its ports; nothing where it has no port."""
-    nets = [each for each in nic.inside if each.tag == "net"][:_MOST_PORTS]
+    nets = nic.children("net")[:_MOST_PORTS]
     if not nets:
         return
-    name = one_line(nets[0].given.get("name", ""), 40)
+    name = one_line(nets[0].said("name"), 40)
     rate_Bps = sum(_whole(net, "speed", shown) for net in nets) * _MEGABIT_BPS
-    given = pci or {}
-    bus.adapter = adapter_of(name, given.get("class", ""), given.get("vendor", ""), given.get("device", ""), rate_Bps)
-    if pci is None:
-        bus.name = f"net {name}"
-        bus.adapter = adapter_of(name, "0200", rate_Bps=rate_Bps)
+    code, vendor, device = ("0200", "", "") if pci is None else map(pci.said, ("class", "vendor", "device"))
+    bus.adapter = adapter_of(name, code, vendor, device, rate_Bps)
+    bus.name = f"net {name}" if pci is None else bus.name
     yield bus
 
 
 def _whole(element: Element, key: str, shown: str, default: int = 0) -> int:
     """Return an attribute as a whole number, *default* where it is absent or empty; raises InputError on others."""
-    text = element.given.get(key, "").strip()
+    text = element.said(key).strip()
     if not text:
         return default
     try:
@@ -196,46 +193,33 @@ def _whole(element: Element, key: str, shown: str, default: int = 0) -> int:
     return number
 
 
-def _bits(mask: str) -> int:
-    """Return the number of processors in a mask such as ``0000ffff,ffffffff``; 0 where *mask* is not one."""
-    digits = mask.replace(",", "")
-    return int(digits, 16).bit_count() if _HEX.fullmatch(digits) else 0
-
-
 _NUMBERS = re.compile(r"\[([0-9a-f]{4}):([0-9a-f]{4})\]", re.IGNORECASE | re.ASCII)
-
-
 _LANE_GBPS = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 
 
 def hwloc_tree(root: Element) -> pcie.BusTree:
     """Return the machine in hwloc's ``topology`` element *root*."""
-    numas: list[pcie.Numa] = []
-    machine = next((each for each in root.inside if each.tag == "object"), root)
-    for holder in _holders(machine):
-        infos = {
-            each.given.get("name", ""): each.given.get("value", "") for each in holder.inside if each.tag == "info"
-        }
-        objects = list(holder.all("object"))
-        numa = pcie.Numa(
-            number=len(numas),
-            vendor=VENDORS.get(infos.get("CPUVendor", ""), ""),
-            family=_number(infos.get("CPUFamilyNumber", "")),
-            model=_number(infos.get("CPUModelNumber", "")),
-            name=one_line(infos.get("CPUModel", ""), 100),
-            threads=sum(each.given.get("type") == "PU" for each in objects),
-            cores=sum(each.given.get("type") == "Core" for each in objects),
-            socket=len(numas),
-        )
-        numa.below = [bus for each in _children(holder) for bus in _buses(each)]
-        numas.append(numa)
+    numas: list[Numa] = []
+    machine = next(iter(root.children("object")), root)
+    packages = [each for each in machine.all("object") if each.said("type") in ("Package", "Socket")]
+    for i, holder in enumerate(packages or [machine]):
+        infos = _infos(holder)
+        family, model = (_number(infos.get(f"CPU{key}Number", "")) for key in ("Family", "Model"))
+        counts = Counter(each.said("type") for each in holder.all("object"))
+        vendor, name = VENDORS.get(infos.get("CPUVendor", ""), ""), one_line(infos.get("CPUModel", ""), 100)
+        numas.append(Numa(i, vendor, family, model, name, counts["PU"], counts["Core"], socket=i))
+        numas[-1].below = [bus for each in _children(holder) for bus in _buses(each)]
     links, to_switch = _nvlinks(root)
-    tree = pcie.BusTree(numas, links, to_switch, rates="nominal")
+    tree = BusTree(numas, links, to_switch, rates="nominal")
     beside = [bus for each in _children(machine) for bus in _buses(each)]
-    if beside and _holders(machine) != [machine]:  # devices outside any package: which package is unknown
+    if beside and packages:  # devices outside any package: which package is unknown
         numas[0].below += beside
         tree.sockets_said = len(numas) == 1
     return tree
+
+
+def _infos(*elements: Element) -> dict[str, str]:
+    return {info.said("name"): info.said("value") for each in elements for info in each.children("info")}
 
 
 def _nvlinks(root: Element) -> tuple[dict[tuple[str, str], float] | None, dict[str, float]]:
@@ -243,19 +227,18 @@ def _nvlinks(root: Element) -> tuple[dict[tuple[str, str], float] | None, dict[s
 
     The matrix is in MB/s, row by row, with a value for each direction.  The first result is None where there is none.
     """
-    matrix = next((each for each in root.inside if each.given.get("name") == "NVLinkBandwidth"), None)
+    matrix = next((each for each in root.inside if each.said("name") == "NVLinkBandwidth"), None)
     if matrix is None:
         return None, {}
     bus_of: dict[str, str] = {}
     switches: set[str] = set()
-    for device in (each for each in root.all("object") if each.given.get("type") == "PCIDev"):
-        bus = device.given.get("pci_busid", "").lower()
-        for each in (device, *device.all("object")):
-            bus_of[each.given.get("gp_index", "")] = bus
-        if pcie.pci_kind(device.given.get("pci_type", "")) == "nvswitch":
+    for device in (each for each in root.all("object") if each.said("type") == "PCIDev"):
+        bus = device.said("pci_busid").lower()
+        bus_of |= dict.fromkeys((each.said("gp_index") for each in (device, *device.all("object"))), bus)
+        if pci_kind(device.said("pci_type")) == "nvswitch":
             switches.add(bus)
-    names = [word.rpartition(":")[2] for each in matrix.inside if each.tag == "indexes" for word in each.text.split()]
-    values = [_number(word) for each in matrix.inside if each.tag == "u64values" for word in each.text.split()]
+    names = [word.rpartition(":")[2] for each in matrix.children("indexes") for word in each.text.split()]
+    values = [_number(word) for each in matrix.children("u64values") for word in each.text.split()]
     if len(values) != len(names) ** 2:
         return None, {}
     links: dict[tuple[str, str], float] = {}
@@ -270,65 +253,40 @@ def _nvlinks(root: Element) -> tuple[dict[tuple[str, str], float] | None, dict[s
     return links, to_switch
 
 
-def _holders(machine: Element) -> list[Element]:
-    """Return the packages of *machine*, or the machine itself where it has none."""
-    packages = [each for each in machine.all("object") if each.given.get("type") in ("Package", "Socket")]
-    return packages or [machine]
-
-
 def _children(element: Element) -> Iterator[Element]:
     """Yield the PCI objects directly in *element* or inside its groups, NUMA nodes and caches."""
-    for each in element.inside:
-        if each.tag != "object":
-            continue
-        if each.given.get("type") in ("Bridge", "PCIDev"):
+    for each in element.children("object"):
+        if each.said("type") in ("Bridge", "PCIDev"):
             yield each
-        elif each.given.get("type") not in ("Package", "Socket", "PU"):
+        elif each.said("type") not in ("Package", "Socket", "PU"):
             yield from _children(each)
 
 
-def _buses(element: Element) -> Iterable[pcie.Bus]:
-    kind = element.given.get("type", "")
-    if kind == "Bridge":
+def _buses(element: Element) -> Iterable[Bus]:
+    name, port = element.said("pci_busid").lower(), (0, 0)
+    with suppress(ValueError):  # the rate of the link in GB/s
+        port = pcie.port_near(float(element.said("pci_link_speed")), _LANE_GBPS, 0.03)
+    if element.said("type") == "Bridge":
         below = [bus for each in _children(element) for bus in _buses(each)]
-        if element.given.get("bridge_type", "").startswith("0"):  # a host bridge belongs to the CPU
+        if element.said("bridge_type").startswith("0"):  # a host bridge belongs to the CPU
             yield from below
         elif below:
-            yield pcie.Bus("bridge", element.given.get("pci_busid", "").lower(), *_port(element), below=below)
+            yield Bus("bridge", name, *port, below=below)
         return
-    if kind != "PCIDev":
-        return
-    code = element.given.get("pci_type", "")
+    code = element.said("pci_type")
     numbers = _NUMBERS.search(code)
     vendor, device = (numbers[1], numbers[2]) if numbers else ("", "")
-    name = element.given.get("pci_busid", "").lower()
-    systems = [each for each in element.all("object") if each.given.get("type") == "OSDev"]
-    infos = {
-        info.given.get("name", ""): info.given.get("value", "")
-        for each in (element, *systems)
-        for info in each.inside
-        if info.tag == "info"
-    }
-    what = pcie.pci_kind(code)
+    systems = [each for each in element.all("object") if each.said("type") == "OSDev"]
+    infos, what = _infos(element, *systems), pci_kind(code)
     if what == "gpu" and vendor.lower() in ("10de", "1002"):
-        named = infos.get("GPUModel", "")
-        by_number = pcie.gpu_model(vendor, device)
+        named, by_number = infos.get("GPUModel", ""), gpu_model(vendor, device)
         known = driver_part(Card(named)) or pcie.model_in(infos.get("PCIDevice", "")) or driver_part(Card(by_number))
-        model = known or named or by_number
-        memory = _number(infos.get("CUDAGlobalMemorySize", "")) << 10
-        yield pcie.Bus("gpu", name, *_port(element), model=one_line(model, 100), memory_bytes=memory)
+        model, memory = known or named or by_number, _number(infos.get("CUDAGlobalMemorySize", "")) << 10
+        yield Bus("gpu", name, *port, model=one_line(model, 100), memory_bytes=memory)
     elif what == "nic" and vendor.lower() in ("15b3", "1d0f", "8086", "14e4"):
-        titles = [each.given.get("name", "") for each in systems]
+        titles = [each.said("name") for each in systems]
         title = next((each for each in titles if each.startswith(("mlx", "bnxt", "rdmap"))), (titles or [name])[0])
-        yield pcie.Bus("nic", name, *_port(element), adapter=pcie.adapter_of(one_line(title, 40), code, vendor, device))
-
-
-def _port(element: Element) -> tuple[int, int]:
-    """Return PCIe generation and lanes of a link by its rate in GB/s; zeros where it gives none or it fits nothing."""
-    try:
-        return pcie.port_near(float(element.given.get("pci_link_speed", "")), _LANE_GBPS, 0.03)
-    except ValueError:
-        return 0, 0
+        yield Bus("nic", name, *port, adapter=adapter_of(one_line(title, 40), code, vendor, device))
 
 
 def _number(text: str) -> int:
