@@ -51,7 +51,7 @@ def emitted_or_why(session: Session, question: StepQuestion, framework: Emitter)
     try:
         return emitted_on(session, question, framework)
     except InputError as error:
-        return Emission([], [], cannot=[error.spelt("command")])
+        return Emission([], [], lacks={error.spelt("command"): True})
 
 
 def emitter_of(text: str) -> Emitter:

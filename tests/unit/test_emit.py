@@ -107,9 +107,8 @@ def test_each_row_of_a_search_has_its_command_and_its_line(capsys: pytest.Captur
 
 def test_a_line_is_its_parts() -> None:
     found = Emission(["torchrun"], ["train.py"])
-    found.say("--a", "x y")
-    found.say("--b")
-    found.unless(False, "that")
+    found.options = {"--a": "x y", "--b": True, "--c": None}
+    found.lacks = {"that": True, "this": False}
     assert found.line == "torchrun train.py --a 'x y' --b"
     assert found.text == "# not said: that\ntorchrun train.py \\\n    --a 'x y' \\\n    --b"
 

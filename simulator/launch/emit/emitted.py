@@ -40,27 +40,20 @@ def emitted(question: StepQuestion, ranks: Ranks, framework: Emitter) -> Emissio
     if find_entry(question.workload).sample != "sequences":
         raise refused("emit", f"is of language models; {question.workload} is none", framework)
     found = _WRITERS[framework](question, ranks)
-    _environment(question, ranks, found)
+    algorithms = {"nvls": "NVLS", "nvls_tree": "NVLSTree"}
+    algorithm = question.algorithm and algorithms.get(question.algorithm, question.algorithm.capitalize())
+    found.environment |= {
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, ranks.listed)),
+        "CUDA_LAUNCH_BLOCKING": "1" if question.options.launch_blocking else "",
+        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True" if question.options.expandable_segments else "",
+        "NCCL_ALGO": algorithm or "",
+        "NCCL_PROTO": question.protocol or "",
+        "NCCL_NVLS_ENABLE": "" if question.nvls else "0",
+    }
+    found.lacks |= {
+        f"{mention('strategy', question.strategy)}; NCCL exchanges": question.strategy != "nccl",
+        "one CUDA graph of the whole step": question.options.cuda_graph,
+        "CUDA graphs of blocks": question.options.cuda_graph_blocks,
+        "channels last": question.options.channels_last,
+    }
     return found
-
-
-def _environment(question: StepQuestion, ranks: Ranks, found: Emission) -> None:
-    variables = found.environment
-    if ranks.listed:
-        variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, ranks.listed))
-    if question.options.launch_blocking:
-        variables["CUDA_LAUNCH_BLOCKING"] = "1"
-    if question.options.expandable_segments:
-        variables["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
-    if question.algorithm is not None:
-        variables["NCCL_ALGO"] = {"nvls": "NVLS", "nvls_tree": "NVLSTree"}.get(
-            question.algorithm, question.algorithm.capitalize()
-        )
-    if question.protocol is not None:
-        variables["NCCL_PROTO"] = question.protocol
-    if not question.nvls:
-        variables["NCCL_NVLS_ENABLE"] = "0"
-    found.unless(question.strategy == "nccl", f"{mention('strategy', question.strategy)}; NCCL exchanges")
-    found.unless(not question.options.cuda_graph, "one CUDA graph of the whole step")
-    found.unless(not question.options.cuda_graph_blocks, "CUDA graphs of blocks")
-    found.unless(not question.options.channels_last, "channels last")

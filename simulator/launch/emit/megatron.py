@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from simulator.errors import refused
-from simulator.launch.emit.parts import Emission, Ranks, all_sizes, family_of_sizes, no_such_network, torchrun
+from simulator.launch.emit.parts import (
+    Emission,
+    Ranks,
+    all_sizes,
+    check_precision,
+    family_of_sizes,
+    no_such_network,
+    torchrun,
+)
 from simulator.launch.layout import SHARDED
 from simulator.questions.layout import ORDER, Layout
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
@@ -29,6 +37,7 @@ _PRECISIONS: Mapping[str, str] = {
     "nvfp4": "--bf16 --fp4-format e2m1",
 }
 _ATTENTIONS: Mapping[str, str] = {"fused-native": "fused", "fused": "flash", "fused-softmax": "unfused"}
+_BY_FSDP = {zero: name for name, zero in SHARDED.items() if zero > 1}
 _FAR = ("tp", "cp", "pp", "dp")
 
 
@@ -37,26 +46,28 @@ def of_megatron(question: StepQuestion, ranks: Ranks) -> Emission:
     options, layout = question.options, question.layout.on(ranks.whole)
     if options.framework != "megatron":
         raise refused("emit", f"is of {mention('framework', 'megatron')}; add it", "megatron")
-    if options.precision not in _PRECISIONS:
-        allowed = ", ".join(_PRECISIONS)
-        raise refused("emit", f"has no {mention('precision', options.precision)}; {allowed} can be said", "megatron")
+    check_precision(question, _PRECISIONS, "megatron")
     found = Emission(torchrun(ranks), ["pretrain_gpt.py"])
     _network(question, found)
     _layout(layout, found)
-    if _PRECISIONS[options.precision]:
-        found.arguments.append(_PRECISIONS[options.precision])
-    found.say("--micro-batch-size", question.batch)
-    found.say("--global-batch-size", question.batch * question.micro_batches * (layout.dp or 1))
-    if options.optimizer == "momentum":
-        found.say("--optimizer", "sgd")
-    found.unless(options.optimizer in ("adam", "momentum"), f"{mention('optimizer', options.optimizer)}; Adam updates")
+    precision = _PRECISIONS[options.precision]
+    found.options |= {
+        precision: bool(precision),
+        "--micro-batch-size": question.batch,
+        "--global-batch-size": question.batch * question.micro_batches * (layout.dp or 1),
+        "--optimizer sgd": options.optimizer == "momentum",
+    }
+    known = options.optimizer in ("adam", "momentum")
+    found.lacks |= {f"{mention('optimizer', options.optimizer)}; Adam updates": not known}
     if ranks.whole > 1:
         _exchange(question, layout, found)
     _recomputation(question, found)
-    found.unless(not options.compiled, f"{mention('compiled')}")
-    found.unless(question.offload == "none", f"{mention('offload', question.offload)}")
     adds = options.accumulation == "product" or question.micro_batches == 1
-    found.unless(adds, f"{mention('accumulation', options.accumulation)}")
+    found.lacks |= {
+        mention("compiled"): options.compiled,
+        mention("offload", question.offload): question.offload != "none",
+        mention("accumulation", options.accumulation): not adds,
+    }
     return found
 
 
@@ -64,75 +75,63 @@ def _network(question: StepQuestion, found: Emission) -> None:
     name = family_of_sizes(question.workload)
     sizes = {key: size for key, size in all_sizes(question).items() if size != "plain"}
     if name not in _FAMILIES:
-        raise no_such_network(
-            "megatron", question.workload, "networks of Megatron-LM's GPT, Llama, Qwen, Mixtral, DeepSeek"
-        )
+        known = "networks of Megatron-LM's GPT, Llama, Qwen, Mixtral, DeepSeek"
+        raise no_such_network("megatron", question.workload, known)
 
     def number(key: str) -> int:
         return int(sizes.get(key) or 0)
 
-    found.say("--num-layers", number("layers"))
-    found.say("--hidden-size", number("hidden"))
-    found.say("--num-attention-heads", number("heads"))
     inner = number("inner") or (number("expert_inner") if number("experts") else 4 * number("hidden"))
-    found.say("--ffn-hidden-size", inner)
-    if _FAMILIES[name]:
-        found.arguments.append(_FAMILIES[name])
-    kv_heads = number("kv_heads")
-    if kv_heads and kv_heads != number("heads"):
-        found.say("--group-query-attention")
-        found.say("--num-query-groups", kv_heads)
-    if number("head_size"):
-        found.say("--kv-channels", number("head_size"))
-    length = number("sequence_length")
-    found.say("--seq-length", length)
-    found.say("--max-position-embeddings", number("positions") or length)
-    found.say("--vocab-size", number("vocabulary"))
-    if not number("tied"):
-        found.say("--untie-embeddings-and-output-weights")
-    if _FAMILIES[name] or not number("dropout"):
-        found.arguments.append("--hidden-dropout 0 --attention-dropout 0")
+    grouped = number("kv_heads") not in (0, number("heads"))
+    family = _FAMILIES[name]
+    found.options |= {
+        "--num-layers": number("layers"),
+        "--hidden-size": number("hidden"),
+        "--num-attention-heads": number("heads"),
+        "--ffn-hidden-size": inner,
+        family: bool(family),
+        "--group-query-attention": grouped,
+        "--num-query-groups": number("kv_heads") if grouped else None,
+        "--kv-channels": number("head_size") or None,
+        "--seq-length": number("sequence_length"),
+        "--max-position-embeddings": number("positions") or number("sequence_length"),
+        "--vocab-size": number("vocabulary"),
+        "--untie-embeddings-and-output-weights": not number("tied"),
+        "--hidden-dropout 0 --attention-dropout 0": bool(family) or not number("dropout"),
+    }
     if number("experts"):
-        _experts(question, sizes, found)
-    attention = str(sizes.get("attention"))
-    found.say("--attention-backend", _ATTENTIONS.get(attention, "auto"))
-    found.unless(attention in _ATTENTIONS, f"{mention('sizes', f'attention={attention}')}")
-    if sizes.get("cross_entropy") == "in-place":
-        found.arguments.append("--cross-entropy-loss-fusion --cross-entropy-fusion-impl te")
-    else:
-        found.unless(
-            "cross_entropy" not in sizes, f"{mention('sizes', 'cross_entropy=' + str(sizes.get('cross_entropy')))}"
-        )
-    found.unless(sizes.get("gelu", "fused") == "fused", "GELU operation by operation")
-    apart = name in ("gpt2", "gpt3") and number("dropout")
-    found.unless(not apart, "dropout apart from the addition after it; one kernel does both")
-    found.unless(not number("lora"), "adapters (LoRA)")
-    found.unless(sizes.get("loss", 1) != 0, "a step without its loss")
-
-
-def _experts(question: StepQuestion, sizes: Mapping[str, int | str], found: Emission) -> None:
-    found.say("--num-experts", sizes["experts"])
-    found.say("--moe-router-topk", sizes["chosen"])
-    found.say("--moe-ffn-hidden-size", sizes["expert_inner"])
-    found.say("--moe-grouped-gemm")
-    if sizes.get("shared_inner"):
-        found.say("--moe-shared-expert-intermediate-size", sizes["shared_inner"])
-    if sizes.get("mtp_layers"):
-        found.say("--mtp-num-layers", sizes["mtp_layers"])
-    dense, layers = int(sizes.get("dense_layers") or 0), int(sizes["layers"])
-    if dense:
-        found.say("--moe-layer-freq", f"[0]*{dense}+[1]*{layers - dense}")
-    code = find_entry(question.workload).code
-    if isinstance(code, LatentAttentionMixture):
-        found.say("--multi-latent-attention")
-        found.say("--kv-lora-rank", code.kv_rank)
-        found.say("--qk-head-dim", code.plain_size)
-        found.say("--qk-pos-emb-head-dim", code.rotary_size)
-        found.say("--v-head-dim", code.value_size)
-        if code.query_rank:
-            found.say("--q-lora-rank", code.query_rank)
-    if not question.layout.flex:
-        found.say("--moe-token-dispatcher-type", "alltoall")
+        dense, code = number("dense_layers"), find_entry(question.workload).code
+        latent = code if isinstance(code, LatentAttentionMixture) else None
+        found.options |= {
+            "--num-experts": sizes["experts"],
+            "--moe-router-topk": sizes["chosen"],
+            "--moe-ffn-hidden-size": sizes["expert_inner"],
+            "--moe-grouped-gemm": True,
+            "--moe-shared-expert-intermediate-size": sizes.get("shared_inner") or None,
+            "--mtp-num-layers": sizes.get("mtp_layers") or None,
+            "--moe-layer-freq": f"[0]*{dense}+[1]*{number('layers') - dense}" if dense else None,
+            "--multi-latent-attention": latent is not None,
+            "--kv-lora-rank": latent and latent.kv_rank,
+            "--qk-head-dim": latent and latent.plain_size,
+            "--qk-pos-emb-head-dim": latent and latent.rotary_size,
+            "--v-head-dim": latent and latent.value_size,
+            "--q-lora-rank": (latent and latent.query_rank) or None,
+            "--moe-token-dispatcher-type alltoall": not question.layout.flex,
+        }
+    attention, loss = str(sizes.get("attention")), sizes.get("cross_entropy")
+    found.options |= {
+        "--attention-backend": _ATTENTIONS.get(attention, "auto"),
+        "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te": loss == "in-place",
+    }
+    apart = name in ("gpt2", "gpt3") and number("dropout") > 0
+    found.lacks |= {
+        mention("sizes", f"attention={attention}"): attention not in _ATTENTIONS,
+        mention("sizes", f"cross_entropy={loss}"): loss not in (None, "in-place"),
+        "GELU operation by operation": sizes.get("gelu", "fused") != "fused",
+        "dropout apart from the addition after it; one kernel does both": apart,
+        "adapters (LoRA)": number("lora") > 0,
+        "a step without its loss": sizes.get("loss", 1) == 0,
+    }
 
 
 def _layout(layout: Layout, found: Emission) -> None:
@@ -143,65 +142,55 @@ def _layout(layout: Layout, found: Emission) -> None:
         "--expert-model-parallel-size": layout.ep,
         "--num-virtual-stages-per-pipeline-rank": layout.vp,
     }
-    for name, degree in degrees.items():
-        if degree > 1:
-            found.say(name, degree)
-    if layout.cp_comm != "p2p":
-        found.say("--cp-comm-type", layout.cp_comm.replace("_", ""))
-    if layout.etp not in (None, layout.tp):
-        found.say("--expert-tensor-parallel-size", layout.etp)
-    if layout.flex:
-        found.arguments.append("--moe-token-dispatcher-type flex --moe-enable-deepep")
-    if layout.sp:
-        found.say("--sequence-parallel")
-    if layout.tp_overlap:
-        found.say("--tp-comm-overlap")
-    if layout.order == _FAR:
-        found.say("--use-tp-pp-dp-mapping")
-    found.unless(layout.order in (ORDER, _FAR), f"ranks in the order {'-'.join(layout.order)}")
-    found.unless(layout.schedule == "1f1b", f"a pipeline in the order of {layout.schedule}; 1F1B runs")
-    if layout.zero == 1:
-        found.say("--use-distributed-optimizer")
-    elif layout.zero:
-        found.say("--use-megatron-fsdp")
-        found.say("--data-parallel-sharding-strategy", next(n for n, zero in SHARDED.items() if zero == layout.zero))
-    whole = layout.cp * (layout.dp or 1)
-    if layout.zero and layout.shards not in (None, whole):
-        found.say("--num-distributed-optimizer-instances", whole // (layout.shards or whole))
+    whole, by_fsdp = layout.cp * (layout.dp or 1), layout.zero > 1
+    shards = layout.shards if layout.zero and layout.shards not in (None, whole) else None
+    found.options |= {
+        **{name: degree if degree > 1 else None for name, degree in degrees.items()},
+        "--cp-comm-type": layout.cp_comm.replace("_", "") if layout.cp_comm != "p2p" else None,
+        "--expert-tensor-parallel-size": layout.etp if layout.etp != layout.tp else None,
+        "--moe-token-dispatcher-type flex --moe-enable-deepep": layout.flex,
+        "--sequence-parallel": layout.sp,
+        "--tp-comm-overlap": layout.tp_overlap,
+        "--use-tp-pp-dp-mapping": layout.order == _FAR,
+        "--use-distributed-optimizer": layout.zero == 1,
+        "--use-megatron-fsdp": by_fsdp,
+        "--data-parallel-sharding-strategy": _BY_FSDP.get(layout.zero),
+        "--num-distributed-optimizer-instances": whole // shards if shards else None,
+    }
+    found.lacks |= {
+        f"ranks in the order {'-'.join(layout.order)}": layout.order not in (ORDER, _FAR),
+        f"a pipeline in the order of {layout.schedule}; 1F1B runs": layout.schedule != "1f1b",
+    }
 
 
 def _exchange(question: StepQuestion, layout: Layout, found: Emission) -> None:
-    options = question.options
-    wide = question.sums_in_fp32
-    if options.precision == "master-fp16" and wide:
-        found.say("--accumulate-allreduce-grads-in-fp32")
-    elif options.precision not in ("fp32", "master-fp16") and not wide:
-        found.say("--grad-reduce-in-bf16")
-    if layout.zero == 3 or not question.bucket_bytes or layout.dp == layout.cp == 1:
-        return
-    found.say("--overlap-grad-reduce")
-    if layout.zero and question.prefetches:
-        found.say("--overlap-param-gather")
-    if question.bucket_bytes != BUCKET_BYTES:
-        element_bytes = 4 if wide or options.precision == "fp32" else 2
-        found.say("--ddp-bucket-size", round(question.bucket_bytes / element_bytes))
-        whole = question.bucket_bytes % element_bytes == 0
-        found.unless(whole, f"buckets of {question.bucket_bytes:g} bytes, which are no whole number of gradients")
+    precision, wide = question.options.precision, question.sums_in_fp32
+    overlaps = not (layout.zero == 3 or not question.bucket_bytes or layout.dp == layout.cp == 1)
+    element_bytes = 4 if wide or precision == "fp32" else 2
+    own_buckets = overlaps and question.bucket_bytes != BUCKET_BYTES
+    found.options |= {
+        "--accumulate-allreduce-grads-in-fp32": precision == "master-fp16" and wide,
+        "--grad-reduce-in-bf16": precision not in ("fp32", "master-fp16") and not wide,
+        "--overlap-grad-reduce": overlaps,
+        "--overlap-param-gather": overlaps and bool(layout.zero) and question.prefetches,
+        "--ddp-bucket-size": round(question.bucket_bytes / element_bytes) if own_buckets else None,
+    }
+    why = f"buckets of {question.bucket_bytes:g} bytes, which are no whole number of gradients"
+    found.lacks |= {why: own_buckets and question.bucket_bytes % element_bytes != 0}
 
 
 def _recomputation(question: StepQuestion, found: Emission) -> None:
-    options = question.options
-    blocks = options.recompute_blocks
-    if options.recompute == "none":
-        return
-    if options.recompute == "operators":
-        found.cannot.append(f"{mention('recompute_operators')}; nothing is recomputed")
-        return
-    found.say("--recompute-granularity", options.recompute)
-    if options.recompute == "full":
-        found.say("--recompute-method", "uniform" if blocks is None else "block")
-        found.say("--recompute-num-layers", blocks or 1)
-        return
-    found.unless(blocks is None, f"{mention('recompute_blocks', blocks or '')} of what is selected")
-    if options.recompute_parts != ("core_attn",):
-        found.arguments.append(f"--recompute-modules {' '.join(options.recompute_parts)}")
+    how, blocks, parts = (getattr(question.options, f"recompute{part}") for part in ("", "_blocks", "_parts"))
+    if how == "operators":
+        found.lacks[f"{mention('recompute_operators')}; nothing is recomputed"] = True
+    elif how == "full":
+        method = "uniform" if blocks is None else "block"
+        found.options |= {
+            "--recompute-granularity": how,
+            "--recompute-method": method,
+            "--recompute-num-layers": blocks or 1,
+        }
+    elif how != "none":
+        found.lacks |= {f"{mention('recompute_blocks', blocks or '')} of what is selected": blocks is not None}
+        modules = f"--recompute-modules {' '.join(parts)}"
+        found.options |= {"--recompute-granularity": how, modules: parts != ("core_attn",)}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Collection
 
 from simulator.errors import InputError, refused
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, field
+from simulator.spelling import mention
 from simulator.workload.zoo.language import LANGUAGE, LANGUAGE_FAMILIES, WITH_BIASES
 from simulator.workload.zoo.registry import find_entry
 
@@ -29,23 +31,29 @@ class Ranks:
 
 @dataclass(slots=True)
 class Emission:
-    """A launch line in parts; ``cannot`` says what the framework cannot, ``files`` are written before it runs."""
+    """A launch line in parts; ``files`` are written before it runs.
+
+    ``options`` have their values; True is a switch, and those with None or False are left out.  ``lacks`` tells what
+    the framework may not say of the step, and whether it does not.
+    """
 
     launcher: list[str]
     program: list[str]
-    arguments: list[str] = field(default_factory=list)
+    options: dict[str, object] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
-    cannot: list[str] = field(default_factory=list)
+    lacks: dict[str, bool] = field(default_factory=dict)
 
-    def say(self, name: str, value: object = "") -> None:
-        """Add an option, with a value unless it is a switch."""
-        self.arguments.append(f"{name} {shlex.quote(str(value))}" if value != "" else name)
+    @property
+    def arguments(self) -> list[str]:
+        """The options as they are written."""
+        said = {name: value for name, value in self.options.items() if value is not None and value is not False}
+        return [name if value is True else f"{name} {shlex.quote(str(value))}" for name, value in said.items()]
 
-    def unless(self, holds: bool, why: str) -> None:
-        """Tell *why* the framework does not say it, unless nothing needs saying."""
-        if not holds:
-            self.cannot.append(why)
+    @property
+    def cannot(self) -> list[str]:
+        """What the framework does not say of the step."""
+        return [why for why, holds in self.lacks.items() if holds]
 
     @property
     def line(self) -> str:
@@ -60,7 +68,7 @@ class Emission:
         return "\n".join([*comments, *files, _INDENT.join([" ".join(self._begin()), *self.arguments])])
 
     def _begin(self) -> list[str]:
-        variables = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
+        variables = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items() if value]
         return [*variables, *self.launcher, *self.program]
 
 
@@ -73,6 +81,20 @@ def torchrun(ranks: Ranks) -> list[str]:
 def all_sizes(question: StepQuestion) -> dict[str, int | str]:
     """Return all sizes of the network of *question*, those of its name included."""
     return {**find_entry(question.workload).defaults, **dict(question.sizes)}
+
+
+def other_sizes(question: StepQuestion, *said: str) -> str:
+    """Return the sizes of *question* that are not those of its network's name, but for those that are *said*."""
+    usual = find_entry(question.workload).defaults
+    sizes = all_sizes(question).items()
+    return ", ".join(f"{key}={size}" for key, size in sizes if size != usual.get(key) and key not in said)
+
+
+def check_precision(question: StepQuestion, allowed: Collection[str], framework: str, within: str = "") -> None:
+    """Raise InputError unless the precision of *question* is *allowed*; *within*: in which layout."""
+    if question.options.precision not in allowed:
+        said = mention("precision", question.options.precision)
+        raise refused("emit", f"has no {said}{within}; {', '.join(allowed)} can be said", framework)
 
 
 def family_of_sizes(workload: str) -> str:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from simulator.errors import refused
-from simulator.launch.emit.parts import Emission, Ranks, all_sizes, no_such_network, torchrun
+from simulator.launch.emit.parts import (
+    Emission,
+    Ranks,
+    all_sizes,
+    check_precision,
+    no_such_network,
+    other_sizes,
+    torchrun,
+)
 from simulator.launch.torchtitan import NETWORKS
 from simulator.questions.layout import ORDER, Layout
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.spelling import mention
 from simulator.workload.zoo.registry import find_entry
-
-_PRECISIONS = {"amp-bf16": (), "fp32": (("--training.mixed_precision_param", "float32"),)}
 
 
 def of_torchtitan(question: StepQuestion, ranks: Ranks) -> Emission:
@@ -21,106 +27,75 @@ def of_torchtitan(question: StepQuestion, ranks: Ranks) -> Emission:
         raise no_such_network("torchtitan", question.workload, ", ".join(sorted(NETWORKS.values())))
     if options.framework != "pytorch":
         raise refused("emit", f"is of {mention('framework', 'pytorch')}, not {options.framework}", "torchtitan")
-    if options.precision not in _PRECISIONS:
-        allowed = ", ".join(_PRECISIONS)
-        raise refused("emit", f"has no {mention('precision', options.precision)}; {allowed} can be said", "torchtitan")
+    check_precision(question, ("amp-bf16", "fp32"), "torchtitan")
     found = Emission(torchrun(ranks), ["-m", "torchtitan.train"])
-    found.say("--model.name", model[0])
-    found.say("--model.flavor", model[1].upper())
-    sizes, usual = all_sizes(question), find_entry(question.workload).defaults
-    found.say("--training.seq_len", sizes["sequence_length"])
-    other = [f"{key}={size}" for key, size in sizes.items() if size != usual.get(key) and key != "sequence_length"]
-    found.unless(not other, f"sizes {', '.join(other)}; the flavor has its own")
-    for name, value in _PRECISIONS[options.precision]:
-        found.say(name, value)
-    _layout(layout, int(usual["layers"]), found)
-    _batch(question, layout, found)
-    _update(question, found)
-    _recomputation(question, found)
-    if options.compiled:
-        found.say("--training.compile")
-    if question.offload != "none":
-        found.say("--training.enable_cpu_offload")
-        found.unless(question.offload == "optimizer+parameters", f"{mention('offload', question.offload)}")
-    found.unless(
-        layout.zero == 3 or layout.dp == layout.cp == 1 or question.bucket_bytes == BUCKET_BYTES,
-        "buckets of another size than DDP's",
-    )
-    found.unless(not question.sums_in_fp32 or options.precision == "amp-bf16", f"{mention('sums_in_fp32')}")
-    found.unless(question.prefetches, f"{mention('prefetches', False)}")
+    found.options |= {
+        "--model.name": model[0],
+        "--model.flavor": model[1].upper(),
+        "--training.seq_len": all_sizes(question)["sequence_length"],
+        "--training.mixed_precision_param": "float32" if options.precision == "fp32" else None,
+    }
+    other = other_sizes(question, "sequence_length")
+    found.lacks |= {f"sizes {other}; the flavor has its own": bool(other)}
+    _layout(layout, int(find_entry(question.workload).defaults["layers"]), found)
+    batch, count = question.batch, question.micro_batches
+    how = "for-loop" if options.optimizer == "adam-loop" else "fused" if options.fused_optimizer else "foreach"
+    # Torchtitan's kernels do without recomputation of attention.
+    mode = {"operators": "selective", "selective": "none"}.get(options.recompute, options.recompute)
+    found.options |= {
+        "--training.local_batch_size": batch * count if layout.pp > 1 else batch,
+        "--parallelism.pipeline_parallel_microbatch_size": batch if layout.pp > 1 else None,
+        "--training.global_batch_size": batch * count * (layout.dp or 1),
+        "--optimizer.implementation": how if how != "fused" else None,
+        "--activation_checkpoint.mode": mode,
+        "--activation_checkpoint.selective_ac_option op": options.recompute == "operators",
+        "--training.compile": options.compiled,
+        "--training.enable_cpu_offload": question.offload != "none",
+    }
+    blocks, sharded = options.recompute_blocks, layout.zero == 3 or layout.dp == layout.cp == 1
+    found.lacks |= {
+        f"{mention('optimizer', options.optimizer)}; Adam updates": options.optimizer not in ("adam", "adam-loop"),
+        "recomputation of parts; nothing is recomputed": options.recompute == "selective",
+        mention("recompute_blocks", blocks or ""): blocks is not None,
+        mention("offload", question.offload): question.offload not in ("none", "optimizer+parameters"),
+        "buckets of another size than DDP's": not sharded and question.bucket_bytes != BUCKET_BYTES,
+        mention("sums_in_fp32"): question.sums_in_fp32 and options.precision != "amp-bf16",
+        mention("prefetches", False): not question.prefetches,
+    }
     return found
 
 
 def _layout(layout: Layout, layers: int, found: Emission) -> None:
     degrees = {"tensor": layout.tp, "pipeline": layout.pp, "context": layout.cp, "expert": layout.ep}
-    for axis, degree in degrees.items():
-        if degree > 1:
-            found.say(f"--parallelism.{axis}_parallel_degree", degree)
-    whole = layout.cp * (layout.dp or 1)
-    shards = (layout.shards or whole) if layout.zero else 1
-    if not layout.zero:
-        found.unless(layout.cp == 1, "whole parameters with context parallelism; its ranks shard them")
+    dp, piped = layout.dp or 1, layout.pp > 1
+    shards = (layout.shards or layout.cp * dp) if layout.zero else 1
     each = max(1, shards // layout.cp)
-    if (layout.dp or 1) != each:
-        found.say("--parallelism.data_parallel_replicate_degree", (layout.dp or 1) // each)
-    found.say("--parallelism.data_parallel_shard_degree", each)
-    found.unless(shards % layout.cp == 0, f"shards={shards} among parts of a sequence")
-    of_pipeline = layout.pp > 1
-    if layout.zero == 3 and of_pipeline:
-        found.say("--parallelism.fsdp_reshard_after_forward", "always")
-    elif layout.zero == 2 or (layout.zero == 1 and not of_pipeline):
-        found.say("--parallelism.fsdp_reshard_after_forward", "never")
-    same = layout.zero in (0, 3) or layout.zero == (1 if of_pipeline else 2)
-    found.unless(same, f"zero={layout.zero}; gradients are {'whole' if of_pipeline else 'sharded'} here")
-    if layout.tp > 1:
-        found.unless(layout.sp, "layers without sp; the sequence is split among ranks of tp")
-        if layout.tp_overlap:
-            found.say("--parallelism.enable_async_tensor_parallel")
-    _schedule(layout, layers, found)
-    found.unless(layout.order == ORDER, f"ranks in the order {'-'.join(layout.order)}")
-    found.unless(layout.etp in (None, layout.tp), f"etp={layout.etp}")
-    found.unless(layout.cp_comm == "p2p", f"cp_comm={layout.cp_comm}; keys circulate among parts of a sequence")
-    found.unless(not layout.flex, "flex; tokens go by an all-to-all")
-
-
-def _schedule(layout: Layout, layers: int, found: Emission) -> None:
-    if layout.pp == 1:
-        return
-    name = "Interleaved1F1B" if layout.vp > 1 else {"1f1b": "1F1B", "gpipe": "GPipe"}.get(layout.schedule, "1F1B")
-    found.say("--parallelism.pipeline_parallel_schedule", name)
-    found.unless(layout.schedule != "zero-bubble", f"a pipeline in the order of {layout.schedule}; 1F1B runs")
-    if layout.vp > 1:
-        each = -(-layers // (layout.pp * layout.vp))
-        if -(-layers // each) == layout.pp * layout.vp:
-            found.say("--parallelism.pipeline_parallel_layers_per_stage", each)
-        else:
-            found.unless(layout.vp == 2, f"vp={layout.vp} of {layers} layers; 2 is the default")
-
-
-def _batch(question: StepQuestion, layout: Layout, found: Emission) -> None:
-    batch, count = question.batch, question.micro_batches
-    found.say("--training.local_batch_size", batch * count if layout.pp > 1 else batch)
-    if layout.pp > 1:
-        found.say("--parallelism.pipeline_parallel_microbatch_size", batch)
-    found.say("--training.global_batch_size", batch * count * (layout.dp or 1))
-
-
-def _update(question: StepQuestion, found: Emission) -> None:
-    options = question.options
-    how = "for-loop" if options.optimizer == "adam-loop" else "fused" if options.fused_optimizer else "foreach"
-    if how != "fused":
-        found.say("--optimizer.implementation", how)
-    known = options.optimizer in ("adam", "adam-loop")
-    found.unless(known, f"{mention('optimizer', options.optimizer)}; Adam updates")
-
-
-def _recomputation(question: StepQuestion, found: Emission) -> None:
-    options = question.options
-    mode = {"operators": "selective"}.get(options.recompute, options.recompute)
-    if options.recompute == "selective":  # of attention, which torchtitan's kernels do without
-        found.cannot.append("recomputation of parts; nothing is recomputed")
-        mode = "none"
-    found.say("--activation_checkpoint.mode", mode)
-    if options.recompute == "operators":
-        found.say("--activation_checkpoint.selective_ac_option", "op")
-    found.unless(options.recompute_blocks is None, f"{mention('recompute_blocks', options.recompute_blocks or '')}")
+    keeps = layout.zero == 2 or (layout.zero == 1 and not piped)
+    schedules = {"1f1b": "1F1B", "gpipe": "GPipe"}
+    schedule = "Interleaved1F1B" if layout.vp > 1 else schedules.get(layout.schedule, "1F1B")
+    of_stage = -(-layers // (layout.pp * layout.vp))
+    even = -(-layers // of_stage) == layout.pp * layout.vp
+    found.options |= {
+        **{f"--parallelism.{axis}_parallel_degree": n if n > 1 else None for axis, n in degrees.items()},
+        "--parallelism.data_parallel_replicate_degree": dp // each if dp != each else None,
+        "--parallelism.data_parallel_shard_degree": each,
+        "--parallelism.fsdp_reshard_after_forward always": layout.zero == 3 and piped,
+        "--parallelism.fsdp_reshard_after_forward never": keeps,
+        "--parallelism.enable_async_tensor_parallel": layout.tp > 1 and layout.tp_overlap,
+        "--parallelism.pipeline_parallel_schedule": schedule if piped else None,
+        "--parallelism.pipeline_parallel_layers_per_stage": of_stage if piped and layout.vp > 1 and even else None,
+    }
+    same = layout.zero in (0, 3) or layout.zero == (1 if piped else 2)
+    uneven = f"vp={layout.vp} of {layers} layers; 2 is the default"
+    found.lacks |= {
+        "whole parameters with context parallelism; its ranks shard them": not layout.zero and layout.cp > 1,
+        f"shards={shards} among parts of a sequence": shards % layout.cp != 0,
+        f"zero={layout.zero}; gradients are {'whole' if piped else 'sharded'} here": not same,
+        "layers without sp; the sequence is split among ranks of tp": layout.tp > 1 and not layout.sp,
+        f"a pipeline in the order of {layout.schedule}; 1F1B runs": piped and layout.schedule == "zero-bubble",
+        uneven: piped and layout.vp > 2 and not even,
+        f"ranks in the order {'-'.join(layout.order)}": layout.order != ORDER,
+        f"etp={layout.etp}": layout.etp not in (None, layout.tp),
+        f"cp_comm={layout.cp_comm}; keys circulate among parts of a sequence": layout.cp_comm != "p2p",
+        "flex; tokens go by an all-to-all": layout.flex,
+    }
