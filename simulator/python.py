@@ -175,7 +175,7 @@ def _answers(
         _warn(software_notes(written.nccl))
         session = Session()
         if source is not None:
-            session.know_network(written.what, source)
+            session.networks[written.what] = source
         found = answers(written, session)
         _warn(found.notes)
         return list(found.results)

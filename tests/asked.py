@@ -76,7 +76,7 @@ def step_on(
         session.strategy, strategy = strategy, strategy.name
     where = Where(machine.name)
     session.know(where, machine)
-    session.know_network(network.name, NetworkSource(network.name, lambda _: network))
+    session.networks[network.name] = NetworkSource(network.name, lambda _: network)
     question = StepQuestion(
         where=where,
         workload=network.name,

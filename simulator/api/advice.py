@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Literal
 
 from simulator.api.context import Context
-from simulator.api.outcome import faster, samples_words, with_size
+from simulator.api.outcome import faster, samples_words, with_change, with_size
 from simulator.devices.gpu import Gpu
 from simulator.devices.predict import Device, rested_device
 from simulator.errors import InputError
@@ -80,11 +81,8 @@ def faster_options(question: StepQuestion, device: Device) -> Iterator[tuple[Cha
     """Yield the changes of options that may make the step of *question* faster, each with the question."""
     for change in possible_changes(question.options, device):
         if change.time:
-            try:
-                asked = replace(question, options=change.applied(question.options))
-            except InputError:  # the optimiser or the loss waits for the device
-                continue
-            yield change, asked
+            with suppress(InputError):  # the optimiser or the loss waits for the device
+                yield change, with_change(change, question)
 
 
 def _ways(

@@ -19,7 +19,6 @@ from simulator.questions.checks import refuse_all
 from simulator.questions.layout import REPLICAS
 from simulator.questions.where import TODAY, Neighbour, SlowLink, Software, Where
 from simulator.records import replace
-from simulator.spelling import mention
 from simulator.topology.load import load_topology
 from simulator.topology.parts import CpuPart, GpuPart
 
@@ -51,7 +50,7 @@ class Context(ABC):
         self._machines = Kept()  # machines, their routes, networks: what no constant changes
         self._kept = Kept()
         self._known: dict[Where, Topology | Machine] = {}
-        self._networks: dict[str, NetworkSource] = {}
+        self.networks: dict[str, NetworkSource] = {}  # in place of a file or a built-in network of this name
 
     @abstractmethod
     def time_s(self, question: Question) -> float:
@@ -71,14 +70,6 @@ class Context(ABC):
         known = replace(where, slow_links=(), neighbours=())
         self._known = {**self._known, known: made}
         self._machines = self._machines.without(where, (where, "all"), (where, "router"))  # others keep theirs
-
-    def know_network(self, workload: str, source: NetworkSource) -> None:
-        """Use *source* for the network named *workload*, instead of a file or a built-in network."""
-        self._networks[workload] = source
-
-    def known_network(self, workload: str) -> NetworkSource | None:
-        """Return the source that :meth:`know_network` named *workload*, if any."""
-        return self._networks.get(workload)
 
     def machine(self, where: Where) -> Machine:
         """Return the machine of *where*; raises InputError."""
@@ -114,9 +105,7 @@ class Context(ABC):
             refuse_all(question.device_faults(len(gpus if question.gpus is None else question.gpus)))
             return None
         if question.layout != REPLICAS:
-            raise InputError(
-                f"{mention('layout', question.layout.words)}: needs several devices; this step runs on one"
-            )
+            raise refused("layout", "needs several devices; this step runs on one", question.layout.words)
         name = question.device
         if name is None and question.gpus:
             name = places.machine.nodes[chosen_gpus(places.machine, question.gpus)[0]].name
@@ -133,11 +122,9 @@ class Context(ABC):
         """Return the devices of the machine of *where* with *software*, and their hosts; raises InputError."""
         from simulator.places import Places
 
+        said = software.libraries, software.gpu_clock_Hz
         return self._kept.once(
-            (where, "places", software.libraries, software.gpu_clock_Hz),
-            lambda: Places(
-                self.machine(where), self.calibrations, self.constants, software.libraries, software.gpu_clock_Hz
-            ),
+            (where, "places", *said), lambda: Places(self.machine(where), self.calibrations, self.constants, *said)
         )
 
     def device(
@@ -150,8 +137,8 @@ class Context(ABC):
         """Return the function that builds the network of *question* for a batch size; raises InputError."""
         from simulator.workload.find import find_network
 
-        if question.workload in self._networks:
-            return self._networks[question.workload]
+        if question.workload in self.networks:
+            return self.networks[question.workload]
         # Megatron-LM pads the vocabulary so that each tensor-parallel rank has a multiple of 128 words.
         multiple = _WORDS * question.layout.tp if question.options.framework == "megatron" else 1
         sizes, notes = dict(question.sizes), tuple[str, ...]()
@@ -214,18 +201,15 @@ def perturbations_of(machine: Machine, slow_links: Sequence[SlowLink]) -> tuple[
         return ()
     from simulator.network.circumstances import passing
 
-    return tuple(Perturbation(at_s, target, factor) for at_s, target, factor in passing(machine, slow_links))
+    return tuple(Perturbation(*each) for each in passing(machine, slow_links))
 
 
 def refuse_passing(slow_links: Sequence[SlowLink], what: str) -> None:
     """Raise InputError if one of *slow_links* starts or ends during a run, as *what* is priced without one timeline."""
     for slow in slow_links:
         if slow.is_passing:
-            raise refused(
-                "slow_links",
-                f"with a time it applies to exchanges and to steps of replicas or shards, not to {what}",
-                slow.ends,
-            )
+            why = f"with a time it applies to exchanges and to steps of replicas or shards, not to {what}"
+            raise refused("slow_links", why, slow.ends)
 
 
 _LIMITED = ("fused-first", "fused-native", "fused-fourth")  # kernels that some devices do not have

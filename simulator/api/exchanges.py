@@ -11,16 +11,16 @@ from math import floor
 from typing import Any
 
 from simulator.api.session import Session
-from simulator.collectives.request import Request, Unsuitable
+from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
 from simulator.network.machine import Machine
-from simulator.plan.plan import Plan
 from simulator.questions.collective import CollectiveQuestion
 from simulator.records import dataclass
 from simulator.results import taken
 
 _OWN_BUFFERS = ("all-to-all", "send-recv")  # one buffer per rank; other collectives have one in all
 _MOST_MOVES = 2_000_000
+_ELEMENT_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,32 +69,21 @@ class ExchangeProgram:
 def exchange_of(session: Session, question: CollectiveQuestion) -> ExchangeProgram:
     """Return each rank's moves; raises InputError if no schedule runs rank by rank."""
     strategy, requests = session.planned(question)
+    name, request = question.strategy, requests[0]
     if len(requests) > 1:
         raise InputError("several groups at once are predicted, not run rank by rank")
     try:
-        plan = strategy.plan(requests[0])
+        plan = strategy.plan(request)
     except Unsuitable as error:
-        raise InputError(f"{question.strategy} does not fit {requests[0].machine.name}: {error.why}") from None
-    return exchange_of_plan(question.strategy, requests[0], plan)
-
-
-def stands_of(session: Session, question: CollectiveQuestion) -> tuple[BufferPlace, ...]:
-    """Return the stand of each rank of *question*, in rank order; raises InputError."""
-    _, requests = session.planned(question)
-    return tuple(_stand(request.machine, node) for request in requests for node in request.ranks)
-
-
-def exchange_of_plan(name: str, request: Request, plan: Plan, element_bytes: int = 4) -> ExchangeProgram:
-    """Return *plan*, made for *request* by the strategy *name*, as an exchange; raises InputError."""
+        raise InputError(f"{name} does not fit {request.machine.name}: {error.why}") from None
     size_bytes = request.size_bytes * (request.n_ranks if request.collective in _OWN_BUFFERS else 1)
-    n_elements = floor(size_bytes / element_bytes)
+    n_elements = floor(size_bytes / _ELEMENT_BYTES)
     numbers = {node: rank for rank, node in enumerate(request.ranks)}
     rounds: dict[int, list[ElementMove]] = {}
     ends: list[int] = []  # per activity, the number of the round after its last
     streams: dict[str, int] = {}
     for task in plan.tasks:
-        level = max((ends[i] for i in task.after), default=0)
-        level = max(level, streams.get(task.stream, 0))
+        level = max([streams.get(task.stream, 0), *(ends[i] for i in task.after)])
         if task.flows:
             if task.carries is None:
                 raise InputError(f"{name} is predicted, not run rank by rank: its plan does not say who sends what")
@@ -119,6 +108,12 @@ def exchange_of_plan(name: str, request: Request, plan: Plan, element_bytes: int
         stands=tuple(_stand(request.machine, node) for node in numbers),
         rounds=tuple(_first_stored(ordered, request.n_ranks)),
     )
+
+
+def stands_of(session: Session, question: CollectiveQuestion) -> tuple[BufferPlace, ...]:
+    """Return the stand of each rank of *question*, in rank order; raises InputError."""
+    _, requests = session.planned(question)
+    return tuple(_stand(request.machine, node) for request in requests for node in request.ranks)
 
 
 def _moves(

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import combinations
 
 from simulator.api.context import Context
-from simulator.api.outcome import group_taking_part, has_room, need_on, samples_words, with_size
+from simulator.api.outcome import group_taking_part, has_room, need_on, samples_words, with_change, with_size
 from simulator.devices.predict import Device
 from simulator.errors import InputError
 from simulator.questions.checks import changed
@@ -20,7 +20,7 @@ from simulator.records import dataclass, replace
 from simulator.results.offload import host_memory
 from simulator.results.training import TrainingResult
 from simulator.spelling import word_of
-from simulator.step.changes import Change, possible_changes
+from simulator.step.changes import possible_changes
 from simulator.step.memory import MemoryNeed
 from simulator.training import divided
 from simulator.workload.network import block_name
@@ -95,11 +95,9 @@ class StepFitting:
         if not most or (there := self.need(sized(most))).fits:
             return most
         least = largest_fitting(sizes, lambda size: replace(without(size), cached_bytes=there.cached_bytes))
-        if least and self.need(sized(least)).fits:
-            between = [size for size in sizes if least <= size < most]
-        else:
-            between = [size for size in sizes if size < (least or most)]
-        return largest_fitting(between, lambda size: self.need(sized(size)))
+        fits = bool(least) and self.need(sized(least)).fits
+        low, high = (least, most) if fits else (0, least or most)
+        return largest_fitting([size for size in sizes if low <= size < high], lambda size: self.need(sized(size)))
 
     def fewer_samples(self, asked: StepQuestion) -> Way | None:
         """Return the most samples with which *asked* fits, or None."""
@@ -141,7 +139,7 @@ class StepFitting:
             yield Saving(words, partial(with_size, setting=setting))
         for each in possible_changes(asked.options, self.device):
             if each.memory:
-                yield Saving(each.words, partial(_with_change, change=each))
+                yield Saving(each.words, partial(with_change, each))
 
     def _needed(self, savings: Sequence[Saving], asked: StepQuestion, fewer: Way) -> Way:
         """Return *asked* with *fewer* samples and those of *savings* without which it would not fit."""
@@ -221,10 +219,6 @@ def _applied(chosen: Sequence[Saving], asked: StepQuestion) -> StepQuestion | No
     except InputError:
         return None
     return asked
-
-
-def _with_change(question: StepQuestion, change: Change) -> StepQuestion:
-    return replace(question, options=change.applied(question.options))
 
 
 def _smaller(question: StepQuestion, samples: SamplesOption) -> Sequence[int]:

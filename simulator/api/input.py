@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import ceil, gcd, isfinite, sqrt
 
 from simulator.api.context import Context
@@ -29,26 +29,22 @@ _MOST_STEPS = 400
 _WORKERS, _AHEAD = 16, 2  # most workers simulated one by one, and prefetched batches of each
 _MOST_WORKERS = 64
 _SPARE = 1.02  # margin in the number of workers, so that they never limit the step
-_SHORT_SIDE = 256.0  # pixels: images resized beforehand for networks that read 224 x 224
+_RATIO = 1.25  # of images, width to height, and area to the square of the short side
+_SHORT_PIXELS = 256.0 * 256.0 * _RATIO  # of images resized beforehand for networks that read 224 x 224
 
 
-def check_input(context: Context, question: StepQuestion) -> None:
-    """Raise InputError if the input does not go with the step of *question*."""
+def with_input(context: Context, question: StepQuestion, step: Callable[[], TrainingResult]) -> TrainingResult:
+    """Return the result of *step* with the input of *question*; raises InputError, also if they do not go together."""
     asked = question.input
     assert asked is not None
     if question.has_servers:
         raise refused("input", "is for steps that all devices do together, not for parameter servers")
     network = context.network(question)
     if asked.holds and network.sample in HELD and asked.holds != network.sample:
-        raise refused(
-            "input", f"{one_line(asked.name, 60)} holds {asked.holds}, and {network.name} reads {network.sample}"
-        )
-
-
-def with_input(context: Context, question: StepQuestion, result: TrainingResult) -> TrainingResult:
-    """Return *result* with the input of *question*; raises InputError."""
-    assert question.input is not None
-    return replace(result, input=_Input(context, question, result).run(question.input))
+        why = f"{one_line(asked.name, 60)} holds {asked.holds}, and {network.name} reads {network.sample}"
+        raise refused("input", why)
+    result = step()
+    return replace(result, input=_Input(context, question, result).run(asked))
 
 
 def with_input_cures(context: Context, question: StepQuestion, result: TrainingResult) -> TrainingResult:
@@ -85,21 +81,15 @@ class _Input:
         self.cpu = places.host_of(None)
         self.router = context.router(question.where)
         self.on_cpu = result.step.on_host
-        self.local = self._local()
         self.network = context.network(question)
-
-    def _local(self) -> tuple[int, ...]:
-        """Return the numbers of the participating GPUs of the first node."""
-        if self.on_cpu:
-            return ()
-        question, machine = self.question, self.machine
-        if self.result.device_count == 1:
-            node = machine.find(self.result.step.device)
-            assert node is not None
-            return (machine.gpus.index(node.index),)
-        chosen = question.gpus if question.gpus is not None else range(len(machine.gpus))
-        first = machine.nodes[machine.gpus[next(iter(chosen))]].host
-        return tuple(number for number in chosen if machine.nodes[machine.gpus[number]].host == first)
+        self.local: tuple[int, ...] = ()  # the numbers of the participating GPUs of the first node
+        gpus = self.machine.gpus
+        if not self.on_cpu and result.device_count == 1:
+            self.local = (gpus.index(self.machine.node(result.step.device).index),)
+        elif not self.on_cpu:
+            chosen = question.gpus if question.gpus is not None else range(len(gpus))
+            hosts = {number: self.machine.nodes[gpus[number]].host for number in chosen}
+            self.local = tuple(number for number, host in hosts.items() if host == hosts[next(iter(chosen))])
 
     def run(self, asked: InputQuestion) -> InputRun:
         """Return the simulated steps with the input *asked*."""
@@ -286,7 +276,10 @@ class _Input:
             yield "pinned=yes", replace(asked, pinned=True, ahead=1)
         if asked.steps_under_way == 1:
             yield "under_way=2", replace(asked, steps_under_way=2)
-        workers = self._enough(asked)
+        shape, feeding = self._shape(), self._feeding(asked, 1.0)
+        needed = ceil(feeding.batches * feeding.load.worker_s / self._own_s(shape) * _SPARE)
+        cores = feeding.cores * max(1.0, feeding.load.worker_s / feeding.load.core_s)
+        workers = min(needed, _MOST_WORKERS, max(1, int(cores / feeding.loaders)))  # which alone feed a step
         if workers > asked.workers:
             yield f"workers={workers}", replace(asked, workers=workers)
         disks = disks_of(asked, self.machine)
@@ -295,21 +288,15 @@ class _Input:
         held = self.cpu.constants(InputCosts).cache_share * memory_bytes
         if disks and asked.cache == "none" and asked.samples and asked.set_bytes <= held and isfinite(held):
             yield "cache=memory,epochs=2", replace(asked, cache="memory", epochs=max(2, asked.epochs))
-        if asked.pixels and asked.decode == "jpeg":
-            smaller = _smaller(asked)
-            if smaller is not None:
-                yield smaller
+        if asked.decode == "jpeg" and asked.pixels > _SHORT_PIXELS:  # images are resized beforehand
+            size = asked.sample_bytes * _SHORT_PIXELS / asked.pixels
+            width = round(sqrt(_SHORT_PIXELS * _RATIO))
+            words = f"pixels={width}x{round(_SHORT_PIXELS / width)},sample={size / 1e3:.0f}KB"
+            yield words, replace(asked, pixels=_SHORT_PIXELS, sample_bytes=size)
         used = [disk.index for disk in disks]
         for node in self.machine.nodes_of(0) if disks else ():
             if isinstance(node.part, StoragePart) and node.index not in used:
                 yield f"disk={node.name}", replace(asked, disks=(node.name,))
-
-    def _enough(self, asked: InputQuestion) -> int:
-        """Return the number of workers that alone feed a step, limited by the cores."""
-        shape, feeding = self._shape(), self._feeding(asked, 1.0)
-        needed = ceil(feeding.batches * feeding.load.worker_s / self._own_s(shape) * _SPARE)
-        cores = feeding.cores * max(1.0, feeding.load.worker_s / feeding.load.core_s)
-        return min(needed, _MOST_WORKERS, max(1, int(cores / feeding.loaders)))
 
 
 def _fewer(feeding: InputWork) -> InputWork:
@@ -320,15 +307,3 @@ def _fewer(feeding: InputWork) -> InputWork:
     if asked.workers <= _WORKERS:
         return replace(feeding, asked=asked)
     return replace(feeding, asked=replace(asked, workers=_WORKERS), pace=asked.workers / _WORKERS)
-
-
-def _smaller(asked: InputQuestion) -> tuple[str, InputQuestion] | None:
-    """Return the data set with images resized beforehand to a short side of 256 pixels, or None if they are smaller."""
-    ratio = 1.25  # width to height, and area to the square of the short side
-    pixels = _SHORT_SIDE * _SHORT_SIDE * ratio
-    if pixels >= asked.pixels:
-        return None
-    size = asked.sample_bytes * pixels / asked.pixels
-    width = round(sqrt(pixels * ratio))
-    words = f"pixels={width}x{round(pixels / width)},sample={size / 1e3:.0f}KB"
-    return words, replace(asked, pixels=pixels, sample_bytes=size)

@@ -6,6 +6,8 @@ NVLink, its tables cap the rate of trees (NVIDIA/nccl ``src/graph/tuning.cc``, p
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from simulator.api.session import Session
 from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
@@ -34,11 +36,9 @@ def with_faster_algorithm(session: Session, result: Result) -> Result:
         return result
     times = {}
     for algorithm in ALGORITHMS:
-        if algorithm != chosen:
-            try:
+        with suppress(InputError, Unsuitable):
+            if algorithm != chosen:
                 times[algorithm] = session.time_s(replace(question, algorithm=algorithm))
-            except (InputError, Unsuitable):
-                continue
     best = min(times, key=lambda algorithm: times[algorithm], default=None)
     if best is None or times[best] >= _TOLD_BELOW * result.sync_time_s:
         return result

@@ -14,6 +14,7 @@ from simulator.questions.step import StepQuestion
 from simulator.records import replace
 from simulator.results.training_run import WORTH_SAYING, Alternative
 from simulator.spelling import word_of
+from simulator.step.changes import Change
 from simulator.step.issue import launches_of
 from simulator.step.memory import MemoryNeed
 from simulator.training import divided
@@ -62,6 +63,11 @@ def _samples(question: StepQuestion) -> int:
 def with_size(question: StepQuestion, setting: tuple[str, int | str]) -> StepQuestion:
     """Return *question* with *setting*, a size of its network."""
     return replace(question, sizes=(*(size for size in question.sizes if size[0] != setting[0]), setting))
+
+
+def with_change(change: Change, question: StepQuestion) -> StepQuestion:
+    """Return *question* with *change* of its options; raises InputError where they do not go together."""
+    return replace(question, options=change.applied(question.options))
 
 
 def samples_words(samples: SamplesOption, question: StepQuestion) -> str:

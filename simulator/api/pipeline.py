@@ -31,6 +31,8 @@ from simulator.workload.precision import ELEMENT_BYTES
 from simulator.workload.split.experts import expert_parameters
 from simulator.workload.split.stages import joined_stages, stages_of
 
+_PASSES: tuple[Part, ...] = ("forward", "backward")
+
 
 @dataclass(frozen=True, slots=True)
 class PipelineRun:
@@ -64,8 +66,7 @@ def run_pipeline(shared: SharedStep) -> PipelineRun:
         raise refused("layout", f"fsdp does not go with pp={layout.pp}: {why}")
     parts = stages_of(shared.part, layout.pp * layout.vp)
     priced: dict[object, _Priced] = {}
-    updates: dict[object, tuple[Role, float]] = {}
-    wholes: dict[object, Network] = {}
+    updates: dict[object, tuple[Role, float, Network]] = {}  # one network for equal stages: results are cached by it
     element = ELEMENT_BYTES[storage_of(question.options.precision)]
     tied_bytes = parts[0].shared_elements * gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
     sends = _Prices(places, shared.layer_strategy)
@@ -73,9 +74,9 @@ def run_pipeline(shared: SharedStep) -> PipelineRun:
     stages, within, exchanged = [], [], []
     for number in range(layout.pp):
         mine = parts[number :: layout.pp]
-        ranks = placement.stage_ranks(number)
-        place = places.place(placement.group.ranks[placement.rank(pp=number)])
-        role = Role(place, placement.group.ranks[placement.rank(pp=number)], len(ranks), (), paces[number])
+        node = placement.group.ranks[placement.rank(pp=number)]
+        place = places.place(node)
+        role = Role(place, node, len(placement.stage_ranks(number)), (), paces[number])
         found = []
         for part in mine:
             key = place.device, role.pace, network_key(part.network)
@@ -86,17 +87,16 @@ def run_pipeline(shared: SharedStep) -> PipelineRun:
         key = place.device, role.pace, network_key(whole)
         if key not in updates:
             acting = replace(role, issues=launches_of(place.device, whole, question.rank_options))
-            updates[key] = acting, execute(shared.machine, plan_chunk(shared, acting, "update")).end_s
-            wholes[key] = whole
-        issues = updates[key][0].issues
+            updates[key] = acting, execute(shared.machine, plan_chunk(shared, acting, "update")).end_s, whole
+        acting, update_s, whole = updates[key]
         work = StageWork(
-            role=replace(role, issues=issues),
-            network=wholes[key],  # one object for equal stages, so that results cached by network are shared
+            role=replace(role, issues=acting.issues),
+            network=whole,
             chunks=tuple(each.chunk for each in found),
             received_s=tuple(_received_s(sends, placement, number, part.received_elements * element) for part in mine),
             received_bytes=tuple(float(part.received_elements * element) for part in mine),
             shared_bytes=float(tied_bytes),
-            update_s=updates[key][1],
+            update_s=update_s,
             node=places.machine.nodes[role.node],
         )
         stages.append(work)
@@ -105,10 +105,8 @@ def run_pipeline(shared: SharedStep) -> PipelineRun:
         before = [(sends.largest, received)] if received and sends.largest is not None else []
         exchanged.append((*before, *(exchange for each in found for exchange in each.exchanges)))
     prices = _Prices(places, shared.strategy)
-    plan = plan_pipeline(stages, question, placement, prices)
-    return PipelineRun(
-        tuple(stages), execute(places.machine, plan, fold=shared.fold), tuple(within), tuple(exchanged), prices.largest
-    )
+    timeline = execute(places.machine, plan_pipeline(stages, question, placement, prices), fold=shared.fold)
+    return PipelineRun(tuple(stages), timeline, tuple(within), tuple(exchanged), prices.largest)
 
 
 def _paces(places: Places, question: StepQuestion, placement: Placement) -> list[float]:
@@ -117,10 +115,9 @@ def _paces(places: Places, question: StepQuestion, placement: Placement) -> list
     check_stragglers(machine, nodes, question.stragglers)
     for stage in range(layout.pp):
         unlike = machine.unlike(nodes[rank] for rank in placement.stage_ranks(stage))
-        parts = dict.fromkeys(node.part_name for node in unlike)
-        if len(parts) > 1:
-            found = f"stage {stage} has {' and '.join(parts)}"
-            raise refused("layout", f"the ranks of a pipeline stage have equal GPUs; {found}")
+        if len(parts := dict.fromkeys(node.part_name for node in unlike)) > 1:
+            why = f"the ranks of a pipeline stage have equal GPUs; stage {stage} has {' and '.join(parts)}"
+            raise refused("layout", why)
     if not question.stragglers:
         return [1.0] * layout.pp
     by_replica: list[list[float]] = []
@@ -148,11 +145,8 @@ class _Prices:
 
     def __call__(self, bundles: Sequence[ConcurrentGroups], op: Collective, size_bytes: float) -> CollectivePrice:
         key = tuple(bundle.lie for bundle in bundles), op, size_bytes
-        if key not in self._found:
-            self._found[key] = self._price(bundles, op, size_bytes)
-        return self._found[key]
-
-    def _price(self, bundles: Sequence[ConcurrentGroups], op: Collective, size_bytes: float) -> CollectivePrice:
+        if key in self._found:
+            return self._found[key]
         seconds, shares = 0.0, (0.0, 0.0)
         for bundle in bundles:
             fragment = bundle.collective(op, size_bytes, self._strategy)
@@ -162,7 +156,8 @@ class _Prices:
                 seconds, shares = alone_s, (held, self._memory_passes * used_s / alone_s)
             if alone_s > self._largest_s:
                 self._largest_s, self.largest = alone_s, fragment
-        return CollectivePrice(seconds, shares)
+        self._found[key] = CollectivePrice(seconds, shares)
+        return self._found[key]
 
 
 def _received_s(sends: _Prices, placement: Placement, stage: int, size_bytes: float) -> float:
@@ -191,8 +186,7 @@ def _price(shared: SharedStep, role: Role, network: Network) -> _Priced:
     loads: list[tuple[Resource, float]] = []
     uses = []
     exchanges: list[tuple[Fragment, int]] = []
-    parts: tuple[Part, ...] = ("forward", "backward")
-    for part in parts:
+    for part in _PASSES:
         timeline = execute(machine, plan_chunk(shared, acting, part), fold=shared.fold)
         seconds[part] = timeline.end_s
         uses.append(stream_uses(timeline))

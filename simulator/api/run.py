@@ -1,29 +1,36 @@
-"""A whole run of equal steps: :func:`run_of` asks for a step and a checkpoint, and adds failures in closed form."""
+"""A run of equal steps, with its checkpoints and failures in closed form.
+
+:func:`run_of` asks for a step and a checkpoint; :func:`with_checkpoints` says what they cost a step.
+"""
 
 from __future__ import annotations
 
 from math import inf
 
-from simulator.api.checkpoints import checkpoint_bytes
-from simulator.api.session import Session
+from simulator.api.context import Context
 from simulator.errors import InputError, refused
 from simulator.questions.run import RunQuestion
 from simulator.questions.single import CopyQuestion, DiskQuestion
-from simulator.results.checkpoints import Cycle, best_interval_s
+from simulator.questions.step import StepQuestion
+from simulator.records import replace
+from simulator.results.checkpoints import Checkpoints, Cycle, best_interval_s
 from simulator.results.run import Run
 from simulator.results.training import TrainingResult
 from simulator.spelling import mention
+from simulator.step.memory import state_bytes
+from simulator.step.precision import has_master, storage_of, updated_bytes
+from simulator.workload.precision import ELEMENT_BYTES
 
 
-def run_of(session: Session, question: RunQuestion) -> Run:
+def run_of(context: Context, question: RunQuestion) -> Run:
     """Return the run of *question*; raises InputError where its step or its checkpoints cannot be answered."""
-    result = session.step(question.step)
+    result = context.step(question.step)
     if question.tokens and not result.tokens:
         raise refused("tokens", f"{result.step.workload} has none; say {mention('samples')}")
     whole, each = (question.tokens, result.tokens) if question.tokens else (question.samples, result.samples)
     steps = max(1, -int(-whole // each))
-    saved_bytes = checkpoint_bytes(session, question.step) if question.is_saved else 0.0
-    stopped_s, background_s = _writing(session, question, result, saved_bytes)
+    saved_bytes = checkpoint_bytes(context, question.step) if question.is_saved else 0.0
+    stopped_s, background_s = _writing(context, question, result, saved_bytes)
     mtbf_s = inf
     if question.fails:
         mtbf_s = question.mtbf_s or (question.gpu_mtbf_s or inf) / result.device_count
@@ -42,7 +49,7 @@ def run_of(session: Session, question: RunQuestion) -> Run:
     return Run(question, result, steps, every, saved_bytes, cycle, question.warmup_s, *ends)
 
 
-def _writing(session: Session, question: RunQuestion, result: TrainingResult, n_bytes: float) -> tuple[float, float]:
+def _writing(context: Context, question: RunQuestion, result: TrainingResult, n_bytes: float) -> tuple[float, float]:
     """Return the seconds that training stops for a checkpoint, and those of its writing behind training."""
     if not question.is_saved:
         return 0.0, 0.0
@@ -51,10 +58,10 @@ def _writing(session: Session, question: RunQuestion, result: TrainingResult, n_
         write_s = n_bytes / question.storage_Bps
     where = question.step.where
     if write_s is None:
-        nodes = len(session.group(where, question.step.gpus).by_host()) if result.device_count > 1 else 1
+        nodes = len(context.group(where, question.step.gpus).by_host()) if result.device_count > 1 else 1
         disk = DiskQuestion(where=where, kind="write_sequential", block_bytes=n_bytes / nodes)
         try:
-            write_s = session.time_s(disk)
+            write_s = context.time_s(disk)
         except InputError as error:
             ways = f"{mention('storage_Bps', '100GB/s')}, or {mention('write_s', '30s')}"
             given = next(
@@ -66,7 +73,7 @@ def _writing(session: Session, question: RunQuestion, result: TrainingResult, n_
     if not question.asynchronous:
         return write_s, 0.0
     copy = CopyQuestion(where=where, kind="d2h", size_bytes=n_bytes / result.device_count)
-    stopped_s = session.time_s(copy)
+    stopped_s = context.time_s(copy)
     return min(stopped_s, write_s), write_s
 
 
@@ -96,3 +103,39 @@ def _evaluation_s(question: RunQuestion, result: TrainingResult) -> float:
     share = parts_s.get("forward", 0.0) / passes_s if passes_s else 1.0
     forward_s = max(0.0, result.step_time_s - parts_s.get("update", 0.0)) * share
     return forward_s * question.evaluate_samples / result.samples / question.evaluate_every
+
+
+# -- checkpoints of a step ---------------------------------------------------------------
+
+
+def checkpoint_bytes(context: Context, question: StepQuestion) -> float:
+    """Return the bytes of a checkpoint: parameters, master weights and optimiser state of the network, each once."""
+    network, options = context.network(question), question.options
+    stored = ELEMENT_BYTES[storage_of(options.precision)]
+    kept = updated_bytes(options.precision) + (stored if has_master(options.precision) else 0)
+    count, trained = network.parameter_count, network.trained_count
+    return trained * kept + (count - trained) * stored + state_bytes(network, options, paged=True)
+
+
+def with_checkpoints(context: Context, result: TrainingResult) -> TrainingResult:
+    """Return *result* with the checkpoints that its question asks for.
+
+    A checkpoint holds the parameters and the optimiser state once, written to the first disk of the first node.  Raises
+    InputError if its time is not given and that disk has no write rate.
+    """
+    asked = result.question.checkpoints
+    assert asked is not None
+    write_s = asked.write_s
+    if write_s is None:
+        n_bytes = checkpoint_bytes(context, result.question)
+        disk = DiskQuestion(where=result.question.where, kind="write_sequential", block_bytes=n_bytes)
+        try:
+            write_s = context.time_s(disk)
+        except InputError as error:
+            raise refused(
+                "mtbf_s", f"{error}; or say how long a checkpoint takes, {mention('write_s', '30s')}"
+            ) from None
+    best_s = best_interval_s(write_s, asked.mtbf_s)
+    steps = asked.every_steps or max(1, round(best_s / result.step_time_s))
+    found = Checkpoints(result.step_time_s, steps, write_s, asked.restart_s, asked.mtbf_s)
+    return replace(result, checkpoints=found)

@@ -54,36 +54,28 @@ class _Ran(NamedTuple):
         return sum(len(team.cpus) / period_s for team, (_, _, period_s) in zip(self.teams, periods, strict=True))
 
 
-def _ran(
-    shared: SharedStep,
-    teams: list[NodeTeam],
-    servers: tuple[int, ...],
-    counts: Sequence[int],
-    starts_s: Sequence[float],
-) -> _Ran:
-    """Return so many steps of each team, which begin at *starts_s*, or all at once."""
-    timeline = execute(shared.machine, plan_servers(shared, teams, servers, counts, starts_s=starts_s))
-    ends = team_step_ends(timeline, teams)
-    return _Ran(teams, servers, timeline, ends, cycle_of(ends) if shared.question.staleness is not None else None)
-
-
 def _steady(
     shared: SharedStep, teams: list[NodeTeam], servers: tuple[int, ...], starts_s: Sequence[float] = ()
 ) -> _Ran:
-    """Return the run of *teams* from *starts_s*; with a bound on staleness, with more steps until they repeat."""
+    """Return the run of *teams* from *starts_s*, or all at once; with a bound on staleness, until steps repeat."""
     late = shared.question.staleness
+
+    def ran(counts: Sequence[int]) -> _Ran:
+        timeline = execute(shared.machine, plan_servers(shared, teams, servers, counts, starts_s=starts_s))
+        ends = team_step_ends(timeline, teams)
+        return _Ran(teams, servers, timeline, ends, cycle_of(ends) if late is not None else None)
+
     count = _FEW + (late or 0)
-    found = _ran(shared, teams, servers, [count] * len(teams), starts_s)
+    found = ran([count] * len(teams))
     if late is None and len(teams) > 1:
         paces = [(own[-1] - own[0]) / (len(own) - 1) for own in found.ends]
         few = max(3, min(2 * _FEW, int(_MOST * min(paces) / max(paces))))
-        counts = [min(_MOST, ceil(few * max(paces) / pace)) for pace in paces]
-        return _ran(shared, teams, servers, counts, starts_s)
+        return ran([min(_MOST, ceil(few * max(paces) / pace)) for pace in paces])
     while late is not None and found.cycle is None:
         if count == _MOST or len(found.timeline.plan.tasks) * len(teams) >= _MORE:
             break
         count = min(_MOST, 2 * count)
-        found = _ran(shared, teams, servers, [count] * len(teams), starts_s)
+        found = ran([count] * len(teams))
     return found
 
 

@@ -6,6 +6,8 @@ The commands and the tables of measurements put the same questions here, and so 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from simulator.api.collectives import run_collective
@@ -44,6 +46,7 @@ else:
 __all__ = ["Device", "Question", "Session"]
 
 _ANSWERS = 4096  # cached answers, a few kB each
+_UNBOUND = {"core": "a latency has no rate", "program": "a data sheet says nothing about programs"}
 _TIMED = ("collective", "step", "program", "operator")  # topics of which only the time is told
 
 
@@ -63,7 +66,7 @@ class Session(Context):
         other = type(self)(calibrations, constants or self.constants)
         other._machines = self._machines
         other._known = self._known
-        other._networks = dict(self._networks)
+        other.networks = dict(self.networks)
         return other
 
     def kernel_classes(self, question: Question) -> frozenset[str]:
@@ -149,9 +152,8 @@ class Session(Context):
             device = self.device(question.where, question.device)
             whole_s = network_roofline_s(self.network(question), question.options, device)
             return float(question.micro_batches * whole_s / question.layout.model_ranks)
-        if question.topic in ("program", "core"):
-            of = "a latency has no rate" if question.topic == "core" else "a data sheet says nothing about programs"
-            raise InputError(of)
+        if question.topic in _UNBOUND:
+            raise InputError(_UNBOUND[question.topic])
         from simulator.api.single import LEAST
 
         return LEAST[question.topic](self, question)
@@ -180,14 +182,11 @@ class Session(Context):
         what = tuple(changes_of(question))
         if not what:
             return None
-        without: Any = unchanged(question)
-        try:
-            if isinstance(answer, float):
-                return ChangeEffect(what, answer, self.time_s(without))
-            plain: Any = self.step(without) if question.topic == "step" else self.collective(without)
-        except (InputError, Unsuitable):
-            plain = None
-        return ChangeEffect(what, answer, None) if isinstance(answer, float) else answer.effect(what, plain)
+        ask: Any = self.step if question.topic == "step" else self.collective
+        plain: Any = None
+        with suppress(InputError, Unsuitable):
+            plain = (self.time_s if isinstance(answer, float) else ask)(unchanged(question))
+        return ChangeEffect(what, answer, plain) if isinstance(answer, float) else answer.effect(what, plain)
 
     def planned(self, question: CollectiveQuestion) -> tuple[Strategy, list[Request]]:
         """Return the strategy of *question* and one request for each of its groups; raises InputError."""
@@ -195,19 +194,10 @@ class Session(Context):
         size = question.group_size or group.n_ranks
         refuse_all(question.rank_faults(group.n_ranks))
         groups = [group.part(range(i, i + size)) for i in range(0, group.n_ranks, size)]
-        strategy = self.strategy(question, in_switch=question.in_switch)
-        requests = [
-            Request(
-                part if len(groups) > 1 else group,
-                question.collective,
-                question.size_bytes,
-                question.root,
-                question.pairs,
-                question.gpus_per_process,
-            )
-            for part in groups
-        ]
-        return strategy, requests
+        groups = groups if len(groups) > 1 else [group]
+        said = question.collective, question.size_bytes, question.root, question.pairs, question.gpus_per_process
+        requests = [Request(part, *said) for part in groups]
+        return self.strategy(question, in_switch=question.in_switch), requests
 
     def strategy(
         self, question: CollectiveQuestion | StepQuestion, name: str | None = None, *, in_switch: bool = True
@@ -245,17 +235,16 @@ class Session(Context):
         Rows tell what a framework sets for all its networks and devices.
         """
         if question.input is not None:
-            from simulator.api.input import check_input, with_input
+            from simulator.api.input import with_input
 
-            check_input(self, question)
-            result = with_input(self, question, self._step(question, fold=fold))
+            result = with_input(self, question, partial(self._step, question, fold=fold))
         else:
             result = self._step(question, fold=fold)
-        if question.checkpoints is None:
-            return result
-        from simulator.api.checkpoints import with_checkpoints
+        if question.checkpoints is not None:
+            from simulator.api.run import with_checkpoints
 
-        return with_checkpoints(self, result)
+            result = with_checkpoints(self, result)
+        return result
 
     def _step(self, question: StepQuestion, *, fold: bool = True) -> TrainingResult:
         from simulator.api.steps import run_alone, run_divided, run_together, with_offload
@@ -299,15 +288,14 @@ class Session(Context):
 
         For other questions, return only the facts about the device.
         """
-        from simulator.questions.single import OperatorQuestion
-        from simulator.questions.step import StepQuestion
         from simulator.results.account import device_account, operator_account, step_account
 
-        if isinstance(question, OperatorQuestion):
-            return operator_account(question, self.device(question.where, question.device, question.threads))
-        if isinstance(question, StepQuestion):
-            step = self.step(question).step
-            return step_account(step, self.device(question.where, step.device, software=question.software))
+        asked: Any = question
+        if question.topic == "operator":
+            return operator_account(asked, self.device(question.where, asked.device, asked.threads))
+        if question.topic == "step":
+            step = self.step(asked).step
+            return step_account(step, self.device(question.where, step.device, software=asked.software))
         return device_account(self.device(question.where, getattr(question, "device", None)))
 
     def memory(self, question: StepQuestion) -> MemoryNeed:
@@ -360,12 +348,9 @@ class Session(Context):
         from simulator.training.plan import SharedStep
 
         places, group = self.places(question.where, question.software), self.group(question.where, question.gpus)
-        return SharedStep(places, self.network(question), question, group, *self._strategies(question), fold)
-
-    def _strategies(self, question: StepQuestion) -> tuple[Strategy, Strategy]:
-        """Return the strategies for gradients and for exchanges within layers."""
-        chosen = self.strategy(question)
-        return chosen, self.strategy(question, "nccl") if question.layout.divides_network else chosen
+        chosen = self.strategy(question)  # for gradients; exchanges within layers are NCCL's
+        within = self.strategy(question, "nccl") if question.layout.divides_network else chosen
+        return SharedStep(places, self.network(question), question, group, chosen, within, fold)
 
 
 def _not_fitting(question: Question, error: Unsuitable) -> InputError:

@@ -5,7 +5,7 @@ Each change is a full simulation, of a machine with modified parts or of a modif
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from simulator.api.advice import faster_options
 from simulator.api.faulty import scaled, with_adapters, with_transport
@@ -47,19 +47,15 @@ def _changes(session: Session, question: StepQuestion) -> Iterator[tuple[str, Se
                 there = replace(where, topology=f"{where.topology} with {words}")
                 session.know(there, changed)
                 yield words, session, replace(question, where=there)
-    parts = {node.part_name for node in session.machine(where).nodes_of(0)}
-    known = {name: session.calibrations.get(name, Calibration()) for name in parts}
-    hosts = {
-        name: replace(c, dispatch=c.dispatch / _TIMES, host={key: s / _TIMES for key, s in c.host.items()})
-        for name, c in known.items()
+    faster_parts: dict[str, Callable[[Calibration], Calibration]] = {
+        "arithmetic of devices": lambda c: replace(c, compute=_TIMES * c.compute),
+        "memory of devices": lambda c: replace(c, bandwidth=_TIMES * c.bandwidth),
+        "host": lambda c: replace(c, dispatch=c.dispatch / _TIMES, host={k: s / _TIMES for k, s in c.host.items()}),
     }
-    figures = {
-        "arithmetic of devices twice as fast": {n: replace(c, compute=_TIMES * c.compute) for n, c in known.items()},
-        "memory of devices twice as fast": {n: replace(c, bandwidth=_TIMES * c.bandwidth) for n, c in known.items()},
-        "host twice as fast": hosts,
-    }
-    for words, calibrations in figures.items():
-        yield words, session.calibrated({**session.calibrations, **calibrations}), question
+    names = {node.part_name for node in session.machine(where).nodes_of(0)}
+    for what, made in faster_parts.items():
+        changes = {name: made(session.calibrations.get(name, Calibration())) for name in names}
+        yield f"{what} twice as fast", session.calibrated({**session.calibrations, **changes}), question
     yield from ((words, session, asked) for words, asked in _switches(session, question, several=several))
 
 
@@ -99,7 +95,10 @@ def better_machines(topology: Topology) -> dict[str, Topology]:
         ("fabrics of switches twice as fast", _TIMES, (SwitchPart,), ("fabric_bandwidth",)),
     ):
         found[words] = scaled(topology, factor, lambda of, s=sorts, n=names: n if isinstance(of.part, s) else ())  # type: ignore[misc]
-    return {**found, "GPUDirect between GPUs and adapters": _with_gpudirect(topology)}
+    direct = topology  # with adapters that read and write the memory of all GPUs of their node, however distant
+    if topology.n_nodes > 1 and any(isinstance(device.part, NicPart) for device in topology.devices):
+        direct = with_transport(with_adapters(topology, gpudirect=True), gpudirect_rdma="sys")
+    return {**found, "GPUDirect between GPUs and adapters": direct}
 
 
 def _faster_links(topology: Topology, kind: str) -> Topology:
@@ -115,10 +114,3 @@ def _faster_links(topology: Topology, kind: str) -> Topology:
         return ()
 
     return scaled(topology, _TIMES, figures)
-
-
-def _with_gpudirect(topology: Topology) -> Topology:
-    """Return *topology* with adapters that read and write the memory of all GPUs of their node, however distant."""
-    if topology.n_nodes < 2 or not any(isinstance(device.part, NicPart) for device in topology.devices):
-        return topology
-    return with_transport(with_adapters(topology, gpudirect=True), gpudirect_rdma="sys")

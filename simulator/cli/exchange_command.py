@@ -68,7 +68,7 @@ def answer_exchanges(written: CommandOptions, session: Session) -> Answers:
     """Return the results for each size; raises InputError if no strategy fits."""
 
     def exchanged() -> Payload:
-        source = session.known_network(written.what)
+        source = session.networks.get(written.what)
         if source is None:
             return parse_workload(written.what)
         return Payload(written.what, (), gradients=source.build(0).trained_count)
