@@ -10,12 +10,12 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 from simulator.errors import InputError, one_line
 from simulator.launch.launch import LaunchLine, read_launch
-from simulator.launch.unread import KNOWN, REFUSED, Names, is_timeless, load_names, reasons
+from simulator.launch.unread import KNOWN, REFUSED, Names, is_timeless, reasons
+from simulator.package_data import own_data
 from simulator.records import dataclass
 
 List = Literal["megatron", "torchtitan", "torchtitan-0.3", "deepspeed", "accelerate", "trainer", "llamafactory"]
@@ -84,8 +84,7 @@ class OptionList:
 @cache
 def option_list(name: List) -> OptionList:
     """Return the list called *name*."""
-    text = Path(__file__).with_name(f"{name}.yaml").read_text(encoding="utf-8")
-    data = load_names(text)
+    data = own_data("docs.launch_options", f"{name}.yaml")
     choices = {option: tuple(str(values).split()) for option, values in data["choices"].items()}
     return OptionList(data["source"], str(data["version"]), tuple(data["options"].split()), choices)
 

@@ -14,11 +14,12 @@ from os.path import exists, normpath
 from pathlib import Path
 
 from simulator.errors import Fault, nearest, one_line
-from simulator.launch.words import Word
+from simulator.launch.words import NAMES, Word
 from simulator.spelling import mention
 from simulator.topology.yaml_source import YamlSource, parse_json, parse_yaml, read_json, read_yaml
 from simulator.user_files import read_user_file
 
+ARGUMENTS = {what: tuple(names.split()) for what, names in NAMES["arguments"].items()}
 _ON = frozenset(("true", "1", "yes", "y", "t", "on"))
 _OFF = frozenset(("none", "null", "false", "0", "no", "n", "f", "off", "0.0", ""))
 

@@ -11,26 +11,10 @@ from collections.abc import Mapping, Sequence
 
 from simulator.errors import Fault, InputError
 from simulator.launch.shell import Script, commands_of
-from simulator.launch.words import Word
+from simulator.launch.words import COMMANDS, NAMES, Word
 from simulator.records import dataclass, field, replace
 
-_OTHERS = ("echo", "printf", "mkdir", "rm", "cp", "pip", "git", "tee", "cat", "set")
-_STARTERS = frozenset(
-    (
-        *("torchrun", "deepspeed", "accelerate", "torch.distributed.run", "torch.distributed.launch"),
-        *("accelerate.commands.launch", "colossalai", "composer", "tune"),
-    )
-)
-_OF_CLUSTERS = ("srun", "mpirun", "mpiexec", "horovodrun", "jsrun", "aprun")
 _PYTHON = re.compile(r"python[\d.]*")
-_ONE_UNLESS_TOLD = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
-# Programs without a .py that are followed by a command of theirs (llamafactory-cli train).
-_PROGRAMS = frozenset(
-    (
-        *("llamafactory-cli", "axolotl", "litgpt", "trl", "fairseq-train", "nemo", "swift", "xtuner", "lightning"),
-        *("train_gpt2cu", "train_gpt2fp32cu", "profile_gpt2cu"),
-    )
-)
 _RECIPES = ("_distributed", "_single_device")  # of torchtune: tune run --nproc_per_node 8 full_finetune_distributed
 
 
@@ -56,12 +40,12 @@ class Command:
     @property
     def is_launched(self) -> bool:
         """Whether a launcher starts the program, and not the shell alone."""
-        return bool(self.starter) or any(word.name in _OF_CLUSTERS for word in self.launcher)
+        return bool(self.starter) or any(word.name in COMMANDS["of_clusters"] for word in self.launcher)
 
     @property
     def starts_one(self) -> bool:
         """Whether the launcher starts one process unless it is told otherwise."""
-        return self.starter in _ONE_UNLESS_TOLD
+        return self.starter in COMMANDS["start_one_unless_told"]
 
 
 def find_command(script: Script, file: str) -> Command:
@@ -70,10 +54,14 @@ def find_command(script: Script, file: str) -> Command:
     for place, outer in enumerate(script.commands):
         whole, inner = _unquoted(outer, file)
         words = _bare(whole)
-        if words and words[0].name not in _OTHERS:
+        if words and words[0].name not in COMMANDS["others"]:
             found.append((place, words, inner, whole))
     programs = [each for each in found if _program_of(each[1]) is not None]
-    started = [each for each in programs if any(word.name in (*_STARTERS, *_OF_CLUSTERS) for word in each[1])]
+    started = [
+        each
+        for each in programs
+        if any(word.name in COMMANDS["starters"] | COMMANDS["of_clusters"] for word in each[1])
+    ]
     with_options = [each for each in programs if any(word.text.startswith("-") for word in each[1])]
     without_program = [each for each in found if any(word.text.startswith("--") for word in each[1])]
     kind = next(filter(None, (started, with_options, programs, without_program)), None)
@@ -91,7 +79,7 @@ def find_command(script: Script, file: str) -> Command:
 def _divided(words: Sequence[Word]) -> Command:
     at = _program_of(words)
     before = words[: len(words) if at is None else at]
-    start = next((i for i in reversed(range(len(before))) if before[i].name in _STARTERS), None)
+    start = next((i for i in reversed(range(len(before))) if before[i].name in COMMANDS["starters"]), None)
     outer, launcher = (words[:0], before) if start is None else (before[:start], before[start + 1 :])
     starter = "" if start is None else before[start].name
     if at is not None:
@@ -105,8 +93,8 @@ def _divided(words: Sequence[Word]) -> Command:
 def _program_of(words: Sequence[Word]) -> int | None:
     """Return the place of the program among *words*: a Python file, a module, or a known one; None if it has none."""
     for i, word in enumerate(words):
-        is_module = i > 0 and words[i - 1].text in ("-m", "--module") and word.name not in _STARTERS
-        is_known = word.text.endswith((".py", *_RECIPES)) or word.name in _PROGRAMS
+        is_module = i > 0 and words[i - 1].text in ("-m", "--module") and word.name not in COMMANDS["starters"]
+        is_known = word.text.endswith((".py", *_RECIPES)) or word.name in COMMANDS["programs"]
         if is_known or (is_module and not word.text.startswith("-")):
             return i
     return None
@@ -153,21 +141,7 @@ def _set_by(words: Sequence[Word]) -> dict[str, Word]:
 # -- wrappers --------------------------------------------------------------------------
 
 
-_CONTAINERS = frozenset(("docker", "podman", "nerdctl", "nvidia-docker", "singularity", "apptainer", "enroot"))
-_WRAPPERS = _CONTAINERS | frozenset(
-    (
-        *("numactl", "taskset", "nice", "ionice", "chrt", "nohup", "setsid", "timeout", "stdbuf", "unbuffer", "sudo"),
-        *("nsys", "ncu", "nvprof", "rocprof", "perf", "py-spy", "strace", "catchsegv"),
-    )
-)
 _SHOWS = "NVIDIA_VISIBLE_DEVICES"  # to a container; outside it has no effect
-_OF_DOCKER = ("run", "--gpus all", ("--gpus", "--runtime", "--device", "--privileged"))
-_OF_SINGULARITY = ("exec", "--nv", ("--nv", "--nvccli", "--rocm"))
-# How a command starts a container, what shows that all GPUs, and the options that show it some.
-_STARTED = {
-    **dict.fromkeys(("docker", "podman", "nerdctl"), _OF_DOCKER),
-    **dict.fromkeys(("singularity", "apptainer"), _OF_SINGULARITY),
-}
 _DEVICES = re.compile(r'"?device=([\w.:/-]+(?:,(?!\w+=)[\w.:/-]+)*)')
 _COUNT = re.compile(r"(?:count=)?(\d{1,4})(?:,.*)?")
 
@@ -179,9 +153,9 @@ def _bare(words: Sequence[Word]) -> Sequence[Word]:
     for at, word in enumerate(words):
         name = word.name
         is_file = word.text.endswith(".py") and ":" not in word.text  # not one that a container mounts
-        if is_file or _PYTHON.fullmatch(name) is not None or name in _STARTERS | _PROGRAMS:  # which runs no wrapper
+        if is_file or _PYTHON.fullmatch(name) or name in COMMANDS["starters"] | COMMANDS["programs"]:  # no wrapper
             return [*found, *words[at:]] if len(found) < at else words
-        within = name in _WRAPPERS or (within and name not in (*_OF_CLUSTERS, "env"))
+        within = name in COMMANDS["wrappers"] or (within and name not in COMMANDS["of_clusters"] | {"env"})
         if not within:
             found.append(word)
     return found if len(found) < len(words) else words
@@ -192,7 +166,7 @@ def _container(words: Sequence[Word]) -> tuple[Word | None, str]:
 
     Then a note if *words* start a container and none of them shows it a GPU; otherwise an empty one.
     """
-    start = next((i for i, word in enumerate(words) if word.name in _CONTAINERS), len(words))
+    start = next((i for i, word in enumerate(words) if word.name in COMMANDS["containers"]), len(words))
     for before, word in zip(words[start:], words[start + 1 :], strict=False):
         option, equals, value = word.text.partition("=")
         said = None
@@ -212,7 +186,7 @@ def _container(words: Sequence[Word]) -> tuple[Word | None, str]:
         if said is not None:
             return replace(word, text=said), ""
     name, *others = [words[start].name, *(word.text for word in words[start + 1 :])] if words[start:] else [""]
-    verb, shows, options = _STARTED.get(name, ("", "", ()))
+    verb, shows, options = NAMES["containers"].get(name, ("", "", ()))
     starts = bool(verb) and next((word for word in others if not word.startswith("-")), "") == verb
     if not starts or {word.partition("=")[0] for word in others}.intersection(options):
         return None, ""

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import Fault, InputError, nearest, one_line
-from simulator.launch.arguments import Arguments, whole_sum
+from simulator.launch.arguments import ARGUMENTS, Arguments, whole_sum
 from simulator.launch.command import Command
-from simulator.launch.model import NAMING
 from simulator.launch.ranks import LaunchRanks
 from simulator.launch.result import LaunchLine
 from simulator.launch.unread import KNOWN
+from simulator.launch.words import NAMES
 
 # -- nanoGPT ---------------------------------------------------------------------------
 
@@ -32,9 +32,7 @@ _MOST_BYTES = 100_000
 _MOST = 10**9
 _KNOWN = KNOWN["nanogpt"]
 _DEFAULTS, _OWN = _KNOWN["defaults"], _KNOWN["own"]
-_CHARACTERS = {"shakespeare_char": 65}  # data sets of the project whose words are characters
-_SIZES = {"gpt2": (12, 12, 768), "gpt2-medium": (24, 16, 1024), "gpt2-large": (36, 20, 1280), "gpt2-xl": (48, 25, 1600)}
-_FORMATS = {"bfloat16": "amp-bf16", "float16": "amp-fp16", "float32": "tf32"}
+_SIZES, _FORMATS, _CHARACTERS = (NAMES["nanogpt"][name] for name in ("sizes", "formats", "characters"))
 _MARKS = ("n-embd", "n-layer", "n-head")
 
 
@@ -44,7 +42,7 @@ def is_nanogpt(command: Command, args: Arguments) -> bool:
         return False
     files = (word for word in args.others if word.endswith(".py"))
     own = any("config" in Path(word).parts or Path(word).name in _OWN for word in files)
-    own |= "block-size" in args and not any(name in args for name in NAMING)
+    own |= "block-size" in args and not any(name in args for name in ARGUMENTS["networks"])
     return any(name in args for name in _MARKS) or (own and command.program == "train.py")
 
 
@@ -151,17 +149,13 @@ def _number(args: Arguments, said: Mapping[str, Any], name: str) -> int:
 # -- llm.c -----------------------------------------------------------------------------
 
 
-PROGRAMS = ("train_gpt2cu", "train_gpt2fp32cu", "profile_gpt2cu")
-# Heads and hidden size by depth, and (depth, heads) by hidden size, of the models that its descriptors name.
-_GPT2 = {6: (6, 384), 12: (12, 768), 24: (16, 1024), 36: (20, 1280), 48: (25, 1600), 60: (30, 1920), 72: (30, 2880)}
-_GPT3 = {384: (6, 6), 768: (12, 12), 1024: (24, 16), 1536: (24, 16), 2048: (24, 16), 2560: (32, 32), 4096: (32, 32)}
-_FILES = {"gpt2_124m": 12, "gpt2_355m": 24, "gpt2_medium": 24, "gpt2_774m": 36, "gpt2_large": 36, "gpt2_xl": 48}
-_WITHOUT_EFFECT = "i j o n nk nm y x k l u q c sl sg v m s g h a f pr pi pm pf ps pp"
+_LLM_C = NAMES["llm_c"]
+_GPT2, _GPT3 = _LLM_C["gpt2"], _LLM_C["gpt3"]
 
 
 def read_llm_c(command: Command, args: Arguments, ranks: LaunchRanks, found: LaunchLine) -> None:
     """Add what *args* say to *found*; faults are added to *args*."""
-    args.has(*_WITHOUT_EFFECT.split())
+    args.has(*_LLM_C["without_effect"].split())
     whole = args.number("pn") if "pn" in args else ranks.whole
     each = args.number("pg") or 8
     if "pn" in args and whole is not None and ranks.nodes in (None, 1) and whole > each:
@@ -211,7 +205,7 @@ def _model(args: Arguments) -> tuple[int, int, int, int]:
         layers, heads = _GPT3[int(shape[1])]
         return layers, heads, int(shape[1]), 2048
     name = said.rpartition("/")[2].lower()
-    depth = next((depth for begin, depth in _FILES.items() if name.startswith(begin)), None)
+    depth = next((depth for begin, depth in _LLM_C["files"].items() if name.startswith(begin)), None)
     if depth is None:
         known = [*(f"d{depth}" for depth in _GPT2), *(f"gpt3:c{hidden}" for hidden in _GPT3)]
         args.fault("e", f"{one_line(said, 40)}: sizes of a checkpoint are not read; {nearest(said, known)}")

@@ -6,10 +6,10 @@ import os.path
 import re
 
 from simulator.errors import Fault, InputError, few, nearest, one_line
-from simulator.launch.arguments import Arguments, Files, is_off
+from simulator.launch.arguments import ARGUMENTS, Arguments, Files, is_off
 from simulator.launch.command import find_command
 from simulator.launch.deepspeed import DeepSpeed, read_deepspeed
-from simulator.launch.gpt2 import PROGRAMS, is_nanogpt, read_llm_c, read_nanogpt
+from simulator.launch.gpt2 import is_nanogpt, read_llm_c, read_nanogpt
 from simulator.launch.layout import read_layout, read_overlap
 from simulator.launch.model import named_network, read_model
 from simulator.launch.ranks import LaunchRanks, read_ranks, started_ranks
@@ -17,8 +17,6 @@ from simulator.launch.result import LaunchLine, read_variables
 from simulator.launch.shell import commands_of
 from simulator.launch.torchtitan import is_torchtitan, read_torchtitan
 from simulator.launch.trainer import (
-    ALL_BATCHES,
-    BATCHES,
     add_config,
     is_channels_last,
     read_format,
@@ -28,6 +26,7 @@ from simulator.launch.trainer import (
     read_update,
 )
 from simulator.launch.unread import refuse_arguments, unread
+from simulator.launch.words import COMMANDS
 from simulator.questions.options import RECOMPUTED_PARTS
 from simulator.spelling import mention
 from simulator.user_files import read_user_file
@@ -40,14 +39,6 @@ _OTHER_MODELS = re.compile("bert|t5|mamba|vision|vlm|retro|ict|multimodal|bienco
 _EIGHT = ("fp8-format", "fp8-hybrid", "fp8-e4m3")
 _NARROW = (*_EIGHT, "fp4-format")
 _UNREAD = ", which chooses the attention of each GPU and ignores --use-flash-attn"
-# Arguments of old checkouts and of DeepSpeed's fork, whose default layers are Megatron-LM's own.
-_OLD = frozenset(
-    (
-        *("model-parallel-size", "batch-size", "checkpoint-activations", "checkpoint-num-layers"),
-        *("activations-checkpoint-granularity", "activations-checkpoint-method", "activations-checkpoint-num-layers"),
-        *("use-legacy-models", "zero-stage", "deepspeed", "deepspeed-config"),
-    )
-)
 
 
 def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -> LaunchLine:
@@ -82,12 +73,12 @@ def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -
         args.fault("num-layers", f"{command.program} trains no GPT; name the network by --workload without them")
     add_config(launcher)
     found = LaunchLine(notes=notes, variables={name: word.text for name, word in command.environment.items()})
-    found.batch = args.written(*ALL_BATCHES)
+    found.batch = args.written(*ARGUMENTS["batches"])
     read_variables(found)
     ranks = read_ranks(command, launcher, script.comments, own)
     args.faults += [] if launcher is args else launcher.faults
     of_program = ranks if command.is_launched else ranks.first
-    if command.program in PROGRAMS:
+    if command.program in COMMANDS["of_llm_c"]:
         read_llm_c(command, args, of_program, found)
     elif is_nanogpt(command, args):
         read_nanogpt(args, of_program, found)
@@ -246,7 +237,11 @@ class _General:
 
     def _batch(self, dp: int | None) -> None:
         args, deepspeed, trainer = self.args, self.deepspeed, self.trainer
-        micro = args.number("micro-batch-size", "batch-size", *BATCHES) or deepspeed.micro_batch or trainer.micro_batch
+        micro = (
+            args.number("micro-batch-size", "batch-size", *ARGUMENTS["batches_of_a_process"])
+            or deepspeed.micro_batch
+            or trainer.micro_batch
+        )
         whole = args.number("global-batch-size") or deepspeed.batch
         # As in PyTorch's imagenet/main.py, whose batch the processes of a node share.
         shared = args.number("b", "batch-size") if args.has("multiprocessing-distributed") else None
@@ -343,7 +338,7 @@ def _attention(args: Arguments) -> str:
     if implementation == "local" and args.has(*_NARROW):
         args.fault("transformer-impl", "local has no fp8 and no nvfp4; transformer_engine has")
     of_core = args.has("use-mcore-models", "tp-comm-overlap", *_NARROW)  # Transformer Engine's, or they select it
-    old = next((name for name in args if name in _OLD), None)
+    old = next((name for name in args if name in ARGUMENTS["old"]), None)
     own = "fused" if is_flash and not of_core else "fused-softmax"  # of Megatron-LM's own layers
     if implementation is not None:
         return own if implementation == "local" else "fused-native"

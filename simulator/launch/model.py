@@ -9,18 +9,13 @@ import re
 from contextlib import suppress
 
 from simulator.errors import InputError
-from simulator.launch.arguments import Arguments, whole_list
+from simulator.launch.arguments import ARGUMENTS, Arguments, whole_list
+from simulator.launch.words import NAMES
 from simulator.records import dataclass, field
 from simulator.workload.find import is_config
 from simulator.workload.zoo.registry import find_entry
 
-_TOKENIZERS = {
-    "gpt2bpetokenizer": 50257,
-    "llama2tokenizer": 32000,
-    "bertwordpiecelowercase": 30522,
-    "bertwordpiececase": 28996,
-}
-_LATENT = {"kv-lora-rank": 512, "qk-head-dim": 128, "qk-pos-emb-head-dim": 64, "v-head-dim": 128}
+_MEGATRON = NAMES["megatron"]
 _POSITIONS = ("learned_absolute", "rope", "none", "relative", "yarn", "mrope", "alibi")
 
 
@@ -106,7 +101,7 @@ def _family(args: Arguments, *, gated: bool, experts: bool) -> str:
 
     if latent:
         rank = args.number("q-lora-rank")
-        for name, value in _LATENT.items():
+        for name, value in _MEGATRON["latent"].items():
             said = args.number(name)
             if said is not None and said != value:
                 args.fault(name, f"{said} is not modelled; {value} is")
@@ -182,9 +177,9 @@ def _vocabulary(args: Arguments, workload: str, tp: int) -> int | None:
         if words is not None and tokenizer == "nulltokenizer":
             words += 1  # the end-of-document token
         if words is None:
-            words = _TOKENIZERS.get(tokenizer)
+            words = _MEGATRON["tokenizers"].get(tokenizer)
         if words is None and workload == "gpt" and "vocab-file" in args and "merge-file" in args:
-            words = _TOKENIZERS["gpt2bpetokenizer"]
+            words = _MEGATRON["tokenizers"]["gpt2bpetokenizer"]
         multiple = (args.number("make-vocab-size-divisible-by") or 128) * tp
         words = None if words is None else -(-words // multiple) * multiple
     if words is None:
@@ -205,7 +200,6 @@ def _rate(args: Arguments, name: str) -> float:
 
 
 _MADE = re.compile(r"(-(hf|instruct|chat|it|sft|dpo|v\d+(\.\d+)?|\d{4}))+$")
-NAMING = ("model-name-or-path", "model-name", "model-id", "model", "arch", "a")  # of the Trainer, timm, torchvision
 
 
 def named_network(args: Arguments) -> tuple[str, str]:
@@ -214,7 +208,7 @@ def named_network(args: Arguments) -> tuple[str, str]:
     A folder with a ``config.json`` is a network; of other names (``openai-community/gpt2``) the last part counts.
     """
     unknown = ""
-    for argument in NAMING:
+    for argument in ARGUMENTS["networks"]:
         said = args.text(argument)
         if not said:
             continue

@@ -6,19 +6,14 @@ import re
 from collections.abc import Sequence
 
 from simulator.errors import InputError, one_line
-from simulator.launch.arguments import Arguments, spelt_flag
+from simulator.launch.arguments import ARGUMENTS, Arguments, spelt_flag
 from simulator.launch.command import Command
 from simulator.launch.slurm import batch_arguments, gpus_per_node, read_hosts
 from simulator.launch.visible import EVERY_GPU, VisibleGpus, visible_gpus
-from simulator.launch.words import Word
+from simulator.launch.words import COMMANDS, Word
 from simulator.records import dataclass
 
-_NODES = ("nnodes", "num-nodes", "nodes", "N", "num-machines")
-_EACH = ("nproc-per-node", "nproc", "num-gpus", "ntasks-per-node", "gpus-per-node", "npernode")
-_ALL = ("np", "ntasks", "n", "num-processes")
-_OF_MPI = ("mpirun", "mpiexec", "horovodrun")
-_HOSTS = ("H", "host", "hosts")
-_DEVICES = ("devices", "num-gpus", "gpus", "n-gpus", "ngpus", "ngpu")  # of programs
+_EACH, _ALL = ARGUMENTS["of_each_node"], ARGUMENTS["of_all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +37,7 @@ def read_ranks(command: Command, launcher: Arguments, comments: Sequence[Word], 
     *own* is the number of GPUs of the machine.  Where nothing else is said, each visible GPU has a process.
     """
     outer, batch = Arguments(command.outer, launcher.file), batch_arguments(comments, launcher.file)
-    is_mpi = any(word.name in _OF_MPI for word in command.launcher)
+    is_mpi = any(word.name in COMMANDS["of_mpi"] for word in command.launcher)
     visible = visible_gpus(launcher, command, own)
     whole = launcher.number(*_ALL)
     if is_mpi and not visible.gpus and (slots := read_hosts(launcher)):
@@ -55,7 +50,7 @@ def read_ranks(command: Command, launcher: Arguments, comments: Sequence[Word], 
                 filled.append(tuple(range(min(count, left))))
                 left -= count
         visible = VisibleGpus(tuple(filled), "the host file", len(filled))
-    nodes = visible.hosts or _nodes(launcher, is_mpi=is_mpi) or outer.number(*_NODES)
+    nodes = visible.hosts or _nodes(launcher, is_mpi=is_mpi) or outer.number(*ARGUMENTS["nodes"])
     for name in _EACH:
         if launcher.text(name) in ("gpu", "auto"):  # all visible GPUs of the node
             if visible.each is None:
@@ -109,15 +104,15 @@ def _completed(
 
 def _nodes(launcher: Arguments, *, is_mpi: bool) -> int | None:
     """Return the nodes that *launcher* names; of ``torchrun --nnodes 1:4`` the most."""
-    hosts = next((launcher.value(name) for name in _HOSTS if name in launcher), None)
+    hosts = next((launcher.value(name) for name in ARGUMENTS["hosts"] if name in launcher), None)
     if hosts is not None and is_mpi:
-        launcher.has(*_HOSTS)
+        launcher.has(*ARGUMENTS["hosts"])
         return len({host.partition(":")[0] for host in hosts.split(",")})
     elastic = re.fullmatch(r"\d{1,9}:(\d{1,9})", launcher.value("nnodes") or "")
     if elastic is not None and int(elastic[1]):
         launcher.has("nnodes")
         return int(elastic[1])
-    return launcher.number(*(name for name in _NODES if name != "N" or not is_mpi))
+    return launcher.number(*(name for name in ARGUMENTS["nodes"] if name != "N" or not is_mpi))
 
 
 def started_ranks(command: Command, args: Arguments, ranks: LaunchRanks) -> LaunchRanks:
@@ -126,7 +121,7 @@ def started_ranks(command: Command, args: Arguments, ranks: LaunchRanks) -> Laun
     only_shown = bool(ranks.visible.gpus) and ranks.nodes == 1
     if command.starter or (of_batch and not only_shown) or "num-layers" in args:
         return ranks
-    for name in _DEVICES:
+    for name in ARGUMENTS["devices"]:
         said = args.value(name) or ""
         listed = re.fullmatch(r"\d+(,\d+)+", said) is not None
         if listed or re.fullmatch(r"[1-9]\d{0,5}", said):

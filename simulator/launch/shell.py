@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from simulator.errors import Fault, InputError
 from simulator.launch.arguments import whole_sum
 from simulator.launch.slurm import batch_arguments, job_variables
-from simulator.launch.words import RawWord, Scanner, Word
+from simulator.launch.words import COMMANDS, RawWord, Scanner, Word
 from simulator.records import dataclass, replace
 
 _SET = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
@@ -23,13 +23,6 @@ _SAID = re.compile(
     r"\$\{(?P<name>[A-Za-z_]\w*)(?:\[[@*]\])?(?::?[-=](?P<other>[^{}]*))?\}|\$(?P<plain>[A-Za-z_]\w*)"
     r"|\$\(\((?P<sum>(?:(?!\$\(\().)*?)\)\)",
     re.DOTALL,
-)
-_DECLARES = ("export", "local", "declare", "readonly", "typeset")
-_KEYWORDS = frozenset(
-    (
-        *("if", "then", "else", "elif", "fi", "do", "done", "while", "until", "for", "case", "esac"),
-        *("{", "}", "!", "time", "exec", *_DECLARES),
-    )
 )
 _MAX_EXPANDED = 4_000_000  # characters of all expansions: each may be ten times as long as the last
 
@@ -132,8 +125,8 @@ class _Reader:
                 joined = "".join(self._value(piece, quote) for piece, quote in value)
                 self._set(match[1], [joined], added=bool(match[2]), again=f"${match[1]}" in each.text.replace("{", ""))
                 continue
-            if not words and (each.text in _KEYWORDS or (declares and each.text.startswith("-"))):
-                declares |= each.text in _DECLARES
+            if not words and (each.text in COMMANDS["keywords"] or (declares and each.text.startswith("-"))):
+                declares |= each.text in COMMANDS["declares"]
                 continue
             words += [Word(text, each.line, each.column) for text in self._expanded(each)]
         if words and words[0].text == "unset":

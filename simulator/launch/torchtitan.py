@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
 
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.launch.arguments import Arguments
@@ -16,19 +17,11 @@ from simulator.launch.command import Command
 from simulator.launch.ranks import LaunchRanks
 from simulator.launch.result import LaunchLine
 from simulator.launch.unread import KNOWN, Names
+from simulator.launch.words import NAMES
 from simulator.workload.zoo.registry import find_entry
 
-NETWORKS = {
-    ("llama3", "8b"): "llama3-8b",
-    ("llama3", "70b"): "llama3-70b",
-    ("llama3", "405b"): "llama3-405b",
-    ("deepseek_v3", "16b"): "deepseek-v2-lite",
-    ("deepseek_v3", "671b"): "deepseek-v3",
-    ("qwen3", "8b"): "qwen3-8b",
-    ("qwen3", "32b"): "qwen3-32b",
-    ("qwen3", "30b-a3b"): "qwen3-30b-a3b",
-    ("gpt_oss", "20b"): "gpt-oss-20b",
-    ("gpt_oss", "120b"): "gpt-oss-120b",
+NETWORKS: Mapping[tuple[str, str], str] = {
+    (model, flavor): name for model, flavors in NAMES["torchtitan"].items() for flavor, name in flavors.items()
 }
 """Networks of the zoo by torchtitan's model and flavor."""
 _MOST_BYTES = 1_000_000

@@ -11,18 +11,20 @@ Those without one library behind them (timm, torchvision, Lightning, run_clm.py)
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from simulator.errors import InputError, one_line
-from simulator.launch.arguments import Arguments, divides, is_off
+from simulator.launch.arguments import ARGUMENTS, Arguments, divides, is_off
 from simulator.launch.deepspeed import offload_of
+from simulator.launch.unread import reasons
+from simulator.launch.words import NAMES
 from simulator.questions.options import Optimizer
 from simulator.questions.step import Offload
 from simulator.records import dataclass, field
 from simulator.topology.yaml_source import YamlSource
 
-_SHARDED = {"full_shard": 3, "hybrid_shard": 3, "shard_grad_op": 2, "hybrid_shard_zero2": 2, "no_shard": 0}
-_NUMBERED = {"1": "full_shard", "2": "shard_grad_op", "3": "no_shard", "4": "hybrid_shard", "5": "hybrid_shard_zero2"}
-_KEPT = {"full_shard": "shard_grad_op", "hybrid_shard": "hybrid_shard_zero2"}  # after the forward pass
+_FSDP = NAMES["fsdp"]
+_SHARDED: Mapping[str, int] = _FSDP["stages"]
 _ADAPTS = ("use-peft", "use-lora")
 _BATCH = "per-device-train-batch-size", "per-gpu-train-batch-size"
 _RANK = "the rank of its adapters is missing; add --lora-r, for example --lora-r 16"
@@ -141,11 +143,11 @@ def _read_sharding(args: Arguments, launcher: Arguments, found: Trainer) -> None
     if how and not known and not is_off(how[0]):  # FSDP2 has one strategy
         known = "full_shard"
     if launcher.flag("use-fsdp") and not known:
-        named = launcher.choice((*_SHARDED, *_NUMBERED), "fsdp-sharding-strategy") or "full_shard"
-        known = _NUMBERED.get(named, named)
+        named = launcher.choice((*_SHARDED, *_FSDP["numbered"]), "fsdp-sharding-strategy") or "full_shard"
+        known = _FSDP["numbered"].get(named, named)
     if known:
         said = (launcher.text("fsdp-reshard-after-forward") or "true").lower()  # of FSDP2, or a strategy
-        known = said if said in _SHARDED else _KEPT.get(known, known) if is_off(said) else known
+        known = said if said in _SHARDED else _FSDP["kept"].get(known, known) if is_off(said) else known
         found.zero = _SHARDED[known]
         found.in_nodes = known.startswith("hybrid")
         if launcher.flag("fsdp-offload-params") or "offload" in how:
@@ -187,9 +189,7 @@ def _take_fsdp_file(args: Arguments, launcher: Arguments) -> None:
 # -- Accelerate's file -----------------------------------------------------------------
 
 
-_FLAGS = {"DEEPSPEED": "use-deepspeed", "FSDP": "use-fsdp", "MEGATRON_LM": "use-megatron-lm"}
-# Sections of the file, and the flag without which Accelerate does not read them.
-_SECTIONS = {"deepspeed_config": "use-deepspeed", "fsdp_config": "use-fsdp", "megatron_lm_config": "use-megatron-lm"}
+_ACCELERATE = NAMES["accelerate"]
 
 
 def add_config(launcher: Arguments) -> None:
@@ -204,13 +204,13 @@ def add_config(launcher: Arguments) -> None:
     except InputError as error:
         launcher.faults += error.faults
         return
-    flag = _FLAGS.get(str(source.data.get("distributed_type")).upper(), "")
+    flag = _ACCELERATE["types"].get(str(source.data.get("distributed_type")).upper(), "")
     if flag:
         launcher.take(flag, "true", source.fault(("distributed_type",), ""))
     for key, value in source.data.items():
         if not isinstance(value, dict):
             _take_key(launcher, source, (key,), str(key))
-        elif _SECTIONS.get(key, flag) == flag:
+        elif _ACCELERATE["sections"].get(key, flag) == flag:
             for name in value:
                 _take_key(launcher, source, (key, name), str(name))
 
@@ -228,26 +228,8 @@ def _take_key(launcher: Arguments, source: YamlSource, place: tuple[str, ...], n
 # -- arguments that programs share -----------------------------------------------------
 
 
-BATCHES = ("b", "batch-size-training", "train-batch-size")  # of one process
-ALL_BATCHES = (
-    *("global-batch-size", "micro-batch-size", "batch-size", *BATCHES, "per-device-train-batch-size"),
-    *("training.global-batch-size", "training.local-batch-size", "training.batch-size"),
-)
-_FORMATS = {
-    **dict.fromkeys(("amp", "16", "16-mixed", "fp16", "float16", "amp_fp16", "half"), "amp-fp16"),
-    **dict.fromkeys(("bf16", "bf16-mixed", "bfloat16", "amp_bf16", "amp_bfloat16"), "amp-bf16"),
-    **dict.fromkeys(("bf16-true", "pure_bf16"), "bf16"),
-    **dict.fromkeys(("16-true", "pure_fp16"), "fp16"),
-    **dict.fromkeys(("32", "32-true", "fp32", "float32", "no"), "fp32"),
-}
-_LENGTHS = ("max-seq-length", "max-seq-len", "model-max-length", "cutoff-len", "max-length", "max-source-length")
-_IMAGES = ("train-crop-size", "img-size", "image-size", "input-size")
+_FORMATS, _UPDATES = reasons(NAMES["formats"]), reasons(NAMES["updates"])
 _STRATEGY = re.compile(r"(?:ddp\w*|(?P<fsdp>fsdp\d?)|deepspeed(?:_stage_(?P<stage>[123]))?(?P<offload>_offload)?)")
-_UPDATES = {
-    **dict.fromkeys(("adam", "adamw"), "adam"),
-    **dict.fromkeys(("sgd", "momentum", "nesterov"), "momentum"),
-    "lamb": "lamb",
-}
 
 
 def is_channels_last(args: Arguments) -> bool:
@@ -313,11 +295,13 @@ def read_update(args: Arguments) -> dict[str, str | bool]:
 
 def read_sizes(args: Arguments) -> dict[str, str]:
     """Return the options for the length of sequences and the side of images."""
-    exact, longest = args.number("block-size"), args.number(*_LENGTHS)
+    exact, longest = args.number("block-size"), args.number(*ARGUMENTS["lengths"])
     found = {"seq_len": str(exact or longest)} if exact or longest else {}
     if longest and not exact:
-        args.notes.append(f"--{args.given(*_LENGTHS)} {longest}: all sequences are simulated with this length")
-    for name in _IMAGES:
+        args.notes.append(
+            f"--{args.given(*ARGUMENTS['lengths'])} {longest}: all sequences are simulated with this length"
+        )
+    for name in ARGUMENTS["images"]:
         said = re.fullmatch(r"(?:\d+ )*(\d{1,5})", args.value(name) or "")
         if said is not None and args.has(name):
             return found | {"image": said[1]}

@@ -8,24 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from difflib import SequenceMatcher, get_close_matches
-from importlib.resources import files
 from typing import Any
-
-import yaml
 
 from simulator.errors import InputError, few, one_line
 from simulator.launch.arguments import Arguments, is_off, spelt_flag
+from simulator.package_data import own_data
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_FILE_OF_NAMES = files("simulator.launch").joinpath("known.yaml")
-
-
-def load_names(text: str) -> Any:
-    """Return the data of one of the files of names, which are YAML."""
-    return yaml.load(text, Loader=_LOADER)
-
-
-KNOWN: Mapping[str, Any] = load_names(_FILE_OF_NAMES.read_text(encoding="utf-8"))
+KNOWN: Mapping[str, Any] = own_data("simulator.launch", "known.yaml")
 
 
 def reasons(named: Mapping[str, str]) -> dict[str, str]:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from simulator.errors import Fault, InputError
+from simulator.package_data import own_data
 from simulator.records import dataclass
 
 _ENDS = ";&|\n()"
 _MAX_WORDS = 100_000
-_SHELLS = frozenset(("bash", "sh", "zsh", "dash", "ksh", "sbatch", "salloc", "qsub", "bsub", "ssh", "pdsh", "parallel"))
+NAMES: Mapping[str, Any] = own_data("simulator.launch", "names.yaml")
+COMMANDS = {what: frozenset(names.split()) for what, names in NAMES["commands"].items()}
 # At the start of a word: > file, 2>&1, &> file, < file; not <<EOF, <<<text, <(command).
 _REDIRECTS = re.compile(r"(?:(?:\d*|&)>>?(?!\()|\d*<(?![<(]))(?P<to>&(?:\d+|-))?[ \t]*")
 _LITERAL = re.compile("'[^']*'")
@@ -139,7 +141,7 @@ class Scanner:
 
     def _skip_documents(self) -> None:
         """Move past the here-documents that begin here, unless a shell reads them; keep those that go to a file."""
-        if not self._of_line & _SHELLS:
+        if not self._of_line & COMMANDS["shells"]:
             for delimiter in self._awaited:
                 start, self._at = self._at, self._after(delimiter.text)
                 if self._target is not None and self._at > start:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from simulator.errors import refused
 from simulator.launch.emit.parts import (
     Emission,
@@ -15,28 +13,15 @@ from simulator.launch.emit.parts import (
     torchrun,
 )
 from simulator.launch.layout import SHARDED
+from simulator.launch.words import NAMES
 from simulator.questions.layout import ORDER, Layout
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.spelling import mention
 from simulator.workload.zoo.registry import find_entry
 from simulator.workload.zoo.sizes import LatentAttentionMixture
 
-_ROTARY = "--swiglu --normalization RMSNorm --position-embedding-type rope --disable-bias-linear"
-_FAMILIES: Mapping[str, str] = {
-    **dict.fromkeys(("megatron", "gpt2", "gpt3"), ""),
-    **dict.fromkeys(("llama", "llama2", "llama3", "mixtral", "deepseek-v2", "deepseek-v3"), _ROTARY),
-    "qwen2": f"{_ROTARY} --add-qkv-bias",
-    **dict.fromkeys(("qwen3", "qwen3-experts"), f"{_ROTARY} --qk-layernorm"),
-    "nemotron": "--squared-relu --position-embedding-type rope --rotary-percent 0.5 --disable-bias-linear",
-}
-_PRECISIONS: Mapping[str, str] = {
-    "fp32": "",
-    "master-bf16": "--bf16",
-    "master-fp16": "--fp16",
-    "master-fp8": "--bf16 --fp8-format hybrid",
-    "nvfp4": "--bf16 --fp4-format e2m1",
-}
-_ATTENTIONS: Mapping[str, str] = {"fused-native": "fused", "fused": "flash", "fused-softmax": "unfused"}
+_MEGATRON = NAMES["megatron"]
+_FAMILIES, _PRECISIONS, _ATTENTIONS = (_MEGATRON[name] for name in ("families", "formats", "attention"))
 _BY_FSDP = {zero: name for name, zero in SHARDED.items() if zero > 1}
 _FAR = ("tp", "cp", "pp", "dp")
 
