@@ -33,7 +33,7 @@ def answers_shared() -> Iterator[None]:
 
     def shared(answer: Callable[..., Any]) -> Callable[..., Any]:
         def known(self: Session, question: StepQuestion, **more: Any) -> Any:
-            usual = not self.calibrations and self.constants is DEFAULT and not self._networks
+            usual = not self.calibrations and self.constants is DEFAULT and not self.networks
             if not usual or not _is_built_in(question.where) or question.workload not in network_names():
                 return answer(self, question, **more)
             key = answer.__name__, question, *more.items()

@@ -57,11 +57,8 @@ def find_command(script: Script, file: str) -> Command:
         if words and words[0].name not in COMMANDS["others"]:
             found.append((place, words, inner, whole))
     programs = [each for each in found if _program_of(each[1]) is not None]
-    started = [
-        each
-        for each in programs
-        if any(word.name in COMMANDS["starters"] | COMMANDS["of_clusters"] for word in each[1])
-    ]
+    launchers = COMMANDS["starters"] | COMMANDS["of_clusters"]
+    started = [each for each in programs if any(word.name in launchers for word in each[1])]
     with_options = [each for each in programs if any(word.text.startswith("-") for word in each[1])]
     without_program = [each for each in found if any(word.text.startswith("--") for word in each[1])]
     kind = next(filter(None, (started, with_options, programs, without_program)), None)

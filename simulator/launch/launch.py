@@ -237,11 +237,8 @@ class _General:
 
     def _batch(self, dp: int | None) -> None:
         args, deepspeed, trainer = self.args, self.deepspeed, self.trainer
-        micro = (
-            args.number("micro-batch-size", "batch-size", *ARGUMENTS["batches_of_a_process"])
-            or deepspeed.micro_batch
-            or trainer.micro_batch
-        )
+        micro = args.number("micro-batch-size", "batch-size", *ARGUMENTS["batches_of_a_process"])
+        micro = micro or deepspeed.micro_batch or trainer.micro_batch
         whole = args.number("global-batch-size") or deepspeed.batch
         # As in PyTorch's imagenet/main.py, whose batch the processes of a node share.
         shared = args.number("b", "batch-size") if args.has("multiprocessing-distributed") else None
