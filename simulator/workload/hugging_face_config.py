@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simulator.errors import Fault, InputError, nearest, one_line
@@ -13,6 +13,7 @@ from simulator.topology.yaml_source import YamlSource
 
 _LONGEST = 8192  # default limit of a sequence, in tokens: models are trained on shorter ones than they accept
 _MOST = 10**9
+_FROM_ZERO = ("n_shared_experts", "first_k_dense_replace")
 _TOLD = 12  # unknown keys; the others are counted
 _MOST_LAYERS = 1024  # the zoo's limit too
 # Keys that do not affect the time of a step.
@@ -32,11 +33,11 @@ class Config:
         self.length = length
         self.notes: list[Fault] = []
 
-    def size(self, *names: str, default: int | None = None, least: int = 1) -> int:
+    def size(self, *names: str, default: int | None = None) -> int:
         """Return the integer under the first of *names* that is present; *default* if all are missing or null."""
         name = self._name(names)
         value = self._data.get(name)
-        most = _MOST_LAYERS if "layer" in name else _MOST
+        least, most = 0 if name in _FROM_ZERO else 1, _MOST_LAYERS if "layer" in name else _MOST
         if value is None and default is not None:
             return default
         if value is None:
@@ -60,30 +61,29 @@ class Config:
         value = self._data.get(name)
         return default if value is None else value
 
-    def sizes(self, **keys: tuple[str | int, ...]) -> dict[str, Any]:
+    def sizes(self, keys: Mapping[str, Sequence[str | int] | None]) -> dict[str, int]:
         """Return the integer of each of *keys*: names, as in :meth:`size`, and last the default of a missing key."""
         found = {}
         for size, key in keys.items():
-            names = [each for each in key if isinstance(each, str)]
-            found[size] = self.size(*names, default=key[-1] if isinstance(key[-1], int) else None)
+            if key is not None:
+                names = [each for each in key if isinstance(each, str)]
+                found[size] = self.size(*names, default=key[-1] if isinstance(key[-1], int) else None)
         return found
 
-    def only(self, missing: Any = None, **allowed: Any) -> None:
+    def only(self, missing: Any = None, **allowed: Sequence[Any]) -> None:
         """Record a fault for each key whose value is not the one, or among those, *allowed*: it is another network.
 
         *missing*: the value of a missing key; by default the first that is allowed.
         """
-        for name, values in allowed.items():
-            listed = values if isinstance(values, tuple) else (values,)
+        for name, listed in allowed.items():
             value = self.value(name, listed[0] if missing is None else missing)
             if value not in listed:
                 words = " or ".join(map(_shown, listed))
                 self.refuse(name, f"{_shown(value)} is not modelled; {words} is")
 
-    def usual(self, **allowed: Any) -> None:
+    def usual(self, **allowed: Sequence[Any]) -> None:
         """Add a note on each key whose value is not among those *allowed*, of which the first is simulated."""
-        for name, values in allowed.items():
-            listed = values if isinstance(values, tuple) else (values,)
+        for name, listed in allowed.items():
             value = self.value(name, listed[0])
             if value not in listed:
                 self.note(name, f"{_shown(value)} is not modelled; simulated as {_shown(listed[0])}")
