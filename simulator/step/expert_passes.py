@@ -30,7 +30,7 @@ from simulator.records import dataclass, replace
 from simulator.workload.kernels import Streaming
 from simulator.workload.network import Layer, Network, block_name
 from simulator.workload.operators import Copy, Elementwise, Exchange, GroupedLinear, Reduction
-from simulator.workload.operators.fused import rows_gathered, rows_spread
+from simulator.workload.operators.moves import rows_gathered, rows_spread
 from simulator.workload.precision import ELEMENT_BYTES
 
 CHOOSING = {"forward": 6, "backward": 4}

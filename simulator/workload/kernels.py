@@ -306,10 +306,10 @@ def as_formula(
     The gradients of parameters are among those of the inputs.
     """
     wide: Precision = "fp32" if ELEMENT_BYTES[precision] < ELEMENT_BYTES["fp32"] else precision
-    return streamed({"fwd": forward, "bwd_weight": ()}.get(phase, backward), elements, wide)
+    return streamed(elements, wide, *{"fwd": forward, "bwd_weight": ()}.get(phase, backward))
 
 
-def streamed(passes: Passes, elements: int, precision: Precision) -> tuple[Kernel, ...]:
+def streamed(elements: int, precision: Precision, *passes: tuple[str, int, int]) -> tuple[Kernel, ...]:
     """Return *passes* over *elements* elements in *precision* as kernels."""
     size = elements * ELEMENT_BYTES[precision]
     return tuple(Streaming(function, elements, reads * size, writes * size) for function, reads, writes in passes)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field
+from math import prod
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 
 from simulator.errors import InputError, divisors
@@ -100,6 +101,8 @@ class Operator(ABC):
     ``by_token``: each row or element of a sequence is computed by itself, with no sum over others.  ``by_channel``: the
     size in proportion to channels or heads that are computed each by themselves.
 
+    ``result``: the sizes whose product are the elements of its result; of none, it is one number.
+
     ``from_torch`` maps names of aten operators to functions that return the operators that a call of these is
     (:class:`simulator.workload.torch_import.call.Call`), in order; None: no kernel runs.
     """
@@ -120,14 +123,15 @@ class Operator(ABC):
     torch_tf32: ClassVar[bool] = False
     by_token: ClassVar[bool] = False
     by_channel: ClassVar[str] = ""
+    result: ClassVar[tuple[str, ...]] = ()
     from_torch: ClassVar[Mapping[str, Callable[[Any], Operator | tuple[Operator, ...] | None]]] = {}
 
     # -- sizes -----------------------------------------------------------------------
 
     @property
-    @abstractmethod
     def output_elements(self) -> int:
         """Elements of the result."""
+        return prod([getattr(self, name) for name in self.result])
 
     @property
     def flop(self) -> int:
@@ -304,13 +308,10 @@ class OfRows(Operator):
 class Rows(OfRows):
     """Base of operators on ``rows`` rows of ``cols`` elements; by default the result has the same size."""
 
+    result: ClassVar[tuple[str, ...]] = ("rows", "cols")
+
     rows: int
     cols: int
-
-    @property
-    def output_elements(self) -> int:
-        """Elements of the result."""
-        return self.rows * self.cols
 
 
 class Elements(Operator):
@@ -321,13 +322,9 @@ class Elements(Operator):
     by_token = True
     per_token = ("elements",)
     by_channel = "elements"
+    result = ("elements",)
 
     elements: int
-
-    @property
-    def output_elements(self) -> int:
-        """Elements of the result."""
-        return self.elements
 
     @property
     def fuses(self) -> Fusing:

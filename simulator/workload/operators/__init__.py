@@ -1,4 +1,4 @@
-"""Operators, one a file: the computations of a network, as shapes, each with the kernels that it alone has.
+"""Operators: the computations of a network, as shapes, each with the kernels that it alone has.
 
 A package of its own registers an operator's class with an entry point in the group ``topocast.operators``.
 """
@@ -13,18 +13,24 @@ from simulator.workload.kernels import CLASSES
 from simulator.workload.operator import Elements, Operator, Phase
 from simulator.workload.operators.attention import Attention, AttentionLibrary, FusedAttention
 from simulator.workload.operators.convolution import Conv2d, Convolution
-from simulator.workload.operators.copy import Copy, Exchange
 from simulator.workload.operators.elementwise import Elementwise
-from simulator.workload.operators.embedding import Embedding, Gather
-from simulator.workload.operators.fused import Gated, Permute, Rotary
-from simulator.workload.operators.grouped import GroupedGemm, GroupedLinear, Grouping
-from simulator.workload.operators.looped import RowsAdded, RowsFound, RowsTaken
-from simulator.workload.operators.nf4 import Nf4Linear
+from simulator.workload.operators.grouped import GroupedGemm, GroupedLinear, Grouping, Nf4Linear
+from simulator.workload.operators.moves import (
+    Copy,
+    Embedding,
+    Exchange,
+    Gated,
+    Gather,
+    Permute,
+    Rotary,
+    RowsAdded,
+    RowsFound,
+    RowsTaken,
+)
 from simulator.workload.operators.norms import BatchNorm, LayerNorm
-from simulator.workload.operators.pool import Pool, Pooling
 from simulator.workload.operators.products import Linear, MatMul
 from simulator.workload.operators.recurrent import ChunkScan, Recurrence, Recurrent
-from simulator.workload.operators.reduction import Reduction
+from simulator.workload.operators.reduction import Pool, Pooling, Reduction
 from simulator.workload.operators.softmax import (
     CrossEntropy,
     HalfCrossEntropy,

@@ -154,7 +154,7 @@ class Attention(Operator):
         return self._scores_flop * each if any(needed) else 0
 
     def saved_bytes(self, element_bytes: int) -> int:
-        """Return the bytes of the logarithm of each row's sum."""
+        # The logarithm of each row's sum.
         return 0 if self.keeps == "nothing" else self.batch * self.heads * self.query_length * STATISTIC_BYTES
 
     def read_elements(self, position: int, n_inputs: int, whole: int) -> int:

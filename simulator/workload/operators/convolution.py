@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal, Self, get_args
 
 from simulator.records import dataclass, replace
-from simulator.workload.kernels import Gemm, Kernel, Product, Rowwise, Shape, Streaming
+from simulator.workload.kernels import Gemm, Kernel, Product, Rowwise, Shape, Streaming, streamed
 from simulator.workload.operator import Divided, Kernels, Meeting, Operator, Phase, has_elements
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
@@ -176,8 +176,7 @@ class Conv2d(Operator):
 
     def forward_kernels(self, precision: Precision) -> Kernels:
         kernel = Convolution(self._plain, "bwd_data" if self.transposed else "fwd", precision)
-        out, size = self.output_elements, ELEMENT_BYTES[precision]
-        return (kernel, Streaming("add", out, out * size, out * size)) if self.bias else (kernel,)
+        return (kernel, *streamed(self.output_elements, precision, ("add", 1, 1))) if self.bias else (kernel,)
 
     def input_gradients(self, precision: Precision) -> Kernels:
         return (Convolution(self._plain, "fwd" if self.transposed else "bwd_data", precision),)
@@ -189,11 +188,7 @@ class Conv2d(Operator):
         return (kernel, summed) if self.bias else (kernel,)
 
     def as_run_by(self, framework: str, phase: Phase, precision: Precision, kernels: Kernels) -> Kernels:
-        """Return *kernels*, or those of Caffe."""
-        return self._by_columns(phase, precision) if framework == "caffe" and not self.transposed else kernels
-
-    def _by_columns(self, phase: Phase, precision: Precision) -> Kernels:
-        """Return the kernels of a framework without cuDNN: image by image, by im2col and a matrix product.
+        """Return *kernels*, or those of a framework without cuDNN: image by image, by im2col and a matrix product.
 
         Caffe's own engine (``caffe/src/caffe/layers/conv_layer.cu``, im2col) and Torch7's ``nn.SpatialConvolutionMM``
         (THCUNN, ``SpatialConvolutionMM.cu``): for every image, a kernel writes the inputs of each output pixel as a
@@ -201,28 +196,29 @@ class Conv2d(Operator):
         pass, a product returns columns, which another kernel sums into the image (col2im).  In deep layers, one image
         occupies few streaming multiprocessors.
         """
+        if framework != "caffe" or self.transposed:
+            return kernels
         places, groups = self.h_out * self.w_out, self.groups
         reduction, filters = self.c_in // groups * self.kernel_h * self.kernel_w, self.c_out // groups
         columns, size = groups * reduction * places, ELEMENT_BYTES[precision]
         image, result = self.input_elements // self.batch, self.output_elements // self.batch
         written = Streaming("copy", columns, image * size, columns * size)
         added = Streaming("add", image, columns * size, image * size)
-        kernels: list[Kernel] = []
+        found: list[Kernel] = []
         if phase == "fwd":
-            bias = (Streaming("fill", result, 0, result * size),) if self.bias else ()
+            bias = streamed(result, precision, ("fill", 0, 1)) if self.bias else ()
             product = Gemm(filters, places, reduction, precision, groups, "NN", epilogue_elements=result)
-            kernels += [*bias, written, product]
+            found += [*bias, written, product]
         if phase in ("bwd", "bwd_data"):
-            kernels += [Gemm(reduction, places, filters, precision, groups, "TN"), added]
+            found += [Gemm(reduction, places, filters, precision, groups, "TN"), added]
         if phase in ("bwd", "bwd_weight"):
-            kernels += [written, Gemm(filters, reduction, places, precision, groups, "NT")]
+            found += [written, Gemm(filters, reduction, places, precision, groups, "NT")]
             if self.bias:
-                kernels.append(Streaming("sum", result, result * size, 0))
-        return tuple(kernels) * self.batch
+                found += streamed(result, precision, ("sum", 1, 0))
+        return tuple(found) * self.batch
 
     def host_picks(self, phase: Phase) -> int:
-        """Return how often cuDNN picks a kernel: one call, but one kernel a gradient."""
-        return 2 if phase == "bwd" else 1
+        return 2 if phase == "bwd" else 1  # one call, but one kernel of cuDNN a gradient
 
     def meets(self, meeting: Meeting) -> Divided[Self] | None:
         n = meeting.ranks

@@ -17,32 +17,27 @@ from simulator.workload.kernels import Kernel, Passes, Rowwise, Streaming, as_fo
 from simulator.workload.operator import Autocast, Elements, Fusing, Kernels, Operator, Phase, Saved
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
 _TORCH = own_data("simulator.workload", "torch_functions.json")
 _OF_TWO = _TORCH["of_two"]  # some run another kernel if the second is a number
 FUNCTIONS: tuple[str, ...] = (*_OF_TWO, *(f"{name}_scalar" for name in _OF_TWO), *_TORCH["functions"])
-DROPS = _names("dropout dropout_add")
+DROPS = ("dropout", "dropout_add")
 """These write a mask of one byte per element."""
-BOUNDS = _names("relu relu6 hardtanh clamp")
+BOUNDS = ("relu", "relu6", "hardtanh", "clamp")
 """These only bound their result."""
-KEEP_OUTPUT = _names("relu sigmoid tanh exp sqrt rsqrt reciprocal")
+KEEP_OUTPUT = ("relu", "sigmoid", "tanh", "exp", "sqrt", "rsqrt", "reciprocal")
 """The gradients of these need the result."""
-KEEP_NOTHING = (*_names("add sub neg add_scalar sub_scalar mul_scalar div_scalar where masked_fill"), *DROPS)
+KEEP_NOTHING = (
+    *("add", "sub", "neg", "add_scalar", "sub_scalar", "mul_scalar", "div_scalar", "where", "masked_fill"),
+    *DROPS,
+)
 """The gradients of these need neither inputs nor result."""
-PASS_GRADIENT = _names("add add_scalar sub_scalar")
+PASS_GRADIENT = ("add", "add_scalar", "sub_scalar")
 """The gradients of these are that of the result."""
-_ENDINGS = ("_inplace", "_bwd")
 
 
 def check_function(name: str) -> None:
     """Raise ValueError unless *name*, without its endings ``_inplace`` and ``_bwd``, is a known function."""
-    plain = name
-    for ending in _ENDINGS:
-        plain = plain.removesuffix(ending)
+    plain = name.removesuffix("_inplace").removesuffix("_bwd")
     if plain not in FUNCTIONS:
         raise ValueError(f"function: there is no '{one_line(name, 40)}'; {nearest(plain, FUNCTIONS)}")
 
@@ -61,7 +56,7 @@ def gradients(function: str, elements: int, inputs: int, summed: int, precision:
     elif function in DROPS:  # for dropout_add, the gradient of the other operand is passed on as it is
         size = elements * ELEMENT_BYTES[precision]
         return (Streaming("dropout_bwd", elements, size + elements, size),)
-    return streamed(passes, elements, precision)
+    return streamed(elements, precision, *passes)
 
 
 # In TensorFlow, forward and backward: x / 2 (1 + tanh(a (x + b x^3))).  Draw, compare and cast random numbers, then two
@@ -131,7 +126,6 @@ class Elementwise(Elements):
 
     @property
     def folds(self) -> bool:
-        """Whether it only bounds its input."""
         return self.function in BOUNDS
 
     def check(self) -> None:
@@ -149,9 +143,8 @@ class Elementwise(Elements):
         found = gradients(self.function, self.elements, self.inputs, self.summed, precision)
         if not self.part_of:
             return found
-        size, n = ELEMENT_BYTES[precision], self.elements
-        zeroed = Streaming("fill", self.part_of, 0, self.part_of * size)
-        return (*found, zeroed, Streaming("copy", n, n * size, n * size))
+        zeroed = streamed(self.part_of, precision, ("fill", 0, 1))
+        return *found, *zeroed, *streamed(self.elements, precision, ("copy", 1, 1))
 
     def as_run_by(self, framework: str, phase: Phase, precision: Precision, kernels: Kernels) -> Kernels:
         """Return *kernels*, or TensorFlow's formula."""
@@ -160,7 +153,7 @@ class Elementwise(Elements):
         return as_formula(*_FORMULAS[self.function], self.elements, phase, precision)
 
     def host_calls(self, phase: Phase) -> int:
-        """Return the number of calls; TorchScript fuses dropout_add but spends the host time of both operators."""
+        # TorchScript fuses dropout_add but spends the host time of both operators.
         return 2 if self.function == "dropout_add" else 1
 
     @property
@@ -176,12 +169,11 @@ class Elementwise(Elements):
         return self.function in PASS_GRADIENT
 
     def scratch_bytes(self, element_bytes: int) -> int:
-        """Return the bytes of the power, from which a gradient is computed in several steps."""
+        # Of the power, from which a gradient is computed in several steps.
         return self.elements * element_bytes if self.function == "pow_scalar" else 0
 
     def saved_bytes(self, element_bytes: int) -> int:
-        """Return the bytes of a mask."""
-        return self.elements if self.function in DROPS else 0
+        return self.elements if self.function in DROPS else 0  # a mask
 
     def read_elements(self, position: int, n_inputs: int, whole: int) -> int:
         return min(whole, self.part_of or self.elements)

@@ -1,16 +1,18 @@
-"""Products of experts: each row is multiplied by the matrix of its expert."""
+"""Linear layers of experts, each row multiplied by the matrix of its expert, and those whose weights have 4 bits."""
 
 from __future__ import annotations
 
 from math import sqrt
 from statistics import NormalDist
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
+from simulator.errors import InputError
 from simulator.records import dataclass, replace
-from simulator.workload.kernels import Gemm, Rowwise
-from simulator.workload.operator import Kernels, Phase
+from simulator.spelling import mention
+from simulator.workload.kernels import Gemm, Rowwise, Streaming
+from simulator.workload.operator import Divided, Kernels, Meeting, Phase
 from simulator.workload.operators.products import Linear, result_bytes
-from simulator.workload.precision import ELEMENT_BYTES, Precision
+from simulator.workload.precision import ELEMENT_BYTES, PACKED, Precision
 
 Grouping = Literal["kernel", "streams", "loop"]
 
@@ -115,23 +117,13 @@ class GroupedLinear(Linear):
 
     @property
     def _rows_of_others(self) -> int:
-        others = self.busy_experts - 1
-        return (
-            -(-(self.rows - self.most_rows) // others)
-            if self.most_rows and others
-            else self.most_rows or self.rows_each
-        )
+        others, most = self.busy_experts - 1, self.most_rows
+        return -(-(self.rows - most) // others) if most and others else most or self.rows_each
 
     def _grouped(self, m: int, n: int, k: int, precision: Precision, layout: Any, bias: int = 0) -> GroupedGemm:
-        sizes = m, n, k, precision, self.busy_experts, layout
-        return GroupedGemm(
-            *sizes,
-            epilogue_elements=bias,
-            out_bytes=result_bytes(precision),
-            grouping=self.grouping,
-            varies="k" if layout == "TN" else "m",
-            busiest=self.most_rows if self.busy_experts > 1 else 0,
-        )
+        busiest = self.most_rows if self.busy_experts > 1 else 0
+        sizes = m, n, k, precision, self.busy_experts, layout, bias, result_bytes(precision)
+        return GroupedGemm(*sizes, grouping=self.grouping, varies="k" if layout == "TN" else "m", busiest=busiest)
 
     def forward_kernels(self, precision: Precision) -> Kernels:
         bias = self.outputs if self.bias else 0
@@ -156,5 +148,66 @@ class GroupedLinear(Linear):
         return tuple(replace(k, grouping="streams") if isinstance(k, GroupedGemm) else k for k in kernels)
 
     def host_picks(self, phase: Phase) -> int:
-        """Return how often cuBLAS picks a kernel in a call: once, or for each expert."""
-        return 1 if self.grouping == "kernel" else self.busy_experts
+        return 1 if self.grouping == "kernel" else self.busy_experts  # cuBLAS's
+
+
+_BLOCK, _SCALES = 64, 256  # weights with one scale; scales that are quantised with one scale of their own
+_SCALE_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Nf4Linear(GroupedLinear):
+    """A linear layer with frozen weights in nf4 (Dettmers et al., "QLoRA", arXiv 2305.14314, section 3).
+
+    Each block of 64 weights has a scale in fp32; with ``nested`` (double quantisation) one in 8 bits, and each 256 of
+    these one in fp32.  Each product first writes the weight in its own format (``MatMul4Bit`` of bitsandbytes, which
+    calls ``dequantize_4bit`` in the forward pass and for the gradient of the input), and drops it afterwards; nested
+    scales are first written in fp32, and their mean is added.  The host's time for such a call is taken as that of a
+    product.
+    """
+
+    from_torch: ClassVar = {}
+    narrow = False
+
+    nested: bool = False
+
+    @property
+    def _multiplies(self) -> type[Linear]:
+        return GroupedLinear if self.experts > 1 else Linear
+
+    @property
+    def packed_bytes(self) -> int:
+        weights = self.experts * self.inputs * self.outputs
+        scales = -(-weights // _BLOCK)
+        kept = scales + -(-scales // _SCALES) * _SCALE_BYTES if self.nested else scales * _SCALE_BYTES
+        return -(-weights // PACKED) + kept
+
+    def _written(self, precision: Precision) -> Kernels:
+        """Return the passes that write the weight in *precision*."""
+        n = self.busy_experts * self.inputs * self.outputs
+        scales = -(-n // _BLOCK)
+        wide = scales * _SCALE_BYTES
+        of_scales = Streaming("copy", scales, scales, wide), Streaming("add", scales, wide, wide)
+        weight = Streaming("copy", n, n // PACKED + wide, n * ELEMENT_BYTES[precision])
+        return (*of_scales, weight) if self.nested else (weight,)
+
+    def forward_kernels(self, precision: Precision) -> Kernels:
+        return (*self._written(precision), *self._multiplies.forward_kernels(self, precision))
+
+    def input_gradients(self, precision: Precision) -> Kernels:
+        return (*self._written(precision), *self._multiplies.input_gradients(self, precision))
+
+    def host_calls(self, phase: Phase) -> int:
+        return 4 if self.nested else 2  # those that write the weight, and the product
+
+    def temporary_bytes(self, element_bytes: int) -> int:
+        """Return the bytes of the weight, of one expert at a time, and of nested scales in fp32."""
+        n = self.inputs * self.outputs
+        return n * element_bytes + (-(-n // _BLOCK) * _SCALE_BYTES if self.nested else 0)
+
+    def scratch_bytes(self, element_bytes: int) -> int:
+        return self.temporary_bytes(element_bytes)  # the gradient of the input takes the weight again
+
+    def meets(self, meeting: Meeting) -> Divided[Self] | None:
+        """Raise InputError: bitsandbytes does not divide weights in nf4."""
+        raise InputError(f"{mention('layout')}: tp={meeting.ranks} divides {meeting.layer}, whose weight is in nf4")

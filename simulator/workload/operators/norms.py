@@ -6,7 +6,7 @@ from math import prod
 from typing import Any, ClassVar, Literal, Self
 
 from simulator.records import dataclass, replace
-from simulator.workload.kernels import Passes, Rowwise, Streaming, as_formula
+from simulator.workload.kernels import Passes, Rowwise, Streaming, as_formula, streamed
 from simulator.workload.operator import Divided, Kernels, Meeting, Operator, Phase, Rows
 from simulator.workload.precision import ELEMENT_BYTES, STATISTIC_BYTES, Precision
 
@@ -33,11 +33,6 @@ def _layer_norm(call: Any, kind: Norm = "layer_norm") -> Operator:
     return LayerNorm(call["input"].numel() // cols, cols, kind)
 
 
-def _group_norm(call: Any) -> Operator:
-    rows = call["N"] * call["group"]
-    return LayerNorm(rows, call["input"].numel() // rows)
-
-
 _PLAIN = ("pytorch", "deepspeed-zero3", "adaptdl")  # frameworks whose modules are the model's own
 
 
@@ -55,7 +50,7 @@ class LayerNorm(Rows):
     fp32_in_mixed = True
     from_torch: ClassVar = {
         "native_layer_norm": _layer_norm,
-        "native_group_norm": _group_norm,
+        "native_group_norm": lambda c: LayerNorm(c["N"] * c["group"], c["input"].numel() // (c["N"] * c["group"])),
         "_fused_rms_norm": lambda c: _layer_norm(c, "rms_norm"),
     }
 
@@ -81,35 +76,30 @@ class LayerNorm(Rows):
 
     def _calls(self, precision: Precision) -> Kernels:
         """Return ``weight * cast(x * rsqrt(mean(x^2) + eps))`` of x in fp32, a kernel a call."""
-        n, e, rows = self.output_elements, ELEMENT_BYTES[precision], self.rows
-        root = (Streaming("add_scalar", rows, rows * _WIDE, rows * _WIDE),) * 2  # eps, rsqrt
+        n, rows = self.output_elements, self.rows
         return (
             *self._cast(precision, wide=True),
-            Streaming("pow_scalar", n, n * _WIDE, n * _WIDE),
+            *streamed(n, "fp32", ("pow_scalar", 1, 1)),
             Rowwise("sum", rows, self.cols, "fp32"),
-            *root,
-            Streaming("mul", n, n * _WIDE, n * _WIDE),
+            *streamed(rows, "fp32", ("add_scalar", 1, 1), ("add_scalar", 1, 1)),  # eps, rsqrt
+            *streamed(n, "fp32", ("mul", 1, 1)),
             *self._cast(precision, wide=False),
-            Streaming("mul", n, n * e, n * e),
+            *streamed(n, precision, ("mul", 1, 1)),
         )
 
     def _calls_backward(self, phase: Phase, precision: Precision) -> Kernels:
         """Return what autograd runs for these calls, from the last to the first."""
-        n, e, rows = self.output_elements, ELEMENT_BYTES[precision], self.rows
-        wide = n * _WIDE
-        of_weight = (Streaming("mul", n, 2 * n * e, n * e), Rowwise("sum", self.cols, rows, precision))
+        n, rows = self.output_elements, self.rows
+        of_weight = *streamed(n, precision, ("mul", 2, 1)), Rowwise("sum", self.cols, rows, precision)
         return (
-            Streaming("mul", n, n * e, n * e),
+            *streamed(n, precision, ("mul", 1, 1)),
             *(of_weight if phase != "bwd_data" else ()),
             *self._cast(precision, wide=True),
-            Streaming("mul", n, wide, wide),  # of x
-            Streaming("mul", n, 2 * wide, wide),  # of the root, summed over each row
+            *streamed(n, "fp32", ("mul", 1, 1), ("mul", 2, 1)),  # of x; of the root, summed over each row
             Rowwise("sum", rows, self.cols, "fp32"),
-            *(Streaming("mul_scalar", rows, rows * _WIDE, rows * _WIDE),) * 3,
-            Streaming("copy", n, wide, wide),  # pow_backward: x^1, twice that, times the gradient
-            Streaming("mul_scalar", n, wide, wide),
-            Streaming("mul", n, wide, wide),
-            Streaming("add", n, 2 * wide, wide),
+            *streamed(rows, "fp32", *(("mul_scalar", 1, 1),) * 3),
+            # pow_backward: x^1, twice that, times the gradient
+            *streamed(n, "fp32", ("copy", 1, 1), ("mul_scalar", 1, 1), ("mul", 1, 1), ("add", 2, 1)),
             *self._cast(precision, wide=False),
         )
 
@@ -119,8 +109,7 @@ class LayerNorm(Rows):
         sizes = (n * e, n * _WIDE) if wide else (n * _WIDE, n * e)
         return () if e == _WIDE else (Streaming("copy", n, *sizes),)
 
-    def saved_bytes(self, element_bytes: int) -> int:
-        """Return the bytes of the statistics of each row."""
+    def saved_bytes(self, element_bytes: int) -> int:  # of the statistics of each row
         return self.rows * STATISTIC_BYTES * (2 if self.kind == "layer_norm" else 1)
 
     def meets(self, meeting: Meeting) -> Divided[Self] | None:
@@ -154,16 +143,13 @@ class BatchNorm(Operator):
     per_token = ()
     by_channel = "channels"
     host_constant = "batch_norm_s"
+    result = ("batch", "channels", "height", "width")
     from_torch: ClassVar = dict.fromkeys((*_NAMES, "_batch_norm_with_update"), _batch_norm)
 
     batch: int
     channels: int
     height: int
     width: int
-
-    @property
-    def output_elements(self) -> int:
-        return self.batch * self.channels * self.height * self.width
 
     def _over_channels(self, kind: str, precision: Precision) -> Kernels:
         return (Rowwise(kind, self.channels, self.batch * self.height * self.width, precision),)
@@ -172,9 +158,7 @@ class BatchNorm(Operator):
         return self._over_channels("batch_norm", precision)
 
     def input_gradients(self, precision: Precision) -> Kernels:
-        """Return the kernels of all gradients."""
-        return self._over_channels("batch_norm_bwd", precision)
+        return self._over_channels("batch_norm_bwd", precision)  # of all gradients
 
     def saved_bytes(self, element_bytes: int) -> int:
-        """Return the bytes of the mean and the deviation of each channel."""
-        return 2 * self.channels * STATISTIC_BYTES
+        return 2 * self.channels * STATISTIC_BYTES  # the mean and the deviation of each channel

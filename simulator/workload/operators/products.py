@@ -11,20 +11,12 @@ from simulator.workload.operator import LEAST_COLUMNS, Divided, Kernels, Meeting
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 
-def layout_of(a: Any, b: Any) -> Layout:
-    """Return how the tensors *a* and *b* are stored."""
-    if _is_turned(a):
-        return "TT" if _is_turned(b) else "TN"
-    return "NT" if _is_turned(b) else "NN"
-
-
-def _is_turned(matrix: Any) -> bool:
-    return bool(matrix.shape[-1] > 1 and matrix.stride(-1) != 1 and matrix.stride(-2) == 1)
-
-
-def _batched(a: Any, b: Any) -> Operator:
-    batch, m, k = a.shape
-    return MatMul(m, b.shape[2], k, batch, layout_of(a, b))
+def _multiplied(a: Any, b: Any) -> Operator:
+    """Return the product of the tensors *a* and *b*, of matrices or of batches of them, as they are stored."""
+    turned = tuple(bool(x.shape[-1] > 1 and x.stride(-1) != 1 and x.stride(-2) == 1) for x in (a, b))
+    layouts: dict[tuple[bool, ...], Layout] = {(True, True): "TT", (True, False): "TN", (False, True): "NT"}
+    (m, k), n, batch = a.shape[-2:], b.shape[-1], a.shape[0] if len(a.shape) > 2 else 1
+    return MatMul(m, n, k, batch, layouts.get(turned, "NN"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +31,11 @@ class MatMul(Operator):
     per_token = None
     called = "product"
     host_constant = "product_s"
+    result = ("batch", "m", "n")
     from_torch: ClassVar = {
         **dict.fromkeys(("dot", "vdot"), lambda c: MatMul(1, 1, c.first.numel())),
-        "bmm": lambda c: _batched(c["self"], c["mat2"]),
-        "baddbmm": lambda c: _batched(c["batch1"], c["batch2"]),
+        "bmm": lambda c: _multiplied(c["self"], c["mat2"]),
+        "baddbmm": lambda c: _multiplied(c["batch1"], c["batch2"]),
     }
 
     m: int
@@ -55,10 +48,6 @@ class MatMul(Operator):
     def flop(self) -> int:
         return 2 * self.batch * self.m * self.n * self.k
 
-    @property
-    def output_elements(self) -> int:
-        return self.batch * self.m * self.n
-
     def forward_kernels(self, precision: Precision) -> Kernels:
         return (Gemm(self.m, self.n, self.k, precision, self.batch, self.layout, plain=precision == "int8"),)
 
@@ -67,8 +56,7 @@ class MatMul(Operator):
         return Gemm(m, k, n, precision, batch, "NT"), Gemm(k, n, m, precision, batch, "TN")
 
     def host_calls(self, phase: Phase) -> int:
-        """Return the number of calls: one a gradient."""
-        return 2 if phase == "bwd" else 1
+        return 2 if phase == "bwd" else 1  # one a gradient
 
     def backward_flop(self, trained: bool, needed: Sequence[bool]) -> int:
         """Return the FLOPs of the backward pass; a factor may be parts of several tensors."""
@@ -89,7 +77,7 @@ def _product(call: Any, a: Any, b: Any, bias: Any = None) -> Operator:
         return Linear(m, k, n, has_bias)
     if call.is_weight(a):
         return Linear(n, k, m, has_bias)
-    return MatMul(m, n, k, 1, layout_of(a, b))
+    return _multiplied(a, b)
 
 
 def _grouped(call: Any) -> Operator | None:
@@ -115,6 +103,7 @@ class Linear(OfRows):
     host_constant = "product_s"
     quantised = True
     narrow = True
+    result = ("rows", "outputs")
     from_torch: ClassVar = {
         "mm": lambda c: _product(c, c["self"], c["mat2"]),
         "addmm": lambda c: _product(c, c["mat1"], c["mat2"], c["self"]),
@@ -133,10 +122,6 @@ class Linear(OfRows):
     def flop(self) -> int:
         return 2 * self.rows * self.inputs * self.outputs
 
-    @property
-    def output_elements(self) -> int:
-        return self.rows * self.outputs
-
     def forward_kernels(self, precision: Precision) -> Kernels:
         epilogue, out = self.outputs if self.bias else 0, result_bytes(precision)
         sizes = self.rows, self.outputs, self.inputs, precision
@@ -148,21 +133,17 @@ class Linear(OfRows):
     def parameter_gradients(self, precision: Precision) -> Kernels:
         out = result_bytes(precision)
         product = Gemm(self.outputs, self.inputs, self.rows, precision, layout="TN", out_bytes=out)
-        return (
-            (product, Rowwise("sum", self.outputs, self.rows, "bf16" if out else precision))
-            if self.bias
-            else (product,)
-        )
+        bias = Rowwise("sum", self.outputs, self.rows, "bf16" if out else precision)
+        return (product, bias) if self.bias else (product,)
 
     def as_run_by(self, framework: str, phase: Phase, precision: Precision, kernels: Kernels) -> Kernels:
         """Return *kernels*; in TensorFlow a bias is a kernel of its own (BiasAdd)."""
         if framework == "tensorflow" and self.bias and phase == "fwd":
-            return (*kernels, *streamed((("add", 1, 1),), self.output_elements, precision))
+            return (*kernels, *streamed(self.output_elements, precision, ("add", 1, 1)))
         return kernels
 
     def host_calls(self, phase: Phase) -> int:
-        """Return the number of calls: one a gradient."""
-        return 2 if phase == "bwd" else 1
+        return 2 if phase == "bwd" else 1  # one a gradient
 
     def meets(self, meeting: Meeting) -> Divided[Self] | None:
         if meeting.kept_whole:

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal, Self, get_args
 
 from simulator.records import dataclass, field, replace
-from simulator.workload.kernels import Gemm, Product, Shape, Streaming
+from simulator.workload.kernels import Gemm, Product, Shape, Streaming, streamed
 from simulator.workload.operator import Divided, Kernels, Meeting, Operator, Phase
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
@@ -109,17 +109,13 @@ class Recurrent(Cells, Operator):
     saved = ("inputs", "output")
     per_token = ()
     host_constant = "recurrent_s"
+    result = ("timesteps", "batch", "hidden")  # the state after each step
 
     cell: Cell
     batch: int
     timesteps: int
     inputs: int = field(metadata={"least": 0})
     hidden: int
-
-    @property
-    def output_elements(self) -> int:
-        """Elements of the result: the state after each step."""
-        return self.timesteps * self.batch * self.hidden
 
     def _kernel(self, direction: Literal["fwd", "bwd_data", "bwd_weight"], precision: Precision) -> Kernels:
         return (Recurrence(self.cell, direction, self.batch, self.timesteps, self.inputs, self.hidden, precision),)
@@ -145,15 +141,14 @@ class Recurrent(Cells, Operator):
         return self.gradient_flop(of_inputs=needed[0], of_state=False)
 
     def saved_bytes(self, element_bytes: int) -> int:
-        """Return the bytes of cuDNN's reserve space: the gates and the cell state of each time step."""
+        # cuDNN's reserve space: the gates and the cell state of each time step.
         return self.output_elements * (self.gates + 1) * element_bytes
 
 
 # -- the scan of Mamba-2 ---------------------------------------------------------------
 
 
-FORWARD_LAUNCHES = 5
-BACKWARD_LAUNCHES = 16
+_FORWARD_LAUNCHES, _BACKWARD_LAUNCHES = 5, 16
 _WIDE = ELEMENT_BYTES["fp32"]
 
 
@@ -221,19 +216,14 @@ class ChunkScan(Operator):
         element = ELEMENT_BYTES[precision]
         q, p, n, side = self.chunk, self.head_size, self.state, self.head_size * self.heads // self.groups
         by_head, by_group = self.chunks * self.heads, self.chunks * self.groups
-        out, mixed, states, shared = (
-            self.output_elements,
-            self.mixed_elements,
-            self.state_elements,
-            self.shared_elements,
-        )
+        out, states, shared = self.output_elements, self.state_elements, self.shared_elements
         of_state = Gemm(q, n, side, precision, by_group, "NN", epilogue_elements=shared, out_bytes=_WIDE)
         of_scores = Gemm(q, n, q, precision, by_group, "NN", epilogue_elements=shared)
         steps = self.tokens * self.heads
         return (
-            Streaming("silu", mixed, mixed * element, mixed * element),  # the convolution again
+            *streamed(self.mixed_elements, precision, ("silu", 1, 1)),  # the convolution again
             *self._states(precision, _WIDE),
-            Streaming("mul", out, 4 * out * element, 2 * out * element),
+            *streamed(out, precision, ("mul", 4, 2)),
             Gemm(p, n, q, precision, by_head, "TN", out_bytes=_WIDE),
             Streaming("cumsum", states, 2 * states * _WIDE, 2 * states * element),
             self._result(precision),
@@ -270,16 +260,14 @@ class ChunkScan(Operator):
         if framework != "megatron" or self.batch == 1 or phase == "bwd_weight":
             return kernels
         projected = self.mixed_elements + self.output_elements + self.tokens * self.heads
-        sizes = ((n, n * ELEMENT_BYTES[precision]) for n in (projected, self.output_elements))
-        return (*kernels, *(Streaming("copy", n, size, size) for n, size in sizes))
+        copies = (streamed(n, precision, ("copy", 1, 1)) for n in (projected, self.output_elements))
+        return *kernels, *(kernel for copy in copies for kernel in copy)
 
     def host_calls(self, phase: Phase) -> int:
-        """Return the number of calls: Triton launches each kernel from Python."""
-        return FORWARD_LAUNCHES if phase == "fwd" else BACKWARD_LAUNCHES
+        return _FORWARD_LAUNCHES if phase == "fwd" else _BACKWARD_LAUNCHES  # Triton's, each from Python
 
     def backward_flop(self, trained: bool, needed: Sequence[bool]) -> int:
-        """Return the FLOPs of the backward pass: each product has two factors."""
-        return 2 * self.flop if trained or any(needed) else 0
+        return 2 * self.flop if trained or any(needed) else 0  # each product has two factors
 
     def meets(self, meeting: Meeting) -> Divided[Self] | None:
         """Return its part on one rank: some heads and groups."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 from simulator.errors import InputError
 from simulator.records import dataclass, replace
 from simulator.spelling import mention
-from simulator.workload.kernels import Gemm, Kernel, Rowwise, Streaming, as_formula
+from simulator.workload.kernels import Gemm, Kernel, Rowwise, Streaming, as_formula, streamed
 from simulator.workload.operator import Divided, Kernels, Meeting, Operator, Phase, Rows
 from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES, STATISTIC_BYTES, Precision
 
@@ -56,14 +56,10 @@ class Softmax(Rows):
 
     def _apart(self, precision: Precision) -> tuple[Streaming, Streaming, Streaming, Streaming]:
         """Return the cast to fp32, the scale, the mask and the cast back, where these are kernels of their own."""
-        n, size, wide = self.output_elements, ELEMENT_BYTES[precision], ELEMENT_BYTES["fp32"]
-        widen, narrow = Streaming("copy", n, n * size, n * wide), Streaming("copy", n, n * wide, n * size)
-        return (
-            widen,
-            Streaming("mul_scalar", n, n * wide, n * wide),
-            Streaming("where", n, n * wide + n, n * wide),
-            narrow,
-        )
+        n, size = self.output_elements, ELEMENT_BYTES[precision]
+        wide = n * _WIDE_BYTES
+        widen, narrow = Streaming("copy", n, n * size, wide), Streaming("copy", n, wide, n * size)
+        return widen, Streaming("mul_scalar", n, wide, wide), Streaming("where", n, wide + n, wide), narrow
 
     def forward_kernels(self, precision: Precision) -> Kernels:
         if self.calls == 1:
@@ -76,12 +72,11 @@ class Softmax(Rows):
         if self.calls > 1:
             widen, scale, mask, narrow = self._apart(precision)
             return widen, self._over_rows("_bwd", "fp32"), mask, scale, narrow
-        n, size = self.output_elements, ELEMENT_BYTES[precision]
-        product = () if self.kernel else (Streaming("mul", n, 2 * n * size, n * size),)
-        return (*product, self._over_rows("_bwd", precision))
+        product = () if self.kernel else streamed(self.output_elements, precision, ("mul", 2, 1))
+        return *product, self._over_rows("_bwd", precision)
 
     def scratch_bytes(self, element_bytes: int) -> int:
-        """Return the bytes of the product of gradient and result (``softmax_backward_cuda_out``)."""
+        # The product of gradient and result (``softmax_backward_cuda_out``).
         return 0 if self.kernel else self.output_elements * element_bytes
 
     def as_run_by(self, framework: str, phase: Phase, precision: Precision, kernels: Kernels) -> Kernels:
@@ -99,22 +94,30 @@ class Softmax(Rows):
         return Divided("split", replace(self, rows=self.rows // meeting.ranks))
 
 
+class _Loss(Rows):
+    """A loss, one number, from scores of ``cols`` classes in ``rows`` rows and their labels."""
+
+    __slots__ = ()
+
+    least_inputs = 2
+    indices = (1,)
+    by_token = False
+    result = ()
+
+    def meets(self, meeting: Meeting) -> Divided[Self] | None:
+        """Return its part on one rank: some classes."""
+        part = replace(self, cols=meeting.padded(self.cols))
+        return Divided("loss", part, 3 * self.rows) if meeting.is_split else None  # maximum, sum and label's entry
+
+
 @dataclass(frozen=True, slots=True)
-class CrossEntropy(Rows):
+class CrossEntropy(_Loss):
     """The loss: log-softmax of ``rows`` rows of ``cols`` classes, and the mean over the labels' entries."""
 
     autocast = "fp32 after a cast"
     saved = ("labels",)
-    least_inputs = 2
-    indices = (1,)
-    by_token = False
     fp32_in_mixed = True
     fp32_always = True
-
-    @property
-    def output_elements(self) -> int:
-        """1: the loss is one number."""
-        return 1
 
     def forward_kernels(self, precision: Precision) -> Kernels:
         read = self.rows * (INDEX_BYTES + ELEMENT_BYTES[precision])
@@ -122,25 +125,18 @@ class CrossEntropy(Rows):
 
     def input_gradients(self, precision: Precision) -> Kernels:
         """Return the kernels of the scores' gradients."""
-        n, size = self.rows * self.cols, ELEMENT_BYTES[precision]
-        return Streaming("fill", n, 0, n * size), Rowwise("log_softmax_bwd", self.rows, self.cols, precision)
+        zeros = streamed(self.rows * self.cols, precision, ("fill", 0, 1))
+        return *zeros, Rowwise("log_softmax_bwd", self.rows, self.cols, precision)
 
     def host_calls(self, phase: Phase) -> int:
-        """Return the number of calls: log-softmax, then the loss."""
-        return 2
+        return 2  # log-softmax, then the loss
 
     def saved_bytes(self, element_bytes: int) -> int:
-        """Return the bytes of the log-softmax."""
-        return self.rows * self.cols * element_bytes
+        return self.rows * self.cols * element_bytes  # the log-softmax
 
     def scratch_bytes(self, element_bytes: int) -> int:
-        """Return the bytes of the log-softmax's gradient, which is zero but for the labels' entries."""
+        # The log-softmax's gradient, which is zero but for the labels' entries.
         return self.rows * self.cols * element_bytes
-
-    def meets(self, meeting: Meeting) -> Divided[Self] | None:
-        """Return its part on one rank: some classes."""
-        part = replace(self, cols=meeting.padded(self.cols))
-        return Divided("loss", part, 3 * self.rows) if meeting.is_split else None  # maximum, sum and label's entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +147,7 @@ class HalfCrossEntropy(CrossEntropy):
 
 
 @dataclass(frozen=True, slots=True)
-class InPlaceCrossEntropy(Rows):
+class InPlaceCrossEntropy(_Loss):
     """The loss from scores in their own format, whose gradient is written over the scores.
 
     As Transformer Engine's ``parallel_cross_entropy`` (transformer_engine/pytorch/triton/cross_entropy.py): a kernel
@@ -162,39 +158,22 @@ class InPlaceCrossEntropy(Rows):
     autocast = "widest"
     saved = ("input", "labels")
     saves_gradients = True
-    least_inputs = 2
-    indices = (1,)
-    by_token = False
-    from_torch: ClassVar = {}
-
-    @property
-    def output_elements(self) -> int:
-        """1: the loss is one number."""
-        return 1
 
     def forward_kernels(self, precision: Precision) -> Kernels:
         sums, n_bytes = Rowwise("sum", self.rows, self.cols, precision), 3 * self.rows * STATISTIC_BYTES
         return sums, Streaming("nll_loss", self.rows, n_bytes, self.rows * _WIDE_BYTES)
 
     def input_gradients(self, precision: Precision) -> Kernels:
-        n, size = self.rows * self.cols, ELEMENT_BYTES[precision]
-        return (Streaming("exp", n, n * size, n * size),)
+        return streamed(self.rows * self.cols, precision, ("exp", 1, 1))
 
     def host_calls(self, phase: Phase) -> int:
-        """Return the number of kernels."""
         return 2 if phase == "fwd" else 1
 
     def host_reads(self, phase: Phase) -> bool:
         return phase != "fwd"
 
     def saved_bytes(self, element_bytes: int) -> int:
-        """Return the bytes of each row's maximum, sum and label's score."""
-        return 3 * self.rows * STATISTIC_BYTES
-
-    def meets(self, meeting: Meeting) -> Divided[InPlaceCrossEntropy] | None:
-        """Return its part on one rank: some classes."""
-        part = replace(self, cols=meeting.padded(self.cols))
-        return Divided("loss", part, 3 * self.rows) if meeting.is_split else None
+        return 3 * self.rows * STATISTIC_BYTES  # each row's maximum, sum and label's score
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +200,6 @@ class LinearCrossEntropy(Operator):
     least_inputs = 2
     indices = (1,)
     host_constant = "product_s"
-    from_torch: ClassVar = {}
 
     rows: int
     inputs: int
@@ -234,21 +212,12 @@ class LinearCrossEntropy(Operator):
         return 2 * self.rows * self.inputs * self.classes
 
     @property
-    def output_elements(self) -> int:
-        """1: the loss is one number."""
-        return 1
-
-    @property
     def chunk_rows(self) -> int:
         """Rows of a chunk."""
         if self.chunks:
             return -(-self.rows // self.chunks)
         rows = -(-self.rows // -(-self.classes // self.inputs))
         return min(self.rows, 1 << (rows - 1).bit_length())
-
-    @property
-    def _weights(self) -> int:
-        return self.inputs * self.classes
 
     def forward_kernels(self, precision: Precision) -> Kernels:
         whole, rest = divmod(self.rows, self.chunk_rows)
@@ -271,23 +240,20 @@ class LinearCrossEntropy(Operator):
 
     def _added(self, rows: int, precision: Precision, *, again: bool) -> Kernels:
         """Return the kernels of the weight's gradient, and in chunks of their own the copy of the input's."""
-        n, size = self._weights, ELEMENT_BYTES[precision]
-        sizes = self.classes, self.inputs, rows
+        size, sizes, copied = ELEMENT_BYTES[precision], (self.classes, self.inputs, rows), rows * self.inputs
         if not self.chunks:  # each element of the result is read and written
             return (Gemm(*sizes, precision, 1, "TN", out_bytes=2 * size),) if self.trained else ()
-        product = Gemm(*sizes, precision, 1, "TN")
-        added = (Streaming("add", n, 2 * n * size, n * size),) if again else ()
-        copied = rows * self.inputs
-        kept = Streaming("copy", copied, copied * size, copied * _WIDE_BYTES)
-        return (product, *added, kept) if self.trained else (kept,)
+        added = streamed(self.inputs * self.classes, precision, ("add", 2, 1)) if again else ()
+        product = (Gemm(*sizes, precision, 1, "TN"), *added) if self.trained else ()
+        return *product, Streaming("copy", copied, copied * size, copied * _WIDE_BYTES)
 
     def input_gradients(self, precision: Precision) -> Kernels:
         """Return the kernels of the backward pass: the gradient is there, and is scaled."""
-        return () if self.chunks else _scaled(self.rows * self.inputs, precision)
+        return () if self.chunks else streamed(self.rows * self.inputs, precision, ("mul_scalar", 1, 1))
 
     def parameter_gradients(self, precision: Precision) -> Kernels:
         """Return the same for the weight's gradient."""
-        return () if self.chunks else _scaled(self._weights, precision)
+        return () if self.chunks else streamed(self.inputs * self.classes, precision, ("mul_scalar", 1, 1))
 
     def host_calls(self, phase: Phase) -> int:
         """Return the number of calls: of each chunk three products and those of the loss."""
@@ -300,8 +266,7 @@ class LinearCrossEntropy(Operator):
         return not self.chunks
 
     def saved_bytes(self, element_bytes: int) -> int:
-        """Return the bytes of the input's gradient."""
-        return self.rows * self.inputs * element_bytes
+        return self.rows * self.inputs * element_bytes  # the input's gradient
 
     def temporary_bytes(self, element_bytes: int) -> int:
         """Return the bytes of a chunk's scores, or of what else is there at once.
@@ -312,7 +277,7 @@ class LinearCrossEntropy(Operator):
         scores = self.chunk_rows * self.classes
         if not self.chunks:
             return scores * element_bytes
-        added = self._weights * element_bytes if self.trained else 0
+        added = self.inputs * self.classes * element_bytes if self.trained else 0
         most = max(scores * (element_bytes + 3 * _WIDE_BYTES), 2 * scores * element_bytes + added)
         return most + self.rows * self.inputs * _WIDE_BYTES
 
@@ -328,8 +293,3 @@ def _cast(elements: int, read_bytes: int, written_bytes: int) -> Sequence[Kernel
     if read_bytes == written_bytes:
         return ()
     return (Streaming("copy", elements, elements * read_bytes, elements * written_bytes),)
-
-
-def _scaled(elements: int, precision: Precision) -> Kernels:
-    size = elements * ELEMENT_BYTES[precision]
-    return (Streaming("mul_scalar", elements, size, size),)
