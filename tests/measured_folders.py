@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.questions.calibration import Calibration
-from validate.compare.rows import table_kind
+from validate.compare.comparison import table_kind
 from validate.machine.measure.cases.shapes import CallLimits, shapes
 from validate.machine.measure.table import COLUMNS
 from validate.score.scoring import Scoring, ScoringOptions

@@ -23,7 +23,7 @@ from validate.check.check import check_log
 from validate.check.report import as_document, headline
 from validate.compare.comparison import ComparisonOptions, compared
 from validate.compare.folder import read_folder
-from validate.compare.text import comparison_page
+from validate.compare.report import comparison_page
 from validate.importing.nccl_tests import read_nccl_tests
 
 BROWSER = next(

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from simulator.errors import InputError
 from tests.measured_folders import ENVIRONMENT, constant, operators, steps, timed, write
 from validate.compare.comparison import ComparisonOptions, compared
-from validate.compare.document import comparison_document
 from validate.compare.folder import read_folder
-from validate.compare.text import comparison_page, comparison_text
+from validate.compare.report import comparison_document, comparison_page, comparison_text
 
 ANY = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.floats(allow_nan=False) | st.text(max_size=8),

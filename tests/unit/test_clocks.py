@@ -23,7 +23,7 @@ from simulator.results.training_run import StepClock
 from simulator.step.issue import budgeted
 from simulator.workload.kernels import Gemm
 from tests.devices import find_gpu
-from validate.compare.clocks import clock_factors
+from validate.compare.calibrating import clock_factors
 from validate.compare.folder import read_folder
 from validate.machine.measure.table import COLUMNS
 

@@ -15,9 +15,8 @@ from simulator.workload.described import network_document
 from tests.measured_folders import DEVICE, TOPOLOGY, write
 from validate.cli.asking import asked_steps
 from validate.compare.comparison import Comparison, ComparisonOptions, compared
-from validate.compare.document import comparison_document
 from validate.compare.folder import read_folder
-from validate.compare.text import comparison_page, comparison_text
+from validate.compare.report import comparison_document, comparison_page, comparison_text
 
 BATCHES = (2, 4, 8)
 

@@ -14,9 +14,8 @@ from simulator.console.run import run_app
 from tests.measured_folders import ENVIRONMENT, bandwidths, constant, operators, scattered, steps, timed, write
 from validate.cli.app import app
 from validate.compare.comparison import ComparisonOptions, compared
-from validate.compare.document import comparison_document
 from validate.compare.folder import read_folder
-from validate.compare.text import comparison_page
+from validate.compare.report import comparison_document, comparison_page
 
 pytestmark = pytest.mark.slow
 

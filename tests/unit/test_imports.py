@@ -123,7 +123,7 @@ LATE = {
     "simulator.workload.torch_import": "torch need not be installed",
     "simulator.workload.zoo.registry": "a network of the zoo needs the code of no other",
     "validate.check.report": "only pages draw",
-    "validate.compare.text": "only pages draw",
+    "validate.compare.report": "only pages draw",
     "validate.cli": "a command loads what it runs",
     "validate.constants": "scipy need not be installed",
     "validate.machine": "torch need not be installed; a worker starts with what it measures",

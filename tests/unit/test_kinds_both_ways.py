@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 
 from simulator.questions.question import Question  # noqa: E402
 from simulator.questions.single import LaunchQuestion  # noqa: E402
-from validate.compare.rows import table_kind  # noqa: E402
+from validate.compare.comparison import table_kind  # noqa: E402
 from validate.kinds import COPIES, KINDS, STEPS  # noqa: E402
 from validate.machine.measure.bench import Bench  # noqa: E402
 from validate.machine.measure.case import ASKED, GROUPS, cases_of  # noqa: E402

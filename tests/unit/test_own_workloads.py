@@ -26,7 +26,7 @@ from validate.cli.app import app
 from validate.cli.asking import NOT_MEASURED, as_run, asked_steps
 from validate.compare.comparison import ComparisonOptions, compared
 from validate.compare.folder import read_folder
-from validate.compare.text import comparison_text
+from validate.compare.report import comparison_text
 
 ROOT = Path(__file__).resolve().parents[2]
 NET = """

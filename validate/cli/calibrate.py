@@ -21,8 +21,8 @@ from simulator.topology.catalogue import load_part
 from simulator.user_files import read_user_file
 from validate.cli.command import Quiet, Text, command_named, positional, value
 from validate.cli.words import TRUSTED, give, grades_in, opened, print_remarks
-from validate.compare.calibrating import FittedCalibration, FolderDevice
-from validate.compare.comparison import ComparisonOptions, fit_folder
+from validate.compare.calibrating import CLOCKS, FittedCalibration, FolderDevice
+from validate.compare.comparison import ComparisonOptions, fit_folder, scoring_at
 from validate.compare.folder import RECORD, read_folder
 from validate.compare.places import find_places, unlike_part
 from validate.constants.calibrate import CalibrationFactors, calibration_yaml, fit_calibration
@@ -32,7 +32,6 @@ from validate.importing.formats import csv_of
 from validate.importing.kineto_operators import traced_rows
 from validate.kinds import OPERATORS
 from validate.kinds.row import MeasuredRow
-from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.cells import NotScored
 from validate.tables.csv_text import MAX_BYTES
 from validate.tables.lines import by_frequency, line_ranges, skipped_table
@@ -62,14 +61,13 @@ def calibrate_folder(
     asked = ComparisonOptions(topology, (device,) if device else (), trust=grades)
     with opened(out) as output:
         places = find_places(folder, asked.topology, asked.devices)
-        bench = FolderDevice(
-            places.part, Scoring(ScoringOptions(topology=places.topology, devices=places.devices)).names
-        )
+        bench = FolderDevice(places.part, scoring_at(places).names)
         fitted, rows = fit_folder(bench, folder, asked)
         text = folder_yaml(places.part, Path(name).resolve().name, bench, fitted)
         give(text, output)
     where = "" if out is None else f"; wrote {one_line(out)}"
-    skipped = Counter(row.skipped for row in rows if row.skipped and row.table not in fitted.tables).most_common()
+    whole = {CLOCKS} if fitted.clocks else set()  # tables that were fitted to, and have no prediction of their own
+    skipped = Counter(row.skipped for row in rows if row.skipped and row.table not in whole).most_common()
     unused = (f"not used: {count} rows: {reason}" for reason, count in skipped)
     print_remarks([f"{places.part}: {_folder_summary(bench, fitted)}{where}", *unused], quiet=quiet)
 

@@ -20,9 +20,8 @@ from validate.cli.command import (
 )
 from validate.cli.words import TRUSTED, grades_in, opened, print_answer, print_remarks
 from validate.compare.comparison import ComparisonOptions, compared
-from validate.compare.document import comparison_document
 from validate.compare.folder import read_folder
-from validate.compare.text import comparison_page, comparison_text
+from validate.compare.report import comparison_document, comparison_page, comparison_text
 
 
 @command_named("compare")

@@ -1,4 +1,4 @@
-"""Calibrate a device and its host on measured operators, launches and steps, and judge what that is worth.
+"""Calibrate a device and its host on measured operators, launches, clocks and steps, and judge what that is worth.
 
 It is judged on four sets of unseen rows, each harder than the one before: other rows, other shapes, other operators,
 and steps of whole networks.  The SHA-256 of a row's question decides whether it is fitted to, so the choice depends
@@ -17,28 +17,75 @@ from simulator.api.calibrations import host_constants
 from simulator.constants import DEFAULT
 from simulator.errors import InputError, TopocastError
 from simulator.questions.calibration import ISOLATED, Calibration
+from simulator.questions.single import OperatorQuestion
 from simulator.questions.step import StepQuestion
+from simulator.questions.where import Where
 from simulator.records import dataclass, replace
 from simulator.topology.parts import GpuPart
+from simulator.workload.operators import MatMul
 from validate.compare.classes import ClassErrors, class_errors
-from validate.compare.clocks import CLOCKS, clock_factors
 from validate.compare.folder import Folder
 from validate.constants.calibrate import CalibrationFactors, fit_calibration
 from validate.kinds.row import MeasuredRow
 from validate.kinds.timing import TimingCosts
-from validate.tables.cells import NotScored
+from validate.tables.cells import NotScored, figure
 from validate.tables.names import RowNames
 from validate.tables.share import digest
 
-LAUNCH = "launch.csv"
+CLOCKS = "clocks.csv"
+_LEAST, _MOST = 0.1, 10.0  # of the power that the model gives
+_SAME = 1.02  # times that differ by less are the same
+_BISECTIONS = 40
+
+
+def clock_factors(folder: Folder, session: Session, where: Where, part: str) -> dict[str, float]:
+    """Return what ``clocks.csv`` of *folder* says of *part* in *session*, by names of ``CLOCKS``; empty without it.
+
+    Its rows are seconds of a call in a long run (``time_s``) and after rest (``burst_s``); ``side`` are the rows and
+    columns of a product, ``repeats`` the streams in turn with each.
+
+    ``power`` is such that the model's product takes as long as the measured one in a long run.  Where no power makes it
+    as fast, power does not bind, and the least that suffices counts if it is more than the model's.  ``burst`` is the
+    time in a long run over that after rest.  ``stream`` is w in p' = p - (1 - w) s: a product that takes p alone takes
+    p' in turn with streams of s seconds, which leave it power (:mod:`simulator.step.issue`).
+    """
+    works: dict[str, tuple[float, float, int, int]] = {}
+    for cell, time_s in folder.known_times(CLOCKS):
+        burst_s, *counts = (figure(cell(name)) or 0.0 for name in ("burst_s", "side", "repeats"))
+        works[cell("work")] = time_s, burst_s, int(counts[0]), int(counts[1])
+    nothing = (0.0, 0.0, 0, 0)
+    long_s, burst_s, side, _ = works.get("product", nothing)
+    found: dict[str, float] = {}
+    if not side:
+        return found
+    asked = OperatorQuestion(where=where, device=part, operator=MatMul(side, side, side), precision="fp16")
+    known = session.calibrations.get(part, Calibration())
+
+    def time_s_at(power: float) -> float:
+        held = replace(known, clocks={**known.clocks, "power": power})
+        return session.calibrated({part: held}).account(asked).sustained_s
+
+    fastest_s = time_s_at(_MOST)
+    is_bound = long_s >= fastest_s * _SAME
+    low, high = _LEAST, _MOST  # of the least power that suffices, by bisection of its logarithm
+    for _ in range(_BISECTIONS):
+        middle = (low * high) ** 0.5
+        suffices = time_s_at(middle) <= (long_s if is_bound else fastest_s * _SAME)
+        low, high = (low, middle) if suffices else (middle, high)
+    found["power"] = high if is_bound else max(1.0, high)
+    if burst_s > 0.0:
+        found["burst"] = max(1.0, long_s / burst_s)
+    mixed_s, _, mixed_side, repeats = works.get("mixture", nothing)
+    if "stream" in works and mixed_side == side and repeats:
+        streams_s = repeats * works["stream"][0]
+        found["stream"] = min(1.0, max(_LEAST, 1.0 - (long_s - (mixed_s - streams_s)) / streams_s))
+    return {name: float(f"{value:.4g}") for name, value in found.items()}
+
+
 _PLAIN = ("relu", "gelu", "softmax", "dropout", "max_pool", "layer_norm")  # no host work beyond the call
 _BESIDES = {"linear": "product_s", "conv2d": "convolution_s", "batch_norm": "batch_norm_s", "lstm": "recurrent_s"}
 _PARAMETERS = 64  # parameters of the measured optimisers
 _TWO = 2  # parameters of a layer norm
-# Standard deviations of logarithms: of a host's speed before any step is measured, and of a well predicted step time.
-_PRIOR, _SCATTER = 0.5, 0.05
-_FURTHEST = math.log(8.0)
-_FINE = 1e-3  # precision of the scale's logarithm
 
 
 def host_seconds(folder: Folder) -> dict[str, float]:
@@ -48,30 +95,37 @@ def host_seconds(folder: Folder) -> dict[str, float]:
     layer beyond it.  The backward constant is the time of forward and backward pass minus forward alone.
     """
     times: dict[str, float] = {}
-    for cell, time_s in folder.known_times(LAUNCH):
+    for cell, time_s in folder.known_times("launch.csv"):
         times.setdefault(cell("metric"), time_s)
-    forward = {name: times.get(f"host time of {name}, forward, recorded", 0.0) for name in (*_PLAIN, *_BESIDES)}
-    whole = {name: times.get(f"host time of {name}, forward and backward", 0.0) for name in (*_PLAIN, *_BESIDES)}
+    forward, whole = (
+        {name: times.get(f"host time of {name}, forward{passes}", 0.0) for name in (*_PLAIN, *_BESIDES)}
+        for passes in (", recorded", " and backward")
+    )
     found: dict[str, float] = {}
     plain = [forward[name] for name in _PLAIN if forward[name] > 0]
     if plain:
         found["forward_s"] = median(plain)
-        for name, constant in _BESIDES.items():
-            if forward[name] > 0:
-                found[constant] = max(0.0, forward[name] - found["forward_s"])
+        beyond = {constant: forward[name] for name, constant in _BESIDES.items() if forward[name] > 0}
+        found |= {constant: max(0.0, time_s - found["forward_s"]) for constant, time_s in beyond.items()}
     bare = [whole[name] - forward[name] for name in _PLAIN[:-1] if whole[name] > forward[name] > 0]
     if bare:
         found["backward_s"] = median(bare)
         norm_s = whole["layer_norm"] - forward["layer_norm"]
         if norm_s > 0:
             found["gradient_s"] = max(0.0, (norm_s - found["backward_s"]) / _TWO)
-    update_s = times.get("host time of a step of SGD with momentum, foreach", 0.0)
-    if update_s > 0:
-        found["update_s"] = update_s / _PARAMETERS
-    graph_s = times.get("host time of a graph of 1 kernel", 0.0)
-    if graph_s > 0:
-        found["graph_launch_s"] = graph_s
+    for metric, constant, parts in (
+        ("host time of a step of SGD with momentum, foreach", "update_s", _PARAMETERS),
+        ("host time of a graph of 1 kernel", "graph_launch_s", 1),
+    ):
+        if times.get(metric, 0.0) > 0:
+            found[constant] = times[metric] / parts
     return found
+
+
+# Standard deviations of logarithms: of a host's speed before any step is measured, and of a well predicted step time.
+_PRIOR, _SCATTER = 0.5, 0.05
+_FURTHEST = math.log(8.0)
+_FINE = 1e-3  # precision of the scale's logarithm
 
 
 def scale_of_steps(steps: Sequence[tuple[Callable[[float], float], float]]) -> float:
@@ -93,17 +147,6 @@ def scale_of_steps(steps: Sequence[tuple[Callable[[float], float], float]]) -> f
         left, right = high - golden * (high - low), low + golden * (high - low)
         low, high = (low, right) if loss(left) < loss(right) else (left, high)
     return math.exp((low + high) / 2)
-
-
-def scaled_constants(measured: Mapping[str, float], scale: float, isolated: float) -> dict[str, float]:
-    """Return all dispatch constants in seconds: *measured* ones, else shared ones, times *scale*.
-
-    Constants of isolated calls are multiplied by *isolated* instead.
-    """
-    constants = {**host_constants(), **{name: getattr(DEFAULT(TimingCosts), name) for name in ISOLATED}, **measured}
-    return {
-        name: float(f"{value * (isolated if name in ISOLATED else scale):.4g}") for name, value in constants.items()
-    }
 
 
 _FEWEST = 4  # with fewer operators, no device constant is fitted
@@ -128,14 +171,23 @@ class FittedCalibration:
     clocks: int = 0
 
     @property
-    def tables(self) -> tuple[str, ...]:
-        """Tables that were fitted to as a whole, and have no prediction of their own."""
-        return (CLOCKS,) if self.clocks else ()
-
-    @property
     def points(self) -> int:
         """Number of rows, launch constants and factors of power fitted to."""
         return len(self.rows) + len(self.steps) + self.launches + self.clocks
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationErrors:
+    """Errors before and after a calibration, on rows that it was not fitted to.
+
+    ``fitted`` and ``judged`` name the two sets of rows; ``points`` is the number of rows fitted to.
+    """
+
+    fitted: str
+    judged: str
+    points: int
+    before: ClassErrors
+    after: ClassErrors
 
 
 class FolderDevice:
@@ -160,31 +212,36 @@ class FolderDevice:
         Raises InputError if there are too few rows to fit anything.
         """
         rows = [row for row in operators if row.counts]
-        found: CalibrationFactors | None = None
-        calibration = Calibration()
-        if len(rows) >= _FEWEST:
-            found = fit_calibration(self._bare, self.part, rows)
-            calibration = found.calibration
-        else:
-            rows = []
-        clocks: dict[str, float] = {}
+        rows = rows if len(rows) >= _FEWEST else []
+        found = fit_calibration(self._bare, self.part, rows) if rows else None
+        calibration = found.calibration if found is not None else Calibration()
+        clocks, seconds = dict[str, float](), dict[str, float]()
         if folder is not None and self._has_host:
             clocks = clock_factors(folder, self._bare.calibrated({self.part: calibration}), *self._where)
+            seconds = host_seconds(folder)
         calibration = replace(calibration, clocks=clocks)
-        seconds = host_seconds(folder) if folder is not None and self._has_host else {}
-        known = replace(calibration, dispatch=1.0, host=scaled_constants(seconds, 1.0, calibration.dispatch))
-        session = self._bare.calibrated({self.part: known})
+
+        def host_of(scale: float) -> Calibration:
+            """Return the calibration with all dispatch constants: measured ones, else shared ones, times *scale*.
+
+            Constants of isolated calls are multiplied by the operators' dispatch instead.
+            """
+            isolated = {name: getattr(DEFAULT(TimingCosts), name) for name in ISOLATED}
+            host = {
+                name: float(f"{value * (calibration.dispatch if name in ISOLATED else scale):.4g}")
+                for name, value in {**host_constants(), **isolated, **seconds}.items()
+            }
+            return replace(calibration, dispatch=1.0, host=host)
+
+        session = self._bare.calibrated({self.part: host_of(1.0)})
         predicted = [(row, self._by_host(row, session)) for row in steps if row.counts]
         telling = [(row, predict) for row, predict in predicted if predict is not None]
-        scale: float | None = None
-        if telling:
-            scale = scale_of_steps([(predict, row.measured_s or 0.0) for row, predict in telling])
+        scale = scale_of_steps([(predict, row.measured_s or 0.0) for row, predict in telling]) if telling else None
         if not rows and not seconds and not clocks and scale is None:
             few = f"{len(operators)} operators, no launches, no clocks, no steps"
             raise InputError(f"too few rows to calibrate on: {few}")
         if seconds or scale is not None:
-            host = scaled_constants(seconds, scale or 1.0, calibration.dispatch)
-            calibration = replace(calibration, dispatch=1.0, host=host)
+            calibration = host_of(scale or 1.0)
         used = tuple(row for row, _ in telling)
         return FittedCalibration(calibration, found, tuple(rows), len(seconds), used, scale, len(clocks))
 
@@ -199,6 +256,13 @@ class FolderDevice:
                 except NotScored:
                     continue
         return found
+
+    def judged(
+        self, calibration: Calibration, rows: Sequence[MeasuredRow], fitted: str, judged: str, points: int
+    ) -> CalibrationErrors:
+        """Return the errors on *rows*, called *judged*, of a *calibration* on *points* rows, called *fitted*."""
+        after = class_errors(self.again(rows, calibration))
+        return CalibrationErrors(fitted, judged, points, class_errors(rows), after)
 
     def _by_host(self, row: MeasuredRow, session: Session) -> Callable[[float], float] | None:
         """Return the step time of *row* in seconds as a function of host slowdown; None if the host hardly matters."""
@@ -218,22 +282,7 @@ class FolderDevice:
 
 # Columns on how a row was run: the same shape with a cold cache or on another machine is not a new question.
 _HOW = frozenset(("device", "machine", "includes_dispatch", "cache", "threads", "schedule", "issue"))
-_WHICH = frozenset((*_HOW, "phase", "dtype", "variant"))
 _ENOUGH = 5  # fewest operators to fit to or split
-
-
-@dataclass(frozen=True, slots=True)
-class CalibrationErrors:
-    """Errors before and after a calibration, on rows that it was not fitted to.
-
-    ``fitted`` and ``judged`` name the two sets of rows; ``points`` is the number of rows fitted to.
-    """
-
-    fitted: str
-    judged: str
-    points: int
-    before: ClassErrors
-    after: ClassErrors
 
 
 def question(row: MeasuredRow, without: Collection[str] = _HOW) -> str:
@@ -241,36 +290,51 @@ def question(row: MeasuredRow, without: Collection[str] = _HOW) -> str:
     return digest({"table": row.table} | {name: text for name, text in row.key if name not in without})
 
 
+_shape = partial(question, without=frozenset((*_HOW, "phase", "dtype", "variant")))
+
+
+def _model(row: MeasuredRow) -> str:
+    return row.labels.get("model", "")
+
+
 def judge_within(
     bench: FolderDevice, folder: Folder, rows: Sequence[MeasuredRow], share: float
 ) -> list[CalibrationErrors]:
     """Return the worth of calibrations fitted to *share* of the *rows* of *folder* and judged on the others."""
-    operators = [row for row in rows if row.counts and row.kind == "operators"]
-    steps = [row for row in rows if row.counts and row.kind == "training"]
+    operators, steps = ([row for row in rows if row.counts and row.kind == kind] for kind in ("operators", "training"))
+    if len(operators) < _ENOUGH:
+        return []
     count = max(1, round(share * len(operators)))
-    found = []
-    fitted: FittedCalibration | None = None
-    if len(operators) >= _ENOUGH:
-        first, others = _split(operators, question, count)
-        fitted = bench.fit(first)
-        found.append(_judged(bench, fitted.calibration, others, "operators", "other operators", len(first)))
-        first, others = _split(operators, lambda row: question(row, _WHICH), max(count, len(operators) // 2))
-        first = _some(first, count)
-        alone = bench.fit(first)
-        shapes = "operators of shapes that it has not seen"
-        found.append(_judged(bench, alone.calibration, others, "operators", shapes, len(first)))
-        found += _other_operators(bench, operators, count)
-    if steps and fitted is not None:
-        found.append(_judged(bench, fitted.calibration, steps, "operators", "steps", len(fitted.rows)))
+    first, others = _split(operators, question, count)
+    fitted = bench.fit(first)
+    found = [bench.judged(fitted.calibration, others, "operators", "other operators", len(first))]
+    first, others = _split(operators, _shape, max(count, len(operators) // 2))
+    first = _some(first, count)
+    shapes = "operators of shapes that it has not seen"
+    found.append(bench.judged(bench.fit(first).calibration, others, "operators", shapes, len(first)))
+    before: list[MeasuredRow] = []
+    after: list[MeasuredRow] = []
+    for op in sorted({row.labels.get("op", "") for row in operators}):  # by constants fitted to the other operators
+        mine, rest = (
+            [row for row in operators if (row.labels.get("op", "") == op) == is_it] for is_it in (True, False)
+        )
+        if len(rest) >= _ENOUGH:
+            before += mine
+            after += bench.again(mine, bench.fit(_some(rest, count)).calibration)
+    if after:
+        points, judged = min(count, len(operators)), "each operator by a fit to the others"
+        found.append(CalibrationErrors("operators", judged, points, class_errors(before), class_errors(after)))
+    if steps:
+        found.append(bench.judged(fitted.calibration, steps, "operators", "steps", len(fitted.rows)))
         known = bench.fit(fitted.rows, folder)
         if known.launches:
-            found.append(_judged(bench, known.calibration, steps, "operators and launches", "steps", known.points))
-        mine, theirs = _split(steps, lambda row: row.labels.get("model", ""), max(1, round(share * len(steps))))
+            found.append(bench.judged(known.calibration, steps, "operators and launches", "steps", known.points))
+        mine, theirs = _split(steps, _model, max(1, round(share * len(steps))))
         whole = bench.fit(fitted.rows, folder, mine)
         if whole.steps and theirs:
             words = "operators, launches and steps" if whole.launches else "operators and steps"
             networks = "steps of networks that it has not seen"
-            found.append(_judged(bench, whole.calibration, theirs, words, networks, whole.points))
+            found.append(bench.judged(whole.calibration, theirs, words, networks, whole.points))
     return [item for item in found if item.after.scored]
 
 
@@ -278,48 +342,24 @@ def judge_by(
     bench: FolderDevice, fitted: FittedCalibration, short: Sequence[MeasuredRow], rows: Sequence[MeasuredRow]
 ) -> list[CalibrationErrors]:
     """Return the worth of *fitted* on *rows*; it is a calibration on the rows *short* of another folder."""
-    asked = {question(row) for row in short}
-    networks = {row.labels.get("model", "") for row in fitted.steps}
-    shapes = {question(row, _WHICH) for row in short}
+    asked, shapes, networks = set(map(question, short)), set(map(_shape, short)), set(map(_model, fitted.steps))
     new = [row for row in rows if row.counts and question(row) not in asked]
-    operators = [row for row in new if row.kind == "operators"]
-    steps = [row for row in new if row.kind == "training"]
-    parts = [
-        ("operators that it did not ask", operators),
-        ("operators of shapes that it did not ask", [r for r in operators if question(r, _WHICH) not in shapes]),
-        ("steps that it did not ask", steps),
-        ("steps of networks that it did not ask", [r for r in steps if r.labels.get("model", "") not in networks]),
-    ]
-    counts = (len(fitted.rows), fitted.launches, fitted.clocks, len(fitted.steps))
-    named = zip(counts, ("operators", "launches", "clocks", "steps"), strict=True)
-    words = ", ".join(f"{count} {what}" for count, what in named if count) or "nothing"
-    return [_judged(bench, fitted.calibration, part, words, judged, fitted.points) for judged, part in parts if part]
-
-
-def _other_operators(bench: FolderDevice, operators: Sequence[MeasuredRow], count: int) -> list[CalibrationErrors]:
-    """Return one judgement over all operators, each predicted with constants fitted to the others."""
-    names = sorted({row.labels.get("op", "") for row in operators})
-    before: list[MeasuredRow] = []
-    after: list[MeasuredRow] = []
-    for name in names:
-        mine = [row for row in operators if row.labels.get("op", "") == name]
-        others = [row for row in operators if row.labels.get("op", "") != name]
-        if len(others) < _ENOUGH:
-            continue
-        before += mine
-        after += bench.again(mine, bench.fit(_some(others, count)).calibration)
-    if not after:
-        return []
-    judged = "each operator by a fit to the others"
-    return [
-        CalibrationErrors("operators", judged, min(count, len(operators)), class_errors(before), class_errors(after))
-    ]
-
-
-def _judged(
-    bench: FolderDevice, calibration: Calibration, rows: Sequence[MeasuredRow], fitted: str, judged: str, points: int
-) -> CalibrationErrors:
-    return CalibrationErrors(fitted, judged, points, class_errors(rows), class_errors(bench.again(rows, calibration)))
+    operators, steps = ([row for row in new if row.kind == kind] for kind in ("operators", "training"))
+    parts = {
+        "operators that it did not ask": operators,
+        "operators of shapes that it did not ask": [row for row in operators if _shape(row) not in shapes],
+        "steps that it did not ask": steps,
+        "steps of networks that it did not ask": [row for row in steps if _model(row) not in networks],
+    }
+    counts: Mapping[str, int] = {
+        "operators": len(fitted.rows),
+        "launches": fitted.launches,
+        "clocks": fitted.clocks,
+        "steps": len(fitted.steps),
+    }
+    words = ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "nothing"
+    every = parts.items()
+    return [bench.judged(fitted.calibration, part, words, judged, fitted.points) for judged, part in every if part]
 
 
 def _split(
@@ -329,12 +369,10 @@ def _split(
     keyed = [(digest({"key": key(row)}), row) for row in rows]
     ordered = sorted({name for name, _ in keyed})
     chosen: set[str] = set()
-    taken = 0
     for name in ordered[: max(1, len(ordered) // 2)]:
-        if taken >= count:
+        if sum(other in chosen for other, _ in keyed) >= count:
             break
         chosen.add(name)
-        taken += sum(1 for other, _ in keyed if other == name)
     return [row for name, row in keyed if name in chosen], [row for name, row in keyed if name not in chosen]
 
 

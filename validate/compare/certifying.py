@@ -8,6 +8,7 @@ import shutil
 import tarfile
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -17,19 +18,20 @@ from simulator.records import dataclass
 from simulator.user_files import read_user_file
 from validate.compare.calibrating import FittedCalibration, FolderDevice
 from validate.compare.classes import ClassErrors, class_errors
-from validate.compare.comparison import ComparisonOptions, fit_folder
+from validate.compare.comparison import ComparisonOptions, compare_folder, fit_folder, scoring_at
 from validate.compare.folder import RECORD, Folder, read_folder
 from validate.compare.places import ScoringPlaces, find_places
-from validate.compare.rows import compare_folder
 from validate.kinds.row import MeasuredRow
 from validate.machine.measure.certificate import JUDGE, MOST_BYTES, PARTS
 from validate.machine.measure.table import CERTIFICATE
-from validate.score.scoring import Scoring, ScoringOptions
 
 _MOST_UNPACKED = 256 << 20
 _TOP = "certificate"
 FITTED, JUDGED = "fitted", "judged"
 """The folders that an archive is unpacked into: what a calibration is fitted to, and what judges it."""
+
+
+_FACTS = {"device": 80, "driver": 40, "torch": 40}  # of the environment, and their most characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,28 +55,22 @@ class CertifiedCalibration:
     def certificate(self, after: Sequence[MeasuredRow]) -> Certificate:
         """Return the certificate, by the judging rows *after* calibration."""
         before, found = class_errors(self.before), class_errors(after)
-        facts = self.environment
-        limit = facts.get("power_limit_W")
+        limit = self.environment.get("power_limit_W")
+        facts = {name: one_line(self.environment.get(name) or "", most) for name, most in _FACTS.items()}
+        shares = {"uncalibrated": before.median, "calibrated": found.median, "in_band": found.in_band}
         return Certificate(
             date=self.date,
-            device=one_line(facts.get("device") or "", 80),
-            driver=one_line(facts.get("driver") or "", 40),
-            torch=one_line(facts.get("torch") or "", 40),
+            **facts,
             power_limit_W=float(limit) if isinstance(limit, int | float) else None,
             steps=found.scored,
-            uncalibrated=_rounded(before.median),
-            calibrated=_rounded(found.median),
-            in_band=_rounded(found.in_band),
+            **{name: None if share is None else round(share, 4) for name, share in shares.items()},
         )
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
 
 
 def unpack(archive: str, into: Path) -> Mapping[str, Any]:
     """Unpack *archive* into the folders ``FITTED`` and ``JUDGED`` of *into*, and return its record.
 
+    ``left`` of the record are the cases that could not be measured, each with its group and the reason.
     Raises InputError if it is no archive of a certificate.
     """
     shown = one_line(archive, 1000)
@@ -94,8 +90,7 @@ def unpack(archive: str, into: Path) -> Mapping[str, Any]:
         if not all(isinstance(part["name"], str) for part in record["parts"]):
             raise ValueError("a part without a name")
     except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError, KeyError, TypeError):
-        what = "is not an archive of python -m validate.measure --certificate"
-        raise InputError(Fault(what, shown)) from None
+        raise InputError(Fault("is not an archive of python -m validate.measure --certificate", shown)) from None
     for part in PARTS:
         folder = into / (JUDGED if part.name == JUDGE else FITTED)
         folder.mkdir(parents=True, exist_ok=True)
@@ -106,19 +101,12 @@ def unpack(archive: str, into: Path) -> Mapping[str, Any]:
                 (folder / own).write_bytes(content)
     if not (into / JUDGED / RECORD).exists() and (into / FITTED / RECORD).exists():
         shutil.copyfile(into / FITTED / RECORD, into / JUDGED / RECORD)
-    return dict(record) | {"left": _left(held)}
-
-
-def _left(held: Mapping[str, bytes]) -> list[Mapping[str, str]]:
-    """Return the cases that could not be measured, each with its group and the reason."""
-    found: list[Mapping[str, str]] = []
+    left: list[Mapping[str, str]] = []
     for name, content in held.items():
         if name.endswith(f"/{RECORD}"):
-            try:
-                found += [row for row in json.loads(content).get("left", ()) if isinstance(row, dict)]
-            except (ValueError, AttributeError):
-                continue
-    return found
+            with suppress(ValueError, AttributeError):
+                left += [row for row in json.loads(content).get("left", ()) if isinstance(row, dict)]
+    return dict(record) | {"left": left}
 
 
 def certify(
@@ -128,11 +116,9 @@ def certify(
     fitting = read_folder(str(folder / FITTED))
     options = ComparisonOptions(topology, devices)
     places = find_places(fitting, topology, devices)
-    bench = FolderDevice(places.part, Scoring(ScoringOptions(topology=places.topology, devices=places.devices)).names)
-    operators_only = Folder(
-        fitting.path, fitting.record, {name: table for name, table in fitting.tables.items() if name != "training.csv"}
-    )
-    fitted, rows = fit_folder(bench, operators_only, options)
+    bench = FolderDevice(places.part, scoring_at(places).names)
+    operators_only = {name: table for name, table in fitting.tables.items() if name != "training.csv"}
+    fitted, rows = fit_folder(bench, Folder(fitting.path, fitting.record, operators_only), options)
     others = {
         table: class_errors(mine)
         for table in sorted({row.table for row in rows})
@@ -155,7 +141,5 @@ def judged_rows(folder: Path, places: ScoringPlaces, calibration: str | None = N
     """Return the steps that judge a calibration, with their predictions by the file *calibration*; none without any."""
     if not (folder / JUDGED / "training.csv").is_file():
         return []
-    options = ScoringOptions(topology=places.topology, devices=places.devices, calibration=calibration)
-    return [
-        row for row in compare_folder(read_folder(str(folder / JUDGED)), Scoring(options)) if row.kind == "training"
-    ]
+    rows = compare_folder(read_folder(str(folder / JUDGED)), scoring_at(places, calibration))
+    return [row for row in rows if row.kind == "training"]

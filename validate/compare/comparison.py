@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from simulator.api.calibrations import read_calibration
 from simulator.errors import InputError, one_line
@@ -12,14 +13,18 @@ from validate.compare import calibrating
 from validate.compare.classes import ClassErrors, Outlier, classes_of, find_outliers, worst_rows
 from validate.compare.drift import Drift, compare_runs
 from validate.compare.explain import ErrorCause, explain, row_facts
-from validate.compare.folder import Folder
+from validate.compare.folder import Folder, key_of, row_name
 from validate.compare.places import SEVERAL, ScoringPlaces, find_places
-from validate.compare.rows import compare_folder
-from validate.kinds.kind import MemoryFigure
+from validate.kinds.kind import Kind, MemoryFigure
 from validate.kinds.row import MeasuredRow
 from validate.machine.checks import load_notes
 from validate.machine.measure.duration import duration_s
 from validate.score.scoring import CALIBRATED_ON, Scoring, ScoringOptions
+from validate.tables.cells import figure
+from validate.tables.conventions import filled_columns
+from validate.tables.table import Table
+
+MEASURED_ONLY = "measured only: no scorer predicts this table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +68,47 @@ class Comparison:
     @property
     def own_code(self) -> tuple[tuple[MeasuredRow, float], ...]:
         """Steps run with a module's own code, each with its time relative to the module rebuilt from its operators."""
-        built = {_twin(row): row for row in self.own if row.labels.get("modules") != "own"}
-        found = [(row, built.get(_twin(row))) for row in self.own if row.labels.get("modules") == "own"]
-        return tuple(
-            (row, row.measured_s / twin.measured_s)
-            for row, twin in found
-            if twin is not None and row.measured_s and twin.measured_s
-        )
+        own_code = [row.labels.get("modules") == "own" for row in self.own]
+        asked = [tuple((name, text) for name, text in row.key if name != "modules") for row in self.own]
+        every = list(zip(self.own, asked, own_code, strict=True))
+        built_s = {what: row.measured_s for row, what, own in every if not own}
+        pairs = [(row, row.measured_s, built_s.get(what)) for row, what, own in every if own]
+        return tuple((row, own_s / other_s) for row, own_s, other_s in pairs if own_s and other_s)
 
 
-def _twin(row: MeasuredRow) -> tuple[tuple[str, str], ...]:
-    return tuple((name, text) for name, text in row.key if name != "modules")
+def table_kind(table: Table, kinds: Sequence[Kind]) -> Kind | None:
+    """Return the kind whose needed columns *table* has, of several the one that needs most; None if there is none."""
+    fitting = [kind for kind in kinds if all(column in table.position for column in kind.needed)]
+    return max(fitting, key=lambda kind: len(kind.needed), default=None)
+
+
+def compare_folder(folder: Folder, scoring: Scoring, trust: Collection[str] = ("A", "B")) -> list[MeasuredRow]:
+    """Return every row of *folder* with its prediction and its name, in the order of tables and lines."""
+    rows: list[MeasuredRow] = []
+    for name, table in folder.tables.items():
+        kind = table_kind(table, scoring.kinds)
+        if kind is not None:
+            known = replace(table, kind=kind.name, conventions=frozenset(filled_columns(kind.name)))
+            mine = list(scoring.score(known, kind, tuple(trust)))
+        else:
+            columns = table.position
+            every = (({name: text for name in columns if (text := table.written(r, name))}, r) for r in table.rows)
+            mine = [
+                MeasuredRow(None, math.nan, cells, record=record, labels=cells, skipped=MEASURED_ONLY)
+                for cells, record in every
+            ]
+        for row in mine:
+            row.table, row.name, row.key = name, row_name(table, row.record), key_of(table, row.record)
+            interval = figure(table.cell(row.record, "interval"))
+            row.interval = interval if interval is not None and interval >= 0 else None
+            row.skipped = one_line(row.skipped, 200)
+        rows += mine
+    return rows
+
+
+def scoring_at(places: ScoringPlaces, calibration: str | None = None) -> Scoring:
+    """Return what scores rows measured at *places*, with the file *calibration*."""
+    return Scoring(ScoringOptions(topology=places.topology, devices=places.devices, calibration=calibration))
 
 
 def compared(
@@ -86,8 +121,7 @@ def compared(
     Raises InputError if an option is invalid, MissingDependency if calibrating needs SciPy and it is not installed.
     """
     places = find_places(folder, asked.topology, asked.devices)
-    options = ScoringOptions(topology=places.topology, devices=places.devices, calibration=asked.calibration)
-    scoring = Scoring(options)
+    scoring = scoring_at(places, asked.calibration)
     rows = compare_folder(folder, scoring, asked.trust)
     method = "data sheet and shared constants"
     if asked.calibration is not None:
@@ -99,17 +133,15 @@ def compared(
         method = f"calibration of {', '.join(sorted(scoring.names.session.calibrations))}"
     judged: list[calibrating.CalibrationErrors] = []
     judged_notes: list[str] = []
-    if short is not None or asked.calibrate is not None:
+    if short is not None:
         bench = calibrating.FolderDevice(places.part, scoring.names)
-        if short is not None:
-            judged, judged_notes = _by_another(bench, folder, short, rows, asked)
-        else:
-            share = share_of(asked.calibrate or "", folder, rows)
-            judged = calibrating.judge_within(bench, folder, rows, share)
-            if not judged:
-                count = sum(row.counts and row.kind == "operators" for row in rows)
-                judged_notes.append(f"too few operators ({count}) to calibrate on some and judge on the others")
-    worst = tuple((row, explain(row_facts(row, scoring.names.session))) for row in worst_rows(rows))
+        judged, judged_notes = _by_another(bench, folder, short, rows, asked)
+    elif asked.calibrate is not None:
+        bench = calibrating.FolderDevice(places.part, scoring.names)
+        count = sum(row.counts and row.kind == "operators" for row in rows)
+        judged = calibrating.judge_within(bench, folder, rows, _share_of(asked.calibrate, folder, count))
+        if not judged:
+            judged_notes.append(f"too few operators ({count}) to calibrate on some and judge on the others")
     return Comparison(
         folder,
         places,
@@ -118,7 +150,7 @@ def compared(
         tuple(rows),
         tuple(classes_of(rows)),
         tuple(find_outliers(rows)),
-        worst,
+        tuple((row, explain(row_facts(row, scoring.names.session))) for row in worst_rows(rows)),
         tuple(judged),
         tuple(judged_notes),
         compare_runs(folder, again) if again is not None else None,
@@ -140,7 +172,7 @@ def _by_another(
         notes.append(f"{one_line(short.path, 60)} was measured in {seconds:.0f} s")
     if short.device != folder.device:
         notes.append(f"the two are of different devices: {short.device or 'not said'}, {folder.device or 'not said'}")
-    asked_too = {calibrating.question(row) for row in fitted_rows}
+    asked_too = set(map(calibrating.question, fitted_rows))
     left = sum(row.counts and calibrating.question(row) in asked_too for row in rows)
     notes.append(f"{left} rows ask what it asked too and are not judged")
     return calibrating.judge_by(bench, fitted, fitted_rows, rows), notes
@@ -151,20 +183,16 @@ def fit_folder(
 ) -> tuple[calibrating.FittedCalibration, list[MeasuredRow]]:
     """Return a fit to all rows of *folder*, and these rows; raises as :func:`find_places` and :meth:`Bench.fit` do."""
     places = find_places(folder, asked.topology, asked.devices)
-    rows = compare_folder(
-        folder, Scoring(ScoringOptions(topology=places.topology, devices=places.devices)), asked.trust
-    )
-    operators = [row for row in rows if row.kind == "operators"]
-    steps = [row for row in rows if row.kind == "training"]
+    rows = compare_folder(folder, scoring_at(places), asked.trust)
+    operators, steps = ([row for row in rows if row.kind == kind] for kind in ("operators", "training"))
     return bench.fit(operators, folder, steps), rows
 
 
-def share_of(text: str, folder: Folder, rows: Sequence[MeasuredRow]) -> float:
-    """Return the share of rows, at most 0.5, that *text* asks for: ``50`` operators, or ``120s`` of measuring.
+def _share_of(text: str, folder: Folder, count: int) -> float:
+    """Return the share of *count* operators, at most 0.5, that *text* asks for: ``50``, or ``120s`` of measuring.
 
     Raises InputError if *text* is neither, or if a time is given and ``run.json`` does not record the run's duration.
     """
-    count = sum(row.counts and row.kind == "operators" for row in rows)
     plain = text.strip()
     if re.fullmatch(r"0*[1-9][0-9]{0,5}", plain, re.ASCII):
         return min(0.5, int(plain) / count) if count else 0.5
