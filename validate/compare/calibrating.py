@@ -312,18 +312,7 @@ def judge_within(
     first = _some(first, count)
     shapes = "operators of shapes that it has not seen"
     found.append(bench.judged(bench.fit(first).calibration, others, "operators", shapes, len(first)))
-    before: list[MeasuredRow] = []
-    after: list[MeasuredRow] = []
-    for op in sorted({row.labels.get("op", "") for row in operators}):  # by constants fitted to the other operators
-        mine, rest = (
-            [row for row in operators if (row.labels.get("op", "") == op) == is_it] for is_it in (True, False)
-        )
-        if len(rest) >= _ENOUGH:
-            before += mine
-            after += bench.again(mine, bench.fit(_some(rest, count)).calibration)
-    if after:
-        points, judged = min(count, len(operators)), "each operator by a fit to the others"
-        found.append(CalibrationErrors("operators", judged, points, class_errors(before), class_errors(after)))
+    found += _other_operators(bench, operators, count)
     if steps:
         found.append(bench.judged(fitted.calibration, steps, "operators", "steps", len(fitted.rows)))
         known = bench.fit(fitted.rows, folder)
@@ -336,6 +325,20 @@ def judge_within(
             networks = "steps of networks that it has not seen"
             found.append(bench.judged(whole.calibration, theirs, words, networks, whole.points))
     return [item for item in found if item.after.scored]
+
+
+def _other_operators(bench: FolderDevice, operators: Sequence[MeasuredRow], count: int) -> list[CalibrationErrors]:
+    """Return one judgement over all operators, each predicted with constants fitted to the others."""
+    before: list[MeasuredRow] = []
+    after: list[MeasuredRow] = []
+    for op in sorted({row.op for row in operators}):
+        mine, others = [row for row in operators if row.op == op], [row for row in operators if row.op != op]
+        if len(others) >= _ENOUGH:
+            before += mine
+            after += bench.again(mine, bench.fit(_some(others, count)).calibration)
+    points, judged = min(count, len(operators)), "each operator by a fit to the others"
+    both = class_errors(before), class_errors(after)
+    return [CalibrationErrors("operators", judged, points, *both)] if after else []
 
 
 def judge_by(
