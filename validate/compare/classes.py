@@ -60,51 +60,34 @@ def class_errors(rows: Sequence[MeasuredRow], table: str = "", by: dict[str, str
     if not counted:
         return ClassErrors(table, by or {}, len(rows), 0, spread=spread)
     errors = [row.error for row in counted if row.error is not None]
-    summary = summarise(errors)
+    summary, interval = summarise(errors), median_interval([abs(error) for error in errors])
+    low, high = (interval.low, interval.high) if interval.samples >= FEWEST else (None, None)
     held = [row.in_band for row in counted if row.in_band is not None]
-    interval = median_interval([abs(error) for error in errors])
-    sure = interval.samples >= FEWEST
-    return ClassErrors(
-        table,
-        by or {},
-        len(rows),
-        len(counted),
-        summary.median_ape,
-        interval.low if sure else None,
-        interval.high if sure else None,
-        summary.mean_ape,
-        summary.p90_ape,
-        math.expm1(percentile(sorted(row.log_ratio for row in counted), 0.5)),
-        spread,
-        in_band=sum(held) / len(held) if held else None,
-    )
-
-
-def axes_of(rows: Sequence[MeasuredRow]) -> list[tuple[str, ...]]:
-    """Return the axes (tuples of columns) that split *rows* of one table into several classes of several rows."""
-    kinds = {row.kind for row in rows}
-    kind = next((kind for kind in KINDS if kinds == {kind.name}), None)
-    shown: tuple[tuple[str, ...], ...] = (("op",), ("bench",), ("kind",), ("mode",))
-    if kind is not None:
-        shown = _AXES.get(kind.name) or tuple(axes for axes in kind.shown if not _PLACES.intersection(axes))
-    found = []
-    for axes in shown:
-        counts = [len({row.labels.get(axis, "") for row in rows}) for axis in axes]
-        if all(1 < count <= min(_MOST_LABELS, max(2, len(rows) // 2)) for count in counts):
-            found.append(axes)
-    return found
+    bias = math.expm1(percentile(sorted(row.log_ratio for row in counted), 0.5))
+    figures = (summary.median_ape, low, high, summary.mean_ape, summary.p90_ape, bias, spread)
+    in_band = sum(held) / len(held) if held else None
+    return ClassErrors(table, by or {}, len(rows), len(counted), *figures, in_band)
 
 
 def classes_of(rows: Sequence[MeasuredRow]) -> list[ClassErrors]:
-    """Return for each table of *rows* the class of all its rows, then its classes along each axis."""
+    """Return for each table of *rows* the class of all its rows, then its classes along each axis.
+
+    An axis is a tuple of columns that splits the rows into several classes of several rows.
+    """
     found = []
-    first = {name: i for i, name in enumerate(_FIRST)}
-    for table in sorted({row.table for row in rows}, key=lambda table: (first.get(table, len(first)), table)):
+    tables = sorted({row.table for row in rows})
+    for table in sorted(tables, key=lambda table: _FIRST.index(table) if table in _FIRST else len(_FIRST)):
         mine = [row for row in rows if row.table == table]
         found.append(class_errors(mine, table))
-        if not any(row.counts for row in mine):
-            continue
-        for axes in axes_of(mine):
+        kinds = {row.kind for row in mine}
+        kind = next((kind for kind in KINDS if kinds == {kind.name}), None)
+        shown: tuple[tuple[str, ...], ...] = (("op",), ("bench",), ("kind",), ("mode",))
+        if kind is not None:
+            shown = _AXES.get(kind.name) or tuple(axes for axes in kind.shown if not _PLACES.intersection(axes))
+        for axes in shown if any(row.counts for row in mine) else ():
+            counts = [len({row.labels.get(axis, "") for row in mine}) for axis in axes]
+            if not all(1 < count <= min(_MOST_LABELS, max(2, len(mine) // 2)) for count in counts):
+                continue
             groups: dict[tuple[str, ...], list[MeasuredRow]] = {}
             for row in mine:
                 if all(axis in row.labels for axis in axes):
@@ -167,11 +150,10 @@ def worst_rows(rows: Sequence[MeasuredRow], count: int = 10, of_one_class: int =
 
     At most *of_one_class* rows of a class are returned, as more of them would add little.
     """
-    counted = [row for row in rows if row.counts]
+    counted = (row for row in rows if row.counts)
     taken: Counter[tuple[str, ...]] = Counter()
     found = []
     for row in sorted(counted, key=lambda row: (-abs(row.log_ratio), row.table, row.line)):
         taken[row_class(row)] += 1
-        if taken[row_class(row)] <= of_one_class:
-            found.append(row)
+        found += [row] if taken[row_class(row)] <= of_one_class else []
     return found[:count]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from simulator.errors import one_line
@@ -62,22 +62,19 @@ def compare_runs(first: Folder, second: Folder) -> Drift:
     before, after = _values(first), _values(second)
     rows = []
     for key in sorted(set(before) & set(after)):
-        name, column, value = before[key]
-        _, other_column, other = after[key]
+        (name, column, value), (_, other_column, other) = before[key], after[key]
         if column == other_column:
             rows.append(DriftRow(key[0], name, value / other if column in _RATES else other / value))
-    tables = sorted({row.table for row in rows})
-    classes = [_class("", rows)] if rows else []
-    classes += [_class(table, [row for row in rows if row.table == table]) for table in tables]
+    classes = []
+    for table in ("", *sorted({row.table for row in rows})) if rows else ():
+        mine = [row for row in rows if table in ("", row.table)]
+        changes, ratios = sorted(row.change for row in mine), sorted(row.ratio for row in mine)
+        figures = percentile(changes, 0.5), percentile(changes, 0.9), percentile(ratios, 0.5)
+        classes.append(DriftClass(table, len(mine), *figures, sum(change > BOUND for change in changes)))
     beyond = sorted((row for row in rows if row.change > BOUND), key=lambda row: (-row.change, row.table, row.name))
-    return Drift(
-        second.path,
-        tuple(classes),
-        tuple(beyond),
-        len(set(before) - set(after)),
-        len(set(after) - set(before)),
-        tuple(differences(first.environment, second.environment)),
-    )
+    only = len(set(before) - set(after)), len(set(after) - set(before))
+    environment = tuple(differences(first.environment, second.environment))
+    return Drift(second.path, tuple(classes), tuple(beyond), *only, environment)
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str, str]]:
@@ -93,15 +90,6 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any], prefix: str
             before, after = ("not said" if value is None else one_line(value, 100) for value in (one, two))
             found.append((one_line(f"{prefix}{name}", 60), before, after))
     return found
-
-
-def _class(table: str, rows: Sequence[DriftRow]) -> DriftClass:
-    changes = sorted(row.change for row in rows)
-    ratios = sorted(row.ratio for row in rows)
-    beyond = sum(change > BOUND for change in changes)
-    return DriftClass(
-        table, len(rows), percentile(changes, 0.5), percentile(changes, 0.9), percentile(ratios, 0.5), beyond
-    )
 
 
 def _values(folder: Folder) -> dict[tuple[str, tuple[tuple[str, str], ...]], tuple[str, str, float]]:

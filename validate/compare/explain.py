@@ -58,37 +58,35 @@ _TILE_ELEMENTS = 128 * 128  # elements of the result per block of a matrix produ
 
 def row_facts(row: MeasuredRow, session: Session) -> RowFacts:
     """Return the facts of a row: those in its cells, and those of *session*'s prediction where available."""
+
+    def number(column: str) -> float:
+        return figure(row.labels.get(column, "")) or 0.0
+
+    sizes = {name: int(text) for name, text in row.labels.items() if name in _SIZES and text.isdecimal()}
     known: dict[str, Any] = {
         "cells": row.labels,
         "kind": row.kind,
         "log_ratio": row.log_ratio,
         "measured_s": row.measured_s or 0.0,
         "interval": row.interval or 0.0,
-        "clock_Hz": 1e6 * _number(row.labels.get("sm_clock_mhz", "")),
-        "sizes": {name: int(text) for name, text in row.labels.items() if name in _SIZES and text.isdecimal()},
+        "clock_Hz": 1e6 * number("sm_clock_mhz"),
+        "sizes": sizes,
     }
     question = row.asked.question if row.asked is not None else None
     if question is None or row.kind not in ("operators", "training", "memory"):
         return RowFacts(**known)
     with contextlib.suppress(TopocastError):
-        account = session.account(
-            replace(question, micro_batches=1) if isinstance(question, StepQuestion) else question
-        )
+        one = replace(question, micro_batches=1) if isinstance(question, StepQuestion) else question
+        account = session.account(one)
         told = "bound detail kernels_s host_s waiting_share working_set_bytes cache_bytes memory_bytes"
         known |= {name: getattr(account, name) for name in told.split()}
         if row.kind == "memory":
-            return RowFacts(**known | {"bound": "memory", "working_set_bytes": _number(row.labels.get("bytes", ""))})
-        known["assumed_clock_Hz"] = account.clock_Hz
-        known["is_gpu"] = account.is_gpu and row.kind == "operators"
-        m, n = known["sizes"].get("m", 0), known["sizes"].get("n", 0)
-        if account.sm_count and m and n:
-            batch = _number(row.labels.get("batch", "")) or 1.0
-            known["waves"] = batch * m * n / _TILE_ELEMENTS / account.sm_count
+            return RowFacts(**known | {"bound": "memory", "working_set_bytes": number("bytes")})
+        known |= {"assumed_clock_Hz": account.clock_Hz, "is_gpu": account.is_gpu and row.kind == "operators"}
+        if account.sm_count and sizes.get("m") and sizes.get("n"):
+            blocks = (number("batch") or 1.0) * sizes["m"] * sizes["n"] / _TILE_ELEMENTS
+            known["waves"] = blocks / account.sm_count
     return RowFacts(**known)
-
-
-def _number(text: str) -> float:
-    return figure(text) or 0.0
 
 
 NO_EXPLANATION = "no explanation known"

@@ -35,6 +35,7 @@ _NOT_ASKED = frozenset(
 )
 _MOST = 1e18
 _WORST_KNOWN = 0.25  # half-width of the 95 % interval, relative to the time, up to which a row is fitted to
+_USUAL = {"groups": "1", "includes_dispatch": "0", "cache": "warm", "n_gpus": "1"}
 _SAME_THROUGHOUT = frozenset(("device", "machine", "fabric", "framework", "n_nodes"))
 
 
@@ -88,20 +89,21 @@ class Folder:
 def read_folder(path: str, option: str = "") -> Folder:
     """Read *path*, which *option* named; raises InputError if it is no folder, is empty, or its record invalid."""
     shown = one_line(path, 1000)
-    prefix = f"{option} " if option else ""
+    prefix = f"{option} {shown}" if option else shown
     folder = Path(path)
+    tables: dict[str, Table] = {}
+    faults: dict[str, str] = {}
     try:
         if not folder.is_dir():
             what = "is a file; a folder" if folder.exists() else _missing(folder)
-            raise InputError(f"{prefix}{shown}: {what} that validate run wrote is needed")
+            raise InputError(f"{prefix}: {what} that validate run wrote is needed")
         files = sorted(p for p in folder.iterdir() if p.suffix == ".csv" and p.is_file())
         record = _record(folder / RECORD, shown)
-        tables, faults = {}, {}
         for file in files:
+            name = f"{shown}/{file.name}"
             try:
-                raw = read_user_file(file, MAX_BYTES, f"{shown}/{file.name}")
-                records = read_records(raw, f"{shown}/{file.name}")
-                table = tabulate(records, f"{shown}/{file.name}", (), (), "measurements")
+                records = read_records(read_user_file(file, MAX_BYTES, name), name)
+                table = tabulate(records, name, (), (), "measurements")
             except InputError as error:
                 faults[file.name] = one_line(error, 200)
                 continue
@@ -109,11 +111,11 @@ def read_folder(path: str, option: str = "") -> Folder:
                 tables[file.name] = table
     except (OSError, ValueError) as error:
         words = getattr(error, "strerror", None) or one_line(error)
-        raise InputError(f"{prefix}{shown}: cannot be read: {words}") from None
+        raise InputError(f"{prefix}: cannot be read: {words}") from None
     if not tables:
         found = ", ".join(p.name for p in files) or "no table"
         reason = next(iter(faults.values()), "")
-        raise InputError(f"{prefix}{shown}: holds no measurement; found {one_line(found)}{reason and f' ({reason})'}")
+        raise InputError(f"{prefix}: holds no measurement; found {one_line(found)}{reason and f' ({reason})'}")
     return Folder(path, record, tables, faults)
 
 
@@ -166,9 +168,13 @@ def row_name(table: Table, record: CsvRecord) -> str:
     cells = {name: table.cell(record, name) for name in table.position}
     if cells.get("network"):
         return own_words(cells)
+    same = {"stride_w": "stride", "pad_w": "pad", "global_batch": "batch_per_gpu"}  # goes without saying where equal
     words = []
     for name, text in cells.items():
-        if not text or not _is_asked(table, name) or _goes_without_saying(name, text, cells):
+        usual = cells.get(same[name]) if name in same else _USUAL.get(name)
+        if name == "batch" and cells.get("m"):
+            usual = "1"
+        if not text or text == usual or name in _SAME_THROUGHOUT or not _is_asked(table, name):
             continue
         if name == "includes_dispatch":
             words.append("with the host's part")
@@ -180,34 +186,28 @@ def row_name(table: Table, record: CsvRecord) -> str:
 
 def own_words(cells: Mapping[str, str]) -> str:
     """Return a short name of a step measured with ``--workload``: its options, without defaults."""
-    said = [cells.get("model", "")]
-    gpus, graph = cells.get("n_gpus", ""), cells.get("issue", "")
-    said += ["its own code"] if cells.get("modules") == "own" else []
-    said += [f"{gpus} GPUs"] if gpus not in ("", "0", "1") else []
-    said += ["fsdp" if not cells.get("shards") else f"fsdp={cells['shards']}"] if cells.get("fsdp") else []
-    buckets = cells.get("overlap", "")
-    said += ["no overlap" if buckets == "none" else f"buckets of {buckets}"] if buckets else []
-    said += [f"batch {cells.get('batch_per_gpu', '')}"]
-    said += [f"{cells['grad_accum']} micro-batches"] if cells.get("grad_accum") else []
-    said += [cells.get("policy", "")]
-    said += [cells["phase"]] if cells.get("phase") != "train" else [cells.get("optimizer", "")]
-    said += [graph] if graph != "eager" else []
-    said += [f"recompute {cells['recompute']}"] if cells.get("recompute") else []
-    said += ["channels last"] if cells.get("channels_last") == "1" else []
-    said += ["fused update"] if cells.get("fused_optimizer") == "1" else []
-    return one_line(", ".join(filter(None, said)), 160)
 
+    def of(name: str) -> str:
+        return cells.get(name, "")
 
-def _goes_without_saying(name: str, text: str, cells: Mapping[str, str]) -> bool:
-    if name in _SAME_THROUGHOUT:
-        return True
-    if name in ("stride_w", "pad_w"):
-        return text == cells.get(name.removesuffix("_w"))
-    if name == "global_batch":
-        return text == cells.get("batch_per_gpu")
-    if name == "batch" and "m" in cells and cells["m"]:
-        return text == "1"
-    return (name, text) in (("groups", "1"), ("includes_dispatch", "0"), ("cache", "warm"), ("n_gpus", "1"))
+    sharded = f"fsdp={of('shards')}" if of("shards") else "fsdp"
+    overlap = "no overlap" if of("overlap") == "none" else f"buckets of {of('overlap')}"
+    said = {
+        of("model"): True,
+        "its own code": of("modules") == "own",
+        f"{of('n_gpus')} GPUs": of("n_gpus") not in ("", "0", "1"),
+        sharded: of("fsdp"),
+        overlap: of("overlap"),
+        f"batch {of('batch_per_gpu')}": True,
+        f"{of('grad_accum')} micro-batches": of("grad_accum"),
+        of("policy"): True,
+        of("optimizer") if of("phase") == "train" else of("phase"): True,
+        of("issue"): of("issue") != "eager",
+        f"recompute {of('recompute')}": of("recompute"),
+        "channels last": of("channels_last") == "1",
+        "fused update": of("fused_optimizer") == "1",
+    }
+    return one_line(", ".join(words for words, holds in said.items() if words and holds), 160)
 
 
 def value_of(table: Table, record: CsvRecord) -> tuple[str, float] | None:

@@ -42,12 +42,13 @@ def find_places(folder: Folder, topology: str | None, devices: Sequence[str]) ->
     """
     own = str(Path(folder.path) / TOPOLOGY)
     chosen = topology or (own if Path(own).is_file() else None)
+    facts = folder.environment
     if chosen is not None:
-        check_contradiction("--topology" if topology else "its topology", chosen, folder.environment)
-    names = sorted((_named(folder, "device") | {folder.device}) - {""})
+        check_contradiction("--topology" if topology else "its topology", chosen, facts)
+    rows = [(table, row) for table in folder.tables.values() for row in table.rows]
+    names = sorted({folder.device, *(table.cell(row, "device") for table, row in rows)} - {""})
     book = DeviceNames(devices, topology=chosen)
     known = [name for name in names if book.part(name)]
-    given = list(devices)
     part, how = "", ""
     mine = [name for name in known if name == folder.device] or known
     if len({book.part(name) for name in mine}) > 1:  # several devices: each row is predicted by its own name
@@ -55,21 +56,26 @@ def find_places(folder: Folder, topology: str | None, devices: Sequence[str]) ->
     elif mine:
         part = book.part(mine[0]) or ""
         how = "--device" if devices else "its name"
-    elif chosen is not None:
-        part, how = _part_of_topology(chosen), "the topology"
+    elif chosen is not None:  # the part that computes: the first GPU's, else the first CPU's
+        machine, how = load_machine(chosen), "the topology"
+        cpus = [node.part_name for node in machine.nodes if isinstance(node.part, CpuPart) and node.part_name]
+        part = machine.nodes[machine.gpus[0]].part_name if machine.gpus else next(iter(cpus), "")
     else:
-        found = {name: part_by_facts(name, folder.environment) for name in names}
-        part = next((found[name] for name in names if found[name]), "")
+        part = next(filter(None, (part_by_facts(name, facts) for name in names)), "")
         how = "what it reports" if part else ""
     if part and devices and mine[:1] == [folder.device]:
-        _check_part("--device", part, chosen, folder.environment)
-    if not book.are_needed:
-        known = names
+        found: object = load_part(part)
+        if chosen is not None:
+            found = next((node.part for node in load_machine(chosen).nodes if node.part_name == part), found)
+        said = unlike_part({part: found}, facts)
+        if said:
+            raise InputError(f"--device: {said if part in said else f'{part} {said}'}")
+    known = known if book.are_needed else names
     alone = folder.device or (names[0] if len(names) == 1 else "")
-    given += [f"{name}={part}" for name in names if part and name not in known and name == alone]
-    machines = _named(folder, "machine") or {folder.machine}
+    given = [*devices, *(f"{name}={part}" for name in names if part and name not in known and name == alone)]
+    machines = {table.cell(row, "machine") for table, row in rows} - {""} or {folder.machine}
     if chosen is None and part and len(machines) == 1 and machines.isdisjoint(builtin_names()):
-        count = _gpu(folder.environment).get("count")
+        count = _gpu(facts).get("count")
         chosen = topology_with(part, count if isinstance(count, int) and count > 0 else 1)
     return ScoringPlaces(chosen, tuple(given), part, how)
 
@@ -80,28 +86,6 @@ def check_contradiction(option: str, topology: str, environment: Mapping[str, An
     said = unlike_part({machine.nodes[gpu].part_name: machine.nodes[gpu].part for gpu in machine.gpus}, environment)
     if said:
         raise InputError(f"{option} {one_line(topology, 100)}: {said}")
-
-
-def _check_part(option: str, part: str, topology: str | None, environment: Mapping[str, Any]) -> None:
-    found: object = load_part(part)
-    if topology is not None:
-        found = next((node.part for node in load_machine(topology).nodes if node.part_name == part), found)
-    said = unlike_part({part: found}, environment)
-    if said:
-        raise InputError(f"{option}: {said if part in said else f'{part} {said}'}")
-
-
-def _named(folder: Folder, column: str) -> set[str]:
-    return {table.cell(row, column) for table in folder.tables.values() for row in table.rows} - {""}
-
-
-def _part_of_topology(topology: str) -> str:
-    """Return the part that computes: the first GPU's, else the first CPU's; empty if there is neither."""
-    machine = load_machine(topology)
-    if machine.gpus:
-        return machine.nodes[machine.gpus[0]].part_name
-    cpus = [node.part_name for node in machine.nodes if isinstance(node.part, CpuPart) and node.part_name]
-    return cpus[0] if cpus else ""
 
 
 def topology_with(part: str, count: int) -> str | None:
@@ -125,20 +109,22 @@ def part_by_facts(name: str, environment: Mapping[str, Any]) -> str:
     known = driver_part(Card(plain))
     if known is not None:
         return known
-    words = set(plain.split("-"))
-    facts = _gpu(environment)
+    words, facts = set(plain.split("-")), _gpu(environment)
     count, memory = facts.get("sm_count"), facts.get("memory_bytes")
     fitting = []
     for candidate in part_names("gpu"):
         part = load_part(candidate)
-        if not isinstance(part, GpuPart) or _model(candidate) not in words:
-            continue
-        if isinstance(count, int) and part.sm_count is not None and part.sm_count != count:
+        if not isinstance(part, GpuPart) or _model(candidate) not in words or _other_count(part, count):
             continue
         if isinstance(memory, int) and part.memory_size and abs(part.memory_size / memory - 1) > _MEMORY_TOLERANCE:
             continue
         fitting.append(candidate)
     return fitting[0] if len(fitting) == 1 and facts else ""
+
+
+def _other_count(part: GpuPart, count: object) -> bool:
+    """Return whether *part* has another number of multiprocessors than *count*, if that is known."""
+    return isinstance(count, int) and part.sm_count is not None and part.sm_count != count
 
 
 def unlike_part(parts: Mapping[str, object], environment: Mapping[str, Any]) -> str:
@@ -165,7 +151,7 @@ def unlike_part(parts: Mapping[str, object], environment: Mapping[str, Any]) -> 
 def _unlike(name: str, part: GpuPart, measured: str, environment: Mapping[str, Any]) -> str:
     """Return why the GPU *part* cannot be the device called *measured*; empty if it can be."""
     count = _gpu(environment).get("sm_count")
-    if isinstance(count, int) and part.sm_count is not None and part.sm_count != count:
+    if _other_count(part, count):
         return f"{name} has {part.sm_count} multiprocessors, and the {measured} that is measured has {count}"
     builtin = part_names("gpu")
     if name not in builtin:
