@@ -28,7 +28,7 @@ from simulator.questions.step import StepQuestion
 from validate.kinds import KINDS
 from validate.kinds.kind import read_measurements
 from validate.kinds.row import every_row
-from validate.tables.completing import made_complete
+from validate.tables.table import made_complete
 from validate.tables.conventions import PUBLISHED, read_conventions
 from validate.tables.names import RowNames
 from validate.tables.table import read_table

@@ -62,7 +62,7 @@ from validate.kinds import COLLECTIVES, KINDS, OPERATORS, STEPS, Kind
 from validate.kinds.row import MeasuredRow
 from validate.score.scores import ScoreGroup, Scores, beside_published
 from validate.score.scoring import Scoring, ScoringOptions
-from validate.tables.completing import made_complete
+from validate.tables.table import made_complete
 from validate.tables.conventions import PUBLISHED, read_conventions
 from validate.tables.statistics import Errors, summarise
 from validate.tables.table import Table, read_table

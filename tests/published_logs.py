@@ -15,11 +15,10 @@ from simulator.workload import Collective
 from tests.nccl_logs import as_log
 from validate.check.check import check_log
 from validate.importing.nccl_tests import NcclLog, read_nccl_tests
-from validate.tables.completing import added_cells
+from validate.tables.cells import nccl_of
 from validate.tables.conventions import PUBLISHED, conventions_of
 from validate.tables.names import MachineNames
-from validate.tables.software import nccl_of
-from validate.tables.table import read_table
+from validate.tables.table import added_cells, read_table
 
 RUN = (
     *(

@@ -14,8 +14,7 @@ import pytest
 
 from simulator.console.run import run_app
 from simulator.errors import InputError
-from validate.blind.record import PREDICTIONS, PROJECT, RECORD, read_record
-from validate.blind.sealed import opened_seal
+from validate.blind.record import PREDICTIONS, PROJECT, RECORD, opened_seal, read_record
 from validate.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]

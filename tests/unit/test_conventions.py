@@ -13,8 +13,8 @@ from simulator.errors import InputError
 from validate.cli.app import app
 from validate.kinds import KINDS
 from validate.kinds.kind import read_measurements
-from validate.tables.completing import is_incomplete
 from validate.tables.conventions import PUBLISHED, read_conventions
+from validate.tables.table import is_incomplete
 
 TABLE = """machine,model,framework,dtype,batch_per_gpu,step_time_s,dataset,note
 p3.2xlarge,resnet18,pytorch,fp16,32,0.1,lab,"vp 4, warm"

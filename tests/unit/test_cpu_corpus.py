@@ -19,10 +19,9 @@ from simulator.topology.parts import CpuPart
 from validate.kinds.operators import read_operator
 from validate.kinds.steps import STEPS
 from validate.tables.cells import NotScored
-from validate.tables.completing import made_complete
 from validate.tables.conventions import PUBLISHED, read_conventions
 from validate.tables.names import RowNames
-from validate.tables.table import read_table
+from validate.tables.table import made_complete, read_table
 
 pytestmark = pytest.mark.corpus
 MACHINES = ("cpu-i7-3820", "cpu-2xe5-2630v3")

@@ -20,7 +20,7 @@ from validate.machine.measure.case import Case, TimedWork  # noqa: E402
 from validate.machine.measure.host import slug  # noqa: E402
 from validate.machine.measure.sensors import Readings  # noqa: E402
 from validate.machine.measure.timing import Effort, Interval, time_call  # noqa: E402
-from validate.tables.software import nccl_of  # noqa: E402
+from validate.tables.cells import nccl_of  # noqa: E402
 
 BENCH = benches.Bench(torch.device("cuda", 0), "fake", 1 << 30, 1 << 20, Path())
 

@@ -15,12 +15,11 @@ from simulator.questions.step import StepQuestion
 from simulator.workload.zoo import registry
 from simulator.workload.zoo.registry import build_network, find_entry, network_names
 from validate.kinds import STEPS
-from validate.tables.completing import made_complete
 from validate.tables.conventions import PUBLISHED as PUBLISHED_TABLES
 from validate.tables.conventions import read_conventions
 from validate.tables.csv_text import CsvRecord
 from validate.tables.names import RowNames
-from validate.tables.table import tabulate
+from validate.tables.table import made_complete, tabulate
 
 # What publications say, by source.  A figure counts to its last digit: 1.7B is 1.65 to 1.75 billion.
 PUBLISHED = {

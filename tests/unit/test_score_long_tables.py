@@ -16,7 +16,7 @@ from validate.cli.score import score_command
 from validate.kinds.row import MeasuredRow
 from validate.score.scores import Scores
 from validate.tables.csv_text import MAX_HELD, MAX_ROWS, CsvRecord, read_records
-from validate.tables.lines import line_ranges
+from validate.tables.statistics import line_ranges
 from validate.tables.table import read_table
 
 _COLUMNS = "machine,n_gpus,collective,bytes,time_s,trust\n"
@@ -80,7 +80,7 @@ def test_what_is_refused_midway_leaves_no_file(tmp_path: Path, monkeypatch: pyte
 def test_reasons_beyond_those_that_are_told_apart_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validate.score.scores, "MOST_DIFFERENT", 2)
     rows = [MeasuredRow(None, 1.0, {}, record=CsvRecord(line, ()), skipped=f"reason {line}") for line in range(2, 7)]
-    found = {reason: list(lines) for reason, lines in Scores(rows).skipped()}
+    found = {reason: list(lines) for reason, lines in Scores(rows).skipped().items()}
     assert list(found.values()) == [[2], [3], [4, 5, 6]]
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from simulator.questions.where import NCCL_TODAY
 from validate.kinds import STEPS
+from validate.tables.cells import nccl_of
 from validate.tables.names import RowNames
-from validate.tables.software import nccl_of
 
 
 @pytest.mark.parametrize(

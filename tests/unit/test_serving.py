@@ -15,8 +15,7 @@ from simulator.workload.operators import Attention, Copy
 from validate.constants.rows import countable, device_rows
 from validate.kinds.kind import RowQuestion
 from validate.kinds.operators import OPERATORS, read_operator
-from validate.kinds.serving import attention_library, cache_warps, copied_besides
-from validate.kinds.timing import TimingCosts
+from validate.kinds.timing import TimingCosts, attention_library, cache_warps, copied_besides
 from validate.tables.cells import NotScored
 from validate.tables.names import RowNames
 from validate.tables.table import read_table

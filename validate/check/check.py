@@ -19,9 +19,9 @@ from simulator.topology.load import load_topology
 from simulator.topology.parts import GpuPart
 from simulator.workload import bus_factor
 from validate.check import pace as healthy
+from validate.check.causes import SettingEffect, setting_effects
 from validate.check.explain import Explanations, FaultExplanation, explained
 from validate.check.links import CheckedLink, sound
-from validate.check.settings import SettingEffect, setting_effects
 from validate.importing.nccl_tests import NcclLog, Point
 from validate.kinds.collectives import MAX_RANKS
 from validate.machine.tools import named_for

@@ -13,7 +13,7 @@ from simulator.questions.single import CopyQuestion
 from simulator.questions.where import Where
 from simulator.topology.parts import NicPart
 from validate.check.pace import healthy_range
-from validate.importing.link_tests import LinkFigure
+from validate.importing.other_tests import LinkFigure
 
 _OF_LINE_RATE = 0.9
 """Least healthy share of what an adapter carries; perftest reaches 0.92 to 0.99 of the line rate."""

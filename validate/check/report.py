@@ -11,10 +11,10 @@ from simulator.console.style import PLAIN, Style
 from simulator.errors import few
 from simulator.results import taken
 from simulator.units import format_duration
+from validate.check.causes import SettingEffect
 from validate.check.check import CheckedLog, in_binary
 from validate.check.links import links_document, links_words
 from validate.check.pace import Cliff, SizeComparison, SizeGroup, outside, slow_groups
-from validate.check.settings import SettingEffect
 
 SCHEMA_VERSION = 1
 _WIDTH = 80

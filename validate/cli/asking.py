@@ -31,7 +31,7 @@ from simulator.workload.find import SUFFIX
 from simulator.workload.network import Layer, Network
 from simulator.workload.operators import Attention
 from simulator.workload.parse import parse_workload
-from validate.kinds.serving import attention_library
+from validate.kinds.timing import attention_library
 
 if TYPE_CHECKING:
     from validate.machine.measure.cases.step_shapes import MeasuredStep

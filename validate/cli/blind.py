@@ -13,7 +13,6 @@ from simulator.console.style import Progress, Style, fold
 from simulator.errors import InputError, one_line
 from simulator.records import asdict
 from simulator.user_files import read_user_file
-from validate.blind.predicting import errors_of, outcomes_of, predict_blind, read_predictions, written_predictions
 from validate.blind.record import (
     PREDICTIONS,
     PROJECT,
@@ -23,11 +22,18 @@ from validate.blind.record import (
     check_new,
     checked,
     digest_of,
+    errors_of,
     line_of,
+    opened_seal,
+    outcomes_of,
+    predict_blind,
     predicted_entry,
+    questions_of,
+    read_predictions,
     read_record,
+    sealed,
+    written_predictions,
 )
-from validate.blind.sealed import opened_seal, questions_of, sealed
 from validate.cli.command import (
     Jobs,
     Json,
@@ -45,7 +51,7 @@ from validate.kinds import KINDS
 from validate.kinds.kind import recognise
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.csv_text import MAX_BYTES, read_records
-from validate.tables.lines import percent_text
+from validate.tables.statistics import percent_text
 from validate.tables.table import STDIN, read_bytes, shown_as, tabulate
 
 _MOST_BYTES = 64_000_000

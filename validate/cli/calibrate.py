@@ -34,9 +34,8 @@ from validate.kinds import OPERATORS
 from validate.kinds.row import MeasuredRow
 from validate.tables.cells import NotScored
 from validate.tables.csv_text import MAX_BYTES
-from validate.tables.lines import by_frequency, line_ranges, skipped_table
 from validate.tables.names import DeviceNames, RowNames, part_called
-from validate.tables.statistics import summarise
+from validate.tables.statistics import by_frequency, line_ranges, skipped_table, summarise
 from validate.tables.table import STDIN, read_bytes, read_table, same_file, shown_as
 
 

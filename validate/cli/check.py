@@ -19,9 +19,8 @@ from validate.check.report import as_document, as_text, check_page, headline
 from validate.cli.command import CHECK_EPILOG, Json, Quiet, Text, Texts, command_again, command_named, positional, value
 from validate.cli.words import opened, print_answer, print_remarks
 from validate.compare.places import check_contradiction
-from validate.importing.link_tests import is_link_test, read_link_tests
 from validate.importing.nccl_tests import read_nccl_tests
-from validate.importing.osu_tests import is_osu_tests, read_osu_tests
+from validate.importing.other_tests import is_link_test, is_osu_tests, read_link_tests, read_osu_tests
 from validate.kinds.collectives import MAX_RANKS
 from validate.machine.describe.dumps.read import read_text
 

@@ -20,8 +20,7 @@ from simulator.records import replace
 from validate.cli.command import Quiet, Text, Texts, command_named, positional, value
 from validate.cli.words import give, grades_in, opened, print_remarks, print_result
 from validate.constants.calibrate import fit_calibration
-from validate.constants.candidates import NETWORKS, candidates_of
-from validate.constants.design import MeasurableOperator, chosen
+from validate.constants.design import NETWORKS, MeasurableOperator, candidates_of, chosen
 from validate.constants.rows import calibrating_rows, countable, read_rows
 from validate.kinds.row import MeasuredRow
 from validate.tables.names import RowNames, part_called

@@ -15,8 +15,7 @@ from validate.cli.command import Quiet, Text, command_named, positional, value
 from validate.cli.words import print_remarks
 from validate.importing import formats
 from validate.importing.aiconfigurator import Source, SourceTable
-from validate.importing.primus import primus_rows
-from validate.importing.simumax import simumax_rows
+from validate.importing.machine_files import primus_rows, simumax_rows
 from validate.tables.share import SampledShapes
 
 FORMATS = ("aiconfigurator", "simumax", "primus")

@@ -103,7 +103,7 @@ def score_command(
         scored = []
         for table, kind in tables:
             found = ScoredTable(table.file, scores_for(kind, axes, table.file), kind, scoring.method(kind))
-            seen: list[Callable[[MeasuredRow], None]] = [found.rows.add, found.memory.add]
+            seen: list[Callable[[MeasuredRow], None]] = [found.add]
             if scaling:
                 seen.append(found.efficiencies.add)
             if written is not None:
@@ -150,8 +150,8 @@ def _remarks(tables: Sequence[ScoredTable], grades: Sequence[str], *, asked_for:
         said.append(f"--trust: no row has the grade {', '.join(missing)}; grades there are: {there}")
     reasons: Counter[str] = Counter()
     for table in tables:
-        reasons.update({reason: len(lines) for reason, lines in table.rows.skipped()})
-    any_memory = any(table.memory.scored for table in tables)
+        reasons.update({reason: len(lines) for reason, lines in table.rows.skipped().items()})
+    any_memory = any(table.rows_of_memory for table in tables)
     if reasons.total() == sum(len(table.rows) for table in tables) and not any_memory:
         most = min(reasons, key=lambda reason: (-reasons[reason], reason), default="there are none")
         said.append(f"no row was scored: {most}")

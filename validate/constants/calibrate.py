@@ -23,8 +23,7 @@ from validate.kinds.kind import RowQuestion
 from validate.kinds.row import MeasuredRow
 from validate.kinds.timing import BetweenEvents
 from validate.tables.cells import NotScored
-from validate.tables.lines import line_ranges
-from validate.tables.statistics import summarise
+from validate.tables.statistics import line_ranges, summarise
 
 # Prior standard deviation of each factor's logarithm, from errors of the shared constants on devices left out.
 # It is small for classes, so that an effect common to all classes goes to the rates.

@@ -1,5 +1,7 @@
 """Which operators to measure: those whose times narrow most what is not known of all (:func:`chosen`).
 
+The choice is from the operators of networks, with what each weighs in their steps (:func:`candidates_of`).
+
 Errors of kernels are modelled as in calibration (:mod:`simulator.devices.neighbours`): those of one variety have a part
 in common and a part with the correlation exp(-d / near).  Each measurement is taken where it reduces the mean
 variance of the weighted targets most, given those before it (Cohn, Ghahramani and Jordan, *Active learning with
@@ -9,14 +11,24 @@ statistical models*, 1996, section 4).  No measured time is read.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Sequence
+import json
+import math
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
+from simulator.api import Session
 from simulator.api.calibrations import places_of
-from simulator.errors import MissingDependency
+from simulator.bands import evidence, kernel_chain
+from simulator.errors import InputError, MissingDependency
 from simulator.questions.calibration import Shape
 from simulator.records import dataclass
+from simulator.workload.described import network_document
+from simulator.workload.find import find_network
 from validate.constants.neighbours import NEAR, NOISE
+from validate.kinds.operators import read_operator
+from validate.machine.measure.built.description import Description, description_of, operator_parts
+from validate.tables.cells import NotScored
+from validate.tables.names import RowNames
 
 _COMMON = 0.3  # chosen: the share of the variance that kernels of a variety have in common
 
@@ -88,3 +100,80 @@ class _Field:
         self._left[i] = False
         self._next()
         return self._all[i]
+
+
+# A network of each family of the zoo, with a batch that fills a GPU; their cells are those of their relatives.
+NETWORKS: tuple[tuple[str, int], ...] = (
+    *(("resnet50", 64), ("resnet152", 32), ("vgg16", 32), ("inception3", 32), ("densenet121", 32), ("unet", 4)),
+    *(("alexnet", 128), ("resnext101-32x4d", 16), ("ssd-resnet50", 16), ("nnunet-2d", 8), ("mask-rcnn", 2)),
+    *(("bert-large", 8), ("gpt2", 8), ("gpt2-xl", 4), ("gpt3-6.7b", 1), ("opt-1.3b", 4), ("mpt-350m", 8)),
+    *(("llama2-7b", 1), ("llama3-8b", 1), ("llama3-70b", 1), ("qwen3-8b", 1), ("qwen3-30b-a3b", 1)),
+    *(("mixtral-8x7b", 1), ("lstm-shi2016", 128), ("mlp", 1024)),
+)
+POLICIES = ("amp-bf16", "bf16", "tf32", "fp32", "fp8")
+_MULTIPLE = 16  # of the sizes of products in fp8
+
+
+def candidates_of(
+    session: Session, device: str, networks: Sequence[tuple[str, int]] = NETWORKS
+) -> list[MeasurableOperator]:
+    """Return the operators of *networks* (name, batch) in training, as *device* runs them, each once.
+
+    An operator weighs its share of its network's time times the variance of its class's errors, summed over networks.
+    Keys are the cells of a row of operators as sorted (column, text) pairs.  Raises InputError for unknown networks.
+    """
+    names = RowNames(session=session)
+    found: dict[tuple[tuple[str, str | int], ...], MeasurableOperator] = {}
+    for name, batch in networks:
+        network = find_network(name).build(batch)
+        description = description_of(json.loads(json.dumps(network_document(network))))
+        for policy in POLICIES:
+            priced = list(_priced(description, policy, device, names))
+            whole_s = math.fsum(time_s for _, _, _, time_s, _ in priced)
+            for cells, variety, shape, time_s, variance in priced:
+                key = tuple(sorted(cells.items()))
+                before = found[key].weight if key in found else 0.0
+                found[key] = MeasurableOperator(key, variety, shape, before + variance * time_s / whole_s)
+    return list(found.values())
+
+
+def _priced(
+    description: Description, policy: str, device: str, names: RowNames
+) -> Iterator[tuple[Mapping[str, str | int], str, Shape, float, float]]:
+    """Yield each operator's cells, its main kernel's variety and shape, its seconds in a step, its class's variance."""
+    counts = _counts(description)
+    for part in operator_parts(description, policy, "train", channels_last=policy.endswith("bf16")):
+        if part.reason:
+            continue
+        asked_cells = _in_fp8(part.cells) if policy == "fp8" else part.cells
+        if not asked_cells:
+            continue
+        cells: Mapping[str, str] = {**{name: str(value) for name, value in asked_cells.items()}, "device": device}
+        try:
+            asked = read_operator(lambda column, cells=cells: cells.get(column, ""), names).question  # type: ignore[misc]
+            kernels = names.session.kernel_shapes(asked)
+        except (NotScored, InputError):
+            continue
+        variety, shape, _ = max(kernels, key=lambda each: each[2])
+        time_s = math.fsum(each[2] for each in kernels) * counts.get(part.layer, 1)
+        spread = evidence().spread(kernel_chain(variety.partition(" ")[0], "compute", cells["dtype"]))
+        variance = (spread.high - spread.low) ** 2 if spread is not None else 1.0
+        yield asked_cells, variety, shape, time_s, variance
+
+
+def _in_fp8(cells: Mapping[str, str | int]) -> dict[str, str | int]:
+    """Return the product of a linear layer's forward pass in fp8, as torch has it; nothing for what has none."""
+    sizes = {name: int(cells[name]) for name in ("m", "n", "k")} if cells["op"] == "linear" else {}
+    if not sizes or cells["phase"] != "fwd" or any(size % _MULTIPLE for size in sizes.values()):
+        return {}
+    return {"op": "matmul", "phase": "fwd", "dtype": "fp8", "batch": 1, **sizes}
+
+
+def _counts(description: Description) -> dict[str, int]:
+    """Return how many layers have the operator and sizes of each layer that is their first."""
+    first: dict[str, str] = {}
+    counts: dict[str, int] = {}
+    for layer in description.layers:
+        name = first.setdefault(f"{layer.operator} {sorted(layer.sizes.items(), key=str)}", layer.name)
+        counts[name] = counts.get(name, 0) + 1
+    return counts

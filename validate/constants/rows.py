@@ -10,7 +10,7 @@ from simulator.errors import one_line
 from validate.kinds import KINDS, OPERATORS
 from validate.kinds.kind import read_measurements
 from validate.kinds.row import MeasuredRow, every_row
-from validate.kinds.serving import replays
+from validate.kinds.timing import replays
 from validate.tables.cells import NotScored
 from validate.tables.names import RowNames
 from validate.tables.share import sampled_digests

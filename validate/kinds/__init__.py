@@ -1,10 +1,9 @@
 """Kinds of measurements: how a row becomes a question to the simulator; nothing here predicts."""
 
 from validate.kinds.collectives import COLLECTIVES
-from validate.kinds.copies import COPIES, STORAGE
+from validate.kinds.copies import COPIES, MEMORY, STORAGE
 from validate.kinds.kind import Kind
 from validate.kinds.launch import LAUNCH
-from validate.kinds.memory import MEMORY
 from validate.kinds.operators import OPERATORS
 from validate.kinds.steps import STEPS
 

@@ -13,9 +13,8 @@ from simulator.questions.nccl import Feature
 from simulator.questions.where import Software
 from simulator.workload import Collective
 from validate.kinds.kind import Cell, RowQuestion, kind_of
-from validate.tables.cells import NotScored, decade_of, number, whole_cell, whole_or_none
+from validate.tables.cells import NotScored, decade_of, nccl_of, number, whole_cell, whole_or_none
 from validate.tables.names import RowNames
-from validate.tables.software import nccl_of
 
 LARGE_BYTES = 1 << 20
 MAX_RANKS = 4096

@@ -18,8 +18,16 @@ from simulator.topology.parts import CpuPart, GpuPart
 from simulator.workload import operators as ops
 from simulator.workload.precision import PRECISIONS, Precision
 from validate.kinds.kind import Cell, RowQuestion, Timing, kind_of
-from validate.kinds.serving import attention_library, cache_warps, copied_besides, replays
-from validate.kinds.timing import Replayed, WithOverhead, between_events, by_host
+from validate.kinds.timing import (
+    Replayed,
+    WithOverhead,
+    attention_library,
+    between_events,
+    by_host,
+    cache_warps,
+    copied_besides,
+    replays,
+)
 from validate.tables.cells import NotScored, number, threads_of, whole_cell
 from validate.tables.names import RowNames
 

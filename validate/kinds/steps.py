@@ -23,12 +23,10 @@ from simulator.workload.variants import LORA_LAYERS, LORA_WEIGHTS, LOSS_WAYS
 from simulator.workload.zoo.registry import ZooEntry, build_network, find_entry, why_not_built
 from validate.kinds.collectives import forced_algorithm
 from validate.kinds.kind import Cell, RowQuestion, kind_of
-from validate.kinds.serving import attention_library
 from validate.kinds.step_columns import ALONE, ranks_and_layout, step_measured_s
-from validate.kinds.timing import FromStart, ReadBack
-from validate.tables.cells import NotScored, one_of, quantity, whole_cell, whole_or_none
+from validate.kinds.timing import FromStart, ReadBack, attention_library
+from validate.tables.cells import NotScored, nccl_of, one_of, quantity, whole_cell, whole_or_none
 from validate.tables.names import RowNames
-from validate.tables.software import nccl_of
 
 _MAX_SIZE = 1e8
 _whole = partial(whole_or_none, most=_MAX_SIZE)

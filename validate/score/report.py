@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simulator.api.collectives import ALPHA_S
@@ -11,10 +11,10 @@ from simulator.console.style import PLAIN, Style
 from simulator.errors import one_line
 from simulator.records import asdict, dataclass, field
 from simulator.results import taken
-from validate.kinds.kind import Kind
-from validate.score import besides
-from validate.score.scores import ScoreGroup, Scores, beside_published, median_of
-from validate.tables.lines import by_frequency, percent_text, skipped_table
+from validate.kinds.kind import MEMORY_COLUMNS, Kind
+from validate.kinds.row import MeasuredRow
+from validate.score.scores import Efficiencies, ScoreGroup, Scores, median_of
+from validate.tables.statistics import Errors, by_frequency, percent_text, skipped_table
 
 SCHEMA_VERSION = 1
 
@@ -23,16 +23,27 @@ SCHEMA_VERSION = 1
 class ScoredTable:
     """The scores of one table, which the user called ``file``; ``method`` says how its rows were predicted.
 
-    ``memory`` has the figures of memory that rows hold; ``efficiencies`` is filled only where the scaling of steps is
-    scored.
+    ``memory`` has those of the figures of memory that rows hold; ``efficiencies`` is filled only where the scaling of
+    steps is scored.
     """
 
     file: str
     rows: Scores
     kind: Kind
     method: str
-    memory: besides.MemoryErrors = field(default_factory=besides.MemoryErrors)
-    efficiencies: besides.Efficiencies = field(default_factory=besides.Efficiencies)
+    memory: Mapping[str, Scores] = field(default_factory=lambda: {name: Scores() for name in MEMORY_COLUMNS})
+    efficiencies: Efficiencies = field(default_factory=Efficiencies)
+
+    def add(self, row: MeasuredRow) -> None:
+        """Add *row* and its figures of memory; raises InputError where the labels differ too much."""
+        self.rows.add(row)
+        for each in row.memory:
+            self.memory[each.name].put(row.line, each.error, each.skipped)
+
+    @property
+    def rows_of_memory(self) -> int:
+        """The number of rows with a figure of memory that counts."""
+        return len({line for scores in self.memory.values() for line in scores.counted()})
 
 
 def scores_for(kind: Kind, by: Sequence[str] = (), file: str = "") -> Scores:
@@ -50,61 +61,65 @@ def scores_document(
         "strategy": strategy,
         "trust": list(trust),
         "baseline_constants": {"alpha-beta-ring": {"alpha_s": ALPHA_S}},
-        "tables": [
-            {
-                **_table_document(table, tuple(by)),
-                **({"scaling": [asdict(each) for each in table.efficiencies.scaling()]} if scales else {}),
-            }
-            for table in tables
-        ],
+        "tables": [_table_document(table, tuple(by), scales=scales) for table in tables],
     }
 
 
-def skipped_lines(rows: Scores) -> dict[str, Sequence[int]]:
-    """Return the lines of the rows that do not count, by reason, the most frequent first."""
-    return by_frequency(dict(rows.skipped()))
+def _skipped_document(rows: Scores, skipped_errors: Mapping[str, Any]) -> dict[str, Any]:
+    lines = by_frequency(rows.skipped())
+    return {
+        "skipped": {reason: len(numbers) for reason, numbers in lines.items()},
+        **skipped_errors,
+        "skipped_lines": {reason: list(numbers) for reason, numbers in lines.items()},
+    }
 
 
-def _table_document(table: ScoredTable, by: tuple[str, ...]) -> dict[str, Any]:
-    kind = table.kind
+def _table_document(table: ScoredTable, by: tuple[str, ...], *, scales: bool) -> dict[str, Any]:
+    kind, rows = table.kind, table.rows
     axes = [*kind.axes, *([by] if by and by not in kind.axes else [])]
-    everything = table.rows.whole()
-    groups = [group for axis in axes for group in table.rows.groups(axis)]
-    lines = skipped_lines(table.rows)
+    everything = rows.whole()
+    groups = [group for axis in axes for group in rows.groups(axis)]
+    skipped_errors = {reason: asdict(errors) for reason, errors in rows.skipped_errors().items()}
+    memory: dict[str, Any] = {}
+    for name, figures in table.memory.items():
+        if len(figures):
+            worst, line = _worst(figures)
+            memory[name] = {**asdict(figures.whole().errors), "rows": len(figures), "worst": worst, "worst_line": line}
+            memory[name] |= _skipped_document(figures, {})
     return {
         "file": one_line(table.file, 1000),
         "kind": kind.name,
         "method": table.method,
         **taken(everything, "rows scored=errors.n coverage"),
-        "context": table.rows.context,
-        "skipped": {reason: len(numbers) for reason, numbers in lines.items()},
-        "skipped_errors": {reason: asdict(errors) for reason, errors in table.rows.skipped_errors().items()},
-        "skipped_lines": {reason: list(numbers) for reason, numbers in lines.items()},
-        "overall": {
-            **asdict(everything.errors),
-            f"median_of_{kind.place}s": median_of(kind.place, table.rows),
-        },
-        "groups": [_group_document(group, kind.baseline) for group in groups if group.errors.n],
+        "context": rows.context,
+        **_skipped_document(rows, {"skipped_errors": skipped_errors}),
+        "overall": {**asdict(everything.errors), f"median_of_{kind.place}s": median_of(kind.place, rows)},
+        "groups": [
+            {
+                "by": group.by,
+                **asdict(group.errors),
+                **taken(group, "rows coverage"),
+                "baselines": {kind.baseline: asdict(group.baseline)},
+            }
+            for group in groups
+            if group.errors.n
+        ],
         "not_scored": [{"by": group.by, "rows": group.rows} for group in groups if not group.errors.n],
         "baselines": {kind.baseline: asdict(everything.baseline)},
         "published": {
             name: {**asdict(theirs), "ours": {k: value for k, value in asdict(ours).items() if k != "n"}}
-            for name, theirs, ours in beside_published(table.rows)
+            for name, theirs, ours in rows.beside_published()
         },
-        **({"memory": besides.memory_document(table.memory)} if kind.holds_memory else {}),
+        **({"memory": memory} if kind.holds_memory else {}),
+        **({"scaling": [asdict(each) for each in table.efficiencies.scaling()]} if scales else {}),
     }
 
 
-def _group_document(group: ScoreGroup, baseline: str) -> dict[str, Any]:
-    return {
-        "by": group.by,
-        **asdict(group.errors),
-        **taken(group, "rows coverage"),
-        "baselines": {baseline: asdict(group.baseline)},
-    }
-
-
-_HEADER = ["", "rows", "scored", "median", "p90", "mean", "bias"]
+def _worst(figures: Scores) -> tuple[float | None, int | None]:
+    """Return the error of the largest absolute value, and its line."""
+    found = figures.counted()
+    line = max(found, key=lambda line: abs(found[line]), default=None)
+    return (None, None) if line is None else (found[line], line)
 
 
 def scores_report(
@@ -120,33 +135,31 @@ def scores_report(
     *scales*: with the errors of scaling efficiencies, where steps are measured with different numbers of GPUs.
     """
     blocks = [_table(table, trust, by, style) for table in tables]
-    if scales:
-        blocks += ["\n".join(besides.scaling_lines(table.efficiencies, style)) for table in tables]
+    blocks += [_scaling(table, style) for table in tables] if scales else []
     legends = dict.fromkeys(table.kind.legend for table in tables)
     what = "error = (simulated - measured) / measured; median, p90 and mean of its absolute value; bias: its mean"
-    blocks.append("\n".join(line for legend in (what, *legends) for line in style.wrap(legend)))
-    return "\n\n".join(blocks) + "\n"
+    blocks.append([line for legend in (what, *legends) for line in style.wrap(legend)])
+    return "\n\n".join("\n".join(lines) for lines in blocks) + "\n"
 
 
-def _table(table: ScoredTable, trust: Sequence[str], by: Sequence[str], style: Style) -> str:
-    everything = table.rows.whole()
+def _table(table: ScoredTable, trust: Sequence[str], by: Sequence[str], style: Style) -> list[str]:
+    everything, of_memory = table.rows.whole(), table.rows_of_memory
     share = f" ({everything.coverage:.1%})" if everything.coverage is not None else ""
     title = f"{one_line(table.file, 200)}: {everything.errors.n} of {everything.rows} rows scored{share}"
-    if table.memory.scored:
-        title += f", memory of {table.memory.scored}"
+    title += f", memory of {of_memory}" if of_memory else ""
     lines = style.wrap(f"{title}; {table.method}, trust {', '.join(trust)}", "bold")
-    if everything.errors.n or not table.memory.scored:
+    if everything.errors.n or not of_memory:
         lines += ["", *_times(table, everything, by, style)]
-    lines += besides.memory_lines(table.memory, style)
+    lines += _memory(table, style)
     medians = {reason: errors.median_ape for reason, errors in table.rows.skipped_errors().items()}
-    skipped = skipped_table("not scored", skipped_lines(table.rows), style, medians)
-    return "\n".join([*lines, *([""] if skipped else []), *skipped])
+    skipped = skipped_table("not scored", by_frequency(table.rows.skipped()), style, medians)
+    return [*lines, *([""] if skipped else []), *skipped]
 
 
 def _times(table: ScoredTable, everything: ScoreGroup, by: Sequence[str], style: Style) -> list[str]:
     """Return the table of the errors of times, and of other predictors'."""
     label = table.kind.baseline_label or table.kind.baseline
-    header = [*_HEADER, f"{label} median", f"{label} p90"]
+    header = ["", "rows", "scored", "median", "p90", "mean", "bias", f"{label} median", f"{label} p90"]
     alike = ["", "", percent_text(median_of(table.kind.place, table.rows)), *[""] * (len(header) - 4)]
     body = [header, _figures("all rows", everything), [f"median of {table.kind.place}s", *alike]]
     marks: dict[int, str] = {}
@@ -162,29 +175,43 @@ def _times(table: ScoredTable, everything: ScoreGroup, by: Sequence[str], style:
             marks[len(body) - 1] = "by " + ", ".join(axes)
             body += groups
     lines = table_of(body, [False] + [True] * (len(header) - 1), style, (8, 5, 7, 4), marks)
-    return lines + _published(table, style)
-
-
-def _published(table: ScoredTable, style: Style) -> list[str]:
-    found = beside_published(table.rows)
-    if not found:
-        return []
     rows = [["on the rows that it predicted too", "rows", "its median", "its mean", "median", "mean"]]
-    for name, theirs, ours in found:
+    for name, theirs, ours in table.rows.beside_published():
         figures = (theirs.median_ape, theirs.mean_ape, ours.median_ape, ours.mean_ape)
-        rows.append([one_line(name, 40), str(theirs.n), *(percent_text(value) for value in figures)])
-    return ["", *table_of(rows, [False] + [True] * 5, style)]
+        rows.append([one_line(name, 40), str(theirs.n), *map(percent_text, figures)])
+    return lines + (["", *table_of(rows, [False] + [True] * 5, style)] if rows[1:] else [])
 
 
 def _figures(label: str, group: ScoreGroup) -> list[str]:
     errors, baseline = group.errors, group.baseline
-    cells = [errors.median_ape, errors.p90_ape, errors.mean_ape]
-    return [
-        label,
-        str(group.rows),
-        str(errors.n),
-        *(percent_text(value) for value in cells),
-        percent_text(errors.bias, sign="+"),
-        percent_text(baseline.median_ape),
-        percent_text(baseline.p90_ape),
-    ]
+    cells = [*_sizes(errors), percent_text(errors.mean_ape), percent_text(errors.bias, sign="+"), *_sizes(baseline)]
+    return [label, str(group.rows), str(errors.n), *cells]
+
+
+def _sizes(errors: Errors) -> list[str]:
+    return [percent_text(errors.median_ape), percent_text(errors.p90_ape)]
+
+
+def _memory(table: ScoredTable, style: Style) -> list[str]:
+    """Return a table of the errors of memory, and the figures that are not scored; nothing where rows hold none."""
+    body = [["", "rows", "scored", "median", "p90", "bias", "worst", "in line"]]
+    skipped: dict[str, Sequence[int]] = {}
+    for name, figures in table.memory.items():
+        if len(figures):
+            errors, (worst, line) = figures.whole().errors, _worst(figures)
+            cells = [*_sizes(errors), percent_text(errors.bias, "+"), percent_text(worst, "+"), str(line or "-")]
+            body.append([f"memory, {name}", str(len(figures)), str(errors.n), *cells])
+            skipped |= {f"{name}: {reason}": lines for reason, lines in by_frequency(figures.skipped()).items()}
+    why = skipped_table("memory not scored", skipped, style)
+    laid = ["", *table_of(body, [False] + [True] * 7, style), *([""] if why else []), *why]
+    return laid if body[1:] else []
+
+
+def _scaling(table: ScoredTable, style: Style) -> list[str]:
+    """Return the errors of scaling efficiencies as a table, in percentage points; one line where nothing scales."""
+    body = [["scaling efficiency, in points", "pairs", "measured", "predicted", "median", "p90", "bias"]]
+    for each in table.efficiencies.scaling():
+        figures = [f"{100 * value:.1f}" for value in (each.measured, each.predicted, each.median, each.p90)]
+        body.append([each.dataset or "(no dataset)", str(each.pairs), *figures, f"{100 * each.bias:+.1f}"])
+    none = "scaling efficiency: no two scored rows differ in their number of GPUs alone"
+    return table_of(body, [False] + [True] * 6, style) if body[1:] else [none]

@@ -1,15 +1,17 @@
-"""Compact storage of scored rows, some 30 bytes each (:class:`Scores`), and the errors of groups of them."""
+"""Compact storage of scored rows, some 30 bytes each (:class:`Scores`), the errors of groups of them, and scaling."""
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from simulator.errors import Fault, InputError
-from simulator.records import dataclass
+from simulator.questions.step import BUCKET_BYTES, StepQuestion
+from simulator.records import dataclass, replace
 from validate.kinds.row import MeasuredRow
 from validate.score.scoring import MOST_DIFFERENT, OTHER_REASON
+from validate.tables.cells import figure
 from validate.tables.statistics import Errors, percentile, relative_error, summarise
 
 _Labels = tuple[str | None, ...]
@@ -26,7 +28,7 @@ class Scores:
     def __init__(self, rows: Iterable[MeasuredRow] = (), labels: Iterable[str] = (), file: str = "") -> None:
         self.names = tuple(dict.fromkeys(labels))
         self.context = 0
-        self.published: dict[str, tuple[array[float], array[float]]] = {}  # (their errors, ours) on the same rows
+        self._published: dict[str, tuple[list[float], list[float]]] = {}  # (their errors, ours) on the same rows
         self._file = file
         self._codes: dict[_Labels, int] = {}
         self._reasons: dict[str, int] = {"": 0}
@@ -42,39 +44,48 @@ class Scores:
     def add(self, row: MeasuredRow) -> None:
         """Add *row*; raises InputError where the labels differ too much."""
         labels = tuple([row.labels.get(name) for name in self.names])
+        error = row.error
+        self.put(row.line, error, row.skipped, row.error_of(row.baseline_s), labels)
+        self.context += row.is_context
+        if not row.skipped and error is not None:
+            for name, time_s in row.published.items():
+                theirs, ours = self._published.setdefault(name, ([], []))
+                theirs.append(relative_error(time_s, row.time_s))
+                ours.append(error)
+
+    def put(
+        self, line: int, error: float | None, skipped: str, baseline: float | None = None, labels: _Labels = ()
+    ) -> None:
+        """Add the *error* of a row, or of a figure of it, and that of the *baseline*; raises InputError as add does."""
         code = self._codes.setdefault(labels, len(self._codes))
         if code >= MOST_DIFFERENT:
             what = f"combinations of {', '.join(self.names)}; score it in parts" if self.names else "rows"
             raise InputError(Fault(f"has more than {MOST_DIFFERENT:,} different {what}", self._file))
-        skipped = row.skipped
         if skipped not in self._reasons and len(self._reasons) > MOST_DIFFERENT:
             skipped = OTHER_REASON
         self._code.append(code)
         self._reason.append(self._reasons.setdefault(skipped, len(self._reasons)))
-        self._line.append(row.record.line)
-        error = row.error
+        self._line.append(line)
         self._error.append(math.nan if error is None else error)
-        baseline = row.error_of(row.baseline_s)
         self._baseline.append(math.nan if baseline is None else baseline)
-        self.context += row.is_context
-        if not skipped and error is not None:
-            for name, time_s in row.published.items():
-                theirs, ours = self.published.setdefault(name, (array("d"), array("d")))
-                theirs.append(relative_error(time_s, row.time_s))
-                ours.append(error)
 
     def found(self, name: str) -> set[str]:
         """Return the values of the label *name* among the rows."""
         at = self.names.index(name)
         return {text for labels in self._codes if (text := labels[at]) is not None}
 
-    def skipped(self) -> Iterator[tuple[str, Sequence[int]]]:
-        """Yield the reasons why rows do not count, in order of first occurrence, with the lines of those rows."""
-        lines = {number: array("I") for number in self._reasons.values()}
+    def counted(self) -> dict[int, float]:
+        """Return the errors of the rows that count, by line."""
+        rows = zip(self._line, self._reason, self._error, strict=True)
+        return {line: error for line, number, error in rows if not number and not math.isnan(error)}
+
+    def skipped(self) -> dict[str, array[int]]:
+        """Return the lines of rows that do not count, by the reason, in order of first occurrence."""
+        lines = {number: array("I") for number in self._reasons.values() if number}
         for number, line in zip(self._reason, self._line, strict=True):
             if number:
                 lines[number].append(line)
-        yield from ((reason, lines[number]) for reason, number in self._reasons.items() if number)
+        return dict(zip([reason for reason, number in self._reasons.items() if number], lines.values(), strict=True))
 
     def skipped_errors(self) -> dict[str, Errors]:
         """Return the errors of rows that do not count though they are predicted and timed, by the reason."""
@@ -83,6 +94,11 @@ class Scores:
             if number and not math.isnan(error):
                 found.setdefault(number, []).append(error)
         return {reason: summarise(found[number]) for reason, number in self._reasons.items() if number in found}
+
+    def beside_published(self) -> list[tuple[str, Errors, Errors]]:
+        """Return (name, its errors, ours) of each published predictor, over the scored rows that it also predicts."""
+        found = sorted(self._published.items())
+        return [(name, summarise(theirs), summarise(ours)) for name, (theirs, ours) in found]
 
     def whole(self) -> ScoreGroup:
         """Return the rows as one group."""
@@ -110,21 +126,15 @@ class Scores:
         of = [numbers[groups[labels]] if labels in groups else -1 for labels in self._codes]
         rows = [0] * len(numbers)
         found = [(array("d"), array("d")) for _ in numbers]
-        for code, reason, error, baseline in zip(self._code, self._reason, self._error, self._baseline, strict=True):
+        for code, reason, *errors in zip(self._code, self._reason, self._error, self._baseline, strict=True):
             group = of[code]
             if group < 0:
                 continue
             rows[group] += 1
-            if reason == 0:
-                ours, theirs = found[group]
-                if not math.isnan(error):
-                    ours.append(error)
-                if not math.isnan(baseline):
-                    theirs.append(baseline)
+            for kept, error in zip(found[group], errors, strict=True):
+                if reason == 0 and not math.isnan(error):
+                    kept.append(error)
         return {key: (rows[number], found[number]) for key, number in numbers.items()}
-
-
-_SIZE_ORDER = {">=1MiB": "0", "<1MiB": "1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,17 +167,76 @@ def median_of(place: str, rows: Scores) -> float | None:
 
 
 def _order(labels: tuple[str, ...]) -> list[tuple[int, float, str]]:
-    """Return a sort key that orders numbers by value, before words."""
+    """Return a sort key that orders numbers by value, before words; large sizes before small ones."""
     keys = []
     for label in labels:
-        try:
-            keys.append((0, float(label), label))
-        except ValueError:
-            keys.append((1, 0.0, _SIZE_ORDER.get(label, label)))
-    return [key if math.isfinite(key[1]) else (1, 0.0, key[2]) for key in keys]
+        value = figure(label)
+        word = {">=1MiB": "0", "<1MiB": "1"}.get(label, label)
+        keys.append((1, 0.0, word) if value is None else (0, value, label))
+    return keys
 
 
-def beside_published(rows: Scores) -> list[tuple[str, Errors, Errors]]:
-    """Return (name, its errors, ours) for each published predictor, over the scored rows that it also predicts."""
-    found = sorted(rows.published.items())
-    return [(name, summarise(theirs), summarise(ours)) for name, (theirs, ours) in found]
+_SAME = ("framework", "software", "model", "data")
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """Differences of efficiencies, predicted minus measured, as fractions, over ``pairs`` rows.
+
+    ``measured`` and ``predicted`` are the medians of the efficiencies themselves.
+    """
+
+    dataset: str
+    pairs: int
+    measured: float
+    predicted: float
+    median: float
+    p90: float
+    bias: float
+
+
+class Efficiencies:
+    """Measured and predicted step times, by configuration and number of GPUs.
+
+    Efficiency is the throughput per GPU with n GPUs over that with the fewest GPUs in the same configuration: the same
+    network, batch per GPU, layout (except for replicas), framework and version, on the same machine or on more of them.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, Hashable], dict[int, tuple[array[float], array[float]]]] = {}
+
+    def add(self, row: MeasuredRow) -> None:
+        """Add *row* if it is a scored row of a step; raises InputError where configurations are too many."""
+        question = row.asked.question if row.asked is not None else None
+        if row.skipped or row.error is None or row.predicted_s is None or not isinstance(question, StepQuestion):
+            return
+        where, layout = replace(question.where, nodes=None), replace(question.layout, dp=None)
+        alone = replace(  # without the number of GPUs, and the options of the exchange that may change with it
+            question, where=where, gpus=None, layout=layout, strategy="nccl", bucket_bytes=BUCKET_BYTES, servers=()
+        )
+        key = row.labels.get("dataset", ""), (alone, *(row.labels.get(name, "") for name in _SAME))
+        by_count = self._found.setdefault(key, {})
+        measured, predicted = by_count.setdefault(len(question.gpus or (0,)), (array("d"), array("d")))
+        measured.append(row.predicted_s / (1.0 + row.error))
+        predicted.append(row.predicted_s)
+        if len(self._found) > MOST_DIFFERENT:
+            raise InputError(f"--scaling: more than {MOST_DIFFERENT:,} different steps; score the table in parts")
+
+    def scaling(self) -> list[Scaling]:
+        """Return the differences of efficiencies by dataset; empty where no configuration has two numbers of GPUs."""
+        pairs: dict[str, list[tuple[float, float]]] = {}
+        for (dataset, _), by_count in self._found.items():
+            fewest = min(by_count)
+            first = [percentile(sorted(times), 0.5) for times in by_count[fewest]]
+            for count in sorted(by_count.keys() - {fewest}):
+                times = zip(*by_count[count], strict=True)
+                pairs.setdefault(dataset, []).extend((first[0] / m, first[1] / p) for m, p in times)
+        found = []
+        for dataset, each in sorted(pairs.items()):
+            measured, predicted = map(sorted, zip(*each, strict=True))
+            off = [p - m for m, p in each]
+            absolute = sorted(map(abs, off))
+            shares = ((measured, 0.5), (predicted, 0.5), (absolute, 0.5), (absolute, 0.9))
+            of_measured, of_predicted, half, p90 = (percentile(ordered, share) for ordered, share in shares)
+            found.append(Scaling(dataset, len(each), of_measured, of_predicted, half, p90, math.fsum(off) / len(off)))
+        return found

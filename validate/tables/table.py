@@ -1,20 +1,22 @@
 """A table of measurements: named columns, rows as written, and what cells left empty stand for.
 
-It is read whole, from a file or standard input.  ``conventions.yaml`` says what empty cells mean.
+It is read whole, from a file or standard input.  ``conventions.yaml`` says what empty cells mean.  A table is made
+complete where what its authors said elsewhere becomes columns, each cell with its source (:func:`made_complete`).
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from simulator.errors import Fault, InputError, one_line
 from simulator.records import dataclass, replace
 from simulator.user_files import read_user_file
 from simulator.workload.precision import precision_named
-from validate.tables.conventions import filled, filled_columns
-from validate.tables.csv_text import MAX_BYTES, MAX_HELD, CsvRecord, LazyRecords, read_records
+from validate.tables.conventions import Convention, Conventions, filled, filled_columns, general, stands_for
+from validate.tables.csv_text import MAX_BYTES, MAX_HELD, CsvRecord, LazyRecords, csv_bytes, read_records
 
 STDIN = "-"
 
@@ -152,3 +154,67 @@ def _missing(what: str, missing: list[str], found: tuple[str, ...]) -> str:
     if len(found) == 1 and any(mark in found[0] for mark in ";\t|"):
         text += "; fields are separated by commas"
     return text
+
+
+SOURCES = "completed"
+"""The column in which a completed table has the sources of what was added to a row."""
+
+_LOOKED_AT = 2000  # rows
+AddedCells = dict[str, tuple[str, Convention]]  # of a row, by column: the value, and the rule that it is from
+
+
+def added_cells(table: Table, conventions: Conventions) -> Iterator[AddedCells]:
+    """Yield what *conventions* say of each row of *table*: the value of each empty column that they fill, and the rule.
+
+    Cells that the conventions of every table fill are left empty.
+    """
+    own, common = conventions.get(table.kind, {}), general().get(table.kind, {})
+    for row in table.rows:
+
+        def cell(name: str, row: CsvRecord = row) -> str:
+            return table.written(row, name)
+
+        found: AddedCells = {}
+        for column in own:
+            value, rule = stands_for((own, common), column, cell) if not cell(column) else ("", None)
+            if rule is not None and value and rule in own[column]:
+                found[column] = value, rule
+        yield found
+
+
+def is_incomplete(table: Table, conventions: Conventions, unread: Collection[str] = ()) -> bool:
+    """Return whether *conventions* add something to a row of *table* besides the columns *unread*.
+
+    Of a long table some rows are looked at.
+    """
+    if table.kind not in conventions:
+        return False
+    some = replace(table, rows=table.rows[:: 1 + len(table.rows) // _LOOKED_AT])
+    return any(found.keys() - {*unread} for found in added_cells(some, conventions))
+
+
+def made_complete(table: Table, conventions: Conventions) -> tuple[bytes, Counter[str]]:
+    """Return *table* as CSV with what *conventions* say of its rows in columns, and how many cells of each were added.
+
+    The column ``completed`` has the sources.  Raises InputError where a row has more or fewer fields than the header.
+    """
+    every = list(added_cells(table, conventions))
+    counts = Counter(column for found in every for column in found)
+    new = [column for column in (*counts, SOURCES) if counts and column not in table.position]
+    lines = [[*table.header, *new]]
+    at = {name.strip().lower(): index for index, name in reversed(list(enumerate(lines[0])))}
+    for row, found in zip(table.rows, every, strict=True):
+        if len(row.fields) != len(table.header):
+            message = f"{len(row.fields)} fields where the header has {len(table.header)}"
+            raise InputError(Fault(message, table.file, row.line, 1))
+        fields = [*row.fields, *[""] * len(new)]
+        for column, (value, _) in found.items():
+            fields[at[column]] = value
+        if found:
+            of: dict[str, list[str]] = {}
+            for column, (_, rule) in found.items():
+                of.setdefault(rule.source, []).append(column)
+            told = [f"{', '.join(names)}: {source}" for source, names in of.items()]
+            fields[at[SOURCES]] = "; ".join([*filter(None, [fields[at[SOURCES]]]), *told])
+        lines.append(fields)
+    return csv_bytes(lines), counts

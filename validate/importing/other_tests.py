@@ -1,9 +1,11 @@
-"""Reading the output of the OSU micro-benchmarks' collectives: :func:`read_osu_tests`."""
+"""Reading tests besides nccl-tests: OSU's collectives, perftest's ``ib_write_bw`` etc. of a link, ``nvbandwidth``."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
 
 from simulator.errors import Fault, InputError
 from simulator.workload import Collective
@@ -82,3 +84,93 @@ def read_osu_tests(text: str, shown: str, *, collective: str | None = None, n_ra
         settings=settings_in([text]),
         remarks=(by_mpi,) if library.upper() == "MPI" else (),
     )
+
+
+LinkKind = Literal["adapter", "h2d", "d2h", "p2p"]
+
+_PERFTEST = re.compile(r"#bytes\s{1,20}#iterations\s{1,20}BW peak\[(MB|MiB|Gb)/sec\]\s{1,20}BW average\[", re.ASCII)
+_UNITS = {"MB": float(1 << 20), "MiB": float(1 << 20), "Gb": 1.25e8}  # perftest's MB are 2^20 bytes
+_DEVICE = re.compile(r"\bDevice\s{1,10}:\s{1,10}([\w.-]{1,60})", re.ASCII)
+_NUMBER = re.compile(r"(\d{1,3})$", re.ASCII)
+_BANDWIDTHS = re.compile(
+    r"\s*(\d{1,12})\s+\d{1,12}\s+(\d{1,9}(?:\.\d{0,9})?)\s+(\d{1,9}(?:\.\d{0,9})?)(?:\s|$)", re.ASCII
+)
+_RUNNING = re.compile(r"Running (\w{1,80})\.", re.ASCII)
+_TESTS: dict[str, LinkKind] = {
+    "host_to_device_memcpy_ce": "h2d",
+    "device_to_host_memcpy_ce": "d2h",
+    "device_to_device_memcpy_read_ce": "p2p",
+    "device_to_device_memcpy_write_ce": "p2p",
+}
+_MATRIX_ROW = re.compile(r"\s*\d{1,3}((?:\s+(?:\d{1,7}\.\d{1,3}|N/A)){1,256})\s*$", re.ASCII)
+_MOST = 100_000
+
+
+class LinkFigure(NamedTuple):
+    """A measured bandwidth: between two GPUs, a GPU and the host (``src``), or of an adapter by its number.
+
+    ``size_bytes`` is that of one message or copy.
+    """
+
+    kind: LinkKind
+    src: int
+    dst: int
+    size_bytes: int
+    measured_Bps: float
+
+
+def is_link_test(text: str) -> bool:
+    """Return whether *text* is output of perftest or nvbandwidth."""
+    return _PERFTEST.search(text) is not None or ("memcpy" in text and _RUNNING.search(text) is not None)
+
+
+def read_link_tests(text: str, shown: str) -> tuple[LinkFigure, ...]:
+    """Return the figures in *text*: of each of perftest's runs that of its largest message, all of nvbandwidth's.
+
+    nvbandwidth's copies by kernels, both ways at once, and among all GPUs are left out: no single link limits them.
+    Raises InputError if nothing is left.
+    """
+    found = (*_of_perftest(text), *_of_nvbandwidth(text))
+    if not found:
+        raise InputError(
+            Fault("holds no bandwidth of a single link by ib_write_bw or nvbandwidth's copy engines", shown)
+        )
+    return found
+
+
+def _of_perftest(text: str) -> Iterator[LinkFigure]:
+    before = 0
+    headers = list(_PERFTEST.finditer(text))
+    for number, header in enumerate(headers):
+        devices = _DEVICE.findall(text[before : header.start()])
+        before = header.end()
+        until = headers[number + 1].start() if number + 1 < len(headers) else len(text)
+        rows = [row for line in text[before:until].splitlines() if (row := _BANDWIDTHS.match(line)) is not None]
+        if rows:
+            last = max(rows, key=lambda row: int(row[1]))
+            index = _NUMBER.search(devices[-1]) if devices else None
+            adapter = int(index[1]) if index is not None else 0
+            yield LinkFigure("adapter", adapter, adapter, int(last[1]), float(last[3]) * _UNITS[header[1]])
+
+
+_COPY_BYTES = 512 << 20
+"""nvbandwidth's buffer, unless ``--bufferSize`` says otherwise (64 MiB before 0.5; the link is full with either)."""
+
+
+def _of_nvbandwidth(text: str) -> Iterator[LinkFigure]:
+    kind: LinkKind | None = None
+    source = 0
+    for line in text.splitlines()[:_MOST]:
+        running = _RUNNING.search(line)
+        if running is not None:
+            kind, source = _TESTS.get(running[1]), 0
+            reads = "_read_" in running[1]
+        row = _MATRIX_ROW.match(line) if kind is not None else None
+        if row is None or kind is None or line.lstrip().startswith("SUM"):
+            continue
+        for column, word in enumerate(row[1].split()):
+            if word != "N/A" and float(word) > 0.0:
+                ends = (source, column) if kind == "p2p" and not reads else (column, source)
+                src, dst = ends if kind == "p2p" else (column, column)
+                yield LinkFigure(kind, src, dst, _COPY_BYTES, float(word) * 1e9)
+        source += 1
