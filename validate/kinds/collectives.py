@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from simulator.api.collectives import ALPHA_S, is_strategy, machines_fitted_to
 from simulator.errors import one_line
-from simulator.questions.collective import ALGORITHMS, DTYPES, SENDING, Algorithm, CollectiveQuestion, Dtype
+from simulator.questions.collective import ALGORITHMS, DTYPES, SENDING, Algorithm, CollectiveQuestion
 from simulator.questions.nccl import Feature
 from simulator.questions.where import Software
 from simulator.workload import Collective
@@ -39,7 +39,7 @@ _TESTS_GPUS = re.compile(r"nccl-tests.*\s-g\s*([1-9]\d{0,3})\b", re.IGNORECASE |
 
 def read_collective(cell: Cell, names: RowNames) -> RowQuestion:
     """Return a row's question, *cell* giving text of the columns that it may see; raises NotScored if not modelled."""
-    collective = _COLLECTIVES.get(_letters(cell("collective")))
+    collective = _COLLECTIVES.get(_letters(cell("collective")), ("", None))[1]
     if collective is None:
         raise NotScored(f"unknown collective '{one_line(cell('collective'), 40)}'")
     if cell("unclear"):
@@ -51,46 +51,50 @@ def read_collective(cell: Cell, names: RowNames) -> RowQuestion:
     n_nodes = whole_or_none(cell, "n_nodes") or 1
     group_size = whole_or_none(cell, "group_size") or n_gpus
     n_groups = whole_or_none(cell, "n_groups_concurrent") or 1
-    if n_gpus > MAX_RANKS:
-        raise NotScored(f"more than {MAX_RANKS} GPUs")
-    if n_gpus % n_nodes:
-        raise NotScored("n_gpus is no multiple of n_nodes")
-    if group_size * n_groups > n_gpus:
-        raise NotScored("the groups have more ranks than n_gpus")
-    if group_size < 2:
-        raise NotScored("a group of one rank exchanges nothing")
+    for holds, why in (
+        (n_gpus > MAX_RANKS, f"more than {MAX_RANKS} GPUs"),
+        (n_gpus % n_nodes, "n_gpus is no multiple of n_nodes"),
+        (group_size * n_groups > n_gpus, "the groups have more ranks than n_gpus"),
+        (group_size < 2, "a group of one rank exchanges nothing"),
+    ):
+        if holds:
+            raise NotScored(why)
     algorithm, strategy = forced_algorithm(cell("algorithm_forced"))
-    strategy = _strategy(cell("strategy"), cell("algorithm_forced")) or strategy
-    local_gpus, pairs = _gpu_set(cell("gpu_set"), collective[1], n_gpus // n_nodes, group_size)
+    if named := cell("strategy"):  # of the simulator, which ran instead of NCCL
+        if not is_strategy(named):
+            raise NotScored(f"strategy '{one_line(named, 40)}' is not modelled")
+        if cell("algorithm_forced"):
+            raise NotScored("strategy and algorithm_forced are both named; the second is NCCL's")
+        strategy = named
+    a_node = n_gpus // n_nodes
+    local_gpus, pairs = _gpu_set(cell("gpu_set"), collective, a_node, group_size)
     if algorithm is not None and names.strategy not in ("nccl", algorithm):
         raise NotScored(f"forced algorithm '{algorithm}' is not what {names.strategy} does")
-    where = names.machines.where(cell("machine"), n_nodes, n_gpus // n_nodes, cell("fabric_part"))
-    local = tuple(range(n_gpus // n_nodes)) if local_gpus is None else local_gpus
+    where = names.machines.where(cell("machine"), n_nodes, a_node, cell("fabric_part"))
+    local = tuple(range(a_node)) if local_gpus is None else local_gpus
     needs: list[Feature] = [algorithm] if algorithm is not None else []
-    if collective[1] in ("all-to-all", "send-recv"):
+    if collective in ("all-to-all", "send-recv"):
         needs.append("send-recv")
-    chosen = strategy or names.strategy
+    chosen, software, dtype = strategy or names.strategy, cell("software"), cell("dtype")
+    is_nccl, gpus_per_process = chosen == "nccl", 1
+    if is_nccl and n_nodes == 1 and not _ONE_EACH.search(software):  # a host thread launches for nccl-tests' -g, or all
+        said = _TESTS_GPUS.search(software)
+        gpus_per_process = min(int(said[1]), group_size) if said else group_size
     question = CollectiveQuestion(
         where=where,
-        collective=collective[1],
+        collective=collective,
         size_bytes=size_bytes,
         strategy=chosen,
         gpus=names.gpus(where, n_nodes, local)[: group_size * n_groups],
         group_size=group_size,
         pairs=pairs,
-        gpus_per_process=_gpus_per_process(cell("software"), n_nodes, group_size) if chosen == "nccl" else 1,
-        algorithm=algorithm if chosen == "nccl" and collective[1] not in SENDING else None,
-        dtype=_dtype(cell("dtype")),
-        software=Software(nccl=nccl_of(f"{cell('software')} {cell('measured')}", names.capability(where), *needs)),
+        gpus_per_process=gpus_per_process,
+        algorithm=algorithm if is_nccl and collective not in SENDING else None,
+        # fp32 stands for all that a switch can reduce
+        dtype=next((each for each in DTYPES if each == dtype), "fp8") if _SMALL_TYPES.match(dtype) else "fp32",
+        software=Software(nccl=nccl_of(f"{software} {cell('measured')}", names.capability(where), *needs)),
     )
     return RowQuestion(question)
-
-
-def _dtype(text: str) -> Dtype:
-    """Return the element type: its own name where a switch cannot reduce it, and fp32 for all that it can."""
-    if not _SMALL_TYPES.match(text):
-        return "fp32"
-    return next((dtype for dtype in DTYPES if dtype == text), "fp8")
 
 
 def collective_name(text: str) -> str:
@@ -140,29 +144,6 @@ def forced_algorithm(text: str) -> tuple[Algorithm | None, str | None]:
     if not is_strategy(text):
         raise NotScored(f"forced algorithm '{one_line(text, 40)}' is not modelled")
     return None, text
-
-
-def _strategy(text: str, algorithm: str) -> str | None:
-    """Return the simulator strategy that ran instead of NCCL; None if *text* is empty; raises NotScored."""
-    if not text:
-        return None
-    if not is_strategy(text):
-        raise NotScored(f"strategy '{one_line(text, 40)}' is not modelled")
-    if algorithm:
-        raise NotScored("strategy and algorithm_forced are both named; the second is NCCL's")
-    return text
-
-
-def _gpus_per_process(software: str, n_nodes: int, group_size: int) -> int:
-    """Return the number of GPUs for which one host thread launches.
-
-    One under MPI, in frameworks and over several nodes; otherwise the value of nccl-tests' ``-g`` or, if *software*
-    does not give it, all GPUs, as nccl-tests is mostly run on one machine.
-    """
-    if n_nodes > 1 or _ONE_EACH.search(software):
-        return 1
-    found = _TESTS_GPUS.search(software)
-    return min(int(found.group(1)), group_size) if found else group_size
 
 
 def _labels(cell: Cell, names: RowNames) -> Mapping[str, str]:

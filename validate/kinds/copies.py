@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
+from typing import get_args
 
 from simulator.errors import one_line
 from simulator.questions.single import (
@@ -58,18 +59,9 @@ def beside_work(cell: Cell, names: RowNames, copy: CopyQuestion) -> ProgramQuest
     return ProgramQuestion(where=copy.where, workload="", text="\n".join(lines) + "\n", device=gpu)
 
 
-_KINDS: dict[str, tuple[CopyKind, bool]] = {
-    "h2d": ("h2d", False),
-    "d2h": ("d2h", False),
-    "d2d": ("d2d", False),
-    "h2h": ("h2h", False),
-    "p2p": ("p2p", False),
-    "bidir": ("h2d", True),
-    "d2d_bidir": ("d2d", True),
-    "p2p_bidir": ("p2p", True),
-    "overlap_h2d": ("h2d", False),
-    "overlap_d2h": ("d2h", False),
-}
+_KINDS: dict[str, tuple[CopyKind, bool]] = {kind: (kind, False) for kind in get_args(CopyKind)}
+_KINDS |= {"bidir": ("h2d", True), "d2d_bidir": ("d2d", True), "p2p_bidir": ("p2p", True)}
+_KINDS |= {"overlap_h2d": ("h2d", False), "overlap_d2h": ("d2h", False)}
 _DEVICE = re.compile(r"(?:cuda:|gpu)?(\d{1,4})", re.IGNORECASE | re.ASCII)
 _BETWEEN = re.compile(r"gpu(\d{1,3})_(?:to|and)_gpu(\d{1,3})(?:_|$)", re.ASCII)
 _THREADS = re.compile(r"([1-9]\d{0,3}) threads?", re.ASCII)
@@ -144,19 +136,13 @@ def _ends(cell: Cell, kind: CopyKind, kind_text: str, note: str) -> tuple[int, i
     return found[0], found[-1]
 
 
-def _labels(cell: Cell, names: RowNames) -> Mapping[str, str]:
-    del names
+def _labels(cell: Cell, _names: RowNames) -> Mapping[str, str]:
     with suppress(NotScored):
         return {"decade": decade_of(number("bytes", cell("bytes")))}
     return {}
 
 
-COPIES = kind_of(
-    "copies",
-    read=_read,
-    measured_s=_measured_s,
-    labelled=_labels,
-)
+COPIES = kind_of("copies", read=_read, measured_s=_measured_s, labelled=_labels)
 
 
 _CACHES = ("direct", "dropped", "page cache")
@@ -184,25 +170,18 @@ def read_storage(cell: Cell, names: RowNames) -> RowQuestion:
 
 
 STORAGE = kind_of(
-    "storage",
-    read=read_storage,
-    measured_s=lambda cell, _names: measured_s(cell, size_bytes(cell, "block_bytes")),
+    "storage", read=read_storage, measured_s=lambda cell, _names: measured_s(cell, size_bytes(cell, "block_bytes"))
 )
 
 
-# Kernels by the start of their names, with the numbers of arrays read and written.
-_ARRAYS: tuple[tuple[str, int, int], ...] = (
-    ("read", 1, 0),
-    ("dot", 2, 0),
-    ("write", 0, 1),
-    ("init", 0, 1),
-    ("copy", 1, 1),
-    ("mul", 1, 1),
-    ("scale", 1, 1),
-    ("stencil", 1, 1),
-    ("triad", 2, 1),
-    ("add", 2, 1),
-)
+# Starts of the names of kernels, by the numbers of arrays read and written.
+_ARRAYS = {
+    (1, 0): ("read",),
+    (2, 0): ("dot",),
+    (0, 1): ("write", "init"),
+    (1, 1): ("copy", "mul", "scale", "stencil"),
+    (2, 1): ("triad", "add"),
+}
 _ELEMENT = {"fp32": 4, "fp64": 8, "double": 8, "float": 4, "": 8}
 _GATHER = re.compile(r"gather rows of (\d{1,6}) B", re.ASCII)
 _OCCUPANCY = re.compile(r"occupancy (\d{1,3}(?:\.\d+)?) ?%", re.ASCII)
@@ -224,45 +203,36 @@ def _access(cell: Cell, names: RowNames) -> AccessQuestion:
         return ask(kind="chase", size_bytes=size, threads=1 if on_cpu else None)
     if dtype not in _ELEMENT:
         raise NotScored(f"no such dtype: {one_line(dtype, 20)}")
-    occupancy = _OCCUPANCY.search(cell("note"))
+    occupancy, variant = _OCCUPANCY.search(cell("note")), _VARIANT.search(cell("note"))
     few = occupancy is not None and float(occupancy[1]) < _FULL
     threads = threads_of(cell) if on_cpu and occupancy is None else None
-    stays = "gsync" in kernel or "persistent" in kernel
-    variant = _VARIANT.search(cell("note"))
     block_threads = 0
     if variant and int(variant[1]) + 1 < int(variant[2]):
         block_threads = _LARGEST_BLOCK >> (int(variant[2]) - 1 - int(variant[1]))
         if "gsync" in kernel:
             raise NotScored("how many small blocks stay is not said")
-    gather = _GATHER.search(kernel)
-    if gather:
+    if gather := _GATHER.search(kernel):
         row_bytes = int(gather[1])
         if row_bytes < _FLOAT_BYTES or row_bytes > size:
             raise NotScored("rows that are no part of their table")
-        return ask(
-            kind="gather",
-            size_bytes=size,
-            rows=min(int(size / row_bytes), (_CPU_GATHERED if on_cpu else _GATHERED) // row_bytes),
-            row_bytes=row_bytes,
-            threads=threads,
-            in_graph=True,
-        )
-    for name, reads, writes in _ARRAYS:
-        if kernel.lower().startswith(name):
-            of_one_array = bench.startswith(("BabelStream", "superbench"))
-            return ask(
-                kind="stream",
-                size_bytes=size * (reads + writes) if of_one_array else size,
-                reads=reads,
-                writes=writes,
-                element_bytes=_ELEMENT[dtype],
-                threads=threads,
-                in_graph="graph" in kernel.lower() or bench.startswith("torch"),
-                resident=int(number("threads", cell("threads"))) if few else 0,
-                block_threads=block_threads,
-                persistent=stays,
-            )
-    raise NotScored(f"no model of {one_line(kernel, 40) or 'a kernel without a name'}")
+        rows = min(int(size / row_bytes), (_CPU_GATHERED if on_cpu else _GATHERED) // row_bytes)
+        return ask(kind="gather", size_bytes=size, rows=rows, row_bytes=row_bytes, threads=threads, in_graph=True)
+    arrays = next((n for n, starts in _ARRAYS.items() if kernel.lower().startswith(starts)), None)
+    if arrays is None:
+        raise NotScored(f"no model of {one_line(kernel, 40) or 'a kernel without a name'}")
+    of_one_array = bench.startswith(("BabelStream", "superbench"))
+    return ask(
+        kind="stream",
+        size_bytes=size * sum(arrays) if of_one_array else size,
+        reads=arrays[0],
+        writes=arrays[1],
+        element_bytes=_ELEMENT[dtype],
+        threads=threads,
+        in_graph="graph" in kernel.lower() or bench.startswith("torch"),
+        resident=int(number("threads", cell("threads"))) if few else 0,
+        block_threads=block_threads,
+        persistent="gsync" in kernel or "persistent" in kernel,
+    )
 
 
 def _access_s(cell: Cell, names: RowNames) -> float:
@@ -278,17 +248,13 @@ def _access_s(cell: Cell, names: RowNames) -> float:
 
 def _access_labels(cell: Cell, names: RowNames) -> Mapping[str, str]:
     """Return the kind of access, and whether the last-level cache holds the working set."""
-    try:
+    with suppress(NotScored):
         question = _access(cell, names)
-    except NotScored:
-        return {}
-    held = question.size_bytes <= names.session.account(question).cache_bytes
-    return {"work": question.kind, "level": "cache" if held else "memory"}
+        held = question.size_bytes <= names.session.account(question).cache_bytes
+        return {"work": question.kind, "level": "cache" if held else "memory"}
+    return {}
 
 
 MEMORY = kind_of(
-    "memory",
-    read=lambda cell, names: RowQuestion(_access(cell, names)),
-    measured_s=_access_s,
-    labelled=_access_labels,
+    "memory", read=lambda cell, names: RowQuestion(_access(cell, names)), measured_s=_access_s, labelled=_access_labels
 )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from contextlib import suppress
+from typing import Any
 
 from simulator.errors import one_line
 from simulator.questions.single import Call, Launched, LaunchQuestion
@@ -56,8 +57,7 @@ _LAYERS: dict[str, tuple[ops.Operator, int]] = {
     "lstm": (ops.Recurrent("lstm", 2, 4, 16, 16), 4),
     "linear under autocast to bf16": (ops.Linear(4, 16, 16), 2),
 }
-# Of the weight and of the bias.
-_CASTS = {"linear under autocast to bf16": (ops.Elementwise("cast", 16 * 16), ops.Elementwise("cast", 16))}
+_CASTS = (ops.Elementwise("cast", 16 * 16), ops.Elementwise("cast", 16))  # under autocast: of the weight and the bias
 # The shortest PyTorch operators between two events, by their names in published tables.
 _ALONE: dict[str, ops.Operator] = {
     "bmm": ops.MatMul(1, 1, 1),
@@ -70,8 +70,6 @@ _ALONE: dict[str, ops.Operator] = {
 _LAYER = re.compile(r"host time of ([\w ]+), forward(, recorded| and backward)")
 _GRAPH = re.compile(r"(host time|time) of a graph of (\d{1,6}) kernels?", re.ASCII)
 _LEAST = re.compile(r"min measured (\w+) latency \(cudaEvent around one PyTorch op\)")
-_FLOOR_ROW = re.compile(r"per-kernel time floor, 64 KiB SCALE kernel")
-T = TypeVar("T")
 _Said = dict[str, Any]  # fields of the question
 
 
@@ -81,7 +79,7 @@ def read_launch_row(cell: Cell, names: RowNames) -> RowQuestion:
     where, device = names.devices.where(cell("device"))
     question = LaunchQuestion(where=where, device=device, **said)
     layer = _LAYER.match(cell("metric"))
-    casts = _CASTS.get(layer[1], ()) if layer else ()
+    casts = _CASTS if layer and layer[1].endswith(" under autocast to bf16") else ()
     besides = tuple(replace(question, operator=cast, parameters=0) for cast in casts)
     on_gpu = not isinstance(names.devices.described(cell("device")), CpuPart)
     if way == "alone" and on_gpu and question.operator is not None and not question.kernels and said != _FLOOR_SAID:
@@ -92,20 +90,24 @@ def read_launch_row(cell: Cell, names: RowNames) -> RowQuestion:
 def _said(cell: Cell) -> tuple[_Said, str]:
     """Return a row's fields and way of launching ("alone": by itself, on GPUs between two events); raises NotScored."""
     metric, mode = cell("metric"), cell("mode")
-    if found := _LAYER.match(metric):
-        operator, parameters = _known(_LAYERS, found)
+    layer, least = _LAYER.match(metric), _LEAST.match(metric)
+    for found, table in ((layer, _LAYERS), (least, _ALONE)):
+        if found and found[1] not in table:
+            raise NotScored(f"no model of {one_line(found[0], 50)}")
+    if layer:
+        operator, parameters = _LAYERS[layer[1]]
         said: _Said = {"operator": operator, "timed": "host", "is_taped": True}
-        if "backward" not in found[2]:
+        if "backward" not in layer[2]:
             return said, "host"
         return {**said, "phases": ("fwd", "bwd"), "parameters": parameters}, "both"
-    if found := _GRAPH.match(metric):
-        way = "host" if found[1] == "host time" else "alone" if "alone" in mode else "graph"
-        return {"operator": _CAPTURED, "kernels": int(found[2]), "timed": _TIMED[way]}, way
-    if _FLOOR_ROW.match(metric):
+    if graph := _GRAPH.match(metric):
+        way = "host" if graph[1] == "host time" else "alone" if "alone" in mode else "graph"
+        return {"operator": _CAPTURED, "kernels": int(graph[2]), "timed": _TIMED[way]}, way
+    if metric.startswith("per-kernel time floor, 64 KiB SCALE kernel"):
         way = "staying" if "persistent" in mode else _way(mode)
         return {**_FLOOR_SAID, "timed": way if way in ("staying", "graph") else "device"}, way
-    if found := _LEAST.match(metric):
-        return {"operator": _known(_ALONE, found), "timed": "device"}, "alone"
+    if least:
+        return {"operator": _ALONE[least[1]], "timed": "device"}, "alone"
     if metric in _CALLS:
         call, timed = _CALLS[metric]
         return {"call": call, "timed": timed}, "host"
@@ -116,12 +118,6 @@ def _said(cell: Cell) -> tuple[_Said, str]:
     if metric.startswith("host time of a step of ") and metric.endswith((", foreach", ", fused")):
         return {"parameters": _PARAMETERS, "timed": "host"}, "host"
     raise NotScored(f"no model of {one_line(metric, 50) or 'a launch without a name'}")
-
-
-def _known(table: Mapping[str, T], found: re.Match[str]) -> T:
-    if found[1] not in table:
-        raise NotScored(f"no model of {one_line(found[0], 50)}")
-    return table[found[1]]
 
 
 _TIMED = {"graph": "graph", "alone": "device", "stream": "stream", "host": "host"}
@@ -137,17 +133,12 @@ def _way(mode: str) -> str:
 _FLOOR_SAID: _Said = {"operator": _FLOOR, "precision": "fp64", "timed": "device"}
 
 
-def _labels(cell: Cell, names: RowNames) -> Mapping[str, str]:
-    del names
-    try:
+def _labels(cell: Cell, _names: RowNames) -> Mapping[str, str]:
+    with suppress(NotScored):
         return {"issue": _said(cell)[1]}
-    except NotScored:
-        return {}
+    return {}
 
 
 LAUNCH = kind_of(
-    "launch",
-    read=read_launch_row,
-    measured_s=lambda cell, _names: measured_s(cell, None),
-    labelled=_labels,
+    "launch", read=read_launch_row, measured_s=lambda cell, _names: measured_s(cell, None), labelled=_labels
 )

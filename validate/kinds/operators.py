@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 from simulator.api.session import Question
 from simulator.errors import one_line
@@ -63,13 +63,15 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
         text = cell(column)
         if not text and default is not None:
             return default
-        if text == "0" and column.startswith("pad"):
-            return 0
-        return whole_cell(column, text, _MAX_SIZE)
+        return 0 if text == "0" and column.startswith("pad") else whole_cell(column, text, _MAX_SIZE)
 
-    if op == "bmm" and phase == "fwd" and _is_te(cell) and cell("variant") in _GRADIENTS:
-        op, phase, cell = "grouped_linear", _GRADIENTS[cell("variant")], _without_variant(cell)
-    operator = _READERS[op](size, cell)
+    variant, software = cell("variant"), cell("software")
+    is_te = "transformer" in software.lower() and "engine" in software.lower()
+    if op == "bmm" and phase == "fwd" and is_te and variant in _GRADIENTS:
+        op, phase, variant = "grouped_linear", _GRADIENTS[variant], ""
+    operator = _READERS[op](size, lambda column: variant if column == "variant" else cell(column))
+    if isinstance(operator, ops.GroupedLinear) and is_te:  # on streams, adding gradients to Megatron-LM's buffer
+        operator = replace(operator, grouping=operator.grouping if variant else "streams", into_buffer=True)
     where, device = names.devices.where(cell("device"))
     part = names.devices.described(cell("device"))
     on_cpu, alone = isinstance(part, CpuPart), cell("includes_dispatch") == "1"
@@ -81,7 +83,7 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
         phase=cast(ops.Phase, phase),
         precision=cast(Precision, precision),
         device=device,
-        channels_last=op == "conv2d" and cell("variant") == "channels_last",
+        channels_last=op == "conv2d" and variant == "channels_last",
         is_cold=cell("cache") == "cold",
         issued=cast(Issued, issued) if issued in get_args(Issued) else "",
         calls=alone,
@@ -93,12 +95,12 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
     timing: Timing | None = None
     besides: tuple[Question, ...] = ()
     if isinstance(operator, ops.Attention):
-        elements = copied_besides(operator, cell("software"))
+        elements = copied_besides(operator, software)
         besides = (replace(question, operator=ops.Copy(elements), phase="fwd"),) if elements else ()
-        if replays(cell("software")) and isinstance(part, GpuPart):
-            clocks_s = cache_warps(operator, cell("software")) / ((part.sm_count or 1) * (part.boost_clock or math.inf))
+        if replays(software) and isinstance(part, GpuPart):
+            clocks_s = cache_warps(operator, software) / ((part.sm_count or 1) * (part.boost_clock or math.inf))
             timing = Replayed(clocks_s, besides)
-        timing = WithOverhead("te_attention_s") if _is_te(cell) and not alone else timing
+        timing = WithOverhead("te_attention_s") if is_te and not alone else timing
     if alone and not on_cpu and cell("clock") == "host":
         timing = by_host(where, device, operator, is_compiled=cell("compiled") == "1")
     elif alone and not on_cpu:
@@ -107,10 +109,6 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
     elif issued == "alone" and isinstance(part, GpuPart) and part.vendor == "nvidia":
         timing = WithOverhead("alone_s")
     return RowQuestion(question, besides, timing)
-
-
-def _without_variant(cell: Cell) -> Cell:
-    return lambda column: "" if column == "variant" else cell(column)
 
 
 def _check_words(cell: Cell, op: str, phase: str, precision: str) -> None:
@@ -144,42 +142,22 @@ def _matmul(size: Size, cell: Cell) -> ops.Operator:
 
 
 def _grouped(size: Size, cell: Cell) -> ops.Operator:
-    """Read the products of ``batch`` experts: each multiplies ``m`` rows, and the busiest ``rows``.
-
-    Those of Transformer Engine run on streams, and add weights' gradients to Megatron-LM's buffer.
-    """
+    """Read the products of ``batch`` experts: each multiplies ``m`` rows, and the busiest ``rows``."""
     each, experts = size("m"), size("batch")
     busiest = size("rows", each)
     if busiest < each:
         raise NotScored("rows, those of the busiest expert, are fewer than m, those of the others")
-    is_te = _is_te(cell)
-    grouping = cast(ops.Grouping, cell("variant") or ("streams" if is_te else "kernel"))
     rows = busiest + (experts - 1) * each
     sizes = rows, size("k"), size("n"), False, experts, busiest if busiest > each else 0
-    return ops.GroupedLinear(*sizes, grouping=grouping, into_buffer=is_te)
+    return ops.GroupedLinear(*sizes, grouping=cast(ops.Grouping, cell("variant") or "kernel"))
 
 
-def _is_te(cell: Cell) -> bool:
-    return "transformer" in cell("software").lower() and "engine" in cell("software").lower()
-
-
-def _conv2d(size: Size, cell: Cell) -> ops.Operator:
-    del cell
+def _conv2d(size: Size, _: Cell) -> ops.Operator:
     stride, pad = size("stride", 1), size("pad", 0)
-    found = ops.Conv2d(
-        batch=size("batch"),
-        c_in=size("c_in"),
-        c_out=size("c_out"),
-        h_in=size("h_in"),
-        w_in=size("w_in"),
-        kernel_h=size("kernel_h"),
-        kernel_w=size("kernel_w"),
-        stride_h=stride,
-        stride_w=size("stride_w", stride),
-        pad_h=pad,
-        pad_w=size("pad_w", pad),
-        groups=size("groups", 1),
-    )
+    columns = ("batch", "c_in", "c_out", "h_in", "w_in", "kernel_h", "kernel_w")
+    sizes: dict[str, Any] = {name: size(name) for name in columns}
+    sizes |= {"stride_h": stride, "stride_w": size("stride_w", stride), "pad_h": pad, "pad_w": size("pad_w", pad)}
+    found = ops.Conv2d(**sizes, groups=size("groups", 1))
     if found.h_out < 1 or found.w_out < 1:
         raise NotScored("the kernel is larger than the image")
     if found.c_in % found.groups or found.c_out % found.groups:
@@ -204,7 +182,6 @@ def _recurrent(size: Size, cell: Cell) -> ops.Operator:
 
 def _attention(size: Size, cell: Cell) -> ops.Operator:
     """Read ``m`` queries, ``n`` keys of size ``k``; ``batch`` heads in all, ``heads`` a sequence on ``kv_heads``."""
-    causal = cell("variant") == "causal"
     if cell("dtype") in ("fp8", "int8"):
         raise NotScored("attention of 8 bits is not modelled")
     batch, heads = size("batch"), size("heads", 1)
@@ -213,12 +190,11 @@ def _attention(size: Size, cell: Cell) -> ops.Operator:
         raise NotScored("heads do not divide batch, which counts those of all sequences")
     if heads % kv_heads:
         raise NotScored("kv_heads do not divide heads")
-    shared = kv_heads if kv_heads != heads else 0
-    library = attention_library(cell("software"))
     queries, keys = size("m"), size("n")
     if queries == 1 < keys:
         raise NotScored("attention of one query (decode) is not modelled")
-    return ops.Attention(batch // heads, heads, queries, keys, size("k"), shared, causal, library)
+    shared, library = kv_heads if kv_heads != heads else 0, attention_library(cell("software"))
+    return ops.Attention(batch // heads, heads, queries, keys, size("k"), shared, cell("variant") == "causal", library)
 
 
 _READERS: dict[str, Callable[[Size, Cell], ops.Operator]] = {
@@ -247,8 +223,4 @@ _READERS: dict[str, Callable[[Size, Cell], ops.Operator]] = {
 }
 
 
-OPERATORS = kind_of(
-    "operators",
-    read=read_operator,
-    measured_s=lambda cell, _names: number("time_s", cell("time_s")),
-)
+OPERATORS = kind_of("operators", read=read_operator, measured_s=lambda cell, _names: number("time_s", cell("time_s")))

@@ -47,23 +47,24 @@ def ranks_and_layout(cell: Cell) -> tuple[int, int, Layout]:
 
 
 def _layout(cell: Cell) -> Layout:
-    degrees = {column: _whole(cell, column) or 1 for column in ("tp", "pp", "cp", "ep", "vp")}
+    tp, pp, cp, ep, vp = (_whole(cell, column) or 1 for column in ("tp", "pp", "cp", "ep", "vp"))
     zero = 3 if cell("fsdp") in ("1", "1.0") else _whole(cell, "zero") or 0
     words = re.split(r"[;, ]+", cell("schedule").lower())
     schedule: Schedule = next((name for name in SCHEDULES if name in words), "1f1b")
+    sp = cell("sp") == "1" and tp > 1
     return Layout(
-        tp=degrees["tp"],
-        pp=degrees["pp"],
-        cp=degrees["cp"],
-        ep=degrees["ep"],
+        tp=tp,
+        pp=pp,
+        cp=cp,
+        ep=ep,
         etp=_whole(cell, "etp"),
-        flex=cell("flex") == "1" and degrees["ep"] > 1,
-        vp=degrees["vp"] if degrees["pp"] > 1 else 1,
-        sp=cell("sp") == "1" and degrees["tp"] > 1,
-        tp_overlap=cell("tp_overlap") == "1" and cell("sp") == "1" and degrees["tp"] > 1,
+        flex=cell("flex") == "1" and ep > 1,
+        vp=vp if pp > 1 else 1,
+        sp=sp,
+        tp_overlap=cell("tp_overlap") == "1" and sp,
         zero=zero,
         shards=_whole(cell, "shards") if zero else None,
-        schedule=schedule if degrees["vp"] == 1 else "1f1b",
+        schedule=schedule if vp == 1 else "1f1b",
     )
 
 
@@ -77,44 +78,37 @@ def step_measured_s(cell: Cell) -> float:
     Throughput counts samples, or units such as tokens and frames, of which a sample has ``units_each``.  With
     ``epoch_samples`` it counts all samples of an epoch, though only whole batches are trained.
     """
+
+    def of(column: str, default: str = "") -> float:
+        return number(column, cell(column) or default)
+
     if cell("step_time_s"):
-        return number("step_time_s", cell("step_time_s"))
+        return of("step_time_s")
     if not cell("throughput"):
         raise NotScored("no time, only memory" if any(map(cell, ALL_COLUMNS)) else "step_time_s missing")
     rate = _RATE.fullmatch(cell("throughput_unit"))
     if rate is None:
         raise NotScored(f"step_time_s missing, and what {one_line(cell('throughput_unit'), 30)} counts is not said")
+    units, per_gpu = rate.groups()
     each = 1.0
-    if rate[1] not in _SAMPLES:
-        column = "seq_len" if rate[1] == "tokens" and not cell("units_each") else "units_each"
+    if units not in _SAMPLES:
+        column = "seq_len" if units == "tokens" and not cell("units_each") else "units_each"
         if not cell(column):
-            raise NotScored(f"step_time_s missing, and how many {one_line(rate[1], 20)} a sample has ({column})")
-        each = number(column, cell(column))
-    gpus = number("n_gpus", cell("n_gpus") or "1") if rate[2] else 1.0
-    return _counted_samples(cell) * each / (number("throughput", cell("throughput")) * gpus)
-
-
-def _counted_samples(cell: Cell) -> float:
-    """Return the samples that a rate counts for each step: its own, and its share of those that an epoch leaves out."""
-    samples = _samples_of_step(cell)
-    if not cell("epoch_samples"):
-        return samples
-    epoch = number("epoch_samples", cell("epoch_samples"))
-    steps = epoch // samples
-    if not steps:
-        raise NotScored(f"an epoch of {epoch:,.0f} samples has no batch of {samples:,.0f}")
-    return epoch / steps
-
-
-def _samples_of_step(cell: Cell) -> float:
-    """Return the samples of a step over all GPUs and micro-batches."""
-    each = cell("micro_batch") or cell("batch_per_gpu")
-    if cell("global_batch") or not each:
-        return number("global_batch", cell("global_batch"))
-    samples = number("batch_per_gpu", each)
-    for column in ("n_gpus", "grad_accum"):
-        if cell(column) not in ("", "0"):  # 0 GPUs: a CPU
-            samples *= number(column, cell(column))
-    for column in ("tp", "pp", "cp"):
-        samples /= number(column, cell(column) or "1")
-    return samples
+            raise NotScored(f"step_time_s missing, and how many {one_line(units, 20)} a sample has ({column})")
+        each = of(column)
+    gpus = of("n_gpus", "1") if per_gpu else 1.0
+    a_rank = cell("micro_batch") or cell("batch_per_gpu")
+    if cell("global_batch") or not a_rank:
+        samples = of("global_batch")
+    else:  # over all GPUs and micro-batches
+        samples = number("batch_per_gpu", a_rank)
+        for column in ("n_gpus", "grad_accum"):
+            samples *= of(column) if cell(column) not in ("", "0") else 1.0  # 0 GPUs: a CPU
+        for column in ("tp", "pp", "cp"):
+            samples /= of(column, "1")
+    if cell("epoch_samples"):  # a step has its share of those that the epoch leaves out
+        epoch = of("epoch_samples")
+        if epoch < samples:
+            raise NotScored(f"an epoch of {epoch:,.0f} samples has no batch of {samples:,.0f}")
+        samples = epoch / (epoch // samples)
+    return samples * each / (of("throughput") * gpus)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any, get_args
 
 from simulator.errors import InputError, nearest, one_line
 from simulator.questions import options as known
+from simulator.questions.layout import Layout
 from simulator.questions.single import LaunchQuestion
 from simulator.questions.step import BUCKET_BYTES, Offload, StepQuestion, accumulating
-from simulator.questions.where import CPU_LIBRARIES, MONTH_NEEDED, CpuLibrary, Month, Software, month_of
+from simulator.questions.where import CPU_LIBRARIES, MONTH_NEEDED, CpuLibrary, Software, month_of
 from simulator.topology.parts import CpuPart
 from simulator.workload.find import is_described
 from simulator.workload.network import family_of
@@ -33,21 +35,11 @@ _whole = partial(whole_or_none, most=_MAX_SIZE)
 _PHASES: Mapping[str, known.Mode] = {"": "train", "fwd": "forward", "bwd": "backward", **{m: m for m in known.MODES}}
 _ISSUES = ("", "eager", "graph", "graph-blocks", "compile", "compile+graph")
 _OVERLAPS = {"": BUCKET_BYTES, "none": 0.0, "tensor": 1.0}  # bucket size in bytes
-_SIZES = {  # sizes of a network, by column
-    "image": "image",
-    "seq_len": "sequence_length",
-    "hidden": "hidden",
-    "heads": "heads",
-    "layers": "layers",
-    "vocab": "vocabulary",
-    "predicted": "predicted",
-    "lora": "lora",
-    "dropout": "dropout",
-    "mtp_layers": "mtp_layers",
-    "inner": "inner",
-    "kv_heads": "kv_heads",
-    "tied": "tied",
-}
+_SIZES = (  # sizes of a network: columns
+    *("image", "seq_len", "hidden", "heads", "layers", "vocab", "predicted", "lora", "dropout", "mtp_layers", "inner"),
+    *("kv_heads", "tied"),
+)
+_CALLED = {"seq_len": "sequence_length", "vocab": "vocabulary"}  # otherwise as the column is
 _WORDS = {"lora_layers": LORA_LAYERS, "lora_weights": LORA_WEIGHTS, "cross_entropy": LOSS_WAYS}  # of a network
 _IF_IT_HAS_THEM = ("gelu", "norms")  # words of a network that others do without
 _THREADS = re.compile(r"(?:^|; ?)cpu threads=([1-9][0-9]{0,3})(?:$| ?;)", re.IGNORECASE)
@@ -74,8 +66,46 @@ def read_step(cell: Cell, names: RowNames) -> RowQuestion:
     gpus = names.gpus(where, nodes, range(ranks // nodes)) if machine.gpus else None
     gpus = gpus[:1] if gpus and alone else gpus
     threads = _THREADS.search(cell("schedule"))
+    exchange = _exchange(cell, layout, strategy="nccl" if alone else cell("strategy") or "nccl")
+    exchanges = (gpus is None or len(gpus) > 1) and (options.mode != "forward" or not layout.has_replicas)
+    offload, _, round_robin = cell("offload").partition(", ")
+    workload = names.file(name) if written_out else name
+    batch = _whole(cell, "micro_batch") or _whole(cell, "batch_per_gpu")
+    if batch is None:
+        parts, every = micro_batches * replicas, _whole(cell, "global_batch")
+        if every is None or every % parts:
+            raise NotScored("batch_per_gpu missing")
+        batch = every // parts
+    question = StepQuestion(
+        where=where,
+        workload=workload,
+        batch=batch,
+        sizes=() if entry is None else _sizes(cell, entry, options),
+        options=options,
+        micro_batches=micro_batches,
+        gpus=gpus,
+        offload=one_of(offload or "none", get_args(Offload), f"offload '{one_line(offload, 20)}' is not modelled"),
+        round_robin=round_robin == "round robin",
+        threads=int(threads[1]) if threads and not machine.gpus else None,
+        software=_software(cell, names.capability(where), on_gpu=bool(machine.gpus)),
+        **(exchange if exchanges else {}),  # what exchanges nothing does so whatever its row says
+    )
+    accumulate, first_steps = cell("accumulate"), cell("first_steps")
+    refusal = f"accumulate '{one_line(accumulate, 20)}' is not modelled; {', '.join(known.ACCUMULATIONS)}"
+    question = accumulating(question, one_of(accumulate, known.ACCUMULATIONS, refusal) if accumulate else None)
+    if cell("sync") == _READ_EACH:
+        return RowQuestion(question, timing=ReadBack(LaunchQuestion(where=where, timed="host", call="read")))
+    if not first_steps:
+        return RowQuestion(question)
+    counted, _, ran = first_steps.partition(" of ")  # the time holds the start of the run
+    steps = whole_cell("first_steps", counted, _MAX_SIZE)
+    of = whole_cell("first_steps", ran, _MAX_SIZE) if ran else steps
+    return RowQuestion(question, timing=FromStart(steps, of, ranks))
+
+
+def _exchange(cell: Cell, layout: Layout, strategy: str) -> dict[str, Any]:
+    """Return the fields on how a step exchanges; raises NotScored."""
     algorithm, other = forced_algorithm(cell("algorithm_forced"))
-    strategy = "nccl" if alone else cell("strategy") or "nccl"
     if other or (algorithm and strategy != "nccl" and not layout.divides_network):
         raise NotScored(f"forced algorithm '{algorithm or other}' is not what {one_line(strategy, 40)} does")
     exchange: dict[str, Any] = {
@@ -86,61 +116,24 @@ def read_step(cell: Cell, names: RowNames) -> RowQuestion:
         "gathers_in_fp32": "units in fp32" in cell("sync"),
         "prefetches": cell("fsdp_prefetch") != "0",
     }
-    exchanges = (gpus is None or len(gpus) > 1) and (options.mode != "forward" or not layout.has_replicas)
     if layout.zero != 3:  # whole shards are gathered one unit ahead
         overlap = cell("overlap")
         exchange["bucket_bytes"] = _OVERLAPS[overlap] if overlap in _OVERLAPS else quantity("overlap", overlap, "size")
-    offload, _, round_robin = cell("offload").partition(", ")
-    clock, accumulate = cell("gpu_clock"), cell("accumulate")
-    question = StepQuestion(
-        where=where,
-        workload=names.file(name) if written_out else name,
-        batch=_batch(cell, micro_batches * replicas),
-        sizes=() if entry is None else _sizes(cell, entry, options),
-        options=options,
-        micro_batches=micro_batches,
-        gpus=gpus,
-        offload=one_of(offload or "none", get_args(Offload), f"offload '{one_line(offload, 20)}' is not modelled"),
-        round_robin=round_robin == "round robin",
-        threads=int(threads[1]) if threads and not machine.gpus else None,
-        software=Software(
-            nccl=nccl_of(cell("software"), names.capability(where)),
-            cpu_library=_cpu_library(cell),
-            gpu_clock_Hz=quantity("gpu_clock", clock, "frequency") if clock and machine.gpus else 0.0,
-            libraries=_month(cell("libraries")),
-        ),
-        **(exchange if exchanges else {}),  # what exchanges nothing does so whatever its row says
-    )
-    refusal = f"accumulate '{one_line(accumulate, 20)}' is not modelled; {', '.join(known.ACCUMULATIONS)}"
-    question = accumulating(question, one_of(accumulate, known.ACCUMULATIONS, refusal) if accumulate else None)
-    if cell("sync") == _READ_EACH:
-        return RowQuestion(question, timing=ReadBack(LaunchQuestion(where=where, timed="host", call="read")))
-    return RowQuestion(question, timing=_from_start(cell("first_steps"), ranks))
+    return exchange
 
 
-def _from_start(text: str, ranks: int) -> FromStart | None:
-    """Return how the time holds the start of the run, None where *text* is empty; raises NotScored."""
-    counted, _, ran = text.partition(" of ")
-    if not counted:
-        return None
-    steps = whole_cell("first_steps", counted, _MAX_SIZE)
-    return FromStart(steps, whole_cell("first_steps", ran, _MAX_SIZE) if ran else steps, ranks)
-
-
-def _cpu_library(cell: Cell) -> CpuLibrary:
-    """Return the library of CPU kernels: as given, else that of most frameworks of the row's era; raises NotScored."""
-    text = cell("cpu_library")
-    if not text:
-        return "blas" if cell("era") == "before 2019" else "onednn"
-    return one_of(text, CPU_LIBRARIES, f"cpu_library '{one_line(text, 20)}': {nearest(text, CPU_LIBRARIES)}")
-
-
-def _month(text: str) -> Month | None:
-    """Return the month *text*, as in 2020-10; raises NotScored."""
-    month = month_of(text)
-    if text and month is None:
-        raise NotScored(f"libraries '{one_line(text, 20)}': {MONTH_NEEDED}")
-    return month
+def _software(cell: Cell, capability: str | None, *, on_gpu: bool) -> Software:
+    """Return the versions that ran; of CPU kernels most frameworks' of the row's era if not given; raises NotScored."""
+    library, clock = cell("cpu_library"), cell("gpu_clock")
+    month = month_of(cell("libraries"))
+    nccl = nccl_of(cell("software"), capability)
+    of_era: CpuLibrary = "blas" if cell("era") == "before 2019" else "onednn"
+    refusal = f"cpu_library '{one_line(library, 20)}': {nearest(library, CPU_LIBRARIES)}"
+    cpu_library = one_of(library, CPU_LIBRARIES, refusal) if library else of_era
+    gpu_clock_Hz = quantity("gpu_clock", clock, "frequency") if clock and on_gpu else 0.0
+    if cell("libraries") and month is None:
+        raise NotScored(f"libraries '{one_line(cell('libraries'), 20)}': {MONTH_NEEDED}")
+    return Software(nccl=nccl, cpu_library=cpu_library, gpu_clock_Hz=gpu_clock_Hz, libraries=month)
 
 
 def _entry(name: str, cell: Cell) -> ZooEntry:
@@ -167,24 +160,13 @@ def _micro_batches(cell: Cell, replicas: int) -> int:
     return every // (each * replicas)
 
 
-def _batch(cell: Cell, parts: int) -> int:
-    """Return the samples per device and micro-batch; the step has *parts* such batches; raises NotScored."""
-    batch = _whole(cell, "micro_batch") or _whole(cell, "batch_per_gpu")
-    if batch is None:
-        whole_cell = _whole(cell, "global_batch")
-        if whole_cell is None or whole_cell % parts:
-            raise NotScored("batch_per_gpu missing")
-        batch = whole_cell // parts
-    return batch
-
-
 def _sizes(cell: Cell, entry: ZooEntry, options: known.StepOptions) -> tuple[tuple[str, int | str], ...]:
     """Return the network's sizes from a row, its attention kernels, and whether it ends with a loss (1) or not (0)."""
     sizes: dict[str, int | str] = {}
-    for column, name in _SIZES.items():
+    for column in _SIZES:
         value = _whole(cell, column)
-        if value is not None and (name != "predicted" or "predicted" in entry.defaults):
-            sizes[name] = value
+        if value is not None and (column != "predicted" or "predicted" in entry.defaults):
+            sizes[_CALLED.get(column, column)] = value
     for column, allowed in _WORDS.items():
         if cell(column):
             refusal = f"{column} '{one_line(cell(column), 20)}' is not modelled; {', '.join(allowed)}"
@@ -207,19 +189,25 @@ def _options(cell: Cell) -> known.StepOptions:
     mode = _PHASES.get(cell("phase"))
     if mode is None:
         raise NotScored(f"no such phase: {one_line(cell('phase'), 20)}")
-    policy: known.Policy | None = next(
-        (p for p in known.POLICIES if p == (cell("policy") or cell("dtype") or "fp32")), None
-    )
-    if policy is None or (cell("dtype") in ("fp64", "torch") and not cell("policy")):
-        raise NotScored(f"no such dtype: {one_line(cell('policy') or cell('dtype'), 20)}")
+    named = cell("policy") or cell("dtype") or "fp32"
+    refusal = f"no such dtype: {one_line(cell('policy') or cell('dtype'), 20)}"
+    policy: known.Policy = one_of(named, known.POLICIES, refusal)
+    if cell("dtype") in ("fp64", "torch") and not cell("policy"):
+        raise NotScored(refusal)
     recompute, parts, blocks = _recompute(cell)
     issue = cell("issue")
     if issue not in _ISSUES:
         raise NotScored(f"issue '{one_line(issue, 20)}' is not modelled; {', '.join(filter(None, _ISSUES))}")
+    optimizer: known.Optimizer = "adam" if cell("seq_len") else "momentum"
+    if text := cell("optimizer").lower():
+        refusal = f"no optimizer '{one_line(text, 20)}'; {nearest(text, known.OPTIMIZERS)}"
+        optimizer = one_of(text, known.OPTIMIZERS, refusal)
+    framework: known.Framework = next((name for name in known.FRAMEWORKS if name == cell("modules")), "pytorch")
+    is_adaptdl = mode == "train" and "adaptdl" in cell("software").lower()
     return known.StepOptions(
         mode=mode,
         precision=policy,
-        optimizer=_optimizer(cell),
+        optimizer=optimizer,
         compiled=issue.startswith("compile") or cell("compiled") == "1",
         cuda_graph=issue.endswith("graph"),
         cuda_graph_blocks=issue == "graph-blocks",
@@ -229,15 +217,8 @@ def _options(cell: Cell) -> known.StepOptions:
         channels_last=cell("channels_last") == "1",
         fused_optimizer=cell("fused_optimizer") == "1",
         launch_blocking=cell("launch_blocking") == "1",
-        framework=_framework(cell, mode),
+        framework="adaptdl" if is_adaptdl else framework,
     )
-
-
-def _framework(cell: Cell, mode: str) -> known.Framework:
-    """Return what issues the operators: as ``modules`` says, or AdaptDL where the software has it."""
-    if mode == "train" and "adaptdl" in cell("software").lower():
-        return "adaptdl"
-    return next((name for name in known.FRAMEWORKS if name == cell("modules")), "pytorch")
 
 
 def _recompute(cell: Cell) -> tuple[known.Recompute, tuple[known.RecomputedPart, ...], int | None]:
@@ -257,14 +238,6 @@ def _recompute(cell: Cell) -> tuple[known.Recompute, tuple[known.RecomputedPart,
     return how, parts or known.StepOptions().recompute_parts, whole_cell("recompute_blocks", blocks) if blocks else None
 
 
-def _optimizer(cell: Cell) -> known.Optimizer:
-    """Return the optimiser: as given, else Adam for sequences and momentum for the rest; raises NotScored."""
-    text = cell("optimizer").lower()
-    if not text:
-        return "adam" if cell("seq_len") else "momentum"
-    return one_of(text, known.OPTIMIZERS, f"no optimizer '{one_line(text, 20)}'; {nearest(text, known.OPTIMIZERS)}")
-
-
 # -- labels ----------------------------------------------------------------------------
 
 
@@ -275,33 +248,24 @@ def configuration(cell: Cell) -> tuple[str, ...]:
 
 def _labels(cell: Cell, names: RowNames) -> Mapping[str, str]:
     """Return family, era, device, processor and ranks: one device, several, or several that divide the network."""
-    device, processor = _device(names, cell("machine"))
     ranks = "one" if cell("n_gpus") in ("", "0", "1") or cell("strategy") == ALONE else "several"
     if ranks == "several" and any(cell(axis) not in ("", "1", "1.0") for axis in ("tp", "pp", "cp", "ep")):
         ranks = "divided"
-    labels = {
-        "family": _family(cell("network") or cell("model")),
-        "device": device,
-        "processor": processor,
-        "ranks": ranks,
-    }
+    device, processor = "", ""  # the part that computes, where the machine is known
+    with suppress(NotScored):
+        machine = names.machine(names.machines.where(cell("machine"), 1))
+        cpus = [node.part_name for node in machine.nodes if isinstance(node.part, CpuPart)]
+        if machine.gpus:
+            device, processor = machine.nodes[machine.gpus[0]].part_name, "GPU"
+        elif cpus:
+            device, processor = cpus[0], "CPU"
+    family = _family(cell("network") or cell("model"))
+    labels = {"family": family, "device": device, "processor": processor, "ranks": ranks}
     if ranks != "one":
         labels["gpus"] = cell("n_gpus")
     if cell("software"):
         labels["era"] = cell("era") or "since 2019"
     return labels
-
-
-def _device(names: RowNames, machine_name: str) -> tuple[str, str]:
-    """Return the part that computes on the machine *machine_name*, and "GPU" or "CPU"; empty texts if unknown."""
-    try:
-        machine = names.machine(names.machines.where(machine_name, 1))
-    except NotScored:
-        return "", ""
-    if machine.gpus:
-        return machine.nodes[machine.gpus[0]].part_name, "GPU"
-    cpus = [node.part_name for node in machine.nodes if isinstance(node.part, CpuPart)]
-    return (cpus[0], "CPU") if cpus else ("", "")
 
 
 @lru_cache(maxsize=1024)
@@ -313,9 +277,4 @@ def _family(model: str) -> str:
         return ""
 
 
-STEPS = kind_of(
-    "training",
-    read=read_step,
-    measured_s=lambda cell, _names: step_measured_s(cell),
-    labelled=_labels,
-)
+STEPS = kind_of("training", read=read_step, measured_s=lambda cell, _names: step_measured_s(cell), labelled=_labels)
