@@ -20,24 +20,16 @@ from simulator.user_files import open_user_file, read_user_file
 from validate.tables.csv_text import MAX_BYTES
 from validate.tables.table import read_table
 
-# The package's device names with our parts, and the machines (8 GPUs; GB: 4 per node) on which its collectives ran.
-PARTS = {
-    "a100_sxm": "a100-sxm4-80gb",
-    "b200_sxm": "b200",
-    "gb200": "gb200",
-    "gb300": "gb300",
-    "h100_sxm": "h100-sxm5-80gb",
-    "h200_sxm": "h200-sxm",
-    "l40s": "l40s",
+_DEVICES = {  # our parts by the package's names, and the machines (8 GPUs; GB: 4 per node) of their collectives
+    "a100_sxm": ("a100-sxm4-80gb", "dgx-a100-80gb"),
+    "b200_sxm": ("b200", "dgx-b200"),
+    "gb200": ("gb200", "gb200-nvl72"),
+    "gb300": ("gb300", "gb300-nvl72"),
+    "h100_sxm": ("h100-sxm5-80gb", "dgx-h100"),
+    "h200_sxm": ("h200-sxm", "dgx-h200"),
+    "l40s": ("l40s", ""),
 }
-MACHINES = {
-    "a100-sxm4-80gb": "dgx-a100-80gb",
-    "b200": "dgx-b200",
-    "gb200": "gb200-nvl72",
-    "gb300": "gb300-nvl72",
-    "h100-sxm5-80gb": "dgx-h100",
-    "h200-sxm": "dgx-h200",
-}
+MACHINES = {part: machine for part, machine in _DEVICES.values() if machine}
 _PATTERN = "*/*/*/*_perf.txt"
 _FOLDERS = ("aiconfigurator/systems/data", "systems/data", "data", "")
 _MAX_ROWS = 500_000
@@ -68,6 +60,7 @@ class SourceTable:
 
 
 Cell = Callable[[str], str]
+Number = Callable[[str], int]
 
 
 class Source:
@@ -83,8 +76,8 @@ class Source:
         self._tables: dict[str, list[SourceTable]] = {}
         for name in sorted(self._paths):
             folder, framework, version, file = name.split("/")
-            if folder in PARTS:
-                table = SourceTable(PARTS[folder], framework, version, name)
+            if folder in _DEVICES:
+                table = SourceTable(_DEVICES[folder][0], framework, version, name)
                 self._tables.setdefault(file.removesuffix("_perf.txt"), []).append(table)
             else:
                 self.unknown[folder] += 1
@@ -162,7 +155,7 @@ class Source:
         """Return the number of rows of *table*; raises InputError if it cannot be read."""
         return max(0, sum(1 for line in self._read(table.name).splitlines() if line.strip()) - 1)
 
-    def rows(self, table: SourceTable, needed: Sequence[str]) -> Iterator[tuple[Cell, Callable[[str], int]]]:
+    def rows(self, table: SourceTable, needed: Sequence[str]) -> Iterator[tuple[Cell, Number]]:
         """Yield each row as two functions of a column: for its text, empty for a missing column, and for its number.
 
         Raises InputError if the table cannot be read, a column of *needed* is missing, or a number is not whole.

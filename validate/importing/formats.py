@@ -127,14 +127,6 @@ class Products:
     left_out: Mapping[SourceTable, LeftOut]
     grid: frozenset[Shape]
 
-    def chosen(self, device: str) -> list[SourceTable]:
-        """Return for each framework the newest table with the whole grid, else its newest table."""
-        tables: dict[str, list[SourceTable]] = {}
-        for table in self.times:
-            if table.device == device:
-                tables.setdefault(table.framework, []).append(table)
-        return [next((t for t in of if self.grid <= self.times[t].keys()), of[0]) for of in tables.values()]
-
 
 def read_products(source: Source) -> Products:
     """Return products of all devices, so that the grid does not depend on those chosen; raises InputError."""
@@ -162,17 +154,23 @@ def read_products(source: Source) -> Products:
 def product_rows(
     products: Products, device: str, share: SampledShapes, left_out: LeftOut
 ) -> tuple[list[Row], Sequence[SourceTable]]:
-    """Return the rows of *device* and their tables; *left_out* counts skipped rows by reason."""
-    tables = products.chosen(device)
+    """Return the rows of *device* and their tables; *left_out* counts skipped rows by reason.
+
+    Of each framework, they are from the newest table with the whole grid, else from its newest table.
+    """
+    mine: dict[str, list[SourceTable]] = {}
+    for table in products.times:
+        if table.device == device:
+            mine.setdefault(table.framework, []).append(table)
+    tables = [next((t for t in of if products.grid <= products.times[t].keys()), of[0]) for of in mine.values()]
     kept: dict[str, Times] = {}
-    for table, of in products.times.items():
-        if table.device == device and table not in tables:
-            left_out["product in a version besides the newest with the common shapes"] += sum(map(len, of.values()))
-    for table in tables:
-        left_out.update(products.left_out[table])
-        common = {shape: found for shape, found in products.times[table].items() if shape in products.grid}
-        left_out["product of a shape that few tables have"] += len(products.times[table]) - len(common)
-        kept[table.framework] = common
+    for table, times in products.times.items():
+        if table in tables:
+            left_out.update(products.left_out[table])
+            kept[table.framework] = {shape: found for shape, found in times.items() if shape in products.grid}
+            left_out["product of a shape that few tables have"] += len(times) - len(kept[table.framework])
+        elif table.device == device:
+            left_out["product in a version besides the newest with the common shapes"] += sum(map(len, times.values()))
     rows, graded = [], _graded(kept)
     for table in tables:
         part = load_part(table.device)
@@ -226,25 +224,23 @@ def _attention_times(source: Source, table: SourceTable, left_out: LeftOut) -> T
     """Return the times in seconds by shape (batch, length, heads, key-value heads, head size)."""
     times: Times = {}
     for cell, number in source.rows(table, _ATTENTION):
-        reason = _unlike(cell("attn_dtype"), cell("kv_cache_dtype"), cell("window_size"), cell("beam_width"))
         time_s = latency_s(cell("latency"))
-        if not reason and number("step") != 0:
+        reason = "" if time_s is not None else "attention without a time"
+        if not {cell("attn_dtype"), cell("kv_cache_dtype")} <= _PRECISIONS.keys():
+            reason = "attention with queries or keys of 8 bits"
+        elif cell("window_size") not in ("", "0"):
+            reason = "attention in a window: not modelled"
+        elif cell("beam_width") != "1":
+            reason = "attention with several beams"
+        elif number("step") != 0:
             reason = "attention to earlier tokens"
-        if not reason and time_s is None:
-            reason = "attention without a time"
         if reason or time_s is None:
             left_out[reason] += 1
-            continue
-        times.setdefault(tuple(number(size) for size in _SIZES), []).append(time_s)
+        else:
+            times.setdefault(tuple(number(size) for size in _SIZES), []).append(time_s)
     return times
 
 
-def _unlike(queries: str, keys: str, window: str, beams: str) -> str:
-    if not {queries, keys} <= _PRECISIONS.keys():
-        return "attention with queries or keys of 8 bits"
-    if window not in ("", "0"):
-        return "attention in a window: not modelled"
-    return "" if beams == "1" else "attention with several beams"
 
 
 # -- NCCL collectives on one machine ---------------------------------------------------

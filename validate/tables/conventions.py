@@ -66,7 +66,15 @@ class Convention:
             return None
         if self.values is not None:
             return self.values.get(text(self.by).lower())
-        return _COPIED.sub(lambda match: _copied(text(match[1]), match[2]), self.value)
+
+        def copied(match: re.Match[str]) -> str:
+            """Return a cell, or the first group that a pattern finds in it ("" where it finds none)."""
+            if match[2] is None:
+                return text(match[1])
+            found = re.search(match[2], text(match[1]), re.IGNORECASE)
+            return found[1] if found else ""
+
+        return _COPIED.sub(copied, self.value)
 
 
 Conventions = Mapping[str, Mapping[str, tuple[Convention, ...]]]
@@ -94,7 +102,8 @@ def _rules(source: YamlSource) -> Conventions:
     faults: list[Fault] = []
     found: dict[str, dict[str, tuple[Convention, ...]]] = {}
     if not isinstance(source.data, dict):
-        raise InputError(source.fault((), f"{_NEEDS}; found {_words_of(source.data)}"))
+        words = {list: "a list", type(None): "nothing"}.get(type(source.data), f"'{one_line(str(source.data), 40)}'")
+        raise InputError(source.fault((), f"{_NEEDS}; found {words}"))
     for kind, rules in source.data.items():
         by_column = found.setdefault(str(kind), {})
         if not isinstance(rules, list):
@@ -111,32 +120,27 @@ def _rules(source: YamlSource) -> Conventions:
     return found
 
 
-def _words_of(data: Any) -> str:
-    return {list: "a list", type(None): "nothing"}.get(type(data), f"'{one_line(str(data), 40)}'")
-
-
 def _faults_of(rule: Any) -> list[tuple[tuple[str, ...], str]]:
     """Return the mistakes of a *rule* as written, each with its place within it."""
     if not isinstance(rule, dict):
         return [((), "a rule with when, set and source is needed")]
+    unknown = [str(key) for key in rule.keys() - {*_KEYS}]
     found: list[tuple[tuple[str, ...], str]] = [
-        ((str(key),), f"a rule has no '{one_line(str(key), 40)}'; {nearest(str(key), _KEYS)}")
-        for key in rule.keys() - {*_KEYS}
+        ((key,), f"a rule has no '{one_line(key, 40)}'; {nearest(key, _KEYS)}") for key in unknown
     ]
     found += [((), f"the rule lacks '{key}'") for key in ("when", "set", "source") if not rule.get(key)]
-    for part in ("when", "unless", "set"):
-        if not isinstance(rule.get(part, {}), dict):
+    parts = [(part, rule.get(part, {})) for part in ("when", "unless", "set")]
+    for part, columns in parts:
+        if not isinstance(columns, dict):
             return [*found, ((part,), f"'{part}' needs columns")]
-    for part in ("when", "unless"):
-        for column, pattern in rule.get(part, {}).items():
-            try:
-                re.compile(str(pattern))
-            except re.error as error:
-                found.append(((part, column), f"is no regular expression: {error}"))
-    for column, value in rule.get("set", {}).items():
+    for part, column, value in ((part, *item) for part, columns in parts for item in columns.items()):
         chosen = list(value.values()) if isinstance(value, dict) else [{}]
-        if isinstance(value, list) or len(chosen) != 1 or not isinstance(chosen[0], dict):
-            found.append((("set", column), "a value, or one column with its values, is needed"))
+        if part == "set" and (isinstance(value, list) or len(chosen) != 1 or not isinstance(chosen[0], dict)):
+            found.append(((part, column), "a value, or one column with its values, is needed"))
+        try:
+            re.compile(str(value) if part != "set" else "")
+        except re.error as error:
+            found.append(((part, column), f"is no regular expression: {error}"))
     return found
 
 
@@ -152,14 +156,6 @@ def _conventions(rule: Mapping[str, Any]) -> Iterator[Convention]:
             yield Convention(when, unless, column, "", str(rule["source"]), by, chosen)
         else:
             yield Convention(when, unless, column, str(value), str(rule["source"]))
-
-
-def _copied(text: str, pattern: str | None) -> str:
-    """Return *text*, or the first group that *pattern* finds in it ("" where it finds none)."""
-    if pattern is None:
-        return text
-    found = re.search(pattern, text, re.IGNORECASE)
-    return found[1] if found else ""
 
 
 def general() -> Conventions:

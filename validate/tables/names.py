@@ -65,11 +65,7 @@ class MachineNames:
         """
         topology = self.topology(name)
         if topology is None:
-            if not name:
-                raise NotScored("machine missing")
-            close = _nearest(name, (*self.named, *builtin_names()))
-            hint = close if close.startswith("did") else "--machine NAME=FILE gives one"
-            raise NotScored(f"no topology of machine '{one_line(name, 60)}'; {hint}")
+            raise _unknown("topology of machine", name, (*self.named, *builtin_names()), "--machine NAME=FILE")
         if n_nodes is not None:
             trays, gpus = _trays(topology)
             n_nodes = -(-n_nodes // trays) if gpus_a_node <= gpus else n_nodes
@@ -98,6 +94,15 @@ def _trays(topology: str) -> tuple[int, int]:
 _nearest = lru_cache(maxsize=1024)(nearest)  # many rows share a name
 
 
+def _unknown(what: str, name: str, known: tuple[str, ...], option: str) -> NotScored:
+    """Return why a row with *name* has no *what*, with the nearest of the *known* names, else the *option*."""
+    if not name:
+        return NotScored(f"{what.rsplit(maxsplit=1)[-1]} missing")
+    close = _nearest(name, known)
+    hint = close if close.startswith("did") else f"{option} gives one"
+    return NotScored(f"no {what} '{one_line(name, 60)}'; {hint}")
+
+
 def check_used(what: str, named: Iterable[str], seen: Iterable[str]) -> None:
     """Raise InputError for the first of *named* that is not among *seen*, with the nearest of these that were read."""
     unused = dict.fromkeys(named)
@@ -106,8 +111,7 @@ def check_used(what: str, named: Iterable[str], seen: Iterable[str]) -> None:
         unused.pop(name, None)
         if not unused:
             return
-        if len(there) < _NEAR:
-            there.add(name)
+        there |= {name} if len(there) < _NEAR else set()
     for name in unused:
         raise InputError(f"--{what}: no row is of {what} '{one_line(name, 60)}'; {nearest(name, there)}")
 
@@ -127,12 +131,9 @@ def device_names() -> dict[str, str]:
 
     An accelerator whose vendor's GPUs have no models is taken as a CPU where there is such a part, as for a Xeon Phi.
     """
-    cpus = _names("cpu")
-    found = dict(cpus)
-    for name, part in gpu_names().items():
-        as_cpu = f"{part}-cpu"
-        found[name] = as_cpu if as_cpu in cpus and not has_model(part) else part
-    return found
+    cpus, gpus = _names("cpu"), gpu_names()
+    as_cpu = {part for part in gpus.values() if f"{part}-cpu" in cpus and not has_model(part)}
+    return cpus | {name: f"{part}-cpu" if part in as_cpu else part for name, part in gpus.items()}
 
 
 @lru_cache(maxsize=1024)
@@ -201,8 +202,15 @@ class DeviceNames:
         self.named: dict[str, _Named] = {}
         self._own: dict[str, GpuPart | CpuPart] = {}
         self._known = {name: _Named(part) for name, part in device_names().items()}
-        if topology is not None:
-            self._read(topology)
+        devices = load_topology(topology).devices if topology is not None else ()
+        first = [device for device in devices if device.node == 0 and device.part_name]
+        sockets = Counter(device.part_name for device in first)  # of a CPU, as many as the first machine has of it
+        for device in first:
+            part, name = device.part, device.part_name
+            if isinstance(part, GpuPart | CpuPart) and name not in self._own:
+                self._own[name] = part
+                entry = _Named(name, sockets[name] if isinstance(part, CpuPart) else 1, topology)
+                self._known.update(dict.fromkeys((*part.aliases, name), entry))
         for text in named:
             self._add(text)
 
@@ -225,15 +233,9 @@ class DeviceNames:
         """Return the machine of the table's device *name*, and the device there; raises NotScored if unknown."""
         found = self._of(name)
         if found is None:
-            if not name:
-                raise NotScored("device missing")
-            close = _nearest(name, (*self.named, *self._known))
-            hint = close if close.startswith("did") else "--device NAME=PART gives one"
-            raise NotScored(f"no part of device '{one_line(name, 60)}'; {hint}")
-        if found.topology is not None:
-            return Where(found.topology), found.part
-        several = found.sockets > 1
-        return Where(f"{found.sockets} x {found.part}" if several else found.part), found.part
+            raise _unknown("part of device", name, (*self.named, *self._known), "--device NAME=PART")
+        sockets = f"{found.sockets} x {found.part}" if found.sockets > 1 else found.part
+        return Where(found.topology if found.topology is not None else sockets), found.part
 
     def described(self, name: str) -> GpuPart | CpuPart:
         """Return the description of the table's device *name*; raises NotScored where it is not known."""
@@ -245,17 +247,6 @@ class DeviceNames:
 
     def _of(self, name: str) -> _Named | None:
         return self.named.get(name) or self._all or self._known.get(name) or self._known.get(find_cpu(name) or "")
-
-    def _read(self, topology: str) -> None:
-        """Add the parts of *topology*; a CPU has as many sockets as the first machine has of it."""
-        first = [device for device in load_topology(topology).devices if device.node == 0 and device.part_name]
-        sockets = Counter(device.part_name for device in first)
-        for device in first:
-            part, name = device.part, device.part_name
-            if isinstance(part, GpuPart | CpuPart) and name not in self._own:
-                self._own[name] = part
-                entry = _Named(name, sockets[name] if isinstance(part, CpuPart) else 1, topology)
-                self._known.update(dict.fromkeys((*part.aliases, name), entry))
 
     def _add(self, text: str) -> None:
         name, equals, part = (piece.strip() for piece in text.rpartition("="))
