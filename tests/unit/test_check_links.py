@@ -22,7 +22,7 @@ from validate.check.check import CheckedLog, check_log
 from validate.check.links import checked_links, sound
 from validate.check.report import as_text
 from validate.cli import main
-from validate.importing.nccl_shown import shown_in
+from validate.importing.nccl_table import shown_in
 from validate.importing.nccl_tests import read_nccl_tests
 from validate.importing.other_tests import is_link_test, is_osu_tests, read_link_tests, read_osu_tests
 

@@ -241,8 +241,6 @@ def _attention_times(source: Source, table: SourceTable, left_out: LeftOut) -> T
     return times
 
 
-
-
 # -- NCCL collectives on one machine ---------------------------------------------------
 
 

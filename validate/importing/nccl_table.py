@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal, InvalidOperation
 from itertools import dropwhile, pairwise, takewhile
 from typing import NamedTuple
@@ -36,20 +36,20 @@ def row_contradiction(size_bytes: int, halves: Sequence[PrintedHalf], factor: fl
     ``algbw`` is size / time, and ``busbw`` is algbw times *factor* (NVIDIA/nccl-tests ``doc/PERFORMANCE.md``).  A
     figure is known to one unit of its last printed digit.  Figures that are absent contradict nothing.
     """
+
+    def meet(told: tuple[float, float], meant: tuple[float, float]) -> bool:
+        return told[0] <= meant[1] * (1 + _ROUNDED) and meant[0] * (1 - _ROUNDED) <= told[1]
+
     for half in halves:
         time_us, algbw, busbw = (_span(text) for text in half)
         if time_us is not None and time_us[1] > 0 and float(half.time) > 0 and algbw is not None:
             most = size_bytes / 1e3 / time_us[0] if time_us[0] > 0 else math.inf
-            if not _meet(algbw, (size_bytes / 1e3 / time_us[1], most)):
+            if not meet(algbw, (size_bytes / 1e3 / time_us[1], most)):
                 expected = size_bytes / 1e3 / float(half.time)
                 return f"algbw {half.algbw}, where {size_bytes} B in {half.time} us are {expected:.4g}"
-        if algbw is not None and busbw is not None and not _meet(busbw, (algbw[0] * factor, algbw[1] * factor)):
+        if algbw is not None and busbw is not None and not meet(busbw, (algbw[0] * factor, algbw[1] * factor)):
             return f"busbw {half.busbw}, which is not {factor:.4g} times algbw {half.algbw}"
     return ""
-
-
-def _meet(told: tuple[float, float], meant: tuple[float, float]) -> bool:
-    return told[0] <= meant[1] * (1 + _ROUNDED) and meant[0] * (1 - _ROUNDED) <= told[1]
 
 
 def _span(text: str) -> tuple[float, float] | None:
@@ -200,14 +200,8 @@ def runs_in(text: str, shown: str) -> list[TestRun]:
         elif told is not None:
             run.ranks[told[0]] = told[1]
     if not runs and not looks:
-        raise InputError(
-            Fault(
-                "is no output of nccl-tests, rccl-tests or OSU's collectives, nor of ib_write_bw or nvbandwidth",
-                shown,
-                1,
-                1,
-            )
-        )
+        told = "is no output of nccl-tests, rccl-tests or OSU's collectives, nor of ib_write_bw or nvbandwidth"
+        raise InputError(Fault(told, shown, 1, 1))
     for before, after in pairwise(runs):  # a further table of the same process
         kinds = [(run.rows[-1].redop, run.rows[-1].root < 0) for run in (before, after) if run.rows]
         after.program = after.program or (before.program if len(set(kinds)) < 2 else None)
@@ -347,3 +341,54 @@ def number_of(text: str) -> float:
     except (ValueError, OverflowError):
         return math.nan
     return value if math.isfinite(value) else math.nan
+
+
+_NAME = r"((?:NCCL|RCCL)_[A-Z0-9_]{1,60}|(?:CUDA|HIP|ROCR)_VISIBLE_DEVICES)"
+_VALUE = r"(\"[^\"\n]{0,400}\"|'[^'\n]{0,400}'|[^\s;\"'`]{1,400})"
+_GIVEN = re.compile(rf"\b{_NAME}(?:=|\s+set (?:by environment )?to )" + _VALUE, re.ASCII)
+_SPACED = re.compile(rf"(?:-g?env|\bsetenv)\s{{1,20}}{_NAME}\s{{1,20}}" + _VALUE, re.ASCII)  # MPICH, csh
+_SOCKETS = re.compile(r"\bUsing network Socket\b", re.ASCII)
+_ABOUT_OUTPUT = ("NCCL_DEBUG", "NCCL_TOPO_DUMP_FILE", "NCCL_GRAPH_DUMP_FILE", "NCCL_TESTS_")
+
+
+def settings_in(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Return the settings that *texts* show, each with its last value; those that change only output are left out.
+
+    NCCL reports a setting as ``NCCL_ALGO set by environment to Ring.`` or ``NCCL_IB_HCA set to mlx5_0``
+    (NVIDIA/nccl@5067397c ``src/misc/param.cc``, ``src/transport/net_ib.cc``); others stand on the command line or in
+    the environment.  A value that a shell would still expand (``$ALGO``) is not known and left out too.  Sockets that
+    NCCL reports to use are as if they were asked for.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        for pattern in (_GIVEN, _SPACED):
+            for name, value in pattern.findall(text):
+                plain = value.strip("\"'").rstrip(".")
+                if plain and "$" not in plain and not name.startswith(_ABOUT_OUTPUT):
+                    found[name] = plain
+        if _SOCKETS.search(text):
+            found["NCCL_NET"] = "Socket"
+    return tuple(found.items())
+
+
+_SHOWN = {
+    "RDMA": re.compile(r"\bUsing network (?:IB|AWS Libfabric|Libfabric|IBext\w*|GPUDirect)", re.ASCII),
+    "GDRDMA": re.compile(r"\bvia NET/\S{1,40}/GDRDMA", re.ASCII),
+    "no GDRDMA": re.compile(r"\bvia NET/(?!Socket)[^\s/]{1,30}/\d{1,3}(?:\(\d{1,3}\))?(?:\s|$)", re.A | re.M),
+    "P2P": re.compile(r"\bvia P2P/", re.ASCII),
+    "no P2P": re.compile(r"\bvia SHM\b", re.ASCII),
+    "NVLS": re.compile(r"\bNVLS multicast support is available", re.ASCII),
+    "no NVLS": re.compile(r"\bNVLS multicast support is not available", re.ASCII),
+}
+
+
+def shown_in(text: str) -> frozenset[str]:
+    """Return what NCCL_DEBUG=INFO in *text* shows of its transports: a key of ``_SHOWN``, or its contrary.
+
+    A contrary counts only where NCCL reports nothing else: channels to other GPUs may differ
+    (NVIDIA/nccl@5067397c ``src/transport/net.cc``, ``p2p.cc``, ``nvls.cc``).
+    """
+    if " NCCL INFO " not in text:
+        return frozenset()
+    found = {name for name, pattern in _SHOWN.items() if pattern.search(text)}
+    return frozenset(name for name in found if name.removeprefix("no ") not in found or not name.startswith("no "))

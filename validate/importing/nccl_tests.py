@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ from simulator.questions.collective import Dtype, Reduction
 from simulator.records import dataclass
 from simulator.workload import COLLECTIVES, Collective, bus_factor
 from validate.importing import nccl_table as printed
-from validate.importing.nccl_shown import settings_in, shown_in
+from validate.importing.nccl_table import settings_in, shown_in
 
 _PROGRAMS: dict[str, Collective] = {
     "all_reduce": "all-reduce",
@@ -51,7 +51,7 @@ class NcclLog:
 
     ``per_host`` are the numbers of ranks of each host.  ``devices`` are their GPUs by their index in the machine, in
     rank order, empty where the log does not tell them.  ``settings`` are pairs of a variable and its value; ``shows``
-    what NCCL reports of its transports (:func:`validate.importing.nccl_shown.shown_in`); ``out_of_bounds`` the tool's
+    what NCCL reports of its transports (:func:`validate.importing.nccl_table.shown_in`); ``out_of_bounds`` the tool's
     own count of wrong values; ``unread`` the rows that cannot be read; ``failure`` what the tool says of its failure;
     ``remarks`` says what was left out.
     """
@@ -123,8 +123,12 @@ def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_r
         raise InputError(Fault("holds no size above zero", shown))
     if ranks < 2:
         raise InputError(Fault("has one rank, which exchanges nothing", shown))
-    left = len(run.rows) - len(rows)
-    kept = " ".join(filter(None, (rows[0].dtype, rows[0].redop)))
+    remarks = []
+    if left := len(run.rows) - len(rows):
+        kept = " ".join(filter(None, (rows[0].dtype, rows[0].redop)))
+        remarks.append(f"{counted(left, 'row')} of other types or reductions than {kept} left out")
+    if not stripped.startswith("{") and run.ranks and run.out_of_bounds is None and not run.failure:
+        remarks.append("the log has no line 'Out of bounds values', which ends a run: is it cut off?")
     return NcclLog(
         shown=shown,
         collective=which,
@@ -136,7 +140,7 @@ def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_r
         out_of_bounds=run.out_of_bounds,
         unread=tuple(unread),
         failure=run.failure,
-        remarks=tuple(_remarks(run, left, kept, is_text=not stripped.startswith("{"))),
+        remarks=tuple(remarks),
         **devices,
         **facts,
     )
@@ -169,13 +173,6 @@ def _chosen(runs: Sequence[printed.TestRun], collective: str | None, shown: str)
     unread = [each for run in alike for each in run.unread]
     wrong, failure = max(bounds, default=None), next(filter(None, (run.failure for run in alike)), "")
     return printed.TestRun(first.line, first.program, first.ranks, first.gpus_per_thread, rows, unread, wrong, failure)
-
-
-def _remarks(run: printed.TestRun, left: int, kept: str, *, is_text: bool) -> Iterator[str]:
-    if left:
-        yield f"{counted(left, 'row')} of other types or reductions than {kept} left out"
-    if is_text and run.ranks and run.out_of_bounds is None and not run.failure:
-        yield "the log has no line 'Out of bounds values', which ends a run: is it cut off?"
 
 
 def _unread_words(unread: Sequence[printed.UnreadRow]) -> str:
@@ -244,41 +241,39 @@ def _of_json(text: str, shown: str) -> tuple[printed.TestRun, dict[str, Any]]:
         raise InputError(Fault("is not JSON of nccl-tests: it has no list 'results'", shown, 1, 1))
     if len(results) > printed.MOST_ROWS:
         raise InputError(Fault(f"holds more than {printed.MOST_ROWS} rows", shown))
-    found = [_json_row(each, f"results[{number}]") for number, each in enumerate(results)]
-    rows = [each for each in found if isinstance(each, printed.Row)]
-    unread = [
-        printed.UnreadRow(f"results[{number}]", each) for number, each in enumerate(found) if isinstance(each, str)
-    ]
+
+    def listed(found: object, kind: type) -> list[Any]:
+        """Return what is *found* as a list, with None in place of what is not of *kind*."""
+        return [each if isinstance(each, kind) else None for each in found] if isinstance(found, list) else []
+
+    run = printed.TestRun(1)
+    for number, each in enumerate(results):
+        row = _json_row(each, f"results[{number}]")
+        if isinstance(row, str):
+            run.unread.append(printed.UnreadRow(f"results[{number}]", row))
+        else:
+            run.rows.append(row)
     config = document.get("config")
     config = config if isinstance(config, dict) else {}
-    ranks = {
-        number: printed.Rank(
-            str(each.get("hostname", "")),
-            _whole(each.get("device")),
-            _whole(each.get("group")),
-            one_line(each.get("device_info", ""), 200),
-        )
-        for number, each in enumerate(_list(config.get("devices")))
-        if isinstance(each, dict)
-    }
-    arguments = " ".join(each for each in _list(document.get("args")) if isinstance(each, str))
-    program = printed.PROGRAM.search(arguments)
-    threads, gpus = _whole(config.get("nthreads")), _whole(config.get("ngpus"))
-    settings = settings_in([each for each in _list(document.get("env")) if isinstance(each, str)])
-    facts: dict[str, Any] = {"settings": settings}
-    if len(ranks) < threads * gpus:  # without MPI the file lists only the first device
-        facts["devices"] = {"n_ranks": threads * gpus, "per_host": (threads * gpus,) if ranks else (), "devices": ()}
+    for number, each in enumerate(listed(config.get("devices"), dict)):
+        if each is not None:
+            device, group = _whole(each.get("device")), _whole(each.get("group"))
+            name = one_line(each.get("device_info", ""), 200)
+            run.ranks[number] = printed.Rank(str(each.get("hostname", "")), device, group, name)
+    program = printed.PROGRAM.search(" ".join(filter(None, listed(document.get("args"), str))))
+    run.program = program[1] if program else None
+    threads, run.gpus_per_thread = _whole(config.get("nthreads")), _whole(config.get("ngpus"))
+    facts: dict[str, Any] = {"settings": settings_in(filter(None, listed(document.get("env"), str)))}
+    ranks = threads * run.gpus_per_thread
+    if len(run.ranks) < ranks:  # without MPI the file lists only the first device
+        facts["devices"] = {"n_ranks": ranks, "per_host": (ranks,) if run.ranks else (), "devices": ()}
     code = document.get("nccl_version")
     if isinstance(code, int) and 0 < code < 1_000_000:
         facts["nccl"] = _version(code)
     bounds = document.get("out_of_bounds")
     count = bounds.get("count") if isinstance(bounds, dict) else None
-    wrong = _whole(count) if count is not None else None
-    return printed.TestRun(1, program[1] if program else None, ranks, gpus, rows, unread, wrong), facts
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
+    run.out_of_bounds = _whole(count) if count is not None else None
+    return run, facts
 
 
 def _json_row(entry: object, where: str) -> printed.Row | str:

@@ -9,8 +9,7 @@ from typing import Literal, NamedTuple
 
 from simulator.errors import Fault, InputError
 from simulator.workload import Collective
-from validate.importing.nccl_shown import settings_in
-from validate.importing.nccl_table import MOST_BYTES, MOST_ROWS
+from validate.importing.nccl_table import MOST_BYTES, MOST_ROWS, settings_in
 from validate.importing.nccl_tests import NcclLog, Point
 
 _HEADER = re.compile(
