@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from simulator.api import Session
 from simulator.api.faulty import faulty_machines, fewer_links, narrower_pcie
@@ -55,43 +56,45 @@ def causes_of(
     *topology* is the question's machine.  *fixed* are the settings that the log shows, ``version`` if it names its
     NCCL, and what NCCL reports of its transports: what they decide is no cause.
     """
+
+    def there(words: str, topology: Topology, links: tuple[SlowLink, ...], measure: str) -> Iterator[Cause]:
+        """Yield *question* on *topology* with slow *links*, unless there can be no such machine."""
+        where = replace(question.where, topology=f"{question.where.topology} with {words}", slow_links=links)
+        session.know(where, topology)
+        with suppress(InputError):
+            session.machine(where)
+            yield Cause(words, replace(question, where=where), measure)
+
     for faulty in faulty_machines(topology):
         left = [reason for reason in faulty.reasons if reason not in fixed]
         if left and not faulty.decided_by & set(fixed):
             shown = any(f"no {each}" in fixed for each in faulty.decided_by)
             words = f"{faulty.what} ({', '.join(left)}){SHOWN if shown else ''}"
-            yield from _there(session, question, words, faulty.topology, (), faulty.measure)
-    for words, links, left_of, measure in (*_slow_links(session, question), *_slow_machine(session, question)):
+            yield from there(words, faulty.topology, (), faulty.measure)
+    for words, links, left_of, measure in _slow_links(session, question):
         link, narrow = links[0], topology
         ends = link.ends.split("-")
         if left_of is not None:
             narrow = fewer_links(topology, round(link.factor * left_of), ends)
         elif link.factor == _HALF and len(links) == 1:
             narrow = narrower_pcie(topology, link.factor, ends)
-        yield from _there(session, question, words, narrow, links if narrow == topology else (), measure)
-    for decided_by, cause in (*_choices(question), *_versions(question)):
+        yield from there(words, narrow, links if narrow == topology else (), measure)
+    for decided_by, cause in _choices(question):
         if not decided_by & set(fixed):
             yield cause
 
 
 def _choices(question: CollectiveQuestion) -> Iterator[tuple[set[str], Cause]]:
-    """Yield what NCCL may choose otherwise, with the settings that decide it."""
-    if question.collective in SENDING:
-        return
-    if question.nvls:
+    """Yield what NCCL may choose otherwise, with the settings that decide it, and other versions of it."""
+    if question.nvls and question.collective not in SENDING:
         words = "NVLS off (NCCL_NVLS_ENABLE, no multicast memory)"
         shown = "'NVLS multicast support' of NCCL_DEBUG=INFO, the fabric manager's state"
         yield {"NCCL_NVLS_ENABLE", "NCCL_ALGO", "NVLS"}, Cause(words, replace(question, nvls=False), shown)
-    for algorithm in _ALGORITHMS:
-        words = f"the algorithm {algorithm} (NCCL_ALGO, a tuner's choice)"
-        yield {"NCCL_ALGO"}, Cause(words, replace(question, algorithm=algorithm), _CHOICE, is_fault=False)
-    for protocol in _PROTOCOLS:
-        words = f"the protocol {protocol} (NCCL_PROTO, a tuner's choice)"
-        yield {"NCCL_PROTO"}, Cause(words, replace(question, protocol=protocol), _CHOICE, is_fault=False)
-
-
-def _versions(question: CollectiveQuestion) -> Iterator[tuple[set[str], Cause]]:
-    """Yield other versions of NCCL, as :func:`_choices` yields choices."""
+    for field, setting, ways in (("algorithm", "NCCL_ALGO", _ALGORITHMS), ("protocol", "NCCL_PROTO", _PROTOCOLS)):
+        for way in ways if question.collective not in SENDING else ():
+            words = f"the {field} {way} ({setting}, a tuner's choice)"
+            chosen: dict[str, Any] = {field: way}
+            yield {setting}, Cause(words, replace(question, **chosen), _CHOICE, is_fault=False)
     for version in _ERAS:
         if version != question.software.nccl:
             words = f"NCCL {version_words(version)} in place of {version_words(question.software.nccl)}"
@@ -99,37 +102,24 @@ def _versions(question: CollectiveQuestion) -> Iterator[tuple[set[str], Cause]]:
             yield {"version"}, Cause(words, asked, "the version that NCCL_DEBUG=VERSION prints", is_fault=False)
 
 
-def _there(
-    session: Session,
-    question: CollectiveQuestion,
-    words: str,
-    topology: Topology,
-    links: tuple[SlowLink, ...],
-    measure: str,
-) -> Iterator[Cause]:
-    """Yield *question* on *topology* with slow *links*, unless there can be no such machine."""
-    where = replace(question.where, topology=f"{question.where.topology} with {words}", slow_links=links)
-    session.know(where, topology)
-    try:
-        session.machine(where)
-    except InputError:
-        return
-    yield Cause(words, replace(question, where=where), measure)
-
-
 _SlowLinks = tuple[str, tuple[SlowLink, ...], int | None, str]
 """A cause in words, its links, the number of parallel links of which a share is left, if so, and what shows it."""
 
 
 def _slow_links(session: Session, question: CollectiveQuestion) -> Iterator[_SlowLinks]:
-    """Yield a slow or missing link of each kind at GPUs and adapters; other links of a kind have the same effect."""
+    """Yield a slow or missing link of each kind at GPUs and adapters; other links of a kind have the same effect.
+
+    Last is one of several machines whose adapters are all slow.
+    """
     machine = session.machine(question.where)
     seen = set()
     at_gpus, at_rails = "`nvidia-smi nvlink -s` on each machine", "ib_write_bw or iperf3 over each rail at once"
+    adapters = []  # of the first machine
     for link in machine.links:
         first, second = machine.nodes[link.src], machine.nodes[link.dst]
         kinds = first.kind, second.kind
         ends = f"{first.name}-{second.name}"
+        adapters += [ends] if first.kind == "nic" and first.host == 0 else []
         if first.host != 0 or (*kinds, link.kind, link.count) in seen:
             continue
         if kinds == ("gpu", "gpu"):
@@ -150,21 +140,9 @@ def _slow_links(session: Session, question: CollectiveQuestion) -> Iterator[_Slo
         else:
             continue
         seen.add((*kinds, link.kind, link.count))
-
-
-def _slow_machine(session: Session, question: CollectiveQuestion) -> Iterator[_SlowLinks]:
-    """Yield one of several machines whose adapters are all slow."""
-    machine = session.machine(question.where)
-    ends = [
-        f"{machine.nodes[link.src].name}-{machine.nodes[link.dst].name}"
-        for link in machine.links
-        if machine.nodes[link.src].kind == "nic" and machine.nodes[link.src].host == 0
-    ]
-    if machine.n_hosts < 2 or len(ends) < 2:
-        return
-    for rate, words in _RATES[:2]:
+    for rate, words in _RATES[:2] if machine.n_hosts > 1 and len(adapters) > 1 else ():
         told = f"one node's adapters at {words} of their rate, as node0"
-        yield told, tuple(SlowLink(each, rate) for each in ends), None, "the same test on each pair of machines"
+        yield told, tuple(SlowLink(each, rate) for each in adapters), None, "the same test on each pair of machines"
 
 
 _MOST_SIZES = 4  # sizes at which other settings are simulated: the largest
@@ -197,52 +175,45 @@ def setting_effects(
 
     *asked_with* returns the question with other settings than *settings*, those of the log.
     """
-    some = rows[-_MOST_SIZES:]
+
+    def effects(other: LogQuestion, setting: str, *, is_set: bool) -> Iterator[SettingEffect]:
+        """Yield the effect at each of the largest sizes where it is more than the model's error between two ways."""
+        for row in rows[-_MOST_SIZES:]:
+            there = replace(other.question, size_bytes=float(row.size_bytes))
+            other_s = session.time_s(there)
+            known = estimate(session.composed(there), evidence())
+            if known is None:
+                continue
+            gain, width = row.expected_s / other_s, math.exp(known.ways)
+            if gain > width or (is_set and gain < 1 / width):
+                yield SettingEffect(
+                    setting, is_set, row.size_bytes, row.expected_s, other_s, gain / width, gain * width
+                )
+
     found = []
     for name, value in settings.items():
         if any(each.startswith(f"{name}=") for each in asked.known):
             without = {key: value for key, value in settings.items() if key != name}
-            effects = _effects(session, asked_with(without), f"{name}={value}", some, is_set=True)
-            found += list(effects)[-1:]
+            found += list(effects(asked_with(without), f"{name}={value}", is_set=True))[-1:]
     for name, value in _others(asked.question, settings):
-        try:
-            other = asked_with({**settings, name: value})
-            effects = _effects(session, other, f"{name}={value}", some, is_set=False)
-            found += sorted(effects, key=lambda each: each.other_s / each.time_s)[:1]
-        except InputError:
-            continue
+        with suppress(InputError):
+            gains = effects(asked_with({**settings, name: value}), f"{name}={value}", is_set=False)
+            found += sorted(gains, key=lambda each: each.other_s / each.time_s)[:1]
     return tuple(found)
 
 
 def _others(question: CollectiveQuestion, settings: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Yield settings that the log may lack."""
-    reaches = [("NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE")]
-    reaches += [("NCCL_NET_GDR_LEVEL", "NCCL_IB_GDR_LEVEL")] if (question.where.nodes or 1) > 1 else []
-    yield from ((names[0], "SYS") for names in reaches if not settings.keys() & {*names})
-    if question.collective in SENDING:
-        if "NCCL_NCHANNELS_PER_NET_PEER" not in settings:
-            yield "NCCL_NCHANNELS_PER_NET_PEER", "4"
-        return
-    if "NCCL_ALGO" not in settings:
-        yield from (("NCCL_ALGO", value) for value in ("Ring", "Tree", "NVLS", "NVLSTree"))
-    if "NCCL_MIN_NCHANNELS" not in settings and "NCCL_MAX_NCHANNELS" not in settings:
-        yield from (("NCCL_MIN_NCHANNELS", value) for value in ("16", "32"))
-    if "NCCL_PXN_DISABLE" not in settings:
-        yield "NCCL_PXN_DISABLE", "1"
-    if "NCCL_PROTO" not in settings:
-        yield from (("NCCL_PROTO", value) for value in ("Simple", "LL128", "LL"))
-
-
-def _effects(
-    session: Session, other: LogQuestion, setting: str, some: Sequence[SizeComparison], *, is_set: bool
-) -> Iterator[SettingEffect]:
-    """Yield the effect at each of *some* sizes where it is more than the model's error between two ways."""
-    for row in some:
-        there = replace(other.question, size_bytes=float(row.size_bytes))
-        other_s = session.time_s(there)
-        known = estimate(session.composed(there), evidence())
-        if known is None:
-            continue
-        gain, width = row.expected_s / other_s, math.exp(known.ways)
-        if gain > width or (is_set and gain < 1 / width):
-            yield SettingEffect(setting, is_set, row.size_bytes, row.expected_s, other_s, gain / width, gain * width)
+    sends, several = question.collective in SENDING, (question.where.nodes or 1) > 1
+    others = {
+        ("NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE"): ("SYS",),
+        ("NCCL_NET_GDR_LEVEL", "NCCL_IB_GDR_LEVEL"): ("SYS",) if several else (),
+        ("NCCL_NCHANNELS_PER_NET_PEER",): ("4",) if sends else (),
+        ("NCCL_ALGO",): ("Ring", "Tree", "NVLS", "NVLSTree") if not sends else (),
+        ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"): ("16", "32") if not sends else (),
+        ("NCCL_PXN_DISABLE",): ("1",) if not sends else (),
+        ("NCCL_PROTO",): ("Simple", "LL128", "LL") if not sends else (),
+    }
+    for names, values in others.items():
+        if not settings.keys() & {*names}:
+            yield from ((names[0], value) for value in values)

@@ -86,7 +86,12 @@ def check_log(
 
     Raises InputError if the machine cannot have run the log, or if the exchange cannot be predicted or judged.
     """
-    asked = _question(session, log, topology, nodes, fabric, gpus, nccl)
+
+    def asked_with(settings: dict[str, str]) -> LogQuestion:
+        changed = replace(log, settings=tuple(settings.items()))
+        return _question(session, changed, Where(topology, nodes, fabric), gpus, nccl)
+
+    asked = asked_with(dict(log.settings))
     question = asked.question
     rows = []
     points = judged(log.points)
@@ -100,28 +105,22 @@ def check_log(
         rows.append(healthy.SizeComparison(point.size_bytes, measured_s, expected_s, band, large, in_place))
     pace = healthy.log_pace(rows)
     causes = Explanations()
-    effects: tuple[SettingEffect, ...] = ()
-    if explains:
-
-        def asked_with(settings: dict[str, str]) -> LogQuestion:
-            changed = replace(log, settings=tuple(settings.items()))
-            return _question(session, changed, topology, nodes, fabric, gpus, nccl)
-
-        effects = setting_effects(session, asked, rows, asked_with, dict(log.settings))
+    effects = setting_effects(session, asked, rows, asked_with, dict(log.settings)) if explains else ()
     if explains and pace != "faster":
         version = {"version"} if nccl or log.nccl else set()
         fixed = asked.fixed | log.shows | sound(session, question.where, links) | version
         causes = explained(session, asked.topology, question, rows, fixed, step_done)
         pace = "slow" if causes.is_clear else pace
-    found = tuple(each for each in causes.found if pace != "healthy" or each.error <= _ALIKE)
     machine = session.machine(question.where)
     vendors = {node.part.vendor for node in machine.nodes if isinstance(node.part, GpuPart)}
-    found = tuple(each.named(lambda words: named_for(words, vendors)) for each in found)
+    found = (each for each in causes.found if pace != "healthy" or each.error <= _ALIKE)
     notes: list[str] = [note for note in session.collective(question).notes if isinstance(note, VersionNote)]
     _, beyond = distance(session.composed(question).facts, evidence())
     if beyond:
         notes.append(f"the healthy range is that of other machines: {', '.join(beyond)}")
-    wrong = _wrong(log)
+    sizes = [in_binary(point.size_bytes) for point in log.points if point.wrong]
+    bounds = f"{log.out_of_bounds:,} out of bounds" if log.out_of_bounds else ""
+    wrong = f"at {few(sizes, 4)} (#wrong)" if sizes else bounds
     return CheckedLog(
         log=log,
         machine=machine.name,
@@ -131,7 +130,7 @@ def check_log(
         pace=pace,
         wrong=wrong,
         verdict="wrong" if wrong else pace,
-        explanations=found,
+        explanations=tuple(each.named(lambda words: named_for(words, vendors)) for each in found),
         tried=causes.tried,
         remarks=(*_remarks(log, asked, rows, told=gpus is not None), *notes),
         cliff=healthy.cliff_in(rows),
@@ -140,14 +139,6 @@ def check_log(
         uneven=tuple(_uneven(points)),
         links=tuple(links),
     )
-
-
-def _wrong(log: NcclLog) -> str:
-    """Return which results of *log* are wrong; empty if none is."""
-    sizes = [in_binary(point.size_bytes) for point in log.points if point.wrong]
-    if sizes:
-        return f"at {few(sizes, 4)} (#wrong)"
-    return f"{log.out_of_bounds:,} out of bounds" if log.out_of_bounds else ""
 
 
 _UNEVEN = 1.5  # times of the same size that differ by more are no scatter
@@ -177,29 +168,22 @@ def judged(points: Sequence[Point]) -> Sequence[Point]:
 
 
 def _question(
-    session: Session,
-    log: NcclLog,
-    topology: str,
-    nodes: int | None,
-    fabric: str | None,
-    gpus: tuple[int, ...] | None,
-    nccl: tuple[int, int] | None,
+    session: Session, log: NcclLog, where: Where, gpus: tuple[int, ...] | None, nccl: tuple[int, int] | None
 ) -> LogQuestion:
     """Return the machine and the question that the log asks, with its settings; raises InputError."""
+    topology, nodes, hosts = where.topology, where.nodes, len(log.per_host)
     if log.n_ranks > MAX_RANKS:
         raise InputError(Fault(f"has {log.n_ranks:,} ranks; at most {MAX_RANKS:,} are checked", log.shown))
     if nodes is not None and nodes > log.n_ranks:
         raise InputError(Fault(f"has {log.n_ranks} ranks, which are on fewer than the {nodes} of --nodes", log.shown))
-    if nodes is not None and log.per_host and gpus is None and nodes != len(log.per_host):
-        hosts = f"{len(log.per_host):,} host{'s' if len(log.per_host) > 1 else ''}"
-        told = f"lists {log.n_ranks:,} ranks on {hosts}, where --nodes says {nodes:,}"
+    if nodes is not None and hosts and gpus is None and nodes != hosts:
+        told = f"lists {log.n_ranks:,} ranks on {hosts:,} host{'s' if hosts > 1 else ''}, where --nodes says {nodes:,}"
         raise InputError(Fault(told, log.shown))
-    if nodes is None and len(log.per_host) > 1 and load_topology(topology).n_nodes == 1:
-        nodes = len(log.per_host)
+    if nodes is None and hosts > 1 and load_topology(topology).n_nodes == 1:
+        where = replace(where, nodes=hosts)
     if nccl is not None and log.nccl is not None and nccl != log.nccl:
         named, given = (".".join(map(str, version)) for version in (log.nccl, nccl))
         raise InputError(Fault(f"names NCCL {named}, where --nccl says {given}", log.shown))
-    where = Where(topology, nodes, fabric)
     ran = _gpus(session, log, where, gpus)
     several = len({session.machine(where).nodes[node].host for node in session.group(where, ran).ranks}) > 1
     plain = CollectiveQuestion(
@@ -212,10 +196,10 @@ def _question(
         reduction=log.reduction,
         software=Software(nccl=nccl or log.nccl or NCCL_TODAY),
     )
-    machine = load_topology(where.topology, n_nodes=where.nodes, fabric=where.fabric)
+    machine = load_topology(topology, n_nodes=where.nodes, fabric=where.fabric)
     asked = applied(dict(log.settings), machine, plain)
     if asked.topology != machine:
-        there = replace(where, topology=f"{where.topology} with {', '.join(asked.known)}")
+        there = replace(where, topology=f"{topology} with {', '.join(asked.known)}")
         session.know(there, asked.topology)
         asked = replace(asked, question=replace(asked.question, where=there))
     return asked

@@ -14,6 +14,7 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from simulator.api import Session
@@ -99,24 +100,23 @@ def explained(
     tried: list[tuple[float, _TriedCause]] = []
     for each in every:
         if any(abs(time_s / row.expected_s - 1.0) >= _SAME for row, time_s in zip(some, each.times, strict=True)):
-            tried.append((_unlikely(some, _left(some, each.times)), each))
+            tried.append((_unlikely(some, each.left(some)), each))
     sound = min([healthy_unlikely, *(unlikely for unlikely, each in tried if not each.is_fault)])
     found: list[tuple[float, FaultExplanation]] = []
+    is_clear = False
     for unlikely, each in tried:
-        ratios = _left(some, each.times)
+        ratios = each.left(some)
         left = _error(ratios, without=len(ratios) // 4)
         cures = left <= _LOWERED * error and slow and not healthy.is_slow(rows, some, ratios)
         clear = each.is_fault and unlikely < sound - _BY_CHANCE
+        is_clear = is_clear or clear
         if left <= within and (left <= _HALVED * error or cures or clear):
             pairs = tuple((row.size_bytes, time_s) for row, time_s in zip(some, each.times, strict=True))
             shown = _CLEARLY if each.words.endswith(SHOWN) else 0.0
-            found.append(
-                (unlikely - shown, FaultExplanation(each.words, math.expm1(left), pairs, measure=each.measure))
-            )
+            explanation = FaultExplanation(each.words, math.expm1(left), pairs, measure=each.measure)
+            found.append((unlikely - shown, explanation))
     found.sort(key=lambda each: (round(each[0], 6), each[1].words))
-    longer = some[-1].ratio > healthy.SCATTER
-    is_clear = longer and any(each.is_fault and unlikely < sound - _BY_CHANCE for unlikely, each in tried)
-    return Explanations(tuple(_joined(found)), len(every), is_clear)
+    return Explanations(tuple(_joined(found)), len(every), is_clear and some[-1].ratio > healthy.SCATTER)
 
 
 class _TriedCause(NamedTuple):
@@ -127,9 +127,9 @@ class _TriedCause(NamedTuple):
     times: Sequence[float]
     is_fault: bool = True
 
-
-def _left(some: Sequence[SizeComparison], times: Sequence[float]) -> list[float]:
-    return [row.measured_s / time_s for row, time_s in zip(some, times, strict=True)]
+    def left(self, some: Sequence[SizeComparison]) -> list[float]:
+        """Return measured over predicted time at *some* sizes."""
+        return [row.measured_s / time_s for row, time_s in zip(some, self.times, strict=True)]
 
 
 def _times_of(
@@ -153,19 +153,15 @@ def _times_of(
     longer_s = statistics.median(small) if len(small) >= healthy.FEW else 0.0
     if longer_s > 0.0:
         words = f"each exchange {format_duration(longer_s, digits=2)} longer, however large"
+        words += " (processes on the wrong cores or socket, a busy host)"
         hosts = "`taskset -p` and `numactl -s` of each process, `top` on each host"
         times = [row.expected_s + longer_s for row in some]
-        words = f"{words} (processes on the wrong cores or socket, a busy host)"
-        yield _TriedCause(
-            words, hosts, times, is_fault=False
-        )  # small sizes are longer than predicted on sound hosts too
+        yield _TriedCause(words, hosts, times, is_fault=False)  # on sound hosts too, small sizes are longer
     for cause in causes_of(session, topology, question, fixed):
         step_done(cause.words)
-        try:
+        with suppress(InputError):
             times = [session.time_s(replace(cause.question, size_bytes=float(row.size_bytes))) for row in some]
-        except InputError:
-            continue
-        yield _TriedCause(cause.words, cause.measure, times, cause.is_fault)
+            yield _TriedCause(cause.words, cause.measure, times, cause.is_fault)
 
 
 def _error(ratios: Sequence[float], without: int = 0) -> float:
@@ -178,28 +174,31 @@ def _unlikely(some: Sequence[SizeComparison], ratios: Sequence[float]) -> float:
     """Return how unlikely *ratios* of *some* sizes are: minus the logarithm of the likelihood, but for a constant."""
     errors = [(math.log(ratio), row.band.errors.scatter) for row, ratio in zip(some, ratios, strict=True)]
     level = statistics.median(row.band.errors.level for row in some)
-
-    def with_offset(offset: float) -> float:
+    found = []
+    for offset in _OFFSETS:
         of_sizes = (math.log1p(((error - offset) / scatter) ** 2 / _FREEDOM) for error, scatter in errors)
-        return offset**2 / (2 * level**2) + (_FREEDOM + 1) / 2 * sum(of_sizes)
-
-    return min(map(with_offset, _OFFSETS))
+        found.append(offset**2 / (2 * level**2) + (_FREEDOM + 1) / 2 * sum(of_sizes))
+    return min(found)
 
 
 def _joined(found: Sequence[tuple[float, FaultExplanation]]) -> Iterator[FaultExplanation]:
     """Yield explanations, each with those *found* that are alike; all are in order, with how unlikely they are."""
+
+    def difference(one: FaultExplanation, other: FaultExplanation) -> float:
+        pairs = zip(one.time_s, other.time_s, strict=True)
+        return math.sqrt(statistics.fmean(math.log(a / b) ** 2 for (_, a), (_, b) in pairs))
+
     groups: list[list[tuple[float, FaultExplanation]]] = []
     for unlikely, each in found:
         for group in groups:
             if _mechanism(each) == _mechanism(group[0][1]):
                 break  # in a less likely degree
-            if _difference(group[0][1], each) < _SIZE:
+            if difference(group[0][1], each) < _SIZE:
                 group.append((unlikely, each))
                 break
         else:
             groups.append([(unlikely, each)])
-    for group in groups:
-        (unlikely, first), rest = group[0], group[1:]
+    for (unlikely, first), *rest in groups:
         yield replace(first, alike=tuple(each.words for _, each in rest), behind=unlikely - groups[0][0][0])
 
 
@@ -210,8 +209,3 @@ def _mechanism(each: FaultExplanation) -> str:
     """Return what is amiss in words without its degree: how many adapters, at which rate, over which interface."""
     what = each.words.partition(" (")[0].partition(", as ")[0]
     return _DEGREE.sub("", re.sub(r" over one interface of \d+ Gbit/s", "", what))
-
-
-def _difference(one: FaultExplanation, other: FaultExplanation) -> float:
-    pairs = zip(one.time_s, other.time_s, strict=True)
-    return math.sqrt(statistics.fmean(math.log(a / b) ** 2 for (_, a), (_, b) in pairs))

@@ -11,6 +11,7 @@ from simulator.console.style import PLAIN, Style
 from simulator.errors import InputError
 from simulator.questions.single import CopyQuestion
 from simulator.questions.where import Where
+from simulator.results import taken
 from simulator.topology.parts import NicPart
 from validate.check.pace import healthy_range
 from validate.importing.other_tests import LinkFigure
@@ -78,17 +79,8 @@ def sound(session: Session, where: Where, links: Sequence[CheckedLink]) -> froze
 
 def links_document(links: Sequence[CheckedLink]) -> dict[str, Any]:
     """Return *links* as plain data for JSON, in bytes and B/s."""
-    return {
-        "links": [
-            {
-                **link.figure._asdict(),
-                "expected_Bps": link.expected_Bps,
-                "healthy_from_Bps": link.least_Bps,
-                "is_slow": link.is_slow,
-            }
-            for link in links
-        ]
-    }
+    figures = "expected_Bps healthy_from_Bps=least_Bps is_slow"
+    return {"links": [{**link.figure._asdict(), **taken(link, figures)} for link in links]}
 
 
 def links_text(links: Sequence[CheckedLink], style: Style = PLAIN) -> str:
@@ -98,14 +90,11 @@ def links_text(links: Sequence[CheckedLink], style: Style = PLAIN) -> str:
 
 def links_words(links: Sequence[CheckedLink]) -> list[str]:
     """Return what is slow among *links*, the slowest first, and that the others are as expected."""
-    slow = sorted(
-        (link for link in links if link.is_slow), key=lambda link: link.figure.measured_Bps / link.expected_Bps
-    )
+    slow = [(link.figure.measured_Bps / link.expected_Bps, link) for link in links if link.is_slow]
     lines = [
         f"{link.words}: {link.figure.measured_Bps / 1e9:.3g} GB/s, where {link.expected_Bps / 1e9:.3g} is expected"
-        for link in slow
+        for _, link in sorted(slow, key=lambda each: each[0])
     ]
     fine = len(links) - len(slow)
-    if fine:
-        lines.append(f"{fine} of {len(links)} measured link{'s' if len(links) > 1 else ''} as expected")
-    return lines
+    of = f"{fine} of {len(links)} measured link{'s' if len(links) > 1 else ''} as expected"
+    return [*lines, *([of] if fine else [])]

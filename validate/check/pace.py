@@ -160,12 +160,13 @@ def large_from(sizes: Sequence[float]) -> float:
 
 def size_groups(rows: Sequence[SizeComparison]) -> tuple[SizeGroup, ...]:
     """Return the groups that *rows* make up: the largest sizes first."""
-    groups = ((large, [row for row in rows if row.is_large == large]) for large in (True, False))
-    return tuple(
-        SizeGroup(large, statistics.median(row.ratio for row in mine), tuple(dict.fromkeys(row.band for row in mine)))
-        for large, mine in groups
-        if mine
-    )
+    found = []
+    for large in (True, False):
+        mine = [row for row in rows if row.is_large == large]
+        if mine:
+            bands = tuple(dict.fromkeys(row.band for row in mine))
+            found.append(SizeGroup(large, statistics.median(row.ratio for row in mine), bands))
+    return tuple(found)
 
 
 def log_pace(rows: Sequence[SizeComparison]) -> Pace:
