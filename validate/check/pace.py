@@ -135,19 +135,6 @@ class SizeComparison:
             return "fast"
         return "slow" if self.measured_s > self.slowest_s else ""
 
-    @property
-    def is_far(self) -> bool:
-        """Whether the time is twice beyond the healthy range."""
-        return not self.fastest_s / _FAR <= self.measured_s <= self.slowest_s * _FAR
-
-
-class SizeGroup(NamedTuple):
-    """The largest or the smaller sizes: the median of measured over expected time, and the healthy ranges of sizes."""
-
-    is_large: bool
-    ratio: float
-    bands: tuple[HealthyRange, ...]
-
 
 def large_from(sizes: Sequence[float]) -> float:
     """Return the smallest of the largest *sizes*, which are in order.
@@ -156,6 +143,14 @@ def large_from(sizes: Sequence[float]) -> float:
     faults in full; a median over all sizes would dilute them by latency-bound sizes.
     """
     return max(_LARGE_BYTES, min(_SHARE * sizes[-1], sizes[-FEW:][0]))
+
+
+class SizeGroup(NamedTuple):
+    """The largest or the smaller sizes: the median of measured over expected time, and the healthy ranges of sizes."""
+
+    is_large: bool
+    ratio: float
+    bands: tuple[HealthyRange, ...]
 
 
 def size_groups(rows: Sequence[SizeComparison]) -> tuple[SizeGroup, ...]:
@@ -202,15 +197,13 @@ def _slow(
     ratios: Sequence[float],
     scatter: float = SCATTER,
 ) -> list[tuple[bool, ...]]:
+    pairs = list(zip(rows, ratios, strict=True))
     found = []
     for group in groups:
-        pairs = zip(rows, ratios, strict=True)
         over = [ratio * row.expected_s / row.slowest_s for row, ratio in pairs if row.is_large in group]
-        if over and statistics.median(over) > scatter:
-            found.append(group)
+        found += [group] if over and statistics.median(over) > scatter else []
     large, middle = (
-        [ratio for row, ratio in zip(rows, ratios, strict=True) if row.is_large == is_large and row.is_full]
-        for is_large in (True, False)
+        [ratio for row, ratio in pairs if row.is_large == is_large and row.is_full] for is_large in (True, False)
     )
     if not found and min(len(large), len(middle)) >= FEW:
         most, least = statistics.median(large), statistics.median(middle)
@@ -231,8 +224,12 @@ def outside(rows: Sequence[SizeComparison]) -> list[list[SizeComparison]]:
 
     In such a run a size is twice beyond, or three sizes in a row are beyond.
     """
+
+    def is_far(row: SizeComparison) -> bool:
+        return not row.fastest_s / _FAR <= row.measured_s <= row.slowest_s * _FAR
+
     runs = [list(run) for mark, run in groupby(rows, key=lambda row: row.mark) if mark]
-    return [run for run in runs if len(run) >= FEW or any(row.is_far for row in run)]
+    return [run for run in runs if len(run) >= FEW or any(map(is_far, run))]
 
 
 _DIP = 1.3  # a dip takes this many times longer, relative to expectation, than the neighbouring sizes

@@ -11,10 +11,9 @@ from simulator.console.style import PLAIN, Style
 from simulator.errors import few
 from simulator.results import taken
 from simulator.units import format_duration
-from validate.check.causes import SettingEffect
 from validate.check.check import CheckedLog, in_binary
 from validate.check.links import links_document, links_words
-from validate.check.pace import Cliff, SizeComparison, SizeGroup, outside, slow_groups
+from validate.check.pace import SizeComparison, SizeGroup, outside, slow_groups
 
 SCHEMA_VERSION = 1
 _WIDTH = 80
@@ -45,6 +44,18 @@ def _as_if(checked: CheckedLog) -> str:
 
 def _pace(checked: CheckedLog) -> str:
     """Return how fast the log is, with the sizes that differ from the rest."""
+
+    def listed(texts: Iterable[str]) -> str:
+        found = list(texts)
+        more = len(found) - _MOST_NAMED
+        return ", ".join(found[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+    def apart_words(run: Sequence[SizeComparison]) -> str:
+        """Return the sizes of *run*, which are all slow or all fast, with their times."""
+        ratios = sorted({f"{row.ratio:.2f}" for row in run}, key=float)
+        times = ratios[0] if len(ratios) == 1 else f"{ratios[0]} to {ratios[-1]}"
+        return f"{run[0].mark} at {_span(run)} ({times} times the expected time)"
+
     rows, apart = checked.rows, outside(checked.rows)
     if checked.pace == "faster":
         words = "faster than expected: does the topology understate a link, or leave one out?"
@@ -55,23 +66,10 @@ def _pace(checked: CheckedLog) -> str:
         groups = {is_large for group in slow_groups(rows) for is_large in group}
         runs = [list(run) for mark, run in groupby(rows, key=lambda row: row.mark) if mark == "slow"]
         runs = [run for run in runs if run in apart or any(row.is_large in groups for row in run)]
-        words = "slow," if runs and len(runs[0]) == len(rows) else f"slow at {_listed(map(_span, runs))},"
+        words = "slow," if runs and len(runs[0]) == len(rows) else f"slow at {listed(map(_span, runs))},"
         words = words if runs else "slow by its shape over sizes, each within its range,"
         apart = [run for run in apart if run[0].mark == "fast"]
-    return f"{words} but {_listed(map(_apart, apart))}" if apart else words.rstrip(",")
-
-
-def _apart(run: Sequence[SizeComparison]) -> str:
-    """Return the sizes of *run*, which are all slow or all fast, with their times."""
-    ratios = sorted({f"{row.ratio:.2f}" for row in run}, key=float)
-    times = ratios[0] if len(ratios) == 1 else f"{ratios[0]} to {ratios[-1]}"
-    return f"{run[0].mark} at {_span(run)} ({times} times the expected time)"
-
-
-def _listed(texts: Iterable[str]) -> str:
-    found = list(texts)
-    more = len(found) - _MOST_NAMED
-    return ", ".join(found[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return f"{words} but {listed(map(apart_words, apart))}" if apart else words.rstrip(",")
 
 
 def _span(rows: Sequence[SizeComparison]) -> str:
@@ -81,19 +79,35 @@ def _span(rows: Sequence[SizeComparison]) -> str:
 
 def as_text(checked: CheckedLog, style: Style = PLAIN) -> str:
     """Return the verdict, a table of sizes, then possible explanations."""
-    style = style.at_most(_WIDTH)
+    style, log, cliff = style.at_most(_WIDTH), checked.log, checked.cliff
     lines = [headline(checked)]
     lines += [f"its times{_as_if(checked)} are {_pace(checked)}"] if checked.verdict == "wrong" else []
-    lines += [f"the test failed, {checked.log.failure}"] if checked.log.failure else []
-    lines += [checked.log.unread_words] if checked.log.unread else []
+    lines += [f"the test failed, {log.failure}"] if log.failure else []
+    lines += [log.unread_words] if log.unread else []
     lines += [_group(checked, group) for group in checked.groups]
-    if checked.cliff is not None:
-        lines.append(f"{_cliff(checked, checked.cliff)}: look for what only large messages meet")
+    if cliff is not None:
+        before, after = (
+            f"{_rate(checked, size, time_s)} GB/s at {in_binary(size)}"
+            for size, time_s in ((cliff.before_bytes, cliff.before_s), (cliff.after_bytes, cliff.after_s))
+        )
+        lines.append(f"bandwidth falls from {before} to {after} and stays low: look for what only large messages meet")
     lines += checked.uneven
-    lines += ["", *_table(checked, style), ""]
-    lines += links_words(checked.links)
-    lines += _causes(checked)
-    lines += [_effect(checked, effect) for effect in checked.effects]
+    every = max(1, -(-len(checked.rows) // _MOST_ROWS))
+    body = [("size", "time", "busbw", "expected", "healthy", "time/expected", "")]
+    for row in checked.rows[::-1][::every][::-1]:
+        size, time = in_binary(row.size_bytes), format_duration(row.measured_s, digits=3)
+        measured, expected, low, high = _rates(checked, row)
+        body.append((size, time, f"{measured} GB/s", expected, f"{low} to {high}", f"{row.ratio:.2f}", row.mark))
+    lines += ["", *table_of(body, (*[True] * 6, False), style, spare=(4, 3)), ""]
+    lines += [*links_words(checked.links), *_causes(checked)]
+    for effect in checked.effects:  # of a setting: what it changes, or would
+        now, other = (_rate(checked, effect.size_bytes, time_s) for time_s in (effect.time_s, effect.other_s))
+        size = in_binary(effect.size_bytes)
+        gain = f"{effect.time_s / effect.other_s:.2f} times as fast ({effect.gain_low:.2f} to {effect.gain_high:.2f})"
+        if effect.is_set:
+            lines.append(f"with {effect.setting} as set, {now} GB/s is normal at {size}; without it {other}")
+        else:
+            lines.append(f"{effect.setting} would make {size} {gain}: {other} for {now} GB/s expected")
     return "".join(f"{part}\n" for line in lines for part in style.wrap(line, hang=2))
 
 
@@ -134,50 +148,21 @@ def _causes(checked: CheckedLog) -> list[str]:
     return lines
 
 
-def _effect(checked: CheckedLog, effect: SettingEffect) -> str:
-    """Return what a setting changes, or would."""
-    now, other = (_rate(checked, effect.size_bytes, time_s) for time_s in (effect.time_s, effect.other_s))
-    size = in_binary(effect.size_bytes)
-    if effect.is_set:
-        return f"with {effect.setting} as set, {now} GB/s is normal at {size}; without it {other}"
-    gain = f"{effect.time_s / effect.other_s:.2f} times as fast ({effect.gain_low:.2f} to {effect.gain_high:.2f})"
-    return f"{effect.setting} would make {size} {gain}: {other} for {now} GB/s expected"
-
-
 def _group(checked: CheckedLog, group: SizeGroup) -> str:
     """Return the times of a group of sizes, with the healthy ranges of its sizes."""
+
+    def span(texts: Iterable[str]) -> str:
+        """Return the least and the most of numbers in words."""
+        found = sorted(texts, key=lambda text: float(text.replace(",", "")))
+        return found[0] if found[0] == found[-1] else f"{found[0]} to {found[-1]}"
+
     bands, ratios = group.bands, [round(row.ratio, 2) for row in checked.rows if row.is_large == group.is_large]
-    fastest, slowest = (_range(f"{getattr(band, end):.2f}" for band in bands) for end in ("fastest", "slowest"))
-    rows, machines = (_range(f"{getattr(band, what):,}" for band in bands) for what in ("rows", "machines"))
-    words = f"{'largest' if group.is_large else 'smaller'} sizes: {_range(f'{ratio:.2f}' for ratio in ratios)} times "
+    fastest, slowest = (span(f"{getattr(band, end):.2f}" for band in bands) for end in ("fastest", "slowest"))
+    rows, machines = (span(f"{getattr(band, what):,}" for band in bands) for what in ("rows", "machines"))
+    words = f"{'largest' if group.is_large else 'smaller'} sizes: {span(f'{ratio:.2f}' for ratio in ratios)} times "
     words += f"the expected time{f', in the middle {group.ratio:.2f}' if len(set(ratios)) > 1 else ''}; healthy "
     words += f"is {fastest} to {slowest}" if len(bands) == 1 else f"begins at {fastest} and ends at {slowest}, by size"
     return f"{words}, as {rows} rows on {machines} machines say"
-
-
-def _range(texts: Iterable[str]) -> str:
-    """Return the least and the most of numbers in words."""
-    found = sorted(texts, key=lambda text: float(text.replace(",", "")))
-    return found[0] if found[0] == found[-1] else f"{found[0]} to {found[-1]}"
-
-
-def _cliff(checked: CheckedLog, cliff: Cliff) -> str:
-    before, after = (
-        f"{_rate(checked, size, time_s)} GB/s at {in_binary(size)}"
-        for size, time_s in ((cliff.before_bytes, cliff.before_s), (cliff.after_bytes, cliff.after_s))
-    )
-    return f"bandwidth falls from {before} to {after} and stays low"
-
-
-def _table(checked: CheckedLog, style: Style) -> list[str]:
-    every = max(1, -(-len(checked.rows) // _MOST_ROWS))
-    shown = checked.rows[::-1][::every][::-1]
-    rows = [("size", "time", "busbw", "expected", "healthy", "time/expected", "")]
-    for row in shown:
-        size, time = in_binary(row.size_bytes), format_duration(row.measured_s, digits=3)
-        measured, expected, low, high = _rates(checked, row)
-        rows.append((size, time, f"{measured} GB/s", expected, f"{low} to {high}", f"{row.ratio:.2f}", row.mark))
-    return table_of(rows, (True, True, True, True, True, True, False), style, spare=(4, 3))
 
 
 def as_document(checked: CheckedLog) -> dict[str, Any]:
@@ -201,7 +186,16 @@ def as_document(checked: CheckedLog) -> dict[str, Any]:
             }
             for group in checked.groups
         ],
-        "sizes": [_row_document(checked, row) for row in checked.rows],
+        "sizes": [
+            {
+                **taken(row, "size_bytes is_large"),
+                "placement": "in-place" if row.in_place else "out-of-place",
+                **taken(row, "mark measured_s expected_s healthy_from_s=fastest_s healthy_to_s=slowest_s"),
+                "measured_busbw_Bps": checked.busbw_bps(row.size_bytes, row.measured_s),
+                "expected_busbw_Bps": checked.busbw_bps(row.size_bytes, row.expected_s),
+            }
+            for row in checked.rows
+        ],
         "settings_ignored": list(checked.ignored),
         "explanations": [
             {
@@ -217,16 +211,6 @@ def as_document(checked: CheckedLog) -> dict[str, Any]:
         "uneven": list(checked.uneven),
         "cliff": None if checked.cliff is None else checked.cliff._asdict(),
         "remarks": list(checked.remarks),
-    }
-
-
-def _row_document(checked: CheckedLog, row: SizeComparison) -> dict[str, Any]:
-    return {
-        **taken(row, "size_bytes is_large"),
-        "placement": "in-place" if row.in_place else "out-of-place",
-        **taken(row, "mark measured_s expected_s healthy_from_s=fastest_s healthy_to_s=slowest_s"),
-        "measured_busbw_Bps": checked.busbw_bps(row.size_bytes, row.measured_s),
-        "expected_busbw_Bps": checked.busbw_bps(row.size_bytes, row.expected_s),
     }
 
 
