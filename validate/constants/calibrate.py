@@ -14,9 +14,10 @@ import yaml
 from simulator.api import Session
 from simulator.api.calibrations import sizes_of
 from simulator.errors import InputError
-from simulator.questions.calibration import Calibration, Neighbourhood
+from simulator.questions.calibration import Calibration
 from simulator.questions.single import OperatorQuestion
 from simulator.records import dataclass, replace
+from simulator.results import taken
 from validate.constants.least import LeastSquares, Prior, least_errors
 from validate.constants.neighbours import fit_neighbours
 from validate.kinds.kind import RowQuestion
@@ -89,9 +90,11 @@ def _fitted(
     """Return *part*'s factors fitted without classes *kept*; dispatch, one for all, only if none kept includes it."""
     bare = session.calibrated({})
     mine = _without(bare, rows, kept)
-    names = _free(bare, [row.asks for row in mine])
-    if any(_shows_host(r.asks) and not kept.isdisjoint(bare.kernel_classes(r.asks.question)) for r in rows):
-        names = [name for name in names if name != "dispatch"]
+    classes = {name for row in mine for name in bare.kernel_classes(row.asks.question)}
+    shows = [row for row in rows if _shows_host(row.asks)]
+    kept_shows = any(not kept.isdisjoint(bare.kernel_classes(row.asks.question)) for row in shows)
+    dispatch = ["dispatch"] if not kept_shows and any(_shows_host(row.asks) for row in mine) else []
+    names = ["compute", "bandwidth", *dispatch, *(f"by_class.{name}" for name in sorted(classes))]
     priors = {name: Prior(1.0, _PRIOR[name.partition(".")[0]], 1.0 / _BOUND, _BOUND) for name in names}
     own = []  # the factors that move each row: of kernel classes, those of the kernels that were timed with it
     for row in mine:
@@ -116,21 +119,6 @@ def _fitted(
     return replace(_calibration(values), by_data_sheet=tuple(sorted(kept))), found
 
 
-def _lost(session: Session, rows: Sequence[MeasuredRow], unseen: Sequence[float]) -> frozenset[str]:
-    """Return the kernel classes that gain nothing; *unseen* are log errors of *rows* by factors from the other rows."""
-    judged = [
-        _Judged(
-            row.op,
-            session.kernel_classes(row.asks.question),
-            abs(row.asks.time_s(session) / row.time_s - 1.0),
-            abs(math.expm1(error)),
-        )
-        for row, error in zip(rows, unseen, strict=True)
-    ]
-    classes = {name for row in judged for name in row.classes}
-    return frozenset(name for name in classes if not _gains([row for row in judged if name in row.classes]))
-
-
 class _Judged(NamedTuple):
     """A row's absolute error by the data sheet (``plain``) and by factors from the other rows (``unseen``)."""
 
@@ -138,6 +126,17 @@ class _Judged(NamedTuple):
     classes: Collection[str]
     plain: float
     unseen: float
+
+
+def _lost(session: Session, rows: Sequence[MeasuredRow], unseen: Sequence[float]) -> frozenset[str]:
+    """Return the kernel classes that gain nothing; *unseen* are log errors of *rows* by factors from the other rows."""
+    judged = []
+    for row, error in zip(rows, unseen, strict=True):
+        plain = abs(row.asks.time_s(session) / row.time_s - 1.0)
+        classes = session.kernel_classes(row.asks.question)
+        judged.append(_Judged(row.op, classes, plain, abs(math.expm1(error))))
+    every = {name for row in judged for name in row.classes}
+    return frozenset(name for name in every if not _gains([row for row in judged if name in row.classes]))
 
 
 def _gains(rows: Sequence[_Judged]) -> bool:
@@ -148,25 +147,13 @@ def _gains(rows: Sequence[_Judged]) -> bool:
     proof = _PROOF if len(gains) >= _MANY else 2.0 * _PROOF
     if fmean(gains) <= proof * stdev(gains) / math.sqrt(len(gains)) + _NO_GAIN:
         return False
-    by_op: dict[str, list[_Judged]] = {}
-    for row in rows:
-        by_op.setdefault(row.op, []).append(row)
-    return all(
-        _usual([row.unseen for row in mine]) <= _usual([row.plain for row in mine]) + _NO_GAIN
-        for mine in by_op.values()
-    )
-
-
-def _usual(errors: Sequence[float]) -> float:
-    """Return the average of mean and median, which reflects both the typical row and the outliers."""
-    return (fmean(errors) + median(errors)) / 2.0
-
-
-def _free(session: Session, rows: Sequence[RowQuestion]) -> list[str]:
-    """Return the names of the factors that *rows* depend on."""
-    classes = {name for asked in rows for name in session.kernel_classes(asked.question)}
-    dispatch = ["dispatch"] if any(_shows_host(asked) for asked in rows) else []
-    return ["compute", "bandwidth", *dispatch, *(f"by_class.{name}" for name in sorted(classes))]
+    for op in {row.op for row in rows}:
+        # the average of mean and median reflects both the typical row and the outliers
+        errors = [(row.unseen, row.plain) for row in rows if row.op == op]
+        unseen, plain = ((fmean(each) + median(each)) / 2.0 for each in zip(*errors, strict=True))
+        if unseen > plain + _NO_GAIN:
+            return False
+    return True
 
 
 def _calibration(values: Mapping[str, float]) -> Calibration:
@@ -194,19 +181,26 @@ def calibration_yaml(
 
     *others* counts other rows fitted to, by kind; *asked* are the digests of their questions.
     """
-    factors = fitted.calibration
-    left = summarise(fitted.errors)
+    factors, left = fitted.calibration, summarise(fitted.errors)
     assert left.median_ape is not None
     assert left.mean_ape is not None
+    neighbours = []  # measured kernels, a whole number without a point
+    for each in factors.neighbours:
+        kernels = [{**sizes_of(each.of, shape), "ratio": ratio} for shape, ratio in each.measured]
+        measured = [
+            {name: int(n) if isinstance(n, float) and n.is_integer() else n for name, n in of.items()} for of in kernels
+        ]
+        neighbours.append({**taken(each, "of near strength noise"), "measured": measured})
+    some = {
+        "by_data_sheet": sorted(factors.by_data_sheet),
+        "host": dict(factors.host),
+        "clocks": dict(factors.clocks),
+        "neighbours": neighbours,
+    }
     device = {
-        "compute": factors.compute,
-        "bandwidth": factors.bandwidth,
-        "dispatch": factors.dispatch,
+        **taken(factors, "compute bandwidth dispatch"),
         "by_class": dict(sorted(factors.by_class.items())),
-        **({"by_data_sheet": sorted(factors.by_data_sheet)} if factors.by_data_sheet else {}),
-        **({"host": dict(factors.host)} if factors.host else {}),
-        **({"clocks": dict(factors.clocks)} if factors.clocks else {}),
-        **({"neighbours": [_neighbours(each) for each in factors.neighbours]} if factors.neighbours else {}),
+        **{name: value for name, value in some.items() if value},
         "spread": fitted.spread,
         "points": {
             "table": table,
@@ -220,12 +214,3 @@ def calibration_yaml(
     how: dict[str, Any] = {"sort_keys": False, "default_flow_style": None, "width": math.inf, "allow_unicode": True}
     text = yaml.safe_dump({"schema_version": 1, "devices": {part: device}}, **how)
     return f"# Written by validate calibrate; docs/calibration.md.\n{text}"
-
-
-def _neighbours(found: Neighbourhood) -> dict[str, Any]:
-    """Return measured kernels as plain data, a whole number without a point."""
-    kernels = [{**sizes_of(found.of, shape), "ratio": ratio} for shape, ratio in found.measured]
-    measured = [
-        {name: int(n) if isinstance(n, float) and n.is_integer() else n for name, n in each.items()} for each in kernels
-    ]
-    return {**{name: getattr(found, name) for name in ("of", "near", "strength", "noise")}, "measured": measured}

@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 import json
 import math
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -141,13 +142,19 @@ def _priced(
     description: Description, policy: str, device: str, names: RowNames
 ) -> Iterator[tuple[Mapping[str, str | int], str, Shape, float, float]]:
     """Yield each operator's cells, its main kernel's variety and shape, its seconds in a step, its class's variance."""
-    counts = _counts(description)
+    first: dict[str, str] = {}
+    counts: Counter[str] = Counter()  # of layers with the operator and sizes of each layer that is their first
+    for layer in description.layers:
+        counts[first.setdefault(f"{layer.operator} {sorted(layer.sizes.items(), key=str)}", layer.name)] += 1
     for part in operator_parts(description, policy, "train", channels_last=policy.endswith("bf16")):
         if part.reason:
             continue
-        asked_cells = _in_fp8(part.cells) if policy == "fp8" else part.cells
-        if not asked_cells:
-            continue
+        asked_cells: Mapping[str, str | int] = part.cells
+        if policy == "fp8":  # torch has the product of a linear layer's forward pass alone
+            sizes = {name: int(part.cells[name]) for name in ("m", "n", "k")} if part.cells["op"] == "linear" else {}
+            if not sizes or part.cells["phase"] != "fwd" or any(size % _MULTIPLE for size in sizes.values()):
+                continue
+            asked_cells = {"op": "matmul", "phase": "fwd", "dtype": "fp8", "batch": 1, **sizes}
         cells: Mapping[str, str] = {**{name: str(value) for name, value in asked_cells.items()}, "device": device}
         try:
             asked = read_operator(lambda column, cells=cells: cells.get(column, ""), names).question  # type: ignore[misc]
@@ -155,25 +162,7 @@ def _priced(
         except (NotScored, InputError):
             continue
         variety, shape, _ = max(kernels, key=lambda each: each[2])
-        time_s = math.fsum(each[2] for each in kernels) * counts.get(part.layer, 1)
+        time_s = math.fsum(each[2] for each in kernels) * max(1, counts[part.layer])
         spread = evidence().spread(kernel_chain(variety.partition(" ")[0], "compute", cells["dtype"]))
         variance = (spread.high - spread.low) ** 2 if spread is not None else 1.0
         yield asked_cells, variety, shape, time_s, variance
-
-
-def _in_fp8(cells: Mapping[str, str | int]) -> dict[str, str | int]:
-    """Return the product of a linear layer's forward pass in fp8, as torch has it; nothing for what has none."""
-    sizes = {name: int(cells[name]) for name in ("m", "n", "k")} if cells["op"] == "linear" else {}
-    if not sizes or cells["phase"] != "fwd" or any(size % _MULTIPLE for size in sizes.values()):
-        return {}
-    return {"op": "matmul", "phase": "fwd", "dtype": "fp8", "batch": 1, **sizes}
-
-
-def _counts(description: Description) -> dict[str, int]:
-    """Return how many layers have the operator and sizes of each layer that is their first."""
-    first: dict[str, str] = {}
-    counts: dict[str, int] = {}
-    for layer in description.layers:
-        name = first.setdefault(f"{layer.operator} {sorted(layer.sizes.items(), key=str)}", layer.name)
-        counts[name] = counts.get(name, 0) + 1
-    return counts

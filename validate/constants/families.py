@@ -88,14 +88,10 @@ class Term:
 
 
 TERMS: tuple[Term, ...] = tuple(
-    Term(
-        family,
-        name,
-        {key: float(value) for key, value in written.items() if key != "idle"},
-        tuple(written.get("idle", ())),
-    )
+    Term(family, name, {key: float(value) for key, value in values.items()}, tuple(idle))
     for family, terms in _WRITTEN["terms"].items()
     for name, written in terms.items()
+    for idle, values in [(written.get("idle", ()), {key: each for key, each in written.items() if key != "idle"})]
 )
 """The terms of all families, in the order of reports.
 
@@ -106,55 +102,34 @@ left out, and compares the errors on these devices: a term that does not lower t
 
 def _on_matrix_units(row: MeasuredRow) -> bool:
     """Whether a 16-bit product runs on NVIDIA tensor cores before Ampere, whose operands come through registers."""
-    question, part = row.asks.question, row.part
-    assert isinstance(question, OperatorQuestion)
-    of_16_bit = question.precision in ("fp16", "bf16") and not _pipelined(row)
-    return of_16_bit and isinstance(part, GpuPart) and question.precision in part.peak and part.vendor == "nvidia"
+    precision, part = _asked(row).precision, row.part
+    of_16_bit = precision in ("fp16", "bf16") and not _is_pipelined(row)
+    return of_16_bit and isinstance(part, GpuPart) and precision in part.peak and part.vendor == "nvidia"
 
 
-def _checked(row: MeasuredRow) -> bool:
-    """Whether a row is a long pass over memory with inline ECC."""
-    is_checked = isinstance(row.part, GpuPart) and row.part.inline_ecc
-    return is_checked and row.cells.get("includes_dispatch") == "1" and row.time_s > 1e-3
-
-
-def _pipelined(row: MeasuredRow) -> bool:
+def _is_pipelined(row: MeasuredRow) -> bool:
     """Whether a product runs on NVIDIA tensor cores from Ampere on, which have their own model."""
-    question, part = row.asks.question, row.part
+    since_ampere = isinstance(row.part, GpuPart) and float(row.part.compute_capability or 0.0) >= 8.0
+    return since_ampere and _asked(row).precision not in ("fp32", "fp64")
+
+
+def _asked(row: MeasuredRow) -> OperatorQuestion:
+    question = row.asks.question
     assert isinstance(question, OperatorQuestion)
-    since_ampere = isinstance(part, GpuPart) and float(part.compute_capability or 0.0) >= 8.0
-    return since_ampere and question.precision not in ("fp32", "fp64")
+    return question
 
 
-def _convolution(dtype: str) -> Callable[[MeasuredRow], bool]:
-    """Return a test for convolutions in *dtype* whose time is mostly the device's; hosts differ."""
-
-    def counts(row: MeasuredRow) -> bool:
-        is_long = row.cells.get("includes_dispatch") != "1" or row.time_s > 1.2e-3
-        return row.cells.get("dtype") == dtype and is_long
-
-    return counts
-
-
-def _alone(row: MeasuredRow) -> bool:
-    """Whether an operator was timed alone; not short ones on AMD GPUs, whose only host launched in half the time."""
-    is_short = row.cells.get("trust", "").upper() == "C"
-    is_amd = isinstance(row.part, GpuPart) and row.part.vendor == "amd"
-    return row.cells.get("includes_dispatch") == "1" and not (is_short and is_amd)
-
-
-def _trained_on(row: MeasuredRow) -> bool:
+def _is_as_in_training(row: MeasuredRow) -> bool:
     """Whether a row is attention as in training: SGLang's, whose kernels are one family on all GPUs before Blackwell.
 
     vLLM gathers keys page by page, and TensorRT-LLM has its own kernels.  Training uses at least 128 tokens.
     With fewer blocks than multiprocessors, keys are split among blocks, which kernels for training do not do.
     Up to Ada, SGLang packs heads that share keys into one tile, which FlashAttention 2 does not do.
     """
-    question, part = row.asks.question, row.part
+    part = row.part
     if not row.cells.get("software", "").startswith("sglang") or not isinstance(part, GpuPart):
         return False
-    assert isinstance(question, OperatorQuestion)
-    operator = question.operator
+    operator = _asked(row).operator
     assert isinstance(operator, Attention)
     packs = float(part.compute_capability or 0.0) >= 9.0
     kv_heads = operator.kv_heads or operator.heads
@@ -164,16 +139,33 @@ def _trained_on(row: MeasuredRow) -> bool:
     return operator.query_length >= 128 and (packs or kv_heads == operator.heads) and is_whole
 
 
+def _is_alone(row: MeasuredRow) -> bool:
+    return row.cells.get("includes_dispatch") == "1"
+
+
+def _is_short_on_amd(row: MeasuredRow) -> bool:
+    """Whether a row is a short operator on an AMD GPU, whose only host launched in half the time."""
+    return row.grade == "C" and isinstance(row.part, GpuPart) and row.part.vendor == "amd"
+
+
+def _is_convolution(dtype: str) -> Callable[[MeasuredRow], bool]:
+    """Return a test for convolutions in *dtype* whose time is mostly the device's; hosts differ."""
+    return lambda row: row.cells.get("dtype") == dtype and (not _is_alone(row) or row.time_s > 1.2e-3)
+
+
 _ROWS: Mapping[str, Callable[[MeasuredRow], bool]] = {
     "all": lambda _row: True,
-    "lanes": lambda row: not _pipelined(row) and not _on_matrix_units(row),
+    "lanes": lambda row: not _is_pipelined(row) and not _on_matrix_units(row),
     "early matrix units": _on_matrix_units,
-    "matrix units since Ampere": _pipelined,
-    "checked memory": _checked,
-    "as in training": _trained_on,
-    "alone": _alone,
-    "fp32 convolutions": _convolution("fp32"),
-    "fp16 convolutions": _convolution("fp16"),
+    "matrix units since Ampere": _is_pipelined,
+    # long passes over memory with inline ECC
+    "checked memory": lambda row: (
+        isinstance(row.part, GpuPart) and row.part.inline_ecc and _is_alone(row) and row.time_s > 1e-3
+    ),
+    "as in training": _is_as_in_training,
+    "alone": lambda row: _is_alone(row) and not _is_short_on_amd(row),
+    "fp32 convolutions": _is_convolution("fp32"),
+    "fp16 convolutions": _is_convolution("fp16"),
 }
 """Rows by their names in ``families.yaml``."""
 

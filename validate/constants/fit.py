@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from functools import partial
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
@@ -96,11 +97,7 @@ def fit_family(
 
     Raises MissingDependency if SciPy is not installed.
     """
-    mine = [
-        row
-        for row in rows_of(family, rows)
-        if counts(family, row) and all(group_of(row, what) != name for what, name in without)
-    ]
+    mine = [row for row in rows_of(family, rows) if counts(family, row) and not _is_in(without, row)]
     values: dict[str, float] = dict(off.off) if off else {}
     spread: dict[str, float] = {}
     bounds: list[str] = []
@@ -119,6 +116,10 @@ def fit_family(
         bounds += found.at_bound
         seen += chosen
     return FittedFamily(values, spread, tuple(bounds), tuple(seen))
+
+
+def _is_in(groups: Collection[Group], row: MeasuredRow) -> bool:
+    return any(group_of(row, what) == name for what, name in groups)
 
 
 def linearised_rows(
@@ -143,7 +144,7 @@ def linearised_rows(
 def fit_to_lines(family: Family, lines: Lines, without: Collection[Group] = ()) -> FittedFamily:
     """Return constants fitted to *lines* but for groups *without*; raises MissingDependency without SciPy."""
     (stage,) = family.stages
-    kept = [i for i, row in enumerate(lines.rows) if all(group_of(row, what) != name for what, name in without)]
+    kept = [i for i, row in enumerate(lines.rows) if not _is_in(without, row)]
     seen = tuple(lines.rows[i] for i in kept)
     found = fit_along(lines, stage.free, kept, _weights(family, seen))
     values = _tied(stage, {name: float(f"{value:.3g}") for name, value in found.values.items()})
@@ -152,17 +153,17 @@ def fit_to_lines(family: Family, lines: Lines, without: Collection[Group] = ()) 
 
 def fit_errors(rows: Sequence[MeasuredRow], session: Session, constants: Constants) -> list[float | None]:
     """Return the relative error of each row predicted with *constants*, None for rows that cannot be predicted."""
-    trial = session.calibrated(session.calibrations, constants)
-    return [None if time_s is None else time_s / row.time_s - 1.0 for row, time_s in _times(rows, trial)]
+    times = _times(rows, session.calibrated(session.calibrations, constants))
+    return [None if time_s is None else time_s / row.time_s - 1.0 for row, time_s in zip(rows, times, strict=True)]
 
 
-def _times(rows: Sequence[MeasuredRow], session: Session) -> list[tuple[MeasuredRow, float | None]]:
-    found: list[tuple[MeasuredRow, float | None]] = []
+def _times(rows: Sequence[MeasuredRow], session: Session) -> list[float | None]:
+    found: list[float | None] = []
     for row in rows:
         try:
-            found.append((row, row.asks.time_s(session)))
+            found.append(row.asks.time_s(session))
         except NotScored:
-            found.append((row, None))
+            found.append(None)
     return found
 
 
@@ -175,19 +176,15 @@ def _chosen(
 ) -> list[MeasuredRow]:
     """Return the rows to fit to: those that depend on a free constant, at most ``stage.most * share`` of each group."""
     asked = [row for row in rows if stage.counts(row)]
-    moved = {
-        name: prior.value * (_PROBED if i % 2 else 1.0 / _PROBED) for i, (name, prior) in enumerate(stage.free.items())
-    }
     plain = {name: prior.value for name, prior in stage.free.items()}
+    moved = {name: value * (_PROBED if i % 2 else 1.0 / _PROBED) for i, (name, value) in enumerate(plain.items())}
     before, after = (
         _times(asked, session.calibrated({}, Constants({**known, **_tied(stage, values)}))) for values in (plain, moved)
     )
-    telling = [
-        row for (row, old_s), (_, new_s) in zip(before, after, strict=True) if old_s and new_s and old_s != new_s
-    ]
     groups: dict[Hashable, list[MeasuredRow]] = {}
-    for row in telling:
-        groups.setdefault(tuple(row.cells.get(column, "") for column in stage.alike), []).append(row)
+    for row, old_s, new_s in zip(asked, before, after, strict=True):
+        if old_s and new_s and old_s != new_s:
+            groups.setdefault(tuple(row.cells.get(column, "") for column in stage.alike), []).append(row)
     most = max(1, round(share * stage.most))
     return [of[int(i * max(1.0, len(of) / most))] for of in groups.values() for i in range(min(most, len(of)))]
 
@@ -217,10 +214,8 @@ def _tied(stage: FitStage, values: Mapping[str, float]) -> dict[str, float]:
 
 def write_constants(family: Family, fitted: FittedFamily) -> list[str]:
     """Write the *fitted* constants and return the paths changed; raises InputError if one cannot be written."""
-    written = []
-    for file in dict.fromkeys(name.partition(".")[0] for name in fitted.values):
-        written.append(write_package_file(constants_path(file), constants_text(_changed(file, family, fitted))))
-    return written
+    files = dict.fromkeys(name.partition(".")[0] for name in fitted.values)
+    return [write_package_file(constants_path(file), constants_text(_changed(file, family, fitted))) for file in files]
 
 
 def write_package_file(path: Traversable, text: str) -> str:
@@ -234,15 +229,12 @@ def write_package_file(path: Traversable, text: str) -> str:
 
 def constants_text(document: dict[str, Any], of: str = "constants") -> str:
     """Return *document* in the layout of the files: one constant, or other entry *of* the document, per line."""
+    told = partial(json.dumps, ensure_ascii=False)
     entries = document[of]
     named, ends = (entries.items(), "{}") if isinstance(entries, dict) else (((None, each) for each in entries), "[]")
-    lines = [f"  {_json(key)}: {_json(value)}," for key, value in document.items() if key != of]
-    each_line = [f"    {'' if name is None else f'{_json(name)}: '}{_json(entry)}" for name, entry in named]
-    return "\n".join(["{", *lines, f"  {_json(of)}: {ends[0]}", ",\n".join(each_line), f"  {ends[1]}", "}"]) + "\n"
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    lines = [f"  {told(key)}: {told(value)}," for key, value in document.items() if key != of]
+    each_line = [f"    {'' if name is None else f'{told(name)}: '}{told(entry)}" for name, entry in named]
+    return "\n".join(["{", *lines, f"  {told(of)}: {ends[0]}", ",\n".join(each_line), f"  {ends[1]}", "}"]) + "\n"
 
 
 def _changed(file: str, family: Family, fitted: FittedFamily) -> dict[str, Any]:

@@ -151,8 +151,7 @@ def _scatter(kinds: Sequence[str], log_errors: Sequence[float]) -> list[float]:
     found = {}
     for kind in set(kinds):
         sizes = sorted(abs(error) for other, error in zip(kinds, log_errors, strict=True) if other == kind)
-        seen = 1.48 * percentile(sizes, 0.5)
-        n = len(sizes)
+        seen, n = 1.48 * percentile(sizes, 0.5), len(sizes)
         variance = (n * seen**2 + _OPINION_ROWS * _SCATTER**2) / (n + _OPINION_ROWS)
         found[kind] = max(_LEAST_SCATTER, math.sqrt(variance))
     return [found[kind] for kind in kinds]

@@ -35,7 +35,7 @@ class NeighbourErrors:
 class _Point:
     """A row of one variety: its number, the shape and the seconds of its kernels, predicted and measured seconds.
 
-    Of kernels that power limits, the prediction is that of the power which the row shows (:func:`_in_its_state`).
+    Of kernels that power limits, the prediction is that of the power which the row shows.
     """
 
     row: int
@@ -76,35 +76,24 @@ def _points(session: Session, part: str, rows: Sequence[MeasuredRow], factors: C
     found: dict[str, list[_Point]] = {}
     for number, row in enumerate(rows):
         kernels = session.kernel_shapes(row.asks.question)
-        varieties = {variety for variety, _, _ in kernels}
-        if len(varieties) != 1:
+        kernels_s = math.fsum(time_s for _, _, time_s in kernels)
+        if len({variety for variety, _, _ in kernels}) != 1 or kernels_s <= 0.0:
             continue
         variety, shape, _ = max(kernels, key=lambda each: each[2])
-        kernels_s = math.fsum(time_s for _, _, time_s in kernels)
-        if kernels_s <= 0.0:
-            continue
         everywhere = Neighbourhood(variety, 1e9, 1.0, 1e-3, ((shape, _PROBE),))
         slower = session.calibrated({part: replace(factors, neighbours=(everywhere,))})
         predicted_s = row.asks.time_s(session)
-        follows = row.asks.time_s(slower) - predicted_s >= _FOLLOWS * (_PROBE - 1.0) * kernels_s
-        if follows:
-            stated_s = _in_its_state(session, row, kernels_s, predicted_s)
-            predicted_s += stated_s - kernels_s
-            found.setdefault(variety, []).append(_Point(number, shape, stated_s, predicted_s, row.time_s))
+        if row.asks.time_s(slower) - predicted_s < _FOLLOWS * (_PROBE - 1.0) * kernels_s:
+            continue
+        # A measurement begins anywhere between rest, when a board exceeds its power for milliseconds, and a long run; a
+        # time between these two is no error of the kernel.
+        account, stated_s = session.account(row.asks.question), kernels_s
+        shown_s = kernels_s + row.time_s - predicted_s
+        if account.sustained_s > account.kernels_s and shown_s > 0.0:
+            stated_s = min(max(shown_s, account.kernels_s), account.sustained_s)
+        point = _Point(number, shape, stated_s, predicted_s + (stated_s - kernels_s), row.time_s)
+        found.setdefault(variety, []).append(point)
     return {variety: _kept(points) for variety, points in found.items()}
-
-
-def _in_its_state(session: Session, row: MeasuredRow, kernels_s: float, predicted_s: float) -> float:
-    """Return the seconds of the kernels of *row* with as much of the board's stored power as its time shows.
-
-    A measurement begins anywhere between rest, when a board exceeds its power for milliseconds, and a long run; a time
-    between these two is no error of the kernel.
-    """
-    account = session.account(row.asks.question)
-    shown_s = kernels_s + row.time_s - predicted_s
-    if account.sustained_s <= account.kernels_s or shown_s <= 0.0:
-        return kernels_s
-    return min(max(shown_s, account.kernels_s), account.sustained_s)
 
 
 def _kept(points: Sequence[_Point]) -> list[_Point]:
