@@ -62,10 +62,9 @@ from validate.kinds import COLLECTIVES, KINDS, OPERATORS, STEPS, Kind
 from validate.kinds.row import MeasuredRow
 from validate.score.scores import ScoreGroup, Scores, beside_published
 from validate.score.scoring import Scoring, ScoringOptions
-from validate.tables.table import made_complete
 from validate.tables.conventions import PUBLISHED, read_conventions
 from validate.tables.statistics import Errors, summarise
-from validate.tables.table import Table, read_table
+from validate.tables.table import Table, made_complete, read_table
 
 ROOT = Path(__file__).resolve().parent.parent
 TRUST = ROOT / "simulator" / "results" / "trust.json"
