@@ -1,23 +1,25 @@
-"""What the page of a comparison shows beside its text: figures, and what the machine reported of itself."""
+"""What the page of a comparison shows beside its text: plots of its document, and what the machine said of itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
 
-from reports.compare_plots import (
-    drift_figure,
-    errors_figure,
-    plot_svg,
-    scatter_figure,
-    staircase_figure,
-    staircases,
-)
-from reports.page import Block, Drawing
+from reports.colours import MARKED_SERIES as SERIES
+from reports.file import figure_file
+from reports.page import Block, Drawing, inline_svg
 from simulator.results.columns import Heading, PlainTable
+from simulator.units import format_duration, format_size
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+
 
 Document = Mapping[str, Any]
 _FEWEST_SCATTERED = 3
@@ -74,13 +76,12 @@ def _facts(facts: Document, prefix: str) -> tuple[list[list[str]], list[tuple[st
             inner, more = _facts(value, f"{name}.")
             rows += inner
             blocks += more
-        elif isinstance(value, list) and value and all(isinstance(line, str) for line in value) and len(value) > 1:
-            if max(map(len, value)) > 20:
+        elif isinstance(value, list):
+            several = len(value) > 1 and all(isinstance(line, str) for line in value)
+            if several and max(map(len, value)) > 20:
                 blocks.append((name, "\n".join(value)))
             else:
-                rows.append([name, ", ".join(value)])
-        elif isinstance(value, list):
-            rows.append([name, "; ".join(_said(line) for line in value)])
+                rows.append([name, (", " if several else "; ").join(map(_said, value))])
         elif value not in (None, ""):
             rows.append([name, str(value)])
     return rows, blocks
@@ -90,3 +91,213 @@ def _said(value: Any) -> str:
     if isinstance(value, Mapping):
         return " ".join(f"{key} {inner}" for key, inner in value.items())
     return str(value)
+
+
+Row = Mapping[str, Any]
+_CLASS = ("op", "model", "collective", "bench", "kind", "issue", "mode")
+_MOST_SERIES = len(SERIES)
+_WITHIN = 0.25  # relative half-width of the band around equality
+_MOST_CLASSES = 36  # in the plot of errors
+_FEW_DECADES = 200.0
+_LONGEST = 24  # letters of a legend label, so that three fit side by side
+
+
+def scatter_figure(rows: Sequence[Row]) -> Figure:
+    """Draw predicted over measured seconds of the scored *rows*, by class."""
+    figure = Figure(figsize=(6.4, 5.4))
+    axes = _axes(figure)
+    times = [row[name] for row in rows for name in ("predicted_s", "measured_s")]
+    low, high = min(times) / 1.6, max(times) * 1.6
+    line = [low, high]
+    ends = ([t * (1 - _WITHIN) for t in line], [t * (1 + _WITHIN) for t in line])
+    axes.fill_between(line, *ends, color=GRID, alpha=0.7, lw=0)
+    axes.plot(line, line, color=MUTED, lw=1)
+    for (name, members), (colour, mark) in zip(_series(rows), SERIES, strict=False):
+        measured, predicted = ([row[of] for row in members] for of in ("measured_s", "predicted_s"))
+        label = f"{name[:_LONGEST]} ({len(members)})"
+        axes.plot(measured, predicted, mark, color=colour, ms=4.5, alpha=0.75, mew=0, label=label)
+        banded = [row for row in members if "low_s" in row]
+        at, low_s, high_s = ([row[name] for row in banded] for name in ("measured_s", "low_s", "high_s"))
+        axes.vlines(at, low_s, high_s, color=colour, lw=0.8, alpha=0.3)
+    axes.set(xscale="log", yscale="log", xlim=line, ylim=line, xlabel="measured", ylabel="predicted")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: format_duration(value, digits=3))
+        _ticks(axis, low, high)
+    _legend(axes)
+    return figure
+
+
+def errors_figure(classes: Sequence[Row]) -> Figure:
+    """Draw the median error of each of *classes*, with its interval and the 90th percentile."""
+    shown = classes[:_MOST_CLASSES]
+    figure = Figure(figsize=(6.4, 0.9 + 0.24 * len(shown)))
+    axes = _axes(figure)
+    colour, other = SERIES[0][0], SERIES[1][0]
+    for i, item in enumerate(shown):
+        if item["median_low"] is not None:
+            axes.plot([item["median_low"], item["median_high"]], [i, i], color=colour, lw=5, alpha=0.35)
+        _draw_errors(axes, i, item)
+        if item["spread"] is not None:
+            axes.plot([item["spread"]], [i], "x", color=other, ms=5)
+    ends: list[float] = sorted(item["p90"] for item in shown)
+    limit = max(0.01, 1.05 * min(ends[-1], 3.0 * ends[(len(ends) - 1) // 2]))  # one class far off does not stretch it
+    for i, item in enumerate(shown):
+        if item["p90"] > limit:
+            words = f"median {100 * item['median']:,.0f} %, " if item["median"] > limit else ""
+            words += f"to {100 * item['p90']:,.0f} %"
+            axes.annotate(words, (limit, i), (-3, 5), textcoords="offset points", ha="right", fontsize=8.5)
+    axes.set_yticks(range(len(shown)), [item["label"] for item in shown])
+    for tick, item in zip(axes.get_yticklabels(), shown, strict=True):
+        tick.set_fontweight("normal" if item["by"] else "bold")
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    axes.set_xlim(0, limit)
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    axes.xaxis.tick_top()
+    axes.grid(visible=False, axis="y")
+    axes.plot([], [], "o", color=colour, label="median")
+    axes.plot([], [], "|", color=MUTED, label="90th percentile")
+    axes.plot([], [], "x", color=other, ms=5, label="spread of the measurement")
+    axes.plot([], [], color=colour, lw=5, alpha=0.35, label="95 % interval of the median")
+    _legend(axes, (0.4, -0.01), 2)
+    return figure
+
+
+def _draw_errors(axes: Axes, row: int, item: Row) -> None:
+    """Draw the median of *item* as a dot, and its 90th percentile as a mark, in *row*."""
+    axes.plot([item["median"], item["p90"]], [row, row], color=MUTED, lw=0.8, zorder=1)
+    axes.plot([item["median"]], [row], "o", color=SERIES[0][0], ms=6)
+    axes.plot([item["p90"]], [row], "|", color=MUTED, ms=9)
+
+
+_SIZED = ("memory", "copies", "storage", "collectives")
+_SERIES_CELLS = ("bench", "kernel", "kind", "mode", "collective", "dtype", "cache")  # that name a series
+_BY_SIZE = ("GBps", "busbw_GBps", "latency_s")  # quantities drawn over size; each row has one
+
+
+def staircases(rows: Iterable[Row]) -> dict[str, dict[str, list[Row]]]:
+    """Return bandwidth and latency rows by plot and series, by size; series of fewer than three sizes are left out."""
+    found: dict[str, dict[str, list[Row]]] = {}
+    for row in rows:
+        cells, table = row.get("cells", {}), row["table"].removesuffix(".csv")
+        value = next((name for name in _BY_SIZE if name in row.get("measured", {})), "")
+        if table not in _SIZED or not value:
+            continue
+        try:
+            size = float(cells.get("bytes", ""))
+        except ValueError:
+            continue
+        words = [cells[name] for name in _SERIES_CELLS if name in cells]
+        words += [f"{cells['n_gpus']} GPUs"] if "n_gpus" in cells and table == "collectives" else []
+        words += [f"{cells['threads']} threads"] if "threads" in cells else []
+        words += [cells["note"]] if table == "copies" and "note" in cells else []
+        words += ["pinned" if cells["pinned"] == "1" else "pageable"] if cells.get("pinned") else []
+        plot = f"{table}, {'latency' if value == 'latency_s' else 'bandwidth'}"
+        series = found.setdefault(plot, {}).setdefault(" ".join(words) or "all", [])
+        series.append({**row, "size_bytes": size, "value": row["measured"][value], "unit": value})
+    plots = {
+        plot: {
+            name: sorted(members, key=lambda row: row["size_bytes"])
+            for name, members in by_name.items()
+            if len({row["size_bytes"] for row in members}) >= 3
+        }
+        for plot, by_name in found.items()
+    }
+    return {plot: by_name for plot, by_name in plots.items() if by_name}
+
+
+def staircase_figure(series: Mapping[str, Sequence[Row]]) -> Figure:
+    """Draw measured values over size, and predicted ones (dashed) where they exist."""
+    figure = Figure(figsize=(6.4, 3.9))
+    axes = _axes(figure)
+    is_latency = next(iter(series.values()))[0]["unit"] == "latency_s"
+    for (name, members), (colour, mark) in zip(series.items(), SERIES, strict=False):
+        sizes, values = ([row[of] for row in members] for of in ("size_bytes", "value"))
+        axes.plot(sizes, values, mark + "-", color=colour, ms=4, lw=1.2, label=name[:_LONGEST])
+        known = [row for row in members if "predicted_s" in row and row.get("measured_s")]
+        ratios = [row["predicted_s"] / row["measured_s"] for row in known]
+        pairs = zip((row["value"] for row in known), ratios, strict=True)
+        if known:
+            predicted = [value * ratio if is_latency else value / ratio for value, ratio in pairs]
+            axes.plot([row["size_bytes"] for row in known], predicted, "--", color=colour, lw=1.4, alpha=0.8)
+    axes.set(xscale="log", yscale="log", xlabel="size", ylabel="latency" if is_latency else "GB/s")
+    axes.xaxis.set_major_formatter(lambda value, _: format_size(value, digits=3))
+    if is_latency:
+        axes.yaxis.set_major_formatter(lambda value, _: format_duration(value, digits=3))
+    else:
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    for axis, name in ((axes.xaxis, "size_bytes"), (axes.yaxis, "value")):
+        values = [row[name] for members in series.values() for row in members]
+        _ticks(axis, min(values), max(values))
+    axes.plot([], [], "--", color=MUTED, label="predicted")
+    _legend(axes)
+    return figure
+
+
+def drift_figure(classes: Sequence[Row], bound: float) -> Figure:
+    """Draw the median and 90th percentile of abs(ratio - 1) of each table, and the required *bound*."""
+    figure = Figure(figsize=(6.4, 0.9 + 0.3 * len(classes)))
+    axes = _axes(figure)
+    for i, item in enumerate(classes):
+        _draw_errors(axes, i, item)
+    axes.axvline(bound, color=SERIES[1][0], lw=1, ls=":")
+    axes.set_yticks(range(len(classes)), [f"{item['table'] or 'all'} ({item['matched']})" for item in classes])
+    axes.set_ylim(len(classes) - 0.5, -0.5)
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    axes.grid(visible=False, axis="y")
+    return figure
+
+
+def _series(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    """Return *rows* by class, else by table, the largest first; those beyond the number of colours are joined."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        cells: Mapping[str, str] = row.get("cells", {})
+        label = next((cells[column] for column in _CLASS if column in cells), str(row["table"]))
+        found.setdefault(label, []).append(row)
+    ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+    if len(ordered) > _MOST_SERIES:
+        rest = [row for _, members in ordered[_MOST_SERIES - 1 :] for row in members]
+        ordered = [*ordered[: _MOST_SERIES - 1], ("others", rest)]
+    return ordered
+
+
+def _axes(figure: Figure) -> Axes:
+    figure.patch.set_alpha(0.0)
+    figure.set_layout_engine("constrained")
+    axes = figure.add_subplot()
+    axes.patch.set_alpha(0.0)
+    axes.grid(visible=True, color=GRID, lw=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=PAGE_INK, which="both", labelsize=9, length=3)
+    for name, spine in axes.spines.items():
+        spine.set_visible(name in ("left", "bottom"))
+        spine.set_color(MUTED)
+    for label in (axes.xaxis.label, axes.yaxis.label):
+        label.set_color(PAGE_INK)
+    return axes
+
+
+def _ticks(axis: Axis, low: float, high: float) -> None:
+    """Label decades; where there are few, also 2 and 5 within each."""
+    few = high < _FEW_DECADES * low
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,), numticks=9))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _legend(axes: Axes, place: tuple[float, float] = (0.5, -0.13), columns: int = 3) -> None:
+    how: dict[str, Any] = {"frameon": False, "fontsize": 9, "labelcolor": PAGE_INK}
+    axes.legend(loc="upper center", bbox_to_anchor=place, ncols=columns, **how)
+
+
+# Placeholders for the page's own colours, which differ between its light and dark themes.
+PAGE_INK, MUTED, GRID = "#010203", "#010204", "#010205"
+_OF_PAGE = {PAGE_INK: "currentColor", MUTED: "var(--muted)", GRID: "var(--grid)"}
+
+
+def plot_svg(name: str, caption: str, make: Callable[[], Figure]) -> Markup:
+    """Return the figure that *make* draws as an ``svg`` element called *name*, described by *caption*."""
+    text = figure_file(make, "svg")
+    for colour, of_page in _OF_PAGE.items():
+        text = text.replace(colour.encode(), of_page.encode())
+    return inline_svg(text, name, caption)

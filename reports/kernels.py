@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from reports.colours import ACTIVITIES, HELD, INK, kernel_colour
-from simulator.records import dataclass
 from simulator.results.held import HeldAt
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
@@ -42,8 +41,7 @@ _COLOURS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RooflinePoint:
+class RooflinePoint(NamedTuple):
     """Kernels of one class in one part of the step, of layers that differ only in the number of their block."""
 
     kind: str
@@ -64,8 +62,7 @@ class RooflinePoint:
         return self.flop / self.time_s
 
 
-@dataclass(frozen=True, slots=True)
-class Roofs:
+class Roofs(NamedTuple):
     """The data-sheet limits of a device: the peaks in FLOP/s of the step's formats, and the memory bandwidth in B/s."""
 
     peaks: dict[str, float]
@@ -93,14 +90,14 @@ def roofs_of(step: StepResult) -> Roofs | None:
     """Return the roofs of the device of *step*, or None if its part lacks figures."""
     node = step.timeline.machine.find(step.device)
     part = node.part if node is not None else None
-    if isinstance(part, GpuPart) and part.memory_bandwidth:
-        formats: set[str] = set(step.flop_by_format)
-        peaks: dict[str, float] = {name: rate for name, rate in part.peak.items() if name in formats}
-        peaks = peaks or {"": step.peak_flops_per_s}
-        return Roofs(dict(sorted(peaks.items(), key=lambda item: -item[1])), part.memory_bandwidth)
-    if isinstance(part, CpuPart) and part.memory_bandwidth and step.peak_flops_per_s:
-        return Roofs({"": step.peak_flops_per_s}, part.memory_bandwidth)
-    return None
+    if not isinstance(part, GpuPart | CpuPart) or not part.memory_bandwidth:
+        return None
+    peaks = {"": step.peak_flops_per_s}
+    if isinstance(part, GpuPart):
+        peaks = {name: rate for name, rate in part.peak.items() if name in step.flop_by_format} or peaks
+    elif not step.peak_flops_per_s:
+        return None
+    return Roofs(dict(sorted(peaks.items(), key=lambda item: -item[1])), part.memory_bandwidth)
 
 
 def _issues(step: StepResult) -> Iterator[Launch]:
@@ -192,10 +189,9 @@ def draw_held(axes: Axes, held: Sequence[HeldAt], need: MemoryNeed) -> None:
 
 
 def _rate(flop_per_s: float) -> str:
-    for scale, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
-        if flop_per_s >= scale * 0.9995:
-            return f"{flop_per_s / scale:.3g} {prefix}FLOP/s"
-    return f"{flop_per_s:.3g} FLOP/s"
+    scales = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
+    scale, prefix = next(((s, p) for s, p in scales if flop_per_s >= s * 0.9995), (1.0, ""))
+    return f"{flop_per_s / scale:.3g} {prefix}FLOP/s"
 
 
 def draw_passes(axes: Axes, result: TrainingResult) -> int:

@@ -13,8 +13,7 @@ from reports.colours import ACTIVITIES, BEST, INK
 from reports.file import drawn
 from simulator.results.columns import percent, rate_words
 from simulator.results.confidence import BAND_HEAD
-from simulator.results.step_view import time_shares
-from simulator.results.words import MODE_WORDS, SHARE_WORDS, precision_words
+from simulator.results.step_view import MODE_WORDS, SHARE_WORDS, precision_words, time_shares
 from simulator.search.scaling import Curve
 
 if TYPE_CHECKING:

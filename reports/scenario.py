@@ -51,7 +51,6 @@ def draw_answers(scenario: Scenario, answers: Sequence[ScenarioAnswer]) -> Figur
 def _draw(axes: Axes, unit: str, group: Sequence[ScenarioAnswer]) -> None:
     values = [float(answer.value) for answer in group]
     ends = [end for answer in group for end in (answer.low, answer.high) if end is not None and end > 0]
-    is_wide = max([*values, *ends]) > 20 * min([*values, *ends])
     rows = range(len(group))
     axes.barh(rows, values, height=0.62, color=_PREDICTED)
     for row, answer in zip(rows, group, strict=True):
@@ -61,7 +60,7 @@ def _draw(axes: Axes, unit: str, group: Sequence[ScenarioAnswer]) -> None:
         for end, mark in ((low, "|" if low == high else ">"), (high, "|" if low == high else "<")):
             if end is not None and end > 0:
                 axes.plot([end], [row], mark, color=_EXPECTED, ms=15 if mark == "|" else 6, mew=3)
-    if is_wide:
+    if max([*values, *ends]) > 20 * min([*values, *ends]):
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(base=10, numticks=8))
         axes.xaxis.set_minor_formatter(NullFormatter())

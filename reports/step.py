@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import isfinite
 from textwrap import fill
 from typing import TYPE_CHECKING
@@ -17,12 +17,11 @@ from reports.kernels import draw_held, draw_passes, draw_roofline, roofline_poin
 from simulator.results.changed import changed_words
 from simulator.results.columns import percent, rate_words
 from simulator.results.held import held_over, not_followed
-from simulator.results.limits import critical_path
+from simulator.results.ran import critical_path
 from simulator.results.reason import steps_verdict
-from simulator.results.result import grouped
+from simulator.results.result import grouped, name_among
 from simulator.results.step import StepResult
-from simulator.results.training import TrainingResult
-from simulator.results.words import (
+from simulator.results.step_view import (
     MODE_WORDS,
     bound_words,
     change_words,
@@ -31,6 +30,7 @@ from simulator.results.words import (
     kernel_words,
     precision_words,
 )
+from simulator.results.training import TrainingResult
 from simulator.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -95,8 +95,9 @@ def _figure(result: TrainingResult) -> Figure:
         place(0.11, 3.2, 0.86, 1.2 if several else 1.75), step, "waiting" if several else "waiting for the host"
     )
     _draw_memory(place(0.11, 0.75, 0.38, 1.35), result)
-    if result.alternatives or _timed(result):
-        _draw_alternatives(place(0.68, 0.75, 0.24, 1.35), result)
+    timed = [(each.change, each.step_time_s, True) for each in result.remedies if each.step_time_s is not None]
+    if result.alternatives or timed:
+        _draw_alternatives(place(0.68, 0.75, 0.24, 1.35), result, timed[:5])
     return figure
 
 
@@ -113,24 +114,23 @@ def _draw_streams(axes: Axes, result: TrainingResult) -> None:
     """Draw when each stream of a device, or each stage of a pipeline, is busy."""
     if result.question.layout.pp > 1:
         draw_passes(axes, result)
-        _on_time_axis(axes, result.step_time_s)
-        return
-    prefix = f"{result.step.device}/"
-    names = [name for name in result.streams if "/" not in name or name.startswith(prefix)]
-    of = {name: _STREAMS.get(name.removeprefix(prefix), "exchange") for name in names}
-    colours = {name: ACTIVITIES["copies" if "copies" in name else of[name]] for name in names}
-    busy, critical = (
-        _bars(result, names, of) for of in (range(len(result.timeline.spans)), critical_path(result.timeline))
-    )
-    for row, name in enumerate(names):
-        axes.broken_barh(busy[name], (row - 0.31, 0.62), facecolors=colours[name])
-    for row, name in enumerate(names):
-        axes.broken_barh(critical[name], (row + 0.34, 0.1), color=INK)
-    axes.set_yticks(range(len(names)), [name.removeprefix(prefix) for name in names])
-    axes.set_ylim(len(names) - 0.5, -0.5)
-    head = f"what the streams of {result.step.device} do; black: the critical path, which a shorter step must shorten"
-    axes.set_title(head)
-    _on_time_axis(axes, result.step_time_s)
+    else:
+        prefix = f"{result.step.device}/"
+        names = [name for name in result.streams if "/" not in name or name.startswith(prefix)]
+        of = {name: _STREAMS.get(name.removeprefix(prefix), "exchange") for name in names}
+        colours = {name: ACTIVITIES["copies" if "copies" in name else of[name]] for name in names}
+        busy = _bars(result, names, range(len(result.timeline.spans)))
+        critical = _bars(result, names, critical_path(result.timeline))
+        for row, name in enumerate(names):
+            axes.broken_barh(busy[name], (row - 0.31, 0.62), facecolors=colours[name])
+        for row, name in enumerate(names):
+            axes.broken_barh(critical[name], (row + 0.34, 0.1), color=INK)
+        axes.set_yticks(range(len(names)), [name.removeprefix(prefix) for name in names])
+        axes.set_ylim(len(names) - 0.5, -0.5)
+        what = f"what the streams of {result.step.device} do"
+        axes.set_title(f"{what}; black: the critical path, which a shorter step must shorten")
+    axes.set_xlim(0, result.step_time_s * 1.01 or 1.0)
+    _plain(axes)
 
 
 def _bars(result: TrainingResult, names: Sequence[str], numbers: Iterable[int]) -> dict[str, list[tuple[float, float]]]:
@@ -147,20 +147,11 @@ def _bars(result: TrainingResult, names: Sequence[str], numbers: Iterable[int]) 
     return {name: [(start_s, end_s - start_s) for start_s, end_s in of] for name, of in spans.items()}
 
 
-def _on_time_axis(axes: Axes, step_time_s: float) -> None:
-    axes.set_xlim(0, step_time_s * 1.01 or 1.0)
-    axes.xaxis.set_major_formatter(lambda value, _: format_duration(value, 3))
-    _plain(axes)
-
-
 def _compared(results: Sequence[TrainingResult]) -> Figure:
     """Draw, for each result, the time of one device alone, its waits, and what slows it."""
     shown, _ = grouped(results)
-    machines, ways = {r.machine for r in shown}, {r.way for r in shown}
-    names = [
-        " on ".join(([r.way] if len(ways) > 1 else []) + ([r.machine] if len(machines) > 1 else [])) for r in shown
-    ]
-    names = [f"{name} (bound)" if r.is_bound else name for name, r in zip(names, shown, strict=True)]
+    machines = {r.machine for r in shown}
+    names = [f"{name_among(r, shown)}{' (bound)' * r.is_bound}" for r in shown]
     said = textwrap.wrap(steps_verdict(results), 130)
     room = 1.5 + 0.15 * max(0, len(said) - 1)
     height = room + 0.25 + 0.34 * len(shown)
@@ -197,16 +188,13 @@ def _compared(results: Sequence[TrainingResult]) -> Figure:
         lefts = [left + length for left, length in zip(lefts, lengths, strict=True)]
     ends = [r.step_time_s / part for r, part in zip(shown, parts, strict=True)]
     for row, (result, end_s) in enumerate(zip(shown, ends, strict=True)):
-        note = f"{format_duration(end_s)}, {rate_words(result.throughput)}/s" + (
-            "" if result.fits else ", does not fit"
-        )
-        axes.annotate(note, (end_s, row), (6, 0), textcoords="offset points", va="center", fontsize=8)
+        rate = f"{format_duration(end_s)}, {rate_words(result.throughput)}/s"
+        _note(axes, end_s, row, rate if result.fits else f"{rate}, does not fit")
     axes.set_yticks(rows, names)
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_xlim(0, max(ends) * 1.02 or 1.0)
     left = -0.35 if any(filling) else -0.005  # four legend entries need more room
     axes.legend(ncols=4, loc="lower left", bbox_to_anchor=(left, 0.99), handlelength=1.0)
-    axes.xaxis.set_major_formatter(lambda value, _: format_duration(value, 3))
     _plain(axes)
     return figure
 
@@ -226,8 +214,7 @@ def _draw_parts(axes: Axes, result: StepResult, waiting: str) -> None:
     longest = max(result.parts_s.values(), default=0.0)
     for row, part in enumerate(parts):
         seconds = result.parts_s[part]
-        text = format_duration(seconds, 3)
-        axes.annotate(text, (max(seconds, busy[row]), row), (6, 0), textcoords="offset points", va="center", fontsize=9)
+        _note(axes, max(seconds, busy[row]), row, format_duration(seconds, 3), 9)
     axes.set_xlim(0, longest * 1.12 or 1.0)
     axes.invert_yaxis()
     lines = -(-len(axes.get_legend_handles_labels()[1]) // _LEGEND_COLUMNS)
@@ -235,7 +222,6 @@ def _draw_parts(axes: Axes, result: StepResult, waiting: str) -> None:
     axes.set_position((box.x0, box.y0, box.width, box.height * (1.1 - 0.1 * lines)))
     axes.set_title("where the time goes", pad=10 + 12 * lines)
     axes.legend(ncols=_LEGEND_COLUMNS, loc="lower left", bbox_to_anchor=(-0.005, 0.98), handlelength=1.0)
-    axes.xaxis.set_major_formatter(lambda value, _: format_duration(value, 3))
     _plain(axes)
 
 
@@ -261,34 +247,31 @@ def _draw_memory(axes: Axes, result: TrainingResult) -> None:
     axes.set_title(f"memory{stage}: {format_size(need.total_bytes, 3)} needed{verdict}", pad=34)
     axes.legend(ncols=4, loc="lower left", bbox_to_anchor=(-0.01, 0.97), handlelength=1.0)
     axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(lambda value, _: format_size(value, 3))
-    _plain(axes)
+    _plain(axes, format_size)
 
 
-def _draw_alternatives(axes: Axes, result: TrainingResult) -> None:
+def _draw_alternatives(axes: Axes, result: TrainingResult, remedies: Sequence[tuple[str, float, bool]]) -> None:
     """Draw the step's time next to those of the faster alternatives, or of the changes with which it would fit."""
     rows = [("as it is", result.step_time_s, result.fits)]
     rows += [(change_words(other, result), other.step_time_s, other.fits) for other in result.alternatives[:5]]
-    rows += [(change, time_s, True) for change, time_s in _timed(result)[:5]]
+    rows += remedies
     colours = [INK, *(BEST if fits else OTHER for _, _, fits in rows[1:])]
     names = [fill(name, _LONGEST_NAME, break_on_hyphens=False) for name, _, _ in rows]
     axes.barh(names, [time_s for _, time_s, _ in rows], color=colours, height=0.62)
     for row, (_, time_s, fits) in enumerate(rows):
-        text = format_duration(time_s, 3) + ("" if fits else ", does not fit")
-        axes.annotate(text, (time_s, row), (6, 0), textcoords="offset points", va="center", fontsize=8)
+        _note(axes, time_s, row, format_duration(time_s, 3) + ("" if fits else ", does not fit"))
     axes.set_xlim(0, max(time_s for _, time_s, _ in rows) * 1.35 or 1.0)
     axes.invert_yaxis()
     axes.set_title("what would be faster" if result.alternatives else "what would fit")
     axes.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(lambda value, _: format_duration(value, 3))
     _plain(axes)
 
 
-def _timed(result: TrainingResult) -> list[tuple[str, float]]:
-    """Return the changes with which a step fits, each with its time."""
-    return [(each.change, each.step_time_s) for each in result.remedies if each.step_time_s is not None]
+def _note(axes: Axes, x: float, y: float, text: str, fontsize: int = 8) -> None:
+    axes.annotate(text, (x, y), (6, 0), textcoords="offset points", va="center", fontsize=fontsize)
 
 
-def _plain(axes: Axes) -> None:
+def _plain(axes: Axes, words: Callable[..., str] = format_duration) -> None:
+    axes.xaxis.set_major_formatter(lambda value, _: words(value, 3))
     axes.spines["left"].set_visible(False)
     axes.grid(axis="x")

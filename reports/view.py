@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 
 from simulator.network.machine import Link, Machine
 from simulator.records import dataclass, replace
+from simulator.results import WORDS
 from simulator.results.bottleneck import LinkUse
 from simulator.results.columns import ranges
 from simulator.results.result import Result
-from simulator.results.words import LINK_WORDS
 from simulator.units import format_bandwidth
 
 HOST_LINKS = frozenset(("pcie", "c2c"))
@@ -60,7 +60,7 @@ class DrawnEdge:
         """The kind, count and rate: ``NVLink, 4 x 25 GB/s = 100 GB/s``."""
         rate = format_bandwidth(self.nominal_Bps)
         each = f"{self.count} x {format_bandwidth(self.nominal_Bps / self.count, 3)} = " if self.count > 1 else ""
-        return f"{LINK_WORDS[self.kind]}, {each}{rate}"
+        return f"{WORDS['links'][self.kind]}, {each}{rate}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,8 @@ def make_view(result: Result) -> View:
 def view_of(machine: Machine, gpus: Sequence[int], uses: Mapping[str, float], most: LinkUse | None) -> View:
     """Return the part of *machine* that is drawn: ranks on *gpus*, *uses* of links by name, *most* the busiest."""
     name = most.name if most is not None else ""
-    focus = _devices_of(name, machine)
+    words = [*re.split(r"<?->", name.partition("#")[0]), name.rpartition(":")[0]]  # its ends, or whose resource it is
+    focus = [node.index for word in words if (node := machine.find(word)) is not None]
     hosts = _hosts(gpus, machine, focus)
     shown = _gpus(gpus, machine, hosts, focus)
     kept = _kept(machine, hosts, shown)
@@ -115,9 +116,7 @@ def _more(machine: Machine, hosts: Sequence[int]) -> str:
 
     shown = sort(hosts[0])
     runs = [run for run in machine.runs if run.first >= 0]
-    alike = sum(run.count for run in runs if sort(run.first) == shown) - len(
-        [host for host in hosts if sort(host) == shown]
-    )
+    alike = sum(run.count for run in runs if sort(run.first) == shown) - sum(sort(host) == shown for host in hosts)
     others = machine.n_hosts - len(hosts) - alike
     this = "this one" if len(hosts) == 1 else f"node {hosts[0]}"
     words = [f"{alike:,} more node{'s' * (alike > 1)} like {this}"] if alike else []
@@ -125,13 +124,6 @@ def _more(machine: Machine, hosts: Sequence[int]) -> str:
         without = all(sort(run.first) == shown or not machine.gpus_of(run.first) for run in runs)
         words.append(f"{others:,} {'more ' * (len(hosts) > 1)}{'without GPUs' if without else 'unlike it'}")
     return f"and {' and '.join(words)}" if words else ""
-
-
-def _devices_of(name: str, machine: Machine) -> list[int]:
-    """Return the devices at the ends of the link called *name*, or the device with the resource of that name."""
-    words = re.split(r"<?->", name.partition("#")[0])
-    words += [name.rpartition(":")[0]]
-    return [node.index for word in words if (node := machine.find(word)) is not None]
 
 
 def _hosts(ranks_on: Sequence[int], machine: Machine, focus: Sequence[int]) -> list[int]:
@@ -186,7 +178,6 @@ def _kept(machine: Machine, hosts: Sequence[int], gpus: Sequence[int]) -> list[i
 
 
 def _switches(machine: Machine) -> list[int]:
-    """Return the switches of the network."""
     return [node.index for node in machine.nodes if node.kind == "network-switch"]
 
 
@@ -240,13 +231,10 @@ def _models(machine: Machine, kept: Sequence[int]) -> tuple[str, ...]:
     found: dict[tuple[str, str], dict[str, None]] = {}
     for index in kept:
         node = machine.nodes[index]
-        if node.kind in ("gpu", "cpu", "nic"):
-            what = node.part.description.removesuffix(", one socket") or node.part_name
-            found.setdefault((node.kind, what), {})[re.sub(r"^node\d+\.", "", node.name)] = None
-    lines = []
-    for kind in ("gpu", "cpu", "nic"):
-        lines += [f"{_joined(list(names))}: {what}" for (of, what), names in found.items() if of == kind and what]
-    return tuple(lines)
+        what = node.part.description.removesuffix(", one socket") or node.part_name
+        found.setdefault((node.kind, what), {})[re.sub(r"^node\d+\.", "", node.name)] = None
+    of_kinds = [(names, what) for kind in ("gpu", "cpu", "nic") for (of, what), names in found.items() if of == kind]
+    return tuple(f"{_joined(list(names))}: {what}" for names, what in of_kinds if what)
 
 
 def _joined(names: Sequence[str]) -> str:

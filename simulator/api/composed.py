@@ -15,7 +15,7 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.single import AccessQuestion, CopyQuestion, LaunchQuestion, OperatorQuestion
 from simulator.questions.step import StepQuestion
 from simulator.results.changed import is_changed
-from simulator.results.composed import (
+from simulator.results.confidence import (
     collective_composition,
     exchange_facts,
     generation_of,

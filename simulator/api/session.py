@@ -35,8 +35,8 @@ if TYPE_CHECKING:  # device models are imported on first use
     from simulator.questions.question import Question
     from simulator.questions.single import ProgramQuestion
     from simulator.questions.step import StepQuestion
-    from simulator.results.account import Account
     from simulator.results.program import ProgramResult
+    from simulator.results.single import Account
     from simulator.results.training import TrainingResult
     from simulator.step.memory import MemoryNeed
     from simulator.training.plan import SharedStep
@@ -288,7 +288,7 @@ class Session(Context):
 
         For other questions, return only the facts about the device.
         """
-        from simulator.results.account import device_account, operator_account, step_account
+        from simulator.results.single import device_account, operator_account, step_account
 
         asked: Any = question
         if question.topic == "operator":

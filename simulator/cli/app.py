@@ -9,8 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from simulator.cli import COMMANDS
-from simulator.cli.option import EPILOG, SETTINGS, with_options
-from simulator.cli.written import GROUPS, OPTIONS, written_of
+from simulator.cli.written import EPILOG, GROUPS, OPTIONS, SETTINGS, with_options, written_of
 
 app = typer.Typer(**SETTINGS)
 

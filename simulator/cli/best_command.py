@@ -11,7 +11,6 @@ from simulator.cli.emit_lines import (
     check_emitted,
     emission_document,
     emitted_or_why,
-    emitter_of,
     launch_rows,
     row_command,
 )
@@ -24,13 +23,14 @@ from simulator.cli.ways_text import rate_columns
 from simulator.cli.written import CommandOptions, shell_command, written_of
 from simulator.console.style import Progress, Style
 from simulator.errors import InputError, one_line, refused
+from simulator.launch.emit.emitted import EMITTERS
 from simulator.questions.checks import From
 from simulator.questions.layout import REPLICAS
 from simulator.records import replace
 from simulator.results.columns import duration_column, rate_words
 from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.step_confidence import UNSURE
-from simulator.results.words import MODE_WORDS
+from simulator.results.step_view import MODE_WORDS
 from simulator.search.run import Ranking, best_document, find_best, loss_words
 from simulator.search.space import SEARCHED, Space, parse_fixed
 from simulator.spelling import mention
@@ -52,15 +52,12 @@ def ask_best(**given: Any) -> Asked:
 def answer_best(written: CommandOptions, wanted: Mapping[str, Any]) -> Answers:
     """Search the layouts as the options *wanted* of the search say; raises InputError."""
     if written.global_batch is None:
-        raise InputError(
-            f"{mention('global_batch')} is needed: the samples of a step, for example {mention('global_batch', 1024)}"
-        )
+        example = mention("global_batch", 1024)
+        raise InputError(f"{mention('global_batch')} is needed: the samples of a step, for example {example}")
     if written.topology == "-":
         raise refused("topology", "several processes read the machine; write it to a file", "-")
-    refuse(
-        {mention("gpus", one_line(written.gpus or "", 60)): wants_best(written.gpus)},
-        "is simulate's; name the GPUs here",
-    )
+    chosen = mention("gpus", one_line(written.gpus or "", 60))
+    refuse({chosen: wants_best(written.gpus)}, "is simulate's; name the GPUs here")
     micro_batch, recompute = wanted["micro_batch"], wanted["recompute"]
     global_batch, each, shown, processes, fixed, recomputed = read_all(
         lambda: parse_count("global_batch", written.global_batch or "", _COUNT),
@@ -70,7 +67,7 @@ def answer_best(written: CommandOptions, wanted: Mapping[str, Any]) -> Answers:
         lambda: parse_fixed(wanted["parallel"]),
         lambda: None if recompute is None else parse_choice("recompute", recompute, SEARCHED),
     )
-    framework = None if wanted["emit"] is None else emitter_of(wanted["emit"])
+    framework = None if wanted["emit"] is None else parse_choice("emit", wanted["emit"], EMITTERS)
     sharded = ("fsdp",) if dict(fixed).get("zero") == 3 else ()
     if written.framework == "deepspeed-zero3" and not sharded:
         raise refused("framework", f"is ZeRO-3; fix {mention('layout', 'zero=3')}", "deepspeed-zero3")
@@ -83,9 +80,8 @@ def answer_best(written: CommandOptions, wanted: Mapping[str, Any]) -> Answers:
     if len(questions) > 1:
         raise refused("topology", "best searches one machine; name one")
     if question.gpus is None or len(question.gpus) < 2:
-        raise InputError(
-            f"best divides a step over several GPUs, and one takes part; add {mention('nodes')}, or name another"
-        )
+        more = f"add {mention('nodes')}, or name another"
+        raise InputError(f"best divides a step over several GPUs, and one takes part; {more}")
     if framework is not None:
         check_emitted(session, question, framework)
     machine = session.machine(question.where)
@@ -116,8 +112,8 @@ def answer_best(written: CommandOptions, wanted: Mapping[str, Any]) -> Answers:
 
     def lines(style: Style) -> list[str]:
         shown = best_lines(space, machine.name, session.network(question), found, style)
-        shown += ["", *style.wrap("the same again", "bold")]
-        shown += [line for command in commands for line in style.wrap_command(command)]
+        again = (line for command in commands for line in style.wrap_command(command))
+        shown += ["", *style.wrap("the same again", "bold"), *again]
         return shown + (launch_rows(asked, launches) if launches else [])
 
     def document() -> dict[str, Any]:
@@ -125,7 +121,7 @@ def answer_best(written: CommandOptions, wanted: Mapping[str, Any]) -> Answers:
         for row, command in zip(data["ranking"], commands, strict=True):
             row["command"] = command
         for row, launch in zip(data["ranking"], launches, strict=False):
-            row["launch"] = emission_document(launch, emitter_of(wanted["emit"]))
+            row["launch"] = emission_document(launch, framework)
         return data
 
     return Answers(document=document, lines=lines)
@@ -153,16 +149,12 @@ def best_lines(space: Space, machine: str, network: Network, best: Ranking, styl
     ]
     outside = [text for entry in best.ranking for text in entry.outside]
     lines = [*head_lines(title, style, outside=outside), "", *table_lines(columns, style)]
-    if unsure:
-        lines += style.wrap(f"* {UNSURE}", "dim", hang=2)
+    lines += style.wrap(f"* {UNSURE}", "dim", hang=2) if unsure else []
     count = f"{best.feasible_count:,} layouts fit; the best {best.simulated_count} were simulated"
     lines += ["", *style.wrap(f"{count}, the others estimated from the costs of their parts", hang=2)]
-    if best.infeasible:
-        why = ", ".join(
-            f"{n:,} ({reason})" for reason, n in sorted(best.infeasible.items(), key=lambda i: (-i[1], i[0]))
-        )
-        lines += style.wrap(f"not feasible: {why}", "dim", hang=2)
-    return lines
+    reasons = sorted(best.infeasible.items(), key=lambda i: (-i[1], i[0]))
+    why = ", ".join(f"{n:,} ({reason})" for reason, n in reasons)
+    return lines + (style.wrap(f"not feasible: {why}", "dim", hang=2) if why else [])
 
 
 def _fingerprint(space: Space, network: Network) -> str:

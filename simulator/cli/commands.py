@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from simulator.cli.option import DECLARED, EPILOG, SETTINGS, declared_option, with_options
-from simulator.cli.written import OPTIONS
+from simulator.cli.written import DECLARED, EPILOG, OPTIONS, SETTINGS, declared_option, with_options
 from simulator.console import later
 
 app = typer.Typer(**SETTINGS)

@@ -71,6 +71,5 @@ _NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
 def completed(what: str, incomplete: str) -> list[str]:
     """Return what *incomplete* may become: the name of one of *what*, or of several with commas between."""
     before, comma, last = incomplete.rpartition(",") if what in _SEVERAL else ("", "", incomplete)
-    there = before.split(",")
     names = [*_NAMES[what](), *_MORE.get(what, ())]
-    return [f"{before}{comma}{name}" for name in names if name.startswith(last) and name not in there]
+    return [f"{before}{comma}{name}" for name in names if name.startswith(last) and name not in before.split(",")]

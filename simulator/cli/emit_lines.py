@@ -23,7 +23,7 @@ _REST = "add data, tokenizer, learning rate and the number of steps"
 
 def answer_emit(written: CommandOptions) -> Answers:
     """Return the launch line of the step in *written*; raises InputError for what has none."""
-    framework = emitter_of(written.emit or "")
+    framework = parse_choice("emit", written.emit or "", EMITTERS)
     files = {name: getattr(written, name[2:]) is not None for name in ("--report", "--trace", "--plot", "--chakra")}
     refuse(files, "shows an answer, and --emit prints a launch line; leave one of the two out")
     session, questions = ask_steps(replace(written, emit=None))
@@ -36,7 +36,7 @@ def answer_emit(written: CommandOptions) -> Answers:
     )
 
 
-def emission_document(found: Emission, framework: Emitter) -> dict[str, object]:
+def emission_document(found: Emission, framework: Emitter | None) -> dict[str, object]:
     """Return *found* as plain data."""
     return {
         "framework": framework,
@@ -44,19 +44,6 @@ def emission_document(found: Emission, framework: Emitter) -> dict[str, object]:
         "files": found.files,
         "not_said": [spelt(why, "command") for why in found.cannot],
     }
-
-
-def emitted_or_why(session: Session, question: StepQuestion, framework: Emitter) -> Emission:
-    """Return the launch line of *question*; where it has none, an empty one that says why."""
-    try:
-        return emitted_on(session, question, framework)
-    except InputError as error:
-        return Emission([], [], lacks={error.spelt("command"): True})
-
-
-def emitter_of(text: str) -> Emitter:
-    """Return the framework called *text*; raises InputError."""
-    return parse_choice("emit", text, EMITTERS)
 
 
 def emitted_on(session: Session, question: StepQuestion, framework: Emitter) -> Emission:
@@ -69,16 +56,27 @@ def emitted_on(session: Session, question: StepQuestion, framework: Emitter) -> 
     return emitted(question, Ranks(len(hosts), len(next(iter(hosts))), tuple(listed)), framework)
 
 
+def emitted_or_why(session: Session, question: StepQuestion, framework: Emitter) -> Emission:
+    """Return the launch line of *question*; where it has none, an empty one that says why."""
+    try:
+        return emitted_on(session, question, framework)
+    except InputError as error:
+        return Emission([], [], lacks={error.spelt("command"): True})
+
+
 def check_emitted(session: Session, question: StepQuestion, framework: Emitter) -> None:
     """Raise InputError if *question* has no launch line, and for a reason that is the same whatever its layout."""
-    why = {}
+    why = set()
     for words in ("dp", "fsdp"):
         try:
             emitted_on(session, replace(question, layout=parse_layout(words)), framework)
         except InputError as error:
-            why[words] = error
-    if len(why) == 2 and len({str(error) for error in why.values()}) == 1:
-        raise why["dp"]
+            why.add(str(error))
+            last = error
+        else:
+            return
+    if len(why) == 1:
+        raise last
 
 
 def row_command(written: CommandOptions, way: Candidate) -> str:

@@ -11,16 +11,16 @@ from functools import partial
 from itertools import chain
 
 from simulator.api.session import Session
-from simulator.cli.machines import FasterGpus, faster_gpus, find_machines, on_fastest
+from simulator.cli.machines import faster_gpus, find_machines, on_fastest
 from simulator.cli.options import fields_of, parse_gpus, parse_strategies, read_all, refuse
 from simulator.cli.output import Answers, warn
-from simulator.cli.table import Column, columns_fit, head_lines, loss_lines, table_lines, trust_lines
+from simulator.cli.table import Column, head_lines, loss_lines, table_lines, trust_lines, widths_of
 from simulator.cli.written import CommandOptions
 from simulator.collectives.registry import unlisted_strategies
 from simulator.collectives.request import Unsuitable
 from simulator.console import later
 from simulator.console.style import Progress, Style
-from simulator.errors import Fault, InputError, SimulationError, one_line
+from simulator.errors import InputError, SimulationError, one_line
 from simulator.questions.checks import WITHOUT_NCCL, in_ways, refuse_all
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Software
@@ -52,9 +52,8 @@ def exchange_questions(written: CommandOptions, session: Session) -> tuple[list[
     for where in machines:
         machine = session.machine(where)
         if not machine.gpus:
-            raise InputError(
-                f"{machine.name} has no GPU, so nothing is exchanged; {mention('batch', 32)} runs a step on its CPU"
-            )
+            step = f"{mention('batch', 32)} runs a step on its CPU"
+            raise InputError(f"{machine.name} has no GPU, so nothing is exchanged; {step}")
         gpus = parse_gpus(written.gpus, machine)
         values |= {"where": where, "gpus": None if written.gpus is None else tuple(gpus)}
         found = in_ways(CollectiveQuestion, values, [{"strategy": name} for name in strategies])
@@ -81,8 +80,7 @@ def answer_exchanges(written: CommandOptions, session: Session) -> Answers:
     if written.trace is not None and payload.is_sweep:
         raise InputError(f"{mention('trace')} shows one size; {one_line(payload.text, 60)} has {len(payload.sizes)}")
     largest = float(max(payload.sizes))
-    questions = [replace(question, size_bytes=largest) for question in questions]
-    questions = on_fastest(written, session, questions)
+    questions = on_fastest(written, session, [replace(question, size_bytes=largest) for question in questions])
     by_size: list[tuple[Result, ...]] = []
     unfit: dict[str, str] = {}
     fitting = list(zip(questions, names, strict=True))
@@ -106,31 +104,35 @@ def answer_exchanges(written: CommandOptions, session: Session) -> Answers:
 
                 found = [with_faster_algorithm(session, result) for result in found]
             by_size.append(tuple(by_time(found)))
+    one_machine = len({question.where for question in questions}) == 1
     if not fitting:
-        where = session.machine(questions[0].where).name
-        many = len({question.where for question in questions}) > 1
-        raise InputError(
-            [
-                Fault(f"{mention('strategy', name)} does not fit{'' if many else f' {where}'}: {why}")
-                for name, why in unfit.items()
-            ]
-        )
+        where = f" {session.machine(questions[0].where).name}" if one_machine else ""
+        refuse_all(f"{mention('strategy', name)} does not fit{where}: {why}" for name, why in unfit.items())
     unfit = {name: spelt(why, "command") for name, why in unfit.items()}
     first, best = by_size[0], best_of(by_size[-1])
     faster = None
-    if written.gpus is not None and len({question.where for question in questions}) == 1:
+    if written.gpus is not None and one_machine:
         asked = next(question for question in questions if question.strategy == best.strategy)
-        faster = faster_gpus(
-            written, session, best.sync_time_s, replace(asked, size_bytes=best.size_bytes, gpus=best.gpus)
-        )
+        asked = replace(asked, size_bytes=best.size_bytes, gpus=best.gpus)
+        faster = faster_gpus(written, session, best.sync_time_s, asked)
     results = list(chain(*by_size))
     of_all = partial(results_document, first[0].timeline.machine.name, payload.text, results, unfit)
+
+    def lines(style: Style) -> list[str]:
+        if payload.is_sweep:
+            return _sweep(by_size, payload, questions[0], style)
+        shown = [*_title(first, payload, style), "", *_comparison(first, style)]
+        shown += faster.lines(best.sync_time_s, style) if faster else []
+        shown += loss_lines(best.changed, style)
+        shown += _detail(first[0], style) if len(first) == 1 else []
+        return [*shown, "", *_unfit_lines(unfit, style)] if unfit else shown
+
     return Answers(
         results=results,
         best=best,
         notes=[*payload.notes, *chain(*(session.machine(question.where).notes for question in questions))],
         document=lambda: of_all() | (faster.document("sync_time_s") if faster else {}),
-        lines=lambda style: _lines(by_size, payload, questions[0], unfit, faster, style),
+        lines=lines,
         remarks=partial(_remarks, first, payload, unfit),
         trace=lambda: (
             later("simulator.results.trace:chrome_trace")(best),
@@ -140,49 +142,28 @@ def answer_exchanges(written: CommandOptions, session: Session) -> Answers:
     )
 
 
-def _lines(
-    by_size: Sequence[Sequence[Result]],
-    payload: Payload,
-    question: CollectiveQuestion,
-    unfit: Mapping[str, str],
-    faster: FasterGpus | None,
-    style: Style,
-) -> list[str]:
-    if payload.is_sweep:
-        return _sweep(by_size, payload, question, style)
-    results = by_size[0]
-    lines = [*_title(results, payload, style), "", *_comparison(results, style)]
-    lines += faster.lines(best_of(results).sync_time_s, style) if faster else []
-    lines += loss_lines(best_of(results).changed, style)
-    lines += _detail(results[0], style) if len(results) == 1 else []
-    return [*lines, "", *_unfit_lines(unfit, style)] if unfit else lines
-
-
 def _remarks(results: Sequence[Result], payload: Payload, unfit: Mapping[str, str], style: Style) -> list[str]:
     """Return what a sweep's table leaves out, or what to ask instead about a single GPU."""
-    if payload.is_sweep or results[0].n_ranks > 1:
-        return _unfit_lines(unfit, style) if payload.is_sweep else []
+    if payload.is_sweep:
+        return _unfit_lines(unfit, style)
     network = "resnet50" if payload.text.startswith(("bytes:", "sweep:")) else payload.text
     step = f"{mention('workload', network)} {mention('batch', 32)}"
-    return [f"one GPU exchanges nothing; {step} simulates a step on it"]
+    return [] if results[0].n_ranks > 1 else [f"one GPU exchanges nothing; {step} simulates a step on it"]
 
 
 def _title(results: Sequence[Result], payload: Payload, style: Style) -> list[str]:
-    """Return the title lines."""
-    first = results[0]
+    first, fastest = results[0], best_of(results)
     machines = dict.fromkeys(result.machine for result in results)
     what = payload.text if not payload.description else f"{payload.text}, {payload.description}"
     text = f"{first.collective} of {format_size(first.size_bytes)}"
     if len(machines) == 1:
-        gpus = f"{first.n_ranks} GPUs" if first.n_ranks != 1 else "1 GPU"
+        gpus = f"{first.n_ranks} GPU{'s' * (first.n_ranks != 1)}"
         if first.gpus != tuple(range(len(first.timeline.machine.gpus))):
             gpus += f" ({shortened_ring(first.gpus)})"
         text = f"{first.machine}: {text} over {gpus}"
     else:
         text += f" on {len(machines)} machines"
-    if not what.startswith("bytes:"):
-        text += f" ({what})"
-    fastest = best_of(results)
+    text += "" if what.startswith("bytes:") else f" ({what})"
     of = fastest.strategy if len(results) > 1 else ""
     return head_lines(text, style, [result.confidence for result in results], fastest.changed, of)
 
@@ -231,10 +212,11 @@ def _sweep(
 
     if style.width is not None and style.width < SWEEP_WIDTH:
         return [*_title(by_size[-1], payload, style), "", *_sweep_lines(by_size, style)]
-    results = [result for found in by_size for result in found]
-    ways = dict.fromkeys((result.machine, result.strategy) for result in results)
-    tables = [sweep_table([r for r in results if (r.machine, r.strategy) == way], question) for way in ways]
-    said = [winners(by_size), bare_words(by_size[-1])] if len(ways) > 1 else []
+    of_ways: dict[tuple[str, str], list[Result]] = {}
+    for result in chain(*by_size):
+        of_ways.setdefault((result.machine, result.strategy), []).append(result)
+    tables = [sweep_table(results, question) for results in of_ways.values()]
+    said = [winners(by_size), bare_words(by_size[-1])] if len(of_ways) > 1 else []
     within = Style(None if style.width is None else style.width - 2)
     for each in filter(None, [*said, _sweep_trust(by_size)]):
         tables.append("".join(f"# {line}\n" for line in within.wrap(each)))
@@ -247,6 +229,8 @@ def _sweep_lines(by_size: Sequence[Sequence[Result]], style: Style) -> list[str]
     What users can select comes first, then what is fastest at the largest size; on a narrow screen the table continues
     below.
     """
+    from simulator.results.sweep import winners
+
     every = sorted((r for found in (by_size[-1], *by_size) for r in found), key=lambda result: result.is_bound)
     ways = list(dict.fromkeys((r.strategy, r.machine) for r in every))
     of = [{(r.strategy, r.machine): r for r in found} for found in by_size]
@@ -263,34 +247,22 @@ def _sweep_lines(by_size: Sequence[Sequence[Result]], style: Style) -> list[str]
     else:
         named = len({machine for _, machine in ways}) > 1
         above = len({(r.strategy, r.machine) for r in every if not r.is_bound})
-        columns = [
-            Column(
-                " on ".join(way) if named else way[0],
-                [format_duration(found[way].sync_time_s, 3) if way in found else "-" for found in of],
-            )
-            for way in ways
-        ]
-        lines = _beside(sizes, columns[:above], style)
-        if above and columns[above:]:
-            lines += ["", *style.wrap(BOUNDS, "dim")]
-        lines += _beside(sizes, columns[above:], style)
-    from simulator.results.sweep import winners
-
+        times = [[format_duration(f[way].sync_time_s, 3) if way in f else "-" for f in of] for way in ways]
+        columns = [Column(" on ".join(way[: 1 + named]), time) for way, time in zip(ways, times, strict=True)]
+        lines = []
+        for some in (columns[:above], columns[above:]):
+            lines += ["", *style.wrap(BOUNDS, "dim")] if lines and some else []
+            at = 0
+            while at < len(some):  # those for which there is no room form further tables below
+                fit = (n for n in range(len(some), at + 1, -1) if widths_of([sizes, *some[at:n]], style.width))
+                end = next(fit, at + 1)
+                lines += [*([""] if at else []), *table_lines([sizes, *some[at:end]], style)]
+                at = end
     lines += ["", *style.wrap(winners(by_size))]
     if bare := bare_words(by_size[-1]) if len(ways) > 1 else "":
         lines += style.wrap(bare, "dim", hang=2)
     if trust := _sweep_trust(by_size):
         lines += ["", *style.wrap(trust, "dim", hang=2)]
-    return lines
-
-
-def _beside(sizes: Column, columns: Sequence[Column], style: Style) -> list[str]:
-    """Return a table of *columns* beside *sizes*; those for which there is no room form further tables below it."""
-    lines: list[str] = []
-    while columns:
-        count = next((n for n in range(len(columns), 1, -1) if columns_fit([sizes, *columns[:n]], style)), 1)
-        lines += [*([""] if lines else []), *table_lines([sizes, *columns[:count]], style)]
-        columns = columns[count:]
     return lines
 
 
@@ -303,27 +275,21 @@ def _sweep_trust(by_size: Sequence[Sequence[Result]]) -> str:
 
 def _unfit_lines(unfit: Mapping[str, str], style: Style) -> list[str]:
     """Return one line for each strategy that does not fit, with the reason."""
-    lines = [style.wrap(f"{name} does not fit: {reason}", "dim", hang=2) for name, reason in unfit.items()]
-    return [line for wrapped in lines for line in wrapped]
+    told = (f"{name} does not fit: {reason}" for name, reason in unfit.items())
+    return [line for text in told for line in style.wrap(text, "dim", hang=2)]
 
 
 def _detail(result: Result, style: Style) -> list[str]:
     """Return the rings, the links in use and the notes of one *result*."""
-    lines: list[str] = []
-    if result.rings:
-        alike = Counter(result.rings)
-        lines += ["", style.mark(f"rings ({len(result.rings)}, by GPU)", "bold")]
-        for ring, count in list(alike.items())[:_SHOWN_RINGS]:
-            times = f"  x {count}" if count > 1 else ""
-            lines += style.wrap("  " + shortened_ring(ring) + times, hang=4)
-        if len(alike) > _SHOWN_RINGS:
-            lines.append(f"  and {len(alike) - _SHOWN_RINGS} more (--json lists all)")
+    alike = Counter(result.rings)
+    lines = ["", style.mark(f"rings ({len(result.rings)}, by GPU)", "bold")] if alike else []
+    for ring, count in list(alike.items())[:_SHOWN_RINGS]:
+        lines += style.wrap(f"  {shortened_ring(ring)}{f'  x {count}' if count > 1 else ''}", hang=4)
+    if len(alike) > _SHOWN_RINGS:
+        lines.append(f"  and {len(alike) - _SHOWN_RINGS} more (--json lists all)")
     lines += _links(result, style)
-    if result.notes:
-        lines += ["", style.mark("notes", "bold")]
-        for note in result.notes:
-            lines += style.wrap(f"  {note}", hang=4)
-    return lines
+    lines += ["", style.mark("notes", "bold")] if result.notes else []
+    return [*lines, *(line for note in result.notes for line in style.wrap(f"  {note}", hang=4))]
 
 
 def _links(result: Result, style: Style) -> list[str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 
 from simulator.api.settings import OF_NCCL, choices, passed_over
-from simulator.cli.written import CommandOptions
-from simulator.errors import Fault, InputError, counted, few, one_line, refused
+from simulator.cli.written import OPTIONS, CommandOptions
+from simulator.errors import InputError, counted, few, one_line, refused
 from simulator.launch.launch import LaunchLine, read_launch
 from simulator.launch.visible import written_gpus
+from simulator.questions.checks import refuse_all
 from simulator.questions.layout import parse_layout
 from simulator.records import replace
 from simulator.spelling import mention
@@ -18,7 +18,6 @@ from simulator.units import whole_number
 from simulator.workload.zoo.registry import find_entry, nearest_network
 
 _NO_NETWORK = "the line names no network"
-_ELSE = {field.name: field.default for field in fields(CommandOptions)}
 
 
 def with_launch(written: CommandOptions) -> tuple[CommandOptions, Sequence[str]]:
@@ -39,44 +38,37 @@ def with_launch(written: CommandOptions) -> tuple[CommandOptions, Sequence[str]]
         launch.variables = {}  # all that is read of them is about exchanges
     followed = _choices(written, launch)
     launch.options |= {name: said for name, said in followed.items() if said is not True}
-    batch = _batch_of(launch)
     changes: dict[str, object] = {}
-    faults: list[Fault] = []
+    faults: list[str] = []
 
     def differs(name: str, own: object, said: object) -> None:
-        ours = mention(name, one_line(own, 60))
-        faults.append(Fault(f"{ours}: {mention('launch')} says {said}; leave one of the two out"))
+        faults.append(f"{mention(name, one_line(own, 60))}: {mention('launch')} says {said}; leave one of the two out")
 
+    batch = ""
+    if "global_batch" in launch.options:
+        batch = mention("global_batch", launch.options["global_batch"])
+        batch = f"{one_line(launch.batch, 60)}, which is {batch}" if launch.batch else batch
     for name, said in launch.options.items():
-        own = getattr(written, name)
+        ours = getattr(written, name)
         if name == "parallel":
-            if not own:
+            if not ours:
                 changes[name] = (said,)
-            elif len(own) > 1 or parse_layout(own[0]) != parse_layout(str(said)):
-                differs(name, " ".join(own), one_line(said, 60))
-        elif own == _ELSE[name]:
+            elif len(ours) > 1 or parse_layout(ours[0]) != parse_layout(str(said)):
+                differs(name, " ".join(ours), one_line(said, 60))
+        elif ours == OPTIONS[name].default:
             changes[name] = said
-        elif own != said:
-            differs(name, own, batch if name == "global_batch" else one_line(said, 60))
+        elif ours != said:
+            differs(name, ours, batch if name == "global_batch" else one_line(said, 60))
     if written.batch is not None and batch:
         differs("batch", written.batch, batch)
     own_sizes = dict(text.partition("=")[::2] for text in written.sizes)
     for name, size in launch.sizes.items():
         if own_sizes.get(name, str(size)) != str(size):
             differs("sizes", f"{name}={own_sizes[name]}", one_line(f"{name}={size}", 60))
-    if faults:
-        raise InputError(faults)
+    refuse_all(faults)
     new = tuple(f"{name}={size}" for name, size in launch.sizes.items() if name not in own_sizes)
     asked = replace(written, **changes, sizes=(*new, *written.sizes), launch=None)  # type: ignore[arg-type]
     return asked, [*launch.notes, *_settings_notes(asked, launch), *_length_notes(written, launch)]
-
-
-def _batch_of(launch: LaunchLine) -> str:
-    """Return the batch of *launch*, as the line says it and as an option; empty if there is none."""
-    if "global_batch" not in launch.options:
-        return ""
-    option = mention("global_batch", launch.options["global_batch"])
-    return f"{one_line(launch.batch, 60)}, which is {option}" if launch.batch else option
 
 
 def _place(written: CommandOptions, launch: LaunchLine, own: int | None) -> None:
@@ -93,32 +85,30 @@ def _place(written: CommandOptions, launch: LaunchLine, own: int | None) -> None
 
 def _place_visible(written: CommandOptions, launch: LaunchLine, own: int | None) -> None:
     """Add the GPUs that *launch* shows to its options, of *own* a machine (None: unknown); raises InputError."""
-    visible, options = launch.visible, launch.options
-    if own is not None and max(map(max, visible.gpus)) >= own:
-        raise InputError(f"--launch: {visible.said}: a machine of --topology has {counted(own, 'GPU')}, 0 to {own - 1}")
+    gpus, said, options = launch.visible.gpus, f"--launch: {launch.visible.said}", launch.options
+    if own is not None and max(map(max, gpus)) >= own:
+        raise InputError(f"{said}: a machine of --topology has {counted(own, 'GPU')}, 0 to {own - 1}")
     nodes = whole_number(str(options.get("nodes") or written.nodes or 1)) or 1
     if launch.whole:  # on machines that the line does not name
         each, rest = divmod(launch.whole, nodes)
-        shown = len(visible.gpus[0])
+        shown = len(gpus[0])
         if rest or each > shown:
             on = f"{nodes} machines, which each shows" if nodes > 1 else "1 machine, which shows"
             told = f"{launch.whole} processes on {on} {counted(shown, 'GPU')}"
-            raise InputError(f"--launch: {visible.said}: {told}; --nodes says how many machines")
-        visible = replace(visible, gpus=(visible.gpus[0][:each],))
+            raise InputError(f"{said}: {told}; --nodes says how many machines")
+        gpus = (gpus[0][:each],)
     if nodes == 1:
-        options["gpus"] = written_gpus(visible.gpus[0])
+        options["gpus"] = written_gpus(gpus[0])
         return
     if own is None:
-        raise InputError(
-            f"--launch: {visible.said}: goes with a --topology of a single machine, of which there are {nodes}"
-        )
-    lists = visible.gpus * nodes if len(visible.gpus) == 1 else visible.gpus
-    if any(tuple(gpus) != tuple(range(own)) for gpus in lists):
+        raise InputError(f"{said}: goes with a --topology of a single machine, of which there are {nodes}")
+    lists = gpus * nodes if len(gpus) == 1 else gpus
+    if any(tuple(each) != tuple(range(own)) for each in lists):
         parts = [
-            f"{node * own}-{node * own + len(gpus) - 1}"
-            if len(gpus) > 1 and tuple(gpus) == tuple(range(len(gpus)))
-            else ",".join(str(node * own + gpu) for gpu in gpus)
-            for node, gpus in enumerate(lists)
+            f"{node * own}-{node * own + len(each) - 1}"
+            if len(each) > 1 and tuple(each) == tuple(range(len(each)))
+            else ",".join(str(node * own + gpu) for gpu in each)
+            for node, each in enumerate(lists)
         ]
         options["gpus"] = ",".join(parts)
 
@@ -130,18 +120,12 @@ def _check_named(written: CommandOptions, launch: LaunchLine) -> None:
         unread = f", and {few(launch.files)} is not read" if launch.files and not launch.unknown else ""
         name = launch.unknown.partition(" ")[2].rpartition("/")[2]
         hint, ours = (nearest_network(name, 0) if name else ""), mention("workload")
-        if hint.startswith("did"):
-            hint = f"{hint} add {ours}"
-        else:
-            hint = f"add {ours}, for example {mention('workload', 'llama2-7b')} (simulate networks)"
-        raise refused("launch", f"{why}{unread}; {hint}")
+        example = f"add {ours}, for example {mention('workload', 'llama2-7b')} (simulate networks)"
+        raise refused("launch", f"{why}{unread}; {f'{hint} add {ours}' if hint.startswith('did') else example}")
     if written.batch is written.global_batch is None and "global_batch" not in launch.options:
-        raise refused(
-            "launch",
-            f"the line names no batch (--micro-batch-size and --global-batch-size, "
-            f"--per_device_train_batch_size, or DeepSpeed's configuration); add {mention('batch')}, for example "
-            f"{mention('batch', 32)}",
-        )
+        named = "--micro-batch-size and --global-batch-size, --per_device_train_batch_size"
+        example = f"add {mention('batch')}, for example {mention('batch', 32)}"
+        raise refused("launch", f"the line names no batch ({named}, or DeepSpeed's configuration); {example}")
 
 
 def _choices(written: CommandOptions, launch: LaunchLine) -> Mapping[str, str | bool]:

@@ -31,12 +31,7 @@ from simulator.topology.load import load_topology
 
 Entry = dict[str, Any]
 _LABEL = 22  # characters of a figure's name
-_ONE = {
-    "machines": "built-in machine",
-    "networks": "network of the zoo",
-    "parts": "part",
-    "strategies": "strategy",
-}
+_ONE = {"machines": "built-in machine", "networks": "network of the zoo", "parts": "part", "strategies": "strategy"}
 
 
 def _asked(find: Callable[..., Answers]) -> Callable[..., Asked]:
@@ -58,16 +53,16 @@ def list_machines(words: Sequence[str], *, gpu: str | None, gpus: str | None, no
     computers = None if nodes is None else parse_count("nodes", nodes)
     entries = [_machine(name, path) for name, path in builtin_topologies().items()]
     models = sorted({model for entry in entries for model in entry["gpus"]} - {""})
-    wanted = None if gpu is None else [model for model in models if gpu.strip().lower() in model]
-    if wanted == []:
+    wanted = set(models if gpu is None else [model for model in models if gpu.strip().lower() in model])
+    if gpu is not None and not wanted:
         names = {*models, *(model.partition("-")[0] for model in models)}
-        raise InputError(f"--gpu {one_line(gpu or '', 60)}: no machine has such a GPU; {nearest(gpu or '', names)}")
+        raise InputError(f"--gpu {one_line(gpu, 60)}: no machine has such a GPU; {nearest(gpu, names)}")
     found = [
         entry
         for entry in entries
-        if (wanted is None or not set(wanted).isdisjoint(entry["gpus"]))
-        and (count is None or sum(entry["gpus"].values()) == count)
-        and (computers is None or entry["nodes"] == computers)
+        if (gpu is None or not wanted.isdisjoint(entry["gpus"]))
+        and count in (None, sum(entry["gpus"].values()))
+        and computers in (None, entry["nodes"])
     ]
     return _listed("machines", _with_words("machines", found, words), ("name", "description"))
 
@@ -80,8 +75,8 @@ def list_networks(words: Sequence[str], *, sample: str | None) -> Answers:
     aliases: dict[str, list[str]] = {}
     for alias, name in network_aliases().items():
         aliases.setdefault(name, []).append(alias)
-    zoo = [(name, find_entry(name)) for name in network_names()]
-    samples = tuple(dict.fromkeys(entry.sample for _, entry in zoo))
+    zoo = {name: find_entry(name) for name in network_names()}
+    samples = tuple(dict.fromkeys(entry.sample for entry in zoo.values()))
     of = None if sample is None else parse_choice("sample", sample, samples)
     entries = [
         {
@@ -91,19 +86,19 @@ def list_networks(words: Sequence[str], *, sample: str | None) -> Answers:
             "sizes": dict(entry.defaults),
             "aliases": aliases.get(name, []),
         }
-        for name, entry in zoo
+        for name, entry in zoo.items()
         if of in (None, entry.sample)
     ]
-    columns = ("name", "sample", "description", "sizes")
-    return _listed("networks", _with_words("networks", entries, words), columns)
+    return _listed("networks", _with_words("networks", entries, words), ("name", "sample", "description", "sizes"))
 
 
 def _network_words(name: str) -> str:
     """Return a short description of the network *name*; "" if there is none."""
-    patterns = own_data("simulator.workload.zoo", "words.yaml")
-    match, words = next(((m, words) for p, words in patterns.items() if (m := re.match(p, name))), (None, ""))
-    sizes = [size.upper() if re.search(r"\d[bmt]$|^xl$", size) else size for size in match.groups()] if match else []
-    return " ".join(words.format(*sizes).split())
+    for pattern, words in own_data("simulator.workload.zoo", "words.yaml").items():
+        if match := re.match(pattern, name):
+            sizes = [size.upper() if re.search(r"\d[bmt]$|^xl$", size) else size for size in match.groups()]
+            return " ".join(words.format(*sizes).split())
+    return ""
 
 
 @_asked
@@ -122,8 +117,7 @@ def list_parts(words: Sequence[str], *, kind: str | None) -> Answers:
 @_asked
 def list_strategies(words: Sequence[str]) -> Answers:
     """Return the strategies with their descriptions; raises InputError if none has all *words*."""
-    names = strategy_names(named_only=True)
-    entries = [{"name": name, "description": find_strategy(name).summary} for name in names]
+    entries = [{"name": name, "description": find_strategy(name).summary} for name in strategy_names(named_only=True)]
     return _listed("strategies", _with_words("strategies", entries, words), ("name", "description"))
 
 
@@ -175,19 +169,18 @@ def _with_words(title: str, entries: Sequence[Entry], words: Sequence[str]) -> l
     found = [entry for entry in entries if all(_joined(word) in _joined(_searched(entry)) for word in words)]
     if found:
         return found
+    lists = f"simulate {title} lists all"
     if not words:
-        raise InputError(f"no {_ONE[title]} is like that; simulate {title} lists all")
+        raise InputError(f"no {_ONE[title]} is like that; {lists}")
     described = {entry["name"]: entry["description"] for entry in entries}
     aliases = {alias: entry["name"] for entry in entries for alias in entry.get("aliases", ())}
     wanted = one_line(" ".join(words), 60)
     hint = nearest(wanted, described, 0, described, aliases)
-    more = f"simulate {title} lists all"
-    more = f"{hint} ({more})" if hint.startswith("did") else more
+    more = f"{hint} ({lists})" if hint.startswith("did") else lists
     raise InputError(f"no {_ONE[title]} has '{wanted}' in its name or description; {more}")
 
 
 def _listed(title: str, found: Sequence[Entry], columns: Sequence[str]) -> Answers:
-    """Return the entries *found* with their *columns*."""
     rows = [[_cell(entry[column]) for column in columns] for entry in found]
     return Answers(document=lambda: {"schema_version": SCHEMA_VERSION, title: found}, lines=partial(_lines, rows))
 
@@ -214,8 +207,5 @@ def _lines(rows: Sequence[Sequence[str]], style: Style) -> list[str]:
     lines = row_lines(rows, [False] * len(rows[0]))
     if style.width is None or max(map(len, lines)) <= style.width:
         return lines
-    stacked: list[str] = []
-    for row in rows:
-        stacked += style.wrap("  ".join(row[:-1]), hang=4)
-        stacked += style.wrap(f"  {row[-1]}", hang=2)
-    return stacked
+    told = ([*style.wrap("  ".join(row[:-1]), hang=4), *style.wrap(f"  {row[-1]}", hang=2)] for row in rows)
+    return [line for each in told for line in each]

@@ -37,10 +37,8 @@ if TYPE_CHECKING:
 def find_machines(written: CommandOptions, session: Session) -> list[Where]:
     """Load the machines in *written* (``-``: standard input) into *session*, and return them; raises InputError."""
     if not written.topology:
-        raise InputError(
-            f"{mention('topology')} is needed, for example {mention('topology', 'p3.16xlarge.yaml')} (simulate "
-            "machines)"
-        )
+        example = f"{mention('topology', 'p3.16xlarge.yaml')} (simulate machines)"
+        raise InputError(f"{mention('topology')} is needed, for example {example}")
     usual = Where(**fields_of(written, Where))
     names = _names(written.topology)
 
@@ -153,15 +151,10 @@ def on_fastest(written: CommandOptions, session: Session, questions: Sequence[Qu
                 lead = next((other for other in leads if other.strategy == "nccl"), question)
                 choice = fastest_gpus(session, lead, len(question.gpus or (0,)), progress.advance)
                 chosen[question.where] = choice.gpus
-                machine = session.machine(question.where)
-                tried = (
-                    f"{choice.kinds} sets that symmetry tells apart{'' if choice.is_whole else ', not all there are'}"
-                )
-                tell(
-                    written,
-                    f"the fastest {len(choice.gpus)} of {len(machine.gpus)} GPUs of {machine.name} by {lead.strategy}: "
-                    f"{ranges(choice.gpus)} (of {tried})",
-                )
+                machine, all_of = session.machine(question.where), "" if choice.is_whole else ", not all there are"
+                gpus = f"{len(choice.gpus)} of {len(machine.gpus)} GPUs of {machine.name}"
+                of = f"of {choice.kinds} sets that symmetry tells apart{all_of}"
+                tell(written, f"the fastest {gpus} by {lead.strategy}: {ranges(choice.gpus)} ({of})")
             found.append(replace(question, gpus=chosen[question.where]))
     return found
 

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.console import later
-from simulator.errors import Fault, InputError, MissingDependency, nearest, one_line, refused
+from simulator.errors import InputError, MissingDependency, nearest, one_line, refused
 from simulator.network.machine import Machine
-from simulator.questions.checks import From, field_rules, out_of
+from simulator.questions.checks import From, field_rules, out_of, refuse_all
 from simulator.questions.where import MONTH_NEEDED, NCCL_TODAY, Month, Neighbour, SlowLink, month_of
 from simulator.spelling import mention, option_of
 from simulator.topology.schema import Price, read_price
@@ -41,9 +41,7 @@ PLOT_SUFFIXES = (".svg", ".png", ".pdf")
 
 def refuse(given: Mapping[str, bool], why: str) -> None:
     """Raise InputError for the options in *given* that were set, because nothing would read them."""
-    faults = [Fault(f"{option}: {why}") for option, written in given.items() if written]
-    if faults:
-        raise InputError(faults)
+    refuse_all(f"{option}: {why}" for option, written in given.items() if written)
 
 
 def check_outputs(files: Mapping[str, str | None]) -> None:
@@ -58,18 +56,15 @@ def check_outputs(files: Mapping[str, str | None]) -> None:
             raise InputError(f"{option} {one_line(path)}: is the file of {other} too")
     if files.get("--trace") == "-":
         raise InputError("--trace -: standard output has the result; name a file, for example --trace trace.json")
-    report = files.get("--report")
+    report, plot = files.get("--report"), files.get("--plot")
     if report is not None and not report.lower().endswith((".html", ".htm")):
         raise InputError(f"--report {one_line(report, 60)}: is a page; name a file that ends with .html")
-    plot = files.get("--plot")
-    if plot is None:
-        return
-    if not plot.lower().endswith(PLOT_SUFFIXES):
-        name = plot.rsplit("/", 1)[-1]
-        found = "." + name.rsplit(".", 1)[1] if "." in name else "no suffix"
+    if plot is not None and not plot.lower().endswith(PLOT_SUFFIXES):
+        _, dot, suffix = plot.rsplit("/", 1)[-1].rpartition(".")
+        found = dot + suffix if dot else "no suffix"
         hint = nearest(found.lower(), PLOT_SUFFIXES)
         raise InputError(f"--plot {one_line(plot, 60)}: {one_line(found, 20)} cannot be drawn; {hint}")
-    if find_spec("matplotlib") is None:
+    if plot is not None and find_spec("matplotlib") is None:
         raise MissingDependency("--plot needs matplotlib; pip install matplotlib")
 
 
@@ -97,14 +92,6 @@ def parse_choice(name: str, text: str, allowed: Sequence[T]) -> T:
     raise refused(name, f"no such choice; {hint}", one_line(text, 40))
 
 
-def parse_month(text: str) -> Month:
-    """Return the month *text* of the kernel libraries, as in 2020-10 or torch-1.7; raises InputError."""
-    month = month_of(text)
-    if month is None:
-        raise refused("libraries", MONTH_NEEDED, one_line(text, 40))
-    return month
-
-
 def parse_nccl(text: str) -> tuple[int, int]:
     """Return the version *text* of NCCL; raises InputError."""
     match = re.fullmatch(r"\s*(\d{1,2})\.(\d{1,3})(?:\.\d{1,3})?\s*", text, re.ASCII)
@@ -129,16 +116,14 @@ def software_notes(nccl: str | None) -> list[str]:
 def read_all(*readers: Callable[[], Any]) -> list[Any]:
     """Return the results of all *readers*; raises InputError with the faults of all of them."""
     found: list[Any] = []
-    faults: list[Fault] = []
-    more = 0
+    errors: list[InputError] = []
     for read in readers:
         try:
             found.append(read())
         except InputError as error:
-            faults += error.faults
-            more += error.more
-    if faults:
-        raise InputError(faults, more)
+            errors.append(error)
+    if errors:
+        raise InputError([fault for error in errors for fault in error.faults], sum(error.more for error in errors))
     return found
 
 
@@ -184,19 +169,16 @@ def gpus_among(text: str, total: int, name: str) -> Sequence[int]:
         text = text.strip()[len(_BEST) :]
         if re.fullmatch(r"\d{1,18}", text, re.ASCII) is None:
             raise refused("gpus", f"write how many, for example {_BEST}4", _BEST + one_line(text, 60))
-    shown = mention("gpus", one_line(text, 60))
-    has = f"{name} has {total} GPU{'s' if total != 1 else ''}"
-    words = [word.strip() for word in text.split(",")]
-    if len(words) == 1 and re.fullmatch(r"\d{1,18}", words[0], re.ASCII):
-        count = int(words[0])
-        if count > total:
+    shown, has = mention("gpus", one_line(text, 60)), f"{name} has {total} GPU{'s' * (total != 1)}"
+    if re.fullmatch(r"\d{1,18}", text.strip(), re.ASCII):
+        if int(text) > total:
             raise InputError(f"{shown}: {has}")
-        if count == 0:
+        if int(text) == 0:
             raise InputError(f"{shown}: at least one GPU takes part")
-        return range(count)
+        return range(int(text))
     chosen: dict[int, None] = {}
-    for word in words:
-        match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", word, re.ASCII)
+    for word in text.split(","):
+        match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", word.strip(), re.ASCII)
         if match is None:
             raise InputError(f"{shown}: write how many (4), a range (0-4), a list (0,2,5), or best:4")
         first, last = int(match[1]), int(match[2] or match[1])
@@ -222,18 +204,18 @@ def fields_of(written: object, cls: Any) -> dict[str, Any]:
     return dict(zip(given, values, strict=True))
 
 
+_KINDS = {"_Hz": ("frequency", True), "_Bps": ("bandwidth", False), "_s": ("time", True)}  # and whether more than 0
+
+
 def _read(cls: Any, name: str, said: str | bool) -> Any:
     if isinstance(said, bool):
         return said
     if name in _READERS:
         return _READERS[name](said)
+    for suffix, (kind, positive) in _KINDS.items():
+        if name.endswith(suffix):
+            return quantity_of(name, said, kind, positive=positive)
     rule = field_rules(cls).get(name)
-    if name.endswith("_Hz"):
-        return quantity_of(name, said, "frequency", positive=True)
-    if name.endswith("_Bps"):
-        return quantity_of(name, said, "bandwidth")
-    if name.endswith("_s"):
-        return quantity_of(name, said, "time", positive=True)
     if rule is None:
         return said
     return (
@@ -263,6 +245,12 @@ def _price(text: str) -> Price:
         return read_price(text)
     except ValueError as error:
         raise refused("gpu_hour", str(error), one_line(text, 60)) from None
+
+
+def _month(text: str) -> Month:
+    if (month := month_of(text)) is None:
+        raise refused("libraries", MONTH_NEEDED, one_line(text, 40))
+    return month
 
 
 def _pairs(text: str) -> tuple[tuple[int, ...], ...]:
@@ -321,9 +309,9 @@ def _slowed(name: str, example: str, word: str) -> tuple[str, float]:
     return match[1].strip(), float(match[2])
 
 
-def _each(name: str, read: Callable[[str], Any], example: str) -> Callable[[str], tuple[Any, ...]]:
-    """Return a reader of what *read* reads in each word, of which several may be alike."""
-    return lambda text: tuple(parse_list(name, text, read, example, repeats=True))
+def _listed(name: str, read: Callable[[str], Any], example: str, *, repeats: bool = True) -> Callable[[str], Any]:
+    """Return a reader of what *read* reads in each word; several may be alike if it *repeats*."""
+    return lambda text: tuple(parse_list(name, text, read, example, repeats=repeats))
 
 
 _READERS: Mapping[str, Callable[[str], Any]] = {
@@ -332,15 +320,15 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "epoch_samples": partial(parse_count, "epoch_samples", limits=From(1)),
     "gpu_hour": _price,
     "input": later("simulator.questions.input_file:parse_input"),
-    "libraries": parse_month,
+    "libraries": _month,
     "lost": _lost,
     "nccl": parse_nccl,
-    "neighbours": _each("neighbours", _neighbour, "gpu0-gpu1:5GB/s"),
+    "neighbours": _listed("neighbours", _neighbour, "gpu0-gpu1:5GB/s"),
     "pairs": _pairs,
-    "servers": lambda text: tuple(parse_list("servers", text, str, "node4.cpu0,node5.cpu0")),
-    "slow_links": _each("slow_links", _slow_link, "gpu0-gpu1:0.5x"),
+    "servers": _listed("servers", str, "node4.cpu0,node5.cpu0", repeats=False),
+    "slow_links": _listed("slow_links", _slow_link, "gpu0-gpu1:0.5x"),
     "staleness": _staleness,
     "samples": partial(_amount, "samples"),
-    "stragglers": _each("stragglers", partial(_slowed, "stragglers", "gpu3:1.5x"), "gpu3:1.5x"),
+    "stragglers": _listed("stragglers", partial(_slowed, "stragglers", "gpu3:1.5x"), "gpu3:1.5x"),
     "tokens": partial(_amount, "tokens"),
 }

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulator.api.session import Session
 from simulator.cli import read
@@ -77,31 +77,31 @@ class Asked:
         wanted = {"--trace": written.trace, "--plot": written.plot, "--report": written.report, "--chakra": groups}
         check_outputs({"--topology": written.topology, **wanted})
         with ExitStack() as stack:
-            trace, plot, report, chakra = (
-                None if path is None else stack.enter_context(later("simulator.console.files:OutputFile", option)(path))
+            files = {
+                option: stack.enter_context(later("simulator.console.files:OutputFile")(option, path))
                 for option, path in wanted.items()
-            )
+                if path is not None
+            }
             found = self.answer(written)
             if self.launch_notes:
                 document = found.document
                 found = replace(found, document=lambda: document() | {"launch_notes": list(self.launch_notes)})
-            if trace is not None:
+            if (file := files.get("--trace")) is not None:
                 text, which = found.trace()
-                trace.write(text.encode("utf-8"))
-                tell(written, f"wrote the trace{which} to {trace.shown}")
-            if chakra is not None:
-                ends, file = found.chakra(), later("simulator.console.files:OutputFile", "--chakra")
-                others = {e: stack.enter_context(file(f"{written.chakra}{e}")) for e in ends if e != ".json"}
-                for end, each in others.items():
+                file.write(text.encode("utf-8"))
+                tell(written, f"wrote the trace{which} to {file.shown}")
+            if (file := files.get("--chakra")) is not None:
+                ends, another = found.chakra(), later("simulator.console.files:OutputFile", "--chakra")
+                others = {e: stack.enter_context(another(f"{written.chakra}{e}")) for e in ends if e != ".json"}
+                for end, each in {**others, ".json": file}.items():
                     each.write(ends[end])
-                chakra.write(ends[".json"])
                 tell(written, f"wrote the Chakra trace to {one_line(written.chakra)}.0.et and so on")
-            if plot is not None:
-                plot.write(found.draw(str(written.plot).lower().rsplit(".", 1)[1]))
-                tell(written, f"wrote the plot to {plot.shown}")
-            if report is not None:
-                report.write(_page(found, self.command or shell_command(written), self.launch_notes).encode("utf-8"))
-                tell(written, f"wrote the page to {report.shown}")
+            if (file := files.get("--plot")) is not None:
+                file.write(found.draw(str(written.plot).lower().rsplit(".", 1)[1]))
+                tell(written, f"wrote the plot to {file.shown}")
+            if (file := files.get("--report")) is not None:
+                file.write(_page(found, self.command or shell_command(written), self.launch_notes).encode("utf-8"))
+                tell(written, f"wrote the page to {file.shown}")
         return found
 
     def __call__(self) -> None:
@@ -127,12 +127,11 @@ def _page(found: Answers, command: str, notes: Sequence[str]) -> str:
     style = Collected()
     told = [line for note in notes for line in style.wrap(f"launch line: {note}", hang=2)]
     blocks = style.blocks([*found.lines(style), *([""] if told else []), *told])
-    text, _ = found.trace()
     figure = found.draw("svg") if find_spec("matplotlib") is not None else b""
     nodes = found.best.timeline.machine.nodes if found.best is not None else ()
     names = dict.fromkeys(node.part_name for node in nodes)
     sources = [(name, *figures) for name in names for figures in part_figures(name)]
-    return page_of(Page(blocks, command, found.best, text, figure, sources))
+    return page_of(Page(blocks, command, found.best, found.trace()[0], figure, sources))
 
 
 def tell(written: CommandOptions, line: str) -> None:
@@ -147,8 +146,7 @@ def warn(written: CommandOptions, notes: Iterable[str]) -> None:
         tell(written, f"warning: {note}")
 
 
-@dataclass(frozen=True, slots=True)
-class CommandOutput:
+class CommandOutput(NamedTuple):
     """The exit status of a command, its answer as in ``--json``, and its remarks or errors, a line each."""
 
     status: int
@@ -207,17 +205,12 @@ def ask(written: CommandOptions) -> Asked:
     check_read(written)
     warn(written, software_notes(written.nccl))
     if written.show_options:
-        return Asked(
-            CommandOptions(topology=written.topology), lambda _: Answers(lines=lambda _: [shell_command(written)])
-        )
+        shown = Answers(lines=lambda _: [shell_command(written)])
+        return Asked(CommandOptions(topology=written.topology), lambda _: shown)
     if written.emit is not None:
         return Asked(written, later("simulator.cli.emit_lines:answer_emit"))
-    return Asked(
-        written,
-        lambda written: answers(written, Session()),
-        brief=lambda written: answers(written, Brief()),
-        launch_notes=notes,
-    )
+    brief, full = (lambda written, of=of: answers(written, of()) for of in (Brief, Session))
+    return Asked(written, full, brief=brief, launch_notes=notes)
 
 
 def answers(written: CommandOptions, session: Session) -> Answers:

@@ -37,42 +37,33 @@ def process_count(jobs: str | None, dask: str | None) -> int:
 def runner_of(count: int, dask: str | None, stack: ExitStack) -> Runner:
     """Return a runner until *stack* closes: on the cluster *dask*, in *count* processes, or in this one for 1.
 
-    Raises as :func:`dask_runner`.
+    Raises MissingDependency if Dask is needed and not installed, InputError if no cluster answers.
     """
-    if dask is not None:
-        return dask_runner(dask, stack)
-    if count == 1:
+    if dask is None and count == 1:
         return here
-    pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"))
-    stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+    submit: Callable[..., Any]
+    if dask is None:
+        pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"))
+        stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+        submit = pool.submit
+    else:
+        shown = one_line(dask, 60)
+        effect("opens a connection", f"--dask {shown}")
+        try:
+            from distributed import Client
+        except ImportError:
+            raise MissingDependency("--dask needs Dask; pip install 'topocast[dask]'") from None
+        try:
+            client = stack.enter_context(Client(dask, timeout=_CONNECT_S, set_as_default=False))
+        except (OSError, ValueError, TypeError) as error:
+            raise InputError(f"--dask {shown}: no cluster answers: {one_line(error, 120)}") from None
+        submit = partial(client.submit, pure=False)
 
-    return partial(_submitted, pool.submit)
+    def submitted(function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        futures = [submit(function, *job) for job in jobs]
+        return (future.result() for future in futures)
 
-
-def dask_runner(address: str, stack: ExitStack) -> Runner:
-    """Return a runner on the Dask cluster at *address* until *stack* closes.
-
-    Raises MissingDependency if Dask is not installed, InputError if no cluster answers.
-    """
-    effect("opens a connection", f"--dask {one_line(address, 60)}")
-    try:
-        from distributed import Client
-    except ImportError:
-        raise MissingDependency("--dask needs Dask; pip install 'topocast[dask]'") from None
-    try:
-        client = stack.enter_context(Client(address, timeout=_CONNECT_S, set_as_default=False))
-    except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"--dask {one_line(address, 60)}: no cluster answers: {one_line(error, 120)}") from None
-
-    return partial(_submitted, partial(client.submit, pure=False))
-
-
-def _submitted(
-    submit: Callable[..., Any], function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]
-) -> Iterator[Any]:
-    """Return the results of *function* for each of *jobs*, all of which are submitted first."""
-    futures = [submit(function, *job) for job in jobs]
-    return (future.result() for future in futures)
+    return submitted
 
 
 # -- the file from which a search resumes ----------------------------------------------
@@ -102,8 +93,7 @@ def kept_in(path: str | None, of: str, what: str, stack: ExitStack) -> StoredRes
         first, *lines = whole.decode("utf-8", "replace").splitlines() or [""]
         if not (first == head.rstrip() if whole else head.encode().startswith(raw)):
             other = f"is of another {what}, or of another version; name another file"
-            ours = isinstance(_read(first), dict)
-            raise InputError(Fault(other if ours else _NO_LINE, shown, 1, 1))
+            raise InputError(Fault(other if isinstance(_read(first), dict) else _NO_LINE, shown, 1, 1))
         found = {}
         for number, line in enumerate(lines, start=2):
             entry = _read(line)

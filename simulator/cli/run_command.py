@@ -15,7 +15,7 @@ from simulator.cli.output import Answers, Asked, warn
 from simulator.cli.step_command import check_fits, cut_by
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.step_text import fit_words, how_words, parameter_words, remedy_lines
-from simulator.cli.table import Column, fact_lines, head_lines, table_lines, trust_lines
+from simulator.cli.table import Column, blocks_apart, fact_lines, head_lines, table_lines, trust_lines
 from simulator.cli.written import CommandOptions, check_read, written_of
 from simulator.console.style import Progress, Style
 from simulator.errors import InputError, counted
@@ -25,19 +25,13 @@ from simulator.results.columns import percent, rate_words
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.rates import days_words, energy_words, rate_of_device
 from simulator.results.run import Run, run_document
+from simulator.results.step_view import bound_words, device_words, precision_words
 from simulator.results.training import TrainingResult
-from simulator.results.words import bound_words, device_words, precision_words
 from simulator.spelling import mention, word_of
 from simulator.units import format_duration, format_size
 
 _SHOWN_REMEDIES = 3
-_WORDS = {
-    "training": "training",
-    "evaluation": "evaluation",
-    "checkpoints": "stopped to write checkpoints",
-    "restarts": "restarts",
-    "repeated": "steps done again",
-}
+_WORDS = {"checkpoints": "stopped to write checkpoints", "repeated": "steps done again"}
 
 
 def ask_run(**given: Any) -> Asked:
@@ -74,13 +68,12 @@ def answer_run(written: CommandOptions, own: Mapping[str, Any]) -> Answers:
 
 def run_lines(run: Run, style: Style) -> list[str]:
     """Return the run as text: its days, what of it trains, its price."""
-    result, question = run.result, run.question
-    step = result.step
+    result, question, cycle, step = run.result, run.question, run.cycle, run.result.step
+    assert isinstance(result, TrainingResult)
     each = step.sample.removesuffix("s")
     of = counted(int(question.samples or 0), each)
     if question.tokens:
         of = f"{_count(question.tokens)} token{'s' * (question.tokens != 1)}"
-    assert isinstance(result, TrainingResult)
     how = ", ".join([f"{counted(result.samples, each)} a step", *how_words(result, precision_words(step)), result.way])
     title = f"{result.machine}, {device_words(result)}: {of} of {step.workload} ({parameter_words(step)}), {how}"
     work = f"{counted(run.steps, 'step')}, {rate_words(run.gpu_hours)} GPU hours"
@@ -94,40 +87,32 @@ def run_lines(run: Run, style: Style) -> list[str]:
         facts.append(Fact("energy", "at most, with all boards at their limits", energy_words(run.energy_J)))
     counts = "" if question.fails else f"; no failures are counted: {word_of('mtbf')} adds them"
     goodput = f"of the time (effective training time, goodput){counts}"
-    facts.append(Fact("trains", goodput, percent(run.cycle.goodput)))
+    facts.append(Fact("trains", goodput, percent(cycle.goodput)))
     facts.append(Fact("step", rate_of_device(run.rates, step), format_duration(result.step_time_s)))
     facts += [Fact("memory", fit_words(result)), Fact("bound by", bound_words(result))]
     if question.fails:
-        again = f"{format_duration(run.cycle.restart_s)} each to restart"
-        facts.append(
-            Fact("failures", f"one every {format_duration(run.cycle.mtbf_s)}, {again}", f"{run.failures:,.0f}")
-        )
+        again = f"one every {format_duration(cycle.mtbf_s)}, {format_duration(cycle.restart_s)} each to restart"
+        facts.append(Fact("failures", again, f"{run.failures:,.0f}"))
     if run.every_steps:
-        behind = f", safe {format_duration(run.cycle.background_s)} later" if question.asynchronous else ""
-        what = (
-            f"of {format_size(run.checkpoint_bytes, 3)}, each stops training for {format_duration(run.cycle.stopped_s)}"
-        )
-        facts.append(
-            Fact(
-                "checkpoints",
-                f"{what}{behind}",
-                f"every {run.every_steps:,} steps" if run.every_steps > 1 else "every step",
-            )
-        )
-    shares = {name: share for name, share in run.cycle.shares.items() if share > 0}
+        behind = f", safe {format_duration(cycle.background_s)} later" if question.asynchronous else ""
+        size, stops = format_size(run.checkpoint_bytes, 3), format_duration(cycle.stopped_s)
+        every = f"every {run.every_steps:,} steps" if run.every_steps > 1 else "every step"
+        facts.append(Fact("checkpoints", f"of {size}, each stops training for {stops}{behind}", every))
+    shares = {name: share for name, share in cycle.shares.items() if share > 0}
     columns = [
-        Column("where the days go", [_WORDS[name] for name in shares], right=False),
+        Column("where the days go", [_WORDS.get(name, name) for name in shares], right=False),
         Column("time", [_days(share * (run.wall_s - run.first_s)) for share in shares.values()]),
         Column("share", [percent(share) for share in shares.values()]),
     ]
-    blocks = [
-        head_lines(title, style, [result.confidence], result.changed),
-        fact_lines(facts, style),
-        table_lines(columns, style),
-        remedy_lines(result.remedies[:_SHOWN_REMEDIES], result, style) if result.remedies else [],
-        trust_lines(result.confidence, style),
-    ]
-    return [line for block in blocks if block for line in ["", *block]][1:]
+    return blocks_apart(
+        [
+            head_lines(title, style, [result.confidence], result.changed),
+            fact_lines(facts, style),
+            table_lines(columns, style),
+            remedy_lines(result.remedies[:_SHOWN_REMEDIES], result, style) if result.remedies else [],
+            trust_lines(result.confidence, style),
+        ]
+    )
 
 
 def _step_of(written: CommandOptions) -> CommandOptions:

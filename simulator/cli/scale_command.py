@@ -18,13 +18,12 @@ from simulator.cli.written import CommandOptions, check_read, shell_command, wri
 from simulator.collectives.request import Unsuitable
 from simulator.console import later
 from simulator.console.style import Progress, Style
-from simulator.errors import InputError, one_line
+from simulator.errors import InputError, counted, one_line
 from simulator.records import replace
 from simulator.results.columns import duration_column, percent, rate_words
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.rates import rates_of
-from simulator.results.step_view import time_shares
-from simulator.results.words import BOUND_WORDS, MODE_WORDS, precision_words
+from simulator.results.step_view import BOUND_WORDS, MODE_WORDS, precision_words, time_shares
 from simulator.search.run import loss_words
 from simulator.search.scaling import Curve, curve_document, curve_of
 from simulator.spelling import mention
@@ -43,34 +42,28 @@ def ask_scale(**given: Any) -> Asked:
         raise InputError("scale needs --batch (samples a GPU) or --global-batch (of all), for example --batch 32")
     if written.topology == "-":
         raise InputError("--topology -: is read for each point; write it to a file")
-    option, counts = ("--nodes", parse_counts("--nodes", nodes)) if nodes else ("--gpus", parse_counts("--gpus", gpus))
+    name = "nodes" if nodes else "gpus"
+    counts = parse_counts(f"--{name}", own[name])
     check_read(written)
     return Asked(
-        written,
-        lambda written: answer_scale(written, option, counts),
-        command=shell_command(written, ["scale"], **own),
+        written, partial(answer_scale, name=name, counts=counts), command=shell_command(written, ["scale"], **own)
     )
 
 
-def answer_scale(written: CommandOptions, option: str, counts: Sequence[int]) -> Answers:
-    """Return the step on each of *counts* machines or GPUs, as *option* says; raises InputError."""
-    of_nodes = option == "--nodes"
+def answer_scale(written: CommandOptions, name: str, counts: Sequence[int]) -> Answers:
+    """Return the step on each of *counts* machines or GPUs, as the option *name* says; raises InputError."""
     results = {}
     with Progress(len(counts), "simulating", quiet=written.quiet) as progress:
-        asked = ask_points(
-            {
-                f"{option} {n}": replace(written, nodes=str(n)) if of_nodes else replace(written, gpus=str(n))
-                for n in counts
-            }
-        )
-        for name, (session, question) in asked.items():
+        of_counts: dict[int, Any] = {n: {name: str(n)} for n in counts}
+        asked = ask_points({f"--{name} {n}": replace(written, **said) for n, said in of_counts.items()})
+        for point, (session, question) in asked.items():
             try:
-                results[name] = session.step(question)
+                results[point] = session.step(question)
             except Unsuitable as error:
-                raise InputError(f"{name}: {mention('strategy', question.way)} does not fit: {error.why}") from None
+                raise InputError(f"{point}: {mention('strategy', question.way)} does not fit: {error.why}") from None
             except InputError as error:
-                raise error.changed(partial(of_point, name)) from None
-            progress.advance(name)
+                raise error.changed(partial(of_point, point)) from None
+            progress.advance(point)
     curve = curve_of(list(results.values()))
     return Answers(
         document=partial(curve_document, curve),
@@ -83,8 +76,8 @@ def answer_scale(written: CommandOptions, option: str, counts: Sequence[int]) ->
 def parse_counts(option: str, text: str | None) -> list[int]:
     """Return the numbers in *text*, ascending: ``1,2,4..64`` doubles, ``8..64+8`` adds 8; raises InputError."""
     found: set[int] = set()
+    shown = f"{option} {one_line(text, 60)}"
     for word in (text or "").split(","):
-        shown = f"{option} {one_line(text, 60)}"
         match = re.fullmatch(r"\s*(\d{1,7})(?:\.\.(\d{1,7})(?:\+(\d{1,7}))?)?\s*", word, re.ASCII)
         if match is None:
             raise InputError(f"{shown}: write numbers and ranges, for example 1,2,4..64 (doubles) or 8..64+8 (adds 8)")
@@ -105,10 +98,9 @@ def parse_counts(option: str, text: str | None) -> list[int]:
 
 
 def _lines(curve: Curve, style: Style) -> list[str]:
-    first = curve.results[0]
-    step = first.step
-    each = f"{first.samples:,} {step.sample}" if first.samples > 1 else f"1 {step.sample.removesuffix('s')}"
-    if len(curve.results) == 1:
+    results, first, step = curve.results, curve.results[0], curve.results[0].step
+    each = counted(first.samples, step.sample.removesuffix("s"))
+    if len(results) == 1:
         which = f"{first.device_count:,} GPUs"
     elif not curve.is_weak:
         which = "strong scaling"
@@ -117,25 +109,24 @@ def _lines(curve: Curve, style: Style) -> list[str]:
         whole, rest = divmod(first.samples, first.device_count)
         each = f"{each} on {first.device_count:,} devices" if rest else f"batch {whole:,} per device"
     machine = re.sub(r"^\d+ x ", "", first.machine)
-    how = f"{which}, {each}, {precision_words(step)}, {curve.results[-1].way}"
+    how = f"{which}, {each}, {precision_words(step)}, {results[-1].way}"
     title = f"{machine}: {MODE_WORDS[step.options.mode]} of {step.workload}, {how}"
-    lines = head_lines(title, style, [result.confidence for result in curve.results])
+    bound = [BOUND_WORDS[result.bound].partition(":")[0] for result in results]
     columns = [
-        Column("GPUs", [f"{result.device_count:,}" for result in curve.results]),
-        Column("step", duration_column([result.step_time_s for result in curve.results])),
-        Column(BAND_HEAD, [result.confidence.words for result in curve.results], spare=2),
-        Column(f"{step.sample}/s", [rate_words(result.throughput) for result in curve.results]),
-        *rate_columns([rates_of(result) for result in curve.results]),
+        Column("GPUs", [f"{result.device_count:,}" for result in results]),
+        Column("step", duration_column([result.step_time_s for result in results])),
+        Column(BAND_HEAD, [result.confidence.words for result in results], spare=2),
+        Column(f"{step.sample}/s", [rate_words(result.throughput) for result in results]),
+        *rate_columns([rates_of(result) for result in results]),
         Column("efficiency", [percent(value) for value in curve.efficiency], spare=1),
         Column("of a doubling", ["-", *(percent(gain) for gain in curve.gains)], spare=5),
-        Column("memory", [fit_words(result) for result in curve.results], right=False),
-        Column(
-            "bound by", [BOUND_WORDS[result.bound].partition(":")[0] for result in curve.results], right=False, spare=4
-        ),
-        Column("time lost to", [loss_words(time_shares(result)) for result in curve.results], right=False, spare=3),
+        Column("memory", [fit_words(result) for result in results], right=False),
+        Column("bound by", bound, right=False, spare=4),
+        Column("time lost to", [loss_words(time_shares(result)) for result in results], right=False, spare=3),
     ]
+    lines = head_lines(title, style, [result.confidence for result in results])
     lines += ["", *table_lines(columns, style), ""]
-    lacking = [f"{result.device_count:,}" for result in curve.results if not result.fits]
+    lacking = [f"{result.device_count:,}" for result in results if not result.fits]
     if lacking:
         on = f"{', '.join(lacking)} GPU{'s' if lacking != ['1'] else ''}"
         whose = "the devices" if first.offload is None else "the devices and their hosts"
@@ -144,6 +135,6 @@ def _lines(curve: Curve, style: Style) -> list[str]:
     if knee is not None:
         text = f"bends from {knee.before:,} to {knee.after:,} GPUs, where a doubling is worth"
         lines += style.wrap(f"{text} {percent(knee.drop)} less than before: {knee.cause}")
-    elif len(curve.results) > 1:
+    elif len(results) > 1:
         lines += style.wrap("no bend: each doubling gains about as much as the one before")
-    return [*lines, *trust_lines(curve.results[-1].confidence, style)]
+    return [*lines, *trust_lines(results[-1].confidence, style)]

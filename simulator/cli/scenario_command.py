@@ -8,9 +8,9 @@ import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import pairwise, zip_longest
+from itertools import groupby, pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +84,13 @@ def ask_scenario(**given: Any) -> Asked:
 
 def _check(answers: Sequence[ScenarioAnswer]) -> None:
     """Raise SimulationError for *answers* that miss what is expected."""
-    missed = [answer for answer in answers if answer.holds is False]
+    missed = [
+        f"{each.asked.name} ({value_words(each.value, each.asked.unit)}, {expected_words(each)})"
+        for each in answers
+        if each.holds is False
+    ]
     if missed:
-        words = (
-            f"{each.asked.name} ({value_words(each.value, each.asked.unit)}, {expected_words(each)})" for each in missed
-        )
-        raise SimulationError(f"expected values are missed: {'; '.join(words)}")
+        raise SimulationError(f"expected values are missed: {'; '.join(missed)}")
 
 
 def answer_scenario(
@@ -119,26 +120,24 @@ def answer_scenario(
     faults: list[Fault] = []
     with Progress(len(scenario.runs), "simulating", quiet=quiet) as progress, _within(scenario.path.parent):
         for run in scenario.runs:
+            why: Sequence[str] = ()
             if run.arguments not in done:
                 extra = outputs if run.arguments == drawn else []
+                brief = not (extra or _reads_advice(scenario, run))
                 with data_file(trusted=trust_code, outputs=extra) as refused:
-                    done[run.arguments] = answered = captured(
-                        [*run.arguments[1:], *extra], brief=not (extra or _reads_advice(scenario, run))
-                    )
-                if refused:
-                    faults.append(scenario.fault(("runs", run.name), f"runs.{run.name}: {refused[0].message}"))
-                    continue
-                if answered.status == 0:
+                    answered = done[run.arguments] = captured([*run.arguments[1:], *extra], brief=brief)
+                why = [refused[0].message] if refused else ()
+                if not refused and answered.status == 0:
                     notes += [f"{run.name}: {line}" for line in answered.said]
-            answered = done[run.arguments]
-            document = answered.document
-            if document is None and not _may_fail(scenario, run):
-                why = answered.said or [f"ended with the exit status {answered.status} and no JSON"]
-                faults += [scenario.fault(("runs", run.name), f"runs.{run.name}: {line}") for line in why]
-            said: dict[str, Any] = {"error": " / ".join(answered.said) if answered.status else ""}
-            said |= {"warnings": [] if answered.status else answered.said}
-            documents[run.name] = {**(document or {}), "exit_status": answered.status, **said}
-            progress.advance(run.name)
+            if not why:
+                answered = done[run.arguments]
+                if answered.document is None and not _may_fail(scenario, run):
+                    why = answered.said or [f"ended with the exit status {answered.status} and no JSON"]
+                said: dict[str, Any] = {"error": " / ".join(answered.said) if answered.status else ""}
+                said |= {"exit_status": answered.status, "warnings": [] if answered.status else answered.said}
+                documents[run.name] = {**(answered.document or {}), **said}
+                progress.advance(run.name)
+            faults += [scenario.fault(("runs", run.name), f"runs.{run.name}: {line}") for line in why]
     if faults:
         raise InputError(faults)
     return answers_of(scenario, documents), notes
@@ -161,8 +160,7 @@ def has_timeline(scenario: Scenario) -> bool:
     words = next(run.arguments for run in scenario.runs if run.name == scenario.timeline)
     given = next((later for word, later in pairwise(words) if word == "--workload"), "")
     scheme, colon, rest = given.partition(":")
-    lists = words[1] in LISTS
-    return not lists and not (colon and scheme in OPERATIONS and "sweep:" not in rest)
+    return words[1] not in LISTS and not (colon and scheme in OPERATIONS and "sweep:" not in rest)
 
 
 def draws_run(scenario: Scenario) -> bool:
@@ -223,37 +221,33 @@ def list_lines(scenarios: Sequence[Scenario], style: Style) -> list[str]:
     """Return the list of the sorted *scenarios*, with a heading for each chapter."""
     width = max((len(each.name) for each in scenarios), default=0)
     lines: list[str] = []
-    chapter = None
-    for each in scenarios:
-        if each.chapter != chapter:
-            chapter = each.chapter
-            lines += [*([""] if lines else []), style.mark(chapter, "bold")]
-        text = f"{each.name.ljust(width)}  {each.title}"
-        lines += textwrap.wrap(
-            text, style.width or 10_000, initial_indent="  ", subsequent_indent=" " * (width + 4), drop_whitespace=True
-        )
+    for chapter, found in groupby(scenarios, lambda each: each.chapter):
+        lines += [*([""] if lines else []), style.mark(chapter, "bold")]
+        for each in found:
+            lines += textwrap.wrap(
+                f"{each.name.ljust(width)}  {each.title}", style.width or 10_000, initial_indent="  ",
+                subsequent_indent=" " * (width + 4), drop_whitespace=True,
+            )  # fmt: skip
     return lines
 
 
 def scenario_lines(scenario: Scenario, answers: Sequence[ScenarioAnswer], style: Style) -> list[str]:
     """Return the full answer, at most 80 columns wide."""
     style = style.at_most(_WIDTH)
-    lines = style.wrap(f"{scenario.chapter}: {scenario.title}", "bold")
-    lines += ["", *style.wrap(scenario.about)]
+    lines = [*style.wrap(f"{scenario.chapter}: {scenario.title}", "bold"), "", *style.wrap(scenario.about)]
     if scenario.assumed:
         lines += style.wrap(f"assumed: {scenario.assumed}", "dim", hang=2)
     lines += ["", *_table(answers, style)]
     sources = _sources(answers, style)
     lines += ["", *sources] if sources else []
-    short = [answer for answer in answers if answer.asked.falls_short]
-    if short:
-        lines += ["", style.mark("falls short", "bold")]
-        for text, names in _grouped([(answer.asked.falls_short, answer.asked.name) for answer in short]):
-            lines += style.wrap(f"{', '.join(names)}: {text}", hang=2)
-    alone = "alone" if len(scenario.runs) == 1 else "each alone"
-    lines += ["", style.mark(f"the commands, {alone}", "bold")]
+    short = _grouped((each.asked.falls_short, each.asked.name) for each in answers if each.asked.falls_short)
+    lines += ["", style.mark("falls short", "bold")] if short else []
+    for text, names in short:
+        lines += style.wrap(f"{', '.join(names)}: {text}", hang=2)
+    several = len(scenario.runs) > 1
+    lines += ["", style.mark(f"the commands, {'each ' * several}alone", "bold")]
     for run in scenario.runs:
-        lines += [*([f"# {run.name}"] if len(scenario.runs) > 1 else []), *style.wrap_command(run.words)]
+        lines += [*([f"# {run.name}"] if several else []), *style.wrap_command(run.words)]
     if scenario.path in builtin_scenarios().values() and any(needed_files(scenario)):
         lines += style.wrap(f"(their files: simulate scenario {scenario.name} --copy .)")
     return lines
@@ -277,15 +271,12 @@ def value_words(value: float | str, unit: str) -> str:
 
 def expected_words(answer: ScenarioAnswer) -> str:
     """Return the expected value of *answer* as text."""
-    unit = answer.asked.unit
+    low, high = (None if end is None else value_words(end, answer.asked.unit) for end in (answer.low, answer.high))
     if answer.words is not None:
         return answer.words
-    if answer.low is not None and answer.high is not None:
-        low, high = value_words(answer.low, unit), value_words(answer.high, unit)
+    if low is not None and high is not None:
         return low if answer.low == answer.high else f"{low} to {high}"
-    if answer.low is not None:
-        return f"at least {value_words(answer.low, unit)}"
-    return f"at most {value_words(answer.high, unit)}" if answer.high is not None else "-"
+    return f"at least {low}" if low is not None else f"at most {high}" if high is not None else "-"
 
 
 def error_words(answer: ScenarioAnswer) -> str:
@@ -303,20 +294,17 @@ def error_words(answer: ScenarioAnswer) -> str:
 
 def _table(answers: Sequence[ScenarioAnswer], style: Style) -> list[str]:
     """Return the table; names and words are wrapped if it is too wide."""
-    header = ("answer", "predicted", "expected", "", "error")
-    cells = [header]
+    cells = [("answer", "predicted", "expected", "", "error")]
     for answer in answers:
-        expected = answer.asked.expected
+        kind = answer.asked.expected.kind if answer.asked.expected is not None else ""
         value = value_words(answer.value, answer.asked.unit)
-        kind = expected.kind if expected is not None else ""
         cells.append((answer.asked.name, value, expected_words(answer), kind, error_words(answer)))
     broken = [[[row[0]], *(_broken(text, _WORDS_WIDTH) for text in row[1:])] for row in cells]
-    rest = sum(max(len(line) for row in broken for line in row[i]) + _GAP for i in range(1, len(header)))
+    rest = sum(max(len(line) for row in broken for line in row[i]) + _GAP for i in range(1, len(cells[0])))
     room = max(12, (style.width or _WIDTH) - rest)
     rows: list[list[str]] = []
-    for row in broken:
-        row[0] = _broken(row[0][0], room)
-        rows += [list(line) for line in zip_longest(*row, fillvalue="")]
+    for name, *row in broken:
+        rows += [list(line) for line in zip_longest(_broken(name[0], room), *row, fillvalue="")]
     lines = row_lines(rows, [False, True, True, False, True])
     lines[0] = style.mark(lines[0], "bold")
     return lines
@@ -328,24 +316,14 @@ def _broken(text: str, width: int) -> list[str]:
 
 def _sources(answers: Sequence[ScenarioAnswer], style: Style) -> list[str]:
     """Return a line for each source, with the answers that cite it."""
-    entries = []
-    for answer in answers:
-        expected = answer.asked.expected
-        if expected is not None:
-            said = f"{expected.kind}: {expected.source}" if not expected.is_plain else ""
-            entries.append((said, answer.asked.name))
-    lines: list[str] = []
-    found = [group for group in _grouped(entries) if group[0]]
-    for text, names in found:
-        lines += style.wrap(text if len(found) == 1 else f"{text} ({', '.join(names)})", "dim", hang=2)
-    return lines
+    cited = [(each.asked.name, each.asked.expected) for each in answers if each.asked.expected is not None]
+    found = _grouped([(f"{of.kind}: {of.source}", name) for name, of in cited if not of.is_plain])
+    lines = (text if len(found) == 1 else f"{text} ({', '.join(names)})" for text, names in found)
+    return [line for text in lines for line in style.wrap(text, "dim", hang=2)]
 
 
-def _grouped(entries: Sequence[tuple[str, str]]) -> list[tuple[str, list[str]]]:
-    """Return the texts in order, each with the names it belongs to."""
-    found: dict[str, list[str]] = {}
+def _grouped(entries: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
+    found: dict[str, dict[str, None]] = {}
     for text, name in entries:
-        names = found.setdefault(text, [])
-        if name not in names:
-            names.append(name)
-    return list(found.items())
+        found.setdefault(text, {})[name] = None
+    return [(text, list(names)) for text, names in found.items()]

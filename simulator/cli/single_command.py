@@ -12,7 +12,7 @@ from simulator.api.session import Session
 from simulator.cli.machines import find_machines, with_calibration
 from simulator.cli.options import fields_of, parse_count
 from simulator.cli.output import Answers, warn
-from simulator.cli.table import Column, fact_lines, head_lines, table_lines, table_of, trust_lines
+from simulator.cli.table import Column, blocks_apart, fact_lines, head_lines, table_lines, table_of, trust_lines
 from simulator.cli.written import CommandOptions
 from simulator.console import later
 from simulator.console.style import Progress, Style
@@ -20,11 +20,10 @@ from simulator.errors import InputError, one_line, refused
 from simulator.questions.single import LaunchQuestion, OperatorQuestion, ProgramQuestion, Single
 from simulator.questions.words import parse_question, question_words, swept
 from simulator.records import replace
-from simulator.results import plain
+from simulator.results import WORDS, plain
 from simulator.results.confidence import BAND_HEAD
-from simulator.results.program import ProgramResult, program_trace, programs_document
+from simulator.results.program import ProgramResult, programs_document
 from simulator.results.single import SingleResult, singles_document
-from simulator.results.words import BOUND_WORDS
 from simulator.spelling import mention
 from simulator.step.operator import operator_kernels
 from simulator.units import format_duration, format_size
@@ -46,21 +45,17 @@ def answer_singles(written: CommandOptions, session: Session) -> Answers:
         session, by_size = _asked(replace(written, quiet=True), Session())
         return (session.time_s(question) for _, questions in by_size for question in questions)
 
-    asked = [session.time_s(question) for _, questions in by_size for question in questions]
-    notes = list(
-        dict.fromkeys(note for _, questions in by_size for each in questions for note in _too_large(session, each))
-    )
-    notes += unread_options(written, times_s, asked)
+    every = [question for _, questions in by_size for question in questions]
+    notes = list(dict.fromkeys(note for question in every for note in _too_large(session, question)))
+    notes += unread_options(written, times_s, [session.time_s(question) for question in every])
     warn(written, notes)
-    of_all = partial(singles_document, written.what, results)
-    if by_size[0][0] is None:
-        return Answers(results=results, notes=notes, document=of_all, lines=partial(single_lines, results))
+    is_one = by_size[0][0] is None
     return Answers(
         results=results,
         notes=notes,
-        document=of_all,
-        lines=partial(sizes_lines, written.what, results),
-        draw=later("reports.sizes:draw_sizes", results, written.what),
+        document=partial(singles_document, written.what, results),
+        lines=partial(single_lines, results) if is_one else partial(sizes_lines, written.what, results),
+        draw=(lambda _: b"") if is_one else later("reports.sizes:draw_sizes", results, written.what),
     )
 
 
@@ -129,8 +124,7 @@ def single_lines(found: Sequence[SingleResult], style: Style) -> list[str]:
 
 def _clock(result: SingleResult, found: Sequence[SingleResult], style: Style) -> list[str]:
     """Return what an operator takes in a long run, where its board holds less than in one call."""
-    sustained_s = result.account.get("sustained_s")
-    if not sustained_s:
+    if not (sustained_s := result.account.get("sustained_s")):
         return []
     more = sustained_s / result.account["kernels_s"] - 1.0
     name = f" ({result.machine})" if len(found) > 1 else ""
@@ -162,7 +156,7 @@ def _time(result: SingleResult) -> str:
 def _bound(result: SingleResult) -> str:
     if result.answer is not None:
         return result.answer.bound
-    bound = BOUND_WORDS.get(result.account.get("bound", ""), "-")
+    bound = WORDS["bounds"].get(result.account.get("bound", ""), "-")
     return bound + (f" ({result.account['detail']})" if result.account.get("detail") else "")
 
 
@@ -181,26 +175,22 @@ _REMOVED = ("nodes", "fabric", "slow_link", "neighbour", "threads", "calibration
 
 
 def unread_options(
-    written: CommandOptions, ask: Callable[[CommandOptions], Iterable[float]], times_s: Iterable[float]
+    written: CommandOptions, ask: Callable[[CommandOptions], Iterable[float]], times_s: Sequence[float]
 ) -> list[str]:
     """Return a remark on each option of *written* that can be removed without changing *times_s*.
 
     *ask* answers a set of options with an iterator of seconds, which is read up to the first difference.
     """
-    known = list(times_s)
     remarks = []
     for name in _REMOVED:
         value = getattr(written, name)
         if value is None or written.topology == "-":  # standard input can be read only once
             continue
-        try:
+        with suppress(InputError):  # there is no answer without the option
             together = (name, "fabric") if name == "nodes" else (name,)  # a network needs several machines
             without: CommandOptions = replace(written, **dict.fromkeys(together))  # type: ignore[arg-type]  # all may be None
-            changed = any(a != b for a, b in zip(known, ask(without), strict=True))
-        except InputError:  # there is no answer without the option
-            continue
-        if not changed:
-            remarks.append(f"{mention(name, one_line(value, 60))}: changes nothing of this answer")
+            if all(a == b for a, b in zip(times_s, ask(without), strict=True)):
+                remarks.append(f"{mention(name, one_line(value, 60))}: changes nothing of this answer")
     return remarks
 
 
@@ -224,8 +214,8 @@ def answer_programs(written: CommandOptions, session: Session) -> Answers:
     return Answers(
         results=results,
         document=partial(programs_document, written.what, results),
-        lines=lambda style: [line for result in results for line in ["", *program_lines(result, style)]][1:],
-        trace=lambda: (program_trace(results[0]), which),
+        lines=lambda style: blocks_apart(program_lines(result, style) for result in results),
+        trace=lambda: (later("simulator.results.trace:program_trace")(results[0]), which),
         draw=later("reports.program:draw_program", results[0]),
     )
 
@@ -236,31 +226,26 @@ _USES = {"issue": "issuing", "python": "Python", "kernel": "operators", "copy": 
 def program_lines(result: ProgramResult, style: Style) -> list[str]:
     """Return the times of the host and the devices, the limiter, the marks and the streams."""
     head = f"{result.name} on {result.machine}, {result.device}"
-    lines = [
-        *head_lines(head, style, [result.confidence], result.changed),
-        "",
-        *fact_lines(result.view, style),
-    ]
-    if result.marks:
-        rows = [["mark", "passed", "first", "last", "every"]]
-        for name, mark in result.marks.items():
-            every = (mark.last_s - mark.first_s) / (mark.count - 1) if mark.count > 1 else None
-            often = f"{mark.count:,} x"
-            shown = "-" if every is None else format_duration(every)
-            rows.append([name, often, format_duration(mark.first_s), format_duration(mark.last_s), shown])
-        lines += ["", *table_of(rows, [False, True, True, True, True], style)]
-    columns = ["stream", "busy", "of it", "waits", "with"]
+    marks = [["mark", "passed", "first", "last", "every"]]
+    for name, mark in result.marks.items():
+        every = format_duration((mark.last_s - mark.first_s) / (mark.count - 1)) if mark.count > 1 else "-"
+        marks.append([name, f"{mark.count:,} x", format_duration(mark.first_s), format_duration(mark.last_s), every])
     alike: dict[tuple[str, ...], list[str]] = {}  # the streams of equal ranks
     for name, times in result.streams.items():
         share = f"{100 * times.busy_s / result.done_s:.3g} %" if result.done_s else "-"
-        uses = ", ".join(
-            f"{_USES.get(use, use)} {format_duration(seconds, 3)}" for use, seconds in times.by_use.items() if seconds
-        )
+        uses = [f"{_USES.get(use, use)} {format_duration(s, 3)}" for use, s in times.by_use.items() if s]
         waits = format_duration(times.waiting_s) if times.waiting_s else "-"
         what = name.partition("/")[2] or re.sub(r"\d+", "", name)
-        alike.setdefault((what, format_duration(times.busy_s), share, waits, uses or "-"), []).append(name)
-    rows = [
-        [f"{names[0]} and {len(names) - 1} alike" if len(names) > 1 else names[0], *row]
-        for (_, *row), names in alike.items()
-    ]
-    return [*lines, "", *table_of([columns, *rows], [False, True, True, True, False], style)]
+        busy = format_duration(times.busy_s)
+        alike.setdefault((what, busy, share, waits, ", ".join(uses) or "-"), []).append(name)
+    rows = [["stream", "busy", "of it", "waits", "with"]]
+    for (_, *row), names in alike.items():
+        rows.append([f"{names[0]} and {len(names) - 1} alike" if len(names) > 1 else names[0], *row])
+    return blocks_apart(
+        [
+            head_lines(head, style, [result.confidence], result.changed),
+            fact_lines(result.view, style),
+            table_of(marks, [False, True, True, True, True], style) if result.marks else [],
+            table_of(rows, [False, True, True, True, False], style),
+        ]
+    )

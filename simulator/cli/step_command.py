@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
 from simulator.api.session import Session
@@ -18,7 +18,7 @@ from simulator.console.style import Progress, Style
 from simulator.errors import Fault, InputError, SimulationError
 from simulator.questions.options import SamplesOption
 from simulator.records import replace
-from simulator.results.result import best_of
+from simulator.results.result import best_of, name_among
 from simulator.results.training import TrainingResult, steps_document
 from simulator.spelling import mention
 from simulator.units import format_size
@@ -79,7 +79,7 @@ def answer_steps(written: CommandOptions, session: Session) -> Answers:
         trace=lambda: (_trace(best), f" of {best.way}" if len(found) > 1 else ""),
         chakra=lambda: session.chakra(best.question),
         draw=later("reports.step:draw_steps", found),
-        check=partial(check_fits, {_name(result, found): result for result in found}),
+        check=partial(check_fits, {name_among(result, found): result for result in found}),
     )
 
 
@@ -106,13 +106,6 @@ def check_fits(named: Mapping[str, TrainingResult]) -> None:
     if lacking:
         words = "; ".join(f"{name} lacks {_lacks(result)}" for name, result in lacking.items())
         raise SimulationError(f"out of memory: {words}")
-
-
-def _name(result: TrainingResult, among: Sequence[TrainingResult]) -> str:
-    """Return the name of *result* in a table of *among*."""
-    ways, machines = ({getattr(other, name) for other in among} for name in ("way", "machine"))
-    named = [*([result.way] if len(ways) > 1 else []), *([result.machine] if len(machines) > 1 else [])]
-    return " on ".join(named) or result.way
 
 
 def _lacks(result: TrainingResult) -> str:

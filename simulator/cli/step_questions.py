@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
 from typing import Any
 
 from simulator.api.session import Session
@@ -60,25 +61,18 @@ def ask_points(points: Mapping[str, CommandOptions]) -> dict[str, tuple[Session,
         try:
             session, questions = _asked(written, None)
         except InputError as error:
-            if _is_of_all(error, [other for key, other in points.items() if key != name]):
-                raise
+            for other in [each for key, each in points.items() if key != name][:1]:
+                try:
+                    _asked(other, None)
+                except InputError as same:
+                    if str(same) == str(error):  # no number of devices is its cause
+                        raise error from None
             raise error.changed(partial(of_point, name)) from None
         if len(questions) > 1:
             raise InputError("scale draws one curve; name one machine, layout, strategy and overlap")
         found[name] = session, questions[0]
     refuse_all(_in_vain(written, [question for _, question in found.values()]))
     return found
-
-
-def _is_of_all(error: InputError, others: Sequence[CommandOptions]) -> bool:
-    """Return whether *error* is another point's too, so that no number of devices is its cause."""
-    if not others:
-        return False
-    try:
-        _asked(others[0], None)
-    except InputError as other:
-        return str(other) == str(error)
-    return False
 
 
 def of_point(name: str, fault: Fault) -> Fault:
@@ -95,11 +89,10 @@ def _asked(written: CommandOptions, session: Session | None) -> tuple[Session, l
 
 def _ways(written: CommandOptions) -> list[StepQuestion]:
     """Return the ways to run the step (strategies, layouts, overlaps), without a machine, with the batch as given."""
-    whole = written.global_batch is not None
-
+    batch_of = "batch" if written.global_batch is None else "global_batch"
     options, batch, micro_batch, sizes, checkpoints, divide, software, strategies, layouts, overlaps, said = read_all(
         lambda: _options(written),
-        lambda: parse_count("global_batch" if whole else "batch", written.global_batch or written.batch or "", _COUNT),
+        lambda: parse_count(batch_of, written.global_batch or written.batch or "", _COUNT),
         lambda: _micro_batch(written),
         lambda: tuple(_sizes(written).items()),
         lambda: _checkpoints(written),
@@ -114,13 +107,10 @@ def _ways(written: CommandOptions) -> list[StepQuestion]:
         refuse({mention("nccl"): written.nccl is not None}, WITHOUT_NCCL)
     said |= {"where": Where(""), "workload": written.what, "batch": micro_batch or batch, "options": options}
     said |= {"sizes": sizes, "checkpoints": checkpoints, "software": software, **divide}
-    ways = [
-        {"layout": layout, "strategy": strategy, "bucket_bytes": bucket_bytes}
-        for layout in layouts
-        for bucket_bytes in overlaps
-        for strategy in strategies
-    ]
-    found = in_ways(StepQuestion, said, ways)
+    each = product(layouts, overlaps, strategies)
+    found = in_ways(
+        StepQuestion, said, [dict(zip(("layout", "bucket_bytes", "strategy"), way, strict=True)) for way in each]
+    )
     if divide["divided"] and not all(way.divided for way in found):  # their work would not be the same
         raise refused("divided", f"is for {mention('layout', 'dp')}, with a collective; ask the other ways apart")
     return found
@@ -137,15 +127,12 @@ def _micro_batch(written: CommandOptions) -> int | None:
     """Return the samples of a micro-batch, or None if not given; raises InputError."""
     if written.micro_batch is None:
         return None
+    whole = mention("global_batch")
     if written.global_batch is None:
-        raise refused(
-            "micro_batch", f"is a part of {mention('global_batch')}; {mention('batch')} is the samples of one already"
-        )
+        raise refused("micro_batch", f"is a part of {whole}; {mention('batch')} is the samples of one already")
     if written.micro_batches != "1":
-        raise refused(
-            "micro_batch",
-            f"{mention('global_batch')} and {mention('micro_batches')} say it already; give one of the two",
-        )
+        said = f"{whole} and {mention('micro_batches')} say it already; give one of the two"
+        raise refused("micro_batch", said)
     return parse_count("micro_batch", written.micro_batch, _COUNT)
 
 
@@ -161,32 +148,29 @@ def _options(written: CommandOptions) -> StepOptions:
 def _recomputed(written: CommandOptions) -> dict[str, Any]:
     """Return how activations are recomputed, and which parts of blocks; raises InputError."""
     ways = {
-        mention("recompute"): (written.recompute, "full"),
-        mention("recompute_attention"): (written.recompute_attention, "selective"),
-        mention("recompute_parts"): (written.recompute_parts is not None, "selective"),
-        mention("recompute_operators"): (written.recompute_operators, "operators"),
+        "recompute": (written.recompute, "full"),
+        "recompute_attention": (written.recompute_attention, "selective"),
+        "recompute_parts": (written.recompute_parts is not None, "selective"),
+        "recompute_operators": (written.recompute_operators, "operators"),
     }
-    given = [(option, how) for option, (is_given, how) in ways.items() if is_given]
+    given = [(mention(option), how) for option, (is_given, how) in ways.items() if is_given]
     if len(given) > 1:
         raise InputError(f"{given[1][0]}: {given[0][0]} says already what is recomputed; give one of the two")
-    said = {"recompute": given[0][1]} if given else {}
-    if written.recompute_parts is None:
-        return said
-    parts = (parse_choice("recompute_parts", name, RECOMPUTED_PARTS) for name in written.recompute_parts.split(","))
-    return {**said, "recompute_parts": tuple(dict.fromkeys(parts))}
+    said: dict[str, Any] = {"recompute": given[0][1]} if given else {}
+    if written.recompute_parts is not None:
+        parts = (parse_choice("recompute_parts", name, RECOMPUTED_PARTS) for name in written.recompute_parts.split(","))
+        said["recompute_parts"] = tuple(dict.fromkeys(parts))
+    return said
 
 
 def _checkpoints(written: CommandOptions) -> CheckpointQuestion | None:
     """Return the question about failures and checkpoints, or None; raises InputError."""
-    if written.mtbf is None:
-        others = {
-            mention("every_steps"): written.checkpoint_every is not None,
-            mention("write_s"): written.checkpoint_time is not None,
-            mention("restart_s"): written.restart_time is not None,
-        }
-        refuse(others, f"is about failures; add {mention('mtbf_s')}, for example {mention('mtbf_s', '24h')}")
-        return None
-    return CheckpointQuestion(**fields_of(written, CheckpointQuestion))
+    if written.mtbf is not None:
+        return CheckpointQuestion(**fields_of(written, CheckpointQuestion))
+    others = ("every_steps", "write_s", "restart_s")
+    why = f"is about failures; add {mention('mtbf_s')}, for example {mention('mtbf_s', '24h')}"
+    refuse({mention(name): getattr(written, option_of(name)) is not None for name in others}, why)
+    return None
 
 
 def _questions(
@@ -233,9 +217,8 @@ def _in_vain(written: CommandOptions, questions: Sequence[StepQuestion]) -> Iter
 def _check_said(written: CommandOptions, session: Session, questions: Sequence[StepQuestion]) -> None:
     """Raise InputError for options that were given, but not with another value than the usual one, and in vain."""
     adds = any(q.micro_batches > 1 and q.layout.zero < 2 and q.options.mode in ("train", "backward") for q in questions)
-    several = (
-        f"is about gradients of several micro-batches ({mention('micro_batches', 4)}), which zero=2 and fsdp scatter"
-    )
+    more = mention("micro_batches", 4)
+    several = f"is about gradients of several micro-batches ({more}), which zero=2 and fsdp scatter"
     refuse({mention("accumulation"): written.accumulate is not None and not adds}, several)
     if written.calibration is not None:
         devices = [device for question in questions for device in devices_of(session, question)]
@@ -268,10 +251,10 @@ def _as_trained(written: CommandOptions, session: Session, question: StepQuestio
 
 def _as_said(written: CommandOptions, fault: Fault) -> Fault:
     """Return *fault* with the libraries as they were said: torch-2.1, not the month of that version."""
-    month = None if written.libraries is None else month_of(written.libraries)
-    if written.libraries is None or month is None:
+    month = month_of(written.libraries or "")
+    if month is None:
         return fault
-    said = mention("libraries", one_line(written.libraries.strip(), 40))
+    said = mention("libraries", one_line((written.libraries or "").strip(), 40))
     return replace(fault, message=fault.message.replace(mention("libraries", month_words(month)), said))
 
 

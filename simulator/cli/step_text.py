@@ -6,19 +6,16 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from simulator.cli.table import fact_lines, head_lines, loss_lines, table_of, trust_lines
+from simulator.cli.table import blocks_apart, fact_lines, head_lines, loss_lines, table_of, trust_lines
 from simulator.console import later
 from simulator.console.style import Style
 from simulator.errors import counted
 from simulator.questions.where import TODAY, month_words
 from simulator.results import Fact
 from simulator.results.columns import percent, rate_words
-from simulator.results.ran import KindTime, LayerTime
+from simulator.results.ran import LayerTime
 from simulator.results.step import StepResult
-from simulator.results.step_view import step_view, time_shares
-from simulator.results.training import TrainingResult
-from simulator.results.training_run import Alternative, DeviceMemory, Remedy
-from simulator.results.words import (
+from simulator.results.step_view import (
     INPUT_WORDS,
     MODE_WORDS,
     SHARE_WORDS,
@@ -27,7 +24,11 @@ from simulator.results.words import (
     divided_words,
     kernel_words,
     precision_words,
+    step_view,
+    time_shares,
 )
+from simulator.results.training import TrainingResult
+from simulator.results.training_run import Alternative, DeviceMemory, Remedy
 from simulator.units import format_duration, format_size
 from simulator.workload.network import in_any_block
 from simulator.workload.operators import Attention
@@ -56,89 +57,74 @@ def step_lines(result: TrainingResult, style: Style, *, full: bool = False) -> l
     facts = fact_lines((fact for fact in step_view(result) if full or not fact.detail), style)
     shares = [["divided so that all finish together", "part", "samples"]]
     shares += [[name, part, f"{samples:,}"] for name, part, samples in result.shares]
+    within = [_kinds(result.step, style), _layers(result.step, style)] if full else []
+    for part in dict.fromkeys(device.part for device in result.memory) if full else ():
+        of_part = [device for device in result.memory if device.part == part]
+        within.append(_memory(of_part, len(of_part) < len(result.memory), style))
     blocks = [
+        head_lines(_title(result), style, [result.confidence], result.changed),
         [*facts, *loss_lines(result.changed, style, full=full)],
         _account(result, style) if full and result.device_count > 1 else [],
         _input(result.input, result.samples, result.step.sample, style) if result.input is not None else [],
         _servers(result.servers, style) if result.servers is not None else [],
         table_of(shares, [False, False, True], style) if result.shares else [],
         _checkpoints(result.checkpoints, style) if result.checkpoints is not None else [],
-        *(_within(result, style) if full else []),
+        *within,
         remedy_lines(remedies, result, style) if remedies else [],
         alternative_lines("what would be faster", better, result, style) if better else [],
         alternative_lines("what if", result.what_if, result, style) if result.what_if else [],
         trust_lines(result.confidence, style),
         [] if full else style.wrap(f"-v shows {', '.join(more)}", "dim"),
     ]
-    head = head_lines(_title(result), style, [result.confidence], result.changed)
-    return [*head, *(line for block in blocks if block for line in ["", *block])]
-
-
-def _within(result: TrainingResult, style: Style) -> list[list[str]]:
-    """Return what is within the time and the memory of *result*: kernels, layers, and uses of each part's memory."""
-    found = [_kinds(result.step, style), _layers(result.step, style)]
-    for part in dict.fromkeys(device.part for device in result.memory):
-        of_part = [device for device in result.memory if device.part == part]
-        tightest = max(of_part, key=lambda device: device.need.total_bytes)
-        found.append(_memory(tightest, of_part, len(of_part) < len(result.memory), style))
-    return found
+    return blocks_apart(blocks)
 
 
 def _title(result: TrainingResult) -> str:
-    step = result.step
-    options = step.options
-    programs = result.question.programs
-    each = step.samples // step.micro_batches // programs
-    batch = f"batch {each}"
+    step, programs = result.step, result.question.programs
+    batch = f"batch {step.samples // step.micro_batches // programs}"
     if step.micro_batches > 1:
         batch += f" x {step.micro_batches} micro-batches"
     if result.shares:
         batch = f"{result.samples} samples divided over {result.device_count} devices"
-    elif result.device_count > 1:
-        several = "replicas" if result.question.layout.model_ranks > 1 else "devices"
-        batch += f" x {result.replicas} {several}" if result.replicas > 1 else ""
+    elif result.device_count > 1 and result.replicas > 1:
+        batch += f" x {result.replicas} {'replicas' if result.question.layout.model_ranks > 1 else 'devices'}"
     if programs > 1:
         batch += f" x {programs} programs"
     if step.tokens:
         batch += f" x {counted(step.tokens // step.samples, 'token')}"
-    how = [batch, *how_words(result, precision_words(step))]
-    if result.strategy:
-        how.append(divided_words(result))
-    where = f"{result.machine}, {step.device} ({step.part})" if result.device_count == 1 else ""
-    where = where or f"{result.machine}, {device_words(result)}"
-    what = f"{step.workload} ({parameter_words(step)})"
-    return f"{where}: {MODE_WORDS[options.mode]} of {what}, {', '.join(how)}"
+    how = [batch, *how_words(result, precision_words(step)), *([divided_words(result)] if result.strategy else [])]
+    where = f"{step.device} ({step.part})" if result.device_count == 1 else device_words(result)
+    what = f"{MODE_WORDS[step.options.mode]} of {step.workload} ({parameter_words(step)})"
+    return f"{result.machine}, {where}: {what}, {', '.join(how)}"
 
 
 def how_words(result: TrainingResult, precision: str) -> list[str]:
     """Return how a step runs, in words: its *precision*, optimiser, compiler, recomputation."""
-    step = result.step
-    options = step.options
-    sizes = dict(result.question.sizes)
+    step, question, software = result.step, result.question, result.question.software
+    options, sizes = step.options, dict(result.question.sizes)
     if sizes.get("attention") in FUSED:  # devices without this kernel run another
         of = (x.operator.library for x in step.network.layers if isinstance(x.operator, Attention))
         sizes["attention"] = later("simulator.workload.zoo.attention:attention_of")(next(of, None))
-    how = [precision, *(f"{sizes[name]} {word}" for name, word in _KERNELS.items() if name in sizes)]
-    if options.mode == "train":
-        fused = "fused " if options.fused_optimizer and options.optimizer != "none" else ""
-        how.append(fused + options.optimizer if options.optimizer != "none" else "no optimiser")
-    graphs = ("CUDA graph", options.cuda_graph), ("CUDA graphs of blocks", options.cuda_graph_blocks)
-    how += [word for word, on in (("compiled", options.compiled), *graphs) if on]
-    how += [words.removeprefix("--") for words in options.recompute_words]
-    how += ["channels last"] if options.channels_last else []
-    question = result.question
-    if question.offload != "none" and (result.device_count == 1 or question.offload_to == "nvme"):
-        where = "disks" if question.offload_to == "nvme" else "host"
-        how.append(f"{question.offload.replace('+', ' and ')} on the {where}")
-    how += [options.framework] if options.framework != "pytorch" else []
-    how += ["gathered in fp32"] if question.gathers_in_fp32 else []
-    of_cpu = question.software.cpu_library
-    how += [f"kernels of {of_cpu}"] if of_cpu != TODAY.cpu_library else []
-    libraries = question.software.libraries
-    how += [f"libraries of {month_words(libraries)}"] if libraries else []
-    clock_Hz = question.software.gpu_clock_Hz
-    how += [f"GPUs held to {clock_Hz / 1e6:g} MHz"] if clock_Hz else []
-    return how + (["calibrated"] if step.calibrated else [])
+    updates = f"{'fused ' * options.fused_optimizer}{options.optimizer}"
+    hosts = question.offload != "none" and (result.device_count == 1 or question.offload_to == "nvme")
+    where = "disks" if question.offload_to == "nvme" else "host"
+    said = {
+        updates if options.optimizer != "none" else "no optimiser": options.mode == "train",
+        "compiled": options.compiled,
+        "CUDA graph": options.cuda_graph,
+        "CUDA graphs of blocks": options.cuda_graph_blocks,
+        **{words.removeprefix("--"): True for words in options.recompute_words},
+        "channels last": options.channels_last,
+        f"{question.offload.replace('+', ' and ')} on the {where}": hosts,
+        options.framework: options.framework != "pytorch",
+        "gathered in fp32": question.gathers_in_fp32,
+        f"kernels of {software.cpu_library}": software.cpu_library != TODAY.cpu_library,
+        f"libraries of {month_words(software.libraries or (0, 0))}": software.libraries,
+        f"GPUs held to {software.gpu_clock_Hz / 1e6:g} MHz": software.gpu_clock_Hz,
+        "calibrated": step.calibrated,
+    }
+    kernels = [f"{sizes[name]} {word}" for name, word in _KERNELS.items() if name in sizes]
+    return [precision, *kernels, *(words for words, holds in said.items() if holds)]
 
 
 def fit_words(result: TrainingResult) -> str:
@@ -182,18 +168,12 @@ def _kinds(result: StepResult, style: Style) -> list[str]:
     """Return the time of each kind of kernel."""
     rows = [["where the time goes", "time", "share", "kernels", "bound by"]]
     for kind in result.kinds:
-        share = percent(kind.time_s / (result.busy_s or 1.0))
-        times = [format_duration(kind.time_s), share, f"{kind.count:,}"]
-        rows.append([kernel_words(kind.kind), *times, _bound_of(kind)])
+        times = {"arithmetic": kind.compute_s, "memory": kind.memory_s, "latency": kind.latency_s}
+        bound = max(times, key=lambda bound: round(times[bound], 12))
+        of_it = times[bound] / kind.time_s if kind.time_s else 1.0
+        time = [format_duration(kind.time_s), percent(kind.time_s / (result.busy_s or 1.0)), f"{kind.count:,}"]
+        rows.append([kernel_words(kind.kind), *time, bound if of_it > 0.995 else f"{bound} ({percent(of_it)})"])
     return table_of(rows, [False, True, True, True, False], style, spare=(3, 4))
-
-
-def _bound_of(kind: KindTime) -> str:
-    times = {"compute": kind.compute_s, "memory": kind.memory_s, "latency": kind.latency_s}
-    name = max(times, key=lambda bound: round(times[bound], 12))
-    share = times[name] / kind.time_s if kind.time_s else 1.0
-    word = {"compute": "arithmetic", "memory": "memory", "latency": "latency"}[name]
-    return word if share > 0.995 else f"{word} ({percent(share)})"
 
 
 def _layers(result: StepResult, style: Style) -> list[str]:
@@ -201,27 +181,26 @@ def _layers(result: StepResult, style: Style) -> list[str]:
     alike: dict[str, list[LayerTime]] = {}
     for layer in result.layers:
         alike.setdefault(in_any_block(layer.name), []).append(layer)
-    found = []
-    for name, layers in alike.items():
-        shown = f"{name} ({len(layers)})" if len(layers) > 1 else layers[0].name
-        how = f"{layers[0].detail} ({layers[0].part})" if layers[0].detail else ""
-        found.append((sum(layer.time_s for layer in layers), shown, how))
+    found = [(sum(layer.time_s for layer in layers), name, layers) for name, layers in alike.items()]
     found.sort(key=lambda each: -round(each[0], 12))
     rows = [["slowest layers", "time", "share", "how"]]
-    for time_s, shown, how in found[:_SHOWN_LAYERS]:
+    for time_s, name, layers in found[:_SHOWN_LAYERS]:
+        shown = f"{name} ({len(layers)})" if len(layers) > 1 else layers[0].name
+        how = f"{layers[0].detail} ({layers[0].part})" if layers[0].detail else ""
         rows.append([shown, format_duration(time_s), percent(time_s / (result.busy_s or 1.0)), how])
     rest = len(found) - _SHOWN_LAYERS
     more = f"and {rest} more (--json lists all)" if rest > 0 else ""
     return table_of(rows, [False, True, True, False], style, spare=(3,), more=more)
 
 
-def _memory(device: DeviceMemory, of_part: Sequence[DeviceMemory], named: bool, style: Style) -> list[str]:
-    """Return the memory of *device*, the fullest among *of_part*, which are pipeline stages if there are several."""
+def _memory(devices: Sequence[DeviceMemory], named: bool, style: Style) -> list[str]:
+    """Return the memory of the fullest of *devices* of a part, which are pipeline stages if there are several."""
+    device = max(devices, key=lambda device: device.need.total_bytes)
     need = device.need
     verdict = "" if need.fits else f": {format_size(need.missing_bytes, 3)} too much"
     of = f" of each {device.part}" if named else " of each device" if device.count > 1 else ""
-    if device.stage is not None and len(of_part) > 1:
-        least = min(other.need.total_bytes for other in of_part)
+    if device.stage is not None and len(devices) > 1:
+        least = min(other.need.total_bytes for other in devices)
         of += f" of stage {device.stage} (others from {format_size(least, 3)})"
     has = f" of {format_size(need.available_bytes, 3)}" if isfinite(need.available_bytes) else ""
     peak = f", most {need.peak}" if need.peak else ""
@@ -234,9 +213,8 @@ def alternative_lines(title: str, found: Sequence[Alternative], result: Training
     """Return a table of *found*, changes of the step of *result*, with its *title*."""
     rows = [[title, "time", "gain", ""]]
     for other in found:
-        gain = f"{result.step_time_s / other.step_time_s:.2f} x"
-        fits = "" if other.fits else "does not fit in memory"
-        rows.append([change_words(other, result), format_duration(other.step_time_s), gain, fits])
+        time = [format_duration(other.step_time_s), f"{result.step_time_s / other.step_time_s:.2f} x"]
+        rows.append([change_words(other, result), *time, "" if other.fits else "does not fit in memory"])
     return table_of(rows, [False, True, True, False], style)
 
 
@@ -247,9 +225,8 @@ def remedy_lines(remedies: Sequence[Remedy], result: TrainingResult, style: Styl
     for each in remedies:
         time = "-" if each.step_time_s is None else format_duration(each.step_time_s)
         rows.append([each.change, time, "-" if each.total_bytes is None else format_size(each.total_bytes, 3)])
-    if all(each.step_time_s is None for each in remedies):
-        rows = [row[:1] for row in rows]
-    return table_of(rows, [False, True, True][: len(rows[0])], style)
+    shown = 1 if all(each.step_time_s is None for each in remedies) else 3
+    return table_of([row[:shown] for row in rows], [False, True, True][:shown], style)
 
 
 def _servers(run: ServerRun, style: Style) -> list[str]:
@@ -258,14 +235,15 @@ def _servers(run: ServerRun, style: Style) -> list[str]:
     rows = [["through servers", "at work", "share of a step"]]
     rows += [[stage, format_duration(seconds), percent(seconds / whole_s)] for stage, seconds in run.stages_s.items()]
     lines = table_of(rows, [False, True, True], style)
-    lines += style.wrap(f"servers on {', '.join(run.servers)}; {run.longest_stage} is at work longest", "dim")
+    longest = max(run.stages_s, key=lambda name: round(run.stages_s[name], 12))
+    lines += style.wrap(f"servers on {', '.join(run.servers)}; {longest} is at work longest", "dim")
     rows = [["nodes", "step", "computing", "slack", "staleness", "at most", "ahead"]]
     for pace in run.paces:
         more = f" and {pace.node_count - 1} more" if pace.node_count > 1 else ""
-        times = [format_duration(seconds) for seconds in (pace.period_s, pace.busy_s, pace.slack_s)]
-        stale = f"{pace.staleness_mean:.3g}"
-        rows.append([f"{pace.node}{more}", *times, stale, str(pace.staleness_max), str(pace.lead)])
-    return [*lines, "", *table_of(rows, [False, True, True, True, True, True, True], style)]
+        times = map(format_duration, (pace.period_s, pace.busy_s, pace.slack_s))
+        late = f"{pace.staleness_mean:.3g}", str(pace.staleness_max), str(pace.lead)
+        rows.append([f"{pace.node}{more}", *times, *late])
+    return [*lines, "", *table_of(rows, [False] + 6 * [True], style)]
 
 
 def _checkpoints(found: Checkpoints, style: Style) -> list[str]:
@@ -283,60 +261,47 @@ def _checkpoints(found: Checkpoints, style: Style) -> list[str]:
 
 def _input(run: InputRun, samples: int, sample: str, style: Style) -> list[str]:
     """Return the lines about the input of *run*, with *samples* per step."""
+    asked = run.asked
     where = " and ".join(dict.fromkeys(run.disks)) if run.disks else "memory"
-    name = "" if run.asked.name == "input" else f"{run.asked.name} "
+    name = "" if asked.name == "input" else f"{asked.name} "
     resized = "resized to what the network reads, " if run.load.is_resized else ""
-    lines = style.wrap(f"input: {name}from {where}, {resized}{_loader(run)}", "bold")
-    rows = [
-        [INPUT_WORDS[name], format_duration(seconds), f"{rate_words(samples / seconds)} {sample}/s"]
-        for name, seconds in run.limits_s.items()
-    ]
-    lines += table_of([["what each alone would take", "a step", ""], *rows], [False, True, True], style)
+    loader = "loaded by the process that issues"
+    if asked.workers:
+        ahead = f"{asked.prefetch} batch{'es' * (asked.prefetch > 1)} ahead each"
+        loader = f"{asked.workers} worker{'s' * (asked.workers > 1)} a process, {ahead}"
+
+    def rate(seconds: float) -> str:
+        return f"{rate_words(samples / seconds)} {sample}/s"
+
+    rows = [[INPUT_WORDS[name], format_duration(s), rate(s)] for name, s in run.limits_s.items()]
+    alone = table_of([["what each alone would take", "a step", ""], *rows], [False, True, True], style)
     idle = f"wait for their input, {percent(run.idle_share)} of the time"
     facts = [Fact("devices", idle if run.is_slower else "are fed in time")]
     if run.is_slower:
-        facts.append(Fact("bound by", INPUT_WORDS[run.bound]))
+        cure = "none of the input's own; another disk, or a host with more cores"
         if run.cure is not None:
-            rate = rate_words(samples / run.cure.step_time_s)
-            facts.append(Fact("cheapest cure", f"{run.cure.change}: {rate} {sample}/s"))
-        else:
-            facts.append(Fact("cheapest cure", "none of the input's own; another disk, or a host with more cores"))
-    if run.epoch_steps:
-        facts += _epochs(run)
+            cure = f"{run.cure.change}: {rate(run.cure.step_time_s)}"
+        facts += [Fact("bound by", INPUT_WORDS[run.bound]), Fact("cheapest cure", cure)]
+    facts += _epochs(run) if run.epoch_steps else []
     has = f" of {format_size(run.memory_bytes, 3)}" if isfinite(run.memory_bytes) else ""
     kept = f", {format_size(run.kept_bytes, 3)} of the set" if run.kept_bytes else ""
     lacks = ": more than there is" if run.buffers_bytes > run.memory_bytes else ""
     facts.append(Fact("host memory", f"{format_size(run.buffers_bytes, 3)} of batches{kept}{has}{lacks}"))
-    lines += fact_lines(facts, style)
+    lines = [*style.wrap(f"input: {name}from {where}, {resized}{loader}", "bold"), *alone, *fact_lines(facts, style)]
     if run.cures:
-        rows = [
-            [cure.change, format_duration(cure.step_time_s), f"{run.period_s / cure.step_time_s:.2f} x"]
-            for cure in run.cures
-        ]
+        gains = [(each.change, each.step_time_s, run.period_s / each.step_time_s) for each in run.cures]
+        rows = [[change, format_duration(time_s), f"{gain:.2f} x"] for change, time_s, gain in gains]
         lines += ["", *table_of([["what would feed it", "time", "gain"], *rows], [False, True, True], style)]
     return lines
 
 
-def _loader(run: InputRun) -> str:
-    asked = run.asked
-    if not asked.workers:
-        return "loaded by the process that issues"
-    workers = f"{asked.workers} worker{'s' if asked.workers > 1 else ''} a process"
-    return f"{workers}, {asked.prefetch} batch{'es' if asked.prefetch > 1 else ''} ahead each"
-
-
 def _epochs(run: InputRun) -> list[Fact]:
-    asked = run.asked
-    rows = []
-    if asked.epochs > 1 and run.cached_share:
-        rows.append(Fact("first epoch", f"{format_duration(run.first_s)}, {counted(run.epoch_steps, 'step')}"))
-        rows.append(Fact("later epochs", f"{format_duration(run.later_s)}, {percent(run.cached_share)} from memory"))
-    else:
-        rows.append(Fact("epoch", f"{format_duration(run.later_s)}, {counted(run.epoch_steps, 'step')}"))
-    if asked.evaluate:
-        rows.append(
-            Fact("evaluation", f"{format_duration(run.evaluation_s)}, {asked.evaluate:,} samples on one device")
-        )
-    if asked.epochs > 1 or asked.evaluate:
-        rows.append(Fact("all epochs", f"{format_duration(run.total_s)}, {asked.epochs:,} of them"))
-    return rows
+    asked, steps, several = run.asked, counted(run.epoch_steps, "step"), run.asked.epochs > 1
+    said = {
+        "first epoch": (run.first_s, steps, several and run.cached_share),
+        "later epochs": (run.later_s, f"{percent(run.cached_share)} from memory", several and run.cached_share),
+        "epoch": (run.later_s, steps, not (several and run.cached_share)),
+        "evaluation": (run.evaluation_s, f"{asked.evaluate:,} samples on one device", asked.evaluate),
+        "all epochs": (run.total_s, f"{asked.epochs:,} of them", several or asked.evaluate),
+    }
+    return [Fact(name, f"{format_duration(s)}, {words}") for name, (s, words, holds) in said.items() if holds]

@@ -26,8 +26,8 @@ from simulator.results.columns import percent, rate_words
 from simulator.results.confidence import BAND_HEAD, ends_words
 from simulator.results.rates import rates_of
 from simulator.results.result import Result
+from simulator.results.step_view import bound_words
 from simulator.results.training import TrainingResult
-from simulator.results.words import bound_words
 from simulator.search.run import Runner, StoredResults, here
 from simulator.spelling import Door, spelt, word_of
 from simulator.units import format_bandwidth, format_duration, format_size
@@ -40,6 +40,7 @@ _FIGURES = (
     *("time_s", "low_s", "high_s", "samples_per_s", *_OF_TOKENS, "mfu", "price_per_million_tokens", "price_currency"),
     *("memory_bytes", "fits", "busbw_Bps", "bound_by", "error"),
 )
+_TIMES = ("step_time_s", "sync_time_s", "time_s", "done_s")  # as answers of each kind call theirs
 _LESS_IS_BETTER = ("time_s", "energy_J_per_token", "price_per_million_tokens", "memory_bytes")
 SORTS = (*_LESS_IS_BETTER, "samples_per_s", "tokens_per_s", "tokens_per_s_per_device", "mfu", "busbw_Bps")
 
@@ -86,8 +87,7 @@ def answer_sweep(written: CommandOptions, own: Mapping[str, Any]) -> Answers:
 
 def _check_some_fit(asked: Sequence[CommandOptions], rows: Sequence[Row]) -> None:
     """Raise SimulationError if steps were asked for and none fits, with what would make the least of them fit."""
-    least = _least_unfit(rows)
-    if least is not None:
+    if (least := _least_unfit(rows)) is not None:
         point = next(point for point in asked if shell_command(point) == least["question"])
         result = answers(point, Session()).results[0]
         check_fits({result.way: result})
@@ -158,9 +158,9 @@ def _as_given(name: str, value: object) -> object:
         if found is None:
             raise InputError(f"--over {name}: is a switch: yes or no; got {one_line(str(value), 40)}")
         return found
-    if default == ():
-        return value if isinstance(value, tuple) else (str(value),)
-    return str(value)
+    if default != ():
+        return str(value)
+    return value if isinstance(value, tuple) else (str(value),)
 
 
 def _rows(
@@ -204,15 +204,11 @@ def _row(point: CommandOptions, door: Door) -> Row:
     except TopocastError as error:
         said = error.spelt(door) if isinstance(error, InputError) else spelt(str(error), door)
         return {**row, "error": " / ".join(said.splitlines())}
-    seconds = best.step_time_s if isinstance(best, TrainingResult) else getattr(best, "sync_time_s", None)
-    seconds = getattr(best, "time_s", getattr(best, "done_s", None)) if seconds is None else seconds
-    band = getattr(best.confidence, "band", None)
-    row |= {"time_s": seconds}
-    if band is not None:
+    row["time_s"] = next(getattr(best, name) for name in _TIMES if hasattr(best, name))
+    if (band := getattr(best.confidence, "band", None)) is not None:
         row |= {"low_s": band.low_s, "high_s": band.high_s}
     if isinstance(best, TrainingResult):
-        need = best.tightest.need
-        row |= {"samples_per_s": best.throughput, "memory_bytes": need.total_bytes, "fits": best.fits}
+        row |= {"samples_per_s": best.throughput, "memory_bytes": best.tightest.need.total_bytes, "fits": best.fits}
         rates, row["bound_by"] = rates_of(best), bound_words(best)
         row |= {name: getattr(rates, name) for name in (*_OF_TOKENS, "mfu")}
         if (price := rates.price_per_million_tokens) is not None:
@@ -277,7 +273,5 @@ def _refused_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> li
     for row in rows:
         if row["error"]:
             causes.setdefault(row["error"], []).append(_place(over, row))
-    if not causes:
-        return []
-    lines = (f"{few(places)}: {cause}" for cause, places in causes.items())
-    return ["", *style.wrap("not answered", "bold"), *(wrapped for line in lines for wrapped in style.wrap(line))]
+    told = [line for cause, places in causes.items() for line in style.wrap(f"{few(places)}: {cause}")]
+    return ["", *style.wrap("not answered", "bold"), *told] if told else []

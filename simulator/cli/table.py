@@ -7,7 +7,7 @@ each row becomes a record, in which each value follows its heading.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from simulator.console.style import Style, fold, longest_word
@@ -75,12 +75,11 @@ class Collected(Style):
 
     def blocks(self, lines: Iterable[str]) -> list[str | PlainTable]:
         """Return *lines*, those that stand for tables and headings as what they are."""
-        return [self._block(line) for line in lines]
-
-    def _block(self, line: str) -> str | PlainTable:
-        if line.startswith(_KEPT):
-            return self.tables[int(line[len(_KEPT) :])]
-        return Heading(line[len(_HEAD) :]) if line.startswith(_HEAD) else line
+        made: dict[str, Callable[[str], str | PlainTable]] = {
+            _KEPT: lambda number: self.tables[int(number)],
+            _HEAD: Heading,
+        }
+        return [made[line[0]](line[1:]) if line[:1] in made else line for line in lines]
 
 
 def row_lines(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
@@ -154,7 +153,7 @@ def table_lines(
     for count in range(len(leaving) + 1):
         gone = set(leaving[:count])
         shown = [column for i, column in enumerate(every) if i not in gone]
-        widths = _widths(shown, style.width)
+        widths = widths_of(shown, style.width)
         if widths is None:
             continue
         if gone:
@@ -164,12 +163,7 @@ def table_lines(
     return _records(every, style, before, first) + below
 
 
-def columns_fit(columns: Sequence[Column], style: Style) -> bool:
-    """Return whether *columns* fit side by side."""
-    return _widths(columns, style.width) is not None
-
-
-def _widths(columns: Sequence[Column], room: int | None) -> list[int] | None:
+def widths_of(columns: Sequence[Column], room: int | None) -> list[int] | None:
     """Return widths of *columns* within *room*, or None: headings of numbers wrap first, then text narrows."""
     least, widths = map(list, zip(*(column.fitted_widths() for column in columns), strict=True))
     if room is None:
@@ -241,6 +235,11 @@ def head_lines(
 def trust_lines(confidence: Confidence, style: Style) -> list[str]:
     """Return how sure an answer is, where anything is known of that."""
     return style.wrap(f"trust: {confidence.why}", "dim", hang=2) if confidence.why else []
+
+
+def blocks_apart(blocks: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of *blocks*, an empty line between those that have any."""
+    return [line for block in blocks if block for line in ["", *block]][1:]
 
 
 def loss_lines(changed: ChangeEffect | None, style: Style, *, full: bool = True) -> list[str]:

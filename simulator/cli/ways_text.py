@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from simulator.cli.step_text import alternative_lines, fit_words, how_words, parameter_words
 from simulator.cli.table import Column, head_lines, loss_lines, table_lines, trust_lines
@@ -12,8 +13,8 @@ from simulator.results.confidence import BAND_HEAD
 from simulator.results.rates import Rates, rates_of, tflops_words
 from simulator.results.reason import steps_verdict
 from simulator.results.result import Result, grouped
+from simulator.results.step_view import MODE_WORDS, bound_words, device_words, precision_words
 from simulator.results.training import TrainingResult
-from simulator.results.words import MODE_WORDS, bound_words, device_words, precision_words
 from simulator.units import format_duration
 
 _SAME = 1e-6  # relative difference of rates that rounding makes
@@ -22,19 +23,15 @@ _SAME = 1e-6  # relative difference of rates that rounding makes
 def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], style: Style) -> list[str]:
     """Return a table of ways to run a step, by samples per second, ideal schedules last, and the verdict."""
     ordered, marks = grouped(results)
-    step = ordered[0].step
-    machines = dict.fromkeys(result.machine for result in ordered)
-    what = f"{step.workload} ({parameter_words(step)})"
+    first, step = ordered[0], ordered[0].step
+    named = len({result.machine for result in ordered}) > 1
     found = list(dict.fromkeys(precision_words(result.step) for result in results))
     formats = found[0] if len(found) == 1 else "fp32, convolutions in TF32 where faster"
-    how = [_batch_words(ordered), *how_words(ordered[0], formats), f"ranked by {step.sample}/s"]
-    how += _baseline_words(ordered)
-    where = f"{ordered[0].machine}, {device_words(ordered[0])}: " if len(machines) == 1 else ""
-    title = f"{where}{MODE_WORDS[step.options.mode]} of {what}, {', '.join(how)}"
-    first = ordered[0]
-    of = f"{first.way} on {first.machine}" if len(machines) > 1 else first.way
+    how = [_batch_words(ordered), *how_words(first, formats), f"ranked by {step.sample}/s", *_baseline_words(ordered)]
+    where = "" if named else f"{_devices(first)}: "
+    title = f"{where}{MODE_WORDS[step.options.mode]} of {step.workload} ({parameter_words(step)}), {', '.join(how)}"
+    of = f"{first.way} on {first.machine}" if named else first.way
     lines = head_lines(title, style, [result.confidence for result in ordered], first.changed, of)
-    named = len(machines) > 1
     most = {devices: max(rates) for devices, rates in _alone_rates(ordered).items()}
     efficiencies = [r.throughput / rate if (rate := most[_devices(r)]) else 1.0 for r in ordered]
     unlike = len({result.samples for result in ordered}) > 1
@@ -43,9 +40,8 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     priced = any(result.price_per_hour for result in ordered)
     rates = [rates_of(result) for result in ordered]
     unit = "tokens" if all(result.tokens for result in ordered) else step.sample
-    millions = [each.price_per_million_tokens for each in rates]
-    if unit != "tokens":
-        millions = [result.price_per_million for result in ordered]
+    of_samples = [result.price_per_million for result in ordered]
+    millions = [each.price_per_million_tokens for each in rates] if unit == "tokens" else of_samples
     prices = [price.words() if price and result.fits else "-" for price, result in zip(millions, ordered, strict=True)]
     columns = [
         Column("machine", [result.machine for result in ordered], right=False) if named else None,
@@ -67,7 +63,9 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     ]
     lines += ["", *table_lines(columns, style, marks), *loss_lines(first.changed, style, full=False)]
     lines += ["", *style.wrap(f"{steps_verdict(ordered)}; bound by {bound_words(first)}")]
-    lines += ranking_lines([result for result in ordered if result.is_bound == ordered[0].is_bound], style)
+    fitting = [result for result in ordered if result.is_bound == first.is_bound and result.fits]
+    throughput = {f"{step.sample} a second": lambda result: -result.throughput}
+    lines += ranking_lines(fitting, throughput, step.sample, "the cheapest machine that fits", style)
     lines += trust_lines(first.confidence, style)
     for result in ordered:
         if result.what_if:
@@ -125,56 +123,43 @@ def _batch_words(results: Sequence[TrainingResult]) -> str:
     return f"batch {replicas.pop():,.0f} per replica" if len(replicas) == 1 else "unlike batches"
 
 
-def ranking_lines(results: Sequence[TrainingResult], style: Style) -> list[str]:
-    """Return rankings of the machines that fit, by throughput and price (if known); empty for one."""
-    best: dict[str, TrainingResult] = {}
-    for result in results:
-        if result.fits:
-            best.setdefault(result.machine, result)
-    found = list(best.values())
-    if len(found) < 2:
-        return []
-    sample = found[0].step.sample
-    orders = {f"{sample} a second": sorted(found, key=lambda result: -result.throughput)}
-    return _lines(orders, found, sample, "the cheapest machine that fits", style)
-
-
 def exchange_ranking_lines(results: Sequence[Result], style: Style) -> list[str]:
     """Return the machines ranked at one exchange with their fastest strategies; empty unless one has a price."""
-    best: dict[str, Result] = {}
-    for result in results:
-        best.setdefault(result.machine, result)
-    found = list(best.values())
-    if len(found) < 2 or not any(result.price_per_hour for result in found):
+    if not any(result.price_per_hour for result in results):
         return []
     orders = {
-        "time of an exchange": sorted(found, key=lambda result: result.sync_time_s),
-        "bus bandwidth": sorted(found, key=lambda result: -result.busbw_Bps),
+        "time of an exchange": lambda result: result.sync_time_s,
+        "bus bandwidth": lambda result: -result.busbw_Bps,
     }
-    return _lines(orders, found, "exchanges", "the cheapest machine", style)
+    return ranking_lines(results, orders, "exchanges", "the cheapest machine", style)
 
 
-def _lines(
-    orders: Mapping[str, Sequence[Result | TrainingResult]],
-    found: Sequence[Result | TrainingResult],
+def ranking_lines(
+    results: Sequence[Result | TrainingResult],
+    orders: Mapping[str, Callable[[Any], float]],
     what: str,
     cheapest: str,
     style: Style,
 ) -> list[str]:
-    """Return the *orders* by name, and the order by the price of a million of *what*."""
-    priced = [(result, price) for result in found if (price := result.price_per_million) is not None]
+    """Return the machines, each by the first of its *results*, in *orders*, and by the price of a million of *what*."""
+    best: dict[str, Result | TrainingResult] = {}
+    for result in results:
+        best.setdefault(result.machine, result)
+    if len(best) < 2:
+        return []
+    priced = [(result.machine, price) for result in best.values() if (price := result.price_per_million) is not None]
     currencies = {price.currency for _, price in priced}
-    ranked: dict[str, Sequence[Result | TrainingResult]] = dict(orders)
+    ranked = {name: [each.machine for each in sorted(best.values(), key=order)] for name, order in orders.items()}
     if len(currencies) == 1:
         priced.sort(key=lambda each: each[1].amount)
-        ranked[f"price of a million {what}"] = [result for result, _ in priced]
+        ranked[f"price of a million {what}"] = [machine for machine, _ in priced]
     width = max(map(len, ranked))
     lines = ["", style.mark("best first, by", "bold")]
-    for name, order in ranked.items():
-        lines += style.wrap(f"  {name.ljust(width)}  {', '.join(result.machine for result in order)}", hang=width + 4)
+    for name, machines in ranked.items():
+        lines += style.wrap(f"  {name.ljust(width)}  {', '.join(machines)}", hang=width + 4)
     if len(currencies) > 1:
         lines += style.wrap(f"prices in {' and '.join(sorted(currencies))} are not compared: give one currency")
     elif priced:
-        result, price = priced[0]
-        lines += style.wrap(f"{cheapest}: {result.machine}, {price.words()} for a million {what}")
+        machine, price = priced[0]
+        lines += style.wrap(f"{cheapest}: {machine}, {price.words()} for a million {what}")
     return lines

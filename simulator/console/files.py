@@ -7,6 +7,7 @@ import platform
 import re
 import shutil
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
@@ -99,26 +100,18 @@ class OutputFile:
 def _new_file(target: Path) -> Path:
     """Create an empty file of a new name beside *target*; files left by killed processes here are removed."""
     stem = f".{target.name.encode()[:120].decode(errors='ignore')}.{_HOST}."
-    _remove_left(target.parent, stem)
-    number = 0
-    while True:
-        part = target.with_name(f"{stem}{os.getpid()}-{number}.part")
-        try:
-            with part.open("xb"):
-                return part
-        except FileExistsError:
-            number += 1
-
-
-def _remove_left(folder: Path, stem: str) -> None:
-    for name in os.listdir(folder):
+    for name in os.listdir(target.parent):
         process = name.removeprefix(stem).removesuffix(".part").partition("-")[0]
-        if not (name.startswith(stem) and name.endswith(".part") and process.isascii() and process.isdigit()):
-            continue
-        try:
-            os.kill(int(process), 0)
-        except (ProcessLookupError, OverflowError):
-            with suppress(OSError):
-                (folder / name).unlink()
-        except OSError:
-            continue  # another user's process, which is still alive
+        if name.startswith(stem) and name.endswith(".part") and process.isascii() and process.isdigit():
+            try:
+                os.kill(int(process), 0)
+            except (ProcessLookupError, OverflowError):
+                with suppress(OSError):
+                    (target.parent / name).unlink()
+            except OSError:
+                continue  # another user's process, which is still alive
+    for number in count():
+        part = target.with_name(f"{stem}{os.getpid()}-{number}.part")
+        with suppress(FileExistsError), part.open("xb"):
+            return part
+    raise AssertionError

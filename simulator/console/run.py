@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from importlib import import_module
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from simulator.errors import InputError, TopocastError, escaped, few, nearest, one_line
@@ -79,23 +80,20 @@ def collected_after() -> Iterator[None]:
 
 def say(line: str) -> None:
     """Print *line* on standard error, if that can be written."""
-    if sys.stderr is None:
-        return
     try:
-        sys.stderr.write(escaped(line) + "\n")
-        sys.stderr.flush()
+        if sys.stderr is not None:
+            sys.stderr.write(escaped(line) + "\n")
+            sys.stderr.flush()
     except (OSError, ValueError):
         abandon(sys.stderr)
 
 
 def abandon(stream: Any) -> None:
     """Redirect *stream* to the null device, so that closing it at exit cannot fail again."""
-    try:
+    with suppress(OSError, ValueError, AttributeError):
         sink = os.open(os.devnull, os.O_WRONLY)
         os.dup2(sink, stream.fileno())
         os.close(sink)
-    except (OSError, ValueError, AttributeError):
-        return
 
 
 # -- running ---------------------------------------------------------------------------
@@ -126,12 +124,17 @@ def run_app(
     word.  A word similar to one of these gets it as a hint, and an option of another command that command.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in given
     if sys.stdout is None:
         say(f"{program}: standard output is closed; send it to /dev/null if it is not wanted")
         return FAILED
+
+    def answered() -> int:
+        asked = read_app(app, program, given, modules or {})
+        found = asked() if callable(asked) else asked
+        return found if isinstance(found, int) else 0
+
     try:
-        status = guarded(program, lambda: _status(read_app(app, program, given, modules or {})), debug=debug)
+        status = guarded(program, answered, debug="--debug" in given)
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -142,12 +145,6 @@ def run_app(
         say(f"{program}: cannot write to standard output: {error.strerror}")
         return FAILED
     return status
-
-
-def _status(asked: object) -> int:
-    """Return the status of a command, after what it *asked* for is done."""
-    found = asked() if callable(asked) else asked
-    return found if isinstance(found, int) else 0
 
 
 def guarded(program: str, action: Callable[[], int], *, debug: bool = False) -> int:
@@ -237,11 +234,8 @@ def _options(command: Any) -> dict[str, Any]:
 
 def _refuse_repeats(command: Any, given: list[str]) -> None:
     """Raise InputError if a single-valued option is given twice, as the first value would be ignored."""
-    options = _options(command)
-    seen: set[str] = set()
-    for word in given:
-        if word == "--":
-            break
+    options, seen = _options(command), set[str]()
+    for word in takewhile(lambda word: word != "--", given):
         name = word.partition("=")[0]
         parameter = options.get(name)
         if parameter is None or parameter.multiple or getattr(parameter, "is_flag", False):
@@ -255,8 +249,8 @@ def _by_words(program: str, commands: Iterable[Any]) -> dict[str, Any]:
     """Return *commands*, of groups those within, by the words that run them."""
     found: dict[str, Any] = {}
     for command in commands:
-        within = getattr(command, "commands", None)
-        found |= {program: command} if within is None else {f"{program} {name}": each for name, each in within.items()}
+        within = getattr(command, "commands", {})
+        found |= {f"{program} {name}": each for name, each in within.items()} or {program: command}
     return found
 
 

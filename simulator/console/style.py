@@ -46,9 +46,7 @@ class Style:
 
     def wrap(self, text: str, *marks: str, hang: int = 0) -> list[str]:
         """Return *text* as marked lines of at most the width; all but the first are indented by *hang* characters."""
-        lines = [text]
-        if self.width is not None:
-            lines = fold(text, self.width, hang)
+        lines = [] if self.width is None else fold(text, self.width, hang)
         return [self.mark(line, *marks) for line in lines or [text]]
 
     def wrap_command(self, text: str) -> list[str]:

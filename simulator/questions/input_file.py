@@ -43,22 +43,18 @@ def _pixels(value: object) -> object:
     return float(int(found[1]) * int(found[2]))
 
 
+def _whole(value: object) -> object:
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+
+
 def _names(value: object) -> object:
     """Return the names that ``nvme[0-3]`` or ``ssd0+ssd1`` stands for."""
     return tuple(n for word in value.split("+") for n in expand(word.strip())) if isinstance(value, str) else value
 
 
-def _yes(value: object) -> object:
-    return _YES.get(value, value) if isinstance(value, str) else value
-
-
-def _whole(value: object) -> object:
-    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
-
-
 _Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
 _Pixels = Annotated[float, BeforeValidator(_pixels)]
-_YesNo = Annotated[bool, BeforeValidator(_yes), Field(strict=True)]
+_YesNo = Annotated[bool, BeforeValidator(lambda v: _YES.get(v, v) if isinstance(v, str) else v), Field(strict=True)]
 _Count = Annotated[int, BeforeValidator(_whole), Field(strict=True)]
 
 
@@ -149,9 +145,8 @@ def _of_words(words: list[str]) -> dict[str, str]:
 
 
 def _validated(data: dict[str, Any]) -> InputFile:
+    said = mention("input")
     try:
-        return validate(YamlSource(mention("input"), data, None), InputFile)
+        return validate(YamlSource(said, data, None), InputFile)
     except InputError as error:
-        raise InputError(
-            [Fault(f"{mention('input')}: {fault.message.removeprefix(': ')}") for fault in error.faults]
-        ) from None
+        raise InputError([Fault(f"{said}: {each.message.removeprefix(': ')}") for each in error.faults]) from None

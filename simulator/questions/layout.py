@@ -156,19 +156,19 @@ class Layout(Checked):
 
     def _check_experts(self, group: int, shards: int | None) -> None:
         """Raise InputError if the experts cannot be divided evenly among the ``tp`` x *group* ranks of a stage."""
-        tp, each, stage = self.tp, self.expert_tp, self.tp * group
+        tp, each, stage, why = self.tp, self.expert_tp, self.tp * group, ""
         if each != tp > 1 and not self.sp:
-            raise refused(
-                "layout", f"etp={each} with tp={tp} takes ranks of tp with tokens of their own; say sp, or etp={tp}"
-            )
-        if stage % each:
-            raise refused("layout", f"etp={each} does not divide the {stage} ranks of a stage; {divisors(stage)}")
-        if stage % self.expert_ranks:
+            why = f"etp={each} with tp={tp} takes ranks of tp with tokens of their own; say sp, or etp={tp}"
+        elif stage % each:
+            why = f"etp={each} does not divide the {stage} ranks of a stage; {divisors(stage)}"
+        elif stage % self.expert_ranks:
             among = f"{group} ranks of cp x dp" if each == tp else f"{stage // each} ranks of tp x cp x dp / etp"
-            raise refused("layout", f"ep={self.ep} does not divide the {among}; {divisors(stage // each)}")
-        if shards is not None and shards * tp % self.expert_ranks and self.expert_ranks % (shards * tp):
+            why = f"ep={self.ep} does not divide the {among}; {divisors(stage // each)}"
+        elif shards is not None and shards * tp % self.expert_ranks and self.expert_ranks % (shards * tp):
             whole = f"ep={self.ep}" if each == tp else f"ep={self.ep} x etp={each} of tp={tp}"
-            raise refused("layout", f"shards={shards} with {whole}: one is a multiple of the other")
+            why = f"shards={shards} with {whole}: one is a multiple of the other"
+        if why:
+            raise refused("layout", why)
 
     @property
     def words(self) -> str:
@@ -178,16 +178,14 @@ class Layout(Checked):
         said = []
         group = self.cp * (self.dp or 0)
         for field in fields(self):
-            value = getattr(self, field.name)
-            if value == field.default or (field.name == "shards" and (value == group or self.zero == 3)):
+            name, value = field.name, getattr(self, field.name)
+            if value == field.default or (name == "shards" and (value == group or self.zero == 3)):
                 continue
-            if field.name == "zero" and value == 3:
+            if name == "zero" and value == 3:
                 said.append("fsdp" if self.shards in (None, group) else f"fsdp={self.shards}")
-                continue
-            if value is True:
-                said.append(field.name)
             else:
-                said.append(f"{field.name}={'-'.join(value) if isinstance(value, tuple) else value}")
+                words = "-".join(value) if isinstance(value, tuple) else value
+                said.append(name if value is True else f"{name}={words}")
         return ",".join(said) or "dp"
 
 
@@ -221,22 +219,22 @@ def parse_layout(text: str) -> Layout:
 
 
 def _value(text: str, key: str, said: str, has_value: bool) -> object:
-    where = mention("layout", one_line(text, 60))
     names = [field.name for field in fields(Layout) if field.name != "process"]
     if key not in names:
-        known = [*names, "fsdp", *PROCESSES[1:]]
-        raise InputError(f"{where}: '{one_line(key, 30)}' is none of its items; {nearest(key, known)}")
-    if key in ("flex", "sp", "tp_overlap"):
-        if has_value and said not in ("0", "1"):
-            raise InputError(f"{where}: {key} stands alone, or is 0 or 1")
-        return said != "0"
-    if key in _WORDED:
-        if said not in _WORDED[key]:
-            raise InputError(f"{where}: {key} '{one_line(said, 30)}'; {nearest(said, _WORDED[key])}")
-        return said
-    if key == "order":
+        why = f"'{one_line(key, 30)}' is none of its items; {nearest(key, [*names, 'fsdp', *PROCESSES[1:]])}"
+    elif key in ("flex", "sp", "tp_overlap"):
+        if not has_value or said in ("0", "1"):
+            return said != "0"
+        why = f"{key} stands alone, or is 0 or 1"
+    elif key in _WORDED:
+        if said in _WORDED[key]:
+            return said
+        why = f"{key} '{one_line(said, 30)}'; {nearest(said, _WORDED[key])}"
+    elif key == "order":
         return tuple(said.split("-"))
-    number, (least, most, _) = whole_number(said), field_limits(Layout, key)
-    if number is None or not least <= number <= most:
-        raise InputError(f"{where}: {key} is a whole number, {least} to {most}")
-    return number
+    else:
+        number, (least, most, _) = whole_number(said), field_limits(Layout, key)
+        if number is not None and least <= number <= most:
+            return number
+        why = f"{key} is a whole number, {least} to {most}"
+    raise InputError(f"{mention('layout', one_line(text, 60))}: {why}")

@@ -110,14 +110,15 @@ class StepOptions(Checked):
     expandable_segments: bool = False
 
     def _faults(self) -> Iterator[str]:
+        mode = mention("mode", self.mode)
         if self.cuda_graph:
             yield from (f"{said}, and {mention('cuda_graph')} launches all at once" for said in self._waiting())
         if self.expandable_segments and not (self.trains and self.framework in PYTORCH):
-            where = "framework" if self.trains else "mode"
-            whole = f"is an option of PyTorch's allocator in training, not of {mention(where, getattr(self, where))}"
+            where = mention("framework", self.framework) if self.trains else mode
+            whole = f"is an option of PyTorch's allocator in training, not of {where}"
             yield f"{mention('expandable_segments')}: {whole}"
         if self.fused_optimizer and self.mode != "train":
-            yield f"{mention('fused_optimizer')}: updates parameters, and {mention('mode', self.mode)} updates none"
+            yield f"{mention('fused_optimizer')}: updates parameters, and {mode} updates none"
         elif self.fused_optimizer and self.optimizer in _ALONE:
             how = f"{mention('optimizer', self.optimizer)} {_ALONE[self.optimizer]}"
             yield f"{mention('fused_optimizer')}: {how}; it is for adam, momentum, sgd"
@@ -133,12 +134,11 @@ class StepOptions(Checked):
         if self.recompute_blocks is not None and self.recompute == "none":
             yield f"{mention('recompute_blocks')}: is about what is recomputed; add {mention('recompute')}"
         for whole, inside in _HOLDS.items():
-            for part in inside if whole in self.recompute_parts else ():
-                if part in self.recompute_parts:
-                    yield f"{mention('recompute_parts', part)}: {whole} runs it again already; give one of the two"
+            again = [part for part in inside if {whole, part} <= {*self.recompute_parts}]
+            said = f"{whole} runs it again already; give one of the two"
+            yield from (f"{mention('recompute_parts', part)}: {said}" for part in again)
         if self.recompute != "none" and not self.has_backward:
-            none = f"is for the backward pass, and {mention('mode', self.mode)} has none"
-            yield from (f"{said}: {none}" for said in self.recompute_mentions)
+            yield from (f"{said}: is for the backward pass, and {mode} has none" for said in self.recompute_mentions)
 
     def _waiting(self) -> Iterator[str]:
         """Yield what waits for the device within a step, and for what."""

@@ -223,38 +223,31 @@ class StepQuestion(Checked):
         """Yield the fields that a step with the fields of *asked* does not read, and why."""
         layout, mode, served = asked.layout, asked.options.mode, is_served(asked.strategy)
         alone = asked.device is not None or (asked.gpus is not None and len(asked.gpus) < 2 and not asked.helpers)
-        of_replicas = f"is for {mention('layout', 'dp')}"
+        of_replicas, as_mode = f"is for {mention('layout', 'dp')}", mention("mode", mode)
+        if mode == "inference" and not alone:
+            forward = f"{mention('mode', 'forward')} divides a network over several"
+            yield "layout", f"{as_mode} is that of one device; {forward}"
         if alone or mode == "inference":
-            none = "one device steps alone" if alone else f"{mention('mode', mode)} has none"
-            if not alone:
-                forward = mention("mode", "forward")
-                yield (
-                    "layout",
-                    f"{mention('mode', mode)} is that of one device; {forward} divides a network over several",
-                )
+            none = "one device steps alone" if alone else f"{as_mode} has none"
             of_exchanges = [name for name in (*EXCHANGING, "remainder") if name not in asked_by_host(asked)]
             yield from ((name, f"is about an exchange, and {none}") for name in of_exchanges)
         elif mode == "forward" and layout.has_replicas:
-            none = f"is about an exchange, and {mention('mode', mode)} of replicas has none"
+            none = f"is about an exchange, and {as_mode} of replicas has none"
             yield from ((name, none) for name in ("strategy", "bucket_bytes", "bucket_views", "sums_in_fp32", *OF_NCCL))
         if mode != "train":
-            yield from (
-                (name, f"is about training, and {mention('mode', mode)} updates nothing")
-                for name in (*_OF_SERVERS, "offload", "checkpoints")
-            )
-        if not layout.has_replicas:
-            whole = f"{of_replicas}; servers keep the parameters of whole replicas"
-            yield from ((name, whole) for name in ("servers", *_OF_SERVERS))
+            updates = f"is about training, and {as_mode} updates nothing"
+            yield from ((name, updates) for name in (*_OF_SERVERS, "offload", "checkpoints"))
+        whole = f"{of_replicas}; servers keep the parameters of whole replicas"
+        yield from ((name, whole) for name in ("servers", *_OF_SERVERS) if not layout.has_replicas)
         if asked.strategy != "nccl" and not layout.divides_network:
             yield from ((name, WITHOUT_NCCL) for name in OF_NCCL)
         if not served:
-            yield "servers", f"is for {mention('strategy', 'parameter-server')}"
-            yield from (
-                (name, f"is for {mention('strategy', 'parameter-server')}; {why}") for name, why in _OF_SERVERS.items()
-            )
-        has_buckets = layout.has_replicas and not served and asked.bucket_bytes and asked.options.framework == "pytorch"
-        buckets = f"{mention('framework', 'pytorch')} and the buckets of {mention('bucket_bytes')}"
-        yield from () if has_buckets else [("bucket_views", f"{of_replicas} with {buckets}")]
+            through = f"is for {mention('strategy', 'parameter-server')}"
+            yield "servers", through
+            yield from ((name, f"{through}; {why}") for name, why in _OF_SERVERS.items())
+        if not (layout.has_replicas and not served and asked.bucket_bytes and asked.options.framework == "pytorch"):
+            buckets = f"{mention('framework', 'pytorch')} and the buckets of {mention('bucket_bytes')}"
+            yield "bucket_views", f"{of_replicas} with {buckets}"
         if served or not layout.has_replicas:
             yield from ((name, f"{of_replicas}, with a collective") for name in ("divided", "remainder", "helpers"))
         if layout.zero == 3 or layout.process != "each":
@@ -266,11 +259,11 @@ class StepQuestion(Checked):
         if layout.process != "each":
             yield "sums_in_fp32", f"{of_replicas} or fsdp; one process sums as it stores"
             yield "contention", "applies to one process for each GPU"
-        apart = f"applies to what is offloaded; add {mention('offload', 'optimizer')}"
-        yield from () if asked.offload != "none" else [("offload_to", apart)]
+        optimizer = mention("offload", "optimizer")
+        if asked.offload == "none":
+            yield "offload_to", f"applies to what is offloaded; add {optimizer}"
         if asked.offload == "none" or layout.zero not in (1, 2):
-            two = f"{mention('layout', 'zero=2')} and {mention('offload', 'optimizer')}"
-            yield "round_robin", f"is about copies to the host, with {two}"
+            yield "round_robin", f"is about copies to the host, with {mention('layout', 'zero=2')} and {optimizer}"
         yield from ((name, why) for name, (stages, why) in _OF_SHARDS.items() if layout.zero not in stages)
 
     @property
@@ -332,19 +325,15 @@ class StepQuestion(Checked):
             words = {0: self.strategy, None: f"{self.strategy}, asynchronous"}
             found = words.get(self.staleness, f"{self.strategy}, staleness {self.staleness}")
             return found if self.bucket_bytes else f"{found} without overlap"
-        if layout.process == "loop":
-            return "one Python loop, gradient by gradient"
-        if layout.process == "dataparallel":
-            return f"nn.DataParallel over {self.strategy}"
+        if layout.process != "each":
+            over = f"nn.DataParallel over {self.strategy}"
+            return "one Python loop, gradient by gradient" if layout.process == "loop" else over
         parts = ", ".join(_parts(layout))
         way = f"{self.strategy} with {parts}" if parts else self.strategy
         if self.bucket_bytes == BUCKET_BYTES or layout.zero == 3:
             return way
-        return (
-            f"{way} with buckets of {self.bucket_bytes / 2**20:g} MiB"
-            if self.bucket_bytes
-            else f"{way} without overlap"
-        )
+        size = f"{self.bucket_bytes / 2**20:g} MiB"
+        return f"{way} with buckets of {size}" if self.bucket_bytes else f"{way} without overlap"
 
 
 def asked_by_host(asked: Any) -> tuple[str, ...]:

@@ -91,10 +91,8 @@ class SlowLink:
             got = f"{format_duration(self.from_s)} to {format_duration(self.until_s)}; for example {_PASSING}"
             raise InputError(f"{said}: must begin at 0 s or later, and end after that; got {got}")
         if not self.factor and self.is_passing and self.until_s == math.inf:
-            raise InputError(
-                f"{said}: what crosses a link that fails for good never ends; say until when ({_PASSING}), or leave "
-                "the time out for a machine without it"
-            )
+            until = f"say until when ({_PASSING}), or leave the time out for a machine without it"
+            raise InputError(f"{said}: what crosses a link that fails for good never ends; {until}")
 
 
 @dataclass(frozen=True, slots=True)

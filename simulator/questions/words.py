@@ -53,11 +53,11 @@ def parse_question(text: str, where: Where, device: str | None = None, threads: 
     except ValueError as error:
         raise refused("workload", str(error), one_line(text, 60)) from None
     known = {field.name for field in fields(cls)}
-    for name, value, option in (("device", device, mention("device")), ("threads", threads, mention("threads"))):
-        if value is not None:
-            if name not in known:
-                raise InputError(f"{option}: {kind} has none; write for example {mention('workload', _KINDS[kind][1])}")
-            values[name] = value
+    for name, value in (("device", device), ("threads", threads)):
+        if value is not None and name not in known:
+            example = mention("workload", _KINDS[kind][1])
+            raise InputError(f"{mention(name)}: {kind} has none; write for example {example}")
+        values |= {} if value is None else {name: value}
     return cls(where=where, **values)
 
 
@@ -73,16 +73,11 @@ def _written(question: Single, kind: str) -> Iterator[str]:
         if field.name in _ELSEWHERE and not (kind == "disk" and field.name == "threads"):
             continue
         names_format = field.name == "precision" and getattr(question, "operator", None)  # it decides most
-        if value == field.default and not names_format:
-            continue
-        if field.name == "operator":
-            yield _snake(type(value).__name__) if kind == "op" else f"op={_snake(type(value).__name__)}"
-            yield from (
-                _item(inner, getattr(value, inner.name))
-                for inner in fields(value)
-                if getattr(value, inner.name) != inner.default
-            )
-        else:
+        if field.name == "operator" and value is not None:
+            yield f"{'' if kind == 'op' else 'op='}{_snake(type(value).__name__)}"
+            sizes = {inner: getattr(value, inner.name) for inner in fields(value)}
+            yield from (_item(inner, size) for inner, size in sizes.items() if size != inner.default)
+        elif value != field.default or names_format:
             yield _item(field, value)
 
 
@@ -92,9 +87,7 @@ def _item(field: Field[Any], value: object) -> str:
         return name if value else f"{name}=no"
     if field.name.endswith("_bytes"):
         return f"{name}={value:.17g}B"
-    if isinstance(value, tuple):
-        return f"{name}={'+'.join(map(str, value))}"
-    return f"{name}={value}"
+    return f"{name}={'+'.join(map(str, value)) if isinstance(value, tuple) else value}"
 
 
 def _read(cls: type[Single], items: list[str], kind: str) -> dict[str, Any]:
@@ -128,13 +121,13 @@ def _read(cls: type[Single], items: list[str], kind: str) -> dict[str, Any]:
 
 def _field(cls: type[Any], operator: type[Any] | None, name: str, value: str) -> tuple[Field[Any], type[Any]]:
     """Return the field of an item, and the class that has it: *cls* or *operator*; raises ValueError."""
-    owners = [owner for owner in (operator, cls) if owner is not None]
     known = {
         _name(field.name): (field, owner)
-        for owner in reversed(owners)
+        for owner in ([cls] if operator is None else [cls, operator])
         for field in fields(owner)
         if field.name not in ("where", "device", "operator") and (field.name != "threads" or cls is DiskQuestion)
     }
+    hints = {word: get_type_hints(owner)[field.name] for word, (field, owner) in known.items()}
     plain = name.replace("_", "-").lower()
     if plain in known:
         return known[plain]
@@ -143,7 +136,7 @@ def _field(cls: type[Any], operator: type[Any] | None, name: str, value: str) ->
     if name:
         raise ValueError(f"there is no '{one_line(name, 40)}'; {nearest(plain, [*known, 'op'], listed=40)}")
     word = value.replace("_", "-").lower()
-    if word in known and get_type_hints(known[word][1])[known[word][0].name] is bool:
+    if word in known and hints[word] is bool:
         return known[word]
     if word in known:
         raise ValueError(f"{word} needs a value: {word}=...")
@@ -151,10 +144,10 @@ def _field(cls: type[Any], operator: type[Any] | None, name: str, value: str) ->
         sized = [entry for entry in known.values() if entry[0].name.endswith("_bytes")]
         if sized:
             return sized[0]
-    fitting = [entry for entry in known.values() if value in _choices(get_type_hints(entry[1])[entry[0].name])]
+    fitting = [known[word] for word, hint in hints.items() if value in _choices(hint)]
     if len(fitting) == 1:
         return fitting[0]
-    words = [*known, *(choice for f, o in known.values() for choice in _choices(get_type_hints(o)[f.name]) if choice)]
+    words = [*known, *(choice for hint in hints.values() for choice in _choices(hint) if choice)]
     raise ValueError(f"there is no '{one_line(value, 40)}'; {nearest(value, words, listed=40)}")
 
 
@@ -230,11 +223,11 @@ def swept(text: str) -> list[tuple[int | None, str]]:
     """
     kind, _, rest = text.partition(":")
     items = [item.strip() for item in rest.split(",")]
-    found = [i for i, item in enumerate(items) if item.startswith(_SWEEP)]
+    found = [item for item in items if item.startswith(_SWEEP)]
     if not found:
         return [(None, text)]
     if len(found) > 1:
         raise refused("workload", f"one size is swept; got {len(found)} sweeps", one_line(text, 60))
-    place = found[0]
-    sizes = parse_workload(items[place]).sizes
+    place = items.index(found[0])
+    sizes = parse_workload(found[0]).sizes
     return [(size, f"{kind}:{','.join([*items[:place], f'{size}B', *items[place + 1 :]])}") for size in sizes]

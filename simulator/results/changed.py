@@ -11,7 +11,6 @@ from simulator.results import Fact
 from simulator.units import format_bandwidth, format_duration
 
 Q = TypeVar("Q")
-_THEN = {False: "later", True: "earlier"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class ChangeEffect:
         """Return the line that an answer begins with; *of* names what took the time, where that is not clear."""
         line = f"changed: {'; '.join(self.what)}"
         if self.delay_s is not None and self.then_s is not None:
-            late = f"{format_duration(abs(self.delay_s))} {_THEN[self.delay_s < 0]}"
+            late = f"{format_duration(abs(self.delay_s))} {'earlier' if self.delay_s < 0 else 'later'}"
             line += f"; the next step ends {late}, and those after it take {format_duration(self.then_s)}"
         if self.without_s is None:
             return f"{line}; without that there is no answer"
@@ -57,20 +56,15 @@ class ChangeEffect:
         lost_s = self.time_s - (self.without_s or 0.0)
         for name, without_s, with_s in self.losses_s()[:1]:
             if (with_s - without_s) / lost_s > 0:
-                lost = format_duration(abs(with_s - without_s), 3)
-                return f"; the largest part of the {_LOST[lost_s < 0]}: {name}, {lost}"
-        for name, without, instead in self.others[:1]:
-            return f"; {name}: {instead} instead of {without}"
-        return ""
+                which, lost = "gain" if lost_s < 0 else "loss", format_duration(abs(with_s - without_s), 3)
+                return f"; the largest part of the {which}: {name}, {lost}"
+        return "".join(f"; {name}: {instead} instead of {without}" for name, without, instead in self.others[:1])
 
 
 def unlike(found: Mapping[str, tuple[object, object]]) -> tuple[tuple[str, str, str], ...]:
     """Return those of *found*, without and with the changes, which differ, in words; of links, their names."""
     words = {name: [str(getattr(each, "name", each)) for each in pair] for name, pair in found.items()}
     return tuple((name, without, instead) for name, (without, instead) in words.items() if without != instead)
-
-
-_LOST = {False: "loss", True: "gain"}
 
 
 def changed_entry(changed: ChangeEffect | None) -> dict[str, Any]:

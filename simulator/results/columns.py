@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from simulator.units import BANDWIDTHS, DURATIONS, SIZES
@@ -32,21 +33,6 @@ class Heading(str):
     is_heading = True
 
 
-def duration_column(seconds: Sequence[float]) -> list[str]:
-    """Return *seconds* as text in one common unit, with three or four digits."""
-    return _column(seconds, DURATIONS, by_least=True)
-
-
-def bandwidth_column(bytes_per_s: Sequence[float]) -> list[str]:
-    """Return *bytes_per_s* as text in one common unit, with three or four digits."""
-    return _column(bytes_per_s, BANDWIDTHS)
-
-
-def size_column(n_bytes: Sequence[float]) -> list[str]:
-    """Return *n_bytes* as text in one common unit, with three or four digits."""
-    return _column(n_bytes, SIZES)
-
-
 def rate_words(number: float) -> str:
     """Return *number* with four digits, without an exponent."""
     return f"{number:,.0f}" if number >= 1000 else f"{number:.4g}"
@@ -62,19 +48,25 @@ def percent(share: float) -> str:
     return f"{share * 100:.1f} %"
 
 
-def _column(values: Sequence[float], scales: Sequence[_Scale], *, by_least: bool = False) -> list[str]:
+def column_of(values: Sequence[float], scales: Sequence[_Scale], *, by_least: bool = False) -> list[str]:
+    """Return *values* as text in one common unit of *scales*, with three or four digits."""
     some = [abs(v) for v in values if v]
     if not some:
         return [f"0 {scales[-1][1]}" for _ in values]
     least = min(some)
     if max(some) > 1e4 * least:  # the range is too wide for one unit
-        return [_column([v], scales)[0] for v in values]
+        return [column_of([v], scales)[0] for v in values]
     most = least if by_least else max(some)
     scale, unit = next(((s, u) for s, u in scales if most >= s * 0.99995 and least >= s / 100), scales[-1])
     digits = min(3 if least >= 0.1 * scale else 4, max(0, 3 - math.floor(math.log10(least / scale) + 1e-4)))
     if unit == "B" and all(v == int(v) for v in values):
         digits = 0
     return [f"{v / scale:.{digits}f} {unit}" for v in values]
+
+
+duration_column = partial(column_of, scales=DURATIONS, by_least=True)
+bandwidth_column = partial(column_of, scales=BANDWIDTHS)
+size_column = partial(column_of, scales=SIZES)
 
 
 def shortened_ring(ring: Sequence[int]) -> str:
@@ -86,12 +78,9 @@ def shortened_ring(ring: Sequence[int]) -> str:
         end = i
         while step in (1, -1) and end + 1 < len(ring) and ring[end + 1] - ring[end] == step:
             end += 1
-        if end - i >= 3:
-            parts.append(f"{ring[i]}..{ring[end]}")
-            i = end + 1
-        else:
-            parts.append(str(ring[i]))
-            i += 1
+        run = end - i >= 3
+        parts.append(f"{ring[i]}..{ring[end]}" if run else str(ring[i]))
+        i = end + 1 if run else i + 1
     if len(parts) > _LONG_RING:
         parts[_LONG_RING - 5 : -4] = ["..."]
         parts.append(f"({len(ring)} GPUs)")

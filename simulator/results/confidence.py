@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from simulator.bands import evidence
+from simulator.bands import FORMATS, collective_chain, evidence, step_chain
 from simulator.bands.composition import (
     LEVEL,
     AnswerFacts,
     Band,
+    ClassShare,
     Composition,
     Estimate,
     State,
@@ -25,10 +26,14 @@ from simulator.bands.composition import (
     estimate,
 )
 from simulator.errors import counted
+from simulator.network.machine import Machine
 from simulator.records import dataclass
 from simulator.results import WORDS, taken
 from simulator.spelling import mention, spelt, word_of
+from simulator.topology.parts import GpuPart, NicPart
+from simulator.topology.parts import Part as AnyPart
 from simulator.units import format_duration
+from simulator.workload.precision import Precision
 
 if TYPE_CHECKING:
     from simulator.questions.step import StepQuestion
@@ -102,8 +107,13 @@ def _class_words(name: str) -> str:
     if head in ("step", "pass"):
         return "time outside kernels"
     if head == "kernel":
-        of = [_kernels_words(rest[0]) if rest else "kernels"]
-        of += [f"bound by {bounds[word]}" for word in rest[1:] if word in bounds]
+        from simulator.workload.kernels import without_library
+        from simulator.workload.operators import CLASSES
+
+        kind, bound = rest[0] if rest else "", [f"bound by {bounds[word]}" for word in rest[1:] if word in bounds]
+        known = CLASSES.get(without_library(kind))
+        words = WORDS["kernel_errors"].get(kind, kind) if known is None else known.in_sentences or known.word
+        of = [words or "kernels", *bound]
     elif head == "collective":
         of = ["collectives", *(told[word] for word in rest if word in told)]
     else:
@@ -111,37 +121,27 @@ def _class_words(name: str) -> str:
     return f"errors of {' '.join(of)}"
 
 
-def _kernels_words(name: str) -> str:
-    from simulator.workload.kernels import without_library
-    from simulator.workload.operators import CLASSES
-
-    known = CLASSES.get(without_library(name))
-    return (known.in_sentences or known.word) if known is not None else WORDS["kernel_errors"].get(name, name)
-
-
 def _widths(found: Estimate) -> str:
     """Return the ends of the band relative to the prediction, in words."""
     below, above = math.expm1(found.low), math.expm1(found.high)
     if below < 0.0 < above < -2.0 * below and -below < 2.0 * above:
         return f"band of {50 * (above - below):.0f} % either way"
-    ends = [f"{abs(100 * end):.0f} % {'above' if end > 0.0 else 'below'}" for end in (below, above)]
+    low, high = (f"{abs(100 * end):.0f} % {'above' if end > 0.0 else 'below'}" for end in (below, above))
     aside = "" if below < 0.0 < above else f": measured {'slower' if below >= 0.0 else 'faster'} than predicted"
-    return f"band from {ends[0]} to {ends[1]} this time{aside}"
+    return f"band from {low} to {high} this time{aside}"
 
 
 def _known(facts: AnswerFacts, state: State) -> str:
     """Return in a few words whether this device or machine was measured."""
-    of = "machine" if facts.changed or facts.kind in ("collective", "host") else "device"
     if state == "outside":
         return "partly outside all measurements"
+    of = "machine" if facts.changed or facts.kind in ("collective", "host") else "device"
     return f"{of} {({'calibrated': 'calibrated', 'seen': 'measured'}).get(state, 'not measured')}"
 
 
 def band_words(band: Band | None) -> str:
     """Return a band in a few words: 84 to 112 ms; ``not measured`` without one."""
-    if band is None:
-        return "not measured"
-    return ends_words(band.low_s, band.high_s)
+    return "not measured" if band is None else ends_words(band.low_s, band.high_s)
 
 
 def ends_words(low_s: float, high_s: float) -> str:
@@ -168,21 +168,22 @@ def narrowing_of(question: Any, facts: AnswerFacts, widest: str = "") -> str:
     if topic not in ("step", "collective", "operator", *_GROUPS):
         return ""
     where, device = question.where, "cpu" if facts.generation == "cpu" else "cuda:0"
-    command, then = partial(_command, where.topology), "" if facts.calibrated else _CALIBRATED
+    then = "" if facts.calibrated else _CALIBRATED
+    options, more = f"--only {_GROUPS.get(topic, 'collectives')}", ""
     if topic == "step" and widest.partition(" ")[0] == "launch":
-        return command("--only launch") + then
-    if topic == "step" and _torch_runs(question):
-        return command(" ".join(_words(question, device)))
-    if topic == "step":
+        options, more = "--only launch", then
+    elif topic == "step" and _torch_runs(question):
+        options = " ".join(_words(question, device))
+    elif topic == "step":
         alone = question.device is not None or question.gpus in ((0,), ())
-        parts = command(f"--only {'ops,launch' if alone else 'ops,launch,collectives'}")
-        return f"{parts} for its parts, because plain torch has no such step{then}"
-    if topic == "collective" and where.nodes not in (None, 1):
+        options = f"--only {'ops,launch' if alone else 'ops,launch,collectives'}"
+        more = f" for its parts, because plain torch has no such step{then}"
+    elif topic == "collective" and where.nodes not in (None, 1):
         size = f"--workload bytes:{question.size_bytes:.0f}B --strategy nccl --collective {question.collective}"
-        return command(f"--nodes {where.nodes} {size} --prepare") + " (it prints the line to run)"
-    if topic == "operator":
-        return command("--only ops" + ("" if question.device is None else f" --device {device}")) + then
-    return command(f"--only {_GROUPS.get(topic, 'collectives')}")
+        options, more = f"--nodes {where.nodes} {size} --prepare", " (it prints the line to run)"
+    elif topic == "operator":
+        options, more = "--only ops" + ("" if question.device is None else f" --device {device}"), then
+    return f"validate run --topology {shlex.quote(where.topology)} {options} --out measured/{more}"
 
 
 def torch_lacks(question: StepQuestion) -> Iterator[str]:
@@ -238,6 +239,7 @@ def _words(question: StepQuestion, device: str) -> Iterator[str]:
 
     options, nodes, shards = question.options, question.where.nodes, question.layout.shards
     bucket = f"bucket:{question.bucket_bytes / 2**20:g}MiB" if question.bucket_bytes else "none"
+    named = ("mode", "precision", "optimizer")
     if nodes is not None and nodes > 1:
         yield f"{word_of('nodes')} {nodes} --prepare"
     yield from _said(
@@ -251,15 +253,11 @@ def _words(question: StepQuestion, device: str) -> Iterator[str]:
         reduce_fp32=question.sums_in_fp32,
         gather_fp32=question.gathers_in_fp32,
         threads=question.threads,
-        mode=options.mode if options.mode != USUAL.mode else None,
-        precision=options.precision if options.precision != USUAL.precision else None,
-        optimizer=options.optimizer if options.optimizer != USUAL.optimizer else None,
+        **{name: said if (said := getattr(options, name)) != getattr(USUAL, name) else None for name in named},
         compiled=options.compiled,
     )
     yield from options.recompute_words
-    yield from _said(
-        channels_last=options.channels_last, fused_optimizer=options.fused_optimizer, cuda_graph=options.cuda_graph
-    )
+    yield from _said(**{name: getattr(options, name) for name in ("channels_last", "fused_optimizer", "cuda_graph")})
     for name, value in question.sizes:
         yield from _said(**{_SIZES[name]: value} if name in _SIZES else {"sizes": f"{name}={value}"})
 
@@ -271,5 +269,92 @@ def _said(**options: object) -> Iterator[str]:
             yield spelt(mention(name, value), "command")
 
 
-def _command(topology: str, options: str) -> str:
-    return f"validate run --topology {shlex.quote(topology)} {options} --out measured/"
+def main_format(flop_by_format: Mapping[Precision, int]) -> Precision | None:
+    """Return the format of most FLOPs of matrix products, or None without products."""
+    return max(flop_by_format.items(), key=lambda item: item[1], default=(None, 0))[0]
+
+
+def generation_of(part: AnyPart) -> str:
+    """Return the generation of a GPU, the first word of its architecture in lower case; ``cpu`` for every CPU."""
+    if not isinstance(part, GpuPart):
+        return "cpu"
+    return part.architecture.split()[0].lower() if part.architecture else ""
+
+
+def collective_composition(
+    machine: Machine, ranks: Sequence[int], collective: str, size_bytes: float, strategy: str, *, changed: bool
+) -> Composition:
+    """Return the composition of a collective of *size_bytes* among the nodes *ranks*; only NCCL's were measured."""
+    facts = exchange_facts(machine, ranks, strategy, collective, changed=changed)
+    if facts.unmeasured:
+        return Composition((), (), facts)
+    network = _between(machine, ranks) if facts.way == "nodes" else _inside(machine, ranks)
+    chain = collective_chain(collective, size_bytes, network, len(machine.hosts_of(ranks)))
+    return Composition(chain, (), facts)
+
+
+def _inside(machine: Machine, ranks: Sequence[int]) -> str:
+    """Return whether GPUs of one node exchange over direct links or, where one of them has none, over PCIe."""
+    mine = set(ranks)
+    direct = all(
+        any(
+            link.kind in ("nvlink", "xgmi") and (link.dst in mine or machine.nodes[link.dst].kind == "nvlink-switch")
+            for link in machine.outgoing[rank]
+        )
+        for rank in ranks
+    )
+    return "nvlink" if direct else "pcie"
+
+
+def _between(machine: Machine, ranks: Sequence[int]) -> str:
+    """Return the network of most bandwidth of the adapters in the nodes of *ranks*; empty without adapters.
+
+    InfiniBand's adapters speak Ethernet too, where their links are.
+    """
+    hosts = machine.hosts_of(ranks)
+    rates: dict[str, float] = defaultdict(float)
+    for at, node in enumerate(machine.nodes):
+        if node.host in hosts and isinstance(node.part, NicPart):
+            network = node.part.network
+            if network == "infiniband" and any(link.kind == "ethernet" for link in machine.outgoing[at]):
+                network = "ethernet"
+            on_ethernet = "roce" if node.part.gpudirect else "tcp"
+            rates[on_ethernet if network == "ethernet" else network] += node.part.bandwidth
+    return max(rates, key=lambda network: rates[network], default="")
+
+
+def steps_alike(
+    family: str | None,
+    form: Precision | None,
+    parts: Sequence[ClassShare] = (),
+    *,
+    divided: bool,
+    trains: bool,
+    **facts: Any,
+) -> Composition:
+    """Return the composition of a step of *parts*, by the *facts* of the answer that are not said otherwise.
+
+    *form* is the format of most of its products; *divided*: devices divide the network; *trains*: it
+    is a whole step of training.
+    """
+    way = "divided" if divided else "several" if facts["ranks"] > 1 else "one"
+    shown = None if form is None else FORMATS.get(form, form)
+    found = AnswerFacts(kind="step", form=shown or "fp32", way=way, **facts)
+    chain = step_chain("CPU" if found.generation == "cpu" else "GPU", family, shown, way, trains=trains)
+    return Composition(chain, tuple(parts), found)
+
+
+def exchange_facts(
+    machine: Machine, ranks: Sequence[int], strategy: str, collective: str = "all-reduce", *, changed: bool
+) -> AnswerFacts:
+    """Return the facts of *collective* among the nodes *ranks*, such as the exchanges of a step."""
+    return AnswerFacts(
+        kind="collective",
+        place=machine.name.rpartition(" x ")[2],
+        generation=generation_of(machine.nodes[ranks[0]].part),
+        what=collective,
+        way="nodes" if len(machine.hosts_of(ranks)) > 1 else "node",
+        ranks=len(ranks),
+        unmeasured="" if strategy == "nccl" else f"no measured collective of strategy {strategy}",
+        changed=changed,
+    )

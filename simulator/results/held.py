@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from simulator.records import dataclass, replace
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
-from simulator.step.memory import MemoryNeed, RankMoment, held_in, moments_of, parameter_gradient_bytes
+from simulator.step.memory import MemoryNeed, NetworkMemory, RankMoment, held_in, moments_of, parameter_gradient_bytes
 from simulator.step.moments import tape_of
 from simulator.training.memory import bucket_bytes_of, gathered_elements, rank_shares, stage_options
 from simulator.training.worker import ChunkRun, LaunchLabel
@@ -48,30 +48,32 @@ def held_over(result: TrainingResult) -> list[HeldAt]:
     In a pipeline it is that of the fullest stage, after each of its passes.  The maximum is the memory that the step
     needs.  Empty if :func:`not_followed` gives a reason.
     """
-    step, need = result.step, result.tightest.need
+    step, need, options = result.step, result.tightest.need, result.step.options
     if not_followed(result):
         return []
     layout = result.question.layout.on(result.device_count)
     if result.tightest.network is not None:
         return _held_in_stage(result, result.tightest.network)
-    held = held_in(step.network, step.options)
+    held = held_in(step.network, options)
     shares = rank_shares(held, gathered_elements(step.network, layout), result.question, layout)
-    buckets = bucket_bytes_of(held, result.question, layout)
-    first, later = (moments_of(held, step.options, replace(shares, accumulates=adds)) for adds in (False, True))
-    lasting = _lasting_bytes(need, first) + buckets
+
+    def moments(of: NetworkMemory) -> list[list[RankMoment]]:
+        return [moments_of(of, options, replace(shares, accumulates=adds)) for adds in (False, True)]
+
+    first = moments(held)[0]
+    lasting = _lasting_bytes(need, first) + bucket_bytes_of(held, result.question, layout)
     found = [HeldAt(0.0, lasting, 0.0, 0.0, 0.0)]
-    backward = [_by_layer(step.network, moments) for moments in (first, later)]
-    tape = tape_of(step.network, step.options, parameter_gradient_bytes(step.options))
+    tape = tape_of(step.network, options, parameter_gradient_bytes(options))
     in_layers = replace(held, moments=(held.moments[0], *tape.layers))
-    forward = [
-        _by_layer(step.network, moments_of(in_layers, step.options, replace(shares, accumulates=adds)))
-        for adds in (False, True)
-    ]
+    of_parts = {
+        part: [_by_layer(step.network, each) for each in moments(of)]
+        for part, of in (("forward", in_layers), ("backward", held))
+    }
     for end_s, name, part, micro_batch in _ends(step):
-        of_layer = (backward if part == "backward" else forward)[micro_batch > 0]
-        if name in of_layer and part in ("forward", "backward"):
+        of_layer = of_parts[part][micro_batch > 0] if part in of_parts else {}
+        if name in of_layer:
             found.append(_held_at(end_s, lasting, of_layer[name]))
-    if step.options.mode == "train" and step.step_time_s > found[-1].at_s:
+    if options.mode == "train" and step.step_time_s > found[-1].at_s:
         found.append(_held_at(step.step_time_s, lasting, first[-1]))
     return found
 

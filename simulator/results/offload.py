@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from math import inf
 from typing import NamedTuple
 
@@ -74,56 +75,40 @@ def offload_run(
         if isinstance(task.about, HostLabel):
             busy_s[task.stream] += times * span.length_s
             n_bytes[task.stream] += times * task.about.size_bytes
-    exposed = _exposed(timeline, f"{prefix}compute")
+    update, copies, exchange = _exposed(timeline, f"{prefix}compute")
     host = host_memory(question, network, timeline.machine, ranks)
     return OffloadRun(
-        question.offload,
-        busy_s[ON_CPU],
-        busy_s[TO_CPU],
-        busy_s[TO_GPU],
-        *exposed,
-        n_bytes[TO_CPU],
-        n_bytes[TO_GPU],
-        *host,
-        busy_s[FROM_DISK],
-        busy_s[TO_DISK],
-        n_bytes[FROM_DISK],
-        n_bytes[TO_DISK],
+        *(question.offload, busy_s[ON_CPU], busy_s[TO_CPU], busy_s[TO_GPU]),
+        *(update, copies, exchange, n_bytes[TO_CPU], n_bytes[TO_GPU], *host),
+        *(busy_s[FROM_DISK], busy_s[TO_DISK], n_bytes[FROM_DISK], n_bytes[TO_DISK]),
     )
 
 
-def _exposed(timeline: Timeline, compute: str) -> tuple[float, float, float]:
+def _exposed(timeline: Timeline, compute: str) -> list[float]:
     """Return the seconds in which the stream *compute* waits for updates, for copies alone, for exchanges alone."""
+    waits: list[tuple[float, float, int]] = []  # skipped micro-batches wait like others
+    last_s = 0.0
     spans: dict[str, _Spans] = {"update": [], "copies": [], "exchange": []}
-    for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
-        if isinstance(task.about, SkippedMicroBatches):
-            continue
+    for task, span, times in zip(timeline.plan.tasks, timeline.spans, run_counts(timeline), strict=True):
+        skipped = isinstance(task.about, SkippedMicroBatches)
+        if task.stream == compute:
+            waits += [(last_s, span.start_s, times)] if not skipped and span.start_s > last_s else []
+            last_s = span.end_s
         if isinstance(task.about, HostLabel):
             spans["update" if task.stream == ON_CPU else "copies"].append((span.start_s, span.end_s))
-        elif task.stream.endswith(STREAM):
+        elif task.stream.endswith(STREAM) and not skipped:
             spans["exchange"].append((span.start_s, span.end_s))
+    waits.append((last_s, timeline.end_s, 1))
     covered: _Spans = []
-    found = []
+    waited_s = [0.0]
     for own in spans.values():
-        before_s = _waited_s(timeline, compute, covered)
         covered = _merged([*covered, *own])
-        found.append(_waited_s(timeline, compute, covered) - before_s)
-    return found[0], found[1], found[2]
-
-
-def _waited_s(timeline: Timeline, compute: str, spans: _Spans) -> float:
-    """Return the seconds of *spans* in which the stream *compute* waits; skipped micro-batches wait like others."""
-    waited_s = last_s = 0.0
-    for task, span, times in zip(timeline.plan.tasks, timeline.spans, run_counts(timeline), strict=True):
-        if task.stream == compute:
-            if not isinstance(task.about, SkippedMicroBatches) and span.start_s > last_s:
-                waited_s += times * _common_s(spans, last_s, span.start_s)
-            last_s = span.end_s
-    return waited_s + _common_s(spans, last_s, timeline.end_s)
-
-
-def _common_s(spans: _Spans, start_s: float, end_s: float) -> float:
-    return sum(max(0.0, min(end_s, end) - max(start_s, start)) for start, end in spans)
+        in_each = [
+            sum(max(0.0, min(until_s, end_s) - max(since_s, start_s)) for start_s, end_s in covered)
+            for since_s, until_s, _ in waits
+        ]
+        waited_s.append(sum(times * found for found, (*_, times) in zip(in_each, waits, strict=True)))
+    return [after_s - before_s for before_s, after_s in pairwise(waited_s)]
 
 
 def _merged(spans: _Spans) -> _Spans:

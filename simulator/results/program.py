@@ -7,6 +7,7 @@ from typing import Any
 
 from simulator.bands.composition import AnswerFacts, Composition
 from simulator.engine.timeline import Span, Timeline
+from simulator.errors import counted
 from simulator.programs.costs import ProgramLabel, SkippedRepetitions
 from simulator.programs.loops import busy_of
 from simulator.programs.state import HeldMemory, State
@@ -15,8 +16,7 @@ from simulator.records import dataclass, field
 from simulator.results import SCHEMA_VERSION, Fact, html_of, taken
 from simulator.results.changed import ChangeEffect, change_fact, changed_entry, said
 from simulator.results.confidence import Confidence, confidence_of
-from simulator.results.limits import critical_path
-from simulator.results.trace_sheet import Sheet, is_drawn
+from simulator.results.ran import critical_path
 from simulator.sums import sums_by_key
 from simulator.units import format_duration, format_size
 
@@ -53,8 +53,9 @@ def held_curve(held: Iterable[HeldMemory], spans: Sequence[Span]) -> tuple[float
             slopes[end_s] = slopes.get(end_s, 0.0) - slope
 
     for each in held:
-        if _repeats(each, spans):
-            continue
+        same = each.again and all(abs(a.issue_s - a.done_s) <= _SAME * a.done_s for a in each.again)
+        if same and spans[each.done].end_s - spans[each.issued].end_s <= each.again[0].issue_s:
+            continue  # skipped repetitions hold it one after the other, as the written repetition does
         change(spans[each.issued].end_s, each.size_bytes, [(a.times, a.issue_s) for a in each.again])
         change(spans[each.done].end_s, -each.size_bytes, [(a.times, a.done_s) for a in each.again])
     points: list[tuple[float, float]] = []
@@ -72,13 +73,6 @@ def held_curve(held: Iterable[HeldMemory], spans: Sequence[Span]) -> tuple[float
     every = -(-len(points) // _POINTS)
     kept = sorted({*range(0, len(points), every), highest, len(points) - 1})
     return points[highest][1], tuple(points[i] for i in kept)
-
-
-def _repeats(held: HeldMemory, spans: Sequence[Span]) -> bool:
-    """Return whether skipped repetitions hold *held* one after the other, as the written repetition does."""
-    if not held.again or any(abs(a.issue_s - a.done_s) > _SAME * a.done_s for a in held.again):
-        return False
-    return spans[held.done].end_s - spans[held.issued].end_s <= held.again[0].issue_s
 
 
 _MOSTLY = 0.7  # fraction of the critical path from which one side sets the pace; below it, host and device take turns
@@ -145,7 +139,6 @@ class ProgramResult:
         return f"<{self.name} on {self.machine}: done after {format_duration(self.done_s)}{said(self.changed)}>"
 
     def _repr_html_(self) -> str:
-        """Return the result as an HTML table, for notebooks."""
         head = Fact("machine", self.machine), *change_fact(self.changed), Fact("program", self.name)
         return html_of([*head, *self.view])
 
@@ -154,7 +147,7 @@ class ProgramResult:
         """The figures of the whole program."""
         bound = _BOUNDS.get(self.bound, self.bound)
         at = f" ({self.bound_stream})" if self.bound_stream not in ("", "host") and bound == self.bound else ""
-        issued = f"{self.operators:,} operator{'s' if self.operators != 1 else ''}"
+        issued = counted(self.operators, "operator")
         issued += f", {self.copies:,} cop{'ies' if self.copies != 1 else 'y'}" if self.copies else ""
         runs_on_host = any(name.split(" ")[0] == "host" for name in self.streams)
         facts = [
@@ -163,8 +156,7 @@ class ProgramResult:
             Fact("bound by", f"{bound}{at}"),
             Fact("issued", issued),
         ]
-        held = f"{format_size(self.held_bytes)} at most"
-        return [*facts, Fact("queued holds", held)] if self.held_bytes else facts
+        return facts + [Fact("queued holds", f"{format_size(self.held_bytes)} at most")] * bool(self.held_bytes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as in ``--json``, without the timeline."""
@@ -186,9 +178,8 @@ class ProgramResult:
     @property
     def confidence(self) -> Confidence:
         """The uncertainty of ``done_s``: there are no published measurements of programs."""
-        return confidence_of(
-            self.done_s, Composition((), (), AnswerFacts(kind="host", place=self.machine, what="program"))
-        )
+        facts = AnswerFacts(kind="host", place=self.machine, what="program")
+        return confidence_of(self.done_s, Composition((), (), facts))
 
     @property
     def answers(self) -> dict[str, float]:
@@ -207,24 +198,25 @@ def make_program_result(name: str, machine: str, device: str, state: State, time
     streams: dict[str, StreamTimes] = {}
     issued_s = 0.0
     for task, span in timeline.ran():
-        if isinstance(task.about, ProgramLabel) and task.about.use == "hidden":
+        about = task.about
+        if isinstance(about, ProgramLabel) and about.use == "hidden":
             continue
         times = streams.setdefault(task.stream, StreamTimes())
         if task.stream.split(" ")[0] == "host":
             issued_s = max(issued_s, span.end_s)
-        if isinstance(task.about, ProgramLabel | SkippedRepetitions):
-            for (use, why), seconds in busy_of(task.about, span):
-                if use == "wait":
-                    times.waiting_s += seconds
-                else:
-                    times.by_use[use] = times.by_use.get(use, 0.0) + seconds
-                    times.by_bound[why] = times.by_bound.get(why, 0.0) + seconds
+        for (use, why), seconds in busy_of(about, span) if isinstance(about, ProgramLabel | SkippedRepetitions) else ():
+            if use == "wait":
+                times.waiting_s += seconds
+            else:
+                times.by_use[use] = times.by_use.get(use, 0.0) + seconds
+                times.by_bound[why] = times.by_bound.get(why, 0.0) + seconds
+    spans = timeline.spans
     marks = {
-        name: MarkTimes(timeline.spans[noted.numbers[0]].end_s, timeline.spans[noted.numbers[-1]].end_s, noted.count)
+        name: MarkTimes(spans[noted.numbers[0]].end_s, spans[noted.numbers[-1]].end_s, noted.count)
         for name, noted in state.marks.items()
     }
     bound, where = _bound(streams, timeline)
-    held_bytes, curve = held_curve(state.held, timeline.spans)
+    held_bytes, curve = held_curve(state.held, spans)
     return ProgramResult(
         name=name,
         machine=machine,
@@ -284,23 +276,3 @@ def programs_document(workload: str, results: Sequence[ProgramResult]) -> dict[s
     if len(entries) == 1:
         document |= entries[0]
     return {**document, "results": entries}
-
-
-def program_trace(result: ProgramResult) -> str:
-    """Return the trace as JSON text; equal results give equal text."""
-    timeline, machine = result.timeline, result.timeline.machine
-    sheet = Sheet(machine)
-    for task, span in timeline.ran(ProgramLabel, SkippedRepetitions):
-        about = task.about
-        if not is_drawn(span) or (isinstance(about, ProgramLabel) and about.use in ("hidden", "mark")):
-            continue
-        on_host = task.stream.split(" ")[0] == "host"
-        node = None if on_host else machine.find(task.place)
-        told = {"task": task.id, "waits for": list(task.after)}
-        if isinstance(about, ProgramLabel):
-            told |= {"does": about.use} | ({"bound by": about.bound} if about.use == "kernel" else {})
-            told |= {"bytes": int(about.bytes)} if about.bytes else {}
-        category = "kernel" if node is not None and node.kind == "gpu" else "cpu_op"
-        track = task.stream if on_host else task.stream.partition("/")[2] or task.stream
-        sheet.add(-1 if node is None else node.index, track, task.label, category, span.start_s, span.end_s, told)
-    return sheet.text(f"{result.machine} {result.name}")

@@ -7,6 +7,7 @@ from typing import Any
 
 from simulator.questions.options import StepOptions
 from simulator.records import dataclass
+from simulator.results import Fact
 from simulator.results.columns import percent, rate_words, three_digits
 from simulator.results.step import StepResult
 from simulator.results.training_run import TrainingRun
@@ -47,15 +48,18 @@ class Rates:
 
 def rates_of(result: TrainingRun) -> Rates:
     """Return the rates of *result*; those of a run with parameter servers are of the steady state."""
-    count, seconds = result.device_count, result.step_time_s
+    count, tokens = result.device_count, result.tokens
     steps_per_s = result.throughput / result.samples if result.samples else 0.0
     model, again = _flop(result)
     each = steps_per_s / count
     peak = sum(device.count * device.peak_flops_per_s for device in result.memory) / count or 1.0
-    tokens_per_s = steps_per_s * result.tokens if result.tokens else None
+    tokens_per_s = steps_per_s * tokens if tokens else None
     price = result.price_per_hour
     million = None if price is None or not tokens_per_s else price.times(1e6 / 3600.0 / tokens_per_s)
-    energy = _energy_of(result, seconds)
+    machine = result.timeline.machine
+    powers = {node.part_name: getattr(node.part, "board_power", None) for node in machine.unlike(machine.gpus)}
+    watts = [None if (power := powers.get(part)) is None else n * power for part, n in result.parts.items()]
+    energy = None if None in watts else sum(watt for watt in watts if watt is not None) * result.step_time_s
     return Rates(
         samples_per_s_per_device=result.throughput / count,
         tokens_per_s=tokens_per_s,
@@ -66,7 +70,7 @@ def rates_of(result: TrainingRun) -> Rates:
         days_per_trillion_tokens=TRILLION / tokens_per_s / _DAY_S if tokens_per_s else None,
         price_per_million_tokens=million,
         energy_J=energy,
-        energy_J_per_token=energy / result.tokens if energy is not None and result.tokens else None,
+        energy_J_per_token=energy / tokens if energy is not None and tokens else None,
     )
 
 
@@ -81,10 +85,9 @@ def rate_of_device(rates: Rates, step: StepResult) -> str:
     used = f"MFU {percent(rates.mfu)}, HFU {percent(rates.hfu)}"
     if rates.tokens_per_s_per_device is None:
         return f"{rate_words(rates.samples_per_s_per_device)} {step.sample}/s, {used}"
-    each = f"{rate_words(rates.tokens_per_s_per_device)} tokens/s"
     frozen = step.options.has_backward and step.trained_count < step.parameter_count
-    counted = "as Megatron-LM counts" + (" what is trained" if frozen else "")
-    return f"{each}, {tflops_words(rates)} TFLOP/s {counted}, {used}"
+    counted = "as Megatron-LM counts" + " what is trained" * frozen
+    return f"{rate_words(rates.tokens_per_s_per_device)} tokens/s, {tflops_words(rates)} TFLOP/s {counted}, {used}"
 
 
 def tflops_words(rates: Rates) -> str:
@@ -103,17 +106,6 @@ def energy_words(joules: float) -> str:
     return f"{three_digits(kwh)} kWh" if kwh >= 0.01 else f"{joules:.3g} J"
 
 
-def _energy_of(result: TrainingRun, seconds: float) -> float | None:
-    machine, watt = result.timeline.machine, 0.0
-    powers = {node.part_name: getattr(node.part, "board_power", None) for node in machine.unlike(machine.gpus)}
-    for part, count in result.parts.items():
-        power = powers.get(part)
-        if power is None:
-            return None
-        watt += count * power
-    return watt * seconds
-
-
 # -- FLOPs -----------------------------------------------------------------------------
 
 
@@ -122,11 +114,12 @@ def _flop(result: TrainingRun) -> tuple[float, float]:
     step, times = result.step, result.step.micro_batches * result.question.programs
     options, network = step.options, step.network
     if result.shares or any(device.network is None for device in result.memory):
-        model, again = _of_network(network, options)
         scale = result.samples / (network.samples or 1) if result.shares else result.device_count * times
-        return scale * model, scale * again
-    found = [(device.count * times, _of_network(device.network or network, options)) for device in result.memory]
-    return sum(n * model for n, (model, _) in found), sum(n * again for n, (_, again) in found)
+        parts = [(scale, network)]
+    else:
+        parts = [(device.count * times, device.network or network) for device in result.memory]
+    found = [(n, *_of_network(of, options)) for n, of in parts]
+    return sum(n * model for n, model, _ in found), sum(n * again for n, _, again in found)
 
 
 @once
@@ -155,15 +148,15 @@ def _counted(layer: Layer, causal: bool) -> float:
     return operator.flop / 2 if halved else float(operator.flop)
 
 
-def rate_facts(result: TrainingRun) -> Iterator[tuple[str, str]]:
-    """Yield the rates of *result* in words, with their labels; those of one device without tokens stand elsewhere."""
+def rate_facts(result: TrainingRun) -> Iterator[Fact]:
+    """Yield the rates of *result* in words; those of one device without tokens stand elsewhere."""
     rates, several = rates_of(result), result.device_count > 1
     if several or result.tokens:
-        yield "each device" if several else "rate", rate_of_device(rates, result.step)
+        yield Fact("each device" if several else "rate", rate_of_device(rates, result.step))
     if rates.days_per_trillion_tokens is not None and result.question.options.mode == "train":
         said = [days_words(rates.days_per_trillion_tokens)]
         if rates.price_per_million_tokens is not None:
             said.append(f"{rates.price_per_million_tokens.words()} for a million")
         if rates.energy_J_per_token is not None:
             said.append(f"the boards use at most {energy_words(TRILLION * rates.energy_J_per_token)}")
-        yield "1T tokens", "; ".join(said)
+        yield Fact("1T tokens", "; ".join(said))

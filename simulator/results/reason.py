@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from simulator.plan.plan import Flow, Plan
 from simulator.results.bottleneck import LinkUse
-from simulator.results.result import TIE, Result, listed
+from simulator.results.result import TIE, Result, listed, name_among
 from simulator.units import format_duration, format_size
 
 if TYPE_CHECKING:  # exchanges alone need no device models
@@ -34,14 +34,13 @@ def _compared(results: Sequence[Answer]) -> tuple[list[Answer], list[Answer], li
     """Return those ranked, those faster but timed without software, and bounds, ranked if nothing else is there."""
     above = [result for result in results if not result.is_bound]
     bounds = [result for result in results if result.is_bound]
-    counted = [result for result in above if result.counts_software]
-    if not counted:
+    first = next((result for result in above if result.counts_software), None)
+    if first is None:
         return above or bounds, [], bounds if above else []
-    ranked: list[Answer] = []
-    bare: list[Answer] = []
+    found: tuple[list[Answer], list[Answer]] = ([], [])
     for result in above:
-        (ranked if result.counts_software or _is_slower(counted[0], result) else bare).append(result)
-    return ranked, bare, bounds
+        found[not (result.counts_software or _is_slower(first, result))].append(result)
+    return found[0], found[1], bounds
 
 
 def verdict(results: Sequence[Result]) -> str:
@@ -53,7 +52,7 @@ def verdict(results: Sequence[Result]) -> str:
     ranked, bare, bounds = _compared(results)
     text = _ranked(ranked, results, "bound" if ranked[0].is_bound else "")
     if bare:
-        names = listed([_name(result, results) for result in bare])
+        names = listed([name_among(result, results) for result in bare])
         text += f"; {names} would need {format_duration(bare[0].sync_time_s)} on the bare links alone"
     return f"{text}; {_beside(ranked[0], bounds, results)}" if bounds else text
 
@@ -61,57 +60,42 @@ def verdict(results: Sequence[Result]) -> str:
 def _ranked(ranked: Sequence[Answer], among: Sequence[Answer], noun: str) -> str:
     """Return which of *ranked* is first and why; all are software, or all bounds, which *noun* names; fastest first."""
     best, tied = ranked[0], _tied(ranked)
-    names = [_name(result, among) for result in tied]
-    best_s = _s_a_sample(best)
+    names = [name_among(result, among) for result in tied]
+    best_s, first, several = _s_a_sample(best), listed(names), len(names) > 1
     if len(ranked) == 1:
         seconds = best.sync_time_s if isinstance(best, Result) else best.step_time_s
-        return f"{names[0]} {'takes' if best.counts_software else 'needs at least'} {format_duration(seconds)}"
-    close = _close_words(_s_a_sample(tied[-1]) / best_s if best_s > 0 else 1.0)
+        return f"{first} {'takes' if best.counts_software else 'needs at least'} {format_duration(seconds)}"
+    ratio = _s_a_sample(tied[-1]) / best_s if best_s > 0 else 1.0
+    close = "" if ratio <= 1 + _EQUAL else "equal within 1 %" if ratio <= 1 + TIE else "equal within the model's error"
+    within = f" ({close})" if close else ""
     if len(tied) == len(ranked):
-        return _all_equal(names, noun, close)
+        same = f"have the same {noun}{within}" if noun else f"are {close or 'equally fast'}"
+        return f"{first} {same}"
     other = next(result for result in ranked if result not in tied)
-    ratio = _s_a_sample(other) / best_s if best_s > 0 else math.inf
-    called = _name(other, among)
+    called = name_among(other, among)
     sure = all(result.is_bound or result.confidence.estimate is not None for result in (best, other))
-    text = _first(names, called if sure else f"{called} by figures without a band", ratio, noun, close)
+    shown = called if sure else f"{called} by figures without a band"
+    times = _times(_s_a_sample(other) / best_s if best_s > 0 else math.inf)
+    if noun:
+        text = (
+            f"{first} {'have' if several else 'has'} the lowest {noun}{within}, and that of {shown} is {times} as high"
+        )
+    else:
+        text = f"{first} {'are' if several else 'is'} fastest{within}, {times} as fast as {shown}"
     if isinstance(best, Result) and isinstance(other, Result):
         return f"{text}: {_because(best, other, names[0], called)}"
     return text
 
 
-def _close_words(ratio: float) -> str:
-    """Return how close times are if the largest is *ratio* times the smallest; empty if exactly equal."""
-    if ratio <= 1 + _EQUAL:
-        return ""
-    return "equal within 1 %" if ratio <= 1 + TIE else "equal within the model's error"
-
-
-def _all_equal(names: Sequence[str], noun: str, close: str) -> str:
-    """Return that all *names* are equal, with the tolerance *close*; *noun* is not empty for bounds."""
-    if noun:
-        return f"{listed(names)} have the same {noun}{f' ({close})' if close else ''}"
-    return f"{listed(names)} {f'are {close}' if close else 'are equally fast'}"
-
-
-def _first(names: Sequence[str], other: str, ratio: float, noun: str, close: str) -> str:
-    """Return that *names* come first and *other* takes *ratio* times as long; *noun* is not empty for bounds."""
-    close = f" ({close})" if close else ""
-    if noun:
-        has = "has" if len(names) == 1 else "have"
-        return f"{listed(names)} {has} the lowest {noun}{close}, and that of {other} is {_times(ratio)} as high"
-    return f"{listed(names)} {'is' if len(names) == 1 else 'are'} fastest{close}, {_times(ratio)} as fast as {other}"
-
-
 def _beside(best: Result, bounds: Sequence[Result], among: Sequence[Result]) -> str:
     """Return how far *best* is from the lowest of *bounds*, and why if both are times on the bare links."""
-    lowest, name = bounds[0], _name(best, among)
-    least = format_duration(lowest.sync_time_s)
-    called = _name(lowest, among)
+    lowest, name = bounds[0], name_among(best, among)
+    least, called = format_duration(lowest.sync_time_s), name_among(lowest, among)
     if lowest.sync_time_s >= best.sync_time_s:
         text = f"no ideal schedule on the bare links is below {name}: {called} needs at least {least}"
         both = best, lowest, name, called
     else:
-        names = listed([_name(result, among) for result in _tied(bounds)])
+        names = listed([name_among(result, among) for result in _tied(bounds)])
         share = lowest.sync_time_s / best.sync_time_s
         text = f"the lowest bound, that of {names}, is {least}: {share * 100:.0f} % of the time of {name}"
         both = lowest, best, called, name
@@ -123,35 +107,19 @@ def _tied(results: Sequence[Answer]) -> list[Answer]:
     return [result for result in results if not _is_slower(results[0], result)]
 
 
-def _unsure(one: Answer, other: Answer) -> float:
-    """Return the relative difference below which order is unknown; on one machine, common errors cancel."""
-    mine, theirs = one.confidence.estimate, other.confidence.estimate
-    if mine is None or theirs is None:
-        return TIE
-    halves = (mine.ways, theirs.ways) if one.machine == other.machine else (mine.machines, theirs.machines)
-    return max(TIE, math.expm1(math.hypot(*halves)))
-
-
 def _is_slower(best: Answer, other: Answer) -> bool:
-    """Return whether *other* is slower than *best* by more than the model can tell."""
-    return _s_a_sample(other) > _s_a_sample(best) * (1 + _unsure(best, other))
+    """Return whether *other* is slower than *best* by more than the model can tell; on one machine, errors cancel."""
+    mine, theirs, unsure = best.confidence.estimate, other.confidence.estimate, TIE
+    if mine is not None and theirs is not None:
+        halves = (mine.ways, theirs.ways) if best.machine == other.machine else (mine.machines, theirs.machines)
+        unsure = max(TIE, math.expm1(math.hypot(*halves)))
+    return _s_a_sample(other) > _s_a_sample(best) * (1 + unsure)
 
 
 def _s_a_sample(result: Answer) -> float:
     if isinstance(result, Result):
         return result.sync_time_s
     return 1.0 / result.throughput if result.throughput > 0 else 0.0
-
-
-def _name(result: Answer, among: Sequence[Answer]) -> str:
-    """Return a name that distinguishes *result* *among* others: its strategy or way, its machine, or both."""
-    if len({other.machine for other in among}) == 1:
-        return _way(result)
-    return result.machine if len({_way(other) for other in among}) == 1 else f"{_way(result)} on {result.machine}"
-
-
-def _way(result: Answer) -> str:
-    return result.strategy if isinstance(result, Result) else result.way
 
 
 def _times(ratio: float) -> str:
@@ -173,11 +141,16 @@ def _because(best: Result, other: Result, name: str, called: str) -> str:
     carried = 1 - math.log(mine.utilisation / theirs.utilisation) / ratio
     rounds = (rounds_in_sequence(best.timeline.plan), rounds_in_sequence(other.timeline.plan))
     if carried <= 0.2 and rounds[0] < rounds[1]:
-        mine_rounds = "1 round" if rounds[0] == 1 else f"{rounds[0]} rounds"
-        return f"{name} runs {mine_rounds} one after the other, {called} {rounds[1]}"
-    terms = [
-        _term(result, use, carries=carried > 0.2, used=carried < 0.8) for result, use in ((best, mine), (other, theirs))
-    ]
+        return f"{name} runs {rounds[0]} round{'s' * (rounds[0] != 1)} one after the other, {called} {rounds[1]}"
+    terms = []
+    for result, use in ((best, mine), (other, theirs)):
+        share = f"{use.utilisation * 100:.3g} % of the time"
+        busy = (
+            f"in {share}"
+            if carried < 0.8
+            else f"({format_duration(use.utilisation * result.sync_time_s)} at full rate)"
+        )
+        terms.append(f"carries {format_size(use.bytes)} {busy}" if carried > 0.2 else f"is in use for {share}")
     if mine.name == theirs.name:
         with_other = terms[1].removeprefix("carries ").removeprefix("is in use ")
         text = f"the bottleneck {mine.name} {terms[0]}, with {called} {with_other}"
@@ -191,14 +164,6 @@ def _because(best: Result, other: Result, name: str, called: str) -> str:
     return text
 
 
-def _term(result: Result, use: LinkUse, *, carries: bool, used: bool) -> str:
-    share = f"{use.utilisation * 100:.3g} % of the time"
-    if not carries:
-        return f"is in use for {share}"
-    busy = f"in {share}" if used else f"({format_duration(use.utilisation * result.sync_time_s)} at full rate)"
-    return f"carries {format_size(use.bytes)} {busy}"
-
-
 def _directions(result: Result, use: LinkUse) -> str:
     """Return whether the directions of *use* carry ``at once``, ``in turn`` or ``one`` only; "" without two."""
     machine = result.timeline.machine
@@ -206,16 +171,16 @@ def _directions(result: Result, use: LinkUse) -> str:
     forth, back = machine.link(use.name), machine.link(f"{dst}->{src}")
     if not arrow or forth is None or back is None:
         return ""
-    here, there = forth.index, back.index
-    spans: dict[int, list[tuple[float, float]]] = {here: [], there: []}
+    spans: dict[int, list[tuple[float, float]]] = {forth.index: [], back.index: []}
     for task, span in result.timeline.ran():
         flows = [part for part in task.parts if isinstance(part, Flow) and part.bytes]
-        crossed = {link for link in spans if any(flow.crosses(link) for flow in flows)}
-        for link in crossed:
-            spans[link].append((span.start_s, span.end_s))
-    if not spans[there]:
+        for link, found in spans.items():
+            if any(flow.crosses(link) for flow in flows):
+                found.append((span.start_s, span.end_s))
+    if not spans[back.index]:
         return "one"
-    return "at once" if _overlap(spans[here], spans[there], 1e-9 * result.sync_time_s) else "in turn"
+    both = spans[forth.index], spans[back.index]
+    return "at once" if _overlap(*both, 1e-9 * result.sync_time_s) else "in turn"
 
 
 def _overlap(some: list[tuple[float, float]], others: list[tuple[float, float]], least_s: float) -> bool:
@@ -244,12 +209,12 @@ def steps_verdict(results: Sequence[TrainingResult]) -> str:
     if best.device_count > 1 and best.step_time_s > best.alone_s:
         lost = format_duration(max(0.0, best.step_time_s - best.alone_s), 3)
         whole = format_duration(best.step_time_s)
-        who, least = _name(best, results) if len(ranked) > 1 else "it", "at least " if noun else ""
+        who, least = name_among(best, results) if len(ranked) > 1 else "it", "at least " if noun else ""
         said.append(f"{who} loses {least}{lost} of {whole} against one device alone")
     if bare:
-        named = listed([_name(result, results) for result in bare])
+        named = listed([name_among(result, results) for result in bare])
         said.append(f"{named} would need {format_duration(bare[0].step_time_s)} with exchanges on the bare links alone")
     if bounds and bounds[0].throughput > best.throughput:
         gain = f"{(bounds[0].throughput / best.throughput - 1) * 100:.2g} %"
-        said.append(f"ideal schedules would gain at most {gain} ({_name(bounds[0], results)})")
+        said.append(f"ideal schedules would gain at most {gain} ({name_among(bounds[0], results)})")
     return "; ".join(said)

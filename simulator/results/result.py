@@ -18,8 +18,7 @@ from simulator.records import dataclass, field
 from simulator.results import SCHEMA_VERSION, Fact, html_of, rounded_integer, taken
 from simulator.results.bottleneck import CapacityGiven, LinkUse, binding, slowed_of
 from simulator.results.changed import ChangeEffect, change_fact, changed_entry, is_changed, said, unlike
-from simulator.results.composed import collective_composition
-from simulator.results.confidence import BAND_HEAD, OF_A_BOUND, Confidence, confidence_of
+from simulator.results.confidence import BAND_HEAD, OF_A_BOUND, Confidence, collective_composition, confidence_of
 from simulator.topology.parts import NicPart
 from simulator.topology.schema import Price
 from simulator.units import format_bandwidth, format_duration, format_size
@@ -91,20 +90,17 @@ class Result:
         return ChangeEffect(what, self.sync_time_s, without.sync_time_s, others=others)
 
     def _repr_html_(self) -> str:
-        """Return the result as an HTML table, for notebooks."""
         asked = f"{self.collective}, {format_size(self.size_bytes)}, {self.n_ranks} GPUs"
-        return html_of(
-            [
-                Fact("machine", self.machine),
-                *change_fact(self.changed),
-                Fact("strategy", self.strategy),
-                Fact("collective", asked),
-                Fact("time", format_duration(self.sync_time_s)),
-                Fact(BAND_HEAD, self.confidence.words),
-                Fact("bus bandwidth", format_bandwidth(self.busbw_Bps)),
-                Fact("bottleneck", self.bottleneck.name if self.bottleneck is not None else "-"),
-            ]
-        )
+        facts = {
+            "strategy": self.strategy,
+            "collective": asked,
+            "time": format_duration(self.sync_time_s),
+            BAND_HEAD: self.confidence.words,
+            "bus bandwidth": format_bandwidth(self.busbw_Bps),
+            "bottleneck": self.bottleneck.name if self.bottleneck is not None else "-",
+        }
+        head = Fact("machine", self.machine), *change_fact(self.changed)
+        return html_of([*head, *(Fact(label, said) for label, said in facts.items())])
 
     @property
     def confidence(self) -> Confidence:
@@ -141,6 +137,11 @@ class Result:
         return len(self.gpus)
 
     @property
+    def way(self) -> str:
+        """The strategy, as of steps the way to run them."""
+        return self.strategy
+
+    @property
     def counts_software(self) -> bool:
         """Whether the time includes launches and protocols; otherwise it is the least that the links allow."""
         return counts_software(self.facts)
@@ -163,23 +164,21 @@ def is_bound(facts: Mapping[str, object]) -> bool:
 
 def make_result(strategy: str, request: Request, timeline: Timeline) -> Result:
     """Return the result of *timeline*, which ran the plan for *request*."""
-    machine = timeline.machine
-    end_s = timeline.end_s
+    machine, end_s, plan = timeline.machine, timeline.end_s, timeline.plan
     ordinal = {node: i for i, node in enumerate(machine.gpus)}
+    slowed = slowed_of(machine, plan.perturbations, end_s)
+    capacity_Bps = machine.capacity_Bps  # of equal links, neighbours leave the same
 
-    slowed = slowed_of(machine, timeline.plan.perturbations, end_s)
-
-    def use(names: Sequence[str], number: int, n_bytes: float, capacity_Bps: float, resource: int) -> LinkUse:
-        could = capacity_Bps * slowed[resource].in_use * end_s if resource in slowed else capacity_Bps * end_s
+    def use(names: Sequence[str], number: int, n_bytes: float, like: int, resource: int) -> LinkUse:
+        could = capacity_Bps[like] * (slowed[resource].in_use if resource in slowed else 1.0) * end_s
         return LinkUse(names, number, n_bytes, n_bytes / could if end_s > 0 else 0.0)
 
     names = machine.link_names
     moved = zip(timeline.link_bytes, machine.alike, strict=True)
     at = [link.resource for link in machine.links] if slowed else [-1] * len(names)
-    capacity_Bps = machine.capacity_Bps  # of equal links, neighbours leave the same
-    links = [use(names, i, n_bytes, capacity_Bps[like.resource], at[i]) for i, (n_bytes, like) in enumerate(moved)]
+    links = [use(names, i, n_bytes, like.resource, at[i]) for i, (n_bytes, like) in enumerate(moved)]
     shared = [
-        use(machine.resource_names, r, timeline.resource_bytes[r], capacity_Bps[r], r)
+        use(machine.resource_names, r, timeline.resource_bytes[r], r, r)
         for r in sorted({*machine.memory_bus.values(), *machine.fabric.values(), *machine.half_duplex})
         if timeline.resource_bytes[r] > 0
     ]
@@ -187,7 +186,7 @@ def make_result(strategy: str, request: Request, timeline: Timeline) -> Result:
         r: n_bytes / capacity_Bps[r] / slowed.get(r, CapacityGiven()).always
         for r, n_bytes in timeline.resource_bytes.carried()
     }
-    bound = binding(machine, timeline.plan, used_s, slowed) if used_s else -1
+    bound = binding(machine, plan, used_s, slowed) if used_s else -1
     busiest = next((u for u in shared if u.number == bound), None) or next(
         (u for u in links if machine.links[u.number].resource == bound), None
     )
@@ -203,9 +202,9 @@ def make_result(strategy: str, request: Request, timeline: Timeline) -> Result:
         busbw_Bps=algbw * bus_factor(request.collective, request.n_ranks),
         bottleneck=busiest,
         links=(*links, *shared),
-        rings=tuple(tuple(ordinal[node] for node in ring) for ring in timeline.plan.rings),
-        notes=(*timeline.plan.notes, *staging_notes(machine, [timeline.plan]), *_launch_note(timeline)),
-        facts=dict(timeline.plan.facts),
+        rings=tuple(tuple(ordinal[node] for node in ring) for ring in plan.rings),
+        notes=(*plan.notes, *staging_notes(machine, [plan]), *_launch_note(timeline)),
+        facts=dict(plan.facts),
         simulation_events=timeline.simulation_events,
         timeline=timeline,
     )
@@ -260,6 +259,13 @@ Answer = TypeVar("Answer", bound="Result | TrainingRun")
 def by_time(results: Iterable[Result]) -> list[Result]:
     """Return *results*, fastest first; times that differ only by rounding keep their order."""
     return sorted(results, key=lambda result: float(f"{result.sync_time_s:.9e}"))
+
+
+def name_among(result: Answer, among: Iterable[Answer]) -> str:
+    """Return a name that distinguishes *result* *among* others: its way, its machine, or both."""
+    ways, machines = ({getattr(other, name) for other in among} for name in ("way", "machine"))
+    named = [*([result.way] if len(ways) > 1 else []), *([result.machine] if len(machines) > 1 else [])]
+    return " on ".join(named) or result.way
 
 
 def best_of(results: Sequence[Answer]) -> Answer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from simulator.engine.executor import alone
@@ -71,13 +71,13 @@ class ServerRun:
     @property
     def notes(self) -> tuple[str, ...]:
         """What is simplified in this run."""
-        steady = () if self.is_steady else (f"not steady after {self.step_count} steps",)
-        if self.apart is None:
-            return steady
+        found = () if self.is_steady else (f"not steady after {self.step_count} steps",)
         if self.spread:
             least = "keys count as spread evenly over the servers, so that a step takes at least this long"
-            return (*steady, f"{least}; of up to {self.apart} nodes each is simulated")
-        return (*steady, f"equal nodes are kept in step; of this network, up to {self.apart} are not")
+            return (*found, f"{least}; of up to {self.apart} nodes each is simulated")
+        if self.apart is not None:
+            return (*found, f"equal nodes are kept in step; of this network, up to {self.apart} are not")
+        return found
 
     @property
     def period_s(self) -> float:
@@ -85,26 +85,15 @@ class ServerRun:
         return max(pace.period_s for pace in self.paces)
 
     @property
-    def devices_per_s(self) -> float:
-        """Steps per second, summed over all GPUs."""
-        return sum(pace.gpu_count / pace.period_s for pace in self.paces)
-
-    @property
     def staleness_mean(self) -> float:
         """The mean over all nodes, weighted by their step rates."""
         rates = [pace.node_count / pace.period_s for pace in self.paces]
-        weighted = sum(rate * pace.staleness_mean for rate, pace in zip(rates, self.paces, strict=True))
-        return weighted / sum(rates)
+        return sum(rate * pace.staleness_mean for rate, pace in zip(rates, self.paces, strict=True)) / sum(rates)
 
     @property
     def staleness_max(self) -> int:
         """The maximum over all nodes."""
         return max(pace.staleness_max for pace in self.paces)
-
-    @property
-    def longest_stage(self) -> str:
-        """The stage with the longest busy time in a step."""
-        return max(self.stages_s, key=lambda name: round(self.stages_s[name], 12))
 
 
 def team_step_ends(timeline: Timeline, teams: Sequence[NodeTeam]) -> list[list[float]]:
@@ -112,10 +101,10 @@ def team_step_ends(timeline: Timeline, teams: Sequence[NodeTeam]) -> list[list[f
     places = [{role.place.name for role in team.roles} for team in teams]
     found: list[dict[int, float]] = [{} for _ in teams]
     for task, span in timeline.ran(LaunchLabel):
-        if not task.about.on_host:
-            for ends, own in zip(found, places, strict=True):
-                if task.place in own:
-                    ends[task.about.micro_batch] = max(ends.get(task.about.micro_batch, 0.0), span.end_s)
+        step = task.about.micro_batch
+        for ends, own in zip(found, places, strict=True):
+            if not task.about.on_host and task.place in own:
+                ends[step] = max(ends.get(step, 0.0), span.end_s)
     return [[ends[step] for step in sorted(ends)] for ends in found]
 
 
@@ -145,12 +134,14 @@ def periods_of(
     *in_step*, all are measured in the same time, so that their rates together are what links carry in it.
     """
     until_s = min(own[-2] for own in ends)  # the last step has the links to itself, as no step follows it
-    if cycle is None and not in_step:
-        since_s = max(until_s / 2, *(own[0] for own in ends))
-        if since_s < until_s:
-            return [_within(own, since_s, until_s) for own in ends]
+    since_s = max(until_s / 2, *(own[0] for own in ends))
     found = []
     for own in ends:
+        if cycle is None and not in_step and since_s < until_s:
+            (first, before), (last, after) = _done(own, since_s), _done(own, until_s)
+            last = max(1, last)
+            found.append((min(first, last - 1), last, (until_s - since_s) / (after - before)))
+            continue
         last = max(1, bisect_right(own, until_s * (1 + _SAME)) - 1)
         half = last - min(last - 1, last // 2)
         count = half if cycle is None else cycle * max(1, min(3, half // cycle))
@@ -158,19 +149,12 @@ def periods_of(
     return found
 
 
-def _within(ends: Sequence[float], since_s: float, until_s: float) -> tuple[int, int, float]:
-    """Return the steps that ended last at two times, and the seconds per step between these; steps may be in parts."""
-
-    def done(at_s: float) -> tuple[int, float]:
-        number = bisect_right(ends, at_s * (1 + _SAME)) - 1
-        if number == len(ends) - 1:
-            return number, float(number)
-        start_s = ends[number]
-        return number, number + (at_s - start_s) / (ends[number + 1] - start_s)
-
-    (first, before), (last, after) = done(since_s), done(until_s)
-    last = max(1, last)
-    return min(first, last - 1), last, (until_s - since_s) / (after - before)
+def _done(ends: Sequence[float], at_s: float) -> tuple[int, float]:
+    """Return the step that ended last at a time, and the steps done until then, the last of them in part."""
+    number = bisect_right(ends, at_s * (1 + _SAME)) - 1
+    if number == len(ends) - 1:
+        return number, float(number)
+    return number, number + (at_s - ends[number]) / (ends[number + 1] - ends[number])
 
 
 def server_run(
@@ -184,18 +168,21 @@ def server_run(
     periods = [period_s for _, _, period_s in windows]
     events = _Events(timeline)
     paces = []
-    slowest = max(range(len(teams)), key=lambda number: periods[number])
-    for number, team in enumerate(teams):
-        first, last, _ = windows[number]
-        mean, most = events.staleness(number, teams, range(first + 1, last + 1), staleness)
+    for number, (team, (first, last, period_s)) in enumerate(zip(teams, windows, strict=True)):
+        steps = range(first + 1, last + 1)
+        mean, most = events.staleness(number, teams, steps, staleness)
         behind = [
             step - min(bisect_right(own, ends[number][step] * (1 + _SAME)) for own in ends) for step in range(last + 1)
         ]
-        lead = max(0, *behind)
-        busy_s = _busy(timeline, team, range(first + 1, last + 1)) / (last - first)
+        busy_s: dict[str, float] = {role.place.name: 0.0 for role in team.roles}
+        for task, span in timeline.ran(LaunchLabel):
+            if not task.about.on_host and task.place in busy_s and task.about.micro_batch in steps:
+                busy_s[task.place] += span.length_s
         name = machine.nodes[team.cpus[0]].name
         node = name.partition(".")[0] if machine.n_hosts > 1 else machine.name
-        paces.append(Pace(node, len(team.cpus), team.gpu_count, periods[number], busy_s, mean, most, lead))
+        mine_s = max(busy_s.values()) / (last - first)
+        paces.append(Pace(node, len(team.cpus), team.gpu_count, period_s, mine_s, mean, most, max(0, *behind)))
+    slowest = max(range(len(teams)), key=lambda number: periods[number])
     measured = tuple(max(1, last - 1) for _, last, _ in windows)  # a step that another follows
     stages = dict.fromkeys((STAGES[0], COMPUTE, *STAGES[1:]), 0.0)
     stages[COMPUTE] = paces[slowest].busy_s
@@ -218,17 +205,15 @@ class _Events:
     """The times at which keys were read and applied in a timeline."""
 
     def __init__(self, timeline: Timeline) -> None:
-        self.served: list[tuple[Activity, Span]] = []
+        self.served = list(timeline.ran(ServerLabel))
         self.read_s: dict[tuple[int, int, int], float] = {}  # (team, step, key) -> time of the read from the servers
         self.applied_s: dict[tuple[int, int, int], float] = {}
         self.by_key: dict[tuple[int, int], list[float]] = {}  # (team, key) -> times in order
-        for task, span in timeline.ran(ServerLabel):
-            about = task.about
-            self.served.append((task, span))
-            at = about.team, about.step, about.key
-            if about.stage == UPDATE:
+        for task, span in self.served:
+            at = task.about.team, task.about.step, task.about.key
+            if task.about.stage == UPDATE:
                 self.applied_s[at] = max(self.applied_s.get(at, 0.0), span.end_s)
-            elif about.stage == PULL:
+            elif task.about.stage == PULL:
                 self.read_s[at] = span.start_s
         for (team, _, key), applied_s in sorted(self.applied_s.items()):
             self.by_key.setdefault((team, key), []).append(applied_s)
@@ -249,23 +234,13 @@ class _Events:
             others, ties = 0, 0  # two updates at one instant: each follows the other half the time
             for (v, k), times in self.by_key.items():
                 if k == key and v != number:
-                    before_it = bisect_left(times, applied_s * (1 - _SAME))
                     upto_it = bisect_right(times, applied_s * (1 + _SAME))
                     others += len(teams[v].cpus) * (upto_it - bisect_right(times, read_s * (1 + _SAME)))
-                    ties += len(teams[v].cpus) * (upto_it - before_it)
+                    ties += len(teams[v].cpus) * (upto_it - bisect_left(times, applied_s * (1 - _SAME)))
             total += others - ties / 2 + (own - 1) / 2  # updates of the same team are at one instant, too
             most = max(most, others + own - 1)
             count += 1
         return (total / count, most) if count else (0.0, 0)
-
-
-def _busy(timeline: Timeline, team: NodeTeam, steps: Sequence[int]) -> float:
-    """Return the seconds for which the busiest GPU of *team* computes in *steps*."""
-    busy_s: dict[str, float] = {role.place.name: 0.0 for role in team.roles}
-    for task, span in timeline.ran(LaunchLabel):
-        if not task.about.on_host and task.place in busy_s and task.about.micro_batch in steps:
-            busy_s[task.place] += span.length_s
-    return max(busy_s.values())
 
 
 _SAME_USE = 6  # decimals of a use: periods of equal teams agree so far, and the first of equal links is named
@@ -276,17 +251,15 @@ def _bottleneck(timeline: Timeline, events: _Events, steps: Sequence[int], perio
     machine = timeline.machine
     rate_Bps: dict[int, float] = {}
     for task, _ in events.served:
-        about = task.about
-        if about.team < 0 or about.step != steps[about.team]:
-            continue
-        for part in task.parts:
-            moved: list[tuple[int, float]] = []
+        team = task.about.team
+        for part in task.parts if team >= 0 and task.about.step == steps[team] else ():
+            moved: Iterable[tuple[int, float]] = ()
             if isinstance(part, Flow):
-                moved = [(r, share * part.wire_bytes * part.count) for r, share in part.route.loads]
+                moved = ((r, share * part.wire_bytes * part.count) for r, share in part.route.loads)
             elif isinstance(part, Fragment):
-                moved = list(alone(machine, part).resource_bytes.carried())
+                moved = alone(machine, part).resource_bytes.carried()
             for resource, n_bytes in moved:
-                rate_Bps[resource] = rate_Bps.get(resource, 0.0) + n_bytes / periods[about.team]
+                rate_Bps[resource] = rate_Bps.get(resource, 0.0) + n_bytes / periods[team]
     if not rate_Bps:
         return None
     uses = {resource: rate / machine.capacity_Bps[resource] for resource, rate in rate_Bps.items()}
@@ -301,15 +274,13 @@ def loss_at(timeline: Timeline, teams: Sequence[NodeTeam], step: int, server: in
     begun: dict[tuple[str, int, int], float] = {}
     for task, span in timeline.ran(ServerLabel):
         about = task.about
-        if about.step >= 0:
-            # Keys that stay on their node count as pushed when they reach its CPU, and as pulled when they are updated.
-            stages = {TO_CPU: (TO_CPU, PUSH), UPDATE: (UPDATE, PULL)}.get(about.stage, (about.stage,))
-            for stage in stages:
-                at = stage, about.step, about.key
-                known = spans_s.get(at, (span.start_s, span.end_s))
-                spans_s[at] = min(known[0], span.start_s), max(known[1], span.end_s)
+        # Keys that stay on their node count as pushed when they reach its CPU, and as pulled when they are updated.
+        stages = {TO_CPU: (TO_CPU, PUSH), UPDATE: (UPDATE, PULL)}.get(about.stage, (about.stage,))
+        for stage in stages if about.step >= 0 else ():
+            at = stage, about.step, about.key
+            known = spans_s.get(at, (span.start_s, span.end_s))
+            spans_s[at] = min(known[0], span.start_s), max(known[1], span.end_s)
             if about.stage in (PUSH, PULL):
-                at = about.stage, about.step, about.key
                 begun[at] = min(begun.get(at, span.start_s), span.start_s)
     return Loss(server, start_s + after_s, {at: (begun.get(at, start), end) for at, (start, end) in spans_s.items()})
 

@@ -14,12 +14,12 @@ from simulator.places import Place
 from simulator.questions.calibration import Calibration
 from simulator.questions.options import StepOptions
 from simulator.records import dataclass, field, replace
-from simulator.results.composed import generation_of, main_format
-from simulator.results.limits import critical_seconds
+from simulator.results.confidence import generation_of, main_format
 from simulator.results.ran import (
     KindTime,
     LaunchRun,
     LayerTime,
+    critical_seconds,
     issues_of_passes,
     issues_run,
     kernel_parts,
@@ -99,7 +99,7 @@ class StepResult:
 
     @cached_property
     def limits_s(self) -> dict[str, float]:
-        """Seconds of the critical path by limiter, the most first (:mod:`simulator.results.limits`)."""
+        """Seconds of the critical path by limiter, the most first (:mod:`simulator.results.ran`)."""
         return critical_seconds(self.timeline, self.prefix)
 
     @property
@@ -163,20 +163,14 @@ def of_programs(step: StepResult, count: int) -> StepResult:
     if count == 1:
         return step
     names = ("time_s", "count", "flop", "bytes", "compute_s", "memory_s", "latency_s")
-    kinds = [
-        replace(
-            kind,
-            **{name: count * getattr(kind, name) for name in names},
-            parts_s={part: count * seconds for part, seconds in kind.parts_s.items()},
-        )
-        for kind in step.kinds
-    ]
+    kinds = []
+    for kind in step.kinds:
+        sums = {name: count * getattr(kind, name) for name in names}
+        parts_s = {part: count * seconds for part, seconds in kind.parts_s.items()}
+        kinds.append(replace(kind, **sums, parts_s=parts_s))
     return replace(
         step,
-        samples=count * step.samples,
-        tokens=count * step.tokens,
-        torch_flop=count * step.torch_flop,
-        busy_s=count * step.busy_s,
+        **{name: count * getattr(step, name) for name in ("samples", "tokens", "torch_flop", "busy_s")},
         kinds=tuple(kinds),
         layers=tuple(replace(layer, time_s=count * layer.time_s) for layer in step.layers),
         memory=step.memory.times(count),
@@ -185,9 +179,8 @@ def of_programs(step: StepResult, count: int) -> StepResult:
 
 def torch_flop_of(network: Network, options: StepOptions) -> float:
     """Return the FLOPs of products in a step of *network*, without recomputation."""
-    if not options.has_backward:
-        return float(network.flop)
-    return float(training_flop(network) - (network.flop if options.mode == "backward" else 0))
+    backward = training_flop(network) - network.flop if options.has_backward else 0
+    return float(backward + (network.flop if options.mode != "backward" else 0))
 
 
 def flop_by_format_of(network: Network, options: StepOptions, place: Place) -> dict[Precision, int]:

@@ -18,8 +18,7 @@ from simulator.package_data import own_data
 from simulator.plan.plan import Flow, Fragment, Part
 from simulator.records import dataclass
 from simulator.results.changed import is_changed
-from simulator.results.composed import exchange_facts, main_format, steps_alike
-from simulator.results.confidence import OF_A_BOUND, Confidence, confidence_of
+from simulator.results.confidence import OF_A_BOUND, Confidence, confidence_of, exchange_facts, main_format, steps_alike
 from simulator.results.training_run import TrainingRun
 from simulator.step.memory import MemoryNeed
 from simulator.training.exchange import STREAM
@@ -63,17 +62,22 @@ def step_confidence(result: TrainingRun) -> Confidence:
 
 def step_trust(result: TrainingRun) -> Trust | None:
     """Return the errors of predictions for such steps, or None if nobody measured them."""
-    if result.servers is not None or result.question.one_process or result.shares or result.question.programs > 1:
+    question = result.question
+    if result.servers is not None or question.one_process or result.shares or question.programs > 1:
         return None
     sure = step_confidence(result)
     if sure.band is None and not sure.is_exact:
         return None
-    processor, main = "CPU" if result.step.on_host else "GPU", main_format(result.step.flop_by_format)
-    several, divided = result.device_count > 1, result.question.layout.divides_network
-    asked = processor, result.step.family, None if main is None else _FORMATS.get(main), several, divided
+    main = main_format(result.step.flop_by_format)
+    asked = {
+        "processor": "CPU" if result.step.on_host else "GPU",
+        "family": result.step.family,
+        "format": None if main is None else _FORMATS.get(main),
+        "several": result.device_count > 1,
+        "divided": question.layout.divides_network,
+    }
     entries = own_data("simulator.results", "trust.json")
-    found = [Trust(**entry) for entry in entries]
-    return next((t for t in found if (t.processor, t.family, t.format, t.several, t.divided) == asked), None)
+    return next((Trust(**each) for each in entries if asked.items() <= each.items()), None)
 
 
 def step_composition(result: TrainingRun) -> Composition:
@@ -82,12 +86,17 @@ def step_composition(result: TrainingRun) -> Composition:
     All launches of a host err alike, by how fast the host is, which no data sheet tells and a measurement does.
     """
     step, question, time_s = result.step, result.question, result.step_time_s
-    strategy = question.exchanges_by(result.device_count)
+    machine, strategy, is_other = (
+        result.timeline.machine,
+        question.exchanges_by(result.device_count),
+        is_changed(question),
+    )
+    gpus = machine.gpus if question.gpus is None else [machine.gpus[gpu] for gpu in question.gpus]
     parts = []
     if time_s > 0.0:
         parts = [Share(each.chain, each.share / time_s, each.alone / time_s) for each in step.kernel_parts]
     if time_s > 0.0 and result.exposed_s > 0.0:
-        between = _between_nodes(result)
+        between = _between_nodes(result, gpus)
         for several_nodes, of_exposed in ((False, 1.0 - between), (True, between)):
             if share := of_exposed * result.exposed_s / time_s:
                 parts.append(Share(exchange_chain(several_nodes=several_nodes), share, share))
@@ -107,33 +116,26 @@ def step_composition(result: TrainingRun) -> Composition:
         ranks=result.device_count,
         calibrated=step.calibrated,
         kernels=tuple(sorted(kind.kind for kind in step.kinds)),
-        exchange=strategy
-        and exchange_facts(result.timeline.machine, _gpus(result), strategy, changed=is_changed(question)),
+        exchange=strategy and exchange_facts(machine, gpus, strategy, changed=is_other),
         unmeasured=_unmeasured(result),
-        changed=is_changed(question),
+        changed=is_other,
     )
 
 
-def _gpus(result: TrainingRun) -> Sequence[int]:
-    """Return the nodes of the GPUs that take part."""
-    gpus, chosen = result.timeline.machine.gpus, result.question.gpus
-    return gpus if chosen is None else [gpus[gpu] for gpu in chosen]
-
-
-def _between_nodes(result: TrainingRun) -> float:
-    """Return the share of the exposed seconds in which groups exchange between nodes.
+def _between_nodes(result: TrainingRun, gpus: Sequence[int]) -> float:
+    """Return the share of the exposed seconds in which groups of *gpus* exchange between nodes.
 
     Exchanges within layers of a pipeline, which its timeline does not show, count as those.
     """
-    if len(result.timeline.machine.hosts_of(_gpus(result))) < 2:
+    if len(result.timeline.machine.hosts_of(gpus)) < 2:
         return 0.0
     of_streams: dict[str, dict[Part, None]] = {}
     for task in result.timeline.plan.tasks:
         of_streams.setdefault(task.stream, {}).update(dict.fromkeys(task.parts))
-    inside = {stream for stream, parts in of_streams.items() if not any(map(_is_between, parts))}
     mine = f"{result.step.device}/compute"
     waits_s = result.streams[mine if mine in result.streams else "compute"].waits_s
     exposed_s = {stream: waited_s for stream, waited_s in waits_s.items() if stream.endswith(STREAM)}
+    inside = {stream for stream, parts in of_streams.items() if not any(map(_is_between, parts))}
     within_s = sum(waited_s for stream, waited_s in exposed_s.items() if stream in inside)
     return 1.0 - within_s / sum(exposed_s.values()) if within_s else 1.0
 
@@ -150,17 +152,15 @@ def _unmeasured(result: TrainingRun) -> str:
     question = result.question
     if result.servers is not None:  # fewer than a class of errors needs, all synchronous and of one machine
         return "too few measured steps through parameter servers"
-    for found, words in (
-        (result.input is not None, "together with its input"),
-        (question.one_process, "of one process for all GPUs"),
-        (len(result.parts) > 1, "over unlike devices"),
-        (bool(result.shares), "whose devices share the samples unevenly"),
-        (question.offload != "none", "with an optimiser on the host"),
-        (question.programs > 1, "of several programs that share their device"),
-    ):
-        if found:
-            return f"no measured step {words}"
-    return ""
+    aspects = {
+        "together with its input": result.input is not None,
+        "of one process for all GPUs": question.one_process,
+        "over unlike devices": len(result.parts) > 1,
+        "whose devices share the samples unevenly": result.shares,
+        "with an optimiser on the host": question.offload != "none",
+        "of several programs that share their device": question.programs > 1,
+    }
+    return next((f"no measured step {words}" for words, found in aspects.items() if found), "")
 
 
 # -- memory ----------------------------------------------------------------------------
@@ -175,14 +175,9 @@ def memory_band(result: TrainingRun, need: MemoryNeed) -> tuple[float, float] | 
     None where nobody measured it: other than in the training of transformers on GPUs, with parameter servers, for
     several programs on a device, with an optimiser on the host, and for frameworks without measured memory.
     """
-    step, question = result.step, result.question
-    if (
-        not _trains_on_gpus(result)
-        or step.family != "transformer"
-        or question.programs > 1
-        or result.servers
-        or result.offload
-    ):
+    step = result.step
+    other = result.question.programs > 1 or result.servers or result.offload
+    if not _trains_on_gpus(result) or step.family != "transformer" or other:
         return None
     spread = memory_spreads().get(class_of(step.options.framework) or "")
     return None if spread is None else (need.total_bytes * exp(spread.low), need.total_bytes * exp(spread.high))

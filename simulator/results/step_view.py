@@ -1,4 +1,4 @@
-"""The view of a step: its time, memory, price, and what bounds it (:func:`step_view`); parts of its time."""
+"""The view of a step (:func:`step_view`), the parts of its time, and words for readers in place of names in code."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from simulator.results.confidence import BAND_HEAD
 from simulator.results.ran import StreamUse
 from simulator.results.rates import rate_facts
 from simulator.results.result import BARE, STAGED
+from simulator.results.step import StepResult
 from simulator.results.step_confidence import memory_band_words, step_confidence, step_trust
-from simulator.results.training_run import NOT_TRIED, StepClock, TrainingRun
-from simulator.results.words import FORMAT_WORDS, SHARE_WORDS, bound_words, kernel_words
+from simulator.results.training_run import NOT_TRIED, Alternative, TrainingRun
 from simulator.training.exchange import STREAM
 from simulator.training.worker import AUTOGRAD, HOST
 from simulator.units import format_duration, format_size
+from simulator.workload.operators import CLASSES
 
 if TYPE_CHECKING:
     from simulator.results.offload import OffloadRun
@@ -33,7 +34,10 @@ def step_view(result: TrainingRun) -> Iterator[Fact]:
     """Yield the figures of a step, then what explains them; what few ask for is marked as detail."""
     step, confidence = result.step, step_confidence(result)
     marks = ("bold", "green" if result.fits else "red")
-    yield Fact("step", _throughput(result), format_duration(result.step_time_s), marks)
+    rate = f"{rate_words(result.throughput)} {step.sample}/s"
+    if result.tokens:
+        rate += f", {rate_words(result.throughput * result.tokens / result.samples)} tokens/s"
+    yield Fact("step", rate, format_duration(result.step_time_s), marks)
     if not confidence.is_exact:
         yield Fact(BAND_HEAD, confidence.words, "")
     need = result.tightest.need
@@ -41,7 +45,7 @@ def step_view(result: TrainingRun) -> Iterator[Fact]:
     has += "" if need.fits else f": {format_size(need.missing_bytes, 3)} too much, it does not fit"
     has = "; ".join(filter(None, (has, memory_band_words(result, need))))
     yield Fact("memory", has, format_size(need.total_bytes, 3), () if result.fits else marks)
-    yield from (Fact(label, words) for label, words in rate_facts(result))
+    yield from rate_facts(result)
     if (price := result.price_per_million) is not None:
         yield Fact("price", f"for a million {step.sample}", price.words())
     if result.epoch_steps:
@@ -87,11 +91,12 @@ def _explained(result: TrainingRun) -> Iterator[Fact]:
     yield Fact("bound by", bound_words(result))
     yield Fact("arithmetic", _arithmetic(result))
     yield Fact("time goes to", _largest(result))
-    if result.clock is not None:
-        yield Fact("clock", _clock(result.clock), detail=True)
+    if (clock := result.clock) is not None:
+        words, less = WORDS["clocks"][clock.state], percent(1.0 - clock.rested_s / clock.kernels_s)
+        words = words.format(watt=clock.board_power_W)
+        yield Fact("clock", f"{words} kernels would take {less} less", detail=True)
     if result.bottleneck is not None:
-        words = f"{result.bottleneck.name}, {percent(result.bottleneck.utilisation)} in use"
-        yield Fact("slowest link", words)
+        yield Fact("slowest link", f"{result.bottleneck.name}, {percent(result.bottleneck.utilisation)} in use")
     yield from (Fact("staged", note) for note in result.notes if note.startswith(STAGED))
     yield from (Fact("software", note) for note in result.notes if isinstance(note, VersionNote) or note == KEPT)
     yield from (Fact("faster", note) for note in result.notes if note == NOT_TRIED)
@@ -115,12 +120,6 @@ def _largest(result: TrainingRun) -> str:
         whole_s = result.step.busy_s
     first = list(shares.items())[:_LARGEST]
     return "; ".join(f"{percent(seconds / (whole_s or 1.0))} {name}" for name, seconds in first)
-
-
-def _clock(clock: StepClock) -> str:
-    """Return which clock the kernels have, and how much it matters."""
-    words = WORDS["clocks"][clock.state].format(watt=clock.board_power_W)
-    return f"{words} kernels would take {percent(1.0 - clock.rested_s / clock.kernels_s)} less"
 
 
 def _arithmetic(result: TrainingRun) -> str:
@@ -151,13 +150,6 @@ def _saved_words(result: TrainingRun) -> str:
     if layout.zero:
         return ": one alone updates all parameters"
     return ": each alone has as many samples as the others" if result.shares else ""
-
-
-def _throughput(result: TrainingRun) -> str:
-    text = f"{rate_words(result.throughput)} {result.step.sample}/s"
-    if result.tokens:
-        text += f", {rate_words(result.throughput * result.tokens / result.samples)} tokens/s"
-    return text
 
 
 def trust_words(result: TrainingRun) -> str:
@@ -226,3 +218,48 @@ def time_shares(result: TrainingRun) -> dict[str, float]:
     found["computing"] = result.step_time_s - sum(found.values())
     ranked = sorted(found.items(), key=lambda share: (-round(share[1], 12), share[0]))
     return {name: seconds for name, seconds in ranked if seconds > 0}
+
+
+LINK_WORDS, BOUND_WORDS, INPUT_WORDS = WORDS["links"], WORDS["bounds"], WORDS["input"]
+MODE_WORDS, FORMAT_WORDS, SHARE_WORDS = WORDS["modes"], WORDS["formats"], WORDS["shares"]
+
+
+def kernel_words(name: str) -> str:
+    """Return what readers call the class *name* of kernels."""
+    return CLASSES[name].word if name in CLASSES else name
+
+
+def bound_words(result: TrainingRun) -> str:
+    """Return what bounds a step; if it waits for input, with the stage of the input."""
+    name = result.bound
+    words = BOUND_WORDS[name]
+    return f"{words}: {INPUT_WORDS[result.input.bound]}" if result.input is not None and name == "input" else words
+
+
+def precision_words(result: StepResult) -> str:
+    """Return the precision of a step; for PyTorch's default, the formats that this means on the device."""
+    if result.options.precision != "torch":
+        return result.options.precision
+    return "fp32, convolutions in TF32 where faster" if result.flop_by_format.get("tf32") else "fp32"
+
+
+def change_words(other: Alternative, result: TrainingRun) -> str:
+    """Return the change; with another batch, also the samples that its time is for: of a device, or of all together."""
+    question, step = result.question, result.step
+    if other.samples == question.programs * question.batch * question.micro_batches:
+        return other.change
+    samples = result.samples if result.shares else step.samples
+    return f"{other.change}, for {samples} {step.sample if samples != 1 else step.sample[:-1]}"
+
+
+def device_words(result: TrainingRun) -> str:
+    """Return the devices by part: ``8 x v100-sxm2-16gb``."""
+    return " and ".join(f"{count} x {part}" if count > 1 else part for part, count in result.parts.items())
+
+
+def divided_words(result: TrainingRun) -> str:
+    """Return how the devices divide the step and exchange."""
+    layout = result.question.layout
+    if layout.divides_network or layout.zero in (1, 2) or layout.process != "each" or result.servers is not None:
+        return result.way
+    return f"FSDP, {result.strategy}{result.question.forced}" if layout.zero else f"DDP, {result.way}"

@@ -10,19 +10,22 @@ is the mean rate of the flows with slices at that time, so that its area is the 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from simulator.engine.executor import alone
 from simulator.engine.timeline import Span, Timeline
 from simulator.network.machine import Machine
 from simulator.plan.plan import Activity, Flow, Fragment
+from simulator.programs.costs import ProgramLabel, SkippedRepetitions
 from simulator.results import rounded_integer
 from simulator.results.held import HeldAt
-from simulator.results.limits import critical_path
+from simulator.results.program import ProgramResult
+from simulator.results.ran import critical_path
 from simulator.results.result import Result
-from simulator.results.trace_sheet import Sheet, is_drawn, nanoseconds
 from simulator.step.launch import Launch
+from simulator.topology.parts import GpuPart
 from simulator.training.exchange import STREAM, CollectiveLabel
 from simulator.training.servers import ARRIVES
 from simulator.training.worker import ChunkRun, LaunchLabel, SkippedMicroBatches
@@ -42,22 +45,157 @@ _KINETO_NAMES = {
 }
 
 
+class Slice(NamedTuple):
+    """A slice of the thread named ``track`` in the process ``pid``."""
+
+    pid: int
+    track: str
+    name: str
+    category: str
+    start_ns: int
+    end_ns: int
+    args: dict[str, Any]
+
+
+class Sheet:
+    """The slices and counters of a trace of *machine*, before threads are numbered."""
+
+    def __init__(self, machine: Machine, critical: frozenset[int] = frozenset()) -> None:
+        self.machine = machine
+        self.critical = critical  # tasks on the critical path
+        self.slices: list[Slice] = []
+        self.rates: dict[int, list[tuple[int, float]]] = {}  # link -> changes in GB/s
+        self.memory: list[tuple[int, float]] = []  # of the first GPU: times, and GB from then on
+        nodes = [*machine.gpus, *(node.index for node in machine.nodes if node.index not in set(machine.gpus)), -1]
+        self._pids = {node: pid for pid, node in enumerate(nodes)}
+
+    def add(
+        self, node: int, track: str, name: str, category: str, start_s: float, end_s: float, args: dict[str, Any]
+    ) -> None:
+        """Add a slice of the process of *node* (-1: the host thread)."""
+        args = {**args, "critical": True} if args.get("task") in self.critical else args
+        drawn = _nanoseconds(start_s), _nanoseconds(end_s)
+        self.slices.append(Slice(self._pids[node], track, name, category, *drawn, args))
+
+    def add_rate(self, link: int, start_s: float, end_s: float, rate: float) -> None:
+        """Add *rate* in GB/s to the counter of *link*, from one time to another."""
+        changes = self.rates.setdefault(link, [])
+        changes += [(_nanoseconds(start_s), rate), (_nanoseconds(end_s), -rate)]
+
+    def text(self, name: str, n_ranks: int = 1) -> str:
+        """Return the trace as JSON text; equal sheets give equal text."""
+        events = [*self._threads()]
+        held = dict(self.memory).items()
+        events += [_counter("memory in use GB", 0, at_ns, {"GB": round(size, 6)}) for at_ns, size in held]
+        events += self._counters()
+        head = {
+            "schemaVersion": 1,
+            "deviceProperties": [self._properties(i) for i in range(len(self.machine.gpus))],
+            "distributedInfo": {"backend": "simulated", "rank": 0, "world_size": n_ranks},
+            "displayTimeUnit": "ms",
+            "baseTimeNanoseconds": 0,
+            "traceName": name,
+        }
+        body = ",\n".join(events)
+        return json.dumps(head)[:-1] + ', "traceEvents": [\n' + body + "\n]}\n"
+
+    def _threads(self) -> Iterator[str]:
+        """Yield names and slices; overlapping slices of one thread are moved to threads of their own."""
+        names = {pid: self.machine.nodes[node].name if node >= 0 else "host" for node, pid in self._pids.items()}
+        tracks: dict[int, dict[str, list[Slice]]] = {}
+        for item in self.slices:
+            tracks.setdefault(item.pid, {}).setdefault(item.track, []).append(item)
+        counted = {self._pids[self.machine.links[link].src] for link in self.rates}
+        for pid in sorted({*tracks, *counted}):
+            yield _metadata("process_name", pid, 0, {"name": names[pid]})
+            yield _metadata("process_sort_index", pid, 0, {"sort_index": pid})
+            tid = 0
+            for track, items in tracks.get(pid, {}).items():
+                lanes: list[list[Slice]] = []
+                for item in sorted(items, key=lambda s: (s.start_ns, s.end_ns)):
+                    lane = next((lane for lane in lanes if lane[-1].end_ns <= item.start_ns), None)
+                    if lane is None:
+                        lanes.append(lane := [])
+                    lane.append(item)
+                for i, lane in enumerate(lanes):
+                    tid += 1
+                    yield _metadata("thread_name", pid, tid, {"name": track if i == 0 else f"{track} ({i + 1})"})
+                    yield _metadata("thread_sort_index", pid, tid, {"sort_index": tid})
+                    for item in lane:
+                        head = {"ph": "X", "cat": item.category, "name": item.name, "pid": item.pid, "tid": tid}
+                        span = f'"ts": {_us(item.start_ns)}, "dur": {_us(item.end_ns - item.start_ns)}'
+                        yield f'{json.dumps(head)[:-1]}, {span}, "args": {json.dumps(item.args)}}}'
+
+    def _counters(self) -> Iterator[str]:
+        for link in sorted(self.rates):
+            name, pid = f"link {self.machine.links[link].name} GB/s", self._pids[self.machine.links[link].src]
+            changes: dict[int, float] = {}
+            for at_ns, change in self.rates[link]:
+                changes[at_ns] = changes.get(at_ns, 0.0) + change
+            rate, shown = 0.0, -1.0
+            for at_ns in sorted(changes):
+                rate += changes[at_ns]
+                value = round(rate, 6) + 0.0
+                if value != shown:
+                    shown = value
+                    yield _counter(name, pid, at_ns, {"GB/s": abs(value)})
+
+    def _properties(self, gpu: int) -> dict[str, Any]:
+        node = self.machine.nodes[self.machine.gpus[gpu]]
+        part = node.part
+        properties: dict[str, Any] = {"id": gpu, "name": part.description or node.name}
+        if isinstance(part, GpuPart):
+            if part.memory_size:
+                properties["totalGlobalMem"] = int(part.memory_size)
+            if part.compute_capability:
+                major, minor = part.compute_capability.split(".")
+                properties |= {"computeMajor": int(major), "computeMinor": int(minor)}
+            if part.sm_count:
+                properties["numSms"] = part.sm_count
+        return properties
+
+
+def _counter(name: str, pid: int, at_ns: int, args: dict[str, float]) -> str:
+    head = json.dumps({"ph": "C", "name": name, "pid": pid, "tid": 0})[:-1]
+    return f'{head}, "ts": {_us(at_ns)}, "args": {json.dumps(args)}}}'
+
+
+def _metadata(name: str, pid: int, tid: int, args: dict[str, Any]) -> str:
+    return json.dumps({"ph": "M", "name": name, "pid": pid, "tid": tid, "ts": 0, "args": args})
+
+
+def _nanoseconds(seconds: float) -> int:
+    return round(seconds * 1e9)
+
+
+def _us(ns: int) -> str:
+    return f"{ns // 1000}.{ns % 1000:03d}"
+
+
+def _is_drawn(start_s: float, end_s: float) -> bool:
+    """Whether what lasts from *start_s* to *end_s* is long enough to be drawn."""
+    return _nanoseconds(start_s) < _nanoseconds(end_s)
+
+
+# -- a collective ----------------------------------------------------------------------
+
+
 def chrome_trace(result: Result) -> str:
     """Return the timeline of *result* as the JSON text of a trace; equal results give equal text."""
-    timeline = result.timeline
-    sheet = Sheet(timeline.machine)
+    tasks, machine = result.timeline.plan.tasks, result.timeline.machine
+    sheet = Sheet(machine)
     _collective_slices(result, sheet)
-    wanted = sum(len(task.flows) * min(task.repeat, MAX_ROUNDS) for task in timeline.plan.tasks)
+    wanted = sum(len(task.flows) * min(task.repeat, MAX_ROUNDS) for task in tasks)
     rounds_drawn = MAX_ROUNDS if wanted <= MAX_SLICES else 0
-    for task, span in timeline.ran():
-        if task.place:
-            _work_slice(task, span, sheet)
-        else:
+    for task, span in result.timeline.ran():
+        if not task.place:
             _flow_slices(task, span, rounds_drawn, sheet)
+        elif _is_drawn(span.start_s, span.end_s) or task.duration_s:  # not a join of streams, which takes no time
+            found = machine.find(task.place)
+            node = found.index if found else -1
+            category = "kernel" if node in machine.gpus else "cpu_op"
+            sheet.add(node, task.stream, task.label, category, span.start_s, span.end_s, {"task": task.id})
     return sheet.text(f"{result.machine} {result.strategy}", result.n_ranks)
-
-
-# -- slices and counters -----------------------------------------------------------
 
 
 def _collective_slices(result: Result, sheet: Sheet) -> None:
@@ -66,14 +204,12 @@ def _collective_slices(result: Result, sheet: Sheet) -> None:
     how = str(result.facts.get("algorithm", result.strategy)).upper().replace("-", "_")
     protocol = str(result.facts.get("protocol", "SIMPLE")).upper()
     count = int(result.size_bytes) // _FP32_BYTES
-    inputs = count // (result.n_ranks if result.collective == "all-gather" else 1)
-    outputs = count // (result.n_ranks if result.collective == "reduce-scatter" else 1)
     for rank, gpu in enumerate(result.gpus):
         args = {
             "Collective name": called,
             "dtype": "Float",
-            "In msg nelems": inputs,
-            "Out msg nelems": outputs,
+            "In msg nelems": count // (result.n_ranks if result.collective == "all-gather" else 1),
+            "Out msg nelems": count // (result.n_ranks if result.collective == "reduce-scatter" else 1),
             "Group size": result.n_ranks,
             "Process Group Name": "default",
             "Process Group Ranks": list(range(result.n_ranks)) if result.n_ranks <= 64 else "all",
@@ -86,22 +222,13 @@ def _collective_slices(result: Result, sheet: Sheet) -> None:
         sheet.add(sheet.machine.gpus[gpu], "collective", name, "kernel", 0.0, result.sync_time_s, args)
 
 
-def _work_slice(task: Activity, span: Span, sheet: Sheet) -> None:
-    if not is_drawn(span) and task.duration_s == 0:
-        return  # a join of streams, which takes no time
-    found = sheet.machine.find(task.place)
-    node = found.index if found else -1
-    category = "kernel" if node in sheet.machine.gpus else "cpu_op"
-    sheet.add(node, task.stream, task.label, category, span.start_s, span.end_s, {"task": task.id})
-
-
 def _flow_slices(task: Activity, span: Span, rounds_drawn: int, sheet: Sheet) -> None:
     nodes = sheet.machine.nodes
     ends_s = _flow_ends_s(task, span)
     for first, last, start_s, length_s in _stretches(task, span, rounds_drawn):
-        for flow, end_s in zip(task.flows, ends_s, strict=True):
-            n_rounds = last - first + 1
-            drawn_s = length_s if n_rounds > 1 else min(end_s, length_s)
+        n_rounds = last - first + 1
+        for flow, own_s in zip(task.flows, ends_s, strict=True):
+            drawn_s = length_s if n_rounds > 1 else min(own_s, length_s)
             target = nodes[flow.route.dst].name
             args = {
                 "from": nodes[flow.route.src].name,
@@ -116,12 +243,11 @@ def _flow_slices(task: Activity, span: Span, rounds_drawn: int, sheet: Sheet) ->
                 "task": task.id,
             }
             name = task.label if n_rounds == 1 else f"{task.label}, {n_rounds} rounds"
-            track = f"{task.stream} to {target}"
-            sheet.add(flow.route.src, track, name, "comm", start_s, start_s + drawn_s, args)
-            if is_drawn(Span(task.id, start_s, start_s + drawn_s)):
-                for link, share in flow.route.links:
-                    rate = flow.wire_bytes * flow.count * share * n_rounds / drawn_s / 1e9
-                    sheet.add_rate(link, start_s, start_s + drawn_s, rate)
+            track, end_s = f"{task.stream} to {target}", start_s + drawn_s
+            sheet.add(flow.route.src, track, name, "comm", start_s, end_s, args)
+            for link, share in flow.route.links if _is_drawn(start_s, end_s) else ():
+                rate = flow.wire_bytes * flow.count * share * n_rounds / drawn_s / 1e9
+                sheet.add_rate(link, start_s, end_s, rate)
 
 
 def _stretches(task: Activity, span: Span, rounds_drawn: int) -> Iterator[tuple[int, int, float, float]]:
@@ -141,17 +267,40 @@ def _stretches(task: Activity, span: Span, rounds_drawn: int) -> Iterator[tuple[
 
 def _flow_ends_s(task: Activity, span: Span) -> list[float]:
     """Return the end of each flow of *task* within its round; copies that ran separately count as one."""
-    ends = list(span.flow_ends_s)
-    if len(ends) == len(task.parts):
-        each = zip(task.parts, ends, strict=True)
-        return [end_s for part, end_s in each if isinstance(part, Flow) for _ in part.apart()]
-    if len(ends) == sum(flow.count for flow in task.flows):
-        position, joined = 0, []
-        for flow in task.flows:
-            joined.append(max(ends[position : position + flow.count], default=0.0))
-            position += flow.count
-        return joined
+    ends = iter(span.flow_ends_s)
+    if len(span.flow_ends_s) == len(task.parts):
+        return [
+            end_s for part, end_s in zip(task.parts, ends, strict=True) if isinstance(part, Flow) for _ in part.apart()
+        ]
+    if len(span.flow_ends_s) == sum(flow.count for flow in task.flows):
+        return [max((next(ends) for _ in range(flow.count)), default=0.0) for flow in task.flows]
     return [span.round_s] * len(task.flows)
+
+
+# -- a program -------------------------------------------------------------------------
+
+
+def program_trace(result: ProgramResult) -> str:
+    """Return the trace as JSON text; equal results give equal text."""
+    sheet = Sheet(result.timeline.machine)
+    for task, span in result.timeline.ran(ProgramLabel, SkippedRepetitions):
+        about = task.about
+        named = isinstance(about, ProgramLabel)
+        if not _is_drawn(span.start_s, span.end_s) or (named and about.use in ("hidden", "mark")):
+            continue
+        on_host = task.stream.split(" ")[0] == "host"
+        node = None if on_host else sheet.machine.find(task.place)
+        told = {"task": task.id, "waits for": list(task.after)}
+        if named:
+            told |= {"does": about.use} | ({"bound by": about.bound} if about.use == "kernel" else {})
+            told |= {"bytes": int(about.bytes)} if about.bytes else {}
+        category = "kernel" if node is not None and node.kind == "gpu" else "cpu_op"
+        track = task.stream if on_host else task.stream.partition("/")[2] or task.stream
+        sheet.add(-1 if node is None else node.index, track, task.label, category, span.start_s, span.end_s, told)
+    return sheet.text(f"{result.machine} {result.name}")
+
+
+# -- a step ----------------------------------------------------------------------------
 
 
 def step_trace(timeline: Timeline, name: str, n_ranks: int = 1, held: Sequence[HeldAt] = ()) -> str:
@@ -176,7 +325,7 @@ def step_trace(timeline: Timeline, name: str, n_ranks: int = 1, held: Sequence[H
             for part in (part for part in task.parts if isinstance(part, Fragment)):
                 for link, n_bytes in alone(timeline.machine, part).link_bytes.carried():
                     sheet.add_rate(link, span.start_s, span.end_s, n_bytes / span.length_s / 1e9)
-    sheet.memory = [(nanoseconds(each.at_s), each.total_bytes / 1e9) for each in held]
+    sheet.memory = [(_nanoseconds(each.at_s), each.total_bytes / 1e9) for each in held]
     return sheet.text(name, n_ranks)
 
 
@@ -197,9 +346,8 @@ def _told(task: Activity) -> dict[str, Any]:
     about = task.about
     if isinstance(about, CollectiveLabel):
         told |= {"bytes": int(about.size_bytes), "micro-batch": about.micro_batch}
-        told |= {
-            key: value for part in task.parts if isinstance(part, Fragment) for key, value in part.plan.facts.items()
-        }
+        for part in task.parts:
+            told |= part.plan.facts if isinstance(part, Fragment) else {}
     if isinstance(about, ChunkRun):
         told |= {"micro-batch": about.micro_batch, "share": about.share}
     if isinstance(about, SkippedMicroBatches):
@@ -213,7 +361,7 @@ def _issue(sheet: Sheet, node: int, track: str, task: Activity, span: Span, abou
     if not about.on_host:
         stretch = span.length_s / issue.device_s if issue.device_s > 0 else 1.0
         _kernels(sheet, node, issue, span.start_s, stretch, _told(task))
-    elif is_drawn(span):
+    elif _is_drawn(span.start_s, span.end_s):
         told = {**_told(task), "part": issue.part}
         sheet.add(node, track, f"{issue.name}, {issue.part}", "cpu_op", span.start_s, span.end_s, told)
         if span.length_s > issue.host_s + 1e-12:  # a CPU, which computes where it launches
@@ -224,15 +372,9 @@ def _kernels(sheet: Sheet, node: int, issue: Launch, start_s: float, stretch: fl
     """Add the kernels of *issue*, one after the other from *start_s*, each *stretch* times as long as alone."""
     for kind, cost in zip(issue.work.kinds, issue.work.costs, strict=True):
         end_s = start_s + stretch * cost.time_s
-        if is_drawn(Span(-1, start_s, end_s)):
-            told = {
-                "part": issue.part,
-                "class": without_library(kind),
-                "bound by": cost.bound,
-                "FLOP": cost.flop,
-                "bytes": cost.bytes,
-            }
-            how = {"algorithm": cost.detail} if cost.detail else {}
-            name = f"{issue.name}, {issue.part}"
-            sheet.add(node, "compute", name, "kernel", start_s, end_s, {**args, **told, **how})
+        if _is_drawn(start_s, end_s):
+            told: dict[str, Any] = {"part": issue.part, "class": without_library(kind), "bound by": cost.bound}
+            told |= {"FLOP": cost.flop, "bytes": cost.bytes}
+            told |= {"algorithm": cost.detail} if cost.detail else {}
+            sheet.add(node, "compute", f"{issue.name}, {issue.part}", "kernel", start_s, end_s, {**args, **told})
         start_s = end_s

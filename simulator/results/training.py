@@ -16,16 +16,14 @@ from simulator.results.changed import ChangeEffect, change_fact, changed_entry, 
 from simulator.results.confidence import Confidence
 from simulator.results.rates import rates_of
 from simulator.results.result import best_of
-from simulator.results.step import StepResult
 from simulator.results.step_confidence import Trust, fits_by_band, memory_band, step_confidence, step_trust
-from simulator.results.step_view import step_view, time_shares
+from simulator.results.step_view import SHARE_WORDS, device_words, step_view, time_shares
 from simulator.results.training_run import TrainingRun
-from simulator.results.words import SHARE_WORDS, device_words
 from simulator.step.memory import MemoryNeed
 from simulator.units import format_duration
 
 if TYPE_CHECKING:
-    from simulator.results.input import InputRun
+    pass
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,18 +56,10 @@ class TrainingResult(TrainingRun):
         return replace(effect, without_s=without.step_time_s, parts_s=parts_s, others=others)
 
     def _repr_html_(self) -> str:
-        """Return the result as an HTML table, for notebooks."""
         what = f"{self.step.workload}, {self.samples} {self.step.sample} a step"
-        return html_of(
-            [
-                Fact("machine", f"{self.machine}, {device_words(self)}"),
-                *change_fact(self.changed),
-                Fact("network", what),
-                Fact("strategy", self.way),
-                *step_view(self),
-                Fact("trust", self.confidence.why or "not measured"),
-            ]
-        )
+        machine = Fact("machine", f"{self.machine}, {device_words(self)}")
+        head = machine, *change_fact(self.changed), Fact("network", what), Fact("strategy", self.way)
+        return html_of([*head, *step_view(self), Fact("trust", self.confidence.why or "not measured")])
 
     @cached_property
     def confidence(self) -> Confidence:
@@ -95,7 +85,8 @@ def steps_document(results: Sequence[TrainingRun], unfit: Mapping[str, str]) -> 
     best = best_of(results)
     return {
         **changed_entry(best.changed),
-        **_seen(best.step),
+        "schema_version": SCHEMA_VERSION,
+        **taken(best.step, _OF_STEP),
         "options": options_entry(best.question),
         "memory": _memory(best, best.tightest.need),
         **step_confidence(best).to_dict(),
@@ -111,6 +102,14 @@ def steps_document(results: Sequence[TrainingRun], unfit: Mapping[str, str]) -> 
     }
 
 
+_OF_STEP = (
+    "topology=machine workload device part samples sample tokens calibrated options step_time_s "
+    "throughput_per_s=throughput parts_s busy_s host_s waiting_s model_flop=torch_flop "
+    "peak_flops_per_s model_flop_utilisation=utilisation parameter_count trained_count "
+    "flop_by_format kinds layers gradient_order simulation_events"
+)
+
+
 def options_entry(question: StepQuestion) -> dict[str, Any]:
     """Return the options of *question* as plain data; ``accumulation`` is None where nothing adds gradients."""
     options = question.rank_options
@@ -121,7 +120,7 @@ def options_entry(question: StepQuestion) -> dict[str, Any]:
 
 def _entry(result: TrainingRun) -> dict[str, Any]:
     question, software, servers = result.question, result.question.software, result.servers
-    run = result.checkpoints
+    run, run_in = result.checkpoints, result.input
     shares = [{"device": name, "part": part, "samples": count} for name, part, count in result.shares]
     return {
         "topology": result.machine,
@@ -163,7 +162,13 @@ def _entry(result: TrainingRun) -> dict[str, Any]:
                 "nodes": [{**plain(pace), "slack_s": pace.slack_s} for pace in servers.paces],
             },
             offload=result.offload and {**plain(result.offload), "fits": result.offload.fits},
-            input=result.input and _input(result.input, result.samples),
+            input=run_in
+            and {
+                **taken(run_in, _OF_INPUT),
+                "limits_s": run_in.limits_s,
+                "rates_per_s": {name: result.samples / seconds for name, seconds in run_in.limits_s.items()},
+                **taken(run_in, _OF_EPOCHS),
+            },
             epoch_s=result.epoch_s if result.epoch_steps else None,
             shares=shares or None,
             checkpoints=run and {**plain(run), **taken(run, _OF_CHECKPOINTS)},
@@ -173,24 +178,20 @@ def _entry(result: TrainingRun) -> dict[str, Any]:
     }
 
 
+_OF_INPUT = (
+    "set=asked.name disks workers=asked.workers prefetch=asked.prefetch bound idle_share step_s "
+    "period_s first_period_s filled_s"
+)
+_OF_EPOCHS = (
+    "epoch_steps first_epoch_s=first_s later_epoch_s=later_s evaluation_s epochs=asked.epochs "
+    "all_epochs_s=total_s cached_share buffers_bytes kept_bytes cure cures"
+)
 _OF_CHECKPOINTS = "interval_s goodput written_share failed_share young_s best_steps best_goodput"
 
 
 def _said(**entries: Any) -> dict[str, Any]:
     """Return those of *entries* that say something."""
     return {name: entry for name, entry in entries.items() if entry is not None and entry is not False}
-
-
-def _input(run: InputRun, samples: int) -> dict[str, Any]:
-    """Return the figures of a step's input."""
-    return {
-        **taken(run, "set=asked.name disks workers=asked.workers prefetch=asked.prefetch bound idle_share step_s"),
-        **taken(run, "period_s first_period_s filled_s"),
-        "limits_s": run.limits_s,
-        "rates_per_s": {name: samples / seconds for name, seconds in run.limits_s.items()},
-        **taken(run, "epoch_steps first_epoch_s=first_s later_epoch_s=later_s evaluation_s epochs=asked.epochs"),
-        **taken(run, "all_epochs_s=total_s cached_share buffers_bytes kept_bytes cure cures"),
-    }
 
 
 def _memory(result: TrainingRun, need: MemoryNeed) -> dict[str, Any]:
@@ -200,15 +201,4 @@ def _memory(result: TrainingRun, need: MemoryNeed) -> dict[str, Any]:
         **taken(need, figures),
         "band_bytes": plain(memory_band(result, need)),
         "fits_by_band": fits_by_band(result, need),
-    }
-
-
-def _seen(result: StepResult) -> dict[str, Any]:
-    """Return a step from the view of one device."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        **taken(result, "topology=machine workload device part samples sample tokens calibrated options step_time_s"),
-        **taken(result, "throughput_per_s=throughput parts_s busy_s host_s waiting_s model_flop=torch_flop"),
-        **taken(result, "peak_flops_per_s model_flop_utilisation=utilisation parameter_count trained_count"),
-        **taken(result, "flop_by_format kinds layers gradient_order simulation_events"),
     }

@@ -172,7 +172,7 @@ class TrainingRun:
     def throughput(self) -> float:
         """Samples per second of all devices."""
         if self.servers is not None:
-            return self.step.samples * self.servers.devices_per_s
+            return self.step.samples * sum(pace.gpu_count / pace.period_s for pace in self.servers.paces)
         return self.samples / self.step_time_s if self.step_time_s > 0 else 0.0
 
     @property

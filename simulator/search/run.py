@@ -23,9 +23,8 @@ from simulator.records import dataclass, field, replace
 from simulator.results import SCHEMA_VERSION, plain, taken
 from simulator.results.rates import Rates, rates_from, rates_of
 from simulator.results.step_confidence import all_fit_by_band
-from simulator.results.step_view import time_shares
+from simulator.results.step_view import SHARE_WORDS, time_shares
 from simulator.results.training import options_entry
-from simulator.results.words import SHARE_WORDS
 from simulator.search.price import MEMORY, Pricer, SearchOutcome
 from simulator.search.space import Candidate, Division, Space
 from simulator.spelling import spelt

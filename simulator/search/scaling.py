@@ -9,9 +9,8 @@ from typing import Any
 from simulator.records import dataclass
 from simulator.results import SCHEMA_VERSION, plain, taken
 from simulator.results.rates import rates_of
-from simulator.results.step_view import time_shares
+from simulator.results.step_view import SHARE_WORDS, time_shares
 from simulator.results.training import TrainingResult, options_entry
-from simulator.results.words import SHARE_WORDS
 
 _WORTH_SAYING = 0.02  # smallest drop of the doubling efficiency that counts as a knee
 

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from reports.compare_plots import errors_figure, staircases
+from reports.compare import errors_figure, staircases
 from simulator.console.run import run_app
 from tests.measured_folders import ENVIRONMENT, bandwidths, constant, operators, scattered, steps, timed, write
 from validate.cli.app import app

@@ -11,7 +11,7 @@ from typer.main import get_command
 
 import simulator
 from simulator.cli import COMMANDS, _app, run
-from simulator.cli.processes import dask_runner
+from simulator.cli.processes import runner_of
 from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.console.files import OutputFile
 from simulator.effects import data_file, effect, has_effects
@@ -182,7 +182,7 @@ def test_an_effect_is_refused_within_a_data_file_alone(tmp_path: Path) -> None:
         with data_file(trusted=True), pytest.raises(InputError, match="runs code"):
             effect("runs code", "a file within it")
         with pytest.raises(InputError, match="opens a connection"), contextlib.ExitStack() as stack:
-            dask_runner("tcp://127.0.0.1:1", stack)
+            runner_of(1, "tcp://127.0.0.1:1", stack)
         assert len(refused) == 3
     with data_file(trusted=False, outputs=[str(tmp_path / "x")]):
         write()

@@ -24,7 +24,7 @@ from simulator.questions.single import OperatorQuestion
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.questions.words import parse_question, question_words
-from simulator.results.words import kernel_words
+from simulator.results.step_view import kernel_words
 from simulator.step.conversions import casts_of, wide_tensors
 from simulator.step.fusion import fused_groups
 from simulator.step.issue import launches_of

@@ -14,7 +14,7 @@ from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.results.limits import critical_path, critical_seconds
+from simulator.results.ran import critical_path, critical_seconds
 from tests.machines import ring_machine
 
 PRODUCTS = """
@@ -106,7 +106,7 @@ def test_nothing_has_no_path() -> None:
 def test_the_last_slot_given_back_is_found_as_by_looking_at_all() -> None:
     from random import Random
 
-    from simulator.results.limits import _last_given
+    from simulator.results.ran import _last_given
 
     random = Random(7)
     for _ in range(300):

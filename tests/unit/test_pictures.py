@@ -28,10 +28,10 @@ from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.text import Text  # noqa: E402
 
 from reports.colours import ACTIVITIES, BEST, HELD, MARKED_SERIES, OTHER, strategy_series  # noqa: E402
+from reports.figure import edge_curve  # noqa: E402
 from reports.file import STYLE  # noqa: E402
 from reports.kernels import roofline_points, roofs_of  # noqa: E402
 from reports.layout import lay_out_view  # noqa: E402
-from reports.machine import edge_curve  # noqa: E402
 from reports.step import draw_steps  # noqa: E402
 from reports.view import make_view  # noqa: E402
 from simulator.collectives.registry import strategy_names  # noqa: E402

@@ -17,7 +17,8 @@ from simulator.programs import loops
 from simulator.programs.costs import SkippedRepetitions
 from simulator.questions.single import OperatorQuestion, ProgramQuestion
 from simulator.questions.where import Where
-from simulator.results.program import ProgramResult, program_trace
+from simulator.results.program import ProgramResult
+from simulator.results.trace import program_trace
 from simulator.step.operator import operator_s
 from simulator.workload.operators import MatMul
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.cli.table import Column, columns_fit, table_lines
+from simulator.cli.table import Column, table_lines, widths_of
 from simulator.console.style import Style, fold
 
 WAY = Column("way", ["ring", "tree"], right=False)
@@ -63,9 +63,9 @@ def test_the_first_row_may_be_marked_at_any_width():
 
 
 def test_what_fits_is_known():
-    assert columns_fit([WAY, TIME], Style(11))
-    assert not columns_fit([WAY, TIME], Style(10))
-    assert columns_fit([WAY, TIME], Style(None))
+    assert widths_of([WAY, TIME], 11)
+    assert not widths_of([WAY, TIME], 10)
+    assert widths_of([WAY, TIME], None)
 
 
 def test_a_unit_is_not_torn_from_its_figure():

@@ -11,8 +11,8 @@ from reports.scale import _machines
 from simulator.cli import run
 from simulator.errors import InputError
 from simulator.launch.launch import read_launch
+from simulator.results.step_view import change_words
 from simulator.results.training_run import Alternative
-from simulator.results.words import change_words
 from simulator.search import scaling
 from simulator.search.scaling import curve_of
 from simulator.units import format_duration

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from simulator import __version__
-from simulator.cli.option import EPILOG, SETTINGS
+from simulator.cli.written import EPILOG, SETTINGS
 from simulator.errors import InputError
 
 _SHOWN = (

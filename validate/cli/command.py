@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from simulator.cli.option import EPILOG, SETTINGS
+from simulator.cli.written import EPILOG, SETTINGS
 from simulator.errors import InputError
 
 CHECK_EPILOG = EPILOG.replace("2 usage or input,", "2 usage or input, 3 slower than healthy logs,")

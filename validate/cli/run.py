@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from simulator.api import load_machine
-from simulator.cli.option import with_options
-from simulator.cli.written import OPTIONS, CommandOptions, option_spelt
+from simulator.cli.written import OPTIONS, CommandOptions, option_spelt, with_options
 from simulator.console.files import OutputFile
 from simulator.errors import InputError, MissingDependency, TopocastError, nearest, one_line
 from simulator.records import replace
