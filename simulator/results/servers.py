@@ -11,9 +11,8 @@ from simulator.engine.timeline import Span, Timeline
 from simulator.plan.plan import Activity, Flow, Fragment
 from simulator.records import dataclass, replace
 from simulator.results.bottleneck import LinkUse
-from simulator.training.keys import Loss
 from simulator.training.servers import ARRIVES, PULL, PUSH, SPREAD, STAGES, TO_CPU, TO_GPUS, UPDATE, ServerLabel
-from simulator.training.teams import NodeTeam
+from simulator.training.teams import Loss, NodeTeam
 from simulator.training.worker import LaunchLabel
 
 COMPUTE = "forward and backward"

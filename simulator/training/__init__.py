@@ -33,32 +33,25 @@ def divide(times: Sequence[Callable[[int], float]], total: int) -> list[int]:
     samples move from the last device to the one that they delay least, as long as that helps.  If times are
     proportional to samples, all devices end together: share i is total / t_i / (sum of 1 / t_j).
     """
-    shares = _rounded([total / len(times)] * len(times), total)
-    best = shares
+
+    def seconds(shares: Sequence[int]) -> list[float]:
+        return [time(share) if share else 0.0 for time, share in zip(times, shares, strict=True)]
+
+    best = shares = _rounded([total / len(times)] * len(times), total)
     for _ in range(_ROUNDS):
         speeds = [share / time(share) if share else 1.0 / time(1) for share, time in zip(shares, times, strict=True)]
         shares = _rounded([total * speed / sum(speeds) for speed in speeds], total)
-        if _last_s(times, shares) >= _last_s(times, best):
+        if max(seconds(shares)) >= max(seconds(best)):
             break
         best = shares
     while True:
-        seconds = [_time_s(time, share) for time, share in zip(times, best, strict=True)]
-        last = max(range(len(times)), key=lambda i: seconds[i])
+        ends_s = seconds(best)
+        last = max(range(len(times)), key=lambda i: ends_s[i])
         others = [i for i in range(len(times)) if i != last]
-        if not others:
-            return best
-        taker = min(others, key=lambda i: times[i](best[i] + 1))
-        if times[taker](best[taker] + 1) >= seconds[last]:
+        taker = min(others, key=lambda i: times[i](best[i] + 1), default=last)
+        if taker == last or times[taker](best[taker] + 1) >= ends_s[last]:
             return best
         best = [share - (i == last) + (i == taker) for i, share in enumerate(best)]
-
-
-def _time_s(time: Callable[[int], float], share: int) -> float:
-    return time(share) if share else 0.0
-
-
-def _last_s(times: Sequence[Callable[[int], float]], shares: Sequence[int]) -> float:
-    return max(_time_s(time, share) for time, share in zip(times, shares, strict=True))
 
 
 def _rounded(wanted: Sequence[float], total: int) -> list[int]:

@@ -106,40 +106,38 @@ def write_data_parallel(outline: StepOutline, *, copies: bool) -> None:
     shards of them are kept.
     """
     builder, crew, network, question, layout, both, batches = outline
-    last = batches.last
-    passes = crew.passes()
+    passes, last = crew.passes(), batches.last
     apart = expert_parameters(network) if len(both) > 1 else frozenset()
     element_bytes = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
     bucket_bytes = bucket_size(question, layout, element_bytes)
     ahead = {}
     if bucket_bytes and question.prefetches and question.options.mode == "train" and layout.zero:
         ahead = gather_ahead(network, question.options, both, apart, bucket_bytes)
-    most = bucket_bytes / element_bytes or float("inf")
     any_sums = any(among.whole is not None for among in both)
     complete = ready_after([same[0] for same in passes], network) if any_sums else [()] * len(passes)
-    ready = [tuple(p.elements for p in parameters if p.name not in apart) for parameters in complete]
-    ready_experts = [tuple(p.elements for p in parameters if p.name in apart) for parameters in complete]
-    buckets, expert_buckets = buckets_of(ready, most), buckets_of(ready_experts, most)
+    ready, of_experts = (
+        [tuple(p.elements for p in found if (p.name in apart) is experts) for found in complete]
+        for experts in (False, True)
+    )
+    buckets, expert_buckets = (
+        buckets_of(each, bucket_bytes / element_bytes or float("inf")) for each in (ready, of_experts)
+    )
 
     def summed(number: int, ends: Sequence[Sequence[int]]) -> list[int]:
         """Add the sums of micro-batch *number*, whose issues end with *ends*; return their last activities."""
         return [
             end
             for among, full in zip(both, (buckets, expert_buckets), strict=False)
-            for bucket in full
-            for end in among.reduce(
-                bucket.elements * element_bytes, ends[bucket.full_after], number, ends=number == last
-            )
+            for size, after in ((bucket.elements * element_bytes, ends[bucket.full_after]) for bucket in full)
+            for end in among.reduce(size, after, number, ends=number == last)
         ]
 
     for number in batches:
         if number == last:
             crew.go_on(batches.skip(builder, number))
             continue
-        over = [
-            crew.issue(same, after=awaited(same[0], ahead if number == 0 else {}), micro_batch=number)
-            for same in passes
-        ]
+        there = ahead if number == 0 else {}
+        over = [crew.issue(same, after=awaited(same[0], there), micro_batch=number) for same in passes]
         if layout.zero == 2:
             summed(number, over)
     ends: list[list[int]] = []  # of each issue, on all workers
@@ -157,10 +155,10 @@ def write_data_parallel(outline: StepOutline, *, copies: bool) -> None:
     crew.update(sums_end[-1:], last, layout.kept_share(trained, experts) if layout.zero else 1.0, sums=any_sums)
     if ahead or not layout.zero:
         return
-    updated = crew.last
+    updated, size = crew.last, parameter_bytes(question.options.precision)
     for among, elements in zip(both, (trained - experts, experts), strict=False):
         if elements:
-            among.gather(elements * parameter_bytes(question.options.precision), updated, last)
+            among.gather(elements * size, updated, last)
 
 
 def gather_ahead(

@@ -70,15 +70,11 @@ def parts_of(
     Raises Unsuitable if it does not fit.
     """
     made: dict[tuple[object, ...], tuple[Fragment, ...]] = {}  # blocks repeat
-    found: dict[int, tuple[Fragment, ...]] = {}
-    for activity, bundles, op, size_bytes in sorted(exchanges, key=lambda each: each.activity):
-        key = id(bundles), op, size_bytes
-        if key not in made:
-            made[key] = tuple(
-                [bundle.collective(op, float(size_bytes), strategy, loads_on=loads_on) for bundle in bundles]
-            )
-        found[activity] = made[key]
-    return found
+    for _, bundles, op, size_bytes in sorted(exchanges, key=lambda each: each.activity):
+        if (key := (id(bundles), op, size_bytes)) not in made:
+            parts = [bundle.collective(op, float(size_bytes), strategy, loads_on=loads_on) for bundle in bundles]
+            made[key] = tuple(parts)
+    return {each.activity: made[id(each.bundles), each.op, each.size_bytes] for each in exchanges}
 
 
 class GroupExchange:
@@ -98,12 +94,8 @@ class GroupExchange:
         stream: str = STREAM,
         once: bool = False,
     ) -> None:
-        self.builder = builder
-        self.n_ranks = bundles[0].n_ranks
-        self._bundles = tuple(bundles)
-        self._strategy = strategy
-        self._loads_on = loads_on
-        self._stream = stream
+        self.builder, self.n_ranks, self._bundles = builder, bundles[0].n_ranks, tuple(bundles)
+        self._strategy, self._loads_on, self._stream = strategy, loads_on, stream
         self._made: dict[tuple[Collective, float], list[Fragment]] = {}  # blocks repeat
         groups = [group for bundle in bundles for group in bundle.groups] if once else []
         counts = (len({group.machine.locate(rank)[1] for rank in group.ranks}) for group in groups)
@@ -127,10 +119,11 @@ class GroupExchange:
             self._strategy.append(OpenExchange(number, self._bundles, op, size_bytes))
             return number
         if (op, size_bytes) not in self._made:
-            self._made[op, size_bytes] = [
-                bundle.collective(op, float(size_bytes), self._strategy, loads_on=self._loads_on)
-                for bundle in self._bundles
+            how, loads_on = self._strategy, self._loads_on
+            fragments: list[Fragment] = [
+                each.collective(op, float(size_bytes), how, loads_on=loads_on) for each in self._bundles
             ]
+            self._made[op, size_bytes] = fragments
         return self.builder.add(op, self._made[op, size_bytes], stream=self._stream, after=after, about=about)
 
 

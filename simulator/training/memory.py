@@ -49,11 +49,14 @@ def device_memory(
     layout: Layout,
     in_flight: float = 1.0,
     placement: Placement | None = None,
+    *,
+    gaps: bool = True,
 ) -> MemoryNeed:
     """Return the memory that a device needs for its part of a step, *network*, in a *layout* with known degrees.
 
     *in_flight*: the number of micro-batches whose activations are saved at once.  *placement*: that of the layout's
-    ranks; without one, what their communicators hold does not count.
+    ranks; without one, what their communicators hold does not count.  Without *gaps*, what the allocator holds besides
+    does not count.
 
     A replica also holds its buckets, a second copy of all gradients, unless these are parts of the buckets; then each
     is there for itself only until it is copied in (``mark_variable_ready_dense`` in torch/csrc/distributed/c10d/
@@ -63,33 +66,16 @@ def device_memory(
     are cast for each step are not (torch's ``ZeroRedundancyOptimizer`` leaves them whole).  Experts are sharded over
     fewer ranks (:attr:`Layout.expert_shards`).
     """
-    need = _without_gaps(network, question, device, layout, in_flight, placement)
-    return _with_gaps(need, network, question, device, layout, in_flight)
-
-
-def _without_gaps(
-    network: Network,
-    question: StepQuestion,
-    device: Device,
-    layout: Layout,
-    in_flight: float,
-    placement: Placement | None,
-) -> MemoryNeed:
-    held = held_in(network, stage_options(question.rank_options, layout))
-    need = held_memory(held, gathered_elements(network, layout), question, device, layout, in_flight)
-    if placement is None:
+    options, gathered = stage_options(question.rank_options, layout), gathered_elements(network, layout)
+    held = held_in(network, options)
+    need = held_memory(held, gathered, question, device, layout, in_flight)
+    if placement is not None:
+        need = replace(need, communication_bytes=communication_bytes(placement, question, network))
+    if not gaps:
         return need
-    return replace(need, communication_bytes=communication_bytes(placement, question, network))
-
-
-def _with_gaps(
-    need: MemoryNeed, network: Network, question: StepQuestion, device: Device, layout: Layout, in_flight: float
-) -> MemoryNeed:
-    """Return *need* with what the allocator holds besides."""
-    options, shares, buckets = stage_options(question.rank_options, layout), ALL, 0.0
+    shares, buckets = ALL, 0.0
     if not question.has_servers:
-        held = held_in(network, options)
-        shares = rank_shares(held, gathered_elements(network, layout), question, layout, in_flight)
+        shares = rank_shares(held, gathered, question, layout, in_flight)
         buckets = bucket_bytes_of(held, question, layout)
     return with_gaps(need, network, options, device, shares, buckets)
 
@@ -97,7 +83,7 @@ def _with_gaps(
 def alone_memory(network: Network, question: StepQuestion, device: Device, *, gaps: bool = True) -> MemoryNeed:
     """Return the memory that one program needs on *device* if it steps alone."""
     if question.offload != "none":
-        return most_needed(network, question, device, REPLICAS, gaps=gaps)
+        return device_memory(network, question, device, REPLICAS, gaps=gaps)
     shares = Shares(accumulates=float(question.micro_batches > 1))
     if not gaps:
         return need_of(held_in(network, question.options), question.options, device, shares, question.software)
@@ -122,29 +108,24 @@ def most_needed(
 ) -> MemoryNeed:
     """Return the need of the device with the highest total, among those that divide *network* into stages.
 
-    The arguments are those of :func:`device_memory`.  Without *gaps*, what the allocator holds besides does not count.
+    The arguments are those of :func:`device_memory`.  Gaps count only if all stages fit without.
     """
     if layout.pp == 1:
-        need = _without_gaps(network, question, device, layout, 1.0, placement)
-        return _with_gaps(need, network, question, device, layout, 1.0) if gaps else need
+        return device_memory(network, question, device, layout, 1.0, placement, gaps=gaps)
     from simulator.workload.split.stages import joined_stages, stages_of
 
     parts = stages_of(network, layout.pp * layout.vp)
-    unlike: dict[object, tuple[int, Network]] = {}  # of equal stages, the first has most micro-batches in flight
+    unlike: dict[object, tuple[float, Network]] = {}  # of equal stages, the first has most micro-batches in flight
     for stage in range(layout.pp):
         whole = joined_stages(parts[stage :: layout.pp])
-        unlike.setdefault(network_key(whole), (stage, whole))
-    counts = [in_flight(layout, stage, question.micro_batches) for stage, _ in unlike.values()]
-    stages = [whole for _, whole in unlike.values()]
-    needs = [
-        _without_gaps(whole, question, device, layout, count, placement)
-        for whole, count in zip(stages, counts, strict=True)
-    ]
-    if gaps and all(need.fits for need in needs):
+        unlike.setdefault(network_key(whole), (in_flight(layout, stage, question.micro_batches), whole))
+    for counts_gaps in (False, True) if gaps else (False,):
         needs = [
-            _with_gaps(need, whole, question, device, layout, count)
-            for need, whole, count in zip(needs, stages, counts, strict=True)
+            device_memory(whole, question, device, layout, count, placement, gaps=counts_gaps)
+            for count, whole in unlike.values()
         ]
+        if not all(need.fits for need in needs):
+            break
     return max(needs, key=lambda need: need.total_bytes)
 
 
@@ -196,17 +177,15 @@ def rank_shares(
 
 def bucket_bytes_of(held: NetworkMemory, question: StepQuestion, layout: Layout) -> float:
     """Return the bytes of the buckets into which a replica copies its gradients."""
-    if has_gradient_buffer(question.options) and question.offload == "none":
-        return 0.0  # buckets are parts of it
-    if layout.zero == 3 or question.offload == "optimizer+parameters":
+    is_part = has_gradient_buffer(question.options) and question.offload == "none"
+    if is_part or layout.zero == 3 or question.offload == "optimizer+parameters":
         return 0.0
     if not _has_buckets(question, layout) or question.options.mode not in ("train", "backward"):
         return 0.0
     element = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
     buckets = float(held.trained_count * element)
-    if _leave(question, layout) or (
-        layout.zero and has_master(question.options.precision)
-    ):  # freed once it is scattered
+    is_freed = _leave(question, layout) or (layout.zero and has_master(question.options.precision))
+    if is_freed:  # once it is scattered
         buckets = min(buckets, question.bucket_bytes + held.largest * element)
     return buckets
 
@@ -237,17 +216,9 @@ def communication_bytes(placement: Placement, question: StepQuestion, network: N
     """
     if question.one_process:
         return 0.0
-    nccl = cast(
-        Nccl,
-        strategy_of(
-            "nccl",
-            question.software,
-            algorithm=question.algorithm,
-            protocol=question.protocol,
-            nvls=question.nvls,
-        ),
-    )
-    how = question.software.nccl, question.algorithm, question.protocol, question.nvls
+    chosen = {name: getattr(question, name) for name in ("algorithm", "protocol", "nvls")}
+    nccl = cast(Nccl, strategy_of("nccl", question.software, **chosen))
+    how = question.software.nccl, *chosen.values()
 
     def taken(group: Communicator, carried: _Carried, n_peers: int) -> float:
         key = "buffers", how, frozenset(carried), n_peers  # which stages and trials share
@@ -270,18 +241,21 @@ def _communicators(
     placement: Placement, question: StepQuestion, network: Network
 ) -> Iterator[tuple[Sequence[Communicator], _Carried, int]]:
     """Yield the unlike groups of each kind, what they carry, and the number of ranks with which each rank has sends."""
-    layout, carried = placement.layout, _carried_within(network, question)
+    layout, framework, carried = placement.layout, question.options.framework, dict[str, _Carried]()
+    element = ELEMENT_BYTES[storage_of(question.options.precision)]
+    for exchange in (each.operator for each in network.layers if isinstance(each.operator, Exchange)):
+        for op in (exchange.forward, exchange.backward if question.options.trains else None):
+            if op is not None:
+                carried.setdefault(exchange.axis, set()).add((op, float(exchange.elements * element)))
     for axis, bundles in placement.within_layers().items():
-        if axis == "ep" and layout.flex:
-            continue
-        n_peers = {"ep": layout.ep - 1, "cp": 1}.get(axis, 0)
-        yield _unlike(bundles), carried.get(axis, set()), n_peers
+        if axis != "ep" or not layout.flex:
+            n_peers = {"ep": layout.ep - 1, "cp": 1}.get(axis, 0)
+            yield _unlike(bundles), carried.get(axis, set()), n_peers
     yield from _of_parameters(placement, question, network)
     if layout.pp > 1:
         stages = placement.group.part([placement.rank(pp=stage) for stage in range(layout.pp)])
         yield [stages], set(), min(2, layout.pp - 1)
     # Groups that sum single numbers and exchange nothing else.
-    framework = question.options.framework
     n_ranks, makes_own = placement.group.n_ranks, framework in ("megatron", "deepspeed-zero3")
     if makes_own or layout.divides_network or (layout.shards or n_ranks) < n_ranks:
         yield [placement.group], _NUMBER, 0
@@ -315,14 +289,3 @@ def _of_parameters(
 
 def _unlike(bundles: Sequence[ConcurrentGroups]) -> list[Communicator]:
     return [bundle.groups[0] for bundle in bundles]
-
-
-def _carried_within(network: Network, question: StepQuestion) -> dict[str, _Carried]:
-    """Return the collectives of the layers of *network*, by axis."""
-    element, found = ELEMENT_BYTES[storage_of(question.options.precision)], dict[str, _Carried]()
-    for layer in network.layers:
-        if isinstance(exchange := layer.operator, Exchange):
-            for op in (exchange.forward, exchange.backward if question.options.trains else None):
-                if op is not None:
-                    found.setdefault(exchange.axis, set()).add((op, float(exchange.elements * element)))
-    return found

@@ -94,20 +94,23 @@ def order_of(layout: Layout, stage: int, count: int) -> list[Pass]:
 
     Raises InputError if there are virtual stages and *count* is not a multiple of the stages.
     """
-    if layout.vp > 1:
-        if count % layout.pp:
-            near = " or ".join(
-                str(n) for n in (count // layout.pp * layout.pp, -(-count // layout.pp) * layout.pp) if n
-            )
-            why = f"takes turns among {layout.pp} micro-batches at a time, and there are {count}; {near} would do"
-            raise refused("layout", f"vp={layout.vp} {why}")
-        forward = [_virtual(layout, number, backward=False) for number in range(count * layout.vp)]
-        backward = [_virtual(layout, number, backward=True) for number in range(count * layout.vp)]
-    else:
-        forward = [(0, number) for number in range(count)]
-        backward = forward[::-1] if layout.schedule == "gpipe" else forward
-    filled = _filled(layout, stage, count)
-    return list(_in_turn(layout, stage, forward, backward, filled))
+    if layout.vp > 1 and count % layout.pp:
+        near = " or ".join(str(n) for n in (count // layout.pp * layout.pp, -(-count // layout.pp) * layout.pp) if n)
+        why = f"takes turns among {layout.pp} micro-batches at a time, and there are {count}; {near} would do"
+        raise refused("layout", f"vp={layout.vp} {why}")
+    forward, backward = ([_virtual(layout, n, back) for n in range(count * layout.vp)] for back in (False, True))
+    if layout.schedule == "gpipe":
+        backward = backward[::-1]
+    filled, apart = _filled(layout, stage, count), layout.schedule == "zero-bubble"
+    found = [Pass("forward", *at) for at in forward[:filled]]
+    put_off: list[tuple[int, int]] = []
+    for number, at in enumerate(backward):
+        following = forward[filled + number : filled + number + 1]
+        found += [*(Pass("forward", *each) for each in following), Pass("backward", *at)]
+        put_off += [at] if apart else []
+        if len(put_off) > (stage if filled + number + 1 < len(forward) else 0):
+            found.append(Pass("weights", *put_off.pop(0)))
+    return found + [Pass("weights", *at) for at in put_off]
 
 
 def _filled(layout: Layout, stage: int, count: int) -> int:
@@ -121,29 +124,11 @@ def _filled(layout: Layout, stage: int, count: int) -> int:
     return min(count * layout.vp, 2 * (layout.pp - stage - 1) + (layout.vp - 1) * layout.pp)
 
 
-def _virtual(layout: Layout, number: int, *, backward: bool) -> tuple[int, int]:
+def _virtual(layout: Layout, number: int, backward: bool) -> tuple[int, int]:
     """Return the chunk and micro-batch of pass *number* with interleaved chunks."""
     turn = layout.pp * layout.vp
     chunk = number % turn // layout.pp
     return (layout.vp - 1 - chunk if backward else chunk), number // turn * layout.pp + number % layout.pp
-
-
-def _in_turn(
-    layout: Layout, stage: int, forward: list[tuple[int, int]], backward: list[tuple[int, int]], filled: int
-) -> Iterator[Pass]:
-    apart = layout.schedule == "zero-bubble"
-    put_off: list[tuple[int, int]] = []
-    for at in forward[:filled]:
-        yield Pass("forward", *at)
-    for number, at in enumerate(backward):
-        if filled + number < len(forward):
-            yield Pass("forward", *forward[filled + number])
-        yield Pass("backward", *at)
-        put_off += [at] if apart else []
-        if len(put_off) > (stage if filled + number + 1 < len(forward) else 0):
-            yield Pass("weights", *put_off.pop(0))
-    for at in put_off:
-        yield Pass("weights", *at)
 
 
 def in_flight(layout: Layout, stage: int, count: int) -> float:

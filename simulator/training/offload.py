@@ -49,15 +49,18 @@ from simulator.devices.dispatch import dispatch_time
 from simulator.devices.optimizer import optimizer_kernels, state_copies, tensor_passes
 from simulator.devices.predict import Device, kernel_cost
 from simulator.errors import InputError, refused
+from simulator.network.machine import Machine, Node
 from simulator.network.route import Route
 from simulator.network.routing import Router
 from simulator.places import Places
 from simulator.plan.plan import Flow, Part, PlanBuilder, Resource, Work
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass
+from simulator.spelling import mention
 from simulator.step.issue import work_of
 from simulator.step.launch import Launch
 from simulator.step.precision import casts, has_master, storage_of
+from simulator.topology.parts import StoragePart
 from simulator.training.data_parallel import (
     GradientBucket,
     StepOutline,
@@ -68,17 +71,7 @@ from simulator.training.data_parallel import (
     gradient_bytes,
     ready_after,
 )
-from simulator.training.disks import Disks
-from simulator.training.exchange import (
-    FROM_DISK,
-    ON_CPU,
-    TO_CPU,
-    TO_DISK,
-    TO_GPU,
-    HostLabel,
-    bucket_size,
-    copy_in,
-)
+from simulator.training.exchange import FROM_DISK, ON_CPU, TO_CPU, TO_DISK, TO_GPU, HostLabel, bucket_size, copy_in
 from simulator.workload.kernels import Streaming
 from simulator.workload.operators import Copy
 from simulator.workload.precision import ELEMENT_BYTES
@@ -107,15 +100,6 @@ class OffloadScheme:
     stored_bytes: int
     gradient_bytes: int
     on_disks: bool = False
-
-    def gradient_moves(self, number: int, *, ends: bool) -> tuple[tuple[str, int], ...]:
-        """Return the stage and bytes an element of the copies of micro-batch *number*, in order; *ends*: the last."""
-        if self.way == "fsdp":
-            return ((TO_CPU, self.kept_bytes),)
-        added = (TO_GPU, self.gradient_bytes), (TO_CPU, self.gradient_bytes)
-        if self.way == "zero-3":
-            return (*(added if number else added[::-1]), *([(TO_CPU, _FP32)] if ends else []))
-        return (*added[: 1 if number else 0], (TO_CPU, _FP32 if ends else self.gradient_bytes))
 
     def update_kernels(self, question: StepQuestion, elements: int) -> list[Streaming]:
         """Return the passes of the update of *elements* on a CPU."""
@@ -163,14 +147,13 @@ def scheme_of(question: StepQuestion) -> OffloadScheme:
     stored = ELEMENT_BYTES["fp32" if question.gathers_in_fp32 else storage_of(options.precision)]
     is_wide = not is_fsdp or casts(options.precision) or has_master(options.precision)
     of_units = has_parameters or question.layout.zero == 3 or question.offload_to == "nvme"
+    gradient = gradient_bytes(options, sums_in_fp32=question.sums_in_fp32)
     return OffloadScheme(
         "fsdp" if is_fsdp else "zero-3" if of_units else "zero-2",
         has_parameters,
         _FP32 if is_wide else stored,
-        ELEMENT_BYTES["fp32"] if casts(options.precision) and not of_units else stored,
-        stored
-        if of_units and not question.sums_in_fp32
-        else gradient_bytes(options, sums_in_fp32=question.sums_in_fp32),
+        _FP32 if casts(options.precision) and not of_units else stored,
+        stored if of_units and not question.sums_in_fp32 else gradient,
         question.offload_to == "nvme",
     )
 
@@ -187,24 +170,26 @@ class OffloadWriter:
         if question.options.cuda_graph:
             raise refused("offload", "the host updates, and no CUDA graph holds that", question.offload)
         self.scheme = scheme_of(question)
-        self._builder, self._places, self._machine, self._question = builder, places, router.machine, question
-        ends = [(nodes[0], _cpu_of(router, nodes[0])) for nodes in self._machine.sorts(ranks).values()]
+        self._builder, self._places, self._router, self._question = builder, places, router, question
+        self._machine = machine = router.machine
+        gpus = [nodes[0] for nodes in machine.sorts(ranks).values()]
+        ends = [(gpu, cpu) for gpu in gpus if (cpu := router.nearest_cpu(gpu)) is not None]
+        if len(ends) < len(gpus):
+            alone = next(gpu for gpu in gpus if router.nearest_cpu(gpu) is None)
+            raise InputError(f"no CPU is linked to {machine.nodes[alone].name}, and the host is to update")
         self._routes: dict[str, list[Route]] = {
             TO_CPU: [router.route(gpu, cpu) for gpu, cpu in ends],
             TO_GPU: [router.route(cpu, gpu) for gpu, cpu in ends],
         }
         self._cpus = Counter(cpu for _, cpu in ends)
         self._flows: dict[tuple[str, float, int], tuple[Flow, ...]] = {}  # blocks repeat
-        self._disks = Disks(router, self._machine, ranks[0], len(ends)) if self.scheme.on_disks else None
+        self._disks = _disks_of(machine, ranks[0]) if self.scheme.on_disks else []
         self._written: list[int] = []  # the last gradients
 
     def checked(self, device: Device, tensors: int, elements: int, of: int, shards: int) -> Launch:
         """Return DeepSpeed's calls for those of a bucket's *tensors* that one rank copies; as :meth:`gradients`."""
-        most = round(self._most(elements, of, shards)[0])
-        passes = [
-            Streaming("copy", most, most * (read or self.scheme.gradient_bytes), most * written)
-            for read, written in _CHECKS
-        ]
+        most, gradient = round(self._most(elements, of, shards)[0]), self.scheme.gradient_bytes
+        passes = [Streaming("copy", most, most * (read or gradient), most * written) for read, written in _CHECKS]
         host_s = len(_CHECKS) * tensors * most / elements * dispatch_time(device, Copy(1), "fwd")
         return Launch("gradients checked", "backward", host_s, work_of(device, passes))
 
@@ -219,18 +204,24 @@ class OffloadWriter:
     ) -> list[int]:
         """Add the copies of a bucket of *elements* gradients in micro-batch *number*; return the last activities.
 
-        Each of *shards* ranks has one part of *of* elements in all.
+        Each of *shards* ranks has one part of *of* elements in all.  *ends*: this is the last micro-batch.
         """
-        last, each = list(after), elements / shards
+        last, each, way, gradient = list(after), elements / shards, self.scheme.way, self.scheme.gradient_bytes
+        fetched, sent = (TO_GPU, gradient), (TO_CPU, gradient)
+        moves = [fetched] * (number > 0) + [(TO_CPU, _FP32 if ends else gradient)]
+        if way == "fsdp":
+            moves = [(TO_CPU, self.scheme.kept_bytes)]
+        elif way == "zero-3":
+            moves = ([fetched, sent] if number else [sent, fetched]) + [(TO_CPU, _FP32)] * ends
         most, copying = self._most(elements, of, shards)
-        for stage, element_bytes in self.scheme.gradient_moves(number, ends=ends):
+        for stage, element_bytes in moves:
             flows = self._flows_of(stage, most * element_bytes, copying)
-            last = [self._moved(stage, flows, each * element_bytes, last, number)]
-        if self._disks is not None and ends:
-            self._written = [self._swapped(TO_DISK, each * _FP32, last, number)]
-        if self.scheme.way == "fsdp" and number:
+            last = self._added(stage, flows, each * element_bytes, last, number)
+        if self.scheme.on_disks and ends:
+            self._written = self._swapped(TO_DISK, each * _FP32, last, number)
+        if way == "fsdp" and number:
             size = round(each) * self.scheme.kept_bytes
-            last = [self._on_cpus([Streaming("add", round(each), 2 * size, size)], last, number)]
+            last = self._on_cpus([Streaming("add", round(each), 2 * size, size)], last, number)
         return last
 
     def waits(self, number: int) -> bool:
@@ -245,27 +236,22 @@ class OffloadWriter:
         """Add the copy of *elements* parameters of each rank to its GPU, if the host keeps them; return its end."""
         if not self.scheme.has_parameters:
             return []
-        size = self.scheme.kept_bytes if self.scheme.way == "fsdp" else self.scheme.stored_bytes
-        if self._disks is not None:
-            after = [self._swapped(FROM_DISK, elements * size, after, number)]
-        return [self._moved(TO_GPU, self._flows_of(TO_GPU, elements * size), elements * size, after, number)]
+        size = elements * (self.scheme.kept_bytes if self.scheme.way == "fsdp" else self.scheme.stored_bytes)
+        after = self._swapped(FROM_DISK, size, after, number)
+        return self._added(TO_GPU, self._flows_of(TO_GPU, size), size, after, number)
 
     def update(self, elements: float, after: Sequence[int], number: int) -> list[int]:
         """Add the update of *elements* parameters of each rank, and their way back; return the last activities."""
         if round(elements) < 1:
             return list(after)
-        state = elements * self.scheme.kept_bytes * (1 + state_copies(self._question.options.optimizer))
-        if self._disks is not None:
-            after = [self._swapped(FROM_DISK, state + elements * _FP32, [*after, *self._written], number)]
-        ends = [self._on_cpus(self.scheme.update_kernels(self._question, round(elements)), after, number)]
-        if self._disks is not None:
-            parameters = elements * self.scheme.stored_bytes if self.scheme.has_parameters else 0.0
-            ends = [self._swapped(TO_DISK, state + parameters, ends, number)]
-        if self.scheme.has_parameters:
+        scheme, size = self.scheme, elements * self.scheme.stored_bytes
+        state = elements * scheme.kept_bytes * (1 + state_copies(self._question.options.optimizer))
+        after = self._swapped(FROM_DISK, state + elements * _FP32, [*after, *self._written], number)
+        ends = self._on_cpus(scheme.update_kernels(self._question, round(elements)), after, number)
+        ends = self._swapped(TO_DISK, state + (size if scheme.has_parameters else 0.0), ends, number)
+        if scheme.has_parameters:
             return ends
-        size = elements * self.scheme.stored_bytes
-        flows = self._flows_of(TO_GPU, size, staged=self.scheme.way == "zero-3")
-        return [self._moved(TO_GPU, flows, size, ends, number)]
+        return self._added(TO_GPU, self._flows_of(TO_GPU, size, staged=scheme.way == "zero-3"), size, ends, number)
 
     def _flows_of(
         self, stage: str, n_bytes: float, copying: int | None = None, *, staged: bool = False
@@ -282,40 +268,57 @@ class OffloadWriter:
             self._flows[key] = tuple(Flow(r, n_bytes, cap_Bps=rate) for r, rate in zip(routes, rates, strict=True))
         return self._flows[key]
 
-    def _moved(self, stage: str, flows: tuple[Flow, ...], each_bytes: float, after: Sequence[int], number: int) -> int:
-        """Add *flows*, which move *each_bytes* of a rank on average."""
+    def _added(
+        self, stage: str, parts: Sequence[Part], each_bytes: float, after: Sequence[int], number: int, place: str = ""
+    ) -> list[int]:
+        """Add *parts*, which move *each_bytes* of a rank on average; return their activity."""
         about = HostLabel(stage, each_bytes, number)
-        return self._builder.add(stage, flows, stream=stage, after=after, about=about)
+        return [self._builder.add(stage, parts, stream=stage, after=after, about=about, place=place)]
 
-    def _swapped(self, stage: str, each_bytes: float, after: Sequence[int], number: int) -> int:
-        """Add what moves *each_bytes* of each rank to or from the disks; return its activity."""
-        assert self._disks is not None
-        parts = self._disks.parts(each_bytes, writes=stage == TO_DISK)
-        about = HostLabel(stage, each_bytes, number)
-        return self._builder.add(stage, parts, stream=stage, after=after, about=about)
+    def _swapped(self, stage: str, each_bytes: float, after: Sequence[int], number: int) -> list[int]:
+        """Add what moves *each_bytes* of each rank to or from the disks, if there are any; return the last activities.
 
-    def _on_cpus(self, kernels: Sequence[Streaming], after: Sequence[int], number: int) -> int:
+        Each disk has an equal part: it is loaded by itself, and so are its links to the nearest CPU.
+        """
+        if not self._disks:
+            return list(after)
+        n_bytes, writes = len(self._routes[TO_CPU]) * each_bytes / len(self._disks), stage == TO_DISK
+        parts: list[Part] = []
+        for disk, read_Bps, written_Bps in self._disks:
+            parts.append(Work(n_bytes / (written_Bps if writes else read_Bps), ((f"{disk.name}:disk", 1.0),)))
+            cpu = self._router.nearest_cpu(disk.index)
+            if cpu is not None:
+                ends = (cpu, disk.index) if writes else (disk.index, cpu)
+                parts.append(Flow(self._router.route(*ends), n_bytes))
+        return self._added(stage, parts, each_bytes, after, number)
+
+    def _on_cpus(self, kernels: Sequence[Streaming], after: Sequence[int], number: int) -> list[int]:
         """Add *kernels* of each rank on its CPU, which all cores of the socket run; its ranks share them."""
-        n_bytes = float(sum(kernel.bytes for kernel in kernels))
+        n_bytes, nodes = float(sum(kernel.bytes for kernel in kernels)), self._machine.nodes
         works: list[Part] = []
         for cpu, count in self._cpus.items():
-            node = self._machine.nodes[cpu]
             time_s = sum(kernel_cost(self._places.host_of(cpu), kernel, cold=1.0).time_s for kernel in kernels)
-            loads: list[tuple[Resource, float]] = [(f"{node.name}:cores", float(count))]
+            loads: list[tuple[Resource, float]] = [(f"{nodes[cpu].name}:cores", float(count))]
             bus = self._machine.memory_bus.get(cpu)
             if bus is not None:
                 loads.append((bus, count * min(1.0, n_bytes / time_s / self._machine.capacity_Bps[bus])))
             works.append(Work(time_s, tuple(loads)))
-        place = self._machine.nodes[next(iter(self._cpus))].name
-        about = HostLabel(ON_CPU, n_bytes, number)
-        return self._builder.add(ON_CPU, works, stream=ON_CPU, after=after, about=about, place=place)
+        return self._added(ON_CPU, works, n_bytes, after, number, nodes[next(iter(self._cpus))].name)
 
 
-def _cpu_of(router: Router, gpu: int) -> int:
-    cpu = router.nearest_cpu(gpu)
-    if cpu is None:
-        raise InputError(f"no CPU is linked to {router.machine.nodes[gpu].name}, and the host is to update")
-    return cpu
+def _disks_of(machine: Machine, rank: int) -> list[tuple[Node, float, float]]:
+    """Return the disks of the machine of *rank* with their bandwidths, reading and writing; raises InputError."""
+    found = [
+        (node, part.read_bandwidth, part.write_bandwidth)
+        for node in machine.nodes_of(machine.locate(rank)[1])
+        if isinstance(part := node.part, StoragePart) and part.read_bandwidth and part.write_bandwidth
+    ]
+    if not found:
+        raise InputError(
+            f"{mention('offload_to', 'nvme')}: {machine.name} has no disk with bandwidths; devices needs for example "
+            "ssd0: {part: nvme-gen4} with a link to a CPU"
+        )
+    return found
 
 
 def write_offloaded(outline: StepOutline, offload: OffloadWriter, *, copies: bool) -> None:

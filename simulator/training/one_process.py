@@ -32,16 +32,12 @@ from simulator.workload.kernels import Streaming
 from simulator.workload.network import Network
 from simulator.workload.operators import Copy, CrossEntropy
 
-Replica = tuple[Role, Worker]
-
 
 def write_process(
     crew: RankRoles, router: Router, network: Network, options: StepOptions, builder: PlanBuilder
 ) -> None:
     """Add a step of *crew*, whose replicas sum gradients tensor by tensor, to *builder*; raises Unsuitable."""
-    replicas = list(zip(crew.roles, crew.workers, strict=True))
-    _check(replicas, router)
-    _split(replicas, router, network, builder)
+    replicas = _fed(crew, router, network, builder)
     for part in ("forward", "backward"):
         for role, worker in replicas:
             for issue in role.issues:
@@ -49,8 +45,7 @@ def write_process(
                     worker.issue(issue)
     element = gradient_bytes(options)
     (first, adder), *others = replicas
-    passes = [issue for issue in first.issues if issue.part != "update"]
-    tensors = [parameter.elements for parameters in ready_after(passes, network) for parameter in parameters]
+    tensors = [parameter.elements for parameters in ready_after(first.passes, network) for parameter in parameters]
     for elements in reversed(tensors):  # in network order
         size = elements * element
         host_s = dispatch_time(first.place.device, Copy(elements), "fwd")
@@ -72,13 +67,9 @@ def write_data_parallel_module(
     crew: RankRoles, router: Router, network: Network, options: StepOptions, exchange: GroupExchange
 ) -> None:
     """Add a step of nn.DataParallel over *crew*; raises Unsuitable."""
-    replicas = list(zip(crew.roles, crew.workers, strict=True))
-    _check(replicas, router)
-    builder, count = exchange.builder, len(replicas)
-    (first, leader), *others = replicas
-    element = gradient_bytes(options)
+    builder, count, element = exchange.builder, len(crew.roles), gradient_bytes(options)
+    (first, leader), *others = replicas = _fed(crew, router, network, builder)
     n_bytes = float(network.parameter_count * element)
-    _split(replicas, router, network, builder)
     # Replicas are created in every step: one view of the broadcast data per parameter and replica.
     tensor_s = dispatch_time(first.place.device, Copy(1), "fwd")
     made_s = count * len(network.parameters) * tensor_s
@@ -115,15 +106,12 @@ def write_data_parallel_module(
             leader.issue(issue, after=[summed])
 
 
-def _check(replicas: Sequence[Replica], router: Router) -> None:
-    machine = router.machine
-    hosts = {machine.nodes[role.node].host for role, _ in replicas}
+def _fed(crew: RankRoles, router: Router, network: Network, builder: PlanBuilder) -> list[tuple[Role, Worker]]:
+    """Add the copy of each GPU's part of the batch from host memory; return the replicas; raises Unsuitable."""
+    replicas = list(zip(crew.roles, crew.workers, strict=True))
+    hosts = {router.machine.nodes[role.node].host for role, _ in replicas}
     if len(hosts) > 1:
         raise Unsuitable(f"one process drives the GPUs of one node, and these are in {len(hosts)}")
-
-
-def _split(replicas: Sequence[Replica], router: Router, network: Network, builder: PlanBuilder) -> None:
-    """Add the copy of each GPU's part of the batch from host memory."""
     fed = network.fed_elements
     size = float(fed * (8 if network.tokens else 4))
     for role, worker in replicas:
@@ -134,6 +122,7 @@ def _split(replicas: Sequence[Replica], router: Router, network: Network, builde
         stream = f"{role.place.name}/copies"
         worker.last = (builder.add("batch", flows, stream=stream, after=[issued], place=role.place.name),)
         worker.waits_once = worker.last
+    return replicas
 
 
 def _copied(
@@ -142,13 +131,6 @@ def _copied(
     """Add a copy from one GPU to another, issued by the host; return its activity."""
     issued_s = dispatch_time(src.place.device, Copy(1), "fwd")
     issued = builder.work(label, src.place.host, issued_s, stream=HOST)
-    about = CollectiveLabel("send-recv", size, 0)
-    flow = Flow(router.route(src.node, dst.node), size)
-    return builder.add(
-        f"{label} {src.place.name} to {dst.place.name}",
-        [flow],
-        stream=STREAM,
-        after=[issued, *after],
-        about=about,
-        place=dst.place.name,
-    )
+    flow, about = Flow(router.route(src.node, dst.node), size), CollectiveLabel("send-recv", size, 0)
+    name, place = f"{label} {src.place.name} to {dst.place.name}", dst.place.name
+    return builder.add(name, [flow], stream=STREAM, after=[issued, *after], about=about, place=place)

@@ -83,10 +83,6 @@ class StageWork:
         """Return the seconds that the stage computes in a step, including waits within its passes."""
         return micro_batches * sum(chunk.forward_s + chunk.backward_s for chunk in self.chunks) + self.update_s
 
-    def resources(self, shares: tuple[float, float]) -> tuple[tuple[Resource, float], ...]:
-        """Return *shares* of the multiprocessors and the memory of the stage's device as resource loads."""
-        return (self.node.multiprocessors, shares[0]), (self.node.memory, shares[1])
-
 
 def plan_chunk(shared: SharedStep, role: Role, part: Part) -> Plan:
     """Return the plan of one *part* of *role*'s issues, of an update what only covers kept state; raises Unsuitable."""
@@ -111,91 +107,78 @@ def plan_pipeline(stages: Sequence[StageWork], question: StepQuestion, placement
 class _Pipeline:
     def __init__(self, stages: Sequence[StageWork], question: StepQuestion, placement: Placement, price: Price) -> None:
         self.builder = PlanBuilder()
-        self.stages = stages
-        self.question = question
-        self.layout = placement.layout
-        self.placement = placement
-        self.price = price
-        self.last = question.micro_batches - 1
+        self.stages, self.question, self.placement, self.price = stages, question, placement, price
+        self.layout = layout = placement.layout
+        self.last, mode = question.micro_batches - 1, question.options.mode
+        self.trains, self.updates = mode in ("train", "backward"), mode == "train"
         self.contends = question.contention and question.options.trains
-        self.overlaps = self.layout.vp > 1  # transfers overlap with computing
+        self.overlaps = layout.vp > 1  # transfers overlap with computing
         self.element_bytes = parameter_bytes(question.options.precision)  # of those that are gathered
-
-    def plan(self) -> Plan:
-        """Add each pass as soon as its dependencies exist, every stage in its own order."""
-        layout, count = self.layout, self.question.micro_batches
-        trains = self.question.options.mode in ("train", "backward")
-        orders = [order_of(layout, stage, count) for stage in range(layout.pp)]
-        if not trains:
-            orders = [[each for each in order if each.kind == "forward"] for order in orders]
+        ahead = question.prefetches and bool(question.bucket_bytes)
+        self.gathers_ahead = (layout.shards or 1) > 1 and self.updates and ahead  # while the next step computes
         self.arrived: dict[tuple[str, int, int], int] = {}  # activity, by kind, part and micro-batch
         self.sent: dict[int, int] = {}  # by stage: its last transfer, for which it waits
         # By stage: the activities that end pieces of each chunk's last backward pass, with the chunk and the piece's
         # share.
-        self.ends: list[list[tuple[int, Chunk, float]]] = [[] for _ in orders]
+        self.ends: list[list[tuple[int, Chunk, float]]] = [[] for _ in range(layout.pp)]
+        # By stage and chunk: the all-gathers of parameters, in pieces, each of which the first forward pass waits for.
         self.gathered: dict[tuple[int, int], list[int]] = {}
-        if self._gathers_ahead():
-            for stage, work in enumerate(self.stages):
-                for number, chunk in enumerate(work.chunks):
-                    self._gather(stage, number, chunk)
+
+    def plan(self) -> Plan:
+        """Add each pass as soon as its dependencies exist, every stage in its own order."""
+        layout = self.layout
+        orders = [order_of(layout, stage, self.last + 1) for stage in range(layout.pp)]
+        if not self.trains:
+            orders = [[each for each in order if each.kind == "forward"] for order in orders]
+        for stage, work in enumerate(self.stages) if self.gathers_ahead else ():
+            for number, chunk in enumerate(work.chunks):
+                pieces = self._pieces(chunk.trained)
+                found = [self._gather(stage, [chunk], self.element_bytes / pieces, []) for _ in range(pieces)]
+                self.gathered[stage, number] = [numbers[-1] for numbers in found if numbers]
         places = [0] * layout.pp
         while any(place < len(order) for place, order in zip(places, orders, strict=True)):
             before = sum(places)
             for stage, order in enumerate(orders):
-                while places[stage] < len(order) and self._ready(stage, order[places[stage]]):
-                    each = order[places[stage]]
-                    rest = order[places[stage] + 1 :]
+                while places[stage] < len(order):
+                    each, rest = order[places[stage]], order[places[stage] + 1 :]
+                    awaited = self._awaited(stage, each)
+                    if awaited is not None and awaited not in self.arrived:
+                        break
                     places[stage] += 1
-                    ends = each.kind != "forward" and not any(
-                        other.kind != "forward" and other.chunk == each.chunk for other in rest
-                    )
-                    self._run(stage, each, ends=ends)
+                    later = any(other.kind != "forward" and other.chunk == each.chunk for other in rest)
+                    ends = each.kind != "forward" and not later
+                    self._run(stage, each, [] if awaited is None else [self.arrived[awaited]], ends=ends)
             assert sum(places) > before, "a schedule that waits for itself"
-        if self.question.options.mode == "train":
+        if self.updates:
             self._finish()
         return self.builder.build()
 
     # -- passes --------------------------------------------------------------------
 
-    def _part(self, stage: int, chunk: int) -> int:
-        return chunk * self.layout.pp + stage
-
     def _awaited(self, stage: int, each: Pass) -> tuple[str, int, int] | None:
         """Return the transfer that a pass waits for, as (kind, part, micro-batch); None if it needs none."""
-        part, last = self._part(stage, each.chunk), self.layout.pp * self.layout.vp - 1
-        if each.kind == "forward":
-            return ("forward", part, each.micro_batch) if part else None
-        return ("backward", part, each.micro_batch) if each.kind == "backward" and part < last else None
+        part, last = each.chunk * self.layout.pp + stage, self.layout.pp * self.layout.vp - 1
+        needs = part > 0 if each.kind == "forward" else each.kind == "backward" and part < last
+        return (each.kind, part, each.micro_batch) if needs else None
 
-    def _ready(self, stage: int, each: Pass) -> bool:
-        awaited = self._awaited(stage, each)
-        return awaited is None or awaited in self.arrived
-
-    def _run(self, stage: int, each: Pass, *, ends: bool) -> None:
-        """Add a pass; *ends*: it is the last backward pass of its chunk, with sums of gradients."""
-        work = self.stages[stage]
-        chunk = work.chunks[each.chunk]
-        seconds, of = chunk.forward_s, each.kind
-        share = 1.0
+    def _run(self, stage: int, each: Pass, after: list[int], *, ends: bool) -> None:
+        """Add a pass after *after*; *ends*: it is the last backward pass of its chunk, with sums of gradients."""
+        work, of, zero_bubble = self.stages[stage], each.kind, self.layout.schedule == "zero-bubble"
+        chunk, share = work.chunks[each.chunk], 1.0
         if of != "forward":
-            apart = self.layout.schedule == "zero-bubble"
-            weights = min(1.0, chunk.weights_s / chunk.backward_s) if apart and chunk.backward_s else 0.0
+            weights = min(1.0, chunk.weights_s / chunk.backward_s) if zero_bubble and chunk.backward_s else 0.0
             share = weights if of == "weights" else 1.0 - weights
-            seconds = chunk.backward_s
-        awaited = self._awaited(stage, each)
-        after = [] if awaited is None else [self.arrived[awaited]]
         if not self.overlaps and stage in self.sent:
             after.append(self.sent[stage])
         gathered = self.gathered.pop((stage, each.chunk), []) if of == "forward" else []
         pieces = len(gathered) or (self._pieces(chunk.trained) if ends and of == "backward" else 1)
         part: Part = "forward" if of == "forward" else "backward"
         scatters = self.layout.zero == 2  # each micro-batch scatters its gradients, as only shards are kept
-        gives = "weights" if self.layout.schedule == "zero-bubble" else "backward"
         for piece in range(pieces):
             number = self.builder.work(
                 of,
                 work.role.place.name,
-                seconds * share / pieces,
+                (chunk.forward_s if of == "forward" else chunk.backward_s) * share / pieces,
                 stream=f"stage {stage}/compute",
                 after=[*after, *gathered[piece : piece + 1]],
                 loads=chunk.loads if self.contends and (pieces > 1 or scatters) else (),
@@ -203,6 +186,7 @@ class _Pipeline:
             )
             if ends:
                 self.ends[stage].append((number, chunk, 1.0 / pieces))
+        gives = "weights" if zero_bubble else "backward"
         if scatters and of == gives and not ends and self.question.options.trains:
             self._sum(stage, [(number, chunk, 1.0)], each.micro_batch)
         if of != "weights":
@@ -214,19 +198,7 @@ class _Pipeline:
             return 1
         return max(1, min(_MOST_PIECES, int(elements // least_elements(self.layout))))
 
-    def _gathers_ahead(self) -> bool:
-        """Return whether sharded parameters are gathered while the next step computes."""
-        of_several = (self.layout.shards or 1) > 1 and self.question.options.mode == "train"
-        return of_several and self.question.prefetches and bool(self.question.bucket_bytes)
-
-    def _gather(self, stage: int, number: int, chunk: Chunk) -> None:
-        """Add the all-gathers of a chunk's parameters, in pieces, each of which its first forward pass waits for."""
-        pieces = self._pieces(chunk.trained)
-        each = self.element_bytes / pieces
-        gathered = [self._gather_parts(stage, [chunk], each, []) for _ in range(pieces)]
-        self.gathered[stage, number] = [numbers[-1] for numbers in gathered if numbers]
-
-    def _gather_parts(self, stage: int, chunks: Sequence[Chunk], each_bytes: float, after: Sequence[int]) -> list[int]:
+    def _gather(self, stage: int, chunks: Sequence[Chunk], each_bytes: float, after: Sequence[int]) -> list[int]:
         """Add the all-gathers of *chunks*, with *each_bytes* per element; return their activities."""
         found = []
         for experts in (False, True):
@@ -238,18 +210,16 @@ class _Pipeline:
 
     def _send(self, stage: int, each: Pass, after: int) -> None:
         """Add the transfer to the next part of the network, or of the gradient to the previous part."""
-        part, pp = self._part(stage, each.chunk), self.layout.pp
-        onward = each.kind == "forward"
+        pp, onward = self.layout.pp, each.kind == "forward"
+        part = each.chunk * pp + stage
         target = part + 1 if onward else part - 1
         if not 0 <= target < pp * self.layout.vp:
             return
-        receiver = (target if onward else part) // pp, (target if onward else part) % pp
-        seconds = self.stages[receiver[1]].received_s[receiver[0]]
-        stream = f"stage {stage}/to {target % pp}"
+        chunk, receiver = divmod(max(part, target), pp)
+        work, stream = self.stages[receiver], f"stage {stage}/to {target % pp}"
         pairs = self.placement.next_stage_pairs(stage if onward else target % pp)
-        n_bytes = self.stages[receiver[1]].received_bytes[receiver[0]]
-        about = CollectiveLabel("send-recv", n_bytes, each.micro_batch, among=pairs)
-        number = self.builder.work("send", "", seconds, stream=stream, after=[after], about=about)
+        about = CollectiveLabel("send-recv", work.received_bytes[chunk], each.micro_batch, among=pairs)
+        number = self.builder.work("send", "", work.received_s[chunk], stream=stream, after=[after], about=about)
         if not self.overlaps:
             self.sent[stage] = number
         self.arrived[each.kind, target, each.micro_batch] = number
@@ -264,34 +234,26 @@ class _Pipeline:
             pairs = self.placement.next_stage_pairs(self.layout.pp - 1)
             summed.append(self._exchange(0, pairs, "all-reduce", tied_bytes, [summed[0], summed[-1]], of_tied=True))
         for stage, work in enumerate(self.stages):
-            trained, experts = (
-                sum(counts) for counts in zip(*((c.trained, c.trained_of_experts) for c in work.chunks), strict=True)
-            )
-            share = self.layout.kept_share(trained, experts)
-            sums = self.placement.data_groups(stage)[0].n_ranks > 1
+            trained = sum(chunk.trained for chunk in work.chunks)
+            share = self.layout.kept_share(trained, sum(chunk.trained_of_experts for chunk in work.chunks))
+            over = ("all", "summed") if self.placement.data_groups(stage)[0].n_ranks > 1 else ("all",)
             updates = [issue for issue in work.role.issues if issue.part == "update"]
-            whole = tuple(issue for issue in updates if issue.over == "all" or (sums and issue.over == "summed"))
-            whole_s = work.role.pace * sum(issue.device_s for issue in whole)
+            whole = tuple(issue for issue in updates if issue.over in over)
             kept = tuple(issue for issue in updates if issue.over == "kept")
+            whole_s = work.role.pace * sum(issue.device_s for issue in whole)
             before = ((whole, 1.0, whole_s),) if whole else ()  # the host calls these ahead of the device
             for issues, part, duration_s in (*before, (kept, share, share * work.update_s)):
-                number = self.builder.work(
-                    "update",
-                    work.role.place.name,
-                    duration_s,
-                    stream=f"stage {stage}/compute",
-                    after=summed,
-                    about=ChunkRun(issues, "update", self.last, part),
-                )
-            if self.layout.zero and not self._gathers_ahead():
-                self._gather_parts(stage, work.chunks, self.element_bytes, [number])
+                about, stream = ChunkRun(issues, "update", self.last, part), f"stage {stage}/compute"
+                place = work.role.place.name
+                number = self.builder.work("update", place, duration_s, stream=stream, after=summed, about=about)
+            if self.layout.zero and not self.gathers_ahead:
+                self._gather(stage, work.chunks, self.element_bytes, [number])
 
     def _sum(self, stage: int, ends: Sequence[tuple[int, Chunk, float]], micro_batch: int) -> int:
         """Add the sums of a stage's gradients, one part after each of *ends*; return the last activity."""
         number = ends[-1][0]
         if self.placement.data_groups(stage)[0].n_ranks == 1:
             return number
-        ends_all = micro_batch == self.last
         element_bytes = gradient_bytes(self.question.options, sums_in_fp32=self.question.sums_in_fp32)
         for end, chunk, share in ends:
             number = end
@@ -307,9 +269,8 @@ class _Pipeline:
                 replicas = self.placement.replica_groups(stage, experts=experts)
                 after = end
                 if shards[0].n_ranks > 1:
-                    number = self._exchange(stage, shards, "reduce-scatter", n_bytes, [end], micro_batch)
-                    after = number
-                if replicas[0].n_ranks > 1 and ends_all:
+                    number = after = self._exchange(stage, shards, "reduce-scatter", n_bytes, [end], micro_batch)
+                if replicas[0].n_ranks > 1 and micro_batch == self.last:
                     n_bytes /= shards[0].n_ranks
                     number = self._exchange(stage, replicas, "all-reduce", n_bytes, [after], micro_batch)
         return number
@@ -325,10 +286,9 @@ class _Pipeline:
         *,
         of_tied: bool = False,
     ) -> int:
-        priced = self.price(bundles, op, size_bytes)
-        loads = self.stages[stage].resources(priced.shares) if self.contends else ()
-        number = self.last if micro_batch is None else micro_batch
+        priced, node = self.price(bundles, op, size_bytes), self.stages[stage].node
+        used = zip((node.multiprocessors, node.memory), priced.shares, strict=True)
+        loads: tuple[tuple[Resource, float], ...] = tuple(used) if self.contends else ()
+        number, stream = self.last if micro_batch is None else micro_batch, f"stage {stage}/{STREAM}"
         about = CollectiveLabel(op, size_bytes, number, of_tied, bundles)
-        return self.builder.work(
-            op, "", priced.seconds, stream=f"stage {stage}/{STREAM}", after=after, loads=loads, about=about
-        )
+        return self.builder.work(op, "", priced.seconds, stream=stream, after=after, loads=loads, about=about)

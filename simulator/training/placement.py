@@ -39,41 +39,38 @@ class Placement:
 
     def layer_groups(self, axis: Axis, stage: int | None = None) -> list[ConcurrentGroups]:
         """Return the groups along *axis* (``tp`` or ``cp``) of one stage or of all, which exchange at the same time."""
-        return self._once(("layers", axis, stage), lambda: self._layer_groups(axis, stage))
 
-    def _layer_groups(self, axis: Axis, stage: int | None) -> list[ConcurrentGroups]:
-        first = [rank for p in range(self.layout.pp) if stage in (None, p) for rank in self.stage_ranks(p)]
-        stride, degree = self._stride[axis], self._degrees[axis]
-        heads = [rank for rank in first if rank // stride % degree == 0]  # coordinate 0 along the axis
-        return self._bundles([range(head, head + degree * stride, stride) for head in heads])
+        def find() -> list[ConcurrentGroups]:
+            first = [rank for p in range(self.layout.pp) if stage in (None, p) for rank in self.stage_ranks(p)]
+            stride, degree = self._stride[axis], self._degrees[axis]
+            heads = [rank for rank in first if rank // stride % degree == 0]  # coordinate 0 along the axis
+            return self._bundles([range(head, head + degree * stride, stride) for head in heads])
+
+        return self._once(("layers", axis, stage), find)
 
     def expert_groups(self) -> list[ConcurrentGroups]:
         """Return the groups that divide a layer's experts: every ``etp``-th rank of a run of ranks."""
-        each, size = self.layout.expert_tp, self.layout.expert_ranks
-        return self._once(
-            "experts", lambda: self._bundles([run[i::each] for run in self._runs(size) for i in range(each)])
-        )
+        each = self.layout.expert_tp
+        return self._in_runs("experts", self.layout.expert_ranks, lambda run: [run[i::each] for i in range(each)])
 
     def split_expert_groups(self) -> list[ConcurrentGroups]:
         """Return the groups that split each expert: runs of ``etp`` ranks."""
-        return self._once("expert parts", lambda: self._bundles(self._runs(self.layout.expert_tp)))
+        return self._in_runs("expert parts", self.layout.expert_tp, lambda run: [run])
+
+    def _in_runs(self, key: str, size: int, parts: Callable[[list[int]], list[list[int]]]) -> list[ConcurrentGroups]:
+        """Return *parts* of the ranks of each stage in runs of *size*, ordered by ``tp``, then ``cp``, then ``dp``."""
+        runs = (run for stage in range(self.layout.pp) for run in _runs(self._in_order(stage), size))
+        return self._once(key, lambda: self._bundles([part for run in runs for part in parts(run)]))
 
     def within_layers(self) -> dict[str, list[ConcurrentGroups]]:
         """Return the groups that exchange within layers, by axis."""
-        layout = self.layout
-        axes: tuple[Axis, ...] = ("tp", "cp")
-        found: dict[str, list[ConcurrentGroups]] = {
-            axis: self.layer_groups(axis) for axis in axes if getattr(layout, axis) > 1
-        }
+        layout, axes = self.layout, tuple[Axis, ...](("tp", "cp"))
+        found = {str(axis): self.layer_groups(axis) for axis in axes if getattr(layout, axis) > 1}
         if layout.ep > 1:
             found["ep"] = self.expert_groups()
         if layout.expert_tp > 1:
             found["etp"] = self.split_expert_groups()
         return found
-
-    def _runs(self, size: int) -> list[list[int]]:
-        """Return the ranks of each stage in runs of *size*, ordered by ``tp``, then ``cp``, then ``dp``."""
-        return [run for stage in range(self.layout.pp) for run in _runs(self._in_order(stage), size)]
 
     def data_groups(self, stage: int, *, experts: bool = False) -> list[ConcurrentGroups]:
         """Return the groups of one stage with the same parameters (with *experts*: the same experts)."""
@@ -126,7 +123,7 @@ class Placement:
 
     def _bundles(self, groups: Sequence[Sequence[int]]) -> list[ConcurrentGroups]:
         """Return *groups* in bundles that share machines; of bundles with equivalent placements, only the first."""
-        places = self._places()
+        places = self.group.once("places", self._places)
         hosts = [dict.fromkeys([places[rank][0] for rank in ranks]) for ranks in groups]
         leader: dict[int, int] = {}
 
@@ -144,8 +141,14 @@ class Placement:
         for ranks, of_group in zip(groups, hosts, strict=True):
             together.setdefault(root(next(iter(of_group))), []).append(ranks)
         alike: dict[Hashable, list[list[Sequence[int]]]] = {}
-        for parts in together.values():
-            alike.setdefault(self._lie(parts), []).append(parts)
+        for parts in together.values():  # by their placement, in which equal machines are interchangeable
+            order: dict[int, int] = {}
+            lies = [len(ranks) for ranks in parts]
+            for rank in (rank for ranks in parts for rank in ranks):
+                host, run, own = places[rank]
+                lies += (order.setdefault(host, len(order)), run, own)
+            # Bytes take a tenth of the memory of tuples: there may be a hundred thousand ranks.
+            alike.setdefault(array("q", lies).tobytes(), []).append(parts)
         nodes = self.group.ranks
         return [
             ConcurrentGroups(
@@ -156,25 +159,9 @@ class Placement:
             for lie, (first, *others) in alike.items()
         ]
 
-    def _lie(self, parts: Sequence[Sequence[int]]) -> Hashable:
-        """Return a key for the placement of *parts*, in which equal machines are interchangeable."""
-        places = self._places()
-        order: dict[int, int] = {}
-        lies = [len(ranks) for ranks in parts]
-        for ranks in parts:
-            for rank in ranks:
-                host, first, own = places[rank]
-                lies += (order.setdefault(host, len(order)), first, own)
-        return array("q", lies).tobytes()  # a tenth of the memory of tuples: there may be a hundred thousand ranks
-
     def _places(self) -> list[tuple[int, int, int]]:
         """Return for each rank its machine, the first machine equal to that, and the index of its node there."""
-
-        def find() -> list[tuple[int, int, int]]:
-            located = map(self.group.machine.locate, self.group.ranks)
-            return [(host, run.first, own) for run, host, own in located]
-
-        return self.group.once("places", find)
+        return [(host, run.first, own) for run, host, own in map(self.group.machine.locate, self.group.ranks)]
 
     def _part(self, ranks: Sequence[int]) -> Communicator:
         whole = len(ranks) == self.group.n_ranks and list(ranks) == list(range(len(ranks)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 from simulator.collectives.bundle import ConcurrentGroups
 from simulator.collectives.communicator import Communicator
@@ -71,12 +72,17 @@ class SharedStep:
 
 
 def plan_alone(machine: Machine, role: Role, question: StepQuestion, batches: Batches) -> Plan:
-    """Return the plan of a step on the only device, which has *role*; of all its programs if there are several."""
-    builder = PlanBuilder()
+    """Return the plan of a step on the only device, which has *role*; of all its programs if there are several.
+
+    Programs have a host each; the driver runs kernels of one at a time.
+    """
+    builder, captured, turns = PlanBuilder(), question.options.cuda_graph, f"turns on {role.place.name}"
+    crew = crew_of(builder, machine, [role], question, contends=False)
     if question.programs > 1:
-        crew = _programs(builder, machine, role, question)
-    else:
-        crew = crew_of(builder, machine, [role], question, contends=False)
+        builder.queues[turns] = 1
+        prefixes = [f"{PROGRAM} {number}/" for number in range(question.programs)]
+        own: dict[str, Any] = {"captured": captured, "pace": role.pace, "turns": turns}
+        crew = RankRoles([(role, Worker(builder, machine, role.place, prefix=prefix, **own)) for prefix in prefixes])
     for number in batches:
         crew.go_on(batches.skip(builder, number))
         for same in crew.passes():
@@ -122,56 +128,43 @@ def plan_step(shared: SharedStep, roles: Sequence[Role], batches: Batches) -> Pl
         batches.explicit,
         *batches.period_s.items(),
     )
-    draft = _DRAFTS.once(key, lambda: _Draft(shared, roles, batches))
-    return draft.plan_by(shared.strategy)
+    # The plan but for the strategy of its exchanges of gradients and parameters, which are left open.
+    plan, left_open, _ = _DRAFTS.once(key, lambda: (*_draft(shared, roles, batches), (shared, roles)))
+    loads_on = loaded(roles) if contend(question) else {}
+    return plan.with_parts(parts_of(left_open, shared.strategy, loads_on))
 
 
-class _Draft:
-    """The plan of a step but for the strategy of its exchanges of gradients and parameters, ``left_open``."""
+def _draft(shared: SharedStep, roles: Sequence[Role], batches: Batches) -> tuple[Plan, list[OpenExchange]]:
+    question, network, placement, layout = shared.question, shared.part, shared.placement, shared.layout
+    builder, contends, left_open = PlanBuilder(), contend(question), list[OpenExchange]()
+    exchanges = layer_exchanges(builder, shared, loaded(roles) if contends else {})
+    crew = crew_of(builder, shared.machine, roles, question, contends=contends, exchanges=exchanges)
 
-    def __init__(self, shared: SharedStep, roles: Sequence[Role], batches: Batches) -> None:
-        self._of = shared, roles  # whose identities are in the key
-        self._loads_on = loaded(roles) if contend(shared.question) else {}
-        self._builder = PlanBuilder()
-        self._left_open: list[OpenExchange] = []
-        self._write(shared, roles, batches)
-        self._plan = self._builder.build()
+    def exchange(bundles: Sequence[ConcurrentGroups]) -> GroupExchange | None:
+        return GroupExchange(builder, bundles, left_open) if bundles[0].n_ranks > 1 else None
 
-    def plan_by(self, strategy: Strategy) -> Plan:
-        """Return the plan with *strategy*; raises Unsuitable if it does not fit."""
-        return self._plan.with_parts(parts_of(self._left_open, strategy, self._loads_on))
+    def sums_of(*, experts: bool) -> Sums:
+        among = placement.shard_groups, placement.replica_groups
+        in_shards = [exchange(groups(0, experts=experts)) if layout.zero else None for groups in among]
+        return Sums(exchange(placement.data_groups(0, experts=experts)), *in_shards)
 
-    def _write(self, shared: SharedStep, roles: Sequence[Role], batches: Batches) -> None:
-        question, network, placement, layout = shared.question, shared.part, shared.placement, shared.layout
-        contends = contend(question)
-        exchanges = layer_exchanges(self._builder, shared, self._loads_on)
-        crew = crew_of(self._builder, shared.machine, roles, question, contends=contends, exchanges=exchanges)
+    both = [sums_of(experts=experts) for experts in ((False, True) if layout.has_experts_apart else (False,))]
+    outline = StepOutline(builder, crew, network, question, layout, both, batches)
+    copies, offload = contends and question.bucket_bytes > 0, None
+    if question.offload != "none":
+        from simulator.training.offload import OffloadWriter, write_offloaded
 
-        def exchange(bundles: Sequence[ConcurrentGroups]) -> GroupExchange | None:
-            return GroupExchange(self._builder, bundles, self._left_open) if bundles[0].n_ranks > 1 else None
+        group = shared.group
+        offload = OffloadWriter(builder, shared.places, group.router, group.ranks, question)
+    if both[0].shards is not None and layout.zero == 3:
+        from simulator.training.sharded import write_sharded
 
-        def sums_of(*, experts: bool) -> Sums:
-            among = placement.shard_groups, placement.replica_groups
-            in_shards = [exchange(groups(0, experts=experts)) if layout.zero else None for groups in among]
-            return Sums(exchange(placement.data_groups(0, experts=experts)), *in_shards)
-
-        both = [sums_of(experts=experts) for experts in ((False, True) if layout.has_experts_apart else (False,))]
-        outline = StepOutline(self._builder, crew, network, question, layout, both, batches)
-        copies = contends and question.bucket_bytes > 0
-        offload = None
-        if question.offload != "none":
-            from simulator.training.offload import OffloadWriter, write_offloaded
-
-            group = shared.group
-            offload = OffloadWriter(self._builder, shared.places, group.router, group.ranks, question)
-        if both[0].shards is not None and layout.zero == 3:
-            from simulator.training.sharded import write_sharded
-
-            write_sharded(outline, offload)
-        elif offload is not None:
-            write_offloaded(outline, offload, copies=copies)
-        else:
-            write_data_parallel(outline, copies=copies)
+        write_sharded(outline, offload)
+    elif offload is not None:
+        write_offloaded(outline, offload, copies=copies)
+    else:
+        write_data_parallel(outline, copies=copies)
+    return builder.build(), left_open
 
 
 def _plan_process(shared: SharedStep, roles: Sequence[Role]) -> Plan:
@@ -215,52 +208,32 @@ def crew_of(
     alike = Counter[Device]()  # ranks by device model
     for role in roles:
         alike[role.place.device] += role.count
-    workers = [
-        (
-            role,
-            Worker(
-                builder,
-                machine,
-                role.place,
-                captured=question.options.cuda_graph,
-                loads=contends,
-                pace=role.pace
-                * (slowest_of(alike[role.place.device], role.place.device.constants) if contends else 1.0),
-                prefix=f"{role.place.name}/" if len(roles) > 1 else "",
-                host_stream=HOST if question.one_process else "",
-            ),
+    workers = []
+    for role in roles:
+        place, device = role.place, role.place.device
+        worker = Worker(
+            builder,
+            machine,
+            place,
+            captured=question.options.cuda_graph,
+            loads=contends,
+            pace=role.pace * (slowest_of(alike[device], device.constants) if contends else 1.0),
+            prefix=f"{place.name}/" if len(roles) > 1 else "",
+            host_stream=HOST if question.one_process else "",
         )
-        for role in roles
-    ]
+        workers.append((role, worker))
     beside = "tp" if question.layout.tp_overlap else ""
     return RankRoles(workers, exchanges, beside, blocking=question.options.launch_blocking)
-
-
-def _programs(builder: PlanBuilder, machine: Machine, role: Role, question: StepQuestion) -> RankRoles:
-    """Return the programs that share a GPU, each with its own host; the driver runs kernels of one at a time."""
-    captured, turns = question.options.cuda_graph, f"turns on {role.place.name}"
-    builder.queues[turns] = 1
-    prefixes = [f"{PROGRAM} {number}/" for number in range(question.programs)]
-    return RankRoles(
-        [
-            (role, Worker(builder, machine, role.place, captured=captured, pace=role.pace, prefix=prefix, turns=turns))
-            for prefix in prefixes
-        ]
-    )
 
 
 def layer_exchanges(
     builder: PlanBuilder, shared: SharedStep, loads_on: Mapping[int, float]
 ) -> dict[str, GroupExchange]:
     """Return the exchanges within layers, by axis, each on its own stream."""
+    flex, strategy = shared.layout.flex, shared.layer_strategy
     return {
         axis: GroupExchange(
-            builder,
-            found,
-            shared.layer_strategy,
-            loads_on,
-            stream=f"{axis} communication",
-            once=shared.layout.flex and axis == "ep",
+            builder, found, strategy, loads_on, stream=f"{axis} communication", once=flex and axis == "ep"
         )
         for axis, found in shared.placement.within_layers().items()
     }

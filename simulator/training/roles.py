@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import pairwise
 from statistics import NormalDist
 
-from simulator.collectives.bundle import FragmentLoads, GpuLoads
+from simulator.collectives.bundle import FragmentLoads
 from simulator.constants import Constants, constants
 from simulator.devices.dispatch import ContentionCosts, graph_launch_time
 from simulator.devices.gpu import Gpu
@@ -74,17 +74,12 @@ def _meant(machine: Machine, name: str) -> tuple[frozenset[int], ...]:
         return tuple(frozenset((gpu,)) for gpu in machine.gpus)
     if _NUMBERED.fullmatch(name) is None:
         return tuple(frozenset((node.index,)) for node in devices(said, name, machine))
-    return tuple(frozenset((_gpu(said, each, machine),)) for each in expanded(said, name))
-
-
-def _gpu(said: str, name: str, machine: Machine) -> int:
-    """Return the node of the GPU called *name* or, if none is, of that number."""
-    from simulator.network.named import devices
-
-    number = int(name.removeprefix("gpu"))
-    if machine.find(name) is None and number < len(machine.gpus):
-        return machine.gpus[number]
-    return devices(said, name, machine)[0].index
+    found = []
+    for each in expanded(said, name):  # the GPU of this name or, if none is, of this number
+        number = int(each.removeprefix("gpu"))
+        is_number = machine.find(each) is None and number < len(machine.gpus)
+        found.append(machine.gpus[number] if is_number else devices(said, each, machine)[0].index)
+    return tuple(frozenset((gpu,)) for gpu in found)
 
 
 @constants("fleet")
@@ -127,6 +122,11 @@ class Role:
     nodes: tuple[int, ...] = ()
     less_loaded: float = 0.0
 
+    @property
+    def passes(self) -> list[Launch]:
+        """What each rank issues before the update."""
+        return [issue for issue in self.issues if issue.part != "update"]
+
 
 def loaded(roles: Sequence[Role]) -> dict[int, float]:
     """Return the GPUs that an exchange of *roles* loads, each with its memory traffic for a byte that it exchanges."""
@@ -157,19 +157,24 @@ def roles_of(
     else:
         for nodes in machine.sorts(ranks).values():
             found.setdefault(places.place(nodes[0]).device, []).extend(nodes)
-    priced = {id(place.device): place for nodes in found.values() for place in (places.place(nodes[0]),)}
-    issues = {key: launches_of(place.device, network, options) for key, place in priced.items()}
+    acting = [(places.place(nodes[0]), nodes) for nodes in found.values()]
+    issues = {id(place.device): launches_of(place.device, network, options) for place, _ in acting}
     if options.framework == "adaptdl":
         from simulator.step.gradient_statistics import with_statistics
 
-        each = {key: (place.device, network, issues[key]) for key, place in priced.items()}
-        issues = {key: with_statistics(*asked, alone=False) for key, asked in each.items()}
-    roles = []
-    for nodes in found.values():
-        place = places.place(nodes[0])
-        pace = straggler_pace(machine, nodes[0], stragglers)
-        roles.append(Role(place, nodes[0], len(nodes), issues[id(place.device)], pace, nodes=tuple(nodes)))
-    return roles
+        devices = {id(place.device): place.device for place, _ in acting}
+        issues = {key: with_statistics(devices[key], network, own, alone=False) for key, own in issues.items()}
+    return [
+        Role(
+            place,
+            nodes[0],
+            len(nodes),
+            issues[id(place.device)],
+            straggler_pace(machine, nodes[0], stragglers),
+            nodes=tuple(nodes),
+        )
+        for place, nodes in acting
+    ]
 
 
 def alike_roles(places: Places, roles: Sequence[Role], plan: Plan) -> list[Role]:
@@ -187,8 +192,9 @@ def alike_roles(places: Places, roles: Sequence[Role], plan: Plan) -> list[Role]
         for node in role.nodes:
             alike.setdefault(tuple([each.place(node) for each in kinds]), []).append(node)
         equal: dict[tuple[float, ...], list[int]] = {}
-        for same in alike.values():
-            equal.setdefault(_loads_on(same[0], loads), []).extend(same)
+        for same in alike.values():  # by loads, without the differences that rounding makes
+            loads_on = tuple([float(f"{share:.11e}") for each in loads for share in each.on(same[0])])
+            equal.setdefault(loads_on, []).extend(same)
         if len(equal) < 2:
             found.append(role)
             continue
@@ -200,11 +206,6 @@ def alike_roles(places: Places, roles: Sequence[Role], plan: Plan) -> list[Role]
             place, count = places.place(nodes[0]), len(nodes)
             found.append(replace(role, place=place, node=nodes[0], count=count, nodes=nodes, less_loaded=less))
     return found
-
-
-def _loads_on(node: int, loads: Sequence[GpuLoads]) -> tuple[float, ...]:
-    """Return the loads of exchanges on *node*, without the differences that rounding makes."""
-    return tuple([float(f"{share:.11e}") for each in loads for share in each.on(node)])
 
 
 def _nearest(equal: dict[tuple[float, ...], list[int]]) -> list[list[tuple[float, ...]]]:

@@ -32,10 +32,9 @@ from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
 from simulator.topology.parts import CpuPart
 from simulator.training.data_parallel import gradient_bytes
-from simulator.training.keys import ActivityProgress, Key, Loss, keys_of
 from simulator.training.plan import SharedStep
 from simulator.training.roles import Role, loaded, slowest_of
-from simulator.training.teams import MOST_FLOWS, NodeTeam, bundled
+from simulator.training.teams import MOST_FLOWS, ActivityProgress, Key, Loss, NodeTeam, bundled, keys_of
 from simulator.training.worker import Worker
 from simulator.workload import Collective
 
@@ -90,8 +89,9 @@ def plan_servers(
     Raises Unsuitable if there are too many flows between nodes and servers to simulate.
     """
     writer = _Writer(shared, teams, servers, loss)
-    for number, start_s in enumerate(starts_s):
-        writer.begin(number, start_s)
+    for state, number, start_s in zip(writer.states, range(len(starts_s)), starts_s, strict=False):
+        stream = writer.named(ServerLabel("begins", number, 0, -1))["stream"]
+        state.last = (writer.builder.work("begins", "", start_s, stream=stream),)
     for step in range(max(steps)):
         going = [number for number, count in enumerate(steps) if step < count]
         for number in going:
@@ -111,7 +111,6 @@ class _State:
     workers: list[Worker]
     keys: list[list[Key]]  # by worker
     ends: list[list[int]]  # by worker: the end of each issue in the last step
-    first: int = -1  # the first issue of the last step
     last: tuple[int, ...] = ()  # the last issues of the step before
     here: list[list[int]] | None = None  # by key: its parameters' arrival on the GPUs
 
@@ -123,19 +122,15 @@ class _Writer:
         self.builder = PlanBuilder()
         self.known = Kept()  # flows, routes and collectives, which repeat from step to step
         self.bare: dict[int, tuple[Sequence[Flow], tuple[Flow, ...], float]] = {}  # of flows, by identity
-        self.loss = loss
-        self.group = group = shared.group
-        self.machine = shared.machine
-        self.teams = teams
-        self.servers = servers
-        self.question = question = shared.question
-        self.input_bytes = float(shared.network.fed_elements * (8 if shared.network.tokens else 4))  # fp32, or tokens
-        several_roles = sum(len(team.roles) for team in teams) > 1
+        self.group, self.machine, self.question = shared.group, shared.machine, shared.question
+        self.teams, self.servers, self.loss = teams, servers, loss
+        question, network = self.question, shared.network
+        self.input_bytes = float(network.fed_elements * (8 if network.tokens else 4))  # fp32, or tokens
         element = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
         nodes = [cpu for team in teams for cpu in team.cpus]
         # By team: the routes of all its nodes but the first, which is simulated in full.
         self.bundles = [
-            bundled(group, rest, [cpu for cpu in nodes if cpu not in rest], servers)
+            bundled(self.group, rest, [cpu for cpu in nodes if cpu not in rest], servers)
             for rest in (team.cpus[1:] for team in teams)
         ]
         sending = sum(2 if bundle else len(team.cpus) for bundle, team in zip(self.bundles, teams, strict=True))
@@ -147,46 +142,39 @@ class _Writer:
                 f"at most are simulated; take at most {most} nodes"
                 + (f", or parameter-server-{fewer}" if fewer else "")
             )
-        self.states = []
+        several_roles = sum(len(team.roles) for team in teams) > 1
         spread = any(team.spread for team in teams)
+        self.states = []
         for team in teams:
-            workers, keys = [], []
-            for role in team.roles:
-                workers.append(
-                    Worker(
-                        self.builder,
-                        self.machine,
-                        role.place,
-                        captured=question.options.cuda_graph,
-                        loads=question.contention,
-                        pace=pace_in(question, teams, team, role),
-                        prefix=f"{role.place.name}/" if several_roles else "",
-                    )
+            workers = [
+                Worker(
+                    self.builder,
+                    self.machine,
+                    role.place,
+                    captured=question.options.cuda_graph,
+                    loads=question.contention,
+                    pace=pace_in(question, teams, team, role),
+                    prefix=f"{role.place.name}/" if several_roles else "",
                 )
-                passes = [issue for issue in role.issues if issue.part != "update"]
-                keys.append(keys_of(shared.network, passes, element, len(servers), spread=spread))
+                for role in team.roles
+            ]
+            keys = [keys_of(network, role.passes, element, len(servers), spread=spread) for role in team.roles]
             self.states.append(_State(workers, keys, [[] for _ in workers]))
         self.keys = self.states[0].keys[0]
-        self.recovered = self._recovered()
+        self.recovered = [] if loss is None else self._recovered(loss)
         self.pushed: dict[tuple[int, int, int], list[int]] = {}  # team, step, key
         self.updated: dict[tuple[int, int, int], list[int]] = {}  # team (-1: all), step, key
 
     # -- the stages ----------------------------------------------------------------
 
-    def begin(self, number: int, start_s: float) -> None:
-        """Let the first step of a team wait until *start_s*."""
-        stream = self._named("begins", number, 0, -1)["stream"]
-        self.states[number].last = (self.builder.work("begins", "", start_s, stream=stream),)
-
     def compute(self, number: int, step: int) -> None:
         """Add the batch, and the forward and backward passes."""
         team, state = self.teams[number], self.states[number]
         flows = self._to_gpus(number, self.input_bytes)
-        batch = self._moved(READ, number, step, -1, flows, list(state.last))  # overlaps with the previous step
+        batch = self._moved(ServerLabel(READ, number, step, -1), flows, list(state.last))  # beside the previous step
         state.last = tuple(worker.last[0] for worker in state.workers if worker.last)
         for place, (role, worker) in enumerate(zip(team.roles, state.workers, strict=True)):
-            passes = [issue for issue in role.issues if issue.part != "update"]
-            needs: dict[int, list[int]] = {0: list(batch)}
+            passes, needs = role.passes, dict[int, list[int]]({0: list(batch)})
             for key, there in zip(state.keys[place], state.here or [], strict=state.here is not None):
                 needs.setdefault(key.needed_by, []).extend(there)
             for repeat in range(self.question.micro_batches):
@@ -203,14 +191,14 @@ class _Writer:
                 ends[own[k].ready_after if self.question.bucket_bytes else -1]
                 for ends, own in zip(state.ends, state.keys, strict=True)
             ]
-            after = self._inside(INSIDE, number, step, k, after)
+            after = self._inside(ServerLabel(INSIDE, number, step, k), after)
             flows = self._to_gpus(number, key.size_bytes / len(team.ranks), back=True)
-            after = self._moved(TO_CPU, number, step, k, flows, after)
-            self.pushed[number, step, k] = self._exchanged(PUSH, number, step, k, after)
+            after = self._moved(ServerLabel(TO_CPU, number, step, k), flows, after)
+            self.pushed[number, step, k] = self._exchanged(ServerLabel(PUSH, number, step, k), after)
 
     def update(self, going: Sequence[int], step: int) -> None:
         """Add the servers' updates with the pushes of the teams *going*: all at once, or each team's separately."""
-        together = self.question.staleness == 0
+        together, loss = self.question.staleness == 0, self.loss
         optimizer = self.question.options.optimizer
         states = None if optimizer == "none" else state_copies(optimizer)
         for number in [-1] if together else going:
@@ -223,18 +211,18 @@ class _Writer:
             passes *= 1 if together else workers
             for k, key in enumerate(self.keys):
                 after = [end for n in own for end in self.pushed.pop((n, step, k))]
-                late = self.loss is not None and self.loss.progress(PUSH, step, k) != ActivityProgress.DONE
-                held = self.loss.without(key) if self.loss is not None and late else key
-                ends = self._updated(number, step, k, held, passes, after)
-                gone = self.loss is not None and not late and self.loss.progress(PULL, step, k) != ActivityProgress.DONE
-                if self.loss is not None and gone and key.shares_bytes[self.loss.server]:
-                    again = self.loss.only(key)
+                at = ServerLabel(UPDATE, number, step, k)
+                late = loss is not None and loss.progress(PUSH, step, k) != ActivityProgress.DONE
+                ends = self._updated(at, loss.without(key) if loss is not None and late else key, passes, after)
+                gone = loss is not None and not late and loss.progress(PULL, step, k) != ActivityProgress.DONE
+                if loss is not None and gone and key.shares_bytes[loss.server]:
+                    again = loss.only(key)
                     flows = [flow for n in own for flow in self._network(n, again, True)]
-                    pushed = self._moved(PUSH, own[0], step, k, flows, [*ends, *self.recovered])
-                    ends = self._updated(number, step, k, again, passes, pushed)
+                    pushed = self._moved(ServerLabel(PUSH, own[0], step, k), flows, [*ends, *self.recovered])
+                    ends = self._updated(at, again, passes, pushed)
                 self.updated[number, step, k] = ends
 
-    def _updated(self, number: int, step: int, k: int, key: Key, passes: float, after: list[int]) -> list[int]:
+    def _updated(self, at: ServerLabel, key: Key, passes: float, after: list[int]) -> list[int]:
         """Add *passes* over each server's share of *key* in its memory, one team at a time; return their ends."""
         ends = []
         for j, (server, share) in enumerate(zip(self.servers, key.shares_bytes, strict=True)):
@@ -242,18 +230,18 @@ class _Writer:
                 node = self.machine.nodes[server]
                 memory_Bps = node.part.memory_bandwidth if isinstance(node.part, CpuPart) else None
                 busy_s = passes * share / memory_Bps if memory_Bps else 0.0
-                turn = (f"{node.name}:updates",) if number >= 0 and busy_s else ()
+                turn = (f"{node.name}:updates",) if at.team >= 0 and busy_s else ()
                 self.builder.queues |= dict.fromkeys(turn, 1)
                 ends.append(
                     self.builder.work(
                         f"{UPDATE} {key.layer}",
                         node.name,
                         busy_s,
-                        stream=f"{node.name}/update" + ("" if number < 0 else f" for team {number}"),
+                        stream=f"{node.name}/update" + ("" if at.team < 0 else f" for team {at.team}"),
                         after=after,
                         takes=turn,
                         gives=turn,
-                        about=ServerLabel(UPDATE, number, step, k, j),
+                        about=at._replace(server=j),
                     )
                 )
         return ends
@@ -267,22 +255,21 @@ class _Writer:
             if late:  # the others' pushes, `late` steps earlier
                 for other in range(len(self.teams)):
                     after += self.updated.get((other, step - late, k), ()) if other != number else ()
-            after = self._exchanged(PULL, number, step, k, after)
+            after = self._exchanged(ServerLabel(PULL, number, step, k), after)
             flows = self._to_gpus(number, key.size_bytes / len(self.teams[number].ranks))
-            after = self._moved(TO_GPUS, number, step, k, flows, after)
-            state.here.append(self._inside(SPREAD, number, step, k, after))
+            after = self._moved(ServerLabel(TO_GPUS, number, step, k), flows, after)
+            state.here.append(self._inside(ServerLabel(SPREAD, number, step, k), after))
 
     # -- their parts ---------------------------------------------------------------
 
-    def _named(self, stage: str, number: int, step: int, k: int) -> dict[str, Any]:
+    def named(self, about: ServerLabel) -> dict[str, Any]:
         """Return the label, stream, place and description of an activity of a team."""
-        team = self.teams[number]
-        cpu = self.machine.nodes[team.cpus[0]].name
+        cpu = self.machine.nodes[self.teams[about.team].cpus[0]].name
         return {
-            "label": f"{stage} {self.keys[k].layer}" if k >= 0 else stage,
-            "stream": f"{cpu}/{stage}" if len(self.teams) > 1 else stage,
+            "label": f"{about.stage} {self.keys[about.key].layer}" if about.key >= 0 else about.stage,
+            "stream": f"{cpu}/{about.stage}" if len(self.teams) > 1 else about.stage,
             "place": cpu,
-            "about": ServerLabel(stage, number, step, k),
+            "about": about,
         }
 
     def _to_gpus(self, number: int, size_bytes: float, *, back: bool = False) -> list[Flow]:
@@ -295,62 +282,55 @@ class _Writer:
 
         return self.known.once(("GPUs", number, size_bytes, back), find)
 
-    def _inside(self, stage: str, number: int, step: int, k: int, after: list[int]) -> list[int]:
+    def _inside(self, at: ServerLabel, after: list[int]) -> list[int]:
         """Add a collective over the GPUs of a node, along its rings."""
-        team = self.teams[number]
+        team = self.teams[at.team]
         if len(team.ranks) < 2:
             return after
 
         def find() -> Fragment:
-            op: Collective = "reduce-scatter" if stage == INSIDE else "all-gather"
+            op: Collective = "reduce-scatter" if at.stage == INSIDE else "all-gather"
             loads_on = loaded(team.roles) if self.question.contention else {}
             part = self.group.part(team.ranks)
-            return ConcurrentGroups([part]).collective(op, self.keys[k].size_bytes, RING, loads_on=loads_on)  # type: ignore[arg-type]
+            return ConcurrentGroups([part]).collective(op, self.keys[at.key].size_bytes, RING, loads_on=loads_on)  # type: ignore[arg-type]
 
-        fragment = self.known.once((stage, number, k), find)
-        return [self.builder.splice(fragment, after=after, **self._named(stage, number, step, k))]
+        fragment = self.known.once((at.stage, at.team, at.key), find)
+        return [self.builder.splice(fragment, after=after, **self.named(at))]
 
-    def _exchanged(self, stage: str, number: int, step: int, k: int, after: list[int]) -> list[int]:
+    def _exchanged(self, at: ServerLabel, after: list[int]) -> list[int]:
         """Add the transfer of a key to or from the servers, and its repetition if a server's loss interrupts it."""
-        key, pushes = self.keys[k], stage == PUSH
-        if self.loss is None:
-            return self._moved(stage, number, step, k, self._network(number, key, pushes), after)
-        progress = self.loss.progress(stage, step, k)
-        left = self._network(number, self.loss.without(key), pushes)
-        if progress == ActivityProgress.NOT_BEGUN:
-            return self._moved(stage, number, step, k, left, [*after, *self.recovered])
-        first = len(self.builder.tasks)
-        ends = self._moved(stage, number, step, k, self._network(number, key, pushes), after)
+        key, pushes, loss = self.keys[at.key], at.stage == PUSH, self.loss
+        first, whole = len(self.builder.tasks), self._network(at.team, key, pushes)
+        if loss is None:
+            return self._moved(at, whole, after)
+        progress = loss.progress(at.stage, at.step, at.key)
+        if progress != ActivityProgress.NOT_BEGUN:
+            after = self._moved(at, whole, after)
         if progress == ActivityProgress.DONE:
-            return ends
+            return after
         added = range(first, len(self.builder.tasks))
-        self.builder.perturbations += [Perturbation(self.loss.at_s, cancels=task) for task in added]
-        return self._moved(stage, number, step, k, left, [*ends, *self.recovered])
+        self.builder.perturbations += [Perturbation(loss.at_s, cancels=task) for task in added]
+        return self._moved(at, self._network(at.team, loss.without(key), pushes), [*after, *self.recovered])
 
-    def _recovered(self) -> list[int]:
+    def _recovered(self, loss: Loss) -> list[int]:
         """Add the transfer of the lost server's keys from the first worker to the remaining servers."""
-        if self.loss is None:
-            return []
-        node = self.machine.nodes[self.servers[self.loss.server]].name
-        lost = self.builder.work("server lost", node, self.loss.at_s, stream=f"{node}/lost")
-        held = sum(key.shares_bytes[self.loss.server] for key in self.keys) / (len(self.servers) - 1)
-        left = [server for j, server in enumerate(self.servers) if j != self.loss.server]
+        node = self.machine.nodes[self.servers[loss.server]].name
+        lost = self.builder.work("server lost", node, loss.at_s, stream=f"{node}/lost")
+        held = sum(key.shares_bytes[loss.server] for key in self.keys) / (len(self.servers) - 1)
+        left = [server for j, server in enumerate(self.servers) if j != loss.server]
         cpu = self.teams[0].cpus[0]
         flows = [Flow(self.group.router.route(cpu, server), held) for server in left if server != cpu]
         if not flows:
             return [lost]
-        place = self.machine.nodes[cpu].name
-        about = ServerLabel("keys of the lost server", 0, -1, -1)
-        return [
-            self.builder.add(about.stage, flows, stream=f"{place}/recovery", after=[lost], about=about, place=place)
-        ]
+        place, about = self.machine.nodes[cpu].name, ServerLabel("keys of the lost server", 0, -1, -1)
+        stream = f"{place}/recovery"
+        return [self.builder.add(about.stage, flows, stream=stream, after=[lost], about=about, place=place)]
 
     def _network(self, number: int, key: Key, pushes: bool) -> list[Flow]:
         """Return the flows of a key between a team's nodes and the servers; none within a server's own node."""
 
         def find() -> list[Flow]:
-            found = []
-            bundle = self.bundles[number]
+            found, bundle = [], self.bundles[number]
             for cpu in self.teams[number].cpus[: 2 if bundle else None]:
                 for server, share in zip(self.servers, key.shares_bytes, strict=True):
                     if share and server != cpu:
@@ -360,7 +340,7 @@ class _Writer:
 
         return self.known.once(("network", number, key.shares_bytes, pushes), find)
 
-    def _moved(self, stage: str, number: int, step: int, k: int, flows: Sequence[Flow], after: list[int]) -> list[int]:
+    def _moved(self, at: ServerLabel, flows: Sequence[Flow], after: list[int]) -> list[int]:
         """Add *flows*; the stream is free once the bytes are sent, and the result arrives one latency later."""
         if not flows:
             return after
@@ -368,11 +348,11 @@ class _Writer:
             bare = tuple([Flow(self._without_latency(flow.route), flow.bytes) for flow in flows])
             self.bare[id(flows)] = flows, bare, max(flow.route.latency_s for flow in flows)
         _, bare, latency_s = self.bare[id(flows)]
-        named = self._named(stage, number, step, k)
+        named = self.named(at)
         end = self.builder.add(parts=bare, after=after, **named)
         if not latency_s:
             return [end]
-        label, stream = f"{named['label']} arrives", f"{named['stream']} {k}"
+        label, stream = f"{named['label']} arrives", f"{named['stream']} {at.key}"
         return [self.builder.work(label, "", latency_s, stream=stream, after=[end], about=ARRIVES)]
 
     def _without_latency(self, route: Route) -> Route:

@@ -47,11 +47,9 @@ def write_sharded(outline: StepOutline, offload: OffloadWriter | None = None) ->
     """
     builder, crew, network, question, layout, both, batches = outline
     trained = network.trained_count
-    element = gathered_bytes(
-        question.options.precision, trained, network.parameter_count, in_fp32=question.gathers_in_fp32
-    )
-    in_fp32 = question.sums_in_fp32 or question.gathers_in_fp32
-    summed = ELEMENT_BYTES["fp32" if in_fp32 else storage_of(question.options.precision)]
+    policy, in_fp32 = question.options.precision, question.gathers_in_fp32
+    element = gathered_bytes(policy, trained, network.parameter_count, in_fp32=in_fp32)
+    summed = ELEMENT_BYTES["fp32" if question.sums_in_fp32 or in_fp32 else storage_of(policy)]
     apart = expert_parameters(network) if len(both) > 1 else frozenset()
     units = _units(network, crew.passes(), apart)
     if question.options.framework != "deepspeed-zero3":  # whose hooks are those of its layers
@@ -75,17 +73,16 @@ def write_sharded(outline: StepOutline, offload: OffloadWriter | None = None) ->
             if not is_ahead:
                 ahead = _gather(following, both, element, end, number, offload)
             for among, elements in zip(both, unit.scattered, strict=False):
-                if elements:
-                    ends = number == batches.last
-                    reduced = among.reduce(elements * summed, end, number, ends=ends)
-                    if offload is not None:
-                        shards = among.shard_count
-                        reduced = offload.gradients(elements, elements, shards, reduced or end, number, ends=ends)
-                        waited += reduced if offload.waits(number) else ()
-                    exchanged = reduced or exchanged
+                if not elements:
+                    continue
+                ends, shards = number == batches.last, among.shard_count
+                reduced = among.reduce(elements * summed, end, number, ends=ends)
+                if offload is not None:
+                    reduced = offload.gradients(elements, elements, shards, reduced or end, number, ends=ends)
+                    waited += reduced if offload.waits(number) else ()
+                exchanged = reduced or exchanged
             gathered = ahead
-    experts = sum(p.elements for p in network.parameters if p.trained and p.name in apart)
-    kept = layout.kept_share(trained, experts)
+    kept = layout.kept_share(trained, sum(p.elements for p in network.parameters if p.trained and p.name in apart))
     if offload is None:
         crew.update(exchanged, batches.last, kept, sums=True)
     else:

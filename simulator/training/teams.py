@@ -1,16 +1,23 @@
-"""Teams: nodes that do the same in a step through parameter servers.  One node is simulated and stands for all.
+"""Keys and teams of a step through parameter servers: what is pushed and pulled together, and nodes that do the same.
 
-Two nodes do the same if exchanging them changes nothing: they are equal machines, with the same GPUs at the same pace,
-and hold equal shares of every key.  A small key is on one server only, so each node with a server is usually a team of
-its own.  Where nodes do not wait for each other in every step, each is one: servers serve one of them before the other,
-so equal nodes do not stay in step.
+If a server is lost during an exchange (:class:`Loss`), the remaining ones take over its keys, in equal slices.  The
+first worker sends them the parameters that it pulled last, because the lost server's are gone.  Then every worker
+repeats all transfers that were in progress, and all pushes whose results had not yet returned to all workers; later
+transfers use the remaining servers.  The lost server's optimiser state is lost (Li et al., OSDI 2014, section 4.3, keep
+a copy on the next server of a ring; none is kept here).  The loss is detected at once.
 
-One flow stands for the equal routes between the equal nodes of a team and the servers (:func:`bundled`).
+One node of a team is simulated and stands for all.  Two nodes do the same if exchanging them changes nothing: they are
+equal machines, with the same GPUs at the same pace, and hold equal shares of every key.  A small key is on one server
+only, so each node with a server is usually a team of its own.  Where nodes do not wait for each other in every step,
+each is one: servers serve one of them before the other, so equal nodes do not stay in step.  One flow stands for the
+equal routes between the equal nodes of a team and the servers (:func:`bundled`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from enum import Enum
 from math import isqrt
 from typing import NamedTuple
 
@@ -18,14 +25,109 @@ from simulator.collectives.communicator import Communicator
 from simulator.collectives.parameter_server import place_servers, worker_cpu
 from simulator.network.route import Route
 from simulator.records import dataclass, replace
-from simulator.training.data_parallel import gradient_bytes
-from simulator.training.keys import Key, keys_of
+from simulator.step.launch import Launch
+from simulator.sums import sums_by_key
+from simulator.training.data_parallel import gradient_bytes, ready_after
 from simulator.training.plan import SharedStep
 from simulator.training.roles import Role, check_stragglers, roles_of
+from simulator.workload.network import Network
 
+# Keys with at least this many elements are sliced evenly over all servers; a smaller one is on a single server
+# (MXNet 1.9, MXNET_KVSTORE_BIGARRAY_BOUND, docs "Environment Variables").
+_SLICED_FROM = 1_000_000
 _MOST_ACTIVITIES = 500_000  # times teams, as sharing the links takes longer with more of them: up to 20 s to simulate
 _OF_KEY = 11  # activities of a team for each key of a step
 MOST_FLOWS = 600  # of a key at once: a step with more takes minutes to simulate
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The parameters of a layer.
+
+    Issue ``ready_after`` of a step's passes completes their gradients, and issue ``needed_by`` is the first to read
+    them.  ``shares_bytes`` are the bytes on each server.
+    """
+
+    layer: str
+    ready_after: int
+    needed_by: int
+    size_bytes: float
+    shares_bytes: tuple[float, ...]
+
+
+def keys_of(
+    network: Network, passes: Sequence[Launch], element_bytes: int, n_servers: int, *, spread: bool = False
+) -> list[Key]:
+    """Return the keys of *network*, one per layer, in the order in which gradients become ready (last layer first).
+
+    *passes* are the issues of the forward and the backward pass.  Each small key goes to the server with the fewest
+    bytes so far.  *spread*: all keys are sliced evenly, as large ones are.
+    """
+    number_of = {layer.name: number for number, layer in enumerate(network.layers)}
+    first_use: dict[str, int] = {}
+    for number, layer in enumerate(network.layers):
+        for parameter in layer.parameters:
+            first_use.setdefault(parameter.name, number)
+    forward = [(number_of[issue.layer], i) for i, issue in enumerate(passes) if issue.part == "forward"]
+    held_bytes = [0.0] * n_servers
+    keys = []
+    for place, parameters in enumerate(ready_after(passes, network)):
+        if not parameters:
+            continue
+        first = min(first_use[parameter.name] for parameter in parameters)
+        needed_by = next((i for number, i in forward if number >= first), len(passes) - 1)
+        elements = sum(parameter.elements for parameter in parameters)
+        size_bytes = float(elements * element_bytes)
+        if spread or elements >= _SLICED_FROM:
+            shares = [size_bytes / n_servers] * n_servers
+        else:
+            shares = [0.0] * n_servers
+            shares[held_bytes.index(min(held_bytes))] = size_bytes
+        held_bytes = [held + share for held, share in zip(held_bytes, shares, strict=True)]
+        keys.append(Key(passes[place].layer, place, needed_by, size_bytes, tuple(shares)))
+    return keys
+
+
+class ActivityProgress(Enum):
+    """The state of an activity when the server was lost."""
+
+    DONE = "done"
+    UNDER_WAY = "under way"
+    NOT_BEGUN = "not begun"
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The server with index ``server`` is lost at ``at_s`` seconds.
+
+    ``spans_s`` has the start and end of each stage, step and key without the loss, over all teams.
+    """
+
+    server: int
+    at_s: float
+    spans_s: Mapping[tuple[str, int, int], tuple[float, float]]  # by stage, step, key
+
+    def progress(self, stage: str, step: int, key: int) -> ActivityProgress:
+        """Return the progress of *stage* of *key* at the loss; DONE only if it was done for all teams."""
+        start_s, end_s = self.spans_s.get((stage, step, key), (float("inf"), float("inf")))
+        if end_s <= self.at_s:
+            return ActivityProgress.DONE
+        return ActivityProgress.UNDER_WAY if start_s < self.at_s else ActivityProgress.NOT_BEGUN
+
+    def without(self, key: Key) -> Key:
+        """Return *key* spread over the remaining servers."""
+        kept = [0.0 if j == self.server else share for j, share in enumerate(key.shares_bytes)]
+        shares = zip(kept, self.only(key).shares_bytes, strict=True)
+        return replace(key, shares_bytes=tuple(own + more for own, more in shares))
+
+    def only(self, key: Key) -> Key:
+        """Return the lost server's part of *key*, spread over the remaining servers."""
+        left = len(key.shares_bytes) - 1
+        more = key.shares_bytes[self.server] / left
+        return replace(key, shares_bytes=tuple(0.0 if j == self.server else more for j in range(left + 1)))
+
+
+# -- teams -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +174,12 @@ def teams_of(shared: SharedStep, servers: Sequence[int], n_steps: int) -> tuple[
         nodes[host] = _Node(worker_cpu(group.router, gpus[0]), ranks, roles)
     if not shared.fold:
         return [_team([node]) for node in nodes.values()], None
-    passes = [issue for issue in next(iter(nodes.values())).roles[0].issues if issue.part != "update"]
-    element = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
-    keys = keys_of(network, passes, element, len(servers))
-    held = _held(group, servers, keys)
+    passes = next(iter(nodes.values())).roles[0].passes
+    keys = keys_of(network, passes, gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32), len(servers))
+    held: dict[int, list[tuple[int, tuple[float, ...]]]] = {}  # by host its servers' places and shares of each key
+    for number, server in enumerate(servers):
+        _, host, index = machine.locate(server)
+        held.setdefault(host, []).append((index, tuple(key.shares_bytes[number] for key in keys)))
     exact: dict[object, list[_Node]] = {}
     rough: dict[object, list[_Node]] = {}
     for host, node in nodes.items():
@@ -85,10 +189,13 @@ def teams_of(shared: SharedStep, servers: Sequence[int], n_steps: int) -> tuple[
             tuple(group.ranks[rank] - first for rank in node.ranks),
             tuple((id(role.place.device), role.pace, role.node - first) for role in node.roles),
         )
-        own = held.get(host, ())
+        own = tuple(sorted(held.get(host, ())))
         exact.setdefault((same, own) if question.staleness == 0 else host, []).append(node)
         rough.setdefault((same, tuple(index for index, _ in own)), []).append(node)
-    most = _most(exact.values(), len(keys), n_steps)
+    # Two teams always are simulated, each for itself, and more if their activities, with those of the host, are few.
+    issues = sum(len(role.passes) for team in exact.values() for role in team[0].roles)
+    activities = n_steps * (2 * issues / len(exact) + _OF_KEY * len(keys))
+    most = max(2, isqrt(int(_MOST_ACTIVITIES / activities)))
     if question.staleness != 0:
         most = min(most, MOST_FLOWS // len(servers))
     holding = len(servers) > 1 and any(host in held for host in nodes)  # unlike keys
@@ -107,33 +214,8 @@ class _Node(NamedTuple):
 
 def _team(nodes: Sequence[_Node], *, spread: bool = False) -> NodeTeam:
     first = nodes[0]
-    return NodeTeam(
-        cpus=tuple(node.cpu for node in nodes),
-        ranks=tuple(first.ranks),
-        roles=tuple(replace(role, count=role.count * len(nodes)) for role in first.roles),
-        spread=spread,
-    )
-
-
-def _most(teams: Collection[Sequence[_Node]], n_keys: int, n_steps: int) -> int:
-    """Return how many teams like *teams* are simulated, each for itself; two always are."""
-    issues = sum(issue.part != "update" for nodes in teams for role in nodes[0].roles for issue in role.issues)
-    activities = n_steps * (2 * issues / len(teams) + _OF_KEY * n_keys)  # of a team, with those of the host
-    return max(2, isqrt(int(_MOST_ACTIVITIES / activities)))
-
-
-def _held(
-    group: Communicator, servers: Sequence[int], keys: Sequence[Key]
-) -> dict[int, tuple[tuple[int, tuple[float, ...]], ...]]:
-    """Return by host its servers, each with its place in the host and its share of each key in bytes."""
-    found: dict[int, list[tuple[int, tuple[float, ...]]]] = {}
-    for number, server in enumerate(servers):
-        _, host, index = group.machine.locate(server)
-        found.setdefault(host, []).append((index, tuple(key.shares_bytes[number] for key in keys)))
-    return {host: tuple(sorted(own)) for host, own in found.items()}
-
-
-Uses = dict[int, list[tuple[int, float]]]  # by resource: the routes that load it, with their shares
+    roles = tuple(replace(role, count=role.count * len(nodes)) for role in first.roles)
+    return NodeTeam(tuple(node.cpu for node in nodes), tuple(first.ranks), roles, spread)
 
 
 def bundled(
@@ -151,10 +233,7 @@ def bundled(
     if len(cpus) < 2 or not set(cpus).isdisjoint(servers):
         return {}
     uses = [_uses(group, cpu, servers) for cpu in cpus]
-    counts: dict[int, int] = {}
-    for own in uses:
-        for resource in own:
-            counts[resource] = counts.get(resource, 0) + 1
+    counts = Counter(resource for own in uses for resource in own)
     elsewhere = {resource for cpu in others for resource in _uses(group, cpu, servers)}
     shared = {resource for resource, count in counts.items() if count == len(cpus)}
     if any(resource not in shared and (n > 1 or resource in elsewhere) for resource, n in counts.items()):
@@ -176,22 +255,17 @@ def bundled(
             first = routes[0]
             if any(route.latency_s != first.latency_s for route in routes):
                 return {}
-            links: dict[int, float] = {}
-            for route in routes:
-                for link, share in route.links:
-                    links[link] = links.get(link, 0.0) + share
+            links = sums_by_key(link for route in routes for link in route.links)
             loads = tuple([(r, share * (len(cpus) if r in shared else 1)) for r, share in first.loads])
             found[ends] = replace(first, links=tuple(sorted(links.items())), loads=loads)
     return found
 
 
-def _uses(group: Communicator, cpu: int, servers: Sequence[int]) -> Uses:
-    """Return the resources that the routes between *cpu* and each of *servers* load."""
-    found: Uses = {}
+def _uses(group: Communicator, cpu: int, servers: Sequence[int]) -> dict[int, list[tuple[int, float]]]:
+    """Return by resource the routes between *cpu* and each of *servers* that load it, with their shares."""
+    found: dict[int, list[tuple[int, float]]] = {}
     for number, server in enumerate(servers):
-        if server == cpu:
-            continue
         for way, ends in ((2 * number, (cpu, server)), (2 * number + 1, (server, cpu))):
-            for resource, share in group.router.route(*ends).loads:
+            for resource, share in group.router.route(*ends).loads if server != cpu else ():
                 found.setdefault(resource, []).append((way, share))
     return found

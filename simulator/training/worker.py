@@ -5,7 +5,7 @@ An exchange within a layer is added once for all workers.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -76,12 +76,8 @@ class Worker:
         host_stream: str = "",
         turns: str = "",
     ) -> None:
-        self._builder = builder
-        self._place = place
-        self._captured = captured
-        self._prefix = prefix
-        self._pace = pace
-        self._turns = (turns,) if turns else ()
+        self._builder, self._place, self._captured, self._pace = builder, place, captured, pace
+        self._prefix, self._turns = prefix, (turns,) if turns else ()
         self._compute = f"{prefix}compute"
         self._node = machine.node(place.name) if loads and isinstance(place.device, Gpu) else None
         self._loaded: dict[int, tuple[DeviceWork, tuple[tuple[Resource, float], ...]]] = {}  # blocks repeat
@@ -92,15 +88,13 @@ class Worker:
 
     def issue(self, issue: Launch, *, after: Sequence[int] = (), micro_batch: int = 0, share: float = 1.0) -> int:
         """Add *issue* after *after*, with *share* of its time on the device; return its final activity."""
-        place, host = self._place.name, self._place.host
-        if place == host:
+        place, host, work = self._place.name, self._place.host, self._builder.work
+        about = LaunchLabel(issue, micro_batch, on_host=place == host)
+        if about.on_host:
             duration_s = issue.host_s + share * issue.device_s
-            about = LaunchLabel(issue, micro_batch, on_host=True)
-            number = self._builder.work(
-                issue.name, host, duration_s, stream=f"{self._prefix}host", after=after, about=about
-            )
+            number = work(issue.name, host, duration_s, stream=f"{self._prefix}host", after=after, about=about)
         else:
-            number = self._builder.work(
+            number = work(
                 issue.name,
                 place,
                 share * self._pace * issue.work.time_s,
@@ -109,7 +103,7 @@ class Worker:
                 loads=self._loads(issue),
                 takes=self._turns,
                 gives=self._turns,
-                about=LaunchLabel(issue, micro_batch, on_host=False),
+                about=about,
             )
         self.last = (number,)
         self.waits_once = ()
@@ -163,28 +157,23 @@ def equivalent(passes: Sequence[Sequence[Launch]]) -> list[tuple[Launch, ...]]:
     """
     if len({len(issues) for issues in passes}) == 1:
         return list(zip(*passes, strict=True))
-    named = [_numbered(issues) for issues in passes]
-    position = [0] * len(passes)
-    orders = [list(each) for each in named]
-    found = []
-    while any(at < len(order) for at, order in zip(position, orders, strict=True)):
-        heads = [order[at] for at, order in zip(position, orders, strict=True) if at < len(order)]
+    named: list[dict[tuple[Part, str, int], Launch]] = []  # by part, name, and how many of these came before
+    for issues in passes:
+        count, own = Counter[tuple[Part, str]](), dict[tuple[Part, str, int], Launch]()
+        for issue in issues:
+            own[issue.part, issue.name, count[issue.part, issue.name]] = issue
+            count[issue.part, issue.name] += 1
+        named.append(own)
+    orders, found = [deque(each) for each in named], []
+    while any(orders):
+        heads = [order[0] for order in orders if order]
         key = next((head for head in heads if any(head not in each for each in named)), heads[0])
-        own = [each.get(key) for each in named]
-        issue = next(each for each in own if each is not None)
+        same = [each.get(key) for each in named]
+        issue = next(each for each in same if each is not None)
         idle = replace(issue, host_s=0.0, work=NOTHING, waits=False)
-        found.append(tuple(idle if each is None else each for each in own))
-        position = [at + (each is not None) for at, each in zip(position, own, strict=True)]
-    return found
-
-
-def _numbered(issues: Sequence[Launch]) -> dict[tuple[Part, str, int], Launch]:
-    """Return *issues* by part, name, and how many of these came before."""
-    count = Counter[tuple[Part, str]]()
-    found = {}
-    for issue in issues:
-        found[issue.part, issue.name, count[issue.part, issue.name]] = issue
-        count[issue.part, issue.name] += 1
+        found.append(tuple(idle if each is None else each for each in same))
+        for order in (order for order, each in zip(orders, same, strict=True) if each is not None):
+            order.popleft()
     return found
 
 
@@ -206,10 +195,8 @@ class RankRoles:
     ) -> None:
         self.roles = tuple(role for role, _ in workers)
         self.workers = tuple(worker for _, worker in workers)
-        self._exchanges = exchanges or {}
+        self._exchanges, self._passes_beside, self._blocking = exchanges or {}, passes_beside, blocking
         self._brought: dict[str, int] = {}  # the last exchange of each layer
-        self._passes_beside = passes_beside
-        self._blocking = blocking
         self._passing: set[int] = set()  # all-gathers that overlap with the product that reads them
         self._before: list[int] | None = None  # dependencies of the last operator issued, if it was a product
 
@@ -225,23 +212,25 @@ class RankRoles:
 
     def passes(self) -> list[tuple[Launch, ...]]:
         """Return the issues of all roles before the update, as one tuple of equivalent issues per position."""
-        return equivalent([[i for i in role.issues if i.part != "update"] for role in self.roles])
+        return equivalent([role.passes for role in self.roles])
 
     def issue(self, same: Sequence[Launch], *, after: Sequence[int] = (), micro_batch: int = 0) -> list[int]:
         """Add equivalent issues, one for each role; return each role's final activity."""
         if same[0].adds and not micro_batch:
             return self.last
         needed = [self._brought[layer] for layer in same[0].needs if layer in self._brought]
-        sent = same[0].sent
-        if sent is None:
-            return self._computed(same, after, needed, micro_batch)
-        waited = (*after, *needed)
-        launched = [
-            number
-            for worker, issue in zip(self.workers, same, strict=True)
-            for number in worker.launch(issue, micro_batch)
-        ]
-        before = [*launched, *self.last, *waited, *(n for worker in self.workers for n in worker.waits_once)]
+        sent, roles = same[0].sent, zip(self.workers, same, strict=True)
+        if sent is None:  # after the exchanges, or during those that overlap with a product
+            is_product = "gemm" in same[0].work.kinds
+            during = [number for number in needed if is_product and number in self._passing]
+            waited = [*after, *(number for number in needed if number not in during)] if needed else after
+            self._before = [*self.last, *waited, *during] if is_product else None
+            found = [worker.issue(issue, after=waited, micro_batch=micro_batch) for worker, issue in roles]
+            for worker in self.workers if during else ():
+                worker.waits_once = tuple(during)
+            return found
+        launched = [number for worker, issue in roles for number in worker.launch(issue, micro_batch)]
+        before = [*launched, *self.last, *after, *needed, *(n for worker in self.workers for n in worker.waits_once)]
         exchange = self._exchanges[sent.axis]
         beside = sent.axis == self._passes_beside and bool(block_name(same[0].layer))
         if beside and sent.spare:  # sent during a product ("bulk" overlap of Transformer Engine)
@@ -259,23 +248,6 @@ class RankRoles:
             for worker in self.workers:
                 worker.last = (number,)
         return [number] * len(same)
-
-    def _computed(
-        self, same: Sequence[Launch], after: Sequence[int], needed: Sequence[int], micro_batch: int
-    ) -> list[int]:
-        """Add one computation for each role, after the exchanges in *needed* or during overlapping ones."""
-        is_product = "gemm" in same[0].work.kinds
-        beside = [number for number in needed if is_product and number in self._passing]
-        waited = [*after, *(number for number in needed if number not in beside)] if needed else after
-        before = [*self.last, *waited]
-        found = [
-            worker.issue(issue, after=waited, micro_batch=micro_batch)
-            for worker, issue in zip(self.workers, same, strict=True)
-        ]
-        for worker in self.workers if beside else ():
-            worker.waits_once = tuple(beside)
-        self._before = [*before, *beside] if is_product else None
-        return found
 
     def update(self, after: Sequence[int], micro_batch: int, share: float = 1.0, *, sums: bool = False) -> None:
         """Add the update of each role after *after*, with *share* of its time on the device.
