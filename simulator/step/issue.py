@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
 from typing import TYPE_CHECKING
 
 from simulator.devices import KernelCost
@@ -39,14 +40,14 @@ from simulator.workload.network import Layer, Network, added_needs, backward_nee
 from simulator.workload.operators import Copy, Elementwise, Exchange, GroupedLinear, LayerNorm, Operator, Phase
 
 if TYPE_CHECKING:
-    from simulator.step.expert_passes import ExpertExtras
+    from simulator.step.megatron_passes import ExpertExtras
 
 
 class _Issuer:
     def __init__(self, device: Device, network: Network, options: StepOptions) -> None:
         self.device = device = steady_device(device)
-        self.network = network
-        self.options = options
+        self.network, self.options = network, options
+        self.is_megatron = options.framework == "megatron"
         self.lowering = Lowering(device, network, options)
         self.known: dict[tuple[Operator, Phase, Mix, bool], tuple[float, DeviceWork] | None] = {}  # blocks repeat
         self.runs: dict[tuple[Streaming, ...], DeviceWork] = {}
@@ -54,9 +55,8 @@ class _Issuer:
         self.updates: dict[int, tuple[float, DeviceWork]] = {}  # of single tensors, by their elements
         self.looks: frozenset[str] = frozenset()
         self.extras: Mapping[tuple[str, str], ExpertExtras] = {}
-        if options.framework == "megatron":
-            from simulator.step.expert_passes import looks_of
-            from simulator.step.fused_passes import passes_of
+        if self.is_megatron:
+            from simulator.step.megatron_passes import looks_of, passes_of
 
             self.looks, self.extras = looks_of(network), passes_of(network, options)
         self.scale = framework_scale(device, options.framework, engine=has_engine(network))
@@ -82,17 +82,14 @@ class _Issuer:
         if priced is not None or needs:  # a layer without kernels still waits: later work of its stream uses its result
             host_s, work = priced or (0.0, NOTHING)
             if priced is not None and part == "backward":
-                own = own_tensors(layer) if self.options.framework == "megatron" else len(layer.trained)
+                own = own_tensors(layer) if self.is_megatron else len(layer.trained)
                 host_s += self.of_library * host_time(self.device, "gradient_s", own)
-            waits = priced is not None and (
-                (extra is not None and extra.waits)
-                or (part == "forward" and layer.name in self.looks)
-                or layer.operator.host_reads(phase)
-            )
+            looks = (extra is not None and extra.waits) or (part == "forward" and layer.name in self.looks)
+            waits = priced is not None and (looks or layer.operator.host_reads(phase))
             yield Launch(layer.name, part, host_s, work, waits, layer=layer.name, needs=needs)
+        more_s = self.more_kernels(layer.operator) * self.of_library * bare_launch_time(self.device)
         for run in self.lowering.casts(layer, forward=part == "forward"):
             cast = self.streamed(f"{layer.name} (cast)", part, run, layer.name)
-            more_s = self.more_kernels(layer.operator) * self.of_library * bare_launch_time(self.device)
             yield replace(cast, host_s=cast.host_s + more_s) if more_s else cast
         if extra is not None:
             yield from self.around(layer, part, extra.after)
@@ -125,16 +122,13 @@ class _Issuer:
 
     def more_kernels(self, operator: Operator) -> int:
         """Return the extra kernels of an expert layer: Megatron-LM launches one kernel per expert."""
-        if not isinstance(operator, GroupedLinear) or self.options.framework != "megatron":
-            return 0
-        return operator.busy_experts - 1
+        return operator.busy_experts - 1 if isinstance(operator, GroupedLinear) and self.is_megatron else 0
 
     def exchanged(self, layer: Layer, operator: Exchange, part: Part) -> Iterator[Launch]:
-        """Yield the exchanges of *layer* in *part*."""
-        for sent in collectives_of(operator, self.device, self.options, forward=part == "forward"):
-            host_s = dispatch_time(self.device, Copy(operator.elements), "fwd" if part == "forward" else "bwd_data")
-            needs = self.needs[part].get(layer.name, ())
-            waits = part == "forward" and layer.name in self.looks
+        needs, forward = self.needs[part].get(layer.name, ()), part == "forward"
+        host_s = dispatch_time(self.device, Copy(operator.elements), "fwd" if forward else "bwd_data")
+        waits = forward and layer.name in self.looks
+        for sent in collectives_of(operator, self.device, self.options, forward=forward):
             yield Launch(layer.name, part, host_s, NOTHING, waits, layer=layer.name, sent=sent, needs=needs)
 
     def priced(self, layer: Layer, phase: Phase) -> tuple[float, DeviceWork] | None:
@@ -142,21 +136,16 @@ class _Issuer:
         operator = self.lowering.computed(layer, phase)
         if operator is None:
             return None
-        key = operator, phase, self.lowering.mix(layer), bool(layer.parameters)
+        mix, has_parameters = self.lowering.mix(layer), bool(layer.parameters)
+        key = operator, phase, mix, has_parameters
         if key not in self.known:
-            self.known[key] = self._priced(*key)
+            runs = self.lowering.layer(operator, phase, mix, has_parameters=has_parameters)
+            more = self.more_kernels(operator) * (2 if phase == "bwd" else 1)
+            more_s = self.of_library * host_time(self.device, "product_s", more)
+            calls = len(runs) if isinstance(operator, LayerNorm) and operator.plain else 1
+            host_s = calls * dispatch_time(self.device, operator, phase) + more_s if runs else 0.0
+            self.known[key] = (host_s, self.work(runs)) if runs else None
         return self.known[key]
-
-    def _priced(
-        self, operator: Operator, phase: Phase, mix: Mix, has_parameters: bool
-    ) -> tuple[float, DeviceWork] | None:
-        runs = self.lowering.layer(operator, phase, mix, has_parameters=has_parameters)
-        if not runs:
-            return None
-        more = self.more_kernels(operator) * (2 if phase == "bwd" else 1)
-        more_s = self.of_library * host_time(self.device, "product_s", more)
-        calls = len(runs) if isinstance(operator, LayerNorm) and operator.plain else 1
-        return calls * dispatch_time(self.device, operator, phase) + more_s, self.work(runs)
 
     def fused(self, group: FusedLayers, part: Part, added_elements: int = 0) -> Launch:
         layer = group.layers[-1].name
@@ -193,28 +182,27 @@ class _Issuer:
         """
         waits = any(each.looked_at for each in tensor_passes(self.options.optimizer))
         if elements not in self.updates:
-            call_s = host_time(self.device, "update_s", 1)
+            call_s, passes = host_time(self.device, "update_s", 1), list(self.lowering.tensor_update(elements))
             issued_s = done_s = 0.0
-            runs: list[KernelRun] = []
-            for each, run in self.lowering.tensor_update(elements):
+            for each, run in passes:
                 issued_s += call_s
                 done_s = max(done_s, issued_s) + run.cost(self.device).time_s
                 issued_s = done_s if each.looked_at else issued_s
-                runs.append(run)
-            work = self.work(runs)
+            work = self.work([run for _, run in passes])
             self.updates[elements] = max(0.0, done_s - work.time_s) if waits else issued_s, work
         return Launch(f"{self.options.optimizer} step of {name}", "update", *self.updates[elements], waits=waits)
 
     def work(self, runs: Sequence[KernelRun]) -> DeviceWork:
-        costs = tuple(run.cost(self.device) for run in runs)
-        kinds = tuple(error_class(run.kernel) for run in runs)
-        return DeviceWork(kinds, costs, sum(cost.time_s for cost in costs))
+        return _work([run.kernel for run in runs], tuple(run.cost(self.device) for run in runs))
 
 
 def work_of(device: Device, kernels: Sequence[Kernel]) -> DeviceWork:
     """Return *kernels* as they run on *device* in a step: at the clock that it holds for minutes on end."""
     steady = steady_device(device)
-    costs = tuple(kernel_cost(steady, kernel) for kernel in kernels)
+    return _work(kernels, tuple(kernel_cost(steady, kernel) for kernel in kernels))
+
+
+def _work(kernels: Iterable[Kernel], costs: tuple[KernelCost, ...]) -> DeviceWork:
     return DeviceWork(tuple(map(error_class, kernels)), costs, sum(cost.time_s for cost in costs))
 
 
@@ -266,12 +254,8 @@ def _issued(device: Device, network: Network, options: StepOptions) -> tuple[Lau
         issues += _update(issuer, network, options)
     if options.compiled:  # generated code issues; the optimiser is outside the compiled model
         call_s = bare_launch_time(device)
-        issues = [
-            issue
-            if issue.part == "update"
-            else replace(issue, host_s=min(issue.host_s, call_s * len(issue.work.costs)))
-            for issue in issues
-        ]
+        most_s = [call_s * len(issue.work.costs) if issue.part != "update" else inf for issue in issues]
+        issues = [replace(each, host_s=min(each.host_s, most)) for each, most in zip(issues, most_s, strict=True)]
     if options.cuda_graph_blocks:
         issues = _captured_blocks(device, network, issues)
     if options.framework == "deepspeed-zero3":
@@ -319,23 +303,20 @@ def _captured_blocks(device: Device, network: Network, issues: Sequence[Launch])
     """Return *issues* with one graph launch for consecutive operators of a block; experts are not captured."""
     apart = {layer.name for layer in network.layers if layer.part == "experts"}
     found: list[Launch] = []
-    before: tuple[str, Part] | None = None
+    before: tuple[str, Part] = "", "update"
     for issue in issues:
         block = "" if issue.layer in apart or issue.part == "update" else block_name(issue.layer)
-        if block:
-            host_s = 0.0 if before == (block, issue.part) else graph_launch_time(device)
-            found.append(replace(_captured(device, issue), host_s=host_s))
-        else:
-            found.append(issue)
-        before = (block, issue.part) if block else None
+        host_s = 0.0 if before == (block, issue.part) else graph_launch_time(device)
+        found.append(replace(_captured(device, issue), host_s=host_s) if block else issue)
+        before = block, issue.part
     return found
 
 
 def _forward(issuer: _Issuer, group: FusedLayers) -> Iterator[Launch]:
     if len(group.layers) == 1:
         yield from issuer.layer(group.layers[0], "fwd", "forward")
-        return
-    yield issuer.fused(group, "forward")
+    else:
+        yield issuer.fused(group, "forward")
 
 
 def _backward(issuer: _Issuer, groups: Sequence[FusedLayers]) -> Iterator[Launch]:
@@ -368,19 +349,16 @@ def _update(issuer: _Issuer, network: Network, options: StepOptions) -> Iterator
         gathering_s = update_calls_s(issuer.device, network)
     # The gradient scaler checks that all gradients are finite before the optimiser may step, Megatron-LM their norm.
     looks = scales(options.precision) or sums_in_fp32(options)
-    singly = tensor_passes(options.optimizer)
     passes = [(name, issuer.streamed(name, "update", run)) for name, run in issuer.lowering.update()]
     if has_gradient_buffer(options) and passes:
         zeroed, averaged = buffer_passes(network.trained_count, options)
         yield replace(issuer.streamed("gradients zeroed", "update", KernelRun(zeroed)), over="all")
         yield replace(issuer.streamed("gradients averaged", "update", KernelRun(averaged)), over="summed")
     yield from (issue for name, issue in passes if name in (UNSCALE, TO_MASTER, NORM))
-    for parameter in network.parameters if singly else ():
-        if parameter.trained:
-            issue = issuer.tensor_updated(parameter.name, parameter.elements)
-            yield replace(issue, waits=issue.waits or looks)
-            looks, gathering_s = False, 0.0
-    for name, issue in passes:
-        if name not in (UNSCALE, TO_MASTER, NORM):
-            yield replace(issue, host_s=issue.host_s + gathering_s, waits=looks and gathering_s > 0.0)
-            looks, gathering_s = False, 0.0
+    singly = (p for p in network.parameters if p.trained) if tensor_passes(options.optimizer) else ()
+    for issue in (issuer.tensor_updated(p.name, p.elements) for p in singly):
+        yield replace(issue, waits=issue.waits or looks)
+        looks, gathering_s = False, 0.0
+    for issue in (issue for name, issue in passes if name not in (UNSCALE, TO_MASTER, NORM)):
+        yield replace(issue, host_s=issue.host_s + gathering_s, waits=looks and gathering_s > 0.0)
+        looks, gathering_s = False, 0.0

@@ -42,7 +42,7 @@ from simulator.workload.operators import BatchNorm, Conv2d, Linear, Operator, Ph
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 if TYPE_CHECKING:
-    from simulator.step.fused_passes import JointProduct
+    from simulator.step.megatron_passes import JointProduct
 
 UNSCALE = "unscale gradients"
 TO_MASTER = "gradients to fp32"
@@ -154,7 +154,7 @@ class Lowering:
         self._quantises = {layer.inputs[0]: layer.name for layer in narrow}  # the first of the layers that read it
         self.joined: Mapping[str, JointProduct] = {}
         if options.framework == "megatron":
-            from simulator.step.fused_passes import joint_products
+            from simulator.step.megatron_passes import joint_products
 
             self.joined = joint_products(network)
         self._sizes = _sizes(network, options, self._wide, self._element_bytes)
@@ -172,7 +172,7 @@ class Lowering:
         return Mix("fp32", sum(not self._wide[tensor] for tensor in layer.inputs) if promotes else 0)
 
     def computed(self, layer: Layer, phase: Phase) -> Operator | None:
-        """Return the operator whose kernels compute *layer*; None if they compute another (``step/fused_passes.py``).
+        """Return the operator whose kernels compute *layer*; None if they compute another (``megatron_passes.py``).
 
         Of a compiled convolution, it is one without its bias: Inductor adds the bias in the kernel that reads the
         result (``torch/_inductor/kernel/conv.py``), XLA in cuDNN's.

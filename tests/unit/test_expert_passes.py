@@ -12,8 +12,8 @@ from simulator.devices.dispatch import dispatch_time, host_costs
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.where import Where
-from simulator.step.expert_passes import CHOOSING, COUNTING, ExpertExtras, expert_passes
 from simulator.step.issue import launches_of
+from simulator.step.megatron_passes import CHOOSING, COUNTING, ExpertExtras, expert_passes
 from simulator.training import divided
 from simulator.workload.network import Network
 from simulator.workload.operators import Copy

@@ -5,8 +5,8 @@ from __future__ import annotations
 from simulator.api import Session
 from simulator.questions.options import StepOptions
 from simulator.questions.where import Where
-from simulator.step.fused_passes import fused_passes
 from simulator.step.issue import launches_of
+from simulator.step.megatron_passes import fused_passes
 from simulator.workload.zoo.registry import build_network
 
 LENGTH, HIDDEN, INNER, KEYS = 512, 4096, 14336, 1024

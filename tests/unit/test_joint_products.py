@@ -10,10 +10,10 @@ from simulator import simulate
 from simulator.api import Session
 from simulator.questions.options import StepOptions
 from simulator.questions.where import Where
-from simulator.step.fused_passes import joint_products, split_passes
 from simulator.step.issue import launches_of
 from simulator.step.launch import Launch
 from simulator.step.lowering import Lowering
+from simulator.step.megatron_passes import joint_products, split_passes
 from simulator.workload.kernels import Gemm
 from simulator.workload.network import Network
 from simulator.workload.operators import Linear

@@ -1,0 +1,357 @@
+"""What Megatron-Core runs otherwise than layer by layer: joint products, fused functions, and passes of experts.
+
+Queries, keys and values are one matrix (``linear_qkv`` in megatron/core/transformer/attention.py), and so are a gate
+and what it multiplies (``linear_fc1`` of a gated feed-forward part in mlp.py).  So the input is cast once, and its
+gradient comes whole from one product instead of being added up.  Each expert's gate is joined in the network itself.
+Adapters (LoRA) of joined layers are one: a product to their rank, one to all results, and one scale and sum.  The first
+of the layers in forward order stands for all: forward, the others read its result; backward, it comes last, when the
+gradients of all results are there.
+
+Functions are
+
+* the activation between two products of a feed-forward part with its gate (``bias_swiglu_fusion``, on by default);
+* rotary positions of queries and of keys (``apply_rope_fusion``, on by default: ``fused_apply_rotary_pos_emb`` of
+  Transformer Engine); those of latent attention stay passes of plain torch.
+
+Forward, a function reads what enters and writes its result.  Backward, an activation reads what entered and the
+gradient of its result, a rotation that gradient alone, and both write the gradients of what entered.
+
+Experts (megatron/core/transformer/moe) have passes over memory besides their products.
+
+T tokens, each copied to k experts, are R = k T rows of h numbers.  With ``--moe-permute-fusion``, a fused router and a
+fused activation, as NVIDIA's recipes have them, the forward pass runs, and the backward pass mirrors,
+
+- the router (``router.py``): its choice of experts and the probabilities, in fp32 over all experts, with
+  :data:`CHOOSING` passes; counts of tokens for the dispatcher with :data:`COUNTING` calls, which move next to nothing;
+- ``permute``: R rows written from T tokens, and ``unpermute``: T sums read from R rows;
+- with the all-to-all dispatcher, over several ranks that have several experts each: ``sort_chunks_by_idxs``, R rows
+  copied from the order of ranks to that of experts, and back after the experts;
+- for products in 8 or 4 bits: ``Fp8Padding``, R rows copied to aligned places, and back;
+- the activation with its gate and the router's probabilities, one kernel (``weighted_bias_swiglu_impl``,
+  ``weighted_bias_quick_geglu_impl``, ``weighted_squared_relu_impl``), so nothing is weighed after the experts;
+- if gates are clamped (gpt-oss), plain torch clamps each half and joins both before that kernel.  The same function
+  copies its offset to the device (``torch.tensor(linear_offset, device=...)``), and the host waits for this;
+- if experts have biases: ``_apply_bias``, for each expert a product of its bias with the probabilities and a sum, both
+  in fp32, then all rows joined and cast (``TEGroupedMLP``).
+
+With the flex dispatcher (DeepEP, HybridEP) tokens arrive once per rank; one pass copies them to experts, aligned, and
+one adds them up again, in place of permuting, sorting and padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from math import comb
+
+from simulator.questions.options import StepOptions
+from simulator.records import dataclass, replace
+from simulator.step.precision import storage_of
+from simulator.workload.kernels import Streaming
+from simulator.workload.network import Layer, Network, block_name, once
+from simulator.workload.operators import (
+    Attention,
+    Copy,
+    Elementwise,
+    Exchange,
+    GroupedLinear,
+    Linear,
+    Operator,
+    Reduction,
+)
+from simulator.workload.operators.moves import rows_gathered, rows_spread
+from simulator.workload.precision import ELEMENT_BYTES
+
+_ADAPTS = ("lora_a", "lora_b", "lora_scale", "lora_add")
+_ROTATES = "rotate_"
+_LATENT = "kv_latent"
+CHOOSING = {"forward": 6, "backward": 4}
+"""Passes over tokens times experts of the fused router: scores and choice, the loss that balances experts."""
+COUNTING = 10
+"""Calls of the dispatcher's ``preprocess`` and its copies to the host (``token_dispatcher.py``), forward alone."""
+NARROW = ("master-fp8", "nvfp4")
+_WIDE = ELEMENT_BYTES["fp32"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertExtras:
+    """What Megatron-Core runs in one pass of a layer that the layer alone does not show.
+
+    ``own`` replaces the layer's kernels; None: they stay.  ``before`` and ``after`` are passes around them.  ``calls``:
+    calls of plain torch for all of these, besides the layer's own.  ``waits``: the host waits for the device before
+    ``own``.
+    """
+
+    own: tuple[Streaming, ...] | None = None
+    before: tuple[Streaming, ...] = ()
+    after: tuple[Streaming, ...] = ()
+    calls: int = 0
+    waits: bool = False
+
+
+Extras = Mapping[tuple[str, str], ExpertExtras]  # by layer, and "forward" or "backward"
+
+
+@dataclass(frozen=True, slots=True)
+class JointProduct:
+    """What runs for a layer: ``operator`` of all, or None, if another stands for it.
+
+    ``adds_as``: its gradients are added to others where this layer's are; "": nowhere.
+    """
+
+    operator: Operator | None = None
+    adds_as: str = ""
+
+
+@once
+def joint_products(network: Network) -> dict[str, JointProduct]:
+    """Return the layers of *network* that are one product with others of the same input, by name."""
+    alike: dict[tuple[object, ...], list[Layer]] = {}
+    for layer in network.layers:
+        operator = layer.operator
+        if type(operator) is Linear and layer.split == "columns" and block_name(layer.name):
+            key = block_name(layer.name), layer.part, layer.inputs, bool(layer.trained), operator.bias
+            alike.setdefault(key, []).append(layer)
+    by_name = {layer.name: layer for layer in network.layers}
+    found: dict[str, JointProduct] = {}
+    for layers in alike.values():
+        if len(layers) > 1:
+            _join(layers, found)
+            for suffix in _ADAPTS:
+                adapters = [by_name[name] for layer in layers if (name := f"{layer.name}.{suffix}") in by_name]
+                if len(adapters) == len(layers):
+                    _join(adapters, found, widens=suffix != "lora_a")
+    return found
+
+
+def _join(layers: Sequence[Layer], found: dict[str, JointProduct], *, widens: bool = True) -> None:
+    """Add what stands for each of *layers* to *found*; *widens*: their results are beside one another."""
+    found.update((layer.name, JointProduct()) for layer in layers)
+    first, elements = layers[0].operator, sum(layer.operator.output_elements for layer in layers)
+    if widens and isinstance(first, Linear):
+        first = replace(first, outputs=elements // first.rows)
+    elif isinstance(first, Elementwise):
+        first = replace(first, elements=elements)
+    found[layers[0].name] = JointProduct(first, adds_as=layers[-1].name)
+
+
+# -- passes ----------------------------------------------------------------------------
+
+
+def passes_of(network: Network, options: StepOptions) -> Extras:
+    """Return what Megatron-Core runs besides, or in place of, each layer's kernels, by layer and pass."""
+    if options.mode == "inference" or options.compiled:
+        return {}
+    size = ELEMENT_BYTES[storage_of(options.precision)]
+    experts = expert_passes(network, size, narrow=options.precision in NARROW)
+    return {**fused_passes(network, size), **split_passes(network, size), **experts}
+
+
+def _copy(elements: int, read: int, written: int, function: str = "copy") -> Streaming:
+    """Return a pass that reads and writes this many bytes of each element."""
+    return Streaming(function, elements, elements * read, elements * written)
+
+
+def split_passes(network: Network, element: int) -> Extras:
+    """Return the copies of queries out of, and of all gradients into, a joined product of attention.
+
+    Its result has the queries of a group of heads beside the group's key and value, so queries of several groups are
+    copied to be one tensor (``query.reshape`` in megatron/core/transformer/attention.py).  Attention's kernels write
+    three gradients, which are joined (``SplitAlongDim``'s backward pass).
+    """
+    groups = {
+        block_name(layer.name): layer.operator.kv_heads or layer.operator.heads
+        for layer in network.layers
+        if isinstance(layer.operator, Attention)
+    }
+    found: dict[tuple[str, str], ExpertExtras] = {}
+    for layer in network.layers:
+        joined = joint_products(network).get(layer.name)
+        if joined is None or joined.operator is None or layer.part != "attention":
+            continue
+        if groups.get(block_name(layer.name), 1) > 1:
+            copied = _copy(network.elements[layer.output], element, element)
+            found[layer.name, "forward"] = ExpertExtras(after=(copied,))
+        laid = _copy(joined.operator.output_elements, element, element)
+        found[layer.name, "backward"] = ExpertExtras(before=(laid,))
+    return found
+
+
+def fused_passes(network: Network, element: int) -> Extras:
+    """Return what runs in place of each layer's kernels, by layer and pass; *element*: bytes of an activation."""
+    functions: dict[tuple[str, bool], list[Layer]] = {}  # the layers of each, and whether it rotates
+    latent = {layer.name.rpartition(".")[0] for layer in network.layers if layer.name.endswith(_LATENT)}
+    for layer in network.layers:
+        function, _, _ = layer.name.rpartition(".")
+        block, _, own = function.rpartition(".")
+        rotates = own.startswith(_ROTATES) and isinstance(layer.operator, Elementwise | Copy) and block not in latent
+        if rotates or (layer.part == "feed-forward" and isinstance(layer.operator, Elementwise)):
+            functions.setdefault((function, rotates), []).append(layer)
+    found: dict[tuple[str, str], ExpertExtras] = {}
+    for (_, rotates), layers in functions.items():
+        *others, last = layers
+        for layer in others:
+            found[layer.name, "forward"] = found[layer.name, "backward"] = ExpertExtras(())
+        if others:
+            inside = {layer.output for layer in layers}
+            entering = {tensor for layer in layers for tensor in layer.inputs} - inside
+            n = network.elements[last.output]
+            entered, result = sum(network.elements[tensor] for tensor in entering) * element, n * element
+            read = result if rotates else result + entered
+            found[last.name, "forward"] = ExpertExtras((Streaming("fused", n, entered, result),))
+            found[last.name, "backward"] = ExpertExtras((Streaming("fused", n, read, entered),))
+    return found
+
+
+# -- experts ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Mixture:
+    """The layers of one expert layer, from its dispatch to its combination, and their sizes on this rank."""
+
+    layers: Sequence[Layer]
+    first: GroupedLinear
+    last: GroupedLinear
+    combine: Reduction
+    experts: int  # on all ranks
+    tokens: int
+
+    @property
+    def exchange(self) -> Exchange | None:
+        found = (layer.operator for layer in self.layers if isinstance(layer.operator, Exchange))
+        return next((exchange for exchange in found if exchange.axis == "ep"), None)
+
+    @property
+    def arriving(self) -> int:
+        """Rows that arrive if a token is sent once to each rank that has experts of it, with balanced routing."""
+        chosen, here = self.combine.cols, self.first.experts
+        missed = comb(self.experts - here, chosen) / comb(self.experts, chosen)
+        return round(self.tokens * self.experts // here * (1 - missed))
+
+
+def expert_passes(network: Network, element: int, *, narrow: bool) -> Extras:
+    """Return what Megatron-Core runs besides, or instead of, the kernels of *network*'s expert layers.
+
+    By layer and pass.  *element*: bytes of an activation.  *narrow*: products are in 8 or 4 bits.
+    """
+    found: dict[tuple[str, str], ExpertExtras] = {}
+    router: Layer | None = None
+    for part, run in groupby(network.layers, key=lambda layer: layer.part):
+        layers = list(run)
+        products = [
+            layer.operator for layer in layers if isinstance(layer.operator, GroupedLinear) and part == "experts"
+        ]
+        combine = next((x.operator for x in reversed(layers) if isinstance(x.operator, Reduction)), None)
+        chooses = [x for x in layers if isinstance(x.operator, Elementwise) and x.operator.function == "topk"]
+        router = chooses[-1] if chooses else router
+        if products and combine is not None and router is not None and products[0].rows >= combine.cols:
+            tokens = products[0].rows // combine.cols
+            if products[0].imbalance:  # rows are those of the busiest rank
+                tokens = combine.rows // products[-1].outputs
+            experts = max(products[0].experts, router.operator.output_elements // tokens)
+            mixture = _Mixture(layers, products[0], products[-1], combine, experts, tokens)
+            found.update(_router(router, mixture))
+            found.update(_layers(mixture, element, narrow=narrow))
+    return found
+
+
+def _router(router: Layer, m: _Mixture) -> Extras:
+    one = _copy(m.tokens * m.experts, _WIDE, _WIDE)
+    calls = {"forward": COUNTING if m.exchange is not None else 0, "backward": 0}
+    return {
+        (router.name, way): ExpertExtras((one,) * count, calls=count - 1 + calls[way])
+        for way, count in CHOOSING.items()
+    }
+
+
+def _layers(m: _Mixture, element: int, *, narrow: bool) -> Extras:
+    hidden, rows = m.first.inputs, m.first.rows * m.first.inputs
+    there, back = (each(m.tokens * hidden, rows, element) for each in (rows_spread, rows_gathered))
+    sorts = m.exchange is not None and m.first.experts > 1
+    into = out = (_copy(rows, element, element),) * (sorts + narrow)
+    laid: tuple[Streaming, ...] = (there,)
+    summed: tuple[Streaming, ...] = (back,)
+    if m.exchange is not None and m.exchange.flex:
+        n = m.arriving * hidden * element
+        into, out, laid, summed = (replace(there, read_bytes=n),), (replace(back, written_bytes=n),), (), ()
+    products = [place for place, layer in enumerate(m.layers) if isinstance(layer.operator, GroupedLinear)]
+    first, last = products[0], products[-1]
+    gate = [place for place in range(first, last) if isinstance(m.layers[place].operator, Elementwise)][-1:]
+    found: dict[tuple[str, str], ExpertExtras] = {}
+    for place, layer in enumerate(m.layers):
+        ways: tuple[ExpertExtras, ExpertExtras] | None = None
+        if place == first:
+            ways = ExpertExtras(before=into), ExpertExtras(after=out)
+        elif place == last:
+            ways = ExpertExtras(after=out), ExpertExtras(before=into)
+            if m.last.bias:  # with calls of torch for each expert, and two that split and join the rows of all
+                forward, backward = _biased(rows, m.first.rows, element)
+                calls, calls_back = (each * m.first.experts + 2 for each in (2, 6))
+                ways = (
+                    ExpertExtras(after=(*forward, *out), calls=calls),
+                    ExpertExtras(before=(*into, *backward), calls=calls_back),
+                )
+        elif isinstance(layer.operator, Copy):
+            ways = ExpertExtras(laid), ExpertExtras(summed)
+        elif isinstance(layer.operator, Reduction):
+            ways = ExpertExtras(summed), ExpertExtras(laid)
+        elif isinstance(layer.operator, Elementwise):
+            ways = _activation(m, element) if place in gate else (ExpertExtras(()), ExpertExtras(()))
+        if ways is not None:
+            found[layer.name, "forward"], found[layer.name, "backward"] = ways
+    return found
+
+
+def _activation(m: _Mixture, element: int) -> tuple[ExpertExtras, ExpertExtras]:
+    """Return the activation with its gate and the probabilities, forward and backward."""
+    n, wide, of_rows = m.first.rows * m.last.inputs, m.first.rows * m.first.outputs, m.first.rows * _WIDE
+    forward = Streaming("silu", n, wide * element + of_rows, n * element)
+    backward = Streaming("silu_bwd", n, (wide + n) * element + of_rows, wide * element + of_rows)
+    if not any(isinstance(x.operator, Elementwise) and x.operator.function == "clamp" for x in m.layers):
+        return ExpertExtras((forward,)), ExpertExtras((backward,))
+    clamp, joined = _copy(n, element, element, "clamp"), _copy(wide, element, element)
+    return (
+        ExpertExtras((forward,), before=(clamp, clamp, joined), waits=True),
+        ExpertExtras((backward,), after=(*_clamped(n, element, 1), *_clamped(n, element, 2), joined)),
+    )
+
+
+def _clamped(n: int, element: int, bounds: int) -> tuple[Streaming, ...]:
+    """Return PyTorch's ``clamp_backward`` of *n* elements: a mask of bytes for each bound, joined, and a choice."""
+    masks = (_copy(n, element, 1, "compare"),) * bounds
+    both = (_copy(n, 2, 1, "compare"),) * (bounds - 1)
+    return (*masks, *both, _copy(n, element + 1, element, "where"))
+
+
+def _biased(n: int, rows: int, element: int) -> tuple[tuple[Streaming, ...], tuple[Streaming, ...]]:
+    """Return the passes of ``_apply_bias`` over the *n* elements of all experts' *rows*, forward and backward."""
+    forward = (
+        Streaming("mul", n, rows * _WIDE, n * _WIDE),
+        _copy(n, element + _WIDE, _WIDE, "add"),
+        _copy(n, _WIDE, _WIDE),
+        _copy(n, _WIDE, element),
+    )
+    summed = _copy(n, _WIDE, _WIDE, "mul"), _copy(n, _WIDE, 0, "add")
+    backward = (
+        _copy(n, element, _WIDE),
+        _copy(n, _WIDE, element),  # the gradient of the experts' results, and joined
+        _copy(n, element, element),
+        *summed,  # of the biases
+        *summed,  # of the probabilities
+    )
+    return forward, backward
+
+
+def looks_of(network: Network) -> frozenset[str]:
+    """Return the layers before which the host reads, and so waits for, the number of tokens of each expert.
+
+    Megatron-LM needs these numbers for the sizes of the all-to-all or, without one, for the sizes of the products.
+    """
+    found: dict[str, str] = {}  # by block
+    for layer in network.layers:
+        operator = layer.operator
+        is_sized = isinstance(operator, Exchange) or (isinstance(operator, GroupedLinear) and operator.experts > 1)
+        if layer.part == "experts" and is_sized:
+            found.setdefault(block_name(layer.name), layer.name)
+    return frozenset(found.values())
