@@ -31,7 +31,7 @@ def execute(machine: Machine, plan: Plan, *, fold: bool = True) -> Timeline:
 
     Raises SimulationError if an activity can never start or end, or if a flow has no bandwidth.
     """
-    if any(map(is_alike, all_parts(plan))) and not (fold and stands_for_all(machine, plan)):
+    if plan.moves and any(map(is_alike, all_parts(plan))) and not (fold and stands_for_all(machine, plan)):
         plan = replace(plan, tasks=tuple(task.apart() for task in plan.tasks))
     return _Executor(machine, plan, fold=fold).run()
 

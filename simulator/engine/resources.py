@@ -44,9 +44,13 @@ def roomy(machine: Machine, plan: Plan) -> set[Resource]:
 
     Resources of flows that represent others are given as keys of roles.
     """
-    if plan.perturbations or not all(
-        part.cap_Bps < float("inf") if isinstance(part, Flow) else isinstance(part, Work) and not part.loads
-        for part in all_parts(plan)
+    if (
+        not plan.moves
+        or plan.perturbations
+        or not all(
+            part.cap_Bps < float("inf") if isinstance(part, Flow) else isinstance(part, Work) and not part.loads
+            for part in all_parts(plan)
+        )
     ):
         return set()  # flows are not the only load, or some have no cap
     rates, n = _most_at_once(plan), len(machine.capacity_Bps)
@@ -88,11 +92,11 @@ def needs_of(plan: Plan) -> list[tuple[int, ...]]:
     last_on: dict[str, int] = {}
     found: list[tuple[int, ...]] = []
     for task in plan.tasks:
-        needs = (*task.after, last_on[task.stream]) if task.stream in last_on else task.after
-        if needs and not (min(needs) >= 0 and max(needs) < task.id):
-            raise SimulationError(f"task {task.id} ({task.label}) waits for a task that does not stand before it")
-        last_on[task.stream] = task.id
-        found.append(needs)
+        number, needs, before = task.id, task.after, last_on.get(task.stream)
+        if needs and not (min(needs) >= 0 and max(needs) < number):
+            raise SimulationError(f"task {number} ({task.label}) waits for a task that does not stand before it")
+        last_on[task.stream] = number
+        found.append(needs if before is None else (*needs, before))
     return found
 
 

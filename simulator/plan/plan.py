@@ -206,6 +206,11 @@ class Plan:
         return found
 
     @cached_property
+    def moves(self) -> bool:
+        """Whether any of its activities has a flow."""
+        return Flow in {type(part) for task in self.tasks for part in task.parts}
+
+    @cached_property
     def staged(self) -> Route | None:
         """The first route on which bytes reach the network through host memory, or None."""
         flows = (part for task in self.tasks for part in task.parts if isinstance(part, Flow))

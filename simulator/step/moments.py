@@ -337,10 +337,10 @@ class _Backward:
         """Yield for each input that needs a gradient: its number, the gradient's storage, whether it is a part."""
         needed, sizes, passed = self._needed, self._network.elements, self._memory.size(given)
         wanted = [(t, read_elements(self._network, layer, at)) for at, t in enumerate(layer.inputs) if needed[t]]
-        passes = layer.operator.passes_gradient
+        passes, whole = layer.operator.passes_gradient, sum(own for _, own in wanted)
         for tensor, read in wanted:
             width = copies.get(tensor, self._formats.stored[tensor])
-            if passes and passed in (read * width, sum(own for _, own in wanted) * width):
+            if passes and passed in (read * width, whole * width):
                 self._users[given] += 1
                 yield tensor, given, False
             else:

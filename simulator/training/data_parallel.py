@@ -207,13 +207,14 @@ def ready_after(passes: Sequence[Launch], network: Network) -> list[tuple[Parame
 
 def buckets_of(ready: Sequence[tuple[int, ...]], most: float) -> list[GradientBucket]:
     """Return the buckets; the issue with which a bucket reaches *most* elements closes it."""
-    found = []
+    found, elements = [], 0
     filled: list[int] = []
     for number, gradients in enumerate(ready):
         filled += gradients
-        if sum(filled) >= most:
+        elements += sum(gradients)
+        if elements >= most:
             found.append(GradientBucket(tuple(filled), number))
-            filled = []
+            filled, elements = [], 0
     if filled:
         found.append(GradientBucket(tuple(filled), len(ready) - 1))
     return found

@@ -31,7 +31,7 @@ from validate.tables.table import Table, read_bytes, read_table, shown_as
 
 _KEPT = 4096  # distinct rows whose predictions are cached
 _AHEAD = 8192  # rows that are read ahead of the one whose prediction is due
-_AT_ONCE = 8  # questions in a task
+_AT_ONCE = 16  # questions in a task
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +118,9 @@ def _in_order(pool: ProcessPoolExecutor, rows: Iterable[RowQuestion]) -> Iterato
 
 
 def _work(question: Question) -> Hashable:
-    """Return what questions have in common that share most of their work: the network, on devices of one machine."""
+    """Return what questions have in common that share most of their work: the network, or the machine."""
     if isinstance(question, StepQuestion):
-        return question.workload, question.sizes, question.batch, question.options, question.where.topology
+        return question.workload, question.sizes, question.batch, question.options
     return question.where.topology
 
 
