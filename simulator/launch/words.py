@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
-from itertools import groupby
 from typing import Any, NamedTuple
 
 from simulator.errors import Fault, InputError
@@ -22,7 +21,11 @@ NAMES: Mapping[str, Any] = own_data("simulator.launch", "names.yaml")
 COMMANDS = {what: frozenset(names.split()) for what, names in NAMES["commands"].items()}
 # At the start of a word: > file, 2>&1, &> file, < file; not <<EOF, <<<text, <(command).
 _REDIRECTS = re.compile(r"(?:(?:\d*|&)>>?(?!\()|\d*<(?![<(]))(?P<to>&(?:\d+|-))?[ \t]*")
-_LITERAL = re.compile("'[^']*'")
+# Of a word, what is neither quoted nor expanded as a whole; of a text in double quotes, a part.
+_PLAIN = re.compile(r"""(?:[^ \t;&|\n()'"`\\$<]|<<<|<(?!<)|\$(?!['"({])|\\\Z)+""")
+_IN_DOUBLE = re.compile(r"""\\(?P<escaped>["\\`])|\\.|\$[({]|[^"`\\$]+|.""", re.DOTALL)
+_EXPANSIONS = ("`", "$(", "${")
+_LITERAL = re.compile("'([^']*)'")
 _ANSI = re.compile(r"'([^'\\]*(?:\\.[^'\\]*)*)'", re.DOTALL)
 _ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "v": "\v"}
@@ -185,60 +188,37 @@ class Scanner:
         raise self._fault(start - 1, "this bracket does not end")
 
     def _word(self) -> RawWord:
-        start = self._at
+        start, text = self._at, self._text
         self._words += 1
         if self._words > _MAX_WORDS:
             raise self._fault(start, f"a script has at most {_MAX_WORDS} words")
         pieces: list[tuple[str, str]] = []
-        while self._at < len(self._text):
-            char = self._text[self._at]
-            if char == "$" and self._text.startswith(("$'", '$"'), self._at):
-                self._at += 1
-                quote = self._text[self._at]
-                pieces.append((self._ansi() if quote == "'" else self._quoted(quote), quote))
-            elif char in "'\"":
-                pieces.append((self._quoted(char), char))
-            elif char == "`" or self._text.startswith(("$(", "${"), self._at):
-                pieces.append((self._backquoted() if char == "`" else self._substitution(), ""))
-            elif char == "\\" and self._at + 1 < len(self._text):
-                if self._text[self._at + 1] != "\n":
-                    pieces.append((self._text[self._at + 1], "'"))
+        while self._at < len(text):
+            char, quote = text[self._at], ""
+            if (plain := _PLAIN.match(text, self._at)) is not None:
+                piece, self._at = plain[0], plain.end()
+            elif text.startswith(_EXPANSIONS, self._at):
+                piece = self._expansion()
+            elif char in "'\"$":
+                is_ansi = text.startswith("$'", self._at)
+                self._at += char == "$"
+                quote = text[self._at]
+                piece = self._single(is_ansi) if quote == "'" else self._double()
+            elif char == "\\":
                 self._at += 2
-            elif char in " \t" or char in _ENDS or self._is_document():
+                if text[self._at - 1] == "\n":
+                    continue
+                piece, quote = text[self._at - 1], "'"
+            else:
                 break
-            else:
-                step = 3 if self._text.startswith("<<<", self._at) else 1
-                pieces.append((self._text[self._at : self._at + step], ""))
-                self._at += step
-        joined: list[tuple[str, str]] = []
-        for plain, run in groupby(pieces, lambda piece: not piece[1]):
-            same = list(run)
-            joined += [("".join(text for text, _ in same), "")] if plain else same
-        return RawWord(tuple(joined), *self._place(start))
+            if pieces and quote == pieces[-1][1] == "":
+                piece = pieces.pop()[0] + piece
+            pieces.append((piece, quote))
+        return RawWord(tuple(pieces), *self._place(start))
 
-    def _quoted(self, quote: str) -> str:
-        start = self._at
-        self._at += 1
-        found: list[str] = []
-        while self._at < len(self._text):
-            char = self._text[self._at]
-            if quote == '"' and (char == "`" or self._text.startswith(("$(", "${"), self._at)):
-                found.append(self._backquoted() if char == "`" else self._substitution())
-                continue
-            self._at += 1
-            if char == quote:
-                return "".join(found)
-            if char == "\\" and quote == '"' and self._at < len(self._text):
-                after = self._text[self._at]
-                self._at += 1
-                found.append("" if after == "\n" else after if after in '"\\`' else f"\\{after}")
-            else:
-                found.append(char)
-        raise self._fault(start, "this quote does not end")
-
-    def _ansi(self) -> str:
-        """Return the text of ``$'...'``, with its escapes replaced."""
-        whole = _ANSI.match(self._text, self._at)
+    def _single(self, is_ansi: bool) -> str:
+        """Return the text of ``'...'``, or of ``$'...'`` with its escapes replaced."""
+        whole = (_ANSI if is_ansi else _LITERAL).match(self._text, self._at)
         if whole is None:
             raise self._fault(self._at, "this quote does not end")
         self._at = whole.end()
@@ -249,19 +229,31 @@ class Scanner:
                 return chr(int(said[1:], 16))
             return chr(int(said, 8) & 255) if said[0] in "01234567" else _ESCAPED.get(said, said)
 
-        return _ESCAPE.sub(escaped, whole[1])
+        return _ESCAPE.sub(escaped, whole[1]) if is_ansi else whole[1]
 
-    def _backquoted(self) -> str:
-        """Return a text between backquotes, with them."""
-        start, end = self._at, self._text.find("`", self._at + 1)
-        if end < 0:
-            raise self._fault(start, "this backquote does not end")
-        self._at = end + 1
-        return self._text[start : self._at]
+    def _double(self) -> str:
+        """Return the text of ``"..."``, with its escapes replaced and its expansions as written."""
+        start, found = self._at, list[str]()
+        self._at += 1
+        while (part := _IN_DOUBLE.match(self._text, self._at)) is not None:
+            if part[0] == '"':
+                self._at += 1
+                return "".join(found)
+            if part[0] in _EXPANSIONS:
+                found.append(self._expansion())
+            else:
+                self._at = part.end()
+                found.append("" if part[0] == "\\\n" else part["escaped"] or part[0])
+        raise self._fault(start, "this quote does not end")
 
-    def _substitution(self) -> str:
-        """Return ``${...}`` or ``$(...)`` as written, up to the closing character."""
+    def _expansion(self) -> str:
+        """Return a text between backquotes, ``${...}`` or ``$(...)`` as written, up to the closing character."""
         start, text, awaited = self._at, self._text, self._awaited
+        if text[start] == "`":
+            self._at = text.find("`", start + 1) + 1
+            if not self._at:
+                raise self._fault(start, "this backquote does not end")
+            return text[start : self._at]
         self._awaited = []
         waiting: list[str] = []  # for these closing characters, the innermost last
         while self._at < len(text):
@@ -295,13 +287,11 @@ class Scanner:
             self._at = end if end >= 0 else len(text)
         elif in_command and self._is_document():
             self._document()
-        elif text[at] == "\n" and self._awaited:
-            self._at += 1
-            for delimiter in self._awaited:
-                self._at = self._after(delimiter.text)
-            self._awaited = []
         else:
             self._at += 1
+            for delimiter in self._awaited if text[at] == "\n" else ():
+                self._at = self._after(delimiter.text)
+            self._awaited = [] if text[at] == "\n" else self._awaited
 
     def _place(self, offset: int) -> tuple[int, int]:
         before = bisect_left(self._lines, offset)
