@@ -11,21 +11,19 @@ import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from simulator.errors import Fault, InputError
-from simulator.records import dataclass, field
 from simulator.spelling import word_of
 
 Effect = Literal["writes a file", "runs code", "opens a connection"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
+class _Reading(NamedTuple):
     """A data file without trust: the files that the user named, and the effects refused so far."""
 
     outputs: frozenset[str]
-    refused: list[Fault] = field(default_factory=list)
+    refused: list[Fault]
 
 
 _TRUSTED = "trusted"
@@ -42,7 +40,7 @@ def data_file(*, trusted: bool, outputs: Collection[str] = ()) -> Iterator[list[
     if isinstance(outer, _Reading):
         yield outer.refused
         return
-    reading = None if trusted or outer == _TRUSTED else _Reading(frozenset(outputs))
+    reading = None if trusted or outer == _TRUSTED else _Reading(frozenset(outputs), [])
     token = _state.set(reading or _TRUSTED)
     try:
         yield reading.refused if reading is not None else []

@@ -133,9 +133,7 @@ def _around(wanted: str, names: Sequence[str]) -> list[str]:
     """Return those of many sorted *names* that are close to *wanted* in order, or differ from it in one character."""
     known = set(names)
     halves = [(wanted[:i], wanted[i:]) for i in range(min(len(wanted), 80) + 1)]
-    one_off = {a + b[1:] for a, b in halves} | {
-        a + letter + rest for a, b in halves for letter in _LETTERS for rest in (b, b[1:])
-    }
+    one_off = {a + letter + rest for a, b in halves for letter in ("", *_LETTERS) for rest in (b, b[1:])}
     place = bisect_left(names, wanted)
     near = names[max(0, place - _COMPARED // 4) : place + _COMPARED // 4]
     return sorted({*near, *(one_off & known)})

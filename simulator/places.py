@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from simulator.constants import DEFAULT, Constants
 from simulator.devices.cpu import Cpu, cpu_from_part
@@ -68,11 +69,10 @@ class Places:
 
     def gpu(self, number: int) -> Gpu:
         """Return GPU *number* of the machine; raises InputError."""
-        if not 0 <= number < len(self.machine.gpus):
-            raise InputError(
-                f"{self.machine.name} has {counted(len(self.machine.gpus), 'GPU')}; there is no GPU {number}"
-            )
-        return self._gpu(self.machine.nodes[self.machine.gpus[number]])
+        gpus = self.machine.gpus
+        if not 0 <= number < len(gpus):
+            raise InputError(f"{self.machine.name} has {counted(len(gpus), 'GPU')}; there is no GPU {number}")
+        return self._gpu(self.machine.nodes[gpus[number]])
 
     def part(self, name: str | None = None) -> GpuPart | CpuPart:
         """Return the part of the place called *name*, found as by :meth:`find`; raises InputError."""
@@ -97,22 +97,16 @@ class Places:
     def _gpu(self, node: Node) -> Gpu:
         part, shown = node.part, node.part_name or node.name
         assert isinstance(part, GpuPart)
-        known = self._calibrations.get(node.part_name)
-        return self._made.once(
-            (shown, id(part)),
-            lambda: gpu_from_part(shown, part, known, self.constants, self._libraries, self._gpu_clock_Hz),
-        )
+        known = self._calibrations.get(node.part_name), self.constants, self._libraries, self._gpu_clock_Hz
+        return self._made.once((shown, id(part)), lambda: gpu_from_part(shown, part, *known))
 
     def _cpu(self, node: Node, sockets: int, threads: int | None, library: CpuLibrary) -> Cpu:
         part, shown = node.part, node.part_name or node.name
         assert isinstance(part, CpuPart)
         known = self._calibrations.get(node.part_name)
-        return self._made.once(
-            (shown, id(part), sockets, threads, library),
-            lambda: cpu_from_part(
-                shown, part, sockets, threads, library=library, calibration=known, constants=self.constants
-            ),
-        )
+        make = partial(cpu_from_part, library=library, calibration=known, constants=self.constants)
+        key = shown, id(part), sockets, threads, library
+        return self._made.once(key, lambda: make(shown, part, sockets, threads))
 
 
 def _nodes(machine: Machine, name: str | None) -> list[Node]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from pydantic_core.core_schema import CoreSchema, float_schema, no_info_before_validator_function
 
@@ -174,7 +174,7 @@ def parse_quantity(value: object, dimension: str, *, minimum: float = 0.0, posit
 class _Quantity:
     """Marks a model's field of a *dimension*.  Pydantic takes its schema as it is, once for the many such fields."""
 
-    def __init__(self, dimension: str, positive: bool, least: str, most: str) -> None:
+    def __init__(self, dimension: str, *, positive: bool = False, least: str = "", most: str = "") -> None:
         def validate(value: object) -> float:
             found = parse_quantity(value, dimension, positive=positive)
             if least and not _parse(least, dimension) <= found <= _parse(most, dimension):
@@ -197,33 +197,17 @@ class _Quantity:
         }
 
 
-def _quantity_type(dimension: str, *, positive: bool, least: str = "", most: str = "") -> Any:
-    return Annotated[float, _Quantity(dimension, positive, least, most)]
-
-
 # In a model each is a float in SI units; in a file it is text with a unit.
-if TYPE_CHECKING:
-    Bandwidth: TypeAlias = float
-    Size: TypeAlias = float
-    MemorySize: TypeAlias = float
-    Duration: TypeAlias = float
-    FlopRate: TypeAlias = float
-    Frequency: TypeAlias = float
-    Length: TypeAlias = float
-    Density: TypeAlias = float
-    Power: TypeAlias = float
-    Rate: TypeAlias = float
-else:
-    Bandwidth = _quantity_type("bandwidth", positive=True)
-    Size = _quantity_type("size", positive=False)
-    MemorySize = _quantity_type("size", positive=False, least="1 MB", most="1 PB")
-    Duration = _quantity_type("time", positive=False)
-    FlopRate = _quantity_type("flop rate", positive=True)
-    Frequency = _quantity_type("frequency", positive=True)
-    Length = _quantity_type("length", positive=True)
-    Density = _quantity_type("density", positive=True)
-    Power = _quantity_type("power", positive=True)
-    Rate = _quantity_type("rate", positive=True)
+Bandwidth: TypeAlias = Annotated[float, _Quantity("bandwidth", positive=True)]
+Size: TypeAlias = Annotated[float, _Quantity("size")]
+MemorySize: TypeAlias = Annotated[float, _Quantity("size", least="1 MB", most="1 PB")]
+Duration: TypeAlias = Annotated[float, _Quantity("time")]
+FlopRate: TypeAlias = Annotated[float, _Quantity("flop rate", positive=True)]
+Frequency: TypeAlias = Annotated[float, _Quantity("frequency", positive=True)]
+Length: TypeAlias = Annotated[float, _Quantity("length", positive=True)]
+Density: TypeAlias = Annotated[float, _Quantity("density", positive=True)]
+Power: TypeAlias = Annotated[float, _Quantity("power", positive=True)]
+Rate: TypeAlias = Annotated[float, _Quantity("rate", positive=True)]
 
 
 def _scaled(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
-from functools import cached_property
-from itertools import groupby
+from collections.abc import Iterable, Sequence
+from functools import cached_property, partial
+from itertools import accumulate, groupby
 from typing import NamedTuple
 
 from simulator.api.session import Session
@@ -13,6 +13,7 @@ from simulator.collectives.bundle import ConcurrentGroups
 from simulator.collectives.communicator import Communicator
 from simulator.engine.executor import alone, execute
 from simulator.errors import refused
+from simulator.kept import Kept
 from simulator.network.machine import Machine
 from simulator.questions.checks import changed
 from simulator.questions.layout import Layout
@@ -114,23 +115,23 @@ class CollectiveTimes:
     def __init__(self, session: Session, question: StepQuestion, machine: Machine) -> None:
         self._machine = machine
         self._strategy = session.strategy(question)
-        self._found: dict[Hashable, float] = {}
+        self._found = Kept()
 
     def seconds(self, bundles: Sequence[ConcurrentGroups], op: Collective, size_bytes: float) -> float:
         """Return the seconds of *op* of *size_bytes* in all of *bundles* at once; raises Unsuitable."""
         if size_bytes <= 0 or bundles[0].n_ranks == 1:
             return 0.0
+
+        def alone_s(size: float) -> float:
+            fragments = (bundle.collective(op, size, self._strategy) for bundle in bundles)
+            return max(alone(self._machine, fragment).end_s for fragment in fragments)
+
+        lie = tuple(bundle.lie for bundle in bundles)
         below = _GRID ** max(3, math.floor(math.log(size_bytes, _GRID)))
-        low_s, high_s = (self._at(bundles, op, size) for size in (below, below * _GRID))
+        ends = below, below * _GRID
+        low_s, high_s = (self._found.once((lie, op, size), partial(alone_s, size)) for size in ends)
         share = max(0.0, (size_bytes - below) / (below * (_GRID - 1)))
         return low_s + share * (high_s - low_s)
-
-    def _at(self, bundles: Sequence[ConcurrentGroups], op: Collective, size_bytes: float) -> float:
-        key = tuple(bundle.lie for bundle in bundles), op, size_bytes
-        if key not in self._found:
-            fragments = (bundle.collective(op, size_bytes, self._strategy) for bundle in bundles)
-            self._found[key] = max(alone(self._machine, fragment).end_s for fragment in fragments)
-        return self._found[key]
 
 
 @dataclass(frozen=True)
@@ -140,8 +141,7 @@ class RankWork:
     session: Session
     question: StepQuestion
     group: Communicator
-    _kept: dict[Hashable, NetworkMemory] = field(default_factory=dict, init=False, compare=False, repr=False)
-    _gathered: dict[bool, int] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _kept: Kept = field(default_factory=Kept, init=False, compare=False, repr=False)
 
     @cached_property
     def short(self) -> ShortNetwork:
@@ -169,37 +169,25 @@ class RankWork:
     @cached_property
     def costs(self) -> tuple[UnitCost, ...]:
         """Costs of each unit of the whole network, equal blocks computed once; raises InputError or Unsuitable."""
-        known: dict[Hashable, _Seconds] = {}
-        of = {unit: self._cost(self._units[unit].network, known) for unit in set(map(self.short.like, self._numbers))}
-        return tuple(of[self.short.like(unit)] for unit in self._numbers)
+        like = [self.short.like(unit) for unit in range(self.short.unit_count)]
+        of = {unit: self._cost(self._units[unit].network) for unit in set(like)}
+        return tuple(of[unit] for unit in like)
 
-    @property
-    def _numbers(self) -> range:
-        """The numbers of the whole network's units."""
-        return range(self.short.unit_count)
-
-    def _cost(self, network: Network, known: dict[Hashable, _Seconds]) -> UnitCost:
+    def _cost(self, network: Network) -> UnitCost:
         found: list[_Seconds] = []
         for _, layers in groupby(network.layers, lambda layer: block_name(layer.name)):
             piece = partial_network(self.network, tuple(layers))
-            shape = network_key(piece)
-            if shape not in known:
-                known[shape] = self._seconds(piece)
-            found.append(known[shape])
-        forward_s, backward_s, update_s, over_all_s, over_summed_s = map(sum, zip(*found, strict=True))
+            found.append(self._kept.once(("seconds", network_key(piece)), partial(self._seconds, piece)))
         names = expert_parameters(network) if self.question.layout.has_experts_apart else frozenset()
         experts = [p for p in network.parameters if p.name in names]
-        return UnitCost(
-            forward_s,
-            backward_s,
-            update_s,
-            over_all_s,
-            over_summed_s,
+        costs = (
+            *map(sum, zip(*found, strict=True)),
             sum(unit_elements(network).values()),
             network.trained_count,
             sum(unit_elements(network, only=names).values()),
             sum(p.elements for p in experts if p.trained),
         )
+        return UnitCost(*costs)
 
     def _seconds(self, network: Network) -> _Seconds:
         """Return the seconds of *network* by itself, as in a :class:`UnitCost`."""
@@ -224,9 +212,7 @@ class RankWork:
     def gathered(self, layout: Layout) -> int:
         """Return the largest number of parameters gathered in full at once, where each rank holds a shard."""
         keeps_experts = layout.expert_shards == 1
-        if keeps_experts not in self._gathered:
-            self._gathered[keeps_experts] = gathered_elements(self.network, layout)
-        return self._gathered[keeps_experts]
+        return self._kept.once(("gathered", keeps_experts), lambda: gathered_elements(self.network, layout))
 
     def held(self, units: Iterable[int]) -> NetworkMemory:
         """Return the memory of a rank that computes *units* of the whole network, given by number in order."""
@@ -236,7 +222,7 @@ class RankWork:
         first, last = mine[0] == 0, mine[-1] == self.short.unit_count - 1
         sample = (*((0,) if first else ()), *range(1, 1 + KEPT), *((KEPT + 1,) if last else ()))
         more = len(mine) - len(sample)
-        return self._held(sample) if not more else self._longer(sample, more)
+        return self._kept.once((sample, more), lambda: self._longer(sample, more)) if more else self._held(sample)
 
     def _longer(self, sample: tuple[int, ...], more: int) -> NetworkMemory:
         """Return :meth:`_held` of *sample* with *more* of the equal blocks.
@@ -244,9 +230,6 @@ class RankWork:
         The first half of the moments belongs to the last block's backward pass, when all blocks still save activations;
         the second half to the first block's, when all others already have gradients.
         """
-        key = sample, more
-        if key in self._kept:
-            return self._kept[key]
         held, three, two = self._held(sample), self._held((1, 2, 3)), self._held((1, 2))
         saved = casts = graded = 0
         if three.moments:
@@ -262,21 +245,15 @@ class RankWork:
         whole = {
             name: getattr(held, name) + more * (getattr(three, name) - getattr(two, name)) for name in _OF_EACH_BLOCK
         }
-        self._kept[key] = replace(held, moments=(*early, *late), **whole)
-        return self._kept[key]
+        return replace(held, moments=(*early, *late), **whole)
 
     def _held(self, units: tuple[int, ...]) -> NetworkMemory:
-        if units not in self._kept:
-            layers = [layer for unit in units for layer in self._units[unit].network.layers]
-            self._kept[units] = held_in(partial_network(self.network, layers), self.question.options)
-        return self._kept[units]
+        layers = (layer for unit in units for layer in self._units[unit].network.layers)
+        whole = partial(partial_network, self.network)
+        return self._kept.once(units, lambda: held_in(whole(list(layers)), self.question.options))
 
 
 def units_apart(network: Network, count: int) -> tuple[range, ...]:
     """Return the units of *network* in each of *count* parts; raises InputError where it has too few units."""
-    found, start = [], 0
-    for stage in stages_of(network, count):
-        end = start + len(units_of(stage.network))
-        found.append(range(start, end))
-        start = end
-    return tuple(found)
+    ends = list(accumulate(len(units_of(stage.network)) for stage in stages_of(network, count)))
+    return tuple(map(range, [0, *ends], ends))

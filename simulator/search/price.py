@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from functools import cache, cached_property, partial
 from typing import NamedTuple
 
 from simulator.api.session import Session
 from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
+from simulator.kept import Kept
 from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, field, replace
@@ -63,8 +65,7 @@ class Pricer:
         self.network = session.network(replace(question, batch=1))
         self._placement = cache(partial(Placement, self.group))
         self._apart = cache(partial(units_apart, self.network))  # the units in each of so many chunks
-        self._communication: dict[Layout, float] = {}
-        self._seconds: dict[object, float] = {}
+        self._kept = Kept()
 
     @cached_property
     def unit_count(self) -> int:
@@ -131,17 +132,12 @@ class Pricer:
             units = [unit for chunk in self._apart(layout.pp * layout.vp)[stage :: layout.pp] for unit in chunk]
             flying = in_flight(layout, stage, way.micro_batches) if layout.pp > 1 else 1.0
             asked = replace(part.question, micro_batches=way.micro_batches)
-            held = part.held(units)
-            need = held_memory(held, part.gathered(layout), asked, self.device, layout, flying)
+            need = held_memory(part.held(units), part.gathered(layout), asked, self.device, layout, flying)
             most = max(most, need.total_bytes)
-        return most + self._communication_bytes(part, replace(layout, vp=1))
-
-    def _communication_bytes(self, part: RankWork, layout: Layout) -> float:
-        """Return NCCL's bytes, with the algorithms that it chooses for the first micro-batch tried."""
-        if layout not in self._communication:
-            found = communication_bytes(self._placement(layout), part.question, part.network)
-            self._communication[layout] = found
-        return self._communication[layout]
+        whole = replace(layout, vp=1)  # NCCL's algorithms are those that it chooses for the first micro-batch tried
+        return most + self._kept.once(
+            whole, lambda: communication_bytes(self._placement(whole), part.question, part.network)
+        )
 
     # -- time ----------------------------------------------------------------------
 
@@ -174,32 +170,30 @@ class Pricer:
             scatter_s = self._exchange_s(layout, "shards", "reduce-scatter", first.trained * wide - apart)
             scatter_s += self._exchange_s(layout, "shards", "reduce-scatter", apart, experts=True)
             time_s += (count - 1) * max(0.0, scatter_s - passes_s[slowest])
-        time_s += self._exposed_s(layout, first, question, wide)
+        time_s += self._exposed_s(layout, first, question, wide, gathers=False)
         if layout.zero:
-            time_s += self._gathered_s(layout, first, question, parameter_bytes(question.options.precision))
+            element = parameter_bytes(question.options.precision)
+            time_s += self._exposed_s(layout, first, question, element, gathers=True)
         return time_s + max(_update_s(layout, stage) for stage in stages)
 
-    def _pieces(self, layout: Layout, n_bytes: float, question: StepQuestion, element: int) -> int:
-        if not question.bucket_bytes:
-            return 1
-        pieces = max(1, int(n_bytes // bucket_size(question, layout, element)))
-        return min(_PIECES, pieces) if layout.pp > 1 else pieces
+    def _exposed_s(
+        self, layout: Layout, stage: UnitCost, question: StepQuestion, element: int, *, gathers: bool
+    ) -> float:
+        """Return the seconds of gradient sums that remain exposed after the last backward pass.
 
-    def _exposed_s(self, layout: Layout, stage: UnitCost, question: StepQuestion, element: int) -> float:
-        """Return the seconds of gradient sums that remain exposed after the last backward pass."""
-        n_bytes = (stage.trained - stage.trained_of_experts) * element
-        pieces = self._pieces(layout, n_bytes, question, element)
-        sum_s = self._sum_s(layout, n_bytes / pieces)
-        sum_s += self._sum_s(layout, stage.trained_of_experts * element / pieces, experts=True)
-        return max(sum_s, pieces * sum_s - stage.backward_s * (pieces - 1) / pieces)
-
-    def _gathered_s(self, layout: Layout, stage: UnitCost, question: StepQuestion, element: int) -> float:
-        """Return the exposed seconds of gathering parameters that were updated in shards."""
-        pieces = self._pieces(layout, stage.trained * element, question, element)
-        each = element / pieces
-        gather_s = self._exchange_s(layout, "shards", "all-gather", (stage.trained - stage.trained_of_experts) * each)
-        gather_s += self._exchange_s(layout, "shards", "all-gather", stage.trained_of_experts * each, experts=True)
-        return max(gather_s, pieces * gather_s - stage.forward_s * (pieces - 1) / pieces)
+        Or, if it *gathers*, those of gathering parameters that were updated in shards.
+        """
+        plain, experts = (stage.trained - stage.trained_of_experts) * element, stage.trained_of_experts * element
+        pieces = 1
+        if question.bucket_bytes:
+            n_bytes = plain + experts if gathers else plain
+            pieces = max(1, int(n_bytes // bucket_size(question, layout, element)))
+            pieces = min(_PIECES, pieces) if layout.pp > 1 else pieces
+        gather_s = partial(self._exchange_s, layout, "shards", "all-gather")
+        exchange_s: Callable[..., float] = gather_s if gathers else partial(self._sum_s, layout)
+        each_s = exchange_s(plain / pieces) + exchange_s(experts / pieces, experts=True)
+        beside_s = stage.forward_s if gathers else stage.backward_s
+        return max(each_s, pieces * each_s - beside_s * (pieces - 1) / pieces)
 
     def _sharded_s(self, costs: tuple[UnitCost, ...], way: Candidate, question: StepQuestion, element: int) -> float:
         """Return seconds of a step that gathers units one ahead, as in :mod:`simulator.training.sharded`."""
@@ -258,24 +252,27 @@ class Pricer:
         if not size_bytes:
             return 0.0
         among = replace(layout, sp=False, tp_overlap=False, vp=1, zero=min(1, layout.zero))
-        key = among, which, experts, op, size_bytes
-        if key not in self._seconds:
+
+        def seconds() -> float:
             place = self._placement(among)
             find = {"data": place.data_groups, "shards": place.shard_groups, "replicas": place.replica_groups}[which]
-            self._seconds[key] = self.exchanges.seconds(find(0, experts=experts), op, size_bytes)  # type: ignore[arg-type]
-        return self._seconds[key]
+            return self.exchanges.seconds(find(0, experts=experts), op, size_bytes)  # type: ignore[arg-type]
+
+        return self._kept.once((among, which, experts, op, size_bytes), seconds)
 
     def _received_s(self, layout: Layout, size_bytes: float) -> float:
         """Return the seconds until a stage has received *size_bytes* from the one before it."""
-        key = replace(layout, vp=1, zero=0, shards=None), "next", size_bytes
-        if key not in self._seconds:
-            placement = self._placement(key[0])
-            tp = 1 if layout.sp else layout.tp
-            seconds = self.exchanges.seconds(placement.next_stage_pairs(0), "send-recv", size_bytes / tp)
+        alike = replace(layout, vp=1, zero=0, shards=None)
+
+        def seconds() -> float:
+            placement, tp = self._placement(alike), 1 if layout.sp else layout.tp
+            sent_s = self.exchanges.seconds(placement.next_stage_pairs(0), "send-recv", size_bytes / tp)
+            gathered_s = 0.0
             if tp > 1:
-                seconds += self.exchanges.seconds(placement.layer_groups("tp", 0), "all-gather", size_bytes)
-            self._seconds[key] = seconds
-        return self._seconds[key]
+                gathered_s = self.exchanges.seconds(placement.layer_groups("tp", 0), "all-gather", size_bytes)
+            return sent_s + gathered_s
+
+        return self._kept.once((alike, "next", size_bytes), seconds)
 
 
 class _ShardedUnit(NamedTuple):

@@ -97,7 +97,7 @@ def find_best(
     top: int,
     runner: Runner = here,
     kept: StoredResults | None = None,
-    progress: Callable[[int, str], None] | None = None,
+    progress: Callable[[int, str], None] = lambda *_: None,
 ) -> Ranking:
     """Return the best *top* candidates of *space*.
 
@@ -113,18 +113,13 @@ def find_best(
     simulated = max(_LEAST_SIMULATED, 2 * top)
     total = len(divisions) + simulated
 
-    def tell(total: int, name: str) -> None:
-        if progress is not None:
-            progress(total, name)
-
     def done(key: str, function: Callable[..., Any], jobs: dict[str, tuple[Any, ...]]) -> list[Any]:
         missing = {name: job for name, job in jobs.items() if f"{key} {name}" not in kept.found}
-        for name in jobs:
-            if name not in missing:
-                tell(total, name)
+        for name in (name for name in jobs if name not in missing):
+            progress(total, name)
         for name, found in zip(missing, runner(function, list(missing.values())), strict=True):
             kept.put(f"{key} {name}", found)
-            tell(total, name)
+            progress(total, name)
         return [kept.found[f"{key} {name}"] for name in jobs]
 
     outcomes = done("priced", price, {each.words: (space, each) for each in divisions})
@@ -220,10 +215,8 @@ def simulate_way(space: Space, way: Candidate, bound_s: float) -> dict[str, Any]
             return {"step_time_s": None, "reason": None}
         result = session.step(question)
     except (InputError, Unsuitable) as error:
-        return {
-            "step_time_s": None,
-            "reason": error.spelt("command") if isinstance(error, InputError) else spelt(error.why, "command"),
-        }
+        why = error.spelt("command") if isinstance(error, InputError) else spelt(error.why, "command")
+        return {"step_time_s": None, "reason": why}
     if not result.fits:
         return {"step_time_s": None, "reason": MEMORY}
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from simulator.records import dataclass
@@ -51,10 +52,10 @@ class Curve:
 def curve_of(results: Sequence[TrainingResult]) -> Curve:
     """Return the curve of *results*, in order of device count; a knee needs at least two results."""
     each = [result.throughput / result.device_count for result in results]
-    gains = []
-    for i in range(1, len(results)):
-        doublings = math.log2(results[i].device_count / results[i - 1].device_count)
-        gains.append((each[i] / each[i - 1]) ** (1.0 / doublings))
+    gains = [
+        (rate / rate_before) ** (1.0 / math.log2(after.device_count / before.device_count))
+        for (before, after), (rate_before, rate) in zip(pairwise(results), pairwise(each), strict=True)
+    ]
     worth = [min(1.0, gain) for gain in gains]  # superlinear gains do not count
     drops = [before - after for before, after in zip([1.0, *worth], worth, strict=False)]
     worst = max(range(len(drops)), key=lambda i: round(drops[i], 9), default=None)

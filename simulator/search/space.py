@@ -21,6 +21,10 @@ _LEAST_TOKENS = 1024  # of a sequence on each rank: fewer do not fill a device
 _MOST_CHUNKS = 8  # per pipeline stage
 _FAR: tuple[Axis, ...] = ("tp", "cp", "pp", "dp")  # pipeline stages close together, data-parallel replicas far apart
 
+# What goes with a word that is parsed by itself.
+_BESIDE = {"flex": "ep=2,", "sp": "tp=2,", "tp_overlap": "tp=2,sp,", "vp": "pp=2,", "schedule": "pp=2,"}
+_BESIDE |= {"shards": "zero=1,"}
+
 
 class Division(NamedTuple):
     """How each layer is divided, which determines the part of it that one rank computes."""
@@ -164,10 +168,9 @@ class Space:
         """Return micro-batch sizes to try, ascending: powers of two, a replica's share, its half, and so on."""
         if self.micro_batch is not None:
             return [self.micro_batch]
-        shares = [
-            self.global_batch // dp for dp in self._degrees("dp", self.device_count) if not self.global_batch % dp
-        ]
-        wholes = [2 ** (self.global_batch.bit_length() - 1), *shares]
+        whole = self.global_batch
+        shares = (whole // dp for dp in self._degrees("dp", self.device_count) if not whole % dp)
+        wholes = [2 ** (whole.bit_length() - 1), *shares]
         halves = (whole >> power for whole in wholes for power in range(whole.bit_length()) if not whole % 2**power)
         return sorted(set(halves))
 
@@ -212,15 +215,7 @@ def parse_fixed(text: str | None) -> tuple[tuple[str, Any], ...]:
     for item in (text or "").split(",") if text else ():
         word = item.strip()
         name = word.partition("=")[0].strip()
-        beside = {
-            "flex": "ep=2,",
-            "sp": "tp=2,",
-            "tp_overlap": "tp=2,sp,",
-            "vp": "pp=2,",
-            "schedule": "pp=2,",
-            "shards": "zero=1,",
-        }.get(name, "")
-        layout = parse_layout(beside + word)
+        layout = parse_layout(_BESIDE.get(name, "") + word)
         if word == "dp":
             raise refused("layout", "dp needs a degree here, for example dp=8", one_line(text, 60))
         said = {"zero", "shards"} if name == "fsdp" else {name}
