@@ -42,15 +42,12 @@ class ScenarioAnswer:
     @property
     def holds(self) -> bool | None:
         """Whether the answer is within the file's tolerance, or equals the expected words; None without either."""
-        expected = self.asked.expected
-        if expected is None or (expected.within is None and self.words is None):
-            return None
+        within = self.asked.expected.within if self.asked.expected is not None else None
         if self.words is not None:
             return self.value == self.words
-        assert expected.within is not None
-        if self.error is None:
-            return False
-        return abs(self.error) <= expected.within * (1 + 1e-12) + 1e-12
+        if within is None:
+            return None
+        return self.error is not None and abs(self.error) <= within * (1 + 1e-12) + 1e-12
 
 
 def answers_of(scenario: Scenario, documents: Mapping[str, Any]) -> tuple[ScenarioAnswer, ...]:
@@ -66,16 +63,15 @@ def answers_of(scenario: Scenario, documents: Mapping[str, Any]) -> tuple[Scenar
         except (MissingPath, ValueError) as error:
             faults.append(scenario.fault((*place, "value"), f"value: {error}"))
             continue
-        if asked.expected is None:
-            answers.append(ScenarioAnswer(asked, value, changed=_changed(asked, documents)))
+        changed, expected = _changed(asked, documents), asked.expected
+        if expected is None:
+            answers.append(ScenarioAnswer(asked, value, changed=changed))
             continue
         try:
-            ends = asked.expected.low, asked.expected.high
-            low, high = (None if end is None else end.value(documents) for end in ends)
+            low, high = (None if end is None else end.value(documents) for end in (expected.low, expected.high))
+            answers.append(ScenarioAnswer(asked, value, low, high, expected.words, changed))
         except (MissingPath, ValueError) as error:
-            faults.append(scenario.fault((*place, asked.expected.kind), f"{asked.expected.kind}: {error}"))
-            continue
-        answers.append(ScenarioAnswer(asked, value, low, high, asked.expected.words, _changed(asked, documents)))
+            faults.append(scenario.fault((*place, expected.kind), f"{expected.kind}: {error}"))
     if faults:
         raise InputError(faults)
     return tuple(answers)
@@ -94,11 +90,8 @@ def _changed(asked: AnswerRequest, documents: Mapping[str, Any]) -> tuple[tuple[
 
 def answers_document(scenario: Scenario, answers: tuple[ScenarioAnswer, ...]) -> dict[str, Any]:
     """Return *answers* as plain data; published figures count as measured."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "scenario": scenario.name,
-        "answers": [_entry(answer) for answer in answers],
-    }
+    entries = [_entry(answer) for answer in answers]
+    return {"schema_version": SCHEMA_VERSION, "scenario": scenario.name, "answers": entries}
 
 
 def _entry(answer: ScenarioAnswer) -> dict[str, Any]:

@@ -157,7 +157,10 @@ def _value(node: Node, documents: Mapping[str, Any]) -> float:
         return float(found)
     name, inner = node
     if name == "count":
-        return float(_count(inner[0], documents))
+        of = inner[0].of(documents) if isinstance(inner[0], AnswerPath) else None
+        if not isinstance(of, Sequence | Mapping) or isinstance(of, str):
+            raise ValueError("count is of a list")
+        return float(len(of))
     values = [_value(each, documents) for each in inner]
     if name == "/" and values[1] == 0:
         raise ValueError("divides by zero")
@@ -175,20 +178,14 @@ _OPERATIONS: dict[str, Callable[..., float]] = {
 }
 
 
-def _count(node: Node, documents: Mapping[str, Any]) -> int:
-    found = node.of(documents) if isinstance(node, AnswerPath) else None
-    if not isinstance(found, Sequence | Mapping) or isinstance(found, str):
-        raise ValueError("count is of a list")
-    return len(found)
-
-
 def parse_expression(text: str) -> Expression:
     """Return *text* as an expression; raises ValueError with the position of the fault."""
     if len(text) > _LONGEST:
         raise ValueError(f"is longer than {_LONGEST} characters")
     parser = _Parser(text)
     node = parser.sum(0)
-    parser.end()
+    if not parser.taken("") and parser.at < len(text):
+        raise parser.fault("an operator (+ - * /) or nothing is expected")
     return Expression(text.strip(), node, parser.unit if isinstance(node, float) else None)
 
 
@@ -202,27 +199,26 @@ class _Parser:
 
     def sum(self, depth: int) -> Node:
         node = self.product(depth)
-        while (sign := self.taken("+", "-")) is not None:
+        while sign := self.taken("+-"):
             node = (sign, (node, self.product(depth)))
         return node
 
     def product(self, depth: int) -> Node:
         node = self.factor(depth)
-        while (sign := self.taken("*", "/")) is not None:
+        while sign := self.taken("*/"):
             node = (sign, (node, self.factor(depth)))
         return node
 
     def factor(self, depth: int) -> Node:
         if depth > _DEEPEST:
             raise ValueError(f"has more than {_DEEPEST} parentheses within each other")
-        if self.taken("-") is not None:
+        if self.taken("-"):
             inner = self.factor(depth + 1)
             return -inner if isinstance(inner, float) else ("minus", (inner,))
-        if self.taken("(") is not None:
+        if self.taken("("):
             node = self.sum(depth + 1)
             self.needs(")")
             return node
-        self.blanks()
         number = _NUMBER.match(self.text, self.at)
         if number is not None:
             self.at = number.end()
@@ -237,13 +233,13 @@ class _Parser:
         if name is None:
             raise self.fault("a number, a path (RUN.key) or a parenthesis is needed")
         self.at = name.end()
-        if self.taken("(") is None:
+        if not self.taken("("):
             return self.path(name[0])
         if name[0] not in _FUNCTIONS:
             self.at = name.start()
             raise self.fault(f"there is no function '{name[0]}'; {nearest(name[0], _FUNCTIONS)}")
         given = [self.sum(depth + 1)]
-        while self.taken(",") is not None:
+        while self.taken(","):
             given.append(self.sum(depth + 1))
         self.needs(")")
         if name[0] == "count" and len(given) != 1:
@@ -262,26 +258,16 @@ class _Parser:
                 steps.append(step["key"] if step["key"] is not None else step["quoted"])
         return AnswerPath(run, tuple(steps))
 
-    def blanks(self) -> None:
-        while self.at < len(self.text) and self.text[self.at].isspace():
-            self.at += 1
-
-    def taken(self, *signs: str) -> str | None:
-        """Return the next character and move past it if it is one of *signs*, otherwise None."""
-        self.blanks()
-        if self.at < len(self.text) and self.text[self.at] in signs:
-            self.at += 1
-            return self.text[self.at - 1]
-        return None
+    def taken(self, signs: str) -> str:
+        """Move past blanks, and past the next character if it is one of *signs*; return that, or nothing."""
+        self.at = len(self.text) - len(self.text[self.at :].lstrip())
+        found = self.text[self.at : self.at + 1]
+        self.at += bool(found) and found in signs
+        return found if found in signs else ""
 
     def needs(self, sign: str) -> None:
-        if self.taken(sign) is None:
+        if not self.taken(sign):
             raise self.fault(f"'{sign}' is missing")
-
-    def end(self) -> None:
-        self.blanks()
-        if self.at < len(self.text):
-            raise self.fault("an operator (+ - * /) or nothing is expected")
 
     def fault(self, why: str) -> ValueError:
         rest = self.text[self.at :].strip()

@@ -177,29 +177,24 @@ class _Reader:
         place = ("runs", name)
         before = len(self.faults)
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
-            self.faults.append(
-                self.source.fault(
-                    place, f"runs: '{one_line(name, 40)}' is not a name of letters, digits and _", key=True
-                )
-            )
+            told = f"runs: '{one_line(name, 40)}' is not a name of letters, digits and _"
+            self.faults.append(self.source.fault(place, told, key=True))
         try:
             arguments = shlex.split(words)
         except ValueError as error:
             self.fault(place, f"runs.{name}: cannot be read as a command: {one_line(error).lower()}")
             return None
-        if not arguments or arguments[0] != "simulate":
-            found = one_line(arguments[0], 40) if arguments else "nothing"
-            self.fault(place, f"runs.{name}: a run is a command of simulate; got '{found}'")
-        elif arguments[1:2] == ["scenario"]:
-            self.fault(place, f"runs.{name}: a scenario is made of runs, not of scenarios")
-        for word in arguments:
-            option = word.partition("=")[0]
-            if option in _OUTPUTS:
-                self.fault(place, f"runs.{name}: {option} says how an answer is shown; leave it out")
-        if "--trust-code" in arguments:
-            self.fault(place, f"runs.{name}: --trust-code is for whoever runs the scenario; leave it out")
-        if "-" in arguments:
-            self.fault(place, f"runs.{name}: - is standard input, which a run has none of; name a file")
+        begin = one_line(arguments[0], 40) if arguments else "nothing"
+        options = [word.partition("=")[0] for word in arguments]
+        wrong = {
+            f"a run is a command of simulate; got '{begin}'": arguments[:1] != ["simulate"],
+            "a scenario is made of runs, not of scenarios": arguments[:2] == ["simulate", "scenario"],
+            **{f"{option} says how an answer is shown; leave it out": option in _OUTPUTS for option in options},
+            "--trust-code is for whoever runs the scenario; leave it out": "--trust-code" in arguments,
+            "- is standard input, which a run has none of; name a file": "-" in arguments,
+        }
+        for why in (why for why, is_so in wrong.items() if is_so):
+            self.fault(place, f"runs.{name}: {why}")
         return ScenarioRun(name, " ".join(words.split()), tuple(arguments)) if len(self.faults) == before else None
 
     def answer(self, number: int, spec: AnswerSpec) -> AnswerRequest | None:
@@ -225,38 +220,29 @@ class _Reader:
         if kind != "ideal" and spec.source is None:
             self.fault((*place, kind), f"{kind}: the key 'source' is missing: who says so")
         text = _text(getattr(spec, kind))
-        within = self.within((*place, "within"), spec.within)
+        within = None
+        if spec.within is not None:
+            match = re.fullmatch(r"\s*(\d{1,4}(?:\.\d{1,6})?)\s*%\s*", spec.within, re.ASCII)
+            within = float(match[1]) / 100 if match else None
+            if match is None:
+                told = f"write how far off it may be, for example 15 %; got '{one_line(spec.within, 20)}'"
+                self.fault((*place, "within"), f"within: {told}")
         if unit == WORDS:
             return ExpectedValue(kind, None, None, text, spec.source or "", within)
         several = _SEVERAL.fullmatch(text)
-        least, most = (text, text)
+        parts: tuple[str | None, str | None] = (text, text)
         if several is not None:
-            least, most = several["low"] or several["least"], several["high"] or several["most"]
-        low, high = (
-            None if part is None else self.expression((*place, kind), self.bare(part, unit), kind)
-            for part in (least, most)
-        )
+            parts = several["low"] or several["least"], several["high"] or several["most"]
+        known = unit in unit_names()
+        own = "" if known or unit in ("%", "1") else unit  # a word of the file
+        low, high = (part and self.expression((*place, kind), part.removesuffix(own), kind) for part in parts)
         for end in (low, high):
-            known = unit in unit_names()
-            if end is not None and known and end.is_number and end.unit is None and end.value({}) != 0:
-                self.fault(
-                    (*place, kind), f"{kind}: {one_line(end.text, 20)} needs a unit, for example {end.text} {unit}"
-                )
+            if end and known and end.is_number and end.unit is None and end.value({}) != 0:
+                told = f"{one_line(end.text, 20)} needs a unit, for example {end.text} {unit}"
+                self.fault((*place, kind), f"{kind}: {told}")
                 break
-        return ExpectedValue(kind, low, high, None, one_line(spec.source, 200) if spec.source else text, within)
-
-    def bare(self, text: str, unit: str) -> str:
-        """Return *text* without *unit* if the unit is the file's own word."""
-        return text.removesuffix(unit) if unit not in unit_names() and unit not in ("%", "1") else text
-
-    def within(self, place: tuple[str | int, ...], text: str | None) -> float | None:
-        if text is None:
-            return None
-        match = re.fullmatch(r"\s*(\d{1,4}(?:\.\d{1,6})?)\s*%\s*", text, re.ASCII)
-        if match is None:
-            self.fault(place, f"within: write how far off it may be, for example 15 %; got '{one_line(text, 20)}'")
-            return None
-        return float(match[1]) / 100
+        source = one_line(spec.source, 200) if spec.source else text
+        return ExpectedValue(kind, low or None, high or None, None, source, within)
 
     def expression(self, place: tuple[str | int, ...], text: str, key: str) -> Expression | None:
         try:
@@ -304,24 +290,27 @@ def find_scenario(name: str) -> Scenario:
         raise InputError(Fault(f"cannot be read: no such file; {hint}", one_line(name)))
     path_of = builtin_scenarios()
     if name not in path_of:
-        raise InputError(
-            f"scenario {one_line(name, 60)}: no such scenario; {nearest(name, path_of, listed=3)} (--list)"
-        )
+        hint = nearest(name, path_of, listed=3)
+        raise InputError(f"scenario {one_line(name, 60)}: no such scenario; {hint} (--list)")
     return read_scenario(path_of[name], path_of[name].name)
 
 
 def in_order() -> list[Scenario]:
     """Return the built-in scenarios in course order: by chapter, then by the order in their files."""
-    found = [read_scenario(path, path.name) for path in builtin_scenarios().values()]
-    return sorted(found, key=lambda scenario: (_place(scenario.chapter), scenario.order, scenario.name))
 
+    def place(scenario: Scenario) -> tuple[bool, str, tuple[int, ...], float, str]:
+        """Numbered chapters come first, by book and number, then chapters without a number."""
+        match = re.fullmatch(r"(\d+(?:\.\d+)*)\s*(.*)", scenario.chapter, re.ASCII)
+        chapter, book = match.groups() if match else ("", scenario.chapter)
+        return (
+            match is None,
+            book,
+            tuple(map(int, chapter.split("."))) if chapter else (),
+            scenario.order,
+            scenario.name,
+        )
 
-def _place(chapter: str) -> tuple[bool, str, tuple[int, ...]]:
-    """Return the sort key of a chapter: numbered chapters first, by book and number, then chapters without a number."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)*)\s*(.*)", chapter, re.ASCII)
-    if match is None:
-        return True, chapter, ()
-    return False, match[2], tuple(map(int, match[1].split(".")))
+    return sorted((read_scenario(path, path.name) for path in builtin_scenarios().values()), key=place)
 
 
 def needed_files(scenario: Scenario) -> Iterator[Path]:
@@ -329,22 +318,16 @@ def needed_files(scenario: Scenario) -> Iterator[Path]:
     folder = scenario.path.parent
     words = {part for run in scenario.runs for word in run.arguments for part in re.split(r"[,=:@]", word) if part}
     found: dict[Path, None] = {}
-    wanted = [path for word in sorted(words) if (path := _beside(folder, Path(), word)) is not None]
+    wanted = [_beside(folder, Path(), word) for word in sorted(words)]
     while wanted:
         path = wanted.pop(0)
-        if path not in found:
-            found[path] = None
-            wanted += _named_in(folder, path)
+        if path is None or path in found:
+            continue
+        found[path] = None
+        if path.suffix in _SUFFIXES:  # names files too: nodes of a cluster, networks of a program
+            named = dict.fromkeys(re.findall(r"[\w./-]+\.ya?ml\b", (folder / path).read_text(encoding="utf-8")))
+            wanted += [_beside(folder, path.parent, word) for word in named]
     yield from found
-
-
-def _named_in(folder: Path, path: Path) -> list[Path]:
-    """Return the files that the YAML file *path* names: nodes of a cluster, networks of a program."""
-    if path.suffix not in _SUFFIXES:
-        return []
-    text = (folder / path).read_text(encoding="utf-8")
-    words = dict.fromkeys(re.findall(r"[\w./-]+\.ya?ml\b", text))
-    return [found for word in words if (found := _beside(folder, path.parent, word)) is not None]
 
 
 def _beside(folder: Path, within: Path, word: str) -> Path | None:
