@@ -12,7 +12,7 @@ from simulator.bands.composition import AnswerFacts, Composition, class_shares
 from simulator.devices.predict import kernel_cost
 from simulator.questions.calibration import Calibration
 from simulator.questions.collective import CollectiveQuestion
-from simulator.questions.single import AccessQuestion, CopyQuestion, LaunchQuestion, OperatorQuestion
+from simulator.questions.single import OperatorQuestion
 from simulator.questions.step import StepQuestion
 from simulator.results.changed import is_changed
 from simulator.results.confidence import (
@@ -33,7 +33,7 @@ def composed(context: Context, question: Any) -> Composition:
 
     For a step, only the classes of the whole are returned.  A kind of question that was never measured has no classes.
     """
-    known = COMPOSED.get(type(question))
+    known = COMPOSED.get(question.topic)
     if known is None:
         return Composition((), (), AnswerFacts(kind="host", place="", what=question.topic))
     return known(context, question)
@@ -98,11 +98,11 @@ def _of_host(context: Context, question: Any, kind: str, what: str, size_bytes: 
     return Composition(host_chain(kind, what, size_bytes), (), facts)
 
 
-COMPOSED: dict[type, Callable[[Context, Any], Composition]] = {
-    OperatorQuestion: _operator,
-    CollectiveQuestion: _collective,
-    StepQuestion: _step,
-    CopyQuestion: lambda context, q: _of_host(context, q, "copy", q.kind, q.size_bytes),
-    AccessQuestion: lambda context, q: _of_host(context, q, "access", q.kind),
-    LaunchQuestion: lambda context, q: _of_host(context, q, "launch", q.call or q.timed),
+COMPOSED: dict[str, Callable[[Context, Any], Composition]] = {
+    "operator": _operator,
+    "collective": _collective,
+    "step": _step,
+    "copy": lambda context, q: _of_host(context, q, "copy", q.kind, q.size_bytes),
+    "access": lambda context, q: _of_host(context, q, "access", q.kind),
+    "launch": lambda context, q: _of_host(context, q, "launch", q.call or q.timed),
 }

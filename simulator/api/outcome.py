@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from simulator.api.context import Context
 from simulator.collectives.communicator import Communicator
@@ -40,24 +41,18 @@ def faster(
     numbers of samples.
     """
     found: list[Alternative] = []
+    own = question.programs * question.batch * question.micro_batches  # samples of a device in a step
     for words, context, asked in ways:
-        samples = _samples(asked)
-        share = samples / _samples(question)
-        try:
+        batch = asked.programs * asked.batch
+        share = batch * asked.micro_batches / own
+        with suppress(InputError, Unsuitable):
             if least_step_s(context, asked) > step_time_s / least_gain * share:
                 continue
             time_s = context.time_s(asked) / share
             if time_s * least_gain < step_time_s:
-                batch = samples // asked.micro_batches
-                found.append(Alternative(words, time_s, step_fits(context, asked), batch, samples))
-        except (InputError, Unsuitable):
-            continue
+                fits = step_fits(context, asked)
+                found.append(Alternative(words, time_s, fits, batch, batch * asked.micro_batches))
     return tuple(sorted(found, key=lambda other: round(other.step_time_s, 12)))
-
-
-def _samples(question: StepQuestion) -> int:
-    """Return the samples of a device in a step."""
-    return question.programs * question.batch * question.micro_batches
 
 
 def with_size(question: StepQuestion, setting: tuple[str, int | str]) -> StepQuestion:
@@ -81,9 +76,8 @@ def step_fits(context: Context, question: StepQuestion) -> bool:
     Gaps of the allocator are replayed only where tensors leave less room than they take.
     """
     bare = needs(context, question, gaps=False)
-    return all(map(has_room, bare)) or (
-        all(need.fits for need in bare) and all(n.fits for n in needs(context, question))
-    )
+    whole = bare if all(map(has_room, bare)) or not all(need.fits for need in bare) else needs(context, question)
+    return all(need.fits for need in whole)
 
 
 def has_room(need: MemoryNeed) -> bool:

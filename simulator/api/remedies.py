@@ -53,22 +53,20 @@ def remedies_of(
     as_trained = any(way.options.optimizer == question.options.optimizer for _, way in ways)
     if not as_trained and question.options.mode == "train" and question.layout.pp == 1:
         found += [*_more_devices(search), *_other_offloads(search)]
-    told = [_told(search, words, asked) if timed else Remedy(words) for words, asked in found]
-    known = [each for each in told if each is not None]
+    known = []
+    for words, asked in found:
+        with suppress(InputError, Unsuitable):  # what cannot be simulated is none
+            if asked is None or not timed:
+                known.append(Remedy(words))
+                continue
+            step = context.step(asked)
+            time_s = step.step_time_s / (step.samples / result.samples)
+            known.append(Remedy(words, time_s, step.tightest.need.total_bytes))
     ranked = sorted(known, key=lambda each: (each.step_time_s is None, round(each.step_time_s or 0.0, 12)))
-    return (*ranked, Remedy(_larger_memory(search)))
-
-
-def _told(search: StepFitting, words: str, asked: StepQuestion | None) -> Remedy | None:
-    """Return the remedy that *words* say, which makes *asked* of the question; None if it cannot be simulated."""
-    if asked is None:
-        return Remedy(words)
-    try:
-        step = search.context.step(asked)
-    except (InputError, Unsuitable):
-        return None
-    share = step.samples / search.result.samples
-    return Remedy(words, step.step_time_s / share, step.tightest.need.total_bytes)
+    larger = [] if result.tightest.need.fits else [_larger_device(search, result.tightest.need.total_bytes)]
+    if result.offload is not None and not result.offload.fits:
+        larger.append(f"hosts with {format_size(result.offload.host_bytes, 3)} of memory")
+    return (*ranked, Remedy(" and ".join(larger)))
 
 
 # -- more devices ----------------------------------------------------------------------
@@ -119,19 +117,14 @@ def _place_of(search: StepFitting, number: int) -> tuple[str, Where, tuple[int, 
         return None
     if number <= n_gpus:
         return f"{word_of('gpus')} {number}", where, tuple(range(number))
-    nodes = number // n_gpus * (where.nodes or 1)
-    if number % n_gpus or not _takes_nodes(search.context, where):
+    if number % n_gpus:
         return None
-    of_all = "" if search.question.gpus is None or n_gpus == 1 else f" {word_of('gpus')} {number}"
-    return f"{word_of('nodes')} {nodes}{of_all}", replace(where, nodes=nodes), None
-
-
-def _takes_nodes(context: Context, where: Where) -> bool:
-    """Return whether there may be more nodes: their machine has a network, and is not a cluster itself."""
-    with suppress(InputError):
-        context.machine(replace(where, nodes=2 * (where.nodes or 1)))
-        return True
-    return False
+    with suppress(InputError):  # there are no more nodes: their machine has no network, or is a cluster itself
+        search.context.machine(replace(where, nodes=2 * (where.nodes or 1)))
+        nodes = number // n_gpus * (where.nodes or 1)
+        of_all = "" if search.question.gpus is None or n_gpus == 1 else f" {word_of('gpus')} {number}"
+        return f"{word_of('nodes')} {nodes}{of_all}", replace(where, nodes=nodes), None
+    return None
 
 
 def _buffer_bytes(search: StepFitting, own: Network, asked: StepQuestion, tp: int) -> float:
@@ -161,15 +154,6 @@ def _other_offloads(search: StepFitting) -> Iterator[Way]:
                 refuse_all(asked.device_faults(count))
                 if search.fits(asked) and search.context.step(asked).fits:
                     yield f"{begin}{word_of('offload')} {kept}", asked
-
-
-def _larger_memory(search: StepFitting) -> str:
-    """Return the description of a device, of hosts, or of both, with enough memory."""
-    need, run = search.result.tightest.need, search.result.offload
-    found = [] if need.fits else [_larger_device(search, need.total_bytes)]
-    if run is not None and not run.fits:
-        found.append(f"hosts with {format_size(run.host_bytes, 3)} of memory")
-    return " and ".join(found)
 
 
 def _larger_device(search: StepFitting, needed_bytes: float) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
+from contextlib import suppress
 
 from simulator.api.session import Session
 from simulator.collectives.request import Unsuitable
@@ -28,9 +29,12 @@ class Symmetry:
 
     def __init__(self, machine: Machine) -> None:
         self._gpus = machine.gpus
-        self._marks: list[Hashable] = [
-            (node.kind, node.part_name, node.latency_s, *self._own(machine, node.index)) for node in machine.nodes
-        ]
+        owned = (machine.memory_bus, machine.fabric)  # a socket's memory bandwidth and a switch's fabric bandwidth
+        self._marks: list[Hashable] = []
+        for node in machine.nodes:
+            resources = (each.get(node.index) for each in owned)
+            own = [None if number is None else machine.capacity_Bps[number] for number in resources]
+            self._marks.append((node.kind, node.part_name, node.latency_s, *own))
         self._around: list[list[tuple[int, Hashable]]] = [[] for _ in machine.nodes]
         for link in machine.links:
             label = link.kind, link.unit_Bps, link.count, link.latency_s, machine.capacity_Bps[link.resource]
@@ -84,12 +88,6 @@ class Symmetry:
                 return refined
             colours, count = refined, len(set(refined))
 
-    @staticmethod
-    def _own(machine: Machine, node: int) -> Sequence[Hashable]:
-        """Return the node's own capacities: a socket's memory bandwidth and a switch's fabric bandwidth."""
-        resources = machine.memory_bus.get(node), machine.fabric.get(node)
-        return [None if number is None else machine.capacity_Bps[number] for number in resources]
-
 
 _MOST_KINDS = ((16, 48), (64, 12), (10**9, 4))  # GPUs of the machine up to, kinds of sets tried at most
 _MOST_STEPS = 3  # simulated in full, chosen by their exchange alone
@@ -121,32 +119,29 @@ def fastest_gpus(
     most = next(kinds for gpus, kinds in _MOST_KINDS if len(machine.gpus) <= gpus)
     kinds, is_whole = Symmetry(machine).kinds(count, most, exchange_s)
     seconds = {chosen: exchange_s(chosen) for chosen in kinds}
-    count_of_kinds = len(kinds)
     if isinstance(question, StepQuestion) and len(kinds) > 1:
-        kinds = sorted(kinds, key=lambda chosen: _rounded(seconds[chosen]))[:_MOST_STEPS]
-        seconds = {chosen: _step_s(session, replace(question, gpus=chosen), tried) for chosen in kinds}
+        few = sorted(kinds, key=lambda chosen: _rounded(seconds[chosen]))[:_MOST_STEPS]
+        seconds = dict.fromkeys(few, math.inf)
+        for chosen in few:
+            tried(",".join(map(str, chosen)))
+            with suppress(Unsuitable):
+                seconds[chosen] = session.step(replace(question, gpus=chosen)).step_time_s
     best = min(seconds, key=lambda chosen: (_rounded(seconds[chosen]), chosen))
     if math.isinf(seconds[best]):
         raise InputError(f"no {count} GPUs of {machine.name} can do it by {question.strategy}")
-    return FastestSubset(best, count_of_kinds, is_whole)
+    return FastestSubset(best, len(kinds), is_whole)
 
 
 def _exchange_seconds(
     session: Session, question: CollectiveQuestion | StepQuestion, tried: Callable[[str], None]
 ) -> Callable[[Chosen], float]:
     """Return a function from a set of GPUs to the seconds of its exchange; for a step, computation plus gradients."""
+    asked = question
     if isinstance(question, StepQuestion):
-        network = session.network(question)
-        asked = CollectiveQuestion(
-            where=question.where,
-            size_bytes=float(network.trained_count * ELEMENT_BYTES["fp32"]),
-            strategy=question.strategy,
-            servers=question.servers,
-            software=question.software,
-            **({name: getattr(question, name) for name in OF_NCCL} if question.strategy == "nccl" else {}),
-        )
-    else:
-        asked = question
+        size_bytes = float(session.network(question).trained_count * ELEMENT_BYTES["fp32"])
+        same = ("where", "strategy", "servers", "software", *(OF_NCCL if question.strategy == "nccl" else ()))
+        asked = CollectiveQuestion(size_bytes=size_bytes, **{name: getattr(question, name) for name in same})
+    assert isinstance(asked, CollectiveQuestion)
 
     def seconds(chosen: Chosen) -> float:
         tried(",".join(map(str, chosen)))
@@ -175,14 +170,6 @@ def _alone_s(session: Session, question: StepQuestion, chosen: Chosen) -> float:
         return 0.0
     devices = {places.place(node.index).device for node in machine.unlike(machine.gpus[gpu] for gpu in chosen)}
     return max(alone_s_of(device, session.network(question), question) for device in devices)
-
-
-def _step_s(session: Session, question: StepQuestion, tried: Callable[[str], None]) -> float:
-    tried(",".join(map(str, question.gpus or ())))
-    try:
-        return session.step(question).step_time_s
-    except Unsuitable:
-        return math.inf
 
 
 def _rounded(seconds: float) -> float:

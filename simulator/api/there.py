@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from math import ceil
 from typing import Any
 
@@ -36,17 +36,16 @@ def as_there(context: Context, questions: Sequence[StepQuestion]) -> list[StepQu
     """Return *questions*, each without what has no effect on it; raises InputError for what has none on any of them."""
     faults = [dict(_faults(context, question)) for question in questions]
     refuse_all(fault for fault in faults[0] if all(fault in others for others in faults))
-    return [_without(question, found.values()) for question, found in zip(questions, faults, strict=True)]
-
-
-def _without(question: StepQuestion, leaves_out: Iterable[Mapping[str, Any]]) -> StepQuestion:
-    """Return *question* with changes of its own fields, or of its options' or its software's."""
-    for changes in leaves_out:
-        for name, value in changes.items():
-            within = next((each for each in ("options", "software") if hasattr(getattr(question, each), name)), None)
-            held = {name: value} if within is None else {within: replace(getattr(question, within), **{name: value})}
-            question = replace(question, **held)
-    return question
+    found = []
+    for question, leaves_out in zip(questions, faults, strict=True):
+        for name, value in (change for changes in leaves_out.values() for change in changes.items()):
+            held = {name: value}  # a field of the question, or of its options or its software
+            for within in ("options", "software"):
+                if hasattr(getattr(question, within), name):
+                    held = {within: replace(getattr(question, within), **{name: value})}
+            question = replace(question, **held)  # noqa: PLW2901  change by change
+        found.append(question)
+    return found
 
 
 def devices_of(context: Context, question: StepQuestion) -> list[Device]:
@@ -59,26 +58,20 @@ def devices_of(context: Context, question: StepQuestion) -> list[Device]:
 
 
 def _faults(context: Context, question: StepQuestion) -> _Faults:
-    options = question.options
+    options, layout = question.options, question.layout
     if options.recompute != "none":
-        layout = question.layout
         yield from _of_recomputation(question.workload, options, context.network(question), layout.pp * layout.vp)
-    if options.channels_last and not any(
-        isinstance(each.operator, Conv2d) for each in context.network(question).layers
-    ):
+    layers = context.network(question).layers if options.channels_last else ()
+    if options.channels_last and not any(isinstance(each.operator, Conv2d) for each in layers):
         none = f"applies to convolutions, and {question.workload} has none"
         yield f"{mention('channels_last')}: {none}", {"channels_last": False}
     if options.framework == "deepspeed-zero3":
         gpus = () if question.device is not None else question.gpus or context.machine(question.where).gpus
-        apart = question.layout.zero != 3 and len(gpus) > 1
-        if apart or options.mode == "inference":
+        if (layout.zero != 3 and len(gpus) > 1) or options.mode == "inference":
             zero3 = f"is ZeRO-3 in training; add {mention('layout', 'fsdp')}"
             yield f"{mention('framework', 'deepspeed-zero3')}: {zero3}", {"framework": USUAL.framework}
-    if options.framework == "adaptdl":
-        yield from (
-            (f"{mention('framework', 'adaptdl')}: {why}", {"framework": USUAL.framework})
-            for why in _of_statistics(question)
-        )
+    for why in _of_statistics(question) if options.framework == "adaptdl" else ():
+        yield f"{mention('framework', 'adaptdl')}: {why}", {"framework": USUAL.framework}
     libraries = question.software.libraries
     if options.compiled and options.framework == USUAL.framework and libraries and libraries < _TORCH_COMPILES:
         came = f"torch.compile came with PyTorch 2.0; {mention('libraries', 'torch-2.0')} or later is allowed"
@@ -86,7 +79,10 @@ def _faults(context: Context, question: StepQuestion) -> _Faults:
     if question.gathers_in_fp32 and not autocasts(options.precision):
         only = f"is for autocast; take {mention('precision', 'amp-bf16')} or amp-fp16"
         yield f"{mention('gathers_in_fp32')}: {only}", {"gathers_in_fp32": False}
-    if question.sums_in_fp32 and _sums_in_fp32(question):
+    # Shards have the format in which parameters are stored.
+    shard_bytes = ELEMENT_BYTES["fp32" if question.gathers_in_fp32 else storage_of(options.precision)]
+    summed_bytes = shard_bytes if layout.zero == 3 else gradient_bytes(options)
+    if question.sums_in_fp32 and summed_bytes >= ELEMENT_BYTES["fp32"]:
         why = f"gradients of {mention('precision', options.precision)} are of fp32 already"
         yield f"{mention('sums_in_fp32')}: {why}", {"sums_in_fp32": False}
     of_gpus = options.channels_last or options.expandable_segments
@@ -182,9 +178,3 @@ def _of_recomputation(workload: str, options: StepOptions, network: Network, chu
         else:
             why = f"{mention('recompute_parts', part)}: applies to blocks with such a part, {none}"
         yield why, {"recompute_blocks": None, "recompute_parts": USUAL.recompute_parts, "recompute": "none"}
-
-
-def _sums_in_fp32(question: StepQuestion) -> bool:
-    """Whether gradients are exchanged in fp32 anyway; shards have the format in which parameters are stored."""
-    shard_bytes = ELEMENT_BYTES["fp32" if question.gathers_in_fp32 else storage_of(question.options.precision)]
-    return (shard_bytes if question.layout.zero == 3 else gradient_bytes(question.options)) >= ELEMENT_BYTES["fp32"]
