@@ -34,9 +34,8 @@ if TYPE_CHECKING:
     from simulator.workload.find import NetworkSource
 
 Answered = Result | TrainingResult | SingleResult | ProgramResult
-_OPTIONS = {
-    name: each for name, each in OPTIONS.items() if each.group != "Output" and name not in ("show_options", "emit")
-}
+_SHOWN = ("show_options", "emit")
+_OPTIONS = {name: each for name, each in OPTIONS.items() if each.group != "Output" and name not in _SHOWN}
 _SPELT = {word: name for name in _OPTIONS if (word := option_spelt(name)[2:]) != name.replace("_", "-")}
 
 
@@ -180,10 +179,8 @@ def _answers(
         _warn(found.notes)
         return list(found.results)
     except InputError as error:
-        in_python = partial(spelling.spelt, door="python")
-        raise error.changed(
-            lambda fault: replace(fault, message=in_python(fault.message), file=in_python(fault.file))
-        ) from None
+        spelt = partial(spelling.spelt, door="python")
+        raise error.changed(lambda at: replace(at, message=spelt(at.message), file=spelt(at.file))) from None
 
 
 def _workload(

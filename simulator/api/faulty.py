@@ -15,6 +15,9 @@ from simulator.topology import Device, Topology, Wire
 from simulator.topology.parts import GpuPart, NicPart, SwitchPart
 
 _DIRECT = ("nvlink", "xgmi")
+# Ethernet beside adapters that speak RDMA: what a server has for storage, or for its administration.
+_INTERFACES_BPS = (12.5e9, 3.125e9, 1.25e9)
+_SOCKET_LATENCY_S = 10e-6  # one way through the kernel's TCP at one end, as the catalogue's Ethernet adapters have it
 ADAPTERS, SLOTS = "adapters measured", "slots measured"
 """What leaves no reason for a fault of adapters, or of GPUs' links to the host: each was measured, and is sound."""
 
@@ -83,12 +86,6 @@ def _of_adapters(topology: Topology) -> Iterator[tuple[str, tuple[float | str, .
             yield "far", (), far
 
 
-def adapters_of(topology: Topology) -> int:
-    """Return the number of adapters of one node."""
-    counts = Counter(device.node for device in topology.devices if isinstance(device.part, NicPart))
-    return max(counts.values(), default=0)
-
-
 def fewer_adapters(topology: Topology, kept: Collection[int]) -> Topology:
     """Return *topology* with only the *kept* adapters of each node, counted from 0."""
     seen: Counter[int] = Counter()
@@ -112,14 +109,6 @@ def without_gpudirect(topology: Topology) -> Topology:
     return with_transport(topology, gpudirect_rdma="none")
 
 
-_INTERFACES_BPS = (12.5e9, 3.125e9, 1.25e9)
-"""Ethernet beside adapters that speak RDMA: what a server has for storage, or for its administration."""
-
-
-_SOCKET_LATENCY_S = 10e-6
-"""One way through the kernel's TCP at one end, as the catalogue's Ethernet adapters have it."""
-
-
 def with_sockets(topology: Topology) -> Topology:
     """Return *topology* with adapters that speak TCP through the kernel, and reach host memory only."""
     return with_adapters(topology, network="ethernet", gpudirect=False, latency=_SOCKET_LATENCY_S, plugin_time=0.0)
@@ -127,12 +116,11 @@ def with_sockets(topology: Topology) -> Topology:
 
 def with_adapters(topology: Topology, **figures: Any) -> Topology:
     """Return *topology* with adapters that have these *figures*."""
-
-    def changed(device: Device) -> Device:
-        is_nic = isinstance(device.part, NicPart)
-        return replace(device, part=device.part.model_copy(update=figures)) if is_nic else device
-
-    return replace(topology, devices=tuple(map(changed, topology.devices)))
+    devices = [
+        replace(device, part=device.part.model_copy(update=figures)) if isinstance(device.part, NicPart) else device
+        for device in topology.devices
+    ]
+    return replace(topology, devices=tuple(devices))
 
 
 def with_far_adapters(topology: Topology) -> Topology | None:

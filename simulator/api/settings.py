@@ -9,10 +9,11 @@ Meanings are those of NVIDIA's *NCCL documentation, Environment Variables*; ``se
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from simulator.api.faulty import adapters_of, fewer_adapters, has_peers, with_transport, without_nvlink, without_peers
+from simulator.api.faulty import fewer_adapters, has_peers, with_transport, without_nvlink, without_peers
 from simulator.collectives.nccl.tables import MAX_CHANNELS
 from simulator.package_data import own_data
 from simulator.questions.collective import SENDING, CollectiveQuestion
@@ -66,11 +67,9 @@ def passed_over(settings: Mapping[str, str], topology: Topology) -> list[str]:
     found = []
     for name, value in settings.items():
         alone = topology.n_nodes == 1 and name.startswith(tuple(_TOLD["between_machines"]))
-        if not name.startswith(OF_NCCL) or alone or value in _TOLD["usual"].get(name, ()):
-            continue
-        same = _machine(name, value, topology) is topology
-        if not same and _changes_times(name, topology):
-            found.append(f"{name}={value}")
+        if name.startswith(OF_NCCL) and not alone and value not in _TOLD["usual"].get(name, ()):
+            same = _machine(name, value, topology) is topology
+            found += [f"{name}={value}"] if not same and _changes_times(name, topology) else []
     return found
 
 
@@ -137,7 +136,8 @@ def _speaks_sockets(topology: Topology, *, efa: bool) -> bool:
 
 def _adapters(value: str, topology: Topology) -> Topology | None:
     """Return the machine with the adapters that NCCL_IB_HCA lists; None if that cannot be told."""
-    count, words = adapters_of(topology), value.lstrip("^=").split(",")
+    of_nodes = Counter(device.node for device in topology.devices if isinstance(device.part, NicPart))
+    count, words = max(of_nodes.values(), default=0), value.lstrip("^=").split(",")
     found = [_NUMBERED.fullmatch(word) for word in words[:64]]
     numbers = {int(each[1]) for each in found if each is not None}
     numbered = len(numbers) == len(words) and max(numbers) < count

@@ -151,17 +151,17 @@ def _run_stages(shared: SharedStep) -> TrainingResult:
     from simulator.api.pipeline import run_pipeline
 
     run = run_pipeline(shared)
-    placement = shared.placement
     memory = [
-        device_memory(s.network, question, s.role.place.device, layout, in_flight(layout, number, count), placement)
+        device_memory(
+            s.network, question, s.role.place.device, layout, in_flight(layout, number, count), shared.placement
+        )
         for number, s in enumerate(run.stages)
     ]
     busiest = max(range(layout.pp), key=lambda number: (round(run.stages[number].busy_s(count), 12), -number))
-    stage = run.stages[busiest]
-    of, need, prefix = stage.role.place, memory[busiest], f"stage {busiest}/"
-    step = make_step_result(of, stage.network, question.rank_options, need, run.timeline, prefix, count)
-    roles = [stage.role for stage in run.stages]
-    rate = alone_rate(roles, shared.network, question)
+    stage, need = run.stages[busiest], memory[busiest]
+    said = question.rank_options, need, run.timeline, f"stage {busiest}/", count
+    step = make_step_result(stage.role.place, stage.network, *said)
+    rate = alone_rate([stage.role for stage in run.stages], shared.network, question)
     sent = [issue.sent for chunk in stage.chunks for issue in chunk.issues if issue.sent is not None]
     seen = StageTotals(busiest, run.within[busiest], sent, run.exchanged[busiest])
     return pipeline_result(shared, run.stages, _of_whole(step, shared), memory, rate, run.timeline, seen, run.largest)
@@ -172,8 +172,7 @@ def with_offload(result: TrainingResult, ranks: Sequence[int]) -> TrainingResult
     from simulator.results.offload import offload_run
 
     step = result.step
-    several = f"{step.device}/compute" in result.streams
-    prefix = f"{step.device}/" if several else ""
+    prefix = f"{step.device}/" if f"{step.device}/compute" in result.streams else ""  # of one of several
     run = offload_run(result.question, step.network, step.timeline, prefix, ranks)
     return replace(result, offload=run, exposed_s=min(result.exposed_s, run.exposed_exchange_s))
 
@@ -255,9 +254,8 @@ def run_divided(shared: SharedStep, build: Callable[[int], Network]) -> Training
         if place.name != place.host or machine.find(place.name) is None:
             raise refused("divided", "no such CPU can help", name)
     if helpers and question.strategy == "nccl":
-        raise Unsuitable(
-            f"NCCL works between GPUs, but a CPU takes part; use for example {mention('strategy', 'ring')}"
-        )
+        other = mention("strategy", "ring")
+        raise Unsuitable(f"NCCL works between GPUs, but a CPU takes part; use for example {other}")
     members: list[tuple[int, Place]] = [(node, places.place(node)) for node in group.ranks]
     members += [(machine.node(place.name).index, place) for place in helpers]
     for _, place in members:
@@ -268,9 +266,8 @@ def run_divided(shared: SharedStep, build: Callable[[int], Network]) -> Training
         return alone_s_of(device, build(samples), replace(question, micro_batches=1), pace)
 
     paces = [straggler_pace(machine, node, question.stragglers) for node, _ in members]
-    total = question.batch * group.n_ranks + question.remainder
     times = [partial(time_s, place.device, pace) for (_, place), pace in zip(members, paces, strict=True)]
-    shares = divide(times, total)
+    shares = divide(times, question.batch * group.n_ranks + question.remainder)
     working = [i for i, share in enumerate(shares) if share]
     roles: dict[object, Role] = {}
     for i in working:
@@ -283,9 +280,8 @@ def run_divided(shared: SharedStep, build: Callable[[int], Network]) -> Training
             roles[key] = Role(place, node, 1, launches_of(place.device, own, question.options), paces[i], own, (node,))
     together = Communicator(machine, [members[i][0] for i in working], group.router)
     if together.n_ranks < 2:
-        raise Unsuitable(
-            f"{members[working[0]][1].name} is faster alone than with the others; choose it with {mention('device')}"
-        )
+        name = members[working[0]][1].name
+        raise Unsuitable(f"{name} is faster alone than with the others; choose it with {mention('device')}")
     found = run_together(replace(shared, question=question, group=together), list(roles.values()))
     divided = tuple((members[i][1].name, members[i][1].part, shares[i]) for i in range(len(members)))
     everyone = [Role(place, node, 1, ()) for node, place in members]  # with those that get no samples

@@ -172,12 +172,8 @@ class Evidence:
 
 def evidence_from(document: Mapping[str, Any]) -> Evidence:
     """Return the evidence in a *document* like ``bands.json``."""
-    spreads = {}
-    for entry in document["classes"]:
-        parts = entry.get("of_parts")
-        spread = Spread(**{**entry, "of_parts": None if parts is None else (parts[0], parts[1])})
-        spreads[spread.name] = spread
-    return Evidence(spreads, MeasuredCoverage(**{name: _frozen(value) for name, value in document["seen"].items()}))
+    spreads = {entry["name"]: Spread(**_frozen(entry)) for entry in document["classes"]}
+    return Evidence(spreads, MeasuredCoverage(**_frozen(document["seen"])))
 
 
 def _frozen(value: Any) -> Any:

@@ -98,13 +98,11 @@ class AnswerFacts:
 def distance(facts: AnswerFacts, known: Evidence) -> tuple[State, tuple[str, ...]]:
     """Return the state of *facts* relative to what is *known*, and the aspects that no measurement covers."""
     seen = known.seen
-    strange = [facts.unmeasured] if facts.unmeasured else []
     lacking = [name for name in facts.kernels if not known.has_kernels(name, in_step=facts.kind == "step")]
-    strange += [f"no measured {name} kernels" for name in lacking]
+    strange = [facts.unmeasured] * bool(facts.unmeasured) + [f"no measured {name} kernels" for name in lacking]
     outside = list(strange)
-    if facts.exchange is not None and facts.exchange.unmeasured:
-        outside.append(facts.exchange.unmeasured)
     if facts.exchange is not None:
+        outside += [facts.exchange.unmeasured] * bool(facts.exchange.unmeasured)
         outside += _beyond_collectives(facts.exchange, seen, (*seen.linked, *seen.exchanging))
     if facts.kind == "host":
         places = seen.hosts.get(facts.what)
@@ -206,17 +204,11 @@ def class_shares(times_s: Iterable[tuple[Chain, Hashable, float, float]], whole_
         found = by_chain.setdefault(chain, {})
         found[what] = found.get(what, 0.0) + seconds
         known_s[chain] = known_s.get(chain, 0.0) + known * seconds
-    if whole_s <= 0.0:
-        return ()
-    return tuple(
-        ClassShare(
-            chain,
-            sum(found.values()) / whole_s,
-            math.sqrt(sum(s * s for s in found.values())) / whole_s,
-            known_s[chain] / (sum(found.values()) or 1.0),
-        )
-        for chain, found in by_chain.items()
-    )
+    shares = []
+    for chain, found in by_chain.items() if whole_s > 0.0 else ():
+        spent_s, alone_s = sum(found.values()), math.sqrt(sum(s * s for s in found.values()))
+        shares.append(ClassShare(chain, spent_s / whole_s, alone_s / whole_s, known_s[chain] / (spent_s or 1.0)))
+    return tuple(shares)
 
 
 def estimate(composition: Composition, evidence: Evidence) -> Estimate | None:
@@ -233,16 +225,14 @@ def estimate(composition: Composition, evidence: Evidence) -> Estimate | None:
     network = composition.facts.network
     widened: float = getattr(whole, state)
     wider = max(widened, 1.0 if network in evidence.seen.networks or not network else whole.strange)
-    typical = whole.of_parts
-    parts = (sides.middle - sides.low, sides.high - sides.middle) if sides is not None and typical is not None else None
-    ends = []
-    for side, half in enumerate((whole.middle - whole.low, whole.high - whole.middle)):
-        total = wider * half
-        if parts is not None and typical is not None:
-            total = math.hypot(_beyond(total, typical[side]), parts[side])
-        ends.append(total)
-    mean = (ends[0] + ends[1]) / 2
-    rest = _beyond(mean, (parts[0] + parts[1]) / 2) if parts is not None else mean
+    ends = [wider * (whole.middle - whole.low), wider * (whole.high - whole.middle)]
+    mean = rest = (ends[0] + ends[1]) / 2
+    if sides is not None and whole.of_parts is not None:
+        parts = sides.middle - sides.low, sides.high - sides.middle
+        explained = zip(ends, whole.of_parts, parts, strict=True)
+        ends = [math.hypot(_beyond(end, typical), part) for end, typical, part in explained]
+        mean = (ends[0] + ends[1]) / 2
+        rest = _beyond(mean, (parts[0] + parts[1]) / 2)
     return Estimate(
         whole.middle - ends[0],
         whole.middle,
@@ -276,8 +266,7 @@ def of_parts(composition: Composition, state: State, evidence: Evidence) -> Esti
     """Return the error of the sum of parts, or None without evidence; parts without a class count as exact."""
     if composition.chain and state != "calibrated":
         state = "seen"  # the class of the whole is already widened for an unknown device
-    middle = 0.0
-    shared, alone = [0.0, 0.0], [0.0, 0.0]
+    middle, shared, alone = 0.0, [0.0, 0.0], [0.0, 0.0]
     widest: tuple[float, Spread] | None = None
     for part in composition.parts:
         spread = evidence.spread(part.chain)
