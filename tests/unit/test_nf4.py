@@ -158,7 +158,7 @@ def test_the_output_layer_and_embeddings_stay_as_they_are() -> None:
     linear = {layer.name for layer in built.layers if isinstance(layer.operator, Nf4Linear)}
     assert linear == {f"layers.0.{name}" for name in ("q", "k", "v", "out", "gate", "up", "down")}
     assert held_in(built, OPTIONS).packed == sum(
-        layer.operator.weights for layer in built.layers if isinstance(layer.operator, Nf4Linear)
+        layer.operator.inputs * layer.operator.outputs for layer in built.layers if isinstance(layer.operator, Nf4Linear)
     )
 
 
