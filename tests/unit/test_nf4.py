@@ -157,9 +157,8 @@ def test_the_output_layer_and_embeddings_stay_as_they_are() -> None:
     built = build_network("llama3-8b", batch=1, layers=1, lora=4, lora_weights="nf4")
     linear = {layer.name for layer in built.layers if isinstance(layer.operator, Nf4Linear)}
     assert linear == {f"layers.0.{name}" for name in ("q", "k", "v", "out", "gate", "up", "down")}
-    assert held_in(built, OPTIONS).packed == sum(
-        layer.operator.inputs * layer.operator.outputs for layer in built.layers if isinstance(layer.operator, Nf4Linear)
-    )
+    packed = [layer.operator for layer in built.layers if isinstance(layer.operator, Nf4Linear)]
+    assert held_in(built, OPTIONS).packed == sum(operator.inputs * operator.outputs for operator in packed)
 
 
 def asked(**more: object) -> StepQuestion:

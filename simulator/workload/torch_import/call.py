@@ -74,15 +74,6 @@ def call_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, 
     return Call(name[:-1] if inplace else name, func, arguments, tensors_in((args, kwargs)), tensors_in(out), weights)
 
 
-def is_pointwise(call: Call) -> bool:
-    """Return whether torch tags the operator, or its out-of-place variant, as element-wise."""
-    if torch.Tag.pointwise in call.func.tags:
-        return True
-    packet = getattr(torch.ops.aten, call.name, None) if call.func.namespace == "aten" else None
-    overloads = packet.overloads() if packet is not None else []
-    return any(torch.Tag.pointwise in getattr(packet, overload).tags for overload in overloads)
-
-
 def tensors_in(tree: Any) -> tuple[Any, ...]:
     """Return the tensors of nested tuples, lists and dicts, in order."""
     leaves = torch.utils._pytree.tree_leaves(tree)
@@ -105,7 +96,12 @@ def operators_of(call: Call) -> tuple[Operator, ...] | None:
     if made is not None and not of_two:
         found = made(call)
         return found if isinstance(found, tuple) else () if found is None else (found,)
-    return (of_elements(call),) if call.outputs and is_pointwise(call) else None
+    # Torch tags the operator, or its out-of-place variant, as element-wise.
+    packet = getattr(torch.ops.aten, call.name, None) if call.func.namespace == "aten" else None
+    overloads = packet.overloads() if packet is not None else ()
+    variants = call.func, *(getattr(packet, overload) for overload in overloads)
+    is_pointwise = any(torch.Tag.pointwise in variant.tags for variant in variants)
+    return (of_elements(call),) if call.outputs and is_pointwise else None
 
 
 _MAX_ELEMENTS = 2**20
@@ -145,7 +141,10 @@ class KnownValues:
 
     def follow(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """Remember the values of *out*, the result of *func* on ``meta``, if they can be computed."""
-        if self._computable(func, (args, kwargs), out):
+        given, outputs = (args, kwargs), tensors_in(out)
+        drawn = _RANDOM in func.tags or func._schema.name.removeprefix("aten::").removeprefix("new_").startswith(_UNSET)
+        small = all(tensor.numel() <= _MAX_ELEMENTS for tensor in (*outputs, *tensors_in(given)))
+        if outputs and small and not drawn and self.knows(given):
             try:
                 values = self.compute(func, args, kwargs)
             except (RuntimeError, NotImplementedError):
@@ -160,20 +159,9 @@ class KnownValues:
                         storage = tensor.untyped_storage()
                         self._changed[storage._cdata] = storage
 
-    def _computable(self, func: Any, given: Any, out: Any) -> bool:
-        if _RANDOM in func.tags or func._schema.name.removeprefix("aten::").removeprefix("new_").startswith(_UNSET):
-            return False
-        outputs = tensors_in(out)
-        return (
-            bool(outputs)
-            and all(t.numel() <= _MAX_ELEMENTS for t in (*outputs, *tensors_in(given)))
-            and self.knows(given)
-        )
-
     def _is_known(self, tensor: Any) -> bool:
-        if tensor.device.type == "cpu":
-            return True
-        return tensor in self._values and tensor.untyped_storage()._cdata not in self._changed
+        unchanged = tensor in self._values and tensor.untyped_storage()._cdata not in self._changed
+        return tensor.device.type == "cpu" or unchanged
 
     def _value(self, leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):

@@ -10,7 +10,7 @@ import inspect
 import pkgutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -20,8 +20,9 @@ from simulator.records import dataclass
 from simulator.spelling import mention
 from simulator.workload.torch_import.call import FollowingValues, KnownValues, tensors_in
 from simulator.workload.torch_import.faults import fault_of
-from simulator.workload.torch_import.request import InputShape, TorchRequest
+from simulator.workload.torch_import.request import TorchRequest
 
+_PACKAGES = frozenset(("torchvision", "torchaudio", "timm", "transformers", "diffusers"))  # common sources of factories
 _RETURNS = "a torch.nn.Module, (module, inputs) or (module, inputs, loss)"
 
 
@@ -57,17 +58,29 @@ def build_subject(request: TorchRequest, sizes: Mapping[str, int]) -> Subject:
 
     Raises InputError if there is no such factory, if it fails, or if it returns something else.
     """
-    what = mention("workload", one_line(request.text, 80))
-    values = KnownValues()
+    what, values = mention("workload", one_line(request.text, 80)), KnownValues()
     with quietly():
         factory = _find(request, what)
         accepted = _accepted(factory, sizes, request, what)
-        made = _call(factory, accepted, values, what)
-        module, inputs, loss = _parts(made, what)
-        args, kwargs = _inputs((module, inputs), request, sizes, values, what)
-    tensors = tensors_in((args, kwargs))
-    samples = _samples(tensors, sizes, accepted, what) if not request.shapes else sizes["batch"]
-    return Subject(what, request.factory, module, args, kwargs, loss, samples, _sample(tensors, accepted), values)
+        module, inputs, loss = _parts(_call(factory, accepted, values, what), what)
+        if not request.shapes:
+            if inputs is None:
+                raise InputError(
+                    f"{what}: nothing says what goes in; return (module, inputs) from the factory, or write the shape "
+                    f"of one input behind it: torch:{request.module}:{request.factory}:3x224x224"
+                )
+            return _subject(what, request.factory, module, inputs, loss, values, sizes, accepted)
+        if inputs is not None:
+            raise InputError(f"{what}: the factory says what goes in, and so does the workload; leave one out")
+        if "batch" not in sizes:
+            raise InputError(f"{what}: the shape of an input needs {mention('batch')} besides")
+        floating = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+        made = []
+        for shape in request.shapes:  # float32, the default format, stands for the format of the weights
+            dtype = floating if shape.dtype == "float32" else getattr(torch, shape.dtype)
+            made.append(torch.empty((sizes["batch"], *shape.sizes), dtype=dtype, device="meta"))
+        accepted["batch"] = sizes["batch"]
+        return _subject(what, request.factory, module, tuple(made), loss, values, sizes, accepted)
 
 
 def subject_of_module(module: Any, inputs: Any, loss: Callable[[Any], Any] | None) -> Subject:
@@ -75,7 +88,7 @@ def subject_of_module(module: Any, inputs: Any, loss: Callable[[Any], Any] | Non
 
     Raises InputError if the inputs are missing, or if module, inputs or loss have the wrong type.
     """
-    what, values = f"workload {type(module).__name__}", KnownValues()
+    what = f"workload {type(module).__name__}"
     without_data: dict[int, Any] = {}
     for tensor in (*module.parameters(), *module.buffers()):
         empty = tensor.detach().to("meta")
@@ -84,10 +97,49 @@ def subject_of_module(module: Any, inputs: Any, loss: Callable[[Any], Any] | Non
     own, inputs, loss = _parts((copy.deepcopy(module, without_data), inputs, loss), what)
     if inputs is None:
         raise InputError(f"{what}: nothing says what goes in; give inputs: a tensor, a tuple, or a dict by name")
-    args, kwargs = _on_meta(inputs, values, what)
+    return _subject(what, type(module).__name__, own, inputs, loss, KnownValues(), {}, {})
+
+
+def _subject(
+    what: str,
+    name: str,
+    module: Any,
+    inputs: Any,
+    loss: Callable[[Any], Any] | None,
+    values: KnownValues,
+    sizes: Mapping[str, int],
+    accepted: Mapping[str, int],
+) -> Subject:
+    """Return the subject with *inputs* on ``meta``; *accepted* are those of *sizes* that the factory took.
+
+    Its batch size is the one passed to the factory, or the first dimension of the inputs.
+    """
+
+    def moved(leaf: Any) -> Any:
+        return values.moved(leaf) if isinstance(leaf, torch.Tensor) else leaf
+
+    inputs = torch.utils._pytree.tree_map(moved, inputs)
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}
+    if isinstance(inputs, Mapping):
+        kwargs = dict(inputs)
+    elif isinstance(inputs, tuple | list | torch.Tensor):
+        args = (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
+    else:
+        raise InputError(
+            f"{what}: the inputs are {_described(inputs)}; they must be a tensor, a tuple, or a dict by name"
+        )
     tensors = tensors_in((args, kwargs))
-    samples = _samples(tensors, {}, {}, what)
-    return Subject(what, type(module).__name__, own, args, kwargs, loss, samples, _sample(tensors, {}), values)
+    first = next((int(tensor.shape[0]) for tensor in tensors if tensor.dim()), 1)
+    if "batch" not in accepted and sizes.get("batch", first) != first:
+        raise InputError(
+            f"{what}: {mention('batch', sizes['batch'])}, but the factory has no parameter batch and its inputs "
+            f"hold {first}; add the parameter and use it for the inputs"
+        )
+    sample = "images" if tensors and tensors[0].dim() == 4 else "samples"
+    if "sequence_length" in accepted or (tensors and not tensors[0].is_floating_point()):
+        sample = "sequences"
+    return Subject(what, name, module, args, kwargs, loss, accepted.get("batch", first), sample, values)
 
 
 def _find(request: TorchRequest, what: str) -> Callable[..., Any]:
@@ -96,7 +148,14 @@ def _find(request: TorchRequest, what: str) -> Callable[..., Any]:
         module = importlib.import_module(request.module)
     except ModuleNotFoundError as error:
         if error.name and (request.module == error.name or request.module.startswith(f"{error.name}.")):
-            raise InputError(f"{what}: no module '{error.name}'; {_nearest_module(error.name)}") from None
+            if error.name in _PACKAGES:
+                raise InputError(f"{what}: no module '{error.name}'; pip install {error.name}") from None
+            parent, _, last = error.name.rpartition(".")
+            path = getattr(sys.modules.get(parent), "__path__", None) if parent else None
+            hint = nearest(last, [found.name for found in pkgutil.iter_modules(path)], listed=0)
+            advice = "the directory that holds it must be the current one or on PYTHONPATH"
+            told = f"{hint} Otherwise {advice}" if hint.startswith("did") else advice
+            raise InputError(f"{what}: no module '{error.name}'; {told}") from None
         hint = f"install {error.name}" if error.name else ""
         raise fault_of(error, f"{what}: importing {request.module} failed", hint=hint) from None
     except (Exception, SystemExit) as error:
@@ -119,19 +178,6 @@ def _find(request: TorchRequest, what: str) -> Callable[..., Any]:
         )
     factory: Callable[..., Any] = found
     return factory
-
-
-_PACKAGES = frozenset(("torchvision", "torchaudio", "timm", "transformers", "diffusers"))  # common sources of factories
-
-
-def _nearest_module(name: str) -> str:
-    if name in _PACKAGES:
-        return f"pip install {name}"
-    parent, _, last = name.rpartition(".")
-    path = getattr(sys.modules.get(parent), "__path__", None) if parent else None
-    hint = nearest(last, [found.name for found in pkgutil.iter_modules(path)], listed=0)
-    advice = "the directory that holds it must be the current one or on PYTHONPATH"
-    return f"{hint} Otherwise {advice}" if hint.startswith("did") else advice
 
 
 def _accepted(
@@ -186,65 +232,6 @@ def _parts(made: Any, what: str) -> tuple[Any, Any, Callable[[Any], Any] | None]
     if inputs is None:
         inputs = getattr(module, "example_input", None)
     return module.to("meta"), inputs, loss
-
-
-def _inputs(
-    made: tuple[Any, Any], request: TorchRequest, sizes: Mapping[str, int], values: KnownValues, what: str
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    module, inputs = made
-    if request.shapes:
-        if inputs is not None:
-            raise InputError(f"{what}: the factory says what goes in, and so does the workload; leave one out")
-        if "batch" not in sizes:
-            raise InputError(f"{what}: the shape of an input needs {mention('batch')} besides")
-        dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
-        return tuple(_tensor(shape, sizes["batch"], dtype) for shape in request.shapes), {}
-    if inputs is None:
-        raise InputError(
-            f"{what}: nothing says what goes in; return (module, inputs) from the factory, or write the shape "
-            f"of one input behind it: torch:{request.module}:{request.factory}:3x224x224"
-        )
-    return _on_meta(inputs, values, what)
-
-
-def _on_meta(inputs: Any, values: KnownValues, what: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    def moved(leaf: Any) -> Any:
-        return values.moved(leaf) if isinstance(leaf, torch.Tensor) else leaf
-
-    inputs = torch.utils._pytree.tree_map(moved, inputs)
-    if isinstance(inputs, Mapping):
-        return (), dict(inputs)
-    if isinstance(inputs, tuple | list):
-        return tuple(inputs), {}
-    if isinstance(inputs, torch.Tensor):
-        return (inputs,), {}
-    raise InputError(f"{what}: the inputs are {_described(inputs)}; they must be a tensor, a tuple, or a dict by name")
-
-
-def _tensor(shape: InputShape, batch: int, floating: Any) -> Any:
-    """Return an input on ``meta``; float32, the default format, stands for the format of the weights."""
-    dtype = floating if shape.dtype == "float32" else getattr(torch, shape.dtype)
-    return torch.empty((batch, *shape.sizes), dtype=dtype, device="meta")
-
-
-def _samples(tensors: Sequence[Any], sizes: Mapping[str, int], accepted: Mapping[str, int], what: str) -> int:
-    """Return the batch size: the value passed to the factory, or the first dimension of the inputs."""
-    if "batch" in accepted:
-        return accepted["batch"]
-    first = next((int(tensor.shape[0]) for tensor in tensors if tensor.dim()), 1)
-    if "batch" in sizes and sizes["batch"] != first:
-        raise InputError(
-            f"{what}: {mention('batch', sizes['batch'])}, but the factory has no parameter batch and its inputs "
-            f"hold {first}; "
-            "add the parameter and use it for the inputs"
-        )
-    return first
-
-
-def _sample(tensors: Sequence[Any], accepted: Mapping[str, int]) -> str:
-    if "sequence_length" in accepted or (tensors and not tensors[0].is_floating_point()):
-        return "sequences"
-    return "images" if tensors and tensors[0].dim() == 4 else "samples"
 
 
 def _kind(value: Any) -> str:

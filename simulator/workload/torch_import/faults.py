@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 
 from simulator.errors import Fault, InputError, one_line
 from simulator.package_data import own_data
 
 _MESSAGE_LENGTH = 200
+# Torch's advice to its own developers begins so.
+_TO_DEVELOPERS = ("\nException raised from", "To enable this registration", "If you believe", "\n\n", " Please ")
 _OWN = str(Path(__file__).parent)
 
 
@@ -29,7 +30,10 @@ def fault_of(error: BaseException, doing: str, *, path: str = "", hint: str = ""
     """
     if isinstance(error, InputError):
         return error
-    message = one_line(_first_sentences(str(error)), _MESSAGE_LENGTH).rstrip(".!; ")
+    said = str(error)
+    for cut in _TO_DEVELOPERS:
+        said = said.split(cut, maxsplit=1)[0]
+    message = one_line(said, _MESSAGE_LENGTH).rstrip(".!; ")
     if not isinstance(error, TraceFault):
         name = type(error).__name__
         message = f"{name}: {message}" if message else name
@@ -44,10 +48,12 @@ def fault_of(error: BaseException, doing: str, *, path: str = "", hint: str = ""
 
 def place_of(error: BaseException) -> tuple[str, int, int]:
     """Return the file, line and column of the innermost frame of the user's code; ("", 0, 0) if there is none."""
-    for chain in _chain(error):
-        for frame in reversed(traceback.extract_tb(chain.__traceback__)):
+    cause: BaseException | None = error
+    while cause is not None:
+        for frame in reversed(traceback.extract_tb(cause.__traceback__)):
             if _is_user(frame.filename):
                 return frame.filename, frame.lineno or 0, (frame.colno or 0) + 1
+        cause = cause.__cause__
     if isinstance(error, SyntaxError) and error.filename:
         return error.filename, error.lineno or 0, error.offset or 0
     return "", 0, 0
@@ -65,18 +71,3 @@ def _is_user(filename: str) -> bool:
     parts = Path(filename).parts
     library = "torch" in parts and "site-packages" in parts
     return not (library or filename.startswith(("<", _OWN)) or "importlib" in parts or "contextlib.py" in parts)
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield *error* and its chain of causes."""
-    found: BaseException | None = error
-    while found is not None:
-        yield found
-        found = found.__cause__
-
-
-def _first_sentences(text: str) -> str:
-    """Return *text* up to torch's advice to its own developers."""
-    for cut in ("\nException raised from", "To enable this registration", "If you believe", "\n\n", " Please "):
-        text = text.split(cut, maxsplit=1)[0]
-    return text

@@ -66,18 +66,12 @@ class LibraryFunctions(TorchFunctionMode):  # type: ignore[misc]  # torch is not
             return torch.dropout(input, p, train)
         return torch.native_dropout(input, p, train)[0]
 
-    def _rms_norm(
-        self,
-        input: Any,  # noqa: A002  torch's names
-        normalized_shape: Any,
-        weight: Any = None,
-        eps: float | None = None,
-    ) -> Any:
+    def _rms_norm(self, input: Any, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Any:  # noqa: A002
         if not hasattr(torch.ops.aten, "_fused_rms_norm"):  # before torch 2.9 no library has it as one kernel
             return torch.rms_norm(input, normalized_shape, weight, eps)
         recorder, cols = self.recorder, prod(normalized_shape)
         with recorder.paused():
-            out = _library_rms_norm()(input, weight, cols)
+            out = _LibraryRmsNorm.apply(input, weight, cols)
         if recorder.active:
             numbers, parameters = recorder.split([tensor for tensor in (input, weight) if tensor is not None])
             number = recorder.new_number(input.numel())
@@ -122,91 +116,76 @@ class LibraryFunctions(TorchFunctionMode):  # type: ignore[misc]  # torch is not
         return out[0]
 
     def _recurrent(self, cell: Cell, func: Any, *args: Any) -> Any:
-        hidden = args[1][0] if cell == "lstm" and not isinstance(args[1], torch.Tensor) else args[1]
         if isinstance(args[2 if cell != "lstm" else 1], torch.Tensor):
             raise TraceFault(
                 "a packed sequence has lengths that only its numbers tell; give the recurrent layer a padded tensor"
             )
-        x, _, weights, has_biases, n_layers, dropout, train, bidirectional, batch_first = args
-        directions = 2 if bidirectional else 1
-        per_layer = 4 if has_biases else 2
-        states = tuple(args[1]) if cell == "lstm" else (hidden,)
+        x, states, weights, has_biases, n_layers, dropout, train, bidirectional, batch_first = args
+        states = tuple(states) if cell == "lstm" else (states,)
+        directions, per_layer = 2 if bidirectional else 1, 4 if has_biases else 2
         if len(weights) != n_layers * directions * per_layer or x.dim() != 3:  # with projections
             return func(*args)
         batch, steps = (x.shape[0], x.shape[1]) if batch_first else (x.shape[1], x.shape[0])
-        size = hidden.shape[-1]
-        out_shape = (*x.shape[:2], directions * size)
-        recorder = self.recorder
-        gates = Recurrent(cell, 1, 1, 1, 1).gates
+        size, inputs = states[0].shape[-1], x.shape[-1]
+        recorder, elements = self.recorder, steps * batch * size
         with recorder.paused():
             # The gates and the cell state of each time step, and the outputs that one layer passes to the next.
-            reserved = (n_layers * (gates + 1) + n_layers - 1) * directions * steps * batch * size
-            outputs = _library_rnn()(x, out_shape, reserved, len(states), *states, *weights)
+            kept = n_layers * (Recurrent(cell, 1, 1, 1, 1).gates + 1) + n_layers - 1
+            sizes = (*x.shape[:2], directions * size), kept * directions * elements, len(states)
+            outputs = _LibraryRnn.apply(x, *sizes, *states, *weights)
         if not recorder.active:
             return outputs
         numbers, _ = recorder.split((x,))
         states_numbers, _ = recorder.split(states)
-        elements = steps * batch * size
-        inputs = x.shape[-1]
         for layer in range(n_layers):
-            read = numbers
             written: list[int] = []
             for direction in range(directions):
                 at = (layer * directions + direction) * per_layer
                 _, parameters = recorder.split(weights[at : at + per_layer])
                 operator = Recurrent(cell, batch, steps, inputs, size)
+                # The second direction also reads the first one's result, because both share one tensor.
+                read = (*numbers, *states_numbers, *written)
                 written.append(recorder.new_number(elements))
                 name = f".l{layer}{'_reverse' if direction else ''}"
-                # The second direction also reads the first one's result, because both share one tensor.
-                before = tuple(written[:-1])
-                recorder.append(operator, (*read, *states_numbers, *before), parameters, written[-1], function=name)
+                recorder.append(operator, read, parameters, written[-1], function=name)
                 recorder.recurrent_flop += operator.flop
                 needed = {"of_inputs": layer > 0 or x.requires_grad, "of_state": states[0].requires_grad}
                 recorder.recurrent_backward_flop += operator.gradient_flop(**needed)
             numbers, inputs = (written[-1],), directions * size
             if dropout and train and layer + 1 < n_layers:
                 dropped = recorder.new_number(directions * elements)
-                recorder.append(
-                    Elementwise("dropout", directions * elements), numbers, (), dropped, function=f".dropout{layer}"
-                )
+                masked = Elementwise("dropout", directions * elements)
+                recorder.append(masked, numbers, (), dropped, function=f".dropout{layer}")
                 numbers = (dropped,)
         for tensor in outputs:
             recorder.bind(tensor, numbers[0])
         return outputs
 
 
-def _library_rnn() -> Callable[..., Any]:
-    """Return an autograd function with a recurrent layer's shapes, which saves what a library saves."""
+class _LibraryRnn(torch.autograd.Function):  # type: ignore[misc]  # torch is not read by the type checker
+    """A recurrent layer's shapes; it saves what a library saves."""
 
-    class LibraryRnn(torch.autograd.Function):  # type: ignore[misc]  # torch is not read by the type checker
-        @staticmethod
-        def forward(ctx: Any, x: Any, out_shape: Any, reserved: int, n_states: int, *rest: Any) -> Any:
-            out = x.new_empty(out_shape)
-            ctx.save_for_backward(x, *rest, out, x.new_empty(reserved))
-            return (out, *(state.new_empty(state.shape) for state in rest[:n_states]))
+    @staticmethod
+    def forward(ctx: Any, x: Any, out_shape: Any, reserved: int, n_states: int, *rest: Any) -> Any:
+        out = x.new_empty(out_shape)
+        ctx.save_for_backward(x, *rest, out, x.new_empty(reserved))
+        return (out, *(state.new_empty(state.shape) for state in rest[:n_states]))
 
-        @staticmethod
-        def backward(ctx: Any, *_: Any) -> Any:
-            x, *rest, _out, _reserve = ctx.saved_tensors
-            return (torch.empty_like(x), None, None, None, *(torch.empty_like(tensor) for tensor in rest))
-
-    applied: Callable[..., Any] = LibraryRnn.apply
-    return applied
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        x, *rest, _out, _reserve = ctx.saved_tensors
+        return (torch.empty_like(x), None, None, None, *(torch.empty_like(tensor) for tensor in rest))
 
 
-def _library_rms_norm() -> Callable[..., Any]:
-    """Return an autograd function with RMSNorm's shapes, which saves its input and one number per row."""
+class _LibraryRmsNorm(torch.autograd.Function):  # type: ignore[misc]  # torch is not read by the type checker
+    """RMSNorm's shapes; it saves its input and one number per row."""
 
-    class LibraryRmsNorm(torch.autograd.Function):  # type: ignore[misc]  # torch is not read by the type checker
-        @staticmethod
-        def forward(ctx: Any, x: Any, weight: Any, cols: int) -> Any:
-            ctx.save_for_backward(x, weight, x.new_empty(x.numel() // cols, dtype=torch.float32))
-            return torch.empty_like(x)
+    @staticmethod
+    def forward(ctx: Any, x: Any, weight: Any, cols: int) -> Any:
+        ctx.save_for_backward(x, weight, x.new_empty(x.numel() // cols, dtype=torch.float32))
+        return torch.empty_like(x)
 
-        @staticmethod
-        def backward(ctx: Any, _: Any) -> Any:
-            x, weight, _rstd = ctx.saved_tensors
-            return torch.empty_like(x), None if weight is None else torch.empty_like(weight), None
-
-    applied: Callable[..., Any] = LibraryRmsNorm.apply
-    return applied
+    @staticmethod
+    def backward(ctx: Any, _: Any) -> Any:
+        x, weight, _rstd = ctx.saved_tensors
+        return torch.empty_like(x), None if weight is None else torch.empty_like(weight), None

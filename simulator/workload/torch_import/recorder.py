@@ -10,7 +10,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from simulator.errors import Fault
-from simulator.records import dataclass
 from simulator.workload.network import Layer, Parameter
 from simulator.workload.operators import CrossEntropy, Operator, Softmax
 from simulator.workload.torch_import.call import FREE, Call, KnownValues, call_of, operators_of
@@ -49,29 +48,14 @@ class ModuleStack:
     @property
     def path(self) -> str:
         """The name of the innermost running submodule; "" for the module itself."""
-        for module in reversed(self._running):
-            name = self._names.get(id(module))
-            if name is not None:
-                return name
-        return ""
+        names = (self._names.get(id(module)) for module in reversed(self._running))
+        return next((name for name in names if name is not None), "")
 
     @property
     def is_leaf(self) -> bool:
         """Whether the running module is one of torch's own without submodules."""
-        if not self._running:
-            return False
-        module = self._running[-1]
-        own = type(module).__module__.startswith("torch.nn.")
-        return own and next(module.children(), None) is None
-
-
-@dataclass(slots=True)
-class _Weights:
-    """Parameters and buffers by storage; a frozen parameter maps to None."""
-
-    parameters: dict[int, Parameter | None]
-    buffers: frozenset[int]
-    kept: list[Any]  # storages held, so that their addresses are not reused
+        running = self._running[-1:]
+        return any(type(m).__module__.startswith("torch.nn.") and next(m.children(), None) is None for m in running)
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by the type checker
@@ -90,9 +74,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by
         self.unknown: dict[str, Fault] = {}
         self.recurrent_flop = 0
         self.recurrent_backward_flop = 0
-        self._weights = _weights_of(module)
-        self._parameter_keys = frozenset(self._weights.parameters)
-        self._order = {p: i for i, p in enumerate(self._weights.parameters.values()) if p is not None}
+        # Parameters by storage, of which frozen ones are None; storages are held, so that no address is used again.
+        self._parameters: dict[int, Parameter | None] = {}
+        self._held = [tensor.untyped_storage() for tensor in (*module.buffers(), *module.parameters())]
+        self._buffers = frozenset(buffer.untyped_storage()._cdata for buffer in module.buffers())
+        for name, parameter in module.named_parameters():
+            trained = Parameter(name, parameter.numel()) if parameter.requires_grad else None
+            self._parameters.setdefault(parameter.untyped_storage()._cdata, trained)
+        self._parameter_keys = frozenset(self._parameters)
+        self._order = {p: i for i, p in enumerate(self._parameters.values()) if p is not None}
         self._numbers: dict[int, int] = {}
         self._uses: dict[str, int] = {}
         self._log_softmax: set[int] = set()
@@ -102,9 +92,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by
         kwargs = kwargs or {}
         if not self.active:
             return func(*args, **kwargs)
-        if _is_dynamic(func, args):
+        refusal = _refusal(func, args)
+        if refusal:
             if not self._values.knows((args, kwargs)):
-                raise TraceFault(_refusal(func))
+                raise TraceFault(refusal)
             out = self._values.on_meta(self._values.compute(func, args, kwargs))
         else:
             out = func(*args, **kwargs)
@@ -145,9 +136,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by
         parameters: list[Parameter] = []
         for tensor in tensors:
             key = tensor.untyped_storage()._cdata
-            if key not in self._weights.parameters:
+            if key not in self._parameters:
                 numbers.append(self._number(tensor))
-            elif (parameter := self._weights.parameters[key]) is not None:
+            elif (parameter := self._parameters[key]) is not None:
                 parameters.append(parameter)
         return tuple(numbers), tuple(sorted(dict.fromkeys(parameters), key=self._order.__getitem__))
 
@@ -159,12 +150,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by
     def bind(self, tensor: Any, number: int) -> None:
         """Give *tensor* and its views the number *number*."""
         storage = tensor.untyped_storage()
-        self._weights.kept.append(storage)
+        self._held.append(storage)
         self._numbers[storage._cdata] = number
 
     def _number(self, tensor: Any) -> int:
-        key = tensor.untyped_storage()._cdata
-        return self._numbers[key] if key in self._numbers else self._new(tensor)
+        known = self._numbers.get(tensor.untyped_storage()._cdata)
+        return self._new(tensor) if known is None else known
 
     def _new(self, tensor: Any) -> int:
         number = self.new_number(tensor.untyped_storage().nbytes() // tensor.element_size())
@@ -179,20 +170,31 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by
         written = [tensor.untyped_storage()._cdata for tensor in call.outputs]
         if not call.func._schema.is_mutable:
             return bool(call.inputs) and all(key in storages for key in written)
-        return call.out.dim() == 0 and written[0] in self._weights.buffers  # BatchNorm counts its batches
+        return call.out.dim() == 0 and written[0] in self._buffers  # BatchNorm counts its batches
 
     def _note(self, call: Call) -> None:
         operators = operators_of(call)
         if operators is None:
-            self._add_unknown(call)
+            name, (file, line) = call.func._schema.name, stack_place()
+            where = f" in {self.stack.path}" if self.stack.path else ""
+            advice = "write it with operators of torch that are known (docs/torch.md), or leave it out of the factory's"
+            told = f"the operator {name}{where} is not known; {advice} module"
+            self.unknown.setdefault(name, Fault(told, file, line, 1 if line else 0))
             return
         keeps_statistics = call.name.endswith(("batch_norm", "batch_norm_legit", "batch_norm_with_update"))
-        own = self._weights.buffers if keeps_statistics else frozenset()
+        own = self._buffers if keeps_statistics else frozenset()
         inputs = [tensor for tensor in call.inputs if tensor.untyped_storage()._cdata not in own]
         numbers, parameters = self.split(inputs)
         if inputs and not numbers:  # computed from parameters alone: the first is treated as an input
             numbers = (self._number(inputs[0]),)
-        if call.name.startswith("nll_loss") and self._merge_loss(call, numbers):
+        last = self.layers[-1] if self.layers and call.name.startswith("nll_loss") else None
+        if last is not None and last.output == numbers[0] and last.output in self._log_softmax:
+            # The log-softmax and the loss that reads it next are one, as ``cross_entropy`` runs them.
+            assert isinstance(last.operator, Softmax)
+            self.layers.pop()
+            whole = CrossEntropy(last.operator.rows, last.operator.cols)
+            read = (*last.inputs, *numbers[1:])
+            self.append(whole, read, last.parameters, self._new(call.out), function="loss")
             return
         for operator in operators[:-1]:
             between = self.new_number(operator.output_elements)
@@ -202,35 +204,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by
         in_place = call.func._schema.is_mutable and key == call.first.untyped_storage()._cdata if call.inputs else False
         output = self._new(call.out)
         for other in call.outputs[1:]:
-            if other.untyped_storage()._cdata not in self._weights.buffers:
+            if other.untyped_storage()._cdata not in self._buffers:
                 self.bind(other, output)
         if operators:
             self.append(operators[-1], numbers, parameters, output, function=call.name, in_place=in_place)
         if call.name == "_log_softmax":
             self._log_softmax.add(output)
-
-    def _merge_loss(self, call: Call, numbers: tuple[int, ...]) -> bool:
-        """Merge a log-softmax with the loss that reads it next, as ``cross_entropy`` runs them."""
-        last = self.layers[-1] if self.layers else None
-        if last is None or last.output != numbers[0] or last.output not in self._log_softmax:
-            return False
-        assert isinstance(last.operator, Softmax)
-        self.layers.pop()
-        operator = CrossEntropy(last.operator.rows, last.operator.cols)
-        output = self._new(call.out)
-        self.append(operator, (*last.inputs, *numbers[1:]), last.parameters, output, function="loss")
-        return True
-
-    def _add_unknown(self, call: Call) -> None:
-        name = call.func._schema.name
-        if name in self.unknown:
-            return
-        file, line = stack_place()
-        where = f" in {self.stack.path}" if self.stack.path else ""
-        advice = (
-            "write it with operators of torch that are known (docs/torch.md), or leave it out of the factory's module"
-        )
-        self.unknown[name] = Fault(f"the operator {name}{where} is not known; {advice}", file, line, 1 if line else 0)
 
     def _name(self, function: str) -> str:
         path = self.stack.path
@@ -240,32 +219,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by
         return name if uses == 1 else f"{name}_{uses}"
 
 
-def _is_dynamic(func: Any, args: Any) -> bool:
-    """Return whether the result's shape, or a number returned to Python, depends on tensor values."""
-    if func._schema.name == "aten::index":
-        return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
-    return any(tag in func.tags for tag in _DYNAMIC)
-
-
-def _refusal(func: Any) -> str:
+def _refusal(func: Any, args: Any) -> str:
+    """Return why the result's shape, or a number given to Python, depends on values of tensors; "" if it does not."""
     name = func._schema.name
-    if name == "aten::_local_scalar_dense":
-        what = "a number, or a decision, is taken from a tensor"
-    elif name == "aten::index":
+    if name == "aten::index":
+        if not any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1]):
+            return ""
         what = "indexing with a mask gives a tensor whose size depends on numbers"
+    elif not any(tag in func.tags for tag in _DYNAMIC):
+        return ""
+    elif name == "aten::_local_scalar_dense":
+        what = "a number, or a decision, is taken from a tensor"
     else:
         what = f"{name} gives what depends on numbers"
     return f"{what}, and a trace has shapes alone; compute it from shapes, or choose with torch.where"
-
-
-def _weights_of(module: Any) -> _Weights:
-    found = _Weights({}, frozenset(), [])
-    for name, parameter in module.named_parameters():
-        storage = parameter.untyped_storage()
-        found.kept.append(storage)
-        trained = Parameter(name, parameter.numel()) if parameter.requires_grad else None
-        found.parameters.setdefault(storage._cdata, trained)
-    storages = [buffer.untyped_storage() for buffer in module.buffers()]
-    found.kept += storages
-    found.buffers = frozenset(storage._cdata for storage in storages)
-    return found

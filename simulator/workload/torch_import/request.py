@@ -57,14 +57,12 @@ def parse_torch(text: str, input_shape: str | None = None) -> TorchRequest:
 def _shape(text: str) -> InputShape:
     """Return the shape of one input: ``3x224x224``, ``128xint64``; raises ValueError with the valid form."""
     *sizes, last = text.split("x")
-    dtype = "float32"
+    dtype = last if last in DTYPES else "float32"
     if re.fullmatch(r"\d+", last, re.ASCII):
         sizes.append(last)
-    elif last in DTYPES:
-        dtype = last
     elif not last:
         sizes = []
-    elif re.fullmatch(r"[A-Za-z]\w*", last, re.ASCII) and sizes:
+    elif last not in DTYPES and re.fullmatch(r"[A-Za-z]\w*", last, re.ASCII) and sizes:
         raise ValueError(f"the shape '{one_line(text, 40)}': no number format '{last}'; {nearest(last, DTYPES)}")
     if not sizes or not all(re.fullmatch(r"\d{1,10}", size, re.ASCII) and 0 < int(size) <= _MAX_SIDE for size in sizes):
         raise ValueError(

@@ -1,18 +1,20 @@
-"""Trace one forward and backward pass through a module on ``meta``."""
+"""Trace one forward and backward pass through a module on ``meta``: of a factory, or one that is there."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from simulator.errors import Fault, InputError
-from simulator.workload.network import Layer, Network
-from simulator.workload.torch_import.factory import Subject, quietly
+from simulator.errors import Fault, InputError, refused
+from simulator.workload.find import NetworkSource
+from simulator.workload.network import Network
+from simulator.workload.torch_import.factory import Subject, quietly, subject_of_module
 from simulator.workload.torch_import.faults import fault_of
 from simulator.workload.torch_import.library import LibraryFunctions, reaching_builtins
 from simulator.workload.torch_import.recorder import ModuleStack, Recorder
@@ -67,18 +69,20 @@ def trace_subject(subject: Subject, *, training: bool = True) -> TracedNetwork:
         if training:
             _backward(subject, loss)
         flop_backward = flops.get_total_flops() - flop_forward
-    network = Network(subject.name, *_renumbered(recorder), subject.samples, subject.sample)
+    # Tensors that no layer reads or writes fall out.
+    used = {n for layer in recorder.layers for n in (*layer.inputs, layer.output)}
+    number = {old: new for new, old in enumerate(sorted(used))}
+    layers = tuple(
+        dataclasses.replace(layer, inputs=tuple(number[n] for n in layer.inputs), output=number[layer.output])
+        for layer in recorder.layers
+    )
+    elements = tuple(recorder.elements[old] for old in number)
+    network = Network(subject.name, layers, elements, subject.samples, subject.sample)
     flop_forward += recorder.recurrent_flop
     if not training:
         return TracedNetwork(network, (), 0, 0, flop_forward, 0)
-    return TracedNetwork(
-        network,
-        tuple(order),
-        saved.bytes,
-        saved.elements,
-        flop_forward,
-        flop_backward + recorder.recurrent_backward_flop,
-    )
+    flop_backward += recorder.recurrent_backward_flop
+    return TracedNetwork(network, tuple(order), saved.bytes, saved.elements, flop_forward, flop_backward)
 
 
 def _forward(subject: Subject, recorder: Recorder, saved: _Saved, *, training: bool) -> Any:
@@ -137,23 +141,33 @@ def _tensors(output: Any) -> Iterator[Any]:
     """Yield the tensors in a module's output."""
     if isinstance(output, torch.Tensor):
         yield output
-    elif isinstance(output, Mapping):
-        for value in output.values():
-            yield from _tensors(value)
+        return
+    inside: Iterable[Any] = ()
+    if isinstance(output, Mapping):
+        inside = output.values()
     elif isinstance(output, tuple | list):
-        for value in output:
-            yield from _tensors(value)
+        inside = output
     elif dataclasses.is_dataclass(output):
-        for field in dataclasses.fields(output):
-            yield from _tensors(getattr(output, field.name))
+        inside = [getattr(output, field.name) for field in dataclasses.fields(output)]
+    for value in inside:
+        yield from _tensors(value)
 
 
-def _renumbered(recorder: Recorder) -> tuple[tuple[Layer, ...], tuple[int, ...]]:
-    """Return layers and tensor sizes, renumbered without the tensors that no layer reads or writes."""
-    used = dict.fromkeys(n for layer in recorder.layers for n in (*layer.inputs, layer.output))
-    number = {old: new for new, old in enumerate(sorted(used))}
-    layers = tuple(
-        dataclasses.replace(layer, inputs=tuple(number[n] for n in layer.inputs), output=number[layer.output])
-        for layer in recorder.layers
-    )
-    return layers, tuple(recorder.elements[old] for old in number)
+def network_of_module(module: Any, inputs: Any, loss: Callable[[Any], Any] | None, *, training: bool) -> NetworkSource:
+    """Return the network traced from one pass of *inputs* through *module*, unchanged; raises InputError."""
+    with quietly():
+        subject = subject_of_module(module, inputs, loss)
+
+    @cache
+    def traced() -> Network:
+        return trace_subject(subject, training=training).network
+
+    def build(batch: int) -> Network:
+        """Return the network; *batch* must be that of the inputs, or 0 for any."""
+        if batch not in (0, subject.samples):
+            raise refused(
+                "batch", f"the inputs hold {subject.samples} samples; give inputs of {batch}, or that batch", batch
+            )
+        return traced()
+
+    return NetworkSource(f"the module {subject.name}", build)
