@@ -1,1 +1,21 @@
 """Division of a network among ranks: each function returns one rank's part as a network."""
+
+from simulator.records import replace
+from simulator.workload.network import Layer, Network
+
+
+class Splitter:
+    """One rank's part of a network in the making: its layers so far, and the elements of its tensors."""
+
+    def __init__(self, network: Network, ranks: int) -> None:
+        self._network, self._ranks = network, ranks
+        self._layers: list[Layer] = []
+        self._elements = list(network.elements)
+
+    def _new(self, elements: int) -> int:
+        """Return the number of a new tensor of *elements*."""
+        self._elements.append(elements)
+        return len(self._elements) - 1
+
+    def _made(self) -> Network:
+        return replace(self._network, layers=tuple(self._layers), elements=tuple(self._elements))

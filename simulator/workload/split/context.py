@@ -15,12 +15,14 @@ Attention in a window is refused in rings, as Transformer Engine refuses it.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 
 from simulator.errors import divisors, refused
+from simulator.records import replace
 from simulator.spelling import mention
 from simulator.workload.network import Layer, Network, once
 from simulator.workload.operators import Attention, Copy, Elementwise, Exchange, Operator
+from simulator.workload.split import Splitter
 
 
 @once
@@ -32,50 +34,54 @@ def context_split(network: Network, ranks: int, comm: str = "p2p") -> Network:
     if ranks == 1:
         return network
     if not any(isinstance(layer.operator, Attention) for layer in network.layers):
-        why = (
-            f"compute attention in one kernel: {mention('sizes', 'attention=fused')}"
-            if network.tokens
-            else "it reads no sequences"
-        )
+        fused = f"compute attention in one kernel: {mention('sizes', 'attention=fused')}"
+        why = fused if network.tokens else "it reads no sequences"
         raise refused("layout", f"cp={ranks} does not divide {network.name}: {why}")
-    return _WAYS[comm](network, ranks).run()
+    return _Splitter(network, ranks).run(comm)
 
 
-class _Splitter:
-    def __init__(self, network: Network, ranks: int) -> None:
-        self._network = network
-        self._ranks = ranks
-        self._layers: list[Layer] = []
-        self._elements = [self._part(n) for n in network.elements]
+def _key_elements(operator: Attention, length: int) -> int:
+    """Return the elements of the keys and values of *length* tokens."""
+    each = operator.head_size + (operator.value_size or operator.head_size)
+    return operator.batch * (operator.kv_heads or operator.heads) * length * each
 
-    def run(self) -> Network:
+
+class _Splitter(Splitter):
+    def run(self, comm: str) -> Network:
+        ways: dict[str, Callable[[Layer, Attention], None]]
+        ways = {"p2p": self._ring, "a2a": self._heads, "all_gather": self._gather}
+        self._elements = [self._part(n) for n in self._elements]
         for layer in self._network.layers:
-            if isinstance(layer.operator, Attention):
-                self._check(layer, layer.operator)
-                self._attend(layer, layer.operator)
-            else:
-                self._layers.append(replace(layer, operator=self._rows_of(layer.operator, layer.name)))
-        return replace(self._network, layers=tuple(self._layers), elements=tuple(self._elements))
+            operator, n = layer.operator, self._ranks
+            if isinstance(operator, Attention):
+                self._check(layer, operator, comm)
+                ways[comm](layer, operator)
+                continue
+            part = operator.over_sequences(self._part)
+            if part is None:
+                what = operator.called or type(operator).__name__
+                raise refused("layout", f"cp={n} cannot divide {layer.name}, a {what} of whole sequences")
+            self._layers.append(replace(layer, operator=part))
+        return self._made()
 
     def _part(self, count: int) -> int:
         return count // self._ranks if count % self._ranks == 0 else count
 
-    def _rows_of(self, operator: Operator, name: str) -> Operator:
-        part = operator.over_sequences(self._part)
-        if part is None:
-            what = operator.called or type(operator).__name__
-            raise refused("layout", f"cp={self._ranks} cannot divide {name}, a {what} of whole sequences")
-        return part
+    def _pieces(self, operator: Attention) -> int:
+        """Return how many chunks a sequence has, two for each rank if attention is causal."""
+        return 2 * self._ranks if operator.causal else self._ranks
 
-    def _check(self, layer: Layer, operator: Attention) -> None:
-        n, length = self._ranks, operator.key_length
-        pieces = 2 * n if operator.causal else n
+    def _check(self, layer: Layer, operator: Attention, comm: str) -> None:
+        n, length, pieces = self._ranks, operator.key_length, self._pieces(operator)
+        if comm == "p2p" and operator.window:
+            why = f"keys do not circulate where a query sees a window of them; {mention('layout', 'cp_comm=a2a')}"
+            raise refused("layout", f"cp={n} does not divide {layer.name}: {why}")
         if operator.query_length != length or length % pieces:
             raise refused("layout", f"cp={n} does not divide {layer.name}, {length} long; a multiple of {pieces} does")
-
-    def _attend(self, layer: Layer, operator: Attention) -> None:
-        """Add the attention of a rank's queries, with its exchanges."""
-        raise NotImplementedError
+        heads = operator.kv_heads or operator.heads
+        if comm == "a2a" and heads % n:
+            told = f"cp_comm=a2a: cp={n} does not divide the {heads} heads of keys of {layer.name}"
+            raise refused("layout", f"{told}; {divisors(heads)}")
 
     def _add(
         self, name: str, operator: Operator, read: int, output: int | None = None, *, in_place: bool = False
@@ -85,64 +91,31 @@ class _Splitter:
         self._layers.append(Layer(name, operator, (read,), written, in_place=in_place, part="attention"))
         return written
 
-    def _new(self, elements: int) -> int:
-        self._elements.append(elements)
-        return len(self._elements) - 1
-
-
-def _key_elements(operator: Attention, length: int) -> int:
-    """Return the elements of the keys and values of *length* tokens."""
-    each = operator.head_size + (operator.value_size or operator.head_size)
-    return operator.batch * (operator.kv_heads or operator.heads) * length * each
-
-
-class _Ring(_Splitter):
-    def _check(self, layer: Layer, operator: Attention) -> None:
-        if operator.window:
-            why = f"keys do not circulate where a query sees a window of them; {mention('layout', 'cp_comm=a2a')}"
-            raise refused("layout", f"cp={self._ranks} does not divide {layer.name}: {why}")
-        _Splitter._check(self, layer, operator)
-
-    def _attend(self, layer: Layer, operator: Attention) -> None:
+    def _ring(self, layer: Layer, operator: Attention) -> None:
         """Add the attention to a rank's own keys and values, and to those of every other rank as they arrive."""
         n, length = self._ranks, operator.key_length
-        pieces = 2 * n if operator.causal else n
         own = replace(operator, query_length=length // n, key_length=length // n, keeps="sums")
-        other = replace(
-            own, key_length=length // pieces, causal=False, keeps="nothing"
-        )  # only the unmasked half is computed
+        seen = length // self._pieces(operator)  # only the unmasked half is computed
+        other = replace(own, key_length=seen, causal=False, keeps="nothing")
         query, keys, _ = layer.inputs
         sent = _key_elements(operator, length // n)
         exchange = Exchange("cp", "send-recv", "send-recv", sent, sent)
         out = self._new(own.output_elements)
-        arriving = self._receive(layer, 1, keys, exchange)
+        # In place: only a rank's own keys and values are kept; the others circulate again in the backward pass.
+        arriving = self._add(f"{layer.name}.receive1", exchange, keys, in_place=True)
         self._layers.append(replace(layer, operator=own, output=out))
         for number in range(1, n):
             here = arriving
             if number + 1 < n:  # the next ones arrive during this attention
-                arriving = self._receive(layer, number + 1, here, exchange)
+                arriving = self._add(f"{layer.name}.receive{number + 1}", exchange, here, in_place=True)
             part = self._new(own.output_elements)
-            name = f"{layer.name}.other{number}"
-            self._layers.append(Layer(name, other, (query, here, here), part))
+            self._layers.append(Layer(f"{layer.name}.other{number}", other, (query, here, here), part))
             total = layer.output if number + 1 == n else self._new(own.output_elements)
             add = Elementwise("add", own.output_elements, 2)
             self._layers.append(Layer(f"{layer.name}.add", add, (out, part), total))
             out = total
 
-    def _receive(self, layer: Layer, number: int, sent: int, exchange: Exchange) -> int:
-        # In place: only a rank's own keys and values are kept; the others circulate again in the backward pass.
-        return self._add(f"{layer.name}.receive{number}", exchange, sent, in_place=True)
-
-
-class _Heads(_Splitter):
-    def _check(self, layer: Layer, operator: Attention) -> None:
-        _Splitter._check(self, layer, operator)
-        heads = operator.kv_heads or operator.heads
-        if heads % self._ranks:
-            told = f"cp_comm=a2a: cp={self._ranks} does not divide the {heads} heads of keys of {layer.name}"
-            raise refused("layout", f"{told}; {divisors(heads)}")
-
-    def _attend(self, layer: Layer, operator: Attention) -> None:
+    def _heads(self, layer: Layer, operator: Attention) -> None:
         """Add the attention of whole sequences in a part of the heads, between exchanges of all sequences' parts."""
         n = self._ranks
         own = replace(operator, heads=operator.heads // n, kv_heads=operator.kv_heads // n)
@@ -164,9 +137,7 @@ class _Heads(_Splitter):
         sent = self._add(f"{layer.name}.send_{what}", exchange, laid, in_place=in_place)
         return self._add(f"{layer.name}.order_{what}", Copy(elements), sent, output, in_place=in_place)
 
-
-class _Gather(_Splitter):
-    def _attend(self, layer: Layer, operator: Attention) -> None:
+    def _gather(self, layer: Layer, operator: Attention) -> None:
         """Add the attention of a rank's queries to gathered keys, half of which are masked on average."""
         n, length = self._ranks, operator.key_length
         seen = length // 2 if operator.causal else length
@@ -179,6 +150,3 @@ class _Gather(_Splitter):
         # In place: a rank's own keys and values are kept, and gathered again in the backward pass.
         gathered = self._add(f"{layer.name}.gather", exchange, keys, in_place=True)
         self._layers.append(replace(layer, operator=own, inputs=(query, gathered, gathered)))
-
-
-_WAYS: dict[str, type[_Splitter]] = {"p2p": _Ring, "a2a": _Heads, "all_gather": _Gather}

@@ -22,6 +22,7 @@ from simulator.spelling import mention
 from simulator.workload import Collective
 from simulator.workload.network import Layer, Network, Parameter, once
 from simulator.workload.operators import Elements, Exchange, GroupedLinear
+from simulator.workload.split import Splitter
 
 _Ways = tuple[Collective | None, Collective | None]  # collectives of the forward and the backward pass
 _THERE: _Ways = ("all-to-all", "all-to-all")
@@ -55,18 +56,13 @@ def _is_of_experts(layer: Layer) -> bool:
     return isinstance(layer.operator, GroupedLinear) and layer.operator.experts > 1
 
 
-class _Splitter:
+class _Splitter(Splitter):
     def __init__(self, network: Network, ranks: int, shards: int, *, gathers: bool, flex: bool) -> None:
-        self._network = network
-        self._ranks = ranks
-        self._shards = shards
-        self._gathers = gathers
-        self._flex = flex
+        super().__init__(network, ranks)
+        self._shards, self._gathers, self._flex = shards, gathers, flex
         products = (layer.operator for layer in network.layers if isinstance(layer.operator, GroupedLinear))
         self._surplus = next(operator.busiest_share(ranks) for operator in products if operator.experts > 1)
         self._times = self._surplus * (shards if gathers else 1)  # rows that a rank multiplies per row that it sends
-        self._elements = list(network.elements)
-        self._layers: list[Layer] = []
 
     def run(self) -> Network:
         for part, run in groupby(self._network.layers, key=lambda layer: layer.part):
@@ -76,15 +72,14 @@ class _Splitter:
                 self._layers += mine
                 continue
             first, end = products[0], products[-1] + 1
+            # The copies per token: the ratio of what enters to the tensor that it is copied from.
+            entering = mine[first].inputs[0]
+            read = next((layer.inputs[0] for layer in mine[:first] if layer.output == entering), entering)
+            copies = max(1, self._elements[entering] // self._elements[read])
             self._layers += mine[:first]
-            self._add(mine[first:end], self._copies(mine[:first], mine[first].inputs[0]))
+            self._add(mine[first:end], copies)
             self._layers += mine[end:]
-        return replace(self._network, layers=tuple(self._layers), elements=tuple(self._elements))
-
-    def _copies(self, layers: Sequence[Layer], entering: int) -> int:
-        """Return the copies per token in *entering*: the ratio of its size to that of the tensor it is copied from."""
-        read = next((layer.inputs[0] for layer in layers if layer.output == entering), entering)
-        return max(1, self._elements[entering] // self._elements[read])
+        return self._made()
 
     def _add(self, layers: Sequence[Layer], copies: int) -> None:
         """Add *layers*, from the first product of the experts to the last, with the exchanges around them."""
@@ -111,10 +106,6 @@ class _Splitter:
             result = self._exchange(f"{last.name}.sum", "etp", ways, result, gathered, returned, to)
         if self._ranks > 1:
             self._exchange(f"{last.name}.return", "ep", _THERE, result, returned, n_out, to=last.output, copies=copies)
-
-    def _new(self, elements: int) -> int:
-        self._elements.append(elements)
-        return len(self._elements) - 1
 
     def _exchange(
         self,
@@ -146,17 +137,18 @@ class _Splitter:
             if count % degree:
                 told = f"{mention('layout')}: {key}={degree} does not divide the {count} {what} of {layer.name}"
                 raise InputError(f"{told}; {divisors(count)}")
-        inputs = operator.inputs // shards if is_last else operator.inputs
-        outputs = operator.outputs if is_last else operator.outputs // shards
+        of_inputs, of_outputs = (shards, 1) if is_last else (1, shards)
         weight, *bias = (Parameter(p.name, p.elements // ranks, p.trained) for p in layer.parameters)
-        weight = replace(weight, elements=weight.elements // shards)
-        bias = bias if is_last else [replace(p, elements=p.elements // shards) for p in bias]
+        parameters = (
+            replace(weight, elements=weight.elements // shards),
+            *(replace(p, elements=p.elements // of_outputs) for p in bias),
+        )
         part = replace(
             operator,
             rows=round(operator.rows * self._times),
             busiest=round(operator.busiest * self._times),
-            inputs=inputs,
-            outputs=outputs,
+            inputs=operator.inputs // of_inputs,
+            outputs=operator.outputs // of_outputs,
             experts=operator.experts // ranks,
         )
-        return replace(layer, operator=part, parameters=(weight, *bias))
+        return replace(layer, operator=part, parameters=parameters)

@@ -20,8 +20,9 @@ from simulator.errors import InputError, divisors
 from simulator.records import replace
 from simulator.spelling import mention
 from simulator.workload.network import Layer, Network, Parameter, block_name, once
-from simulator.workload.operator import Divided, Meeting
-from simulator.workload.operators import Embedding, Exchange, Operator
+from simulator.workload.operator import Meeting
+from simulator.workload.operators import Embedding, Exchange
+from simulator.workload.split import Splitter
 
 # Whole on each rank; split by channels, heads or columns; split by rows of the sequence.
 State = Literal["whole", "split", "rows"]
@@ -39,13 +40,10 @@ def tensor_split(network: Network, ranks: int, by_rows: bool = False) -> Network
     return network if ranks == 1 else _Splitter(network, ranks, by_rows).run()
 
 
-class _Splitter:
+class _Splitter(Splitter):
     def __init__(self, network: Network, ranks: int, by_rows: bool) -> None:
-        self._network = network
-        self._ranks = ranks
+        super().__init__(network, ranks)
         self._rest: State = "rows" if by_rows and network.tokens else "whole"
-        self._layers: list[Layer] = []
-        self._elements = list(network.elements)
         self._state: dict[int, State] = {}
         self._entered: dict[int, int] = {}  # by tensor: its whole form, as column-split products read it
         self._gathered: dict[int, int] = {}
@@ -57,27 +55,40 @@ class _Splitter:
     def run(self) -> Network:
         for layer in self._network.layers:
             self._add(layer)
-        layers = [self._with_shares(layer) for layer in self._layers]
-        return replace(self._network, layers=tuple(layers), elements=tuple(self._elements))
+        for place, layer in enumerate(self._layers):
+            parameters = tuple(replace(p, elements=self._share.get(p.name, p.elements)) for p in layer.parameters)
+            self._layers[place] = replace(layer, parameters=parameters) if parameters else layer
+        return self._made()
 
     # -- layers --------------------------------------------------------------------
 
     def _add(self, layer: Layer) -> None:
-        operator = layer.operator
         states = [self._of(tensor) for tensor in layer.inputs]
-        divided = operator.meets(self._meeting(layer, states))
+        divided = layer.operator.meets(self._meeting(layer, states))
         if divided is None:
             self._as_rest(layer, states)
-        elif divided.way == "columns":
-            self._by_columns(layer, divided.operator)
-        elif divided.way == "rows":
-            self._by_rows(layer, divided.operator)
-        elif divided.way == "loss":
-            self._loss(layer, divided)
+            return
+        part, n = replace(layer, operator=divided.operator), self._network.elements[layer.output]
+        if divided.way == "columns":  # whole input, split result
+            self._split_parameters(layer.parameters)
+            self._put(replace(part, inputs=(self._enter(layer.inputs[0], layer), *layer.inputs[1:])), "split")
+        elif divided.way == "rows":  # partial sums, and the sum over all ranks, to which the bias is added
+            self._split_parameters(layer.parameters[:1])
+            partial = self._new(n)
+            self._layers.append(replace(part, output=partial))
+            exchange = Exchange("tp", "all-reduce", None, n, n)
+            if self._rest == "rows":
+                exchange = Exchange("tp", "reduce-scatter", "all-gather", n, n // self._ranks)
+            summed = Layer(f"{layer.name}.sum", exchange, (partial,), layer.output, in_place=self._rest == "whole")
+            self._put(summed, self._rest)
+        elif divided.way == "loss":  # over split columns; ranks exchange each row's maximum, sum and label entry
+            self._layers.append(part)
+            self._state[layer.output] = "whole"
+            rows = Exchange("tp", "all-reduce", None, divided.summed, 1)
+            self._put(Layer(f"{layer.name}.sum", rows, (layer.output,), layer.output, in_place=True), "whole")
         else:
-            if divided.way == "split":
-                self._split_parameters(layer.parameters)
-            self._put(replace(layer, operator=divided.operator), "split")
+            self._split_parameters(layer.parameters if divided.way == "split" else ())
+            self._put(part, "split")
 
     def _meeting(self, layer: Layer, states: list[State]) -> Meeting:
         network, is_split = self._network, "split" in states
@@ -94,54 +105,23 @@ class _Splitter:
             largest_table=self._largest_table,
         )
 
-    def _by_columns(self, layer: Layer, operator: Operator) -> None:
-        """Add a column-split product: whole input, split result."""
-        inputs = (self._enter(layer.inputs[0], layer), *layer.inputs[1:])
-        self._split_parameters(layer.parameters)
-        self._put(replace(layer, operator=operator, inputs=inputs), "split")
-
-    def _by_rows(self, layer: Layer, operator: Operator) -> None:
-        """Add a row-split product and the sum over all ranks; the bias is added to the sum."""
-        self._split_parameters(layer.parameters[:1])
-        partial = len(self._elements)
-        self._elements.append(self._network.elements[layer.output])
-        self._layers.append(replace(layer, operator=operator, output=partial))
-        self._sum(layer, partial)
-
-    def _sum(self, layer: Layer, partial: int) -> None:
-        n = self._network.elements[layer.output]
-        if self._rest == "rows":
-            exchange = Exchange("tp", "reduce-scatter", "all-gather", n, n // self._ranks)
-        else:
-            exchange = Exchange("tp", "all-reduce", None, n, n)
-        summed = Layer(f"{layer.name}.sum", exchange, (partial,), layer.output, in_place=self._rest == "whole")
-        self._put(summed, self._rest)
-
-    def _loss(self, layer: Layer, divided: Divided[Operator]) -> None:
-        """Add a loss over split columns; ranks exchange each row's maximum, sum and label entry."""
-        self._layers.append(replace(layer, operator=divided.operator))
-        self._state[layer.output] = "whole"
-        rows = Exchange("tp", "all-reduce", None, divided.summed, 1)
-        self._put(Layer(f"{layer.name}.sum", rows, (layer.output,), layer.output, in_place=True), "whole")
-
     def _as_rest(self, layer: Layer, states: list[State]) -> None:
         """Add an operator on whole tensors or, with sequence parallelism and if it allows that, on rows."""
-        state, operator = self._rest, layer.operator
-        if state == "rows":
+        operator = layer.operator
+        if self._rest == "rows":
             divides = operator.by_token and "rows" in states and self._network.elements[layer.output] % self._ranks == 0
             part = operator.over_sequences(lambda n: n // self._ranks) if divides else None
             if part is not None:
                 inputs = tuple(self._gather(t) if self._of(t) == "split" else t for t in layer.inputs)
                 self._put(replace(layer, operator=part, inputs=inputs), "rows")
                 return
-        inputs = tuple(self._gather(tensor) for tensor in layer.inputs)
-        self._put(replace(layer, inputs=inputs), "whole")
+        self._put(replace(layer, inputs=tuple(self._gather(tensor) for tensor in layer.inputs)), "whole")
 
     def _put(self, layer: Layer, state: State) -> None:
         self._layers.append(layer)
         self._state[layer.output] = state
-        whole = self._network.elements[layer.output] if layer.output < len(self._network.elements) else None
-        if whole is not None:
+        if layer.output < len(self._network.elements):
+            whole = self._network.elements[layer.output]
             self._elements[layer.output] = whole if state == "whole" else self._padded(whole)
 
     # -- tensors -------------------------------------------------------------------
@@ -153,16 +133,13 @@ class _Splitter:
         """Return *tensor* whole, for a column-split product; its gradient is summed over all ranks."""
         if tensor not in self._entered:
             whole = self._network.elements[tensor]
-            number = len(self._elements)
-            self._elements.append(whole)
+            number = self._entered[tensor] = self._new(whole)
+            exchange = Exchange("tp", None, "all-reduce", whole, whole)
             if self._of(tensor) == "rows":
                 exchange = Exchange("tp", "all-gather", "reduce-scatter", whole, whole, again=bool(layer.trained))
-            else:
-                exchange = Exchange("tp", None, "all-reduce", whole, whole)
             # In place: a rank saves only its part for the backward pass, and gathers the tensor again.
             self._layers.append(Layer(f"{layer.name}.enter", exchange, (tensor,), number, in_place=True))
             self._state[number] = "whole"
-            self._entered[tensor] = number
         return self._entered[tensor]
 
     def _gather(self, tensor: int) -> int:
@@ -171,24 +148,16 @@ class _Splitter:
             return tensor
         if tensor not in self._gathered:
             whole = self._network.elements[tensor]
-            number = len(self._elements)
-            self._elements.append(whole)
+            number = self._gathered[tensor] = self._new(whole)
             backward: Literal["reduce-scatter"] | None = "reduce-scatter" if self._of(tensor) == "rows" else None
             exchange = Exchange("tp", "all-gather", backward, whole, whole)
             self._layers.append(Layer(f"tensor {tensor}.gather", exchange, (tensor,), number))
-            self._gathered[tensor] = number
         return self._gathered[tensor]
 
     def _padded(self, count: int) -> int:
         """Return a rank's part of *count* rows or columns, padded to divide evenly, as vocabularies are."""
         return -(-count // self._ranks)
 
-    # -- parameters ----------------------------------------------------------------
-
     def _split_parameters(self, parameters: tuple[Parameter, ...]) -> None:
         for parameter in parameters:
             self._share[parameter.name] = self._padded(parameter.elements)
-
-    def _with_shares(self, layer: Layer) -> Layer:
-        parameters = tuple(replace(p, elements=self._share.get(p.name, p.elements)) for p in layer.parameters)
-        return replace(layer, parameters=parameters) if parameters else layer
