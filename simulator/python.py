@@ -201,7 +201,7 @@ def _workload(
         is_size = re.fullmatch(r"\s*\d[\d.e+]*\s*[A-Za-z]+\s*", workload) is not None
         return f"bytes:{workload.strip()}" if is_size else workload, None
     if any(base.__module__.startswith("torch.nn.modules.module") for base in type(workload).__mro__):
-        from simulator.workload.torch_import.trace import network_of_module
+        from simulator.workload.torch_import.live import network_of_module
 
         source = network_of_module(workload, inputs, loss, training=options.get("mode", "train") != "inference")
         return source.text, source

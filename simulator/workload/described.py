@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.spelling import mention
@@ -18,6 +18,7 @@ from simulator.user_files import read_user_file
 from simulator.workload.network import Layer, Network, Parameter, Part, Split
 from simulator.workload.operators import Exchange, Operator, known_operators
 
+T = TypeVar("T")
 _VERSION = 1
 _MOST_BYTES = 256 << 20
 _MOST = 2**53  # integers up to this are exact in every JSON reader
@@ -40,12 +41,11 @@ def network_document(network: Network) -> dict[str, Any]:
 
 def _layer(layer: Layer) -> dict[str, Any]:
     kind = type(layer.operator)
-    sizes = {field.name: getattr(layer.operator, field.name) for field in fields(kind)}
-    defaults = {field.name: field.default for field in fields(kind)}
+    sizes = ((field, getattr(layer.operator, field.name)) for field in fields(kind))
     found: dict[str, Any] = {
         "name": layer.name,
         "operator": kind.__name__,
-        "sizes": {name: value for name, value in sizes.items() if value != defaults[name]},
+        "sizes": {field.name: value for field, value in sizes if value != field.default},
         "inputs": list(layer.inputs),
         "output": layer.output,
     }
@@ -63,56 +63,53 @@ def read_described(path: str, *, batch: int, training: bool) -> Network:
     Raises InputError if the file cannot be read or holds no network, if it was written for another *batch*, or if
     *training* is asked of a network without trained parameters.
     """
+
+    def fault(message: str) -> InputError:
+        return InputError(Fault(message, one_line(path)))
+
     raw = read_user_file(path, _MOST_BYTES)
     try:
         found = json.loads(raw.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise InputError(Fault(f"is not JSON: {one_line(error)}", one_line(path))) from None
+        raise fault(f"is not JSON: {one_line(error)}") from None
     try:
         network = network_of(found)
     except ValueError as error:
-        raise InputError(Fault(f"is not a network: {one_line(error)}", one_line(path))) from None
+        raise fault(f"is not a network: {one_line(error)}") from None
     if network.samples != batch:
-        raise InputError(
-            Fault(f"is written out for a batch of {network.samples}, and {batch} are asked for", one_line(path))
-        )
+        raise fault(f"is written out for a batch of {network.samples}, and {batch} are asked for")
     if training and not any(layer.trained for layer in network.layers):
-        raise InputError(Fault(f"trains nothing; {mention('mode', 'inference')} runs it", one_line(path)))
+        raise fault(f"trains nothing; {mention('mode', 'inference')} runs it")
     return network
 
 
 def network_of(found: Any) -> Network:
     """Return the network in *found*, which is as :func:`network_document` returns; raises ValueError."""
-    top = _mapping(found, "the file")
+    top = _typed(dict, found, "the file")
     if top.get("schema_version") != _VERSION:
         raise ValueError(f"schema_version must be {_VERSION}")
-    elements = tuple(_whole(size, "elements", least=1) for size in _list(top.get("elements"), "elements"))
+    elements = tuple(_whole(size, "elements", least=1) for size in _typed(list, top.get("elements"), "elements"))
     written: set[int] = set()
     layers = []
-    for position, raw in enumerate(_list(top.get("layers"), "layers")):
-        layer = _read_layer(_mapping(raw, f"layer {position}"), position, len(elements))
+    for position, raw in enumerate(_typed(list, top.get("layers"), "layers")):
+        what = f"layer {position}"
+        layer = _read_layer(_typed(dict, raw, what), what, len(elements))
         if layer.output in written:
-            raise ValueError(f"layer {position}: tensor {layer.output} is written twice")
+            raise ValueError(f"{what}: tensor {layer.output} is written twice")
         written.add(layer.output)
         layers.append(layer)
     if not layers:
         raise ValueError("it has no layer")
-    return Network(
-        _text(top.get("network"), "network"),
-        tuple(layers),
-        elements,
-        _whole(top.get("samples"), "samples", least=1),
-        _text(top.get("sample"), "sample"),
-    )
+    name, samples = _typed(str, top.get("network"), "network"), _whole(top.get("samples"), "samples", least=1)
+    return Network(name, tuple(layers), elements, samples, _typed(str, top.get("sample"), "sample"))
 
 
-def _read_layer(raw: Mapping[str, Any], position: int, tensors: int) -> Layer:
-    what = f"layer {position}"
+def _read_layer(raw: Mapping[str, Any], what: str, tensors: int) -> Layer:
     kind = raw.get("operator")
     known = {name: cls for name, cls in known_operators().items() if cls is not Exchange}
     if not isinstance(kind, str) or kind not in known:
         raise ValueError(f"{what}: no operator '{one_line(kind, 40)}'; {nearest(str(kind), known)}")
-    numbers = [_whole(n, f"{what}: inputs") for n in _list(raw.get("inputs"), f"{what}: inputs")]
+    numbers = [_whole(n, f"{what}: inputs") for n in _typed(list, raw.get("inputs"), f"{what}: inputs")]
     output = _whole(raw.get("output"), f"{what}: output")
     needed = known[kind].least_inputs
     if len(numbers) < needed:
@@ -120,10 +117,16 @@ def _read_layer(raw: Mapping[str, Any], position: int, tensors: int) -> Layer:
     for number in (*numbers, output):
         if number >= tensors:
             raise ValueError(f"{what}: there is no tensor {number}")
-    parameters = [_parameter(p, what) for p in _list(raw.get("parameters", []), f"{what}: parameters")]
+    parameters = []
+    for given in _typed(list, raw.get("parameters", []), f"{what}: parameters"):
+        parameter = _typed(list, given, f"{what}: a parameter")
+        if len(parameter) != 3 or not isinstance(parameter[2], bool):
+            raise ValueError(f"{what}: a parameter is [name, elements, trained]")
+        count = _whole(parameter[1], f"{what}: parameter", least=1)
+        parameters.append(Parameter(_typed(str, parameter[0], what), count, parameter[2]))
     return Layer(
-        _text(raw.get("name"), f"{what}: name"),
-        _operator(known[kind], _mapping(raw.get("sizes", {}), f"{what}: sizes"), what),
+        _typed(str, raw.get("name"), f"{what}: name"),
+        _operator(known[kind], _typed(dict, raw.get("sizes", {}), f"{what}: sizes"), what),
         tuple(numbers),
         output,
         tuple(parameters),
@@ -134,14 +137,13 @@ def _read_layer(raw: Mapping[str, Any], position: int, tensors: int) -> Layer:
 
 
 def _operator(kind: type[Any], sizes: Mapping[str, Any], what: str) -> Operator:
-    known = {field.name: field for field in fields(kind)}
+    known, hints = {field.name: field for field in fields(kind)}, get_type_hints(kind)
     for name in sizes:
         if name not in known:
             raise ValueError(f"{what}: {kind.__name__} has no '{one_line(name, 40)}'; {nearest(name, known)}")
     for name, field in known.items():
         if name not in sizes and field.default is MISSING:
             raise ValueError(f"{what}: {kind.__name__} needs '{name}'")
-    hints = get_type_hints(kind)
     for name, value in sizes.items():
         wanted = hints[name]
         if wanted is int:
@@ -158,28 +160,9 @@ def _operator(kind: type[Any], sizes: Mapping[str, Any], what: str) -> Operator:
     return operator
 
 
-def _parameter(raw: Any, what: str) -> Parameter:
-    found = _list(raw, f"{what}: a parameter")
-    if len(found) != 3 or not isinstance(found[2], bool):
-        raise ValueError(f"{what}: a parameter is [name, elements, trained]")
-    return Parameter(_text(found[0], what), _whole(found[1], f"{what}: parameter", least=1), found[2])
-
-
-def _mapping(value: Any, what: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{what} must be an object")
-    return value
-
-
-def _list(value: Any, what: str) -> Sequence[Any]:
-    if not isinstance(value, list):
-        raise ValueError(f"{what} must be a list")
-    return value
-
-
-def _text(value: Any, what: str) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{what} must be a text")
+def _typed(kind: type[T], value: Any, what: str) -> T:
+    if not isinstance(value, kind):
+        raise ValueError(f"{what} must be {'an object' if kind is dict else 'a list' if kind is list else 'a text'}")
     return value
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING
 
 from simulator.errors import InputError, refused
@@ -74,65 +74,62 @@ def find_network(
     if colon and scheme == "torch":
         from simulator.workload.torch_import.child import trace_apart
 
-        def traced(batch: int) -> Network:
-            return trace_apart(
-                text, batch=batch, training=training, sequence_length=sequence_length, image=image
-            ).network
-
-        return NetworkSource(text, cache(traced))
+        given = {"training": training, "sequence_length": sequence_length, "image": image}
+        return NetworkSource(text, cache(lambda batch: trace_apart(text, batch=batch, **given).network))
     if is_file:
         from simulator.workload.layers_yaml import load_network
 
-        def read(batch: int) -> Network:
-            return load_network(text, batch=batch, training=training, loss=training)
-
-        return NetworkSource(text, cache(read))
+        return NetworkSource(text, cache(lambda n: load_network(text, batch=n, training=training, loss=training)))
     if is_described(text):
         from simulator.workload.described import read_described
 
-        given = {"seq_len": sequence_length, "image": image, "sizes": settings}
-        for option, value in given.items():
+        for option, value in {"seq_len": sequence_length, "image": image, "sizes": settings}.items():
             if value:
                 raise InputError(f"{mention(option)}: {text} is a network that is written out, with its sizes")
-
-        def written(batch: int) -> Network:
-            return read_described(text, batch=batch, training=training)
-
-        return NetworkSource(text, cache(written))
+        return NetworkSource(text, cache(lambda batch: read_described(text, batch=batch, training=training)))
     from simulator.workload.zoo import FUSED
-    from simulator.workload.zoo.registry import find_entry
+    from simulator.workload.zoo.registry import build_entry, find_entry
 
-    sizes = {"sequence_length": sequence_length, "image": image, **(settings or {})}
-    model = None
+    configured = None
     if is_config(text):
         from simulator.workload.hugging_face import read_config
 
-        model = read_config(text, sequence_length=sequence_length)
-    find: Callable[[], ZooEntry] = partial(find_entry, text)
-    if model is not None:
-        find = partial(_same, model.entry)
-    built = partial(_from_entry, text, find, training, sizes, words_multiple)
-    source = NetworkSource(
-        text, cache(built), notes=tuple(note.unspelt for note in model.notes) if model is not None else ()
-    )
+        configured = read_config(text, sequence_length=sequence_length)
+
+    def entry_of() -> ZooEntry:
+        return configured.entry if configured is not None else find_entry(text)
+
+    def build(batch: int) -> Network:
+        try:
+            entry = entry_of()
+        except InputError as error:
+            raise refused("workload", f"{error} (simulate networks)") from None
+        sizes = {"sequence_length": sequence_length, "image": image, **(settings or {})}
+        loss = bool(sizes.pop("loss", training))
+        words = sizes.get("vocabulary") or entry.defaults.get("vocabulary")
+        if isinstance(words, int) and words_multiple > 1:
+            sizes["vocabulary"] = -(-words // words_multiple) * words_multiple
+        try:
+            return build_entry(text, entry, batch=batch, training=training, loss=loss, **sizes)
+        except InputError as error:
+            told = mention("workload")
+            raise error.changed(lambda fault: replace(fault, message=f"{told}: {fault.message}")) from None
+
+    notes = tuple(note.unspelt for note in configured.notes) if configured is not None else ()
+    source = NetworkSource(text, cache(build), notes=notes)
     with suppress(InputError):
-        entry = find()
+        entry = entry_of()
         own = entry.defaults.get("attention", FUSED[0])
         chosen = {**entry.defaults, **(settings or {})}
         faster = [("attention", FUSED[0])] if chosen.get("attention", own) not in FUSED else []
         faster += [("gelu", "fused")] if chosen.get("gelu") == "eager" else []
         smaller = [("cross_entropy", "fused-linear")] if chosen.get("cross_entropy") == "plain" else []
         variants, savings = (
-            tuple((f"{word_of('sizes')} {name}={value}", (name, value)) for name, value in settings)
-            for settings in (faster, smaller)
+            tuple((f"{word_of('sizes')} {name}={value}", (name, value)) for name, value in each)
+            for each in (faster, smaller)
         )
-        source = replace(
-            source,
-            variants=variants,
-            savings=savings,
-            in_half=entry.in_half,
-            attention=own if own in FUSED else FUSED[0],
-        )
+        attention = own if own in FUSED else FUSED[0]
+        source = replace(source, variants=variants, savings=savings, in_half=entry.in_half, attention=attention)
     return source
 
 
@@ -154,32 +151,3 @@ def is_config(text: str) -> bool:
     except InputError:
         return True
     return False
-
-
-def _same(entry: ZooEntry) -> ZooEntry:
-    return entry
-
-
-def _from_entry(
-    text: str,
-    find: Callable[[], ZooEntry],
-    training: bool,
-    sizes: Mapping[str, int | str | None],
-    words_multiple: int,
-    batch: int,
-) -> Network:
-    from simulator.workload.zoo.registry import build_entry
-
-    try:
-        entry = find()
-    except InputError as error:
-        raise refused("workload", f"{error} (simulate networks)") from None
-    sizes = dict(sizes)
-    loss = bool(sizes.pop("loss", training))
-    words = sizes.get("vocabulary") or entry.defaults.get("vocabulary")
-    if isinstance(words, int) and words_multiple > 1:
-        sizes["vocabulary"] = -(-words // words_multiple) * words_multiple
-    try:
-        return build_entry(text, entry, batch=batch, training=training, loss=loss, **sizes)
-    except InputError as error:
-        raise error.changed(lambda fault: replace(fault, message=f"{mention('workload')}: {fault.message}")) from None

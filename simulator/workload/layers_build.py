@@ -147,9 +147,7 @@ def add_layer(spec: LayerSpec, name: str, inputs: list[Tensor], tied: Tensor | N
     """
     kind = str(spec.kind)
     if kind in ("add", "mul"):
-        if len(inputs) < 2:
-            raise SizeError(f"{kind} needs two inputs")
-        return _sum(spec, name, inputs)
+        return _sum(kind, spec, name, inputs)
     if kind == "concat":
         _rank(kind, inputs, "images")
         return inputs[0].concat(name, *inputs[1:])
@@ -159,10 +157,14 @@ def add_layer(spec: LayerSpec, name: str, inputs: list[Tensor], tied: Tensor | N
     if kind == "linear" and len(x.shape) == _RANKS["images"]:
         raise SizeError("linear works on features; put flatten before it")
     if tied is not None:
-        return _tied(spec, name, x, tied)
-    needed, make, fixed = _MAKERS.get(kind, ("", "elementwise", {}))
+        weight, vocabulary = x.net.embedding_of(tied)
+        if weight.elements != vocabulary * x.shape[-1]:
+            size = weight.elements // vocabulary
+            raise SizeError(f"the tied embedding has rows of {size}, and what comes in {x.shape[-1]}")
+        return x.linear(name, vocabulary, bias=bool(spec.bias), tied=weight)
+    needed, make, fixed = _MAKERS.get(kind, ("", "", {}))
     _rank(kind, inputs, needed)
-    if make == "elementwise":
+    if not make:
         return x.apply(name, kind, in_place=bool(spec.in_place))
     if callable(make):
         return make(spec, name, x)
@@ -181,24 +183,18 @@ def _rank(kind: str, inputs: list[Tensor], needed: str) -> None:
             raise SizeError(f"{kind} works on {needed}; it gets {shape or 'one number'} a sample")
 
 
-def _sum(spec: LayerSpec, name: str, inputs: list[Tensor]) -> Tensor:
-    shapes = {x.shape for x in inputs}
-    if len(shapes) > 1:
+def _sum(kind: str, spec: LayerSpec, name: str, inputs: list[Tensor]) -> Tensor:
+    """Return the sum or the product of *inputs*, one after the other."""
+    if len(inputs) < 2:
+        raise SizeError(f"{kind} needs two inputs")
+    if len({x.shape for x in inputs}) > 1:
         told = " and ".join(" x ".join(map(str, x.shape[1:])) for x in inputs)
-        raise SizeError(f"{spec.kind} needs inputs of one size; got {told} a sample")
+        raise SizeError(f"{kind} needs inputs of one size; got {told} a sample")
     result = inputs[0]
     for i, x in enumerate(inputs[1:]):
         step = name if i == len(inputs) - 2 else f"{name}.{i}"
-        result = result.apply(step, str(spec.kind), x, in_place=bool(spec.in_place))
+        result = result.apply(step, kind, x, in_place=bool(spec.in_place))
     return result
-
-
-def _tied(spec: LayerSpec, name: str, x: Tensor, tied: Tensor) -> Tensor:
-    weight, vocabulary = x.net.embedding_of(tied)
-    if weight.elements != vocabulary * x.shape[-1]:
-        size = weight.elements // vocabulary
-        raise SizeError(f"the tied embedding has rows of {size}, and what comes in {x.shape[-1]}")
-    return x.linear(name, vocabulary, bias=bool(spec.bias), tied=weight)
 
 
 def _positions(spec: LayerSpec, name: str, x: Tensor) -> Tensor:
@@ -223,15 +219,9 @@ def _attention(spec: LayerSpec, name: str, x: Tensor) -> Tensor:
         query = x.linear(f"{name}.q", hidden, bias=bias)
         key = x.linear(f"{name}.k", kv_hidden, bias=bias)
         qkv = query, key, x.linear(f"{name}.v", kv_hidden, bias=bias)
-    y = self_attention(
-        qkv,
-        name,
-        heads=spec.heads,
-        kv_heads=kv_heads,
-        kind=spec.attention or "fused",
-        mask="add-causal" if spec.causal else "add-padding",
-        dropout=bool(spec.dropout),
-    )
+    mask: Literal["add-causal", "add-padding"] = "add-causal" if spec.causal else "add-padding"
+    kind, drops = spec.attention or "fused", bool(spec.dropout)
+    y = self_attention(qkv, name, heads=spec.heads, kv_heads=kv_heads, kind=kind, mask=mask, dropout=drops)
     return y.linear(f"{name}.out", hidden, bias=bias)
 
 

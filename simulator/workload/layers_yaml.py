@@ -37,37 +37,42 @@ def load_network(path: str, *, batch: int, training: bool = True, loss: bool = F
     every fault of the file and its position; for sizes that do not fit together, only the first.
     """
     source = read_yaml(Path(path), path, needs=_NEEDS, instead=_INSTEAD)
-    faults: list[Fault] = []
+    reader = _Reader(source)
     spec: NetworkFile | None = None
     try:
         spec = validate(source, NetworkFile)
     except InputError as error:
-        faults += error.faults
+        reader.faults += error.faults
     found = source.data.get("layers") if isinstance(source.data, dict) else None
-    reader = _Reader(source, faults)
     layers = reader.layers(found, ("layers",)) if isinstance(found, list) else ()
     reader.names(found, ("layers",), [])
     if spec is not None:
         given = [key for key, value in spec.input if value is not None]
         if len(given) != 1:
             one_of = ", ".join(type(spec.input).model_fields)
-            faults.append(
-                source.fault(("input",), f"input: needs one of {one_of}; got {' and '.join(given) or 'none'}")
-            )
-    if faults or spec is None:
-        unique = {(f.line, f.column, f.message): f for f in faults}
+            reader.fault(("input",), f"input: needs one of {one_of}; got {' and '.join(given) or 'none'}")
+    if reader.faults or spec is None:
+        unique = {(f.line, f.column, f.message): f for f in reader.faults}
         raise InputError([unique[place] for place in sorted(unique)])
     if batch < 1:
         raise InputError(f"batch must be 1 or more; got {batch}")
-    return _Writer(source, NetworkBuilder(spec.name, training=training)).network(spec, layers, batch, loss)
+    builder = NetworkBuilder(spec.name, training=training)
+    x, sample = add_input(builder, spec.input, batch)
+    x = _Writer(source, x.number if spec.input.tokens is not None else -1).block(layers, x, "", {})
+    if loss:
+        x.cross_entropy()
+    return builder.build(batch, sample)
 
 
 class _Reader:
     """Validates each layer separately and collects the faults."""
 
-    def __init__(self, source: YamlSource, faults: list[Fault]) -> None:
+    def __init__(self, source: YamlSource) -> None:
         self.source = source
-        self.faults = faults
+        self.faults: list[Fault] = []
+
+    def fault(self, path: Path_, message: str, *, key: bool = False) -> None:
+        self.faults.append(self.source.fault(path, message, key=key))
 
     def layers(self, found: Sequence[Any], path: Path_) -> tuple[_Read, ...]:
         """Return the valid layers of the list *found*."""
@@ -81,7 +86,7 @@ class _Reader:
                 inner = self.layers(raw["layers"], (*here, "layers"))
             is_one = (raw.get("kind") is None) != (raw.get("layers") is None)
             if not is_one:
-                self._fault(here, "a layer needs a kind (conv, linear, ...), or layers where it is a block of them")
+                self.fault(here, "a layer needs a kind (conv, linear, ...), or layers where it is a block of them")
             try:
                 spec = validate(self.source.part(here, raw), LayerSpec)
             except InputError as error:
@@ -95,28 +100,22 @@ class _Reader:
         """Return whether *spec* has exactly the keys that its kind allows and needs; records faults."""
         before = len(self.faults)
         present = {key for key, value in spec if value is not None}
-        if spec.kind is None:
-            allowed, what = {"name", "inputs", "repeat", "layers"}, "a block"
-            required: tuple[str, ...] = ()
-        else:
-            required, optional = KINDS[spec.kind]
-            allowed, what = {"kind", "name", "inputs", *required, *optional}, spec.kind
-            if spec.kind == "linear" and (spec.outputs is None) == (spec.tied is None):
-                self._fault(path, "linear needs either outputs or tied (the name of an embedding)")
-        for key in sorted(present - allowed):
-            takes = ", ".join(sorted(allowed - {"kind", "name", "inputs"})) or "no sizes"
-            self._fault((*path, key), f"{key} does not apply to {what}, which takes {takes}", key=True)
+        required, optional = KINDS[spec.kind] if spec.kind is not None else ((), ("repeat", "layers"))
+        allowed, what = {"name", "inputs", *required, *optional}, spec.kind or "a block"
+        if spec.kind == "linear" and (spec.outputs is None) == (spec.tied is None):
+            self.fault(path, "linear needs either outputs or tied (the name of an embedding)")
+        for key in sorted(present - allowed - {"kind"}):
+            takes = ", ".join(sorted(allowed - {"name", "inputs"})) or "no sizes"
+            self.fault((*path, key), f"{key} does not apply to {what}, which takes {takes}", key=True)
         for key in required:
             if key not in present:
-                self._fault(path, f"{what} needs the key '{key}'")
+                self.fault(path, f"{what} needs the key '{key}'")
         return len(self.faults) == before
 
     def names(self, found: Any, path: Path_, outer: list[str]) -> None:
         """Check names and references to them, even in layers with other faults."""
         own: dict[str, int] = {}
-        if not isinstance(found, list):
-            return
-        for i, raw in enumerate(found):
+        for i, raw in enumerate(found if isinstance(found, list) else ()):
             if not isinstance(raw, dict):
                 continue
             here = (*path, i)
@@ -128,40 +127,26 @@ class _Reader:
                     if isinstance(name, str) and name.strip() not in known:
                         place = (*here, key, j) if isinstance(value, list) else (*here, key)
                         hint = nearest(name, known, listed=8)
-                        self._fault(place, f"no layer before this one is called '{one_line(name, 60)}'; {hint}")
+                        self.fault(place, f"no layer before this one is called '{one_line(name, 60)}'; {hint}")
             self.names(raw.get("layers"), (*here, "layers"), [*outer, *own])
             name = raw.get("name")
             if not isinstance(name, str):
                 continue
             name = name.strip()
             if name in _RESERVED:
-                self._fault((*here, "name"), f"'{name}' is a word of its own; take another name")
+                self.fault((*here, "name"), f"'{name}' is a word of its own; take another name")
             elif name in own:
                 line = self.source.place((*path, own[name], "name"))[0]
-                self._fault((*here, "name"), f"the layer '{one_line(name, 60)}' is there twice; first in line {line}")
+                self.fault((*here, "name"), f"the layer '{one_line(name, 60)}' is there twice; first in line {line}")
             own.setdefault(name, i)
-
-    def _fault(self, path: Path_, message: str, *, key: bool = False) -> None:
-        self.faults.append(self.source.fault(path, message, key=key))
 
 
 class _Writer:
-    """Appends the layers to a builder, in order."""
+    """Appends the layers to a builder, in order; ``tokens`` is the number of the tensor that only embeddings read."""
 
-    def __init__(self, source: YamlSource, builder: NetworkBuilder) -> None:
-        self.source = source
-        self.builder = builder
+    def __init__(self, source: YamlSource, tokens: int) -> None:
+        self.source, self.tokens = source, tokens
         self.n_layers = 0
-        self.tokens = -1  # number of the token tensor, which only embeddings may read
-
-    def network(self, spec: NetworkFile, layers: tuple[_Read, ...], batch: int, loss: bool) -> Network:
-        x, sample = add_input(self.builder, spec.input, batch)
-        if spec.input.tokens is not None:
-            self.tokens = x.number
-        x = self.block(layers, x, "", {})
-        if loss:
-            x.cross_entropy()
-        return self.builder.build(batch, sample)
 
     def block(self, layers: tuple[_Read, ...], entered: Tensor, prefix: str, outer: dict[str, Tensor]) -> Tensor:
         """Append *layers* once and return the last result.  Unnamed layers are named by kind and position."""
@@ -169,25 +154,19 @@ class _Writer:
         x = entered
         for i, read in enumerate(layers):
             spec = read.spec
-            name = spec.name or f"{spec.kind or 'block'}{i}"
+            name = prefix + (spec.name or f"{spec.kind or 'block'}{i}")
             known["previous"] = x
             inputs = [known[key] for key in spec.inputs or ("previous",)]
-            if spec.layers is not None:
-                x = self._repeated(read, inputs, f"{prefix}{name}", known)
+            if spec.layers is None:
+                x = self._layer(read, name, inputs, known[spec.tied] if spec.tied is not None else None)
+            elif len(inputs) != 1:
+                raise InputError(self.source.fault((*read.path, "inputs"), f"a block has one input; got {len(inputs)}"))
             else:
-                tied = known[spec.tied] if spec.tied is not None else None
-                x = self._layer(read, f"{prefix}{name}", inputs, tied)
+                x, inside = inputs[0], {key: value for key, value in known.items() if key not in _RESERVED}
+                for number in range(spec.repeat or 1):
+                    x = self.block(read.layers, x, f"{name}.{number}." if spec.repeat else f"{name}.", inside)
             if spec.name is not None:
                 known[spec.name] = x
-        return x
-
-    def _repeated(self, read: _Read, inputs: list[Tensor], name: str, known: dict[str, Tensor]) -> Tensor:
-        if len(inputs) != 1:
-            raise InputError(self.source.fault((*read.path, "inputs"), f"a block has one input; got {len(inputs)}"))
-        x, repeat = inputs[0], read.spec.repeat
-        outer = {key: value for key, value in known.items() if key not in _RESERVED}
-        for i in range(repeat or 1):
-            x = self.block(read.layers, x, f"{name}.{i}." if repeat else f"{name}.", outer)
         return x
 
     def _layer(self, read: _Read, name: str, inputs: list[Tensor], tied: Tensor | None) -> Tensor:

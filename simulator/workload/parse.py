@@ -66,7 +66,12 @@ def parse_workload(text: str) -> Payload:
         except ValueError as error:
             raise refused("workload", str(error), one_line(text, 60)) from None
     notes: tuple[str, ...] = ()
-    if (colon and scheme == "torch") or (not colon and (text.endswith((".yaml", ".yml")) or _is_config(text))):
+    is_file = not colon and text.endswith((".yaml", ".yml"))
+    if not colon and not is_file and text not in _KEPT:
+        from simulator.workload.find import is_config
+
+        is_file = is_config(text)
+    if is_file or (colon and scheme == "torch"):
         from simulator.workload.find import find_network
 
         source = find_network(text)
@@ -112,23 +117,11 @@ def gradient_count(name: str) -> int | None:
     return build_network(name, batch=1).trained_count
 
 
-def _is_config(text: str) -> bool:
-    if text in _KEPT:
-        return False
-    from simulator.workload.find import is_config
-
-    return is_config(text)
-
-
 def _whole(text: str) -> int:
     size = parse_quantity(text, "size", positive=True)
     if size != int(size):
         raise ValueError(f"a size is a whole number of bytes; {text.strip()} is {size:g} B")
     return int(size)
-
-
-def _bytes(text: str, rest: str) -> Payload:
-    return Payload(text, (_whole(rest),))
 
 
 def _sweep(text: str, rest: str) -> Payload:
@@ -159,4 +152,7 @@ def _sweep(text: str, rest: str) -> Payload:
     return Payload(text, tuple(sizes), f"{len(sizes)} sizes from {format_size(first)}", is_sweep=True)
 
 
-_SCHEMES: dict[str, Callable[[str, str], Payload]] = {"bytes": _bytes, "sweep": _sweep}
+_SCHEMES: dict[str, Callable[[str, str], Payload]] = {
+    "bytes": lambda text, rest: Payload(text, (_whole(rest),)),
+    "sweep": _sweep,
+}
