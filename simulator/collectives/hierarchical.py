@@ -22,11 +22,11 @@ from simulator.collectives.embedding import rings_by_host, subset
 from simulator.collectives.lower import best_chunk_count
 from simulator.collectives.request import Planned, Request, Unsuitable
 from simulator.collectives.rings import add_rings, first_lap
-from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
+from simulator.collectives.search.rings import find_rings, round_rates
 from simulator.plan.alike import PairGroup
 from simulator.plan.flow import FlowData, Region, block, joined_regions
 from simulator.plan.plan import Activity, Flow, Plan, PlanBuilder, in_step
-from simulator.records import dataclass, field, replace
+from simulator.records import replace
 from simulator.workload import Collective
 
 # The collectives inside, between, and inside machines again; "" is none.  Scatter and gather: root's machine only.
@@ -44,16 +44,19 @@ _BY_LEADERS: dict[Collective, tuple[str, Collective, str]] = {
 }
 
 
-@dataclass(slots=True)
 class _Levels:
-    """The machines of a request, and the plan being written."""
+    """The machines of a request, and the plan being written.
 
-    builder: PlanBuilder
-    request: Request
-    hosts: dict[int, list[int]]
-    inner: dict[int, list[FoundRing]]
-    leaders: dict[int, int] = field(default_factory=dict)
-    groups: list[list[int]] = field(default_factory=list)  # for each shard of the buffer, one rank of each machine
+    ``groups`` has, for each shard of the buffer, one rank of each machine: the *leaders* alone, or all.
+    """
+
+    def __init__(self, builder: PlanBuilder, request: Request, *, leaders: bool) -> None:
+        self.builder, self.request, self.hosts = builder, request, request.by_host()
+        self.inner = rings_by_host(request)
+        self.home = request.machine.nodes[request.ranks[request.root]].host
+        self.leaders = {h: request.root if request.root in ranks else ranks[0] for h, ranks in self.hosts.items()}
+        groups = [tuple(self.leaders.values())] if leaders else zip(*self.hosts.values(), strict=True)
+        self.groups = [list(group) for group in groups]
 
     def block(self, group: int, member: int) -> Region:
         """Return the part of the buffer that belongs to a member of a group.
@@ -73,8 +76,7 @@ class _Levels:
     def inside(self, what: str, after: Sequence[int]) -> list[int]:
         """Add the collective *what* of the whole buffer in each machine; return the numbers of the last tasks."""
         if what in ("scatter", "gather"):
-            host = self._host_of(self.request.root)
-            return [self._direct(what, host, self.hosts[host], after)] if len(self.hosts[host]) > 1 else list(after)
+            return [self._direct(what, after)] if len(self.hosts[self.home]) > 1 else list(after)
         plans = []
         equal = Equal.of(self.request.group) if len(self.groups) > 1 else None
         for host, ranks in list(self.hosts.items())[: 1 if equal else None]:
@@ -102,17 +104,13 @@ class _Levels:
             )
             for task in first.tasks
         ]
-        nodes = self.request.ranks
-        rings = [
-            tuple(nodes[ranks[i]] for i in ring.order)
-            for host, ranks in self.hosts.items()
-            for ring in self.inner[host]
-        ]
-        return replace(first, tasks=tuple(tasks), rings=tuple(rings))
+        nodes, found = self.request.ranks, [(ranks, ring) for h, ranks in self.hosts.items() for ring in self.inner[h]]
+        rings = tuple(tuple(nodes[ranks[i]] for i in ring.order) for ranks, ring in found)
+        return replace(first, tasks=tuple(tasks), rings=rings)
 
-    def _direct(self, what: str, host: int, ranks: list[int], after: Sequence[int]) -> int:
+    def _direct(self, what: str, after: Sequence[int]) -> int:
         """Add direct sends of a shard between the root and each other rank of its machine; return the task's number."""
-        nodes, root = self.request.ranks, self.request.root
+        nodes, root, ranks = self.request.ranks, self.request.root, self.hosts[self.home]
         ends = [(root, r) if what == "scatter" else (r, root) for r in ranks if r != root]
         share = self.request.size_bytes / len(ranks)
         flows = [Flow(self.request.router.route(nodes[a], nodes[b]), share) for a, b in ends]
@@ -121,29 +119,24 @@ class _Levels:
         def carries(_: int) -> list[FlowData]:
             return [FlowData(self.share(group)) for group in others]
 
-        return self.builder.transfer(what, flows, stream=f"node{host}.{what}", after=after, carries=carries)
+        return self.builder.transfer(what, flows, stream=f"node{self.home}.{what}", after=after, carries=carries)
 
     def between(self, what: Collective, after: Sequence[int]) -> list[int]:
         """Add the collective *what* between machines, for all groups at once; return the numbers of the last tasks."""
-        groups = self.groups
-        home = list(self.hosts).index(self._host_of(self.request.root))
-        parts = [subset(self.request, group, collective=what, root=group[home]) for group in groups]
+        home = list(self.hosts).index(self.home)
+        parts = [subset(self.request, group, collective=what, root=group[home]) for group in self.groups]
         found = [find_rings(part.group, both_directions=False)[0] for part in parts]
         laps = max(1, len(self.request.group.equal_hosts()))
         rate = min(round_rates(self.request.group, [ring.routes for ring in found], laps))  # all groups run at once
         latency_s = max(route.latency_s for ring in found for route in first_lap(self.request.group, ring))
-        share = self.request.size_bytes / len(groups)
+        share = self.request.size_bytes / len(self.groups)
         n_chunks = best_chunk_count(share, len(self.hosts) - 2, latency_s, 1 / rate)
         plans = []
         for number, (part, ring) in enumerate(zip(parts, found, strict=True)):
             own = PlanBuilder()
-            shares = partial(self.block, number)
-            add_rings(own, part, [ring], size_bytes=share, n_chunks=n_chunks, blocks=shares)
+            add_rings(own, part, [ring], size_bytes=share, n_chunks=n_chunks, blocks=partial(self.block, number))
             plans.append(own.build())
         return in_step(self.builder, plans, "between", after)
-
-    def _host_of(self, rank: int) -> int:
-        return self.request.machine.nodes[self.request.ranks[rank]].host
 
 
 def _write(builder: PlanBuilder, request: Request) -> None:
@@ -157,16 +150,10 @@ def _write(builder: PlanBuilder, request: Request) -> None:
         why = "" if request.collective not in PHASES else " where nodes have different numbers of ranks"
         raise Unsuitable(f"it has no form for {request.collective}{why}; sharded or ring do it")
     first, middle, last = table[request.collective]
-    levels = _Levels(builder, request, hosts, rings_by_host(request))
-    levels.leaders = {h: request.root if request.root in ranks else ranks[0] for h, ranks in hosts.items()}
-    if table is PHASES:
-        levels.groups = [list(group) for group in zip(*hosts.values(), strict=True)]
-    else:
-        levels.groups = [list(levels.leaders.values())]
+    if table is not PHASES:
         builder.notes.append("nodes have different numbers of ranks: one rank of each exchanges for the others")
-    ends = levels.inside(first, ())
-    ends = levels.between(middle, ends)
-    levels.inside(last, ends)
+    levels = _Levels(builder, request, leaders=table is not PHASES)
+    levels.inside(last, levels.between(middle, levels.inside(first, ())))
     builder.facts["node_count"] = len(hosts)
 
 

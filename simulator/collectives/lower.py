@@ -14,6 +14,7 @@ estimates only choose between equivalent schedules; the engine does not use them
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from math import ceil, floor, sqrt
 
 from simulator.collectives.algorithms import Round, Schedule, Send
@@ -22,6 +23,7 @@ from simulator.network.machine import Machine
 from simulator.network.route import Route
 from simulator.plan.flow import Carries, FlowData, Region, block, joined_regions
 from simulator.plan.plan import Flow, PlanBuilder, Work
+from simulator.sums import sums_by_key
 from simulator.topology.parts import CpuPart, GpuPart
 
 BINDING = "messages keep the hosts' processors busy for longer than bytes keep the links"
@@ -38,12 +40,8 @@ def host_work(machine: Machine, pairs: Iterable[tuple[int, int]]) -> tuple[Work,
     costs = machine.messages
     if not costs.message and not costs.round:
         return ()
-    ends: dict[int, int] = {}
-    for pair in pairs:
-        src, dst = (machine.locate(node)[1] for node in pair)
-        if src != dst:
-            ends[src] = ends.get(src, 0) + 1
-            ends[dst] = ends.get(dst, 0) + 1
+    crossing = ([machine.locate(node)[1] for node in pair] for pair in pairs)
+    ends = sums_by_key((host, 1) for hosts in crossing if hosts[0] != hosts[1] for host in hosts)
     if not ends:
         return ()
     busy_s = {f"processor of host {host}": costs.round + count * costs.message for host, count in ends.items()}
@@ -57,10 +55,7 @@ def bind(machine: Machine, work: Sequence[Work], flows: Sequence[Flow]) -> bool:
     """Return whether the processors' *work* of a round takes longer than its *flows* take on their links."""
     if not work:
         return False
-    loads: dict[int, float] = {}
-    for flow in flows:
-        for resource, share in flow.route.loads:
-            loads[resource] = loads.get(resource, 0.0) + share * flow.wire_bytes * flow.count
+    loads = sums_by_key((r, share * flow.wire_bytes * flow.count) for flow in flows for r, share in flow.route.loads)
     wire_s = max((n_bytes / machine.capacity_Bps[resource] for resource, n_bytes in loads.items()), default=0.0)
     return max(part.duration_s for part in work) > wire_s
 
@@ -94,40 +89,30 @@ def lower(
     find = route or request.router.route
     chunk_bytes = size_bytes / schedule.n_chunks
     last: list[int] = list(after)
-    pending: list[Round] = []
-
-    def flush() -> None:
-        nonlocal last, pending
-        if not pending:
-            return
-        head = pending[0]
-        flows = tuple(Flow(find(where[s.src], where[s.dst]), s.width * chunk_bytes) for s in head.sends)
-        label = head.label or "round"
-        repeat = sum(r.repeat for r in pending)
-        carries = _carries(schedule, tuple(pending), region)
-        work = host_work(request.machine, ((where[s.src], where[s.dst]) for s in head.sends))
-        if bind(request.machine, work, flows) and BINDING not in builder.notes:
-            builder.notes.append(BINDING)
-        last = [builder.transfer(label, flows, stream=stream, after=last, repeat=repeat, carries=carries, beside=work)]
-        pending = []
-
+    runs: list[list[Round]] = []  # of rounds with equal sends; one with work in memory ends a run
     for step in schedule.rounds:
-        if pending and (pending[-1].local or _shape(pending[0]) != _shape(step)):
-            flush()
-        if step.sends:
-            pending.append(step)
-        if step.local:
-            if step.repeat > 1:
+        if runs and not runs[-1][-1].local and _shape(runs[-1][0]) == _shape(step):
+            runs[-1].append(step)
+        else:
+            runs.append([step])
+    for run in runs:
+        head, works = run[0], []
+        if head.sends:
+            flows = tuple(Flow(find(where[s.src], where[s.dst]), s.width * chunk_bytes) for s in head.sends)
+            work = host_work(request.machine, ((where[s.src], where[s.dst]) for s in head.sends))
+            if bind(request.machine, work, flows) and BINDING not in builder.notes:
+                builder.notes.append(BINDING)
+            repeat, carries = sum(r.repeat for r in run), _carries(schedule, tuple(run), region)
+            send = partial(builder.transfer, head.label or "round", flows, stream=stream, repeat=repeat)
+            last = [send(after=last, carries=carries, beside=work)]
+        for local in run[-1].local:
+            if run[-1].repeat > 1:
                 raise ValueError("a round with local work cannot repeat")
-            flush()
-            works = []
-            for local in step.local:
-                seconds = memory_s(request, where[local.rank], local.chunks_touched * chunk_bytes)
-                if seconds > 0:
-                    name = request.machine.nodes[where[local.rank]].name
-                    works.append(builder.work("reduce", name, seconds, stream=f"{stream}:{name}:reduce", after=last))
-            last = works or last
-    flush()
+            seconds = memory_s(request, where[local.rank], local.chunks_touched * chunk_bytes)
+            if seconds > 0:
+                name = request.machine.nodes[where[local.rank]].name
+                works.append(builder.work("reduce", name, seconds, stream=f"{stream}:{name}:reduce", after=last))
+        last = works or last
     if len(last) == 1:
         return last[0]
     return builder.work("join", "host", 0.0, stream=f"{stream}:join", after=last)

@@ -65,21 +65,20 @@ def add_rings(
     if n_chunks is None:
         latency_s = max(route.latency_s for ring in rings for route in first_lap(request.group, ring))
         n_chunks = best_chunk_count(size_bytes, request.n_ranks - 2, latency_s, 1 / total_Bps)
+    equal = Equal.of(request.group) if one_way and request.collective in _ROUNDS else None
+    of_rank = blocks or (lambda rank: block(rank, request.n_ranks))
     ends = []
     passed_Bps = 0.0
     for i, ring in enumerate(rings):
         share = size_bytes * ring.bandwidth_Bps / total_Bps
-        bounds = Fraction(passed_Bps / total_Bps), Fraction((passed_Bps + ring.bandwidth_Bps) / total_Bps)
+        low, high = Fraction(passed_Bps / total_Bps), Fraction((passed_Bps + ring.bandwidth_Bps) / total_Bps)
         passed_Bps += ring.bandwidth_Bps
-        if i == len(rings) - 1:
-            bounds = bounds[0], Fraction(1)
-        equal = Equal.of(request.group) if one_way and request.collective in _ROUNDS else None
+        region = partial(_region, ring, of_rank, (low, high if i < len(rings) - 1 else Fraction(1)))
         if equal is not None:
-            ends.append(_of_equal(builder, request, equal, ring, share, f"ring{i}", bounds, blocks))
+            ends.append(_of_equal(builder, request, equal, ring, share, f"ring{i}", region))
             continue
         schedule = _schedule(request, ring, n_chunks)
-        region = _region(ring, schedule, bounds, blocks)
-        ends.append(_lowered(builder, request, ring, schedule, share, f"ring{i}", region))
+        ends.append(_lowered(builder, request, ring, schedule, share, f"ring{i}", partial(region, schedule.n_chunks)))
     return ends
 
 
@@ -95,8 +94,7 @@ def _of_equal(
     ring: FoundRing,
     size_bytes: float,
     stream: str,
-    bounds: tuple[Fraction, Fraction],
-    blocks: Callable[[int], Region] | None,
+    region: Callable[[int, int], Region],
 ) -> int:
     """Add the task of *ring* over equal machines; the hops through the first machine represent those through all."""
     n, lap = request.n_ranks, first_lap(request.group, ring)
@@ -107,26 +105,20 @@ def _of_equal(
 
     def carries(repetition: int) -> list[FlowData]:
         schedule = _schedule(request, ring, 1)
-        found = list(carried_in(schedule, repetition, _region(ring, schedule, bounds, blocks)))
+        found = list(carried_in(schedule, repetition, partial(region, schedule.n_chunks)))
         return [each for place in range(len(lap)) for each in found[place :: len(lap)]]
 
     return builder.transfer(label, flows, stream=stream, repeat=laps * (n - 1), carries=carries)
 
 
 def _region(
-    ring: FoundRing, schedule: Schedule, bounds: tuple[Fraction, Fraction], blocks: Callable[[int], Region] | None
-) -> Callable[[int], Region]:
-    """Return a function from a chunk on *ring*, which carries the part of each block in *bounds*, to its bytes."""
-    n, m = len(ring.order), schedule.n_chunks
-    of_rank = blocks or (lambda rank: block(rank, n))
-
-    def region(chunk: int) -> Region:
-        if m == n:  # chunk i belongs to the rank at position i
-            return cut(of_rank(ring.order[chunk]), *bounds)
-        share = cut(joined_regions(of_rank(rank) for rank in range(n)), *bounds)
-        return cut(share, Fraction(chunk, m), Fraction(chunk + 1, m))
-
-    return region
+    ring: FoundRing, of_rank: Callable[[int], Region], bounds: tuple[Fraction, Fraction], n_chunks: int, chunk: int
+) -> Region:
+    """Return the bytes of a *chunk* on *ring*, which carries the part in *bounds* of each rank's block."""
+    if n_chunks == len(ring.order):  # chunk i belongs to the rank at position i
+        return cut(of_rank(ring.order[chunk]), *bounds)
+    share = cut(joined_regions(of_rank(rank) for rank in range(len(ring.order))), *bounds)
+    return cut(share, Fraction(chunk, n_chunks), Fraction(chunk + 1, n_chunks))
 
 
 _Made = Callable[[int, int, int], Schedule]  # of n ranks and m chunks, with the root at this position
@@ -162,16 +154,8 @@ def _lowered(
     nodes = request.group.nodes_along(ring.order)
     hops = {(route.src, route.dst): route for route in ring.routes}
     builder.rings.append(nodes)
-    return lower(
-        builder,
-        request,
-        schedule,
-        size_bytes=size_bytes,
-        nodes=nodes,
-        stream=stream,
-        route=lambda src, dst: hops[src, dst],
-        region=region,
-    )
+    on_ring = partial(lower, nodes=nodes, stream=stream, route=lambda src, dst: hops[src, dst], region=region)
+    return on_ring(builder, request, schedule, size_bytes=size_bytes)
 
 
 def _write(builder: PlanBuilder, request: Request, *, directions: Literal[1, 2] = 1, single: bool = False) -> None:
@@ -181,12 +165,13 @@ def _write(builder: PlanBuilder, request: Request, *, directions: Literal[1, 2] 
     rings.  Raises Unsuitable beyond 16,384 ranks (8,192 in both directions), and beyond 256 ranks for all-to-all.
     """
     n = request.n_ranks
-    if request.collective == "send-recv":
-        lower(builder, request, send_recv(n, request.pairs or neighbour_pairs(n)), size_bytes=n * request.size_bytes)
-        return
-    if request.collective == "all-to-all":
-        refuse_too_many(request)
-        lower(builder, request, pairwise_all_to_all(n), size_bytes=n * request.size_bytes)
+    if request.collective in ("send-recv", "all-to-all"):
+        if request.collective == "all-to-all":
+            refuse_too_many(request)
+            schedule = pairwise_all_to_all(n)
+        else:
+            schedule = send_recv(n, request.pairs or neighbour_pairs(n))
+        lower(builder, request, schedule, size_bytes=n * request.size_bytes)
         return
     refuse_beyond(request, MAX_RANKS["one" if directions == 1 else "two"])
     rings = find_rings(request.group, both_directions=directions == 2)

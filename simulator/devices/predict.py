@@ -35,12 +35,9 @@ def allowed_ways(kernel: Kernel) -> tuple[Kernel, ...]:
     if not kernel.of_library or not isinstance(kernel, Product) or kernel.precision != "tf32":
         return (kernel,)
     on_lanes = replace(kernel, precision="fp32")
-    return (on_lanes,) if isinstance(kernel, Convolution) and _has_few_channels(kernel) else (kernel, on_lanes)
-
-
-def _has_few_channels(kernel: Convolution) -> bool:
-    each = kernel.shape.c_in // kernel.shape.groups
-    return each < _CHANNELS_AT_ONCE and kernel.direction != "bwd_data" and not kernel.channels_last
+    by_planes = isinstance(kernel, Convolution) and kernel.direction != "bwd_data" and not kernel.channels_last
+    has_few = by_planes and kernel.shape.c_in // kernel.shape.groups < _CHANNELS_AT_ONCE
+    return (on_lanes,) if has_few else (kernel, on_lanes)
 
 
 @lru_cache(maxsize=65536)
@@ -147,19 +144,16 @@ def steady_device(device: Device) -> Device:
     """
     if not isinstance(device, Gpu) or device.is_rested:
         return device
-    if (device.above_boost and not device.is_hot) or (
-        device.burst_s > 0.0 and (device.burst > 1.0 or device.calibration.clocks)
-    ):
-        return replace(device, is_hot=True, burst_s=0.0)
-    return device
+    bursts = device.burst_s > 0.0 and (device.burst > 1.0 or device.calibration.clocks)
+    is_steady = not bursts and (device.is_hot or not device.above_boost)
+    return device if is_steady else replace(device, is_hot=True, burst_s=0.0)
 
 
 @lru_cache(maxsize=256)
 def rested_device(gpu: Gpu) -> Gpu:
     """Return *gpu* as in the first milliseconds after rest, in steps too; without a burst, at its boost clock."""
-    if gpu.above_boost or gpu.burst > 1.0:
-        return replace(gpu, is_rested=True)
-    return replace(gpu, is_rested=True, board_power_W=0.0)
+    bursts = gpu.above_boost or gpu.burst > 1.0
+    return replace(gpu, is_rested=True, board_power_W=gpu.board_power_W if bursts else 0.0)
 
 
 @lru_cache(maxsize=256)

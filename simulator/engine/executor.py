@@ -21,6 +21,7 @@ from simulator.network.machine import Machine
 from simulator.plan.alike import Alike, added
 from simulator.plan.plan import Activity, Flow, Fragment, Part, Perturbation, Plan, Resource, Work, crossed
 from simulator.records import replace
+from simulator.sums import sums_by_key
 
 
 def execute(machine: Machine, plan: Plan, *, fold: bool = True) -> Timeline:
@@ -184,7 +185,9 @@ class _Executor:
     def _held(self, task: Activity, part: Work | Fragment) -> tuple[float, Loads]:
         """Return (seconds of *part* of *task* alone, its loads on what others use meanwhile)."""
         if isinstance(part, Fragment):
-            duration_s, loads = self._alone(part)
+            if part not in self.fragments:
+                self.fragments[part] = self._averaged(part)
+            duration_s, loads = self.fragments[part]
         else:
             duration_s, shares = part
             if not shares:
@@ -198,13 +201,8 @@ class _Executor:
         """Return *shares* of resources as absolute loads, for the resources that others may use too."""
         return tuple([(r, share * self.capacity.whole(r)) for r, share in shares if share > 0.0 and r in self.met])
 
-    def _alone(self, fragment: Fragment) -> tuple[float, Loads]:
-        """Return (seconds that *fragment* takes alone at present, its average load on each resource)."""
-        if fragment not in self.fragments:
-            self.fragments[fragment] = self._averaged(fragment)
-        return self.fragments[fragment]
-
     def _averaged(self, fragment: Fragment) -> tuple[float, Loads]:
+        """Return (seconds that *fragment* takes alone at present, its average load on each resource)."""
         changed = self.capacity.factors()
         used = _loaded(self.machine, fragment, self.fold) if changed else ()
         slowed = tuple([(self.machine.resource_names[r], factor) for r, factor in changed.items() if r in used])
@@ -262,11 +260,8 @@ def _on_first(flow: Flow) -> dict[int, float]:
 
     The same resource may be used at both ends: where bytes pass through a host's memory on their way out and in.
     """
-    loads: dict[int, float] = {}
-    for load in crossed(flow, of_links=False):
-        key, times = load.keys[0]
-        loads[key] = loads.get(key, 0.0) + times * load.share
-    return loads
+    firsts = ((*load.keys[0], load.share) for load in crossed(flow, of_links=False))
+    return sums_by_key((key, times * share) for key, times, share in firsts)
 
 
 def _moved(machine: Machine, plan: Plan, fold: bool, of_links: bool) -> LinkBytes:

@@ -192,7 +192,10 @@ class FlowNetwork:
                 continue
             part = self._connected(start)
             if len(part) == 1:
-                self._run_at(start, self._lone(start), now)
+                rate = start.part.cap
+                for resource, weight in start.part.loads:
+                    rate = min(rate, self._capacity[resource] / weight)
+                self._run_at(start, rate, now)
             else:
                 seen.update(part)
                 self._share(part, now)
@@ -221,12 +224,10 @@ class FlowNetwork:
     def _share(self, part: list[ActiveFlow], now: float) -> None:
         rates = self._rates(part)
         first = part[0].batch
-        for flow in part:
-            if flow.batch is not first:
-                batches = dict.fromkeys([each.batch for each in part])
-                for batch in batches:
-                    batch.peers.update(batches)
-                break
+        if any(flow.batch is not first for flow in part):
+            batches = dict.fromkeys([each.batch for each in part])
+            for batch in batches:
+                batch.peers.update(batches)
         for flow, rate in zip(part, rates, strict=True):
             self._run_at(flow, rate, now)
 
@@ -246,13 +247,6 @@ class FlowNetwork:
         self._pushed += 1
         end = now if rate == _UNLIMITED else now + max(0.0, flow.remaining) / rate
         heapq.heappush(self._ends, (end, self._pushed, flow.version, flow))
-
-    def _lone(self, flow: ActiveFlow) -> float:
-        """Return the rate of *flow*, which shares nothing."""
-        capacity, rate = self._capacity, flow.part.cap
-        for resource, weight in flow.part.loads:
-            rate = min(rate, capacity[resource] / weight)
-        return rate
 
     def _rates(self, part: list[ActiveFlow]) -> list[float]:
         first: dict[Batch, int] = {}

@@ -81,14 +81,13 @@ class Rounds:
 
     def start(self, task: Activity, amounts: Sequence[Amount]) -> RunningActivity:
         """Start *task* with *amounts* in each round; with folding, equal amounts without loads are merged."""
-        if len(amounts) == 1:
-            run = RunningActivity(task, amounts, (0,), self.kernel.now_s)
-            self._round(run)
-            return run
-        keys = [amount if self.fold and not amount.loads else number for number, amount in enumerate(amounts)]
-        distinct = dict(zip(keys, amounts, strict=True))
-        place = {key: i for i, key in enumerate(distinct)}
-        run = RunningActivity(task, list(distinct.values()), [place[key] for key in keys], self.kernel.now_s)
+        stands_for: Sequence[int] = (0,)
+        if len(amounts) != 1:
+            keys = [amount if self.fold and not amount.loads else number for number, amount in enumerate(amounts)]
+            distinct = dict(zip(keys, amounts, strict=True))
+            place = {key: i for i, key in enumerate(distinct)}
+            amounts, stands_for = list(distinct.values()), [place[key] for key in keys]
+        run = RunningActivity(task, amounts, stands_for, self.kernel.now_s)
         self._round(run)
         return run
 
@@ -134,7 +133,10 @@ class Rounds:
         if not batch.flows:
             self.kernel.call_at(now, lambda: batch.done())  # noqa: PLW0108  as in flows.py
             return
-        self._wake_who_shares(batch)
+        if self.asleep:
+            loaded = (self.asleep.get(r) for flow in batch.flows for r, _ in flow.part.loads)
+            for group in {id(group): group for group in loaded if group is not None}.values():
+                self._wake(group)
         self.network.start(batch)
 
     def _boundary(self, run: RunningActivity) -> None:
@@ -253,13 +255,6 @@ class Rounds:
                 run.batch.forget()
                 run.batch = None
         self._decide_later(group.runs)
-
-    def _wake_who_shares(self, batch: Batch) -> None:
-        if not self.asleep:
-            return
-        groups = {id(g): g for flow in batch.flows for r, _ in flow.part.loads if (g := self.asleep.get(r)) is not None}
-        for group in groups.values():
-            self._wake(group)
 
     def _wake(self, group: _Sleepers) -> None:
         """Set the sleeping runs to the round, and the position within it, that they have reached by now."""

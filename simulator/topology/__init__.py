@@ -7,11 +7,12 @@ What hand-written machines easily exceed is noted, with its place: PCIe lanes of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal
 
 from simulator.records import dataclass, replace
+from simulator.sums import sums_by_key
 from simulator.topology.parts import NETWORK_LINKS, CpuPart, LinkPart, NicPart, Part
 from simulator.topology.schema import NO_COSTS, MessagesSpec, Price, TransportSpec
 from simulator.topology.yaml_source import YamlSource
@@ -78,6 +79,25 @@ class Topology:
 # -- computers -------------------------------------------------------------------------
 
 
+def neighbours(names: Iterable[str], wires: Iterable[Wire]) -> dict[str, list[str]]:
+    """Return those at the other ends of *wires* for each of *names*."""
+    beside: dict[str, list[str]] = {name: [] for name in names}
+    for wire in wires:
+        beside[wire.a].append(wire.b)
+        beside[wire.b].append(wire.a)
+    return beside
+
+
+def reached(start: str, beside: Mapping[str, Sequence[str]]) -> set[str]:
+    """Return what is reached from *start* by way of neighbours."""
+    found, left = {start}, [start]
+    while left:
+        new = [name for name in beside[left.pop()] if name not in found]
+        found.update(new)
+        left += new
+    return found
+
+
 def on_hosts(devices: Sequence[Device], wires: Sequence[Wire]) -> tuple[tuple[Device, ...], int]:
     """Return *devices* with the numbers of their computers (-1: the network's), and the number of computers.
 
@@ -85,26 +105,16 @@ def on_hosts(devices: Sequence[Device], wires: Sequence[Wire]) -> tuple[tuple[De
     it has a CPU or a GPU, and part of the network otherwise.  Computers are numbered in the order of *devices*.
     """
     kinds = {device.name: device.kind for device in devices}
-    beside: dict[str, list[str]] = {device.name: [] for device in devices}
-    n_cables = 0
-    for wire in wires:
-        if wire.part.of in NETWORK_LINKS and "nic" in (kinds[wire.a], kinds[wire.b]):
-            n_cables += 1
-            continue
-        beside[wire.a].append(wire.b)
-        beside[wire.b].append(wire.a)
-    if not n_cables:  # perhaps sockets whose link the file leaves out
+    within = [w for w in wires if w.part.of not in NETWORK_LINKS or "nic" not in (kinds[w.a], kinds[w.b])]
+    if len(within) == len(wires):  # perhaps sockets whose link the file leaves out
         return tuple(devices), 1
     host_of: dict[str, int] = {}
     n_hosts = 0
+    beside = neighbours(kinds, within)
     for device in devices:
         if device.name in host_of:
             continue
-        found, left = {device.name}, [device.name]
-        while left:
-            new = [name for name in beside[left.pop()] if name not in found]
-            found.update(new)
-            left += new
+        found = reached(device.name, beside)
         computes = any(kinds[name] in ("cpu", "gpu") for name in found)
         host_of |= dict.fromkeys(found, n_hosts if computes else -1)
         n_hosts += computes
@@ -124,10 +134,7 @@ def lane_notes(
     A link whose part states its lanes takes them from the CPU at its end; devices behind a switch share the switch's
     link.  *keys* maps each device to its key under ``devices``.  CPUs and links without stated lanes are ignored.
     """
-    taken: dict[str, int] = {}
-    for wire in wires:
-        for end in {wire.a, wire.b}:
-            taken[end] = taken.get(end, 0) + wire.count * (wire.part.lanes or 0)
+    taken = sums_by_key((end, wire.count * (wire.part.lanes or 0)) for wire in wires for end in {wire.a, wire.b})
     said: dict[tuple[str, int, int], list[str]] = {}
     for name, device in devices.items():
         part = device.part
@@ -173,12 +180,12 @@ def cable_notes(
 
     *keys* maps each device to its key under ``devices``; the first adapter of a key stands for the others.
     """
-    rates_Bps: dict[str, float] = {}
-    for wire in wires:
-        if wire.part.of in NETWORK_LINKS:
-            rate_Bps = wire.count * wire.part.bandwidth * wire.part.efficiency / _directions(wire.part)
-            for name in (wire.a, wire.b):
-                rates_Bps[name] = rates_Bps.get(name, 0.0) + rate_Bps
+    cables = [wire for wire in wires if wire.part.of in NETWORK_LINKS]
+    rates_Bps = sums_by_key(
+        (name, wire.count * wire.part.bandwidth * wire.part.efficiency / _directions(wire.part))
+        for wire in cables
+        for name in (wire.a, wire.b)
+    )
     found: dict[str, str] = {}
     for name, rate_Bps in rates_Bps.items():
         adapter = devices[name].part

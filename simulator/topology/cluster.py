@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any, cast
 
 from simulator.errors import InputError, refused
@@ -55,11 +56,14 @@ def compose_cluster(
     total, begin = 0.0, 0
     for node, count in groups:
         prefix = each(begin)
-        devices, inside = _with_nic(node, fabric)
-        nics = [d for d in devices if d.kind == "nic"]
-        uplinks = [Wire(prefix + d.name, "network", fabric or _own_link(d), 1) for d in nics]
-        own += [Device(prefix + d.name, d.kind, d.part, d.part_name, begin) for d in devices]
-        wires += [Wire(prefix + w.a, prefix + w.b, w.part, w.count) for w in inside] + uplinks
+        devices, inside = node.devices, node.wires
+        if all(device.kind != "nic" for device in devices):
+            nic, slot = _added_nic(node, fabric)
+            devices, inside = (*devices, nic), (*inside, slot)
+        nics = [(d.name, d.part) for d in devices if isinstance(d.part, NicPart)]
+        uplinks = [Wire(prefix + name, "network", fabric or _own_link(part), 1) for name, part in nics]
+        own += [replace(d, name=prefix + d.name, node=begin) for d in devices]
+        wires += [replace(w, a=prefix + w.a, b=prefix + w.b) for w in inside] + uplinks
         total += count * sum(wire.part.bandwidth * wire.part.efficiency for wire in uplinks)
         begin += count
     part = switch or SwitchPart(kind="switch", of="network")
@@ -108,22 +112,13 @@ def _transport(nodes: Sequence[Topology]) -> TransportSpec:
     """Return the transport rules, which must be the same on all nodes with GPUs; raises InputError if they differ."""
     with_gpus = [node for node in nodes if any(d.kind == "gpu" for d in node.devices)] or list(nodes)
     first = with_gpus[0]
-    default = "the default"
-    for node in with_gpus[1:]:
-        for level in ("peer_to_peer", "gpudirect_rdma", "pxn", "least_channels", "most_channels", "peer_channels"):
-            own, other = getattr(first.transport, level), getattr(node.transport, level)
-            if own != other:
-                known = f"{first.name} has {own or default}, {node.name} has {other or default}"
-                raise InputError(f"transport: nodes of a cluster have the same {level}; {known}")
+    levels = ("peer_to_peer", "gpudirect_rdma", "pxn", "least_channels", "most_channels", "peer_channels")
+    for node, level in product(with_gpus[1:], levels):
+        own, other = getattr(first.transport, level), getattr(node.transport, level)
+        if own != other:
+            known = f"{first.name} has {own or 'the default'}, {node.name} has {other or 'the default'}"
+            raise InputError(f"transport: nodes of a cluster have the same {level}; {known}")
     return first.transport
-
-
-def _with_nic(node: Topology, fabric: LinkPart | None) -> tuple[tuple[Device, ...], tuple[Wire, ...]]:
-    """Return *node*'s devices and wires, with a NIC added if without; raises InputError without fabric or CPU."""
-    if any(device.kind == "nic" for device in node.devices):
-        return node.devices, node.wires
-    nic, wire = _added_nic(node, fabric)
-    return (*node.devices, nic), (*node.wires, wire)
 
 
 def with_flow_note(cluster: Topology) -> Topology:
@@ -150,22 +145,21 @@ def with_rate_note(cluster: Topology, fabric: LinkPart) -> Topology:
     return replace(cluster, notes=(*cluster.notes, f"{mention('fabric')}: adapters are simulated at its rate, {rates}"))
 
 
-def _own_link(nic: Device) -> LinkPart:
-    part = nic.part
-    assert isinstance(part, NicPart)
-    return LinkPart.model_construct(kind="link", of=part.network, bandwidth=part.bandwidth, efficiency=part.efficiency)
+def _own_link(nic: NicPart) -> LinkPart:
+    return LinkPart.model_construct(kind="link", of=nic.network, bandwidth=nic.bandwidth, efficiency=nic.efficiency)
 
 
 def _added_nic(node: Topology, fabric: LinkPart | None) -> tuple[Device, Wire]:
+    """Return a NIC for *node*, and its slot; raises InputError without fabric or CPU."""
     if fabric is None:
-        raise refused(
-            "nodes", f"{node.name} has no NIC; name a network with {mention('fabric')}, for example ethernet-10g"
-        )
+        named = f"name a network with {mention('fabric')}, for example ethernet-10g"
+        raise refused("nodes", f"{node.name} has no NIC; {named}")
     cpu = next((d for d in node.devices if d.kind == "cpu"), None)
     if cpu is None:
         raise refused("nodes", f"{node.name} has no CPU that a NIC could be put at")
     latency_s = _ADDED_LATENCY_S.get(fabric.of, 1e-6)
-    network = cast(Any, fabric.of)
-    nic = NicPart.model_construct(kind="nic", network=network, bandwidth=fabric.bandwidth, latency=latency_s)
+    nic = NicPart.model_construct(
+        kind="nic", network=cast(Any, fabric.of), bandwidth=fabric.bandwidth, latency=latency_s
+    )
     slot = LinkPart.model_construct(kind="link", of="pcie", bandwidth=max(fabric.bandwidth, 16e9))
     return Device("nic0", "nic", nic, "", 0), Wire("nic0", cpu.name, slot, 1)

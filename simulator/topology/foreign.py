@@ -12,6 +12,7 @@ Foreign = Literal[
 ]  # fmt: skip
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _ROOT = re.compile(r"<([A-Za-z_][\w.-]{0,60})")
 _GPUS = re.compile(r"^[ \t]*GPU0[ \t](?:[ \t]*GPU1\b|.*CPU Affinity|[ \t]*X[ \t]*$)", re.MULTILINE | re.ASCII)
 _PEERS = re.compile(r"^[ \t]*GPU0[ \t]+X[ \t]+(?:OK|CNS|GNS|TNS|NS|DR|U)\b", re.MULTILINE | re.ASCII)
@@ -26,6 +27,11 @@ _LOG = re.compile(r"\[\d+\] NCCL (?:INFO|WARN)\b", re.ASCII)
 _LISTED = re.compile(r"^GPU \d+: .+\(UUID:", re.MULTILINE | re.ASCII)
 _NUMBERS = re.compile(r"\s*[0-3](?:\s+[0-3])+\s*", re.ASCII)
 _LOOKED_AT = 200_000
+_LINES: Sequence[tuple[re.Pattern[str], Foreign]] = (
+    (_LOG, "nccl-log"), (_AMD, "amd"), (_PEERS, "peers"), (_IBSTAT, "ibstat"), (_QUERY, "query"),
+    (_VERBOSE, "lspci-vv"), (_LSTOPO, "lstopo"), (_GPUS, "topo"), (_MATRIX, "topo"), (_LSPCI, "lspci"),
+    (_LISTED, "gpu-list"),
+)  # fmt: skip
 
 
 def foreign_kind(text: str) -> Foreign | None:
@@ -35,37 +41,14 @@ def foreign_kind(text: str) -> Foreign | None:
     """
     start = _ANSI.sub("", text[:_LOOKED_AT]).lstrip("\ufeff \t\r\n")
     if start.startswith("<"):
-        tags = {tag.lower() for tag in _ROOT.findall(_without_comments(start)[:2_000])}
+        tags = {tag.lower() for tag in _ROOT.findall(_COMMENT.sub("", start)[:2_000])}
         return "nccl-xml" if "system" in tags else "hwloc-xml" if "topology" in tags else "xml"
-    if _LOG.search(start):
-        return "nccl-log"
-    of_line: Sequence[tuple[re.Pattern[str], Foreign]] = (
-        (_AMD, "amd"), (_PEERS, "peers"), (_IBSTAT, "ibstat"), (_QUERY, "query"), (_VERBOSE, "lspci-vv"),
-        (_LSTOPO, "lstopo"),
-    )  # fmt: skip
-    for line, kind in of_line:
-        if line.search(start):
+    for line, kind in _LINES:
+        if line.search(start) and (line is not _MATRIX or "X" in start):
             return kind
-    if _GPUS.search(start) or (_MATRIX.search(start) and "X" in start):
-        return "topo"
-    if _LSPCI.search(start):
-        return "lspci"
-    if _LISTED.search(start):
-        return "gpu-list"
     rows = [line for line in start.splitlines() if line.strip() and not line.startswith("#")]
     if len(rows) > 1 and all(_NUMBERS.fullmatch(row) for row in rows):
         cells = [row.split() for row in rows]
         if all(len(row) == len(cells) and row[i] == "0" for i, row in enumerate(cells)):
             return "link-classes"
     return None
-
-
-def _without_comments(text: str) -> str:
-    kept, at = [], 0
-    while (begins := text.find("<!--", at)) >= 0:
-        kept.append(text[at:begins])
-        ends = text.find("-->", begins)
-        if ends < 0:
-            return "".join(kept)
-        at = ends + 3
-    return "".join([*kept, text[at:]])

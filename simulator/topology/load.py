@@ -61,14 +61,10 @@ def _of_part(name: str) -> str | None:
     """Return the YAML of a machine with only the part *name*, or with several of a CPU; None if no part is named."""
     several = _SOCKETS.fullmatch(name)
     count, part = (int(several[1]), several[2]) if several else (1, name)
-    if part in catalogue.builtin_topologies():
+    is_cpu, is_gpu = part in catalogue.part_names("cpu"), part in catalogue.part_names("gpu") and not several
+    if part in catalogue.builtin_topologies() or not (is_cpu or is_gpu):
         return None
-    if part in catalogue.part_names("cpu"):
-        devices = f"cpu[0-{count - 1}]" if count > 1 else "cpu0"
-    elif part in catalogue.part_names("gpu") and not several:
-        devices = "gpu0"
-    else:
-        return None
+    devices = f"cpu[0-{count - 1}]" if count > 1 else "cpu0" if is_cpu else "gpu0"
     return f"schema_version: 1\nname: {part}\ndevices:\n  {devices}: {{part: {part}}}\n"
 
 
@@ -136,11 +132,8 @@ def _cluster(
         said = [(("cluster", "node"), cluster.node, cluster.nodes if n_nodes is None else n_nodes)]
     elif n_nodes is not None:
         lookup.fault(("cluster", "groups"), f"{mention('nodes')}: the groups say how many nodes there are", key=True)
-    groups: list[tuple[Topology, int]] = []
-    for place, name, count in said:
-        node = _node(lookup, name, place, folder)
-        if node is not None:
-            groups.append((node, count))
+    found = [(_node(lookup, name, place, folder), count) for place, name, count in said]
+    groups = [(node, count) for node, count in found if node is not None]
     lookup.raise_faults()
     from simulator.topology.cluster import compose_cluster, with_rate_note
 
@@ -150,6 +143,7 @@ def _cluster(
             hint = "the cluster needs a fabric, for example ethernet-10g"
             raise InputError(source.fault(("cluster",), f"{node.name} has no NIC; {hint}", key=True))
     is_written = n_nodes is None or n_nodes == cluster.nodes  # of another size it is no longer what the file names
+    more = n_nodes / cluster.nodes if n_nodes is not None and cluster.nodes else 1.0
     try:
         made = compose_cluster(
             groups,
@@ -160,7 +154,7 @@ def _cluster(
             description=spec.description if is_written else "",
             aliases=spec.aliases if is_written else (),
             file=source.file,
-            price_per_hour=spec.price_per_hour and spec.price_per_hour.times(_more(cluster, n_nodes)),
+            price_per_hour=spec.price_per_hour and spec.price_per_hour.times(more),
             messages=cluster.messages,
         )
     except InputError as error:
@@ -168,11 +162,6 @@ def _cluster(
             raise InputError(source.fault(("cluster", "groups"), str(error), key=True)) from None
         raise
     return with_rate_note(made, fabric_part) if fabric is not None and fabric_part is not None else made
-
-
-def _more(cluster: ClusterSpec, n_nodes: int | None) -> float:
-    """Return the ratio of *n_nodes* to the number of nodes in the cluster's file."""
-    return n_nodes / cluster.nodes if n_nodes is not None and cluster.nodes else 1.0
 
 
 def _given_fabric(name: str, spec: TopologyFile) -> LinkPart:
@@ -191,10 +180,8 @@ def _fabric(name: str, spec: TopologyFile) -> LinkPart:
     links = {n: catalogue.load_part(n) for n in catalogue.part_names("link")}
     networks = {n: p for n, p in links.items() if isinstance(p, LinkPart) and p.of in NETWORK_LINKS}
     try:
-        rate_Bps = parse_quantity(name, "bandwidth", positive=True)
-        return networks[_ETHERNET].model_copy(
-            update={"bandwidth": rate_Bps, "description": f"Ethernet, {name.strip()}"}
-        )
+        own = {"bandwidth": parse_quantity(name, "bandwidth", positive=True)}
+        return networks[_ETHERNET].model_copy(update={**own, "description": f"Ethernet, {name.strip()}"})
     except ValueError as error:
         said = re.fullmatch(r"\s*([\d.]+\s*)(\S+)\s*", name)
         meant = respelt(said[2], "bandwidth") if said is not None else []

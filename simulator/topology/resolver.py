@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from simulator.errors import FAULTS_SHOWN, Fault, InputError, nearest, one_line
+from simulator.sums import sums_by_key
 from simulator.topology import (
     Device,
     DeviceKind,
@@ -16,7 +17,9 @@ from simulator.topology import (
     cable_notes,
     catalogue,
     lane_notes,
+    neighbours,
     on_hosts,
+    reached,
 )
 from simulator.topology.notation import MAX_NAMES, count, expand, read_matrix
 from simulator.topology.parts import CpuPart, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
@@ -301,42 +304,29 @@ class Resolver:
 
     def _ports(self, wires: list[Wire]) -> None:
         """Record a fault for each GPU with more NVLinks than its part has."""
-        taken: dict[str, int] = {}
-        for wire in wires:
-            if wire.part.of == "nvlink":
-                for name in (wire.a, wire.b):
-                    taken[name] = taken.get(name, 0) + wire.count
-        for name, n_links in taken.items():
+        ends = ((name, wire.count) for wire in wires if wire.part.of == "nvlink" for name in (wire.a, wire.b))
+        for name, n_links in sums_by_key(ends).items():
             part = self.devices[name].part
             if not isinstance(part, GpuPart):
                 continue
-            known = part.nvlink_count is not None
-            most = part.nvlink_count if part.nvlink_count is not None else MOST_NVLINKS
+            most, whose = part.nvlink_count, f"{self.devices[name].part_name or 'its part'} has"
+            if most is None:
+                most, whose = MOST_NVLINKS, "no GPU has more than"
             if n_links > most:
-                whose = f"{self.devices[name].part_name or 'its part'} has" if known else "no GPU has more than"
-                via = "; NVLink switches make every pair look linked: link each GPU to an nvlink-switch instead"
-                place: tuple[str | int, ...] = ("meshes",) if name in self.in_matrices else ("links",)
-                message = f"{name} has {n_links} NVLinks, {whose} {most}{via if name in self.in_matrices else ''}"
-                self.fault(place, message, key=True)
+                place, via = "links", ""
+                if name in self.in_matrices:
+                    place = "meshes"
+                    via = "; NVLink switches make every pair look linked: link each GPU to an nvlink-switch instead"
+                self.fault((place,), f"{name} has {n_links} NVLinks, {whose} {most}{via}", key=True)
 
     def _connected(self, wires: list[Wire]) -> None:
         """Record a fault for GPUs that cannot be reached from the first one."""
-        neighbours: dict[str, list[str]] = {name: [] for name in self.devices}
-        for wire in wires:
-            neighbours[wire.a].append(wire.b)
-            neighbours[wire.b].append(wire.a)
         gpus = [name for name, device in self.devices.items() if device.kind == "gpu"]
-        reached = set(gpus[:1])
-        stack = gpus[:1]
-        while stack:
-            for name in neighbours[stack.pop()]:
-                if name not in reached:
-                    reached.add(name)
-                    stack.append(name)
+        found = reached(gpus[0], neighbours(self.devices, wires)) if gpus else set()
         lost: dict[str, list[str]] = {}
         for name in gpus:
-            if name not in reached:
+            if name not in found:
                 lost.setdefault(self.keys[name], []).append(name)
         for key, names in lost.items():
-            named = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+            named = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
             self.fault(("devices", key), f"no links lead from {gpus[0]} to {named}; add them under links", key=True)

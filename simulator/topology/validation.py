@@ -29,22 +29,17 @@ def validate(source: YamlSource, kind: type[Model]) -> Model:
     try:
         return kind.model_validate(source.data)
     except ValidationError as error:
-        raise _worded(source, kind, error) from None
-
-
-def _worded(source: YamlSource, kind: type[BaseModel], error: ValidationError) -> InputError:
-    """Return the first faults of *error*, in file order, and the number of others."""
-    with uncollected():
-        items: list[Any] = error.errors(include_url=False)
-    if len(items) > FAULTS_SHOWN:
-        items.sort(key=lambda item: source.place(item["loc"]))
-    unique: dict[tuple[int, int, str], Fault] = {}
-    n_worded = 0
-    while n_worded < len(items) and len(unique) < FAULTS_SHOWN:
-        fault = _fault(source, kind, dict(items[n_worded]))
-        unique[fault.line, fault.column, fault.message] = fault
-        n_worded += 1
-    return InputError([unique[place] for place in sorted(unique)], len(items) - n_worded)
+        with uncollected():
+            items: list[Any] = error.errors(include_url=False)
+        if len(items) > FAULTS_SHOWN:
+            items.sort(key=lambda item: source.place(item["loc"]))
+        unique: dict[tuple[int, int, str], Fault] = {}
+        n_worded = 0
+        while n_worded < len(items) and len(unique) < FAULTS_SHOWN:
+            fault = _fault(source, kind, dict(items[n_worded]))
+            unique[fault.line, fault.column, fault.message] = fault
+            n_worded += 1
+        raise InputError([unique[place] for place in sorted(unique)], len(items) - n_worded) from None
 
 
 def validate_in_part(
@@ -83,61 +78,49 @@ def kept_positions(source: YamlSource, kind: type[BaseModel], key: str) -> list[
     return [i for i, v in enumerate(entries) if _alone(kind, key, [v])] if isinstance(entries, list) else []
 
 
-@lru_cache(maxsize=16)
-def _adapter(kind: type[BaseModel], key: str) -> TypeAdapter[Any]:
-    annotation: Any = kind.model_fields[key].annotation
-    return TypeAdapter(annotation)
+_adapter = lru_cache(maxsize=16)(TypeAdapter)
 
 
 def _alone(kind: type[BaseModel], key: str, value: Any) -> bool:
     """Return whether *value* is valid as the field *key* of *kind*."""
+    annotation: Any = kind.model_fields[key].annotation
     try:
-        _adapter(kind, key).validate_python(value)
+        _adapter(annotation).validate_python(value)
     except ValidationError:
         return False
     return True
 
 
 def _fault(source: YamlSource, kind: type[BaseModel], item: dict[str, Any]) -> Fault:
-    path = item["loc"]
+    path, what, got = item["loc"], item["type"], one_line(repr(item["input"]), 60)
     where = one_line(".".join(str(step) for step in path))
-    if item["type"] == "extra_forbidden":
-        hint = _of_parts(kind, path) or _nearest_key(kind, path)
-        return source.fault(path, f"unknown key '{one_line(path[-1], 60)}'; {hint}", key=True)
-    if item["type"] == "missing" and isinstance(path[-1], int):  # a list of fixed length
+    said = item.get("ctx", {})
+    if what == "extra_forbidden":
+        return source.fault(path, f"unknown key '{one_line(path[-1], 60)}'; {_key_meant(kind, path)}", key=True)
+    if what == "missing" and isinstance(path[-1], int):  # a list of fixed length
         where = where.rpartition(".")[0]
-        got = one_line(repr(item["input"]), 60)
         return source.fault(path[:-1], f"{where}: entry {path[-1] + 1} is missing; got {got}")
-    if item["type"] == "missing":
+    if what == "missing":
         return source.fault(path[:-1], f"the key '{path[-1]}' is missing", key=True)
-    if item["type"] == "value_error":
-        return source.fault(path, f"{where}: {item['ctx']['error']}")
-    if item["type"] == "literal_error":
-        allowed = [word.strip(" '") for word in item["ctx"]["expected"].replace(" or ", ", ").split(",")]
+    if what == "value_error":
+        return source.fault(path, f"{where}: {said['error']}")
+    if what == "literal_error":
+        allowed = [word.strip(" '") for word in said["expected"].replace(" or ", ", ").split(",")]
         hint = nearest(str(item["input"]), allowed)
         return source.fault(path, f"{where}: got '{one_line(item['input'], 60)}'; {hint}")
-    if item["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        kinds = "cpu, gpu, link, nic, storage, switch"
-        tag = item.get("ctx", {}).get("tag", "none")
-        return source.fault(path, f"{where}: kind must be one of {kinds}; got {one_line(tag, 60)}")
-    got = one_line(repr(item["input"]), 60)
-    words = _WORDS.get(item["type"]) or item["msg"].replace("Input should be", "must be")
-    if item["type"] == "too_long":
-        words = f"must have {item['ctx']['max_length']} entries"
-    if item["type"] == "too_short":
-        words = f"must have {item['ctx']['min_length']} or more entries"
+    if what in ("union_tag_invalid", "union_tag_not_found"):
+        kinds, tag = "cpu, gpu, link, nic, storage, switch", one_line(said.get("tag", "none"), 60)
+        return source.fault(path, f"{where}: kind must be one of {kinds}; got {tag}")
+    words = _WORDS.get(what) or item["msg"].replace("Input should be", "must be")
+    if what in ("too_long", "too_short"):
+        words = f"must have {said.get('max_length') or str(said['min_length']) + ' or more'} entries"
     return source.fault(path, f"{where}: {words}; got {got}")
 
 
-def _of_parts(kind: type[BaseModel], path: tuple[Any, ...]) -> str:
-    """Return where a key of parts belongs that is given to a device; an empty string for any other key."""
-    if len(path) != 3 or path[0] != "devices" or str(path[2]) not in _keys_at(kind, ("parts", "")):
-        return ""
-    return "it is a key of parts: give it to one of your own under parts, and name that here"
-
-
-def _nearest_key(kind: type[BaseModel], path: tuple[Any, ...]) -> str:
+def _key_meant(kind: type[BaseModel], path: tuple[Any, ...]) -> str:
     """Return a hint at the key meant by the last step of *path*; lists begin with needed keys and the kind."""
+    if len(path) == 3 and path[0] == "devices" and str(path[2]) in _keys_at(kind, ("parts", "")):
+        return "it is a key of parts: give it to one of your own under parts, and name that here"
     keys = _keys_at(kind, path[:-1])
     return nearest(str(path[-1]), keys, first=["kind", *(key for key, is_needed in keys.items() if is_needed)])
 

@@ -32,6 +32,11 @@ _READ_AS = {"bool": "true or false", "int": "a number", "float": "a number", "nu
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+def _line_column(mark: Any) -> tuple[int, int]:
+    """Return the line and column of *mark*, from 1."""
+    return (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
+
+
 @dataclass(frozen=True, slots=True)
 class YamlSource:
     """A parsed document: its name in messages, its data, and its node tree, which gives positions."""
@@ -61,12 +66,11 @@ class YamlSource:
                 mark = node.start_mark
             else:
                 break
-        return (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
+        return _line_column(mark)
 
     def fault(self, path: Sequence[str | int], message: str, *, key: bool = False) -> Fault:
         """Return a fault at *path* in this document."""
-        line, column = self.place(path, key=key)
-        return Fault(message, self.file, line, column)
+        return Fault(message, self.file, *self.place(path, key=key))
 
     def part(self, path: Sequence[str | int], data: Any) -> YamlSource:
         """Return the part at *path*, which holds *data*, as a document of its own, with its places in this one."""
@@ -133,17 +137,16 @@ def _parsed(text: str, name: str, instead: str) -> YamlSource:
         _refuse_size(text, name)
         loader = _Loader(text)
         try:
-            root = loader.get_single_node()
+            root, data = loader.get_single_node(), None
             if root is not None:
-                faults = _structure_faults(loader, root, name, instead)
-                if faults:
+                if faults := _structure_faults(loader, root, name, instead):
                     raise InputError(faults)
-            data = _data(loader, root) if root is not None else None
+                data = _data(loader, root)
         finally:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
+        line, column = _line_column(mark) if mark else (0, 0)
         if "maximum nesting depth" in (error.problem or ""):  # libyaml's own limit, of 1,000 brackets ahead
             raise InputError(Fault(f"is nested deeper than {_MAX_DEPTH} levels", name, line, column)) from None
         problem = one_line(", ".join(filter(None, (error.context, error.problem))) or "cannot be parsed")
@@ -170,19 +173,12 @@ def _refuse_size(text: str, name: str) -> None:
     """Raise InputError if *text* is nested too deeply, since composing nodes recurses on the C stack, or too long."""
     depth = 0
     for number, event in enumerate(yaml.parse(text, Loader=_Loader)):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        message = f"is nested deeper than {_MAX_DEPTH} levels"
         if number > _MAX_EVENTS:
-            mark = event.start_mark
-            line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
             message = f"holds more than {_MAX_EVENTS:,} words and brackets up to here; ranges (gpu[0-7]) say it shorter"
-            raise InputError(Fault(message, name, line, column))
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > _MAX_DEPTH:
-                mark = event.start_mark
-                line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
-                raise InputError(Fault(f"is nested deeper than {_MAX_DEPTH} levels", name, line, column))
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
+        if number > _MAX_EVENTS or depth > _MAX_DEPTH:
+            raise InputError(Fault(message, name, *_line_column(event.start_mark)))
 
 
 def _structure_faults(loader: Any, root: yaml.Node, name: str, instead: str) -> list[Fault]:
@@ -210,8 +206,8 @@ def _structure_faults(loader: Any, root: yaml.Node, name: str, instead: str) -> 
             elif isinstance(node, yaml.MappingNode):
                 found += _key_faults(node)
                 stack.extend(value for key, value in node.value if isinstance(key, yaml.ScalarNode))
-    marks = [(node.start_mark.line + 1, node.start_mark.column + 1, message) for node, message in found]
-    return [Fault(message, name, line, column) for line, column, message in sorted(marks, key=lambda mark: mark[:2])]
+    placed = [(_line_column(node.start_mark), message) for node, message in found]
+    return [Fault(message, name, *place) for place, message in sorted(placed, key=lambda each: each[0])]
 
 
 def _value_fault(loader: Any, node: yaml.ScalarNode) -> str | None:
@@ -222,8 +218,11 @@ def _value_fault(loader: Any, node: yaml.ScalarNode) -> str | None:
             return f"{shown} is read as a number to base 60; write it in quotes if it is text"
         if len(node.value) > _LONGEST_NUMBER:
             return f"{shown} is too long: a number has at most {_LONGEST_NUMBER} characters"
-    if node.tag != _TEXT and not _constructs(loader, node):
-        return f"{shown} cannot be read as {_READ_AS.get(kind, kind)}; write it in quotes if it is text"
+    if node.tag != _TEXT:
+        try:
+            loader.construct_object(node)
+        except (ValueError, LookupError, AttributeError):  # such as '!!bool maybe' or the date 2020-99-99
+            return f"{shown} cannot be read as {_READ_AS.get(kind, kind)}; write it in quotes if it is text"
     return None
 
 
@@ -260,15 +259,6 @@ def _data(loader: Any, node: yaml.Node) -> Any:
     return node.value if node.tag == _TEXT else loader.construct_object(node)
 
 
-def _constructs(loader: Any, node: yaml.ScalarNode) -> bool:
-    """Return whether the value of *node* can be constructed; raises YAML's own errors about its tag."""
-    try:
-        loader.construct_object(node)
-    except (ValueError, LookupError, AttributeError):  # such as '!!bool maybe' or the date 2020-99-99
-        return False
-    return True
-
-
 def read_json(path: Path, kind: str) -> YamlSource:
     """Return the mapping in the file *path*; *kind* names the file's kind in messages (``config.json``).
 
@@ -297,10 +287,9 @@ def parse_json(raw: bytes, name: str, kind: str) -> YamlSource:
         raise InputError(Fault("is not UTF-8 text", name, raw.count(b"\n", 0, error.start) + 1, 1)) from None
     except json.JSONDecodeError as error:
         raise InputError(Fault(f"is not valid JSON: {one_line(error.msg)}", name, error.lineno, error.colno)) from None
-    except RecursionError:
-        raise InputError(Fault("is not valid JSON: nested too deep", name, 1, 1)) from None
-    except ValueError as error:  # a number with more digits than Python converts
-        raise InputError(Fault(f"is not valid JSON: {one_line(error, 60)}", name, 1, 1)) from None
+    except (RecursionError, ValueError) as error:  # or a number with more digits than Python converts
+        problem = "nested too deep" if isinstance(error, RecursionError) else one_line(error, 60)
+        raise InputError(Fault(f"is not valid JSON: {problem}", name, 1, 1)) from None
     source = YamlSource(name, data, node_tree(text))
     if not isinstance(data, dict):
         raise InputError(source.fault((), f"a {kind} is a mapping: {{...}}"))

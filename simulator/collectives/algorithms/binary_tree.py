@@ -86,12 +86,6 @@ def _up(down: Stages) -> Stages:
     return [[ChunkEdge(e.dst, e.src, True, e.part) for e in stage] for stage in reversed(down)]
 
 
-def _rooted(n: int, root: int) -> RootedTree:
-    tree = in_order_tree(n)
-    turn = root - tree.root
-    return tree.renamed([(r + turn) % n for r in range(n)])
-
-
 def tree_schedule(
     collective: Collective, n: int, n_chunks: int = 1, root: int = 0, *, double: bool = False
 ) -> Schedule:
@@ -100,17 +94,18 @@ def tree_schedule(
     *n_chunks*: those of each tree.  One tree is rotated so that *root* is its root; of two, which join the other ranks,
     it feeds the roots.  The reduce and the broadcast of an all-reduce overlap.
     """
-    n_parts, label = 1 + double, "double tree" if double else "tree"
-    if collective == "all-reduce":
-        down = (
-            _beside(*(_down(tree, part) for part, tree in enumerate(two_trees(n))))
-            if double
-            else _down(in_order_tree(n))
-        )
-        return pipelined(n, _up(down) + down, n_chunks, n_parts=n_parts, label=label)
-    down = _fed(n, root) if double else _down(_rooted(n, root))
-    stages = down if collective == "broadcast" else _up(down)
-    return pipelined(n, stages, n_chunks, n_parts=n_parts, label=collective)
+    both_ways = collective == "all-reduce"
+    if not double:
+        tree = in_order_tree(n)
+        turn = 0 if both_ways else root - tree.root
+        down = _down(tree.renamed([(r + turn) % n for r in range(n)]))
+    elif both_ways:
+        down = _beside(*(_down(tree, part) for part, tree in enumerate(two_trees(n))))
+    else:
+        down = _fed(n, root)
+    stages = _up(down) + down if both_ways else down if collective == "broadcast" else _up(down)
+    label = ("double tree" if double else "tree") if both_ways else collective
+    return pipelined(n, stages, n_chunks, n_parts=1 + double, label=label)
 
 
 def two_trees(n: int) -> tuple[RootedTree, RootedTree]:

@@ -22,6 +22,7 @@ with the parameter server, OSDI 2014.)
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from simulator.collectives.algorithms import Local, Round, Schedule, Send
@@ -142,8 +143,5 @@ def push_pull(n: int, owners: Sequence[int]) -> Schedule:
     """Return the all-reduce in which owner *j*, a rank or helper, adds n shards of chunk j in one pass of memory."""
     pushes = tuple(Send(r, o, j, reduce=True) for j, o in enumerate(owners) for r in range(n) if r != o)
     pulls = tuple(Send(o, r, j) for j, o in enumerate(owners) for r in range(n) if r != o)
-    share: dict[int, int] = {}
-    for owner in owners:
-        share[owner] = share.get(owner, 0) + 1
-    local = tuple(Local(o, (n + 1) * k) for o, k in share.items())
+    local = tuple(Local(owner, (n + 1) * count) for owner, count in Counter(owners).items())
     return Schedule(n, len(owners), (Round(pushes, label="push", local=local), Round(pulls, label="pull")))

@@ -29,19 +29,32 @@ class _Group:
     folded: tuple[tuple[int, int], ...]
 
     @property
-    def n_chunks(self) -> int:
-        return self.bounds[-1]
-
-    @property
     def distances(self) -> list[int]:
         """Return the distances of pairs, doubling: 1, 2, 4, ..."""
         return [1 << bit for bit in range(len(self.members).bit_length() - 1)]
 
-    def paired(self, label: str, far: int, *, reduce: bool) -> Round:
-        """Return the round in which members *far* apart exchange what one of both ends up with."""
+    def halving(self) -> list[Round]:
+        """Return rounds in which members ever nearer exchange and add what the other ends up with."""
+        return [self._paired("reduce-scatter", far, reduce=True) for far in reversed(self.distances)]
+
+    def doubling(self) -> list[Round]:
+        """Return rounds in which members ever farther apart exchange what they have."""
+        return [self._paired("all-gather", far, reduce=False) for far in self.distances]
+
+    def _paired(self, label: str, far: int, *, reduce: bool) -> Round:
         ends = ((j, j ^ far) for j in range(len(self.members)))
         owned = ((j, k, (k if reduce else j) // far * far) for j, k in ends)
         return Round(tuple(self.send(j, k, low, far, reduce=reduce) for j, k, low in owned), label=label)
+
+    def fold(self) -> list[Round]:
+        """Return the round in which folded ranks hand over their whole buffers."""
+        sends = (Send(rank, member, 0, self.bounds[-1], reduce=True) for rank, member in self.folded)
+        return [Round(tuple(sends), label="fold")]
+
+    def unfold(self) -> list[Round]:
+        """Return the round in which folded ranks receive the whole result."""
+        sends = (Send(member, rank, 0, self.bounds[-1]) for rank, member in self.folded)
+        return [Round(tuple(sends), label="unfold")]
 
     def along(self, label: str, far: int, *, down: bool) -> Round:
         """Return a round of a binomial tree: each subtree's data go from its parent (*down*), or to it."""
@@ -76,31 +89,10 @@ def _by_member(n: int) -> _Group:
     return _Group(tuple(members[j] for j in turned), tuple(range(len(members) + 1)), folded)
 
 
-def _halving(group: _Group) -> list[Round]:
-    return [group.paired("reduce-scatter", far, reduce=True) for far in reversed(group.distances)]
-
-
-def _doubling(group: _Group) -> list[Round]:
-    return [group.paired("all-gather", far, reduce=False) for far in group.distances]
-
-
-def _fold(group: _Group) -> list[Round]:
-    """Return the round in which folded ranks hand over their whole buffers."""
-    sends = tuple(Send(rank, member, 0, group.n_chunks, reduce=True) for rank, member in group.folded)
-    return [Round(sends, label="fold")] if sends else []
-
-
-def _unfold(group: _Group) -> list[Round]:
-    """Return the round in which folded ranks receive the whole result."""
-    sends = tuple(Send(member, rank, 0, group.n_chunks) for rank, member in group.folded)
-    return [Round(sends, label="unfold")] if sends else []
-
-
 def halving_doubling_all_reduce(n: int) -> Schedule:
     """Return reduce-scatter by halving and all-gather by doubling (Rabenseifner's algorithm)."""
     group = _by_member(n)
-    rounds = [*_fold(group), *_halving(group), *_doubling(group), *_unfold(group)]
-    return Schedule(n, group.n_chunks, tuple(rounds))
+    return _of_rounds(n, group, *group.fold(), *group.halving(), *group.doubling(), *group.unfold())
 
 
 def recursive_doubling_all_reduce(n: int) -> Schedule:
@@ -111,15 +103,14 @@ def recursive_doubling_all_reduce(n: int) -> Schedule:
         Round(tuple(Send(rank, members[j ^ far], 0, reduce=True) for j, rank in enumerate(members)), label="exchange")
         for far in group.distances
     ]
-    return Schedule(n, 1, (*_fold(group), *rounds, *_unfold(group)))
+    return _of_rounds(n, group, *group.fold(), *rounds, *group.unfold())
 
 
 def halving_doubling_reduce_scatter(n: int) -> Schedule:
     """Return the schedule after which rank i holds the sum of chunk i."""
     group = _by_block(n)
     back = tuple(Send(member, rank, rank) for rank, member in group.folded)
-    rounds = [*_fold(group), *_halving(group), *([Round(back, label="unfold")] if back else [])]
-    return Schedule(n, n, tuple(rounds))
+    return _of_rounds(n, group, *group.fold(), *group.halving(), Round(back, label="unfold"))
 
 
 def halving_doubling_all_gather(n: int) -> Schedule:
@@ -127,8 +118,7 @@ def halving_doubling_all_gather(n: int) -> Schedule:
     group = _by_block(n)
     into = tuple(Send(rank, member, rank) for rank, member in group.folded)
     back = tuple(Send(member, rank, (rank + 1) % n, n - 1) for rank, member in group.folded)
-    rounds = [Round(into, label="fold"), *_doubling(group), Round(back, label="unfold")]
-    return Schedule(n, n, tuple(step for step in rounds if step.sends))
+    return _of_rounds(n, group, Round(into, label="fold"), *group.doubling(), Round(back, label="unfold"))
 
 
 def halving_doubling_broadcast(n: int, root: int = 0) -> Schedule:
@@ -138,7 +128,7 @@ def halving_doubling_broadcast(n: int, root: int = 0) -> Schedule:
     """
     group = _by_member(n)
     rounds = [group.along("scatter", far, down=True) for far in reversed(group.distances)]
-    return _turned(Schedule(n, group.n_chunks, (*rounds, *_doubling(group), *_unfold(group))), root)
+    return _turned(_of_rounds(n, group, *rounds, *group.doubling(), *group.unfold()), root)
 
 
 def halving_doubling_reduce(n: int, root: int = 0) -> Schedule:
@@ -148,7 +138,11 @@ def halving_doubling_reduce(n: int, root: int = 0) -> Schedule:
     """
     group = _by_member(n)
     rounds = [group.along("gather", far, down=False) for far in group.distances]
-    return _turned(Schedule(n, group.n_chunks, (*_fold(group), *_halving(group), *rounds)), root)
+    return _turned(_of_rounds(n, group, *group.fold(), *group.halving(), *rounds), root)
+
+
+def _of_rounds(n: int, group: _Group, *rounds: Round) -> Schedule:
+    return Schedule(n, group.bounds[-1], tuple(step for step in rounds if step.sends))
 
 
 def _turned(schedule: Schedule, root: int) -> Schedule:

@@ -36,6 +36,7 @@ from simulator.network.routing import Router
 from simulator.questions.nccl import Version, has
 from simulator.questions.where import NCCL_TODAY
 from simulator.records import replace
+from simulator.sums import sums_by_key
 from simulator.topology.parts import GpuPart, NicPart
 
 
@@ -207,15 +208,15 @@ def _rings_inside(group: Communicator, version: Version) -> list[FoundRing]:
     counted = Counter(tuple(gpu + by for gpu in order) for order in found.orders)
     rings = []
     for order, n in counted.items():
-        hops = hops_round(order)
-        routes = tuple(way(group.router, vias, a, b) for a, b in hops)
-        kind = "nvlink-relay" if any(hop in vias for hop in hops) else routes[0].path_class
+        routes = tuple(way(group.router, vias, a, b) for a, b in hops_round(order))
+        kind = "nvlink-relay" if any(hop in vias for hop in hops_round(order)) else routes[0].path_class
         rings.append(FoundRing(tuple(rank_of[node] for node in order), float(n), routes, kind, found.whole))
-    loads: dict[int, float] = {}  # by resource, if each channel carries as much
-    for ring in rings:
-        for route in ring.routes:
-            for resource, share in route.loads:
-                loads[resource] = loads.get(resource, 0.0) + ring.bandwidth_Bps * share
+    loads = sums_by_key(  # by resource, if each channel carries as much
+        (resource, ring.bandwidth_Bps * share)
+        for ring in rings
+        for route in ring.routes
+        for resource, share in route.loads
+    )
     each_Bps = min(group.machine.capacity_Bps[resource] / load for resource, load in loads.items())
     return [replace(ring, bandwidth_Bps=ring.bandwidth_Bps * each_Bps) for ring in rings]
 
@@ -226,8 +227,8 @@ def _relayed(router: Router, src: int, via: int, dst: int) -> Route:
     asking = router.direct(dst, via)
     assert through is not None
     assert asking is not None
-    links, loads = dict(through.links), dict(through.loads)
-    for shares, more in ((links, asking.links), (loads, asking.loads)):
-        for index, share in more:
-            shares[index] = shares.get(index, 0.0) + _ASKING * share
+    links, loads = (
+        sums_by_key([*writing, *((index, _ASKING * share) for index, share in more)])
+        for writing, more in ((through.links, asking.links), (through.loads, asking.loads))
+    )
     return replace(through, links=tuple(sorted(links.items())), loads=tuple(sorted(loads.items())))

@@ -14,6 +14,7 @@ from itertools import pairwise
 from simulator.collectives.nccl.paths import SeenMachine, rank_of
 from simulator.collectives.search import Budget
 from simulator.records import dataclass
+from simulator.sums import sums_by_key
 
 _MAX_ORDERS = 120
 _MAX_STEPS = 20_000  # per enumeration of orders
@@ -38,10 +39,8 @@ class RingCandidate:
 
     def needs(self, intra: float, inter: float) -> dict[int, int]:
         """Return the MB/s that the ring takes from each link, given the speeds inside and to the network in GB/s."""
-        taken: dict[int, float] = {}
-        for loads, speed in ((self.inside, intra), (self.outside, inter)):
-            for link, share in loads:
-                taken[link] = taken.get(link, 0.0) + share * speed * 1000
+        sides = (self.inside, intra), (self.outside, inter)
+        taken = sums_by_key((link, share * speed * 1000) for loads, speed in sides for link, share in loads)
         return {link: round(need) for link, need in taken.items()}
 
 
@@ -102,11 +101,7 @@ def _open(seen: SeenMachine, hop: tuple[int, int], speed: float, intra: int, fre
 
 
 def _loads(seen: SeenMachine, hops: Sequence[tuple[int, int]]) -> tuple[tuple[int, float], ...]:
-    taken: dict[int, float] = {}
-    for hop in hops:
-        for link, share in seen.paths[hop].loads:
-            taken[link] = taken.get(link, 0.0) + share
-    return tuple(taken.items())
+    return tuple(sums_by_key(load for hop in hops for load in seen.paths[hop].loads).items())
 
 
 def _following(seen: SeenMachine, speed: float, intra: int, free: Free) -> Following | None:

@@ -14,7 +14,7 @@ from simulator.collectives.nccl.cost import NcclCosts, costs_of
 from simulator.collectives.nccl.graph import channel_rings, comm_graph, with_peers
 from simulator.collectives.nccl.kernels import KernelPlanner
 from simulator.collectives.nccl.rccl import direct_protocol
-from simulator.collectives.nccl.rules import version_notes
+from simulator.collectives.nccl.tables import version_notes
 from simulator.collectives.nccl.tuning import CommGraph, NcclChoice, fastest_choice
 from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.search import say_ended

@@ -1,20 +1,29 @@
-"""Planning numbers of NCCL 2.30.7's search and of parts of its tuner; the tables that changed are in ``rules.py``.
+"""The numbers by which NCCL plans: those of 2.30.7's search and of parts of its tuner, and rules of each known version.
 
 They come from NVIDIA/nccl@5067397c, ``src/graph/{tuning.cc,topo.h,search.cc}`` and ``src/enqueue.cc`` (Apache-2.0).
 They are planning figures, not measurements: an A100's NVLink is 20 GB/s here, whatever it achieves.  As in NCCL,
 latencies are in microseconds and bandwidths in GB/s = 1e9 B/s.
+
+The rules are the tables by which the tuner chooses (:class:`Rules`), of each version whose source is known.
+``rules.json`` has them, from ``src/graph/tuning.cc`` at the commits named there; rows are GPU generations (Volta and
+older, Ampere, Hopper, Blackwell) and columns 1, 2 and more nodes.  A version between two known ones chooses by the
+older.  The search for rings is that of 2.30 for all of them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Literal, get_args
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple, get_args
 
 from simulator.network.machine import Link, Node
-from simulator.questions.collective import Protocol
-from simulator.questions.nccl import Version, has
+from simulator.package_data import own_data
+from simulator.questions.collective import Algorithm, Protocol
+from simulator.questions.nccl import Version, VersionNote, chip_since, has, version_words
+from simulator.questions.where import NCCL_TODAY
+from simulator.records import dataclass
 from simulator.topology.parts import CpuPart
+from simulator.workload import Collective
 
 PathType = Literal["loc", "nvl", "nvb", "c2c", "pix", "pxb", "p2c", "pxn", "phb", "sys", "net"]
 PATH_TYPES: tuple[PathType, ...] = get_args(PathType)  # best first
@@ -22,7 +31,7 @@ CpuKind = Literal["intel", "amd", "arm", "ibm", "mixed", "other"]
 
 Triple = tuple[float, float, float]
 
-# -- tuning.cc: latencies (the rest, by version, is in rules.py) -------------------------
+# -- tuning.cc: latencies (the rest, by version, is below) -------------------------
 
 PAT_LOG_SHARE = 3.5  # network hops of PAT overlap: each counts 1 / 3.5
 PAT_LINEAR_US = 2.8  # per rank
@@ -153,3 +162,115 @@ def search_speeds(compute_capability: int, *, inter: bool) -> tuple[float, ...]:
     """Return the speeds in GB/s that the search tries, fastest first, given the communicator's lowest capability."""
     row = sum(compute_capability >= first for first in (90, 100))
     return (SPEEDS_INTER if inter else SPEEDS_INTRA)[row]
+
+
+# -- rules of versions -------------------------------------------------------------------
+
+
+Rows = tuple[Triple, ...]
+
+
+class Latencies(NamedTuple):
+    """Base latency of an algorithm, and latency per hop over NVLink, PCIe and the network; by protocol."""
+
+    base_us: Triple
+    nvlink_us: Triple
+    pcie_us: Triple
+    network_us: Triple
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The tables and formulas of one version.
+
+    Shares are fractions of the rings' planned bandwidth; ``*_max`` limit it, per channel except ``bus_max``, ``ll_max``
+    and ``tree_total_max``.  ``ring_ll_share`` holds for all-reduce, reduce and several nodes, and otherwise;
+    ``ring_ll128_share`` for several ranks on a node, and for one.  ``ll128_each`` limits a channel of rings and trees.
+    ``ll_max`` has rows by generation on one node, else by vendor of the CPUs.  ``tree_correction``: the share reached,
+    by floor(log2(size / 64 B)).  ``crossing``: the steps of a ring's all-reduce that cross the network.  ``plateau``:
+    factor on the latency of a ring over several nodes from a size per rank, or per rank and channel, on; by generation.
+    ``nvls``: the formula of its bandwidth.
+    """
+
+    version: Version
+    latencies: Mapping[Algorithm, Latencies]
+    ll_max: Rows
+    tree_max: Rows
+    tree_correction: Mapping[Protocol, tuple[float, ...]]
+    ring_ll_share: tuple[float, float]
+    ring_ll128_share: tuple[float, float]
+    ring_ll128_max: Rows
+    ring_ll128_total: Mapping[Collective, float] | None
+    ll128_each: Mapping[Collective, float] | None
+    tree_share: float
+    tree_total_max: Triple
+    tree_ll_share: float
+    tree_ll128_share: tuple[float, float]
+    tree_ll128_max: Rows
+    tree_alone: float
+    bus_max: tuple[float, ...]
+    crossing: Literal["all", "nodes", "between"]
+    ll_hop_factor: float
+    nic_latency: Literal["adds", "replaces", "ignored"]
+    posts: bool
+    alone_as_tree: bool
+    plateau: tuple[float, ...]
+    plateau_by_channel: bool
+    ll128_on: tuple[int, ...] | None  # compute capabilities; None: from 7.0 on
+    ll128_inside: Literal["nvl", "nvb"]
+    nvls: Literal["ring", "intra", "both", "efficiency"]
+    nvls_gathers: bool
+
+
+def rules_of(version: Version) -> Rules:
+    """Return the rules of *version*: those of the newest known one up to it, or of the oldest."""
+    return next((rules for rules in reversed(KNOWN) if rules.version <= version), KNOWN[0])
+
+
+def version_notes(version: Version, capability: int) -> list[VersionNote]:
+    """Return what an answer says of an earlier *version*: whose rules it uses, and whether it knows the GPUs.
+
+    *capability*: the newest GPU's compute capability, such as 90 for 9.0.
+    """
+    told = []
+    own, rules, since = version_words(version), rules_of(version).version, chip_since(capability)
+    if version < NCCL_TODAY:
+        whose = f"the tables of {version_words(rules)}, the newest known before it"
+        if rules == version:
+            whose = "its own tables"
+        elif rules > version:
+            whose = f"the tables of {version_words(rules)}, the oldest known, without what came later"
+        told.append(f"NCCL {own} chooses by {whose}, among the rings that {version_words(NCCL_TODAY)} finds")
+    if version < since:
+        told.append(
+            f"NCCL {own} is older than these GPUs (compute capability {capability / 10:.1f}), for which "
+            f"{version_words(since)} is the first: it runs only where the driver translates its kernels, and no such "
+            "time is measured"
+        )
+    return [VersionNote(each) for each in told]
+
+
+def _read(value: Any) -> Any:
+    """Return *value* of the file with tuples for lists, in which null is no limit, and with quotients such as 7/9."""
+    if isinstance(value, list):
+        return tuple(math.inf if each is None else _read(each) for each in value)
+    if isinstance(value, dict):
+        return {key: _read(each) for key, each in value.items()}
+    if isinstance(value, str) and "/" in value:
+        above, _, below = value.partition("/")
+        return float(above) / float(below)
+    return value
+
+
+def _written() -> Iterator[Rules]:
+    """Yield the rules in ``rules.json``, newest version first; each is written as what differs from the one before."""
+    known: dict[str, Any] = {}
+    for version, written in own_data("simulator.collectives.nccl", "rules.json").items():
+        known |= _read({name: value for name, value in written.items() if name != "from"})
+        known["latencies"] = {name: Latencies(**rows) for name, rows in _read(written["latencies"]).items()}
+        major, minor = version.split(".")
+        yield Rules(version=(int(major), int(minor)), **known)
+
+
+KNOWN: tuple[Rules, ...] = tuple(_written())[::-1]
+"""All known rules, the oldest version first."""

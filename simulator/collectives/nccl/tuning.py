@@ -3,7 +3,7 @@
 ``time = latency + size / bandwidth``, both from tables and a few caps, for every enabled pair of algorithm and
 protocol; the pair with the least time is chosen.  As in NVIDIA/nccl@5067397c (2.30.7) ``src/graph/tuning.cc``
 (ncclTopoTuneModel, ncclTopoGetAlgoTime) and ``src/enqueue.cc``, for a group with one operation; what earlier versions
-do otherwise is in :mod:`simulator.collectives.nccl.rules`.  Sizes are those of nccl-tests (see
+do otherwise is in :mod:`simulator.collectives.nccl.tables`.  Sizes are those of nccl-tests (see
 :mod:`simulator.workload`), which NCCL uses too.
 
 Interpretations where the source leaves room:
@@ -27,8 +27,7 @@ from collections.abc import Collection
 from itertools import product
 
 from simulator.collectives.nccl import tables as t
-from simulator.collectives.nccl.rules import Rules, rules_of
-from simulator.collectives.nccl.tables import PATH_TYPES, CpuKind, PathType
+from simulator.collectives.nccl.tables import PATH_TYPES, CpuKind, PathType, Rules, rules_of
 from simulator.collectives.request import Unsuitable
 from simulator.questions.collective import ALGORITHMS, PROTOCOLS, Algorithm, Protocol
 from simulator.questions.nccl import FEATURES, Version, has, version_words

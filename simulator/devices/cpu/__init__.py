@@ -109,19 +109,6 @@ class LibraryCycles:
     eigen: ElementCycles
 
 
-def cycles_of(known: Constants, library: CpuLibrary) -> ElementCycles:
-    """Return the cycles of *library*, which is not oneDNN."""
-    found: ElementCycles = getattr(known(LibraryCycles), library)
-    return found
-
-
-def scalar_cycles_of(known: Constants, library: CpuLibrary) -> ScalarCycles:
-    """Return the cycles of *library*, whose passes use no vectors."""
-    found = cycles_of(known, library)
-    assert isinstance(found, ScalarCycles)
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class Cache:
     """One cache level: the size of one cache, the cores that share it, and its total bandwidth (0: not a limit).
@@ -199,6 +186,19 @@ class Cpu:
         idle_share = (most - busy) / (most - 1) if most > 1 else 0.0
         turbo_Hz = self.turbo_clock_Hz if vectors else max(self.turbo_clock_Hz, self.scalar_turbo_clock_Hz)
         return (self.clock_Hz + (turbo_Hz - self.clock_Hz) * idle_share) * self.calibration.compute
+
+    @property
+    def cycles(self) -> ElementCycles:
+        """What its library takes for each element; not for oneDNN."""
+        found: ElementCycles = getattr(self.constants(LibraryCycles), self.library)
+        return found
+
+    @property
+    def scalar_cycles(self) -> ScalarCycles:
+        """The same of a library whose passes use no vectors."""
+        found = self.cycles
+        assert isinstance(found, ScalarCycles)
+        return found
 
     def core_flop_per_cycle(self, precision: Precision) -> int:
         """Return one core's FLOPs per cycle.

@@ -73,22 +73,16 @@ def bandwidth(cpu: Cpu, working_set_bytes: float, threads: int) -> float:
         if found >= 1.0:
             break
     if found < 1.0:
-        rate_Bps = min(rate_Bps, _memory_bandwidth(cpu, cores, costs))
-        seconds_per_byte += (1.0 - found) / rate_Bps
-    return 1.0 / seconds_per_byte
-
-
-def _memory_bandwidth(cpu: Cpu, cores: int, costs: CacheCosts) -> float:
-    sockets = math.ceil(cores / cpu.cores_per_socket)
-    together_Bps = sockets * cpu.memory_bandwidth_Bps * (costs.two_sockets if sockets > 1 else 1.0)
-    # The first cores of a second socket do not lower the bandwidth that the first socket already has.
-    together_Bps = max(together_Bps, cpu.memory_bandwidth_Bps)
-    for cache in cpu.caches:
-        if cache.memory_Bps:
-            caches = math.ceil(cores / cache.shared_by_cores)
+        sockets = math.ceil(cores / cpu.cores_per_socket)
+        together_Bps = sockets * cpu.memory_bandwidth_Bps * (costs.two_sockets if sockets > 1 else 1.0)
+        # The first cores of a second socket do not lower the bandwidth that the first socket already has.
+        together_Bps = max(together_Bps, cpu.memory_bandwidth_Bps)
+        for cache in (each for each in cpu.caches if each.memory_Bps):
             left_Bps = max(cache.memory_Bps - cache.neighbours_Bps, cache.memory_Bps / 2)  # shared fairly
-            together_Bps = min(together_Bps, caches * left_Bps)
-    return min(cores * cpu.core_bandwidth_Bps, together_Bps) * cpu.calibration.bandwidth
+            together_Bps = min(together_Bps, math.ceil(cores / cache.shared_by_cores) * left_Bps)
+        memory_Bps = min(cores * cpu.core_bandwidth_Bps, together_Bps) * cpu.calibration.bandwidth
+        seconds_per_byte += (1.0 - found) / min(rate_Bps, memory_Bps)
+    return 1.0 / seconds_per_byte
 
 
 def transfer_time(cpu: Cpu, n_bytes: float, threads: int) -> float:

@@ -16,9 +16,7 @@ from simulator.devices.cpu import (
     LIBRARIES,
     LINE_BYTES,
     Cpu,
-    cycles_of,
     region_time,
-    scalar_cycles_of,
     scalar_rate,
     vector_rate,
 )
@@ -77,8 +75,8 @@ def streaming_pass(cpu: Cpu, kernel: Streaming) -> KernelCost:
     if name in c.scalar_cycles:
         compute_s = n * c.scalar_cycles[name] / scalar_rate(cpu, threads, alone=name in _DRAWN)
     elif not LIBRARIES[cpu.library].vectors:
-        rates = scalar_cycles_of(cpu.constants, cpu.library)
-        compute_s = n * (rates.function if name in _FUNCTIONS else rates.simple) / scalar_rate(cpu, threads)
+        cycles = cpu.scalar_cycles.function if name in _FUNCTIONS else cpu.scalar_cycles.simple
+        compute_s = n * cycles / scalar_rate(cpu, threads)
     elif kernel.transposed:
         compute_s = n * c.transposed_cycles / scalar_rate(cpu, threads)
     else:
@@ -96,11 +94,7 @@ def rowwise_pass(cpu: Cpu, kernel: Rowwise) -> KernelCost:
     library = LIBRARIES[cpu.library]
     if not library.vectors or (library.composes and "batch_norm" in kernel.kind):
         passes = 1 if kernel.kind == "sum" else 3 if kernel.kind.endswith("_bwd") else 2
-        cycles = (
-            scalar_cycles_of(cpu.constants, cpu.library).function
-            if "softmax" in kernel.kind
-            else passes * cycles_of(cpu.constants, cpu.library).row
-        )
+        cycles = cpu.scalar_cycles.function if "softmax" in kernel.kind else passes * cpu.cycles.row
         element_s = cycles / scalar_rate(cpu, threads)
     else:
         element_s = cycles / vector_rate(cpu, threads)
@@ -111,10 +105,9 @@ def rowwise_pass(cpu: Cpu, kernel: Rowwise) -> KernelCost:
 def pooling_pass(cpu: Cpu, kernel: Pooling) -> KernelCost:
     """Return the cost of *kernel* on *cpu*."""
     c = cpu.constants(PassCosts)
+    cycles = c.pool_cycles[kernel.kind] + c.pool_window_cycles[kernel.kind] * kernel.window
     if kernel.kind == "max" and kernel.direction == "bwd":
         cycles = c.pool_bwd_max_cycles
-    else:
-        cycles = c.pool_cycles[kernel.kind] + c.pool_window_cycles[kernel.kind] * kernel.window
     # Both libraries divide channels among threads.
     threads = max(1, min(cpu.threads, math.ceil(kernel.input_elements / c.grain_elements)))
     compute_s = kernel.output_elements * cycles / scalar_rate(cpu, threads)

@@ -25,10 +25,8 @@ from simulator.devices.cpu import (
     LIBRARIES,
     Cpu,
     cpu_compute_rate,
-    cycles_of,
     effective_cores,
     region_time,
-    scalar_cycles_of,
     scalar_rate,
     vector_rate,
 )
@@ -102,7 +100,7 @@ def multiply_time(cpu: Cpu, kernel: Gemm, threads: int) -> tuple[float, float]:
     element = ELEMENT_BYTES[kernel.precision]
     private = cache_bytes(cpu, 1, 1)
     copied = [size for size in (m * k, k * n) if size * element > private]
-    cycles = costs.packing_cycles if cpu.library == "onednn" else cycles_of(cpu.constants, cpu.library).packed
+    cycles = costs.packing_cycles if cpu.library == "onednn" else cpu.cycles.packed
     packing_s = sum(copied) * cycles / scalar_rate(cpu, threads)
     if LIBRARIES[cpu.library].jumps:  # each element that no cache holds waits for memory
         cores = min(threads, cpu.core_count)
@@ -131,7 +129,7 @@ def recurrence_products(cpu: Cpu, kernel: Recurrence) -> KernelCost:
     if library.vectors:
         cell_cycles, rate = cpu.constants(ProductCosts).gate_cycles, vector_rate(cpu, cell_threads)
     else:
-        cell_cycles, rate = scalar_cycles_of(cpu.constants, cpu.library).function, scalar_rate(cpu, cell_threads)
+        cell_cycles, rate = cpu.scalar_cycles.function, scalar_rate(cpu, cell_threads)
     start_s = start_time(cpu) + region_time(cpu, threads)
     step_s = start_s + max(multiply_s, fetch_s) + kernel.batch * gates * cell_cycles / rate
     bound: Bound = "latency" if start_s > step_s / 2 else "memory" if fetch_s > multiply_s else "compute"
@@ -212,7 +210,7 @@ def _unrolled(cpu: Cpu, kernel: Convolution, how: Literal["image", "images", "ba
     if not kept and (shape.kernel_h * shape.kernel_w > 1 or shape.stride_h * shape.stride_w > 1):
         threads = cpu.threads if LIBRARIES[cpu.library].threads else 1
         n_bytes = 2 * window * pixels * ELEMENT_BYTES[kernel.precision]
-        written_s = window * pixels * cycles_of(cpu.constants, cpu.library).unrolled / scalar_rate(cpu, threads)
+        written_s = window * pixels * cpu.cycles.unrolled / scalar_rate(cpu, threads)
         columns_s = max(written_s, transfer_time(cpu, n_bytes, threads))
     time_s = math.ceil(shape.batch / at_once / busy) * shape.groups * (multiplied.time_s + columns_s)
     if busy > 1:

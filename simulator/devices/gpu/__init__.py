@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import cached_property
-from math import exp
 
 from simulator.constants import DEFAULT, Constants, constants
 from simulator.devices.gpu.generation import Traits, traits_of
@@ -45,7 +44,7 @@ def library_factor(known: Constants, since: Month | None, libraries: Month | Non
         return 1.0
     costs = known(LibraryCosts)
     years = libraries[0] - since[0] + (libraries[1] - since[1]) / 12.0
-    return 1.0 + costs.young * exp(-max(0.0, years) / costs.settles_years)
+    return 1.0 + costs.young * math.exp(-max(0.0, years) / costs.settles_years)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,14 +99,10 @@ class Gpu:
 
     @cached_property
     def traits(self) -> Traits:
-        """The traits of its generation."""
-        return traits_of(self.vendor, self.generation, self.lanes_per_sm, self._tensor_flops_per_sm)
-
-    @property
-    def _tensor_flops_per_sm(self) -> float:
-        """FLOPs per SM and clock in 16 bit; infinite where the data sheet has no figure."""
+        """The traits of its generation; infinite FLOPs on tensor cores where the data sheet has no figure."""
         peak = self.peak_flops_per_s.get("fp16", self.peak_flops_per_s.get("bf16", math.inf))
-        return peak / (self.sm_count * self.boost_clock_Hz)
+        tensor_flops_per_sm = peak / (self.sm_count * self.boost_clock_Hz)
+        return traits_of(self.vendor, self.generation, self.lanes_per_sm, tensor_flops_per_sm)
 
     def peak(self, precision: Precision) -> float:
         """Return the peak rate in FLOP/s.

@@ -25,7 +25,7 @@ class GroupedGemm(Gemm):
     ``loop``, a kernel each, one after the other.
     """
 
-    gpu_cost = "simulator.devices.gpu.grouped:grouped_cost"
+    gpu_cost = "simulator.devices.gpu.gemm:grouped_cost"
 
     grouping: Grouping = "kernel"
     varies: Literal["m", "k"] = "m"
