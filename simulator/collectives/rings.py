@@ -13,14 +13,7 @@ from typing import Literal
 
 from simulator.collectives.algorithms import Schedule
 from simulator.collectives.algorithms.direct import neighbour_pairs, pairwise_all_to_all, send_recv
-from simulator.collectives.algorithms.ring import (
-    chain_broadcast,
-    chain_reduce,
-    naive_ring_all_reduce,
-    ring_all_gather,
-    ring_all_reduce,
-    ring_reduce_scatter,
-)
+from simulator.collectives.algorithms.ring import ring_schedule
 from simulator.collectives.communicator import Communicator, Equal
 from simulator.collectives.lower import best_chunk_count, carried_in, lower
 from simulator.collectives.request import MAX_RANKS, Planned, Request, refuse_beyond, refuse_too_many
@@ -104,7 +97,7 @@ def _of_equal(
     flows = [Flow(route, size_bytes / n, at=way) for route, way in zip(lap, ways, strict=True)]
 
     def carries(repetition: int) -> list[FlowData]:
-        schedule = _schedule(request, ring, 1)
+        schedule = _schedule(request, ring)
         found = list(carried_in(schedule, repetition, partial(region, schedule.n_chunks)))
         return [each for place in range(len(lap)) for each in found[place :: len(lap)]]
 
@@ -121,19 +114,8 @@ def _region(
     return cut(share, Fraction(chunk, n_chunks), Fraction(chunk + 1, n_chunks))
 
 
-_Made = Callable[[int, int, int], Schedule]  # of n ranks and m chunks, with the root at this position
-_SCHEDULES: dict[str, _Made] = {
-    "all-reduce": lambda n, _m, _at: ring_all_reduce(n),
-    "reduce-scatter": lambda n, _m, _at: ring_reduce_scatter(n),
-    "all-gather": lambda n, _m, _at: ring_all_gather(n),
-    "broadcast": chain_broadcast,
-    "reduce": chain_reduce,
-}
-_NAIVE: dict[str, _Made] = {**_SCHEDULES, "all-reduce": lambda n, _m, _at: naive_ring_all_reduce(n)}
-
-
-def _schedule(request: Request, ring: FoundRing, n_chunks: int, known: dict[str, _Made] = _SCHEDULES) -> Schedule:
-    return known[request.collective](request.n_ranks, n_chunks, ring.order.index(request.root))
+def _schedule(request: Request, ring: FoundRing, n_chunks: int = 1) -> Schedule:
+    return ring_schedule(request.collective, request.n_ranks, n_chunks, ring.order.index(request.root))
 
 
 def _fastest(request: Request, rings: Sequence[FoundRing]) -> FoundRing:
@@ -184,7 +166,8 @@ def _write(builder: PlanBuilder, request: Request, *, directions: Literal[1, 2] 
 def _write_naive(builder: PlanBuilder, request: Request) -> None:
     ring = _fastest(request, find_rings(request.group, both_directions=False))
     say_ended(builder.notes, [ring.whole])
-    _lowered(builder, request, ring, _schedule(request, ring, 1, _NAIVE), request.size_bytes, "ring0")
+    schedule = ring_schedule(request.collective, request.n_ranks, root=ring.order.index(request.root), naive=True)
+    _lowered(builder, request, ring, schedule, request.size_bytes, "ring0")
 
 
 NAIVE_RING = Planned(

@@ -13,12 +13,12 @@ B, the root alone takes ceil(log2 n) S/B; 4 ranks take 3 S/B, where a tree with 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
-from simulator.collectives.algorithms import Schedule, direct, halving_doubling
 from simulator.collectives.algorithms.binary_tree import tree_schedule
-from simulator.collectives.algorithms.ring import ring_all_reduce
+from simulator.collectives.algorithms.direct import star_schedule
+from simulator.collectives.algorithms.halving_doubling import halving_doubling_schedule
+from simulator.collectives.algorithms.ring import ring_schedule
 from simulator.collectives.embedding import embed_order
 from simulator.collectives.lower import estimate_s, host_work, lower, pipeline_chunk_count
 from simulator.collectives.request import MAX_RANKS, Planned, Request, Unsuitable
@@ -28,14 +28,11 @@ from simulator.plan.plan import Flow, PlanBuilder
 # -- gather on one device, add there, send the result back -----------------------------
 
 
-_STARS: dict[str, Callable[[int, int, int], Schedule]] = {  # by collective: of n ranks, around a centre, for a root
-    "all-reduce": lambda n, centre, _root: direct.star_all_reduce(n, centre),
-    "reduce-scatter": lambda n, centre, _root: direct.star_reduce_scatter(n, centre),
-    "all-gather": lambda n, centre, _root: direct.star_all_gather(n, centre),
-    "broadcast": direct.star_broadcast,
-    "reduce": direct.star_reduce,
-}
-_LIMITS = MAX_RANKS["one"], _STARS, "gathering on one device cannot do {}; sharded and ring can"
+_LIMITS = (
+    MAX_RANKS["one"],
+    ("all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce"),
+    "gathering on one device cannot do {}; sharded and ring can",
+)
 
 
 def gather_on_gpu(name: str) -> Planned:
@@ -57,7 +54,7 @@ def gather_on_gpu(name: str) -> Planned:
             centre = 0
         else:
             raise Unsuitable(f"GPU {number} takes no part")
-        schedule = _STARS[request.collective](request.n_ranks, centre, request.root)
+        schedule = star_schedule(request.collective, request.n_ranks, centre, request.root)
         lower(builder, request, schedule, size_bytes=request.size_bytes)
         builder.facts["runs_as"] = "torch.nn.DataParallel, tf.distribute.ReductionToOneDevice"
 
@@ -68,7 +65,7 @@ def _write_on_cpu(builder: PlanBuilder, request: Request) -> None:
     cpu = request.router.nearest_cpu(request.ranks[0])
     if cpu is None:
         raise Unsuitable("no CPU is linked to its GPUs")
-    schedule = _STARS[request.collective](request.n_ranks, request.n_ranks, request.root)
+    schedule = star_schedule(request.collective, request.n_ranks, request.n_ranks, request.root)
     lower(builder, request, schedule, size_bytes=request.size_bytes, nodes=(*request.ranks, cpu))
     builder.facts |= {"runs_as": "MXNet's KVStore local", "centre": request.machine.nodes[cpu].name}
 
@@ -100,24 +97,22 @@ DOUBLE_TREE = _tree("double-tree", "two binary trees with half of the data each;
 # -- pairs at doubling distances -------------------------------------------------------
 
 
-# By collective: its schedules for n ranks, by name, the default first.
-_PAIRED: dict[str, dict[str, Callable[[int], Schedule]]] = {
-    "all-reduce": {
-        "halving-doubling": halving_doubling.halving_doubling_all_reduce,
-        "recursive doubling": halving_doubling.recursive_doubling_all_reduce,
-    },
-    "reduce-scatter": {"recursive halving": halving_doubling.halving_doubling_reduce_scatter},
-    "all-gather": {"recursive doubling": halving_doubling.halving_doubling_all_gather},
-    "broadcast": {"binomial scatter, recursive doubling": halving_doubling.halving_doubling_broadcast},
-    "reduce": {"recursive halving, binomial gather": halving_doubling.halving_doubling_reduce},
+# By collective: the names of its schedules, the default first, then that of whole buffers.
+_PAIRED = {
+    "all-reduce": ("halving-doubling", "recursive doubling"),
+    "reduce-scatter": ("recursive halving",),
+    "all-gather": ("recursive doubling",),
+    "broadcast": ("binomial scatter, recursive doubling",),
+    "reduce": ("recursive halving, binomial gather",),
 }
 
 
 def _write_paired(builder: PlanBuilder, request: Request) -> None:
-    known, size = _PAIRED[request.collective], request.size_bytes
-    order = embed_order(request, HALVING_DOUBLING.name, next(iter(known.values())), pipelined=False)
+    size, make = request.size_bytes, partial(halving_doubling_schedule, request.collective)
+    order = embed_order(request, HALVING_DOUBLING.name, make, pipelined=False)
     nodes = [request.ranks[rank] for rank in order]
-    candidates = {name: make(request.n_ranks) for name, make in known.items()}
+    names = _PAIRED[request.collective]
+    candidates = {name: make(request.n_ranks, whole=number > 0) for number, name in enumerate(names)}
     chosen = min(candidates, key=lambda name: estimate_s(request, candidates[name], size, nodes))
     parted = request.collective in ("reduce-scatter", "all-gather")  # chunk i belongs to the rank at position i
     region = (lambda chunk: block(order[chunk], len(order))) if parted else None
@@ -150,7 +145,7 @@ def _write_gloo(builder: PlanBuilder, request: Request) -> None:
     if request.collective == "all-reduce":
         nodes = request.ranks[::-1]  # each sends to the rank before it
         builder.rings.append(nodes)
-        lower(builder, request, ring_all_reduce(n), size_bytes=size, nodes=nodes)
+        lower(builder, request, ring_schedule("all-reduce", n), size_bytes=size, nodes=nodes)
         return
     nodes = tuple(request.ranks[(request.root + rank) % n] for rank in range(n))
     received: dict[int, int] = {}

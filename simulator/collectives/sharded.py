@@ -5,11 +5,11 @@ Of equal machines, and of few sets of twins, a few equal flows represent the n (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from itertools import product
 
 from simulator.collectives.algorithms import Schedule
-from simulator.collectives.algorithms import direct as schedules
+from simulator.collectives.algorithms.direct import direct_schedule, neighbour_pairs, send_recv
 from simulator.collectives.communicator import Equal
 from simulator.collectives.lower import carried_in, lower, memory_s
 from simulator.collectives.request import MAX_DIRECT_RANKS, Planned, Request, refuse_too_many
@@ -70,21 +70,11 @@ _WITHOUT_ROOT = {  # rounds of each collective without a root
 }
 
 
-_DIRECT: dict[str, Callable[[int, int], Schedule]] = {  # by collective: of n ranks, for a root
-    "all-reduce": lambda n, _root: schedules.direct_all_reduce(n),
-    "reduce-scatter": lambda n, _root: schedules.direct_reduce_scatter(n),
-    "all-gather": lambda n, _root: schedules.direct_all_gather(n),
-    "broadcast": schedules.direct_broadcast,
-    "reduce": schedules.direct_reduce,
-    "all-to-all": lambda n, _root: schedules.direct_all_to_all(n),
-}
-
-
 def _direct(request: Request) -> Schedule:
     n = request.n_ranks
     if request.collective == "send-recv":
-        return schedules.send_recv(n, request.pairs or schedules.neighbour_pairs(n))
-    return _DIRECT[request.collective](n, request.root)
+        return send_recv(n, request.pairs or neighbour_pairs(n))
+    return direct_schedule(request.collective, n, request.root)
 
 
 def _write(builder: PlanBuilder, request: Request) -> None:

@@ -35,8 +35,9 @@ def allowed_ways(kernel: Kernel) -> tuple[Kernel, ...]:
     if not kernel.of_library or not isinstance(kernel, Product) or kernel.precision != "tf32":
         return (kernel,)
     on_lanes = replace(kernel, precision="fp32")
-    by_planes = isinstance(kernel, Convolution) and kernel.direction != "bwd_data" and not kernel.channels_last
-    has_few = by_planes and kernel.shape.c_in // kernel.shape.groups < _CHANNELS_AT_ONCE
+    if not isinstance(kernel, Convolution) or kernel.direction == "bwd_data" or kernel.channels_last:
+        return kernel, on_lanes
+    has_few = kernel.shape.c_in // kernel.shape.groups < _CHANNELS_AT_ONCE
     return (on_lanes,) if has_few else (kernel, on_lanes)
 
 

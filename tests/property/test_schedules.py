@@ -11,22 +11,9 @@ from simulator.collectives.algorithms import Schedule
 from simulator.collectives.algorithms.binary_tree import (
     tree_schedule,
 )
-from simulator.collectives.algorithms.direct import (
-    direct_gather,
-    direct_scatter,
-    push_pull,
-    star_all_reduce,
-    star_broadcast,
-    star_reduce,
-)
-from simulator.collectives.algorithms.halving_doubling import halving_doubling_broadcast, halving_doubling_reduce
-from simulator.collectives.algorithms.ring import (
-    chain_broadcast,
-    chain_reduce,
-    ring_all_gather,
-    ring_all_reduce,
-    ring_reduce_scatter,
-)
+from simulator.collectives.algorithms.direct import direct_schedule, push_pull, star_schedule
+from simulator.collectives.algorithms.halving_doubling import halving_doubling_schedule
+from simulator.collectives.algorithms.ring import ring_schedule
 from simulator.collectives.hierarchical import PHASES
 from tests.schedule_check import State, check, expect, initial, n_steps, play, sent_chunks
 
@@ -35,6 +22,16 @@ tree_all_reduce, tree_broadcast, tree_reduce = (
 )
 double_tree_all_reduce, double_tree_broadcast, double_tree_reduce = (
     partial(tree_schedule, op, double=True) for op in ("all-reduce", "broadcast", "reduce")
+)
+
+ring_all_reduce, ring_reduce_scatter, ring_all_gather, chain_broadcast, chain_reduce = (
+    partial(ring_schedule, op) for op in ("all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce")
+)
+halving_doubling_broadcast, halving_doubling_reduce = (
+    partial(halving_doubling_schedule, op) for op in ("broadcast", "reduce")
+)
+star_all_reduce, star_broadcast, star_reduce = (
+    partial(star_schedule, op) for op in ("all-reduce", "broadcast", "reduce")
 )
 
 ranks = st.integers(2, 33)
@@ -102,8 +99,8 @@ def _schedule(what: str, n: int, m: int, root: int) -> Schedule:
         "all-gather": lambda: ring_all_gather(n),
         "broadcast": lambda: chain_broadcast(n, m, root),
         "reduce": lambda: chain_reduce(n, m, root),
-        "scatter": lambda: direct_scatter(n, root),
-        "gather": lambda: direct_gather(n, root),
+        "scatter": lambda: Schedule(n, n, direct_schedule("broadcast", n, root).rounds[:1]),
+        "gather": lambda: Schedule(n, n, direct_schedule("reduce", n, root).rounds[-1:]),
     }[what]()
 
 

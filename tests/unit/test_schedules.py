@@ -15,40 +15,15 @@ from simulator.collectives.algorithms.binary_tree import (
     two_trees,
 )
 from simulator.collectives.algorithms.direct import (
-    direct_all_gather,
-    direct_all_reduce,
-    direct_all_to_all,
-    direct_broadcast,
-    direct_reduce,
-    direct_reduce_scatter,
+    direct_schedule,
     neighbour_pairs,
     pairwise_all_to_all,
     push_pull,
     send_recv,
-    star_all_gather,
-    star_all_reduce,
-    star_broadcast,
-    star_reduce,
-    star_reduce_scatter,
+    star_schedule,
 )
-from simulator.collectives.algorithms.halving_doubling import (
-    halving_doubling_all_gather,
-    halving_doubling_all_reduce,
-    halving_doubling_broadcast,
-    halving_doubling_reduce,
-    halving_doubling_reduce_scatter,
-    recursive_doubling_all_reduce,
-)
-from simulator.collectives.algorithms.ring import (
-    ChunkEdge,
-    chain_broadcast,
-    chain_reduce,
-    naive_ring_all_reduce,
-    pipelined,
-    ring_all_gather,
-    ring_all_reduce,
-    ring_reduce_scatter,
-)
+from simulator.collectives.algorithms.halving_doubling import halving_doubling_schedule
+from simulator.collectives.algorithms.ring import ChunkEdge, pipelined, ring_schedule
 from tests.schedule_check import WrongScheduleError, check, n_steps, sent_chunks
 
 tree_all_reduce, tree_broadcast, tree_reduce = (
@@ -57,6 +32,27 @@ tree_all_reduce, tree_broadcast, tree_reduce = (
 double_tree_all_reduce, double_tree_broadcast, double_tree_reduce = (
     partial(tree_schedule, op, double=True) for op in ("all-reduce", "broadcast", "reduce")
 )
+
+FIVE = ("all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce")
+ring_all_reduce, ring_reduce_scatter, ring_all_gather, chain_broadcast, chain_reduce = (
+    partial(ring_schedule, op) for op in FIVE
+)
+naive_ring_all_reduce = partial(ring_schedule, "all-reduce", naive=True)
+star_all_reduce, star_reduce_scatter, star_all_gather, star_broadcast, star_reduce = (
+    partial(star_schedule, op) for op in FIVE
+)
+direct_all_reduce, direct_reduce_scatter, direct_all_gather, direct_broadcast, direct_reduce, direct_all_to_all = (
+    partial(direct_schedule, op)
+    for op in ("all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce", "all-to-all")
+)
+(
+    halving_doubling_all_reduce,
+    halving_doubling_reduce_scatter,
+    halving_doubling_all_gather,
+    halving_doubling_broadcast,
+    halving_doubling_reduce,
+) = (partial(halving_doubling_schedule, op) for op in FIVE)
+recursive_doubling_all_reduce = partial(halving_doubling_schedule, "all-reduce", whole=True)
 
 SIZES = (*range(2, 10), 12, 15, 16, 17, 31, 32, 33)  # about powers of two, where trees and halves differ
 

@@ -26,55 +26,33 @@ from collections import Counter
 from collections.abc import Sequence
 
 from simulator.collectives.algorithms import Local, Round, Schedule, Send
+from simulator.workload import Collective
 
 
-def direct_reduce_scatter(n: int) -> Schedule:
-    """Return the schedule in which all ranks send chunk i to rank i, which adds them in one pass."""
-    sends = tuple(Send(r, q, q, reduce=True) for r in range(n) for q in range(n) if q != r)
-    return Schedule(n, n, (Round(sends, label="reduce-scatter", local=tuple(Local(r, n + 1) for r in range(n))),))
+def direct_schedule(collective: Collective, n: int, root: int = 0) -> Schedule:
+    """Return *collective*, in which each rank sends to each other one at once.
 
-
-def direct_all_gather(n: int) -> Schedule:
-    """Return the schedule in which rank i sends chunk i to all other ranks."""
-    sends = tuple(Send(r, q, r) for r in range(n) for q in range(n) if q != r)
-    return Schedule(n, n, (Round(sends, label="all-gather"),))
-
-
-def direct_all_reduce(n: int) -> Schedule:
-    """Return reduce-scatter followed by all-gather: 2(n-1)/n S/B on a crossbar."""
-    return Schedule(n, n, direct_reduce_scatter(n).rounds + direct_all_gather(n).rounds)
-
-
-def direct_scatter(n: int, root: int = 0) -> Schedule:
-    """Return the schedule in which *root* sends chunk i to rank i."""
-    return Schedule(n, n, (Round(tuple(Send(root, r, r) for r in range(n) if r != root), label="scatter"),))
-
-
-def direct_gather(n: int, root: int = 0) -> Schedule:
-    """Return the schedule in which rank i sends chunk i to *root*."""
-    return Schedule(n, n, (Round(tuple(Send(r, root, r) for r in range(n) if r != root), label="gather"),))
-
-
-def direct_broadcast(n: int, root: int = 0) -> Schedule:
-    """Return scatter followed by all-gather: 2(n-1)/n S/B on a crossbar.
-
-    The root already has all chunks and receives nothing.  (Scatter and all-gather for long messages: Thakur,
-    Rabenseifner, Gropp, IJHPCA 19(1), 2005, section 4.2.)
+    An all-reduce, a broadcast and a reduce take 2(n-1)/n S/B on a crossbar: a reduce-scatter (a scatter from the root)
+    followed by an all-gather (a gather on the root).  In a broadcast, the root already has all chunks and receives
+    nothing.  (Scatter and all-gather for long messages: Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005, section 4.2.)
+    In an all-to-all, the block from rank r to q is chunk r n + q of the n buffers.
     """
-    spread = tuple(Send(r, q, r) for r in range(n) for q in range(n) if q not in (r, root))
-    rounds = (*direct_scatter(n, root).rounds, Round(spread, label="all-gather"))
-    return Schedule(n, n, tuple(r for r in rounds if r.sends))
-
-
-def direct_reduce(n: int, root: int = 0) -> Schedule:
-    """Return reduce-scatter followed by a gather on *root*: 2(n-1)/n S/B on a crossbar."""
-    return Schedule(n, n, direct_reduce_scatter(n).rounds + direct_gather(n, root).rounds)
-
-
-def direct_all_to_all(n: int) -> Schedule:
-    """Return the schedule in which all blocks go at once; that from rank r to q is chunk r n + q of the n buffers."""
-    sends = tuple(Send(r, q, r * n + q) for r in range(n) for q in range(n) if q != r)
-    return Schedule(n, n * n, (Round(sends, label="all-to-all"),))
+    pairs = [(r, q) for r in range(n) for q in range(n) if q != r]
+    others = [r for r in range(n) if r != root]
+    if collective == "all-to-all":
+        return Schedule(n, n * n, (Round(tuple(Send(r, q, r * n + q) for r, q in pairs), label="all-to-all"),))
+    rounds = []
+    if collective in ("all-reduce", "reduce-scatter", "reduce"):  # rank i adds chunk i of all in one pass
+        adding, passes = tuple(Send(r, q, q, reduce=True) for r, q in pairs), tuple(Local(r, n + 1) for r in range(n))
+        rounds.append(Round(adding, label="reduce-scatter", local=passes))
+    if collective == "broadcast":
+        rounds.append(Round(tuple(Send(root, r, r) for r in others), label="scatter"))
+    if collective == "reduce":
+        rounds.append(Round(tuple(Send(r, root, r) for r in others), label="gather"))
+    if collective in ("all-reduce", "all-gather", "broadcast"):
+        lacking = [pair for pair in pairs if collective != "broadcast" or pair[1] != root]
+        rounds.append(Round(tuple(Send(r, q, r) for r, q in lacking), label="all-gather"))
+    return Schedule(n, n, tuple(each for each in rounds if each.sends))
 
 
 def neighbour_pairs(n: int) -> tuple[tuple[int, int], ...]:
@@ -99,44 +77,30 @@ def pairwise_all_to_all(n: int) -> Schedule:
 # -- stars -----------------------------------------------------------------------------
 
 
-def _gathered(n: int, centre: int, n_chunks: int) -> Round:
-    """Return the round in which all ranks send whole buffers to the centre, which adds them."""
-    sends = tuple(Send(r, centre, 0, n_chunks, reduce=True) for r in range(n) if r != centre)
-    return Round(sends, label="gather", local=(Local(centre, (n + 1) * n_chunks),))
+def star_schedule(collective: Collective, n: int, centre: int, root: int = 0) -> Schedule:
+    """Return *collective* around *centre*, which receives whole buffers, adds them and sends the result back.
 
-
-def star_all_reduce(n: int, centre: int) -> Schedule:
-    """Return the schedule after which every rank holds the sum computed by *centre*."""
-    back = tuple(Send(centre, r, 0) for r in range(n) if r != centre)
-    return Schedule(n, 1, (_gathered(n, centre, 1), Round(back, label="broadcast")))
-
-
-def star_reduce(n: int, centre: int, root: int) -> Schedule:
-    """Return the schedule after which *root* holds the sum."""
-    rounds = [_gathered(n, centre, 1)]
-    if root != centre:
-        rounds.append(Round((Send(centre, root, 0),), label="return"))
-    return Schedule(n, 1, tuple(rounds))
-
-
-def star_broadcast(n: int, centre: int, root: int) -> Schedule:
-    """Return the schedule that sends the buffer of *root* to the centre, and from there to all ranks."""
-    rounds = [Round((Send(root, centre, 0),), label="push")] if root != centre else []
-    rounds.append(Round(tuple(Send(centre, r, 0) for r in range(n) if r not in (centre, root)), label="broadcast"))
-    return Schedule(n, 1, tuple(r for r in rounds if r.sends))
-
-
-def star_reduce_scatter(n: int, centre: int) -> Schedule:
-    """Return the schedule in which the centre adds all buffers and sends chunk i to rank i."""
-    back = tuple(Send(centre, r, r) for r in range(n) if r != centre)
-    return Schedule(n, n, (_gathered(n, centre, n), Round(back, label="scatter")))
-
-
-def star_all_gather(n: int, centre: int) -> Schedule:
-    """Return the schedule in which the centre collects chunk i from rank i and sends each rank the chunks it lacks."""
-    into = tuple(Send(r, centre, r) for r in range(n) if r != centre)
-    back = tuple(Send(centre, r, (r + 1) % n, n - 1) for r in range(n) if r != centre)
-    return Schedule(n, n, (Round(into, label="gather"), Round(back, label="broadcast")))
+    In a reduce-scatter, chunk i returns to rank i; in an all-gather, each rank receives the chunks that it lacks.
+    """
+    others = [r for r in range(n) if r != centre]
+    m = n if collective in ("reduce-scatter", "all-gather") else 1
+    label = "gather"
+    local: tuple[Local, ...] = (Local(centre, (n + 1) * m),)
+    into = [Send(r, centre, 0, m, reduce=True) for r in others]
+    if collective == "all-gather":
+        into, local = [Send(r, centre, r) for r in others], ()
+    elif collective == "broadcast":
+        label, into, local = "push", [Send(root, centre, 0)] if root != centre else [], ()
+    back_label = {"reduce": "return", "reduce-scatter": "scatter"}.get(collective, "broadcast")
+    if collective == "reduce-scatter":
+        back = [Send(centre, r, r) for r in others]
+    elif collective == "all-gather":
+        back = [Send(centre, r, (r + 1) % n, n - 1) for r in others]
+    else:
+        to = {"reduce": [root], "broadcast": [r for r in others if r != root]}.get(collective, others)
+        back = [Send(centre, r, 0) for r in to if r != centre]
+    rounds = Round(tuple(into), label=label, local=local), Round(tuple(back), label=back_label)
+    return Schedule(n, m, tuple(each for each in rounds if each.sends))
 
 
 def push_pull(n: int, owners: Sequence[int]) -> Schedule:

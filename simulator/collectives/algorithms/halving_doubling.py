@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from simulator.collectives.algorithms import Round, Schedule, Send
 from simulator.records import dataclass, replace
+from simulator.workload import Collective
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,28 +34,11 @@ class _Group:
         """Return the distances of pairs, doubling: 1, 2, 4, ..."""
         return [1 << bit for bit in range(len(self.members).bit_length() - 1)]
 
-    def halving(self) -> list[Round]:
-        """Return rounds in which members ever nearer exchange and add what the other ends up with."""
-        return [self._paired("reduce-scatter", far, reduce=True) for far in reversed(self.distances)]
-
-    def doubling(self) -> list[Round]:
-        """Return rounds in which members ever farther apart exchange what they have."""
-        return [self._paired("all-gather", far, reduce=False) for far in self.distances]
-
-    def _paired(self, label: str, far: int, *, reduce: bool) -> Round:
+    def paired(self, label: str, far: int, *, reduce: bool) -> Round:
+        """Return the round in which members *far* apart exchange what one of both ends up with."""
         ends = ((j, j ^ far) for j in range(len(self.members)))
         owned = ((j, k, (k if reduce else j) // far * far) for j, k in ends)
         return Round(tuple(self.send(j, k, low, far, reduce=reduce) for j, k, low in owned), label=label)
-
-    def fold(self) -> list[Round]:
-        """Return the round in which folded ranks hand over their whole buffers."""
-        sends = (Send(rank, member, 0, self.bounds[-1], reduce=True) for rank, member in self.folded)
-        return [Round(tuple(sends), label="fold")]
-
-    def unfold(self) -> list[Round]:
-        """Return the round in which folded ranks receive the whole result."""
-        sends = (Send(member, rank, 0, self.bounds[-1]) for rank, member in self.folded)
-        return [Round(tuple(sends), label="unfold")]
 
     def along(self, label: str, far: int, *, down: bool) -> Round:
         """Return a round of a binomial tree: each subtree's data go from its parent (*down*), or to it."""
@@ -89,60 +73,46 @@ def _by_member(n: int) -> _Group:
     return _Group(tuple(members[j] for j in turned), tuple(range(len(members) + 1)), folded)
 
 
-def halving_doubling_all_reduce(n: int) -> Schedule:
-    """Return reduce-scatter by halving and all-gather by doubling (Rabenseifner's algorithm)."""
-    group = _by_member(n)
-    return _of_rounds(n, group, *group.fold(), *group.halving(), *group.doubling(), *group.unfold())
+def halving_doubling_schedule(collective: Collective, n: int, root: int = 0, *, whole: bool = False) -> Schedule:
+    """Return *collective* by halving and doubling, an all-reduce of *whole* buffers by recursive doubling.
 
-
-def recursive_doubling_all_reduce(n: int) -> Schedule:
-    """Return the all-reduce by exchanges of whole buffers."""
-    members, folded = _paired(n)
-    group = _Group(members, (0, 1), folded)  # one chunk, owned by all
-    rounds = [
-        Round(tuple(Send(rank, members[j ^ far], 0, reduce=True) for j, rank in enumerate(members)), label="exchange")
-        for far in group.distances
-    ]
-    return _of_rounds(n, group, *group.fold(), *rounds, *group.unfold())
-
-
-def halving_doubling_reduce_scatter(n: int) -> Schedule:
-    """Return the schedule after which rank i holds the sum of chunk i."""
-    group = _by_block(n)
-    back = tuple(Send(member, rank, rank) for rank, member in group.folded)
-    return _of_rounds(n, group, *group.fold(), *group.halving(), Round(back, label="unfold"))
-
-
-def halving_doubling_all_gather(n: int) -> Schedule:
-    """Return the schedule that sends chunk i from rank i to all ranks."""
-    group = _by_block(n)
-    into = tuple(Send(rank, member, rank) for rank, member in group.folded)
-    back = tuple(Send(member, rank, (rank + 1) % n, n - 1) for rank, member in group.folded)
-    return _of_rounds(n, group, Round(into, label="fold"), *group.doubling(), Round(back, label="unfold"))
-
-
-def halving_doubling_broadcast(n: int, root: int = 0) -> Schedule:
-    """Return a binomial scatter from *root* followed by an all-gather by doubling.
-
-    It takes 2 lg n L + 2(n-1)/n S/B if n is a power of two, and one more round of S otherwise.
+    An all-reduce is a reduce-scatter by halving and an all-gather by doubling (Rabenseifner's algorithm).  A broadcast
+    is a binomial scatter from *root* followed by the all-gather, a reduce the reduce-scatter followed by a binomial
+    gather on *root*; each takes 2 lg n L + 2(n-1)/n S/B if n is a power of two, and one more round of S otherwise.
+    After a reduce-scatter rank i holds chunk i, and in an all-gather it sends it.
     """
-    group = _by_member(n)
-    rounds = [group.along("scatter", far, down=True) for far in reversed(group.distances)]
-    return _turned(_of_rounds(n, group, *rounds, *group.doubling(), *group.unfold()), root)
-
-
-def halving_doubling_reduce(n: int, root: int = 0) -> Schedule:
-    """Return a reduce-scatter by halving followed by a binomial gather on *root*.
-
-    It takes 2 lg n L + 2(n-1)/n S/B if n is a power of two, and one more round of S otherwise.
-    """
-    group = _by_member(n)
-    rounds = [group.along("gather", far, down=False) for far in group.distances]
-    return _turned(_of_rounds(n, group, *group.fold(), *group.halving(), *rounds), root)
-
-
-def _of_rounds(n: int, group: _Group, *rounds: Round) -> Schedule:
-    return Schedule(n, group.bounds[-1], tuple(step for step in rounds if step.sends))
+    group = _by_block(n) if collective in ("reduce-scatter", "all-gather") else _by_member(n)
+    if whole:  # one chunk, owned by all
+        members, folded = _paired(n)
+        group = _Group(members, (0, 1), folded)
+        rounds = [
+            Round(
+                tuple(Send(rank, members[j ^ far], 0, reduce=True) for j, rank in enumerate(members)), label="exchange"
+            )
+            for far in group.distances
+        ]
+    elif collective == "broadcast":
+        rounds = [group.along("scatter", far, down=True) for far in reversed(group.distances)]
+    elif collective == "all-gather":
+        rounds = [Round(tuple(Send(rank, member, rank) for rank, member in group.folded), label="fold")]
+    else:
+        rounds = [group.paired("reduce-scatter", far, reduce=True) for far in reversed(group.distances)]
+    if collective in ("all-reduce", "reduce-scatter", "reduce"):  # folded ranks hand over their whole buffers
+        fold = tuple(Send(rank, member, 0, group.bounds[-1], reduce=True) for rank, member in group.folded)
+        rounds.insert(0, Round(fold, label="fold"))
+    if collective == "reduce":
+        rounds += [group.along("gather", far, down=False) for far in group.distances]
+    elif collective != "reduce-scatter" and not whole:
+        rounds += [group.paired("all-gather", far, reduce=False) for far in group.distances]
+    if collective == "reduce-scatter":
+        back = [Send(member, rank, rank) for rank, member in group.folded]
+    elif collective == "all-gather":
+        back = [Send(member, rank, (rank + 1) % n, n - 1) for rank, member in group.folded]
+    else:
+        ends = group.folded if collective != "reduce" else ()
+        back = [Send(member, rank, 0, group.bounds[-1]) for rank, member in ends]
+    rounds.append(Round(tuple(back), label="unfold"))
+    return _turned(Schedule(n, group.bounds[-1], tuple(each for each in rounds if each.sends)), root)
 
 
 def _turned(schedule: Schedule, root: int) -> Schedule:

@@ -14,9 +14,11 @@ with the same busy stages are one repeated round, so the number of listed rounds
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from simulator.collectives.algorithms import Round, Schedule, Send
 from simulator.records import dataclass
+from simulator.workload import Collective
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,43 +61,23 @@ def pipelined(
     return Schedule(n_ranks, n_parts * n_chunks, tuple(rounds))
 
 
-def _round(n: int, first_of: int, *, reduce: bool, label: str) -> Round:
-    """Return a round, repeated n - 1 times: rank i sends chunk i + *first_of* to rank i + 1, then the one before it."""
-    sends = tuple(Send(i, (i + 1) % n, (i + first_of) % n, step=-1, reduce=reduce) for i in range(n))
-    return Round(sends, repeat=n - 1, label=label)
+def ring_schedule(collective: Collective, n: int, n_chunks: int = 1, root: int = 0, *, naive: bool = False) -> Schedule:
+    """Return *collective* around a ring; a reduce-scatter leaves the sum of chunk i at rank i.
 
-
-def ring_reduce_scatter(n: int) -> Schedule:
-    """Return the schedule after which rank i holds the sum of chunk i."""
-    return Schedule(n, n, (_round(n, -1, reduce=True, label="reduce-scatter"),))
-
-
-def ring_all_gather(n: int) -> Schedule:
-    """Return the schedule that sends chunk i from rank i to all ranks."""
-    return Schedule(n, n, (_round(n, 0, reduce=False, label="all-gather"),))
-
-
-def ring_all_reduce(n: int) -> Schedule:
-    """Return the schedule after which every rank holds the sum of every chunk."""
-    return Schedule(n, n, ring_reduce_scatter(n).rounds + ring_all_gather(n).rounds)
-
-
-def chain_broadcast(n: int, n_chunks: int = 1, root: int = 0) -> Schedule:
-    """Return the schedule that passes the buffer of *root* along root + 1, root + 2, ..."""
-    stages = [[ChunkEdge((root + k) % n, (root + k + 1) % n)] for k in range(n - 1)]
-    return pipelined(n, stages, n_chunks, label="broadcast")
-
-
-def chain_reduce(n: int, n_chunks: int = 1, root: int = 0) -> Schedule:
-    """Return the schedule in which root + 1, root + 2, ... add to the passing buffer, *root* last."""
-    stages = [[ChunkEdge((root + 1 + k) % n, (root + 2 + k) % n, reduce=True)] for k in range(n - 1)]
-    return pipelined(n, stages, n_chunks, label="reduce")
-
-
-def naive_ring_all_reduce(n: int) -> Schedule:
-    """Return the schedule that passes the whole buffer around twice, once to add and once to distribute.
-
-    It takes 2(n - 1)(L + S/B), which grows with n: the first of the two rings in Dive into Deep Learning, section 13.7
-    (ring synchronization).
+    A broadcast passes *n_chunks* chunks along root + 1, root + 2, ...; in a reduce these add to the passing buffer, the
+    root last.  A *naive* all-reduce passes the whole buffer around twice, once to add and once to distribute.  It takes
+    2(n - 1)(L + S/B), which grows with n: the first of the two rings in Dive into Deep Learning, section 13.7 (ring
+    synchronization).
     """
-    return Schedule(n, 1, chain_reduce(n).rounds + chain_broadcast(n).rounds)
+    if collective in ("broadcast", "reduce"):
+        adds = collective == "reduce"
+        along = [(root + adds + k) % n for k in range(n)]
+        return pipelined(n, [[ChunkEdge(*pair, reduce=adds)] for pair in pairwise(along)], n_chunks, label=collective)
+    if naive:
+        return Schedule(n, 1, ring_schedule("reduce", n).rounds + ring_schedule("broadcast", n).rounds)
+    rounds = []
+    for label, first_of in (("reduce-scatter", -1), ("all-gather", 0)):
+        if collective in ("all-reduce", label):  # rank i sends this chunk after i to rank i + 1, then the one before it
+            sends = (Send(i, (i + 1) % n, (i + first_of) % n, step=-1, reduce=first_of < 0) for i in range(n))
+            rounds.append(Round(tuple(sends), repeat=n - 1, label=label))
+    return Schedule(n, n, tuple(rounds))
