@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from simulator.collectives.nccl.paths import SeenMachine, rank_of
-from simulator.collectives.search import Budget
+from simulator.collectives.search import Budget, greedy_order
 from simulator.records import dataclass
 from simulator.sums import sums_by_key
 
@@ -141,17 +141,12 @@ def _orders(
 
 def _nearest(seen: SeenMachine, start: int) -> tuple[int, ...]:
     """Return the greedy order in which each GPU is followed by the nearest remaining one."""
-    order, left = [start], [gpu for gpu in seen.gpus if gpu != start]
 
-    def distance(gpu: int) -> tuple[int, int, int]:
-        path = seen.paths.get((order[-1], gpu))
+    def distance(here: int, gpu: int) -> tuple[int, int, int]:
+        path = seen.paths.get((here, gpu))
         return (path.kind, -path.bandwidth, len(path.hops)) if path is not None else (len(rank_of), 0, 0)
 
-    while left:
-        following = min(left, key=distance)
-        left.remove(following)
-        order.append(following)
-    return tuple(order)
+    return greedy_order(start, seen.gpus, distance)
 
 
 @lru_cache(maxsize=256)

@@ -6,9 +6,10 @@ are counted in steps instead of seconds so that equal inputs give equal results 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 
 class Budget:
@@ -36,6 +37,15 @@ def say_ended(notes: list[str], whole: Sequence[bool]) -> None:
     said = "the search for rings ended at its budget of steps: these are the best found, others may be faster"
     if not all(whole) and said not in notes:
         notes.append(said)
+
+
+def greedy_order(start: int, among: Sequence[int], distance: Callable[[int, int], Any]) -> tuple[int, ...]:
+    """Return the order of *among* from *start* on in which each is followed by the nearest remaining one."""
+    order, left = [start], [each for each in among if each != start]
+    while left:
+        order.append(min(left, key=partial(distance, order[-1])))
+        left.remove(order[-1])
+    return tuple(order)
 
 
 Edge = TypeVar("Edge", bound=Hashable)

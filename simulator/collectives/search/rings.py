@@ -23,9 +23,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import permutations
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple
 
 from simulator.collectives.communicator import Communicator
+from simulator.collectives.search import greedy_order
 from simulator.collectives.search.cycles import (
     LISTED_UP_TO,
     LinkGraph,
@@ -116,18 +117,12 @@ class _Hops(Sequence[Route]):
     """
 
     def __init__(self, router: Router, nodes: Sequence[int], vias: Mapping[int, int]) -> None:
-        self._router = router
-        self._nodes = nodes
-        self._vias = vias
+        self._router, self._nodes, self._vias = router, nodes, vias
 
     def __len__(self) -> int:
         return len(self._nodes)
 
-    @overload
-    def __getitem__(self, at: int) -> Route: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[Route]: ...
-    def __getitem__(self, at: int | slice) -> Route | Sequence[Route]:
+    def __getitem__(self, at: int | slice) -> Any:
         places = range(len(self._nodes))[at]
         if isinstance(places, range):
             return [self[place] for place in places]
@@ -212,14 +207,8 @@ def _nearest_order(group: Communicator, ranks: tuple[int, ...]) -> tuple[int, ..
     """Order ranks greedily: each is followed by the remaining rank that it reaches fastest."""
     if len(ranks) > LISTED_UP_TO:
         return ranks
-    order = [ranks[0]]
-    left = list(ranks[1:])
-    while left:
-        here = group.ranks[order[-1]]
-        following = max(left, key=lambda r: (group.router.route(here, group.ranks[r]).bandwidth_Bps, -r))
-        left.remove(following)
-        order.append(following)
-    return tuple(order)
+    nodes, route = group.ranks, group.router.route
+    return greedy_order(ranks[0], ranks, lambda here, r: (-route(nodes[here], nodes[r]).bandwidth_Bps, r))
 
 
 # -- direct links ------------------------------------------------------------------

@@ -237,13 +237,11 @@ def cpu_from_part(
     Raises InputError where the part lacks figures that the cost models need (names all of them), where a number is
     below 1, or where *library* is unknown.
     """
-    needed = ("core_count", "clock", "flop_per_cycle", "memory_bandwidth")
-    missing = [key for key in needed if not getattr(part, key)]
-    if missing:
-        raise InputError(f"{name}: the part has no {', '.join(missing)}; what compute costs needs them")
-    assert part.core_count is not None
-    assert part.clock is not None
-    assert part.memory_bandwidth is not None
+    cores, base_Hz, memory_Bps = part.core_count, part.clock, part.memory_bandwidth
+    if not (cores and base_Hz and memory_Bps and part.flop_per_cycle):
+        needed = ("core_count", "clock", "flop_per_cycle", "memory_bandwidth")
+        missing = ", ".join(key for key in needed if not getattr(part, key))
+        raise InputError(f"{name}: the part has no {missing}; what compute costs needs them")
     if sockets < 1:
         raise InputError(f"{name}: at least one socket computes; got {sockets}")
     if threads is not None and threads < 1:
@@ -251,7 +249,7 @@ def cpu_from_part(
     if library not in CPU_LIBRARIES:
         raise InputError(f"{name}: no such library of CPU kernels: {library}; there are {', '.join(CPU_LIBRARIES)}")
     costs = constants(CoreCosts)
-    clock_Hz = part.vector_clock or part.clock
+    clock_Hz = part.vector_clock or base_Hz
     latency_s = part.memory_latency or costs.default_latency_s
     vector_bits, flop_per_cycle = part.vector_bits or 128, dict[str, int](part.flop_per_cycle)
     if 0 < LIBRARIES[library].bits < vector_bits:  # one addition and one multiplication a cycle, not fused
@@ -266,23 +264,23 @@ def cpu_from_part(
         name=name,
         vendor=part.vendor,
         generation=part.architecture.lower(),
-        cores_per_socket=part.core_count,
-        threads_per_core=max(1, (part.thread_count or part.core_count) // part.core_count),
+        cores_per_socket=cores,
+        threads_per_core=max(1, (part.thread_count or cores) // cores),
         sockets=sockets,
-        threads=threads or sockets * part.core_count,
+        threads=threads or sockets * cores,
         clock_Hz=clock_Hz,
         turbo_clock_Hz=max((part.turbo_clock or clock_Hz) * (costs.vector_turbo if lowers else 1.0), clock_Hz),
         scalar_turbo_clock_Hz=part.turbo_clock or clock_Hz,
         vector_bits=vector_bits,
         flop_per_cycle=flop_per_cycle,
-        memory_bandwidth_Bps=part.memory_bandwidth,
-        core_bandwidth_Bps=min(core_Bps, part.memory_bandwidth),
+        memory_bandwidth_Bps=memory_Bps,
+        core_bandwidth_Bps=min(core_Bps, memory_Bps),
         memory_latency_s=latency_s,
         memory_bytes=part.memory_size * sockets if part.memory_size else math.inf,
         caches=tuple(
             Cache(
                 level.size,
-                min(level.shared_by_cores, part.core_count),
+                min(level.shared_by_cores, cores),
                 level.bandwidth or 0.0,
                 level.bytes_per_cycle or 0.0,
                 level.memory_bandwidth or 0.0,

@@ -133,23 +133,20 @@ def gpu_from_part(
     Raises InputError where the part lacks figures that the cost models need (names all of them), where there is no
     model of its vendor's GPUs, and where they do not run as fast as *clock_Hz*.
     """
-    needed = ("sm_count", "boost_clock", "memory_bandwidth", "memory_size")
-    missing = [key for key in needed if getattr(part, key) is None]
-    if missing:
-        raise InputError(f"{name}: the part has no {', '.join(missing)}; what compute costs needs them")
-    assert part.sm_count is not None
-    assert part.boost_clock is not None
-    assert part.memory_bandwidth is not None
-    assert part.memory_size is not None
+    sms, boost_Hz, memory_Bps, memory_bytes = part.sm_count, part.boost_clock, part.memory_bandwidth, part.memory_size
+    if sms is None or boost_Hz is None or memory_Bps is None or memory_bytes is None:
+        needed = ("sm_count", "boost_clock", "memory_bandwidth", "memory_size")
+        missing = ", ".join(key for key in needed if getattr(part, key) is None)
+        raise InputError(f"{name}: the part has no {missing}; what compute costs needs them")
     gpu = Gpu(
         name=name,
         vendor=part.vendor,
         generation=part.architecture.lower(),
-        sm_count=part.sm_count,
-        boost_clock_Hz=part.boost_clock,
+        sm_count=sms,
+        boost_clock_Hz=boost_Hz,
         peak_flops_per_s=dict(part.peak),
-        memory_bandwidth_Bps=part.memory_bandwidth,
-        memory_bytes=part.memory_size,
+        memory_bandwidth_Bps=memory_Bps,
+        memory_bytes=memory_bytes,
         l2_bytes=part.l2_size or 0.0,
         board_power_W=part.board_power or 0.0,
         base_clock_Hz=part.base_clock or 0.0,
