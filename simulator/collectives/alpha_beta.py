@@ -29,7 +29,7 @@ def alpha_beta_ring_s(group: Communicator, collective: Collective, size_bytes: f
     that communicate at the same time are ignored.
     """
     n = group.n_ranks
-    bandwidth_Bps = group.once("alpha-beta ring", lambda: _ring_bandwidth(group.machine, group.router, group.ranks))
+    bandwidth_Bps = group.once("alpha-beta ring", lambda: _ring_bandwidth(group))
     if collective == "all-reduce":
         return 2 * (n - 1) * (ALPHA_S + size_bytes / (n * bandwidth_Bps))
     if collective in ("all-gather", "reduce-scatter", "all-to-all"):
@@ -38,13 +38,11 @@ def alpha_beta_ring_s(group: Communicator, collective: Collective, size_bytes: f
     return steps * ALPHA_S + size_bytes / bandwidth_Bps
 
 
-def _ring_bandwidth(machine: Machine, router: Router, ranks: Sequence[int]) -> float:
-    hosts: dict[int, list[int]] = {}
-    for rank in ranks:
-        hosts.setdefault(machine.nodes[rank].host, []).append(rank)
-    local = {gpu: i for host in hosts for i, gpu in enumerate(machine.gpus_of(host))}
+def _ring_bandwidth(group: Communicator) -> float:
+    machine, router = group.machine, group.router
+    hosts = {host: [group.ranks[rank] for rank in ranks] for host, ranks in group.by_host().items()}
     # Equal nodes with the same GPUs taking part are examined once.
-    different = {(machine.like(host), *(local[g] for g in gpus)): gpus for host, gpus in reversed(hosts.items())}
+    different = {key: hosts[host] for host, (_, _, key) in reversed(group.taking_part().items())}
     rates = [_widest(machine, router, gpus, closed=len(hosts) == 1) for gpus in different.values() if len(gpus) > 1]
     if len(hosts) > 1:
         onward = [*list(hosts)[1:], *list(hosts)[:1]]

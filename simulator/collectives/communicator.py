@@ -51,6 +51,22 @@ class Communicator(Kept):
             hosts.setdefault(self.machine.locate(node)[1], []).append(rank)
         return hosts
 
+    def taking_part(self) -> dict[int, tuple[list[int], int, tuple[int, ...]]]:
+        """Return the ranks of each machine, its first node, and a key that equal machines with the same GPUs share.
+
+        The key is the number of the first equal machine, then how far each rank lies from the first node.
+        """
+
+        def find() -> dict[int, tuple[list[int], int, tuple[int, ...]]]:
+            found = {}
+            for host, ranks in self.by_host().items():
+                run = self.machine.run(host)
+                first = run.node_of(host)
+                found[host] = ranks, first, (run.first, *[self.ranks[rank] - first for rank in ranks])
+            return found
+
+        return self.once("taking part", find)
+
     def unlike(self) -> list[Node]:
         """Return one of the group's nodes for each place in each kind of machine; others are like one of these."""
         return self.once("unlike", lambda: self.machine.unlike(self.ranks))
@@ -65,17 +81,8 @@ class Communicator(Kept):
         Return an empty list if machines or their participating nodes differ, or if ranks are not numbered machine by
         machine.
         """
-        return self.once("equal hosts", self._equal_hosts)
-
-    def _equal_hosts(self) -> list[int]:
-        hosts = self.by_host()
-        runs = {self.machine.run(host) for host in hosts}
-        if len(hosts) < 2 or len(runs) > 1 or any(a >= b for a, b in pairwise(self.ranks)):
-            return []
-        (run,) = runs
-        firsts = ((run.node_of(host), ranks) for host, ranks in hosts.items())
-        picked = {tuple([self.ranks[rank] - first for rank in ranks]) for first, ranks in firsts}
-        return list(hosts) if len(picked) == 1 else []
+        are_equal = len(self.by_host()) > 1 and len({key for _, _, key in self.taking_part().values()}) == 1
+        return list(self.by_host()) if are_equal and all(a < b for a, b in pairwise(self.ranks)) else []
 
     def part(self, ranks: Sequence[int]) -> Communicator:
         """Return the subgroup of the given *ranks*, renumbered from 0; the same object each time."""

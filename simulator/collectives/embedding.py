@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from itertools import combinations
 
@@ -45,12 +45,12 @@ def embed_order(request: Request, name: str, make: Callable[[int], Schedule], *,
         found, root = rings_by_host(request), request.root if request.collective in ("broadcast", "reduce") else None
         orders: dict[int, list[int]] = {}
         known: dict[tuple[int, ...], list[int]] = {}
-        for host, ranks in request.by_host().items():
+        for host, (ranks, _, key) in request.group.taking_part().items():
             along = list(found[host][0].order) if found[host] else [0]
             if root in ranks:
                 at = along.index(ranks.index(root))
                 along = along[at:] + along[:at]
-            picked = (int(root in ranks), *along, *_places(request, host, ranks))
+            picked = (int(root in ranks), *along, *key)
             if picked not in known:
                 inside = subset(request, ranks)
                 known[picked] = _improved(inside, along, make, pipelined=pipelined, fixed=root is not None)
@@ -108,26 +108,18 @@ def _improved(
     return min((improved(start) for start in starts), key=lambda found: found[0])[1]
 
 
-def _places(request: Request, host: int, ranks: Sequence[int]) -> tuple[int, ...]:
-    """Return a key of the GPUs that *ranks* occupy: the first machine equal to *host*, then node offsets."""
-    first = request.machine.gpus_of(host)[0]
-    return (request.machine.like(host), *(request.ranks[rank] - first for rank in ranks))
-
-
 def rings_by_host(request: Request) -> dict[int, list[FoundRing]]:
     """Return rings inside each host of two ranks and more, numbered from 0; equal hosts are searched once."""
 
     def find() -> dict[int, list[FoundRing]]:
         known: dict[tuple[int, ...], tuple[int, list[FoundRing]]] = {}
         rings: dict[int, list[FoundRing]] = {}
-        for host, ranks in request.by_host().items():
+        for host, (ranks, first, key) in request.group.taking_part().items():
             inside = subset(request, ranks)
-            picked = _places(request, host, ranks)
-            if picked not in known:
-                known[picked] = inside.ranks[0], find_rings(inside.group, both_directions=False)
-            origin, found = known[picked]
-            by = inside.ranks[0] - origin
-            rings[host] = [_moved(ring, inside, by) for ring in found] if by else found
+            if key not in known:
+                known[key] = first, find_rings(inside.group, both_directions=False)
+            origin, found = known[key]
+            rings[host] = [_moved(ring, inside, first - origin) for ring in found] if first != origin else found
         return rings
 
     return request.group.once("rings by host", find)

@@ -42,7 +42,7 @@ _BUILT_IN = {
 }
 # Available by name only; left out when all strategies are compared.
 _NAMED_ONLY = {"gloo": "simulator.collectives.scheduled:GLOO"}
-_NUMBERED = {"gpu": "gpu0", "parameter-server-": "parameter-server"}  # gpu3, parameter-server-4
+_NUMBERED = {r"gpu\d{1,5}": "gpu0", r"parameter-server-(\d{1,5}|colocated|sharded)": "parameter-server"}
 
 
 def strategy_names(*, named_only: bool = False) -> list[str]:
@@ -67,15 +67,12 @@ def find_strategy(name: str) -> Strategy:
 
     Raises InputError, with the nearest known name, if there is no such strategy.
     """
-    for table in (_BUILT_IN, _NAMED_ONLY):
-        if name in table:
-            return _load(table[name], name)
-    for stem, base in _NUMBERED.items():
-        rest = name.removeprefix(stem) if name.startswith(stem) else ""
-        if re.fullmatch(r"\d{1,5}", rest, re.ASCII) or (
-            rest in ("colocated", "sharded") and base == "parameter-server"
-        ):
-            return _load(_BUILT_IN[base], name)
+    base = next((base for pattern, base in _NUMBERED.items() if re.fullmatch(pattern, name, re.ASCII)), name)
+    where = _BUILT_IN.get(base) or _NAMED_ONLY.get(base)
+    if where is not None:
+        module, _, attribute = where.partition(":")
+        built_in = getattr(importlib.import_module(module), attribute)
+        return built_in if hasattr(built_in, "plan") else built_in(name)  # type: ignore[no-any-return]
     plugins = _plugins()
     if name in plugins:
         effect("runs code", mention("strategy", one_line(name, 60)))
@@ -128,9 +125,3 @@ def _plugins() -> dict[str, metadata.EntryPoint]:
     from importlib import metadata  # built-in strategies need no packages
 
     return {point.name: point for point in metadata.entry_points(group=ENTRY_POINT_GROUP)}
-
-
-def _load(where: str, name: str) -> Strategy:
-    module, _, attribute = where.partition(":")
-    found = getattr(importlib.import_module(module), attribute)
-    return found if hasattr(found, "plan") else found(name)  # type: ignore[no-any-return]

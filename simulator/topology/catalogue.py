@@ -66,10 +66,9 @@ def find_topology(name: str, beside: Path | None = None) -> tuple[Path, str]:
     if stem in _part_files():
         raise InputError(Fault(f"is a part, not a machine; {_machines_with(stem)}", one_line(name)))
     described = {name: file_description(path) for name, path in builtin_topologies().items()}
-    alone = {name: path for name, path in _part_files().items() if path.parent.name in ("gpu", "cpu")}
-    described |= {
-        name: f"1 x {file_description(path)}" for name, path in alone.items()
-    }  # each can be named as a machine
+    for name_alone, path in _part_files().items():
+        if path.parent.name in ("gpu", "cpu"):  # each can be named as a machine
+            described[name_alone] = f"1 x {file_description(path)}"
     hint = nearest(stem, described, listed=0, words=described)
     if not hint.startswith("did"):
         hint = nearest(stem, builtin_topologies(), listed=6)

@@ -137,9 +137,8 @@ class Resolver:
             price_per_hour=self.spec.price_per_hour,
             file=self.source.file,
             trays=self.spec.trays,
-            notes=(
-                *lane_notes(self.source, self.devices, self.keys, wires),
-                *cable_notes(self.source, self.devices, self.keys, wires),
+            notes=tuple(
+                f for notes in (lane_notes, cable_notes) for f in notes(self.source, self.devices, self.keys, wires)
             ),
         )
 
@@ -151,23 +150,18 @@ class Resolver:
         if isinstance(part, kind):
             return part
         wanted = kind.__name__.removesuffix("Part").lower()
-        names = self._part_names(kind, wanted)
-        shown = one_line(name, 60)
+        if kind not in self._known_parts:
+            here = [one_line(n, 60) for n, p in self.spec.parts.items() if isinstance(p, kind)]
+            self._known_parts[kind] = [*catalogue.part_names(wanted or None), *here]
         own = self.source.data.get("parts")
         if part is None and isinstance(own, dict) and name in own:
             return None  # described in the file, with a fault that is already reported
-        if part is None:
-            self.fault(path, f"no part is called '{shown}'", near=(name, names))
-        else:
-            article = "a part of kind " + str(getattr(part, "kind", "?"))
-            self.fault(path, f"'{shown}' is {article}, a {wanted} is needed here", near=(name, names))
+        told = f"no part is called '{one_line(name, 60)}'"
+        if part is not None:
+            is_kind = f"is a part of kind {getattr(part, 'kind', '?')}"
+            told = f"'{one_line(name, 60)}' {is_kind}, a {wanted} is needed here"
+        self.fault(path, told, near=(name, self._known_parts[kind]))
         return None
-
-    def _part_names(self, kind: type[Part], wanted: str) -> list[str]:
-        if kind not in self._known_parts:
-            own = [one_line(n, 60) for n, p in self.spec.parts.items() if isinstance(p, kind)]
-            self._known_parts[kind] = [*catalogue.part_names(wanted or None), *own]
-        return self._known_parts[kind]
 
     def _positions(self, key: str) -> Sequence[int]:
         """Return the positions in the file of the valid entries of the list *key*."""
@@ -182,35 +176,32 @@ class Resolver:
         except ValueError as error:
             self.fault(path, str(error), key=True)
             return
+        part: Part | None = None
         if (spec.part is None) == (spec.kind is None):
             message = f"{key} needs either part (a name of the catalogue) or kind (gpu, cpu, ...), not both"
             self.fault(path, message, key=True)
-            return
-        part: Part | None
-        if spec.part is not None:
+        elif spec.part is not None:
             part = self.part(spec.part, Part, (*path, "part"))
             if isinstance(part, LinkPart):
                 self.fault((*path, "part"), f"'{one_line(spec.part, 60)}' is a link; a device is needed here")
-                return
-        elif spec.kind == "nic":
-            if spec.bandwidth is None:
-                self.fault(path, f"{key}: a NIC without a part needs a bandwidth", key=True)
-                return
-            part = NicPart.model_construct(kind="nic", network="ethernet", bandwidth=spec.bandwidth)
-        else:
+                part = None
+        elif spec.kind != "nic":
             part = _DEFAULTS[cast(str, spec.kind)]
+        elif spec.bandwidth is None:
+            self.fault(path, f"{key}: a NIC without a part needs a bandwidth", key=True)
+        else:
+            part = NicPart.model_construct(kind="nic", network="ethernet", bandwidth=spec.bandwidth)
         if part is None:
             return
         changes: dict[str, Any] = {k: v for k in _OVERRIDES if (v := getattr(spec, k)) is not None}
+        part_kind = getattr(part, "kind", "device")
         for name in [k for k in changes if k not in type(part).model_fields]:
-            self.fault((*path, name), f"{key}: {name} does not apply to a {getattr(part, 'kind', 'device')}", key=True)
+            self.fault((*path, name), f"{key}: {name} does not apply to a {part_kind}", key=True)
             del changes[name]
         if isinstance(part, CpuPart) and "core_count" in changes and part.core_count and part.thread_count:
-            threads = changes["core_count"] * part.thread_count // part.core_count
-            changes.setdefault("thread_count", threads)
-        if changes:
-            part = part.model_copy(update=changes)
-        kind = cast(DeviceKind, f"{part.of}-switch" if isinstance(part, SwitchPart) else getattr(part, "kind", ""))
+            changes.setdefault("thread_count", changes["core_count"] * part.thread_count // part.core_count)
+        part = part.model_copy(update=changes) if changes else part
+        kind = cast(DeviceKind, f"{part.of}-switch" if isinstance(part, SwitchPart) else part_kind)
         for name in names:
             if name in self.devices:
                 self.fault(path, f"the device '{name}' is described twice; also by '{self.keys[name]}'", key=True)
@@ -239,14 +230,11 @@ class Resolver:
             counts = [count(text) for text in spec.between]
         except ValueError:
             counts = [1]  # reported below, with its position
-        n_pairs = max(counts)
         if len(counts) == 2 and counts[0] != counts[1] and 1 not in counts:
             message = f"the ends stand for {counts[0]} and {counts[1]} devices; equal numbers pair up, one joins all"
             self.fault((*path, "between"), message)
             return []
-        self.n_wires += n_pairs
-        if self.n_wires > _MAX_WIRES:
-            raise InputError(self.source.fault(path, f"a machine has at most {_MAX_WIRES} links"))
+        self._count_wires(max(counts), path)
         ends: list[list[str]] = []
         for i, text in enumerate(spec.between):
             try:
@@ -271,6 +259,11 @@ class Resolver:
             self.fault((*path, "between"), f"the link joins '{name}' with itself")
         return [at_adapters(Wire(x, y, part, spec.count), self.devices) for x, y in zip(a, b, strict=True)]
 
+    def _count_wires(self, more: int, path: tuple[str | int, ...]) -> None:
+        self.n_wires += more
+        if self.n_wires > _MAX_WIRES:
+            raise InputError(self.source.fault(path, f"a machine has at most {_MAX_WIRES} links"))
+
     def _mesh(self, index: int, spec: MeshSpec) -> list[Wire]:
         path = ("meshes", index)
         part = self._figures(path, spec)
@@ -281,13 +274,11 @@ class Resolver:
             return []
         if part is None or self.described is None:
             return []
-        unknown = [n for n in matrix.gpus if f"gpu{n}" not in self.described]
-        for number in unknown:
-            near = f"gpu{number}", self.known
-            self.fault((*path, "matrix"), f"no device is called '{near[0]}'", near=near, none="none is described")
-        self.n_wires += len(matrix.links)
-        if self.n_wires > _MAX_WIRES:
-            raise InputError(self.source.fault(path, f"a machine has at most {_MAX_WIRES} links"))
+        unknown = [f"gpu{n}" for n in matrix.gpus if f"gpu{n}" not in self.described]
+        for name in unknown:
+            near = name, self.known
+            self.fault((*path, "matrix"), f"no device is called '{name}'", near=near, none="none is described")
+        self._count_wires(len(matrix.links), path)
         if unknown:
             return []
         self.in_matrices.update(f"gpu{n}" for n in matrix.gpus)

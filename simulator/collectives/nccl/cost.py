@@ -180,6 +180,7 @@ class Paces:
         self._links = machine.alike
         self._shared = shared
         self._known_shares: dict[tuple[bool, float], dict[str, float]] = {}
+        self._at_full_s: dict[int, float] = {}  # by key: the seconds of all flows at the links' full rates
 
     def submit(self, builder: PlanBuilder, label: str, after: Sequence[int]) -> None:
         """Add the channels to the plan as transfers called *label*, each link used at the share that its kind allows.
@@ -207,7 +208,7 @@ class Paces:
         fills the pipeline between machines.
         """
         links, n, nodes = self._links, len(self._links), self._machine.nodes
-        sent_s: dict[int, float] = {}
+        sent_s: dict[int, float] = {}  # as _at_full_s, at the shares of their rates
         alone_s: dict[int, float] = {}
         for _, flows, repeat, cost in self.channels:
             for flow in flows:
@@ -223,6 +224,7 @@ class Paces:
                         peers_Bps = peers_between_sockets_bps(nodes[link.src])
                         taken_s = max(taken_s, sent * carried * repeat / peers_Bps)
                     for key, times in keys:
+                        self._at_full_s[key] = added(self._at_full_s.get(key, 0.0), at_full_s, times)
                         sent_s[key] = added(sent_s.get(key, 0.0), taken_s, times)
                         if through_cpu and link.kind == "pcie":
                             alone_s[key] = max(alone_s.get(key, 0.0), self._alone_s(flow, repeat, link, carried))
@@ -279,15 +281,7 @@ class Paces:
         bound = numbered[index]
         link = self._machine.links[index]
         builder.facts["bound_link"] = link.name
-        at_full_s = 0.0
-        for _, flows, repeat, _ in self.channels:
-            for flow in flows:
-                for _, carried, keys in crossed(flow):
-                    for key, times in keys:
-                        if key == bound:
-                            taken_s = flow.wire_bytes * carried * repeat / link.bandwidth_Bps
-                            at_full_s = added(at_full_s, taken_s, times)
-        share = at_full_s / needed_s[bound] if needed_s[bound] > 0 else 1.0
+        share = self._at_full_s[bound] / needed_s[bound] if needed_s[bound] > 0 else 1.0
         builder.facts["bound_share"] = round(share, 6)
         by_bytes = needed_s[bound] > self.channels[0][3].base_s  # otherwise latency dominates
         machine = self._machine

@@ -73,10 +73,9 @@ def _of_version(name: str, version: Version) -> Hashable:
 def _picked(group: Communicator) -> list[tuple[int, tuple[int, ...], int]]:
     """Return (first equal machine, its corresponding GPUs, node offset to them) for each machine of the group."""
     picked = []
-    for host, ranks in group.by_host().items():
-        run = group.machine.run(host)
-        by = run.node_of(host) - run.node
-        picked.append((run.first, tuple(sorted(group.ranks[rank] - by for rank in ranks)), by))
+    for _, first, (model, *offsets) in group.taking_part().values():
+        node = group.machine.run(model).node
+        picked.append((model, tuple(sorted(node + offset for offset in offsets)), first - node))
     return picked
 
 

@@ -155,7 +155,7 @@ class Nccl:
                 kernels.tree(rings, choice.protocol)
             else:
                 kernels.ring(rings, choice.protocol, log_steps=choice.algorithm == "pat")
-            _say_what_could_be_won(builder, request, rings)
+            builder.notes += _what_could_be_won(request, rings)
         n_channels = f"{launch.n_channels} {'channel' if launch.n_channels == 1 else 'channels'}"
         builder.notes.insert(0, f"chosen: {choice.algorithm.replace('_', ' ')}, {choice.protocol}, {n_channels}")
         return builder.build()
@@ -188,17 +188,15 @@ def _way(plan: Plan) -> object:
     ]
 
 
-def _say_what_could_be_won(builder: PlanBuilder, request: Request, rings: list[FoundRing]) -> None:
-    """Add a note if NCCL's rings are slower than those for which the direct links have room."""
+def _what_could_be_won(request: Request, rings: list[FoundRing]) -> list[str]:
+    """Return a note if NCCL's rings are slower than those for which the direct links have room."""
     if not any(ring.kind in ("nvl", "nvlink-relay") for ring in rings) or len(request.by_host()) > 1:
-        return
+        return []
     best = find_rings(request.group, both_directions=True)
     found_Bps, best_Bps = (sum(ring.bandwidth_Bps for ring in each) for each in (rings, best))
-    if found_Bps < _TOLD_BELOW * best_Bps:
-        builder.notes.append(
-            f"NCCL's search ends at rings of {format_bandwidth(found_Bps)}; the links have room for "
-            f"{format_bandwidth(best_Bps)} (multi-ring), up to which a graph of your own (NCCL_GRAPH_FILE) could win"
-        )
+    told = f"NCCL's search ends at rings of {format_bandwidth(found_Bps)}; the links have room for"
+    won = "up to which a graph of your own (NCCL_GRAPH_FILE) could win"
+    return [f"{told} {format_bandwidth(best_Bps)} (multi-ring), {won}"] if found_Bps < _TOLD_BELOW * best_Bps else []
 
 
 NCCL = Nccl()

@@ -93,9 +93,8 @@ def _find(group: Communicator, *, both_directions: bool, in_order: bool, ends: E
     hosts = group.by_host()
     if len(hosts) > 1:
         order = list(hosts) if in_order else near_each_other(group.machine, list(hosts))
-        inside = {host: hosts[host] for host in order}
-        turns = _across(group, inside, both_directions, lambda ranks: _chains(group, ranks, ends))
-        apart = _across(group, inside, both_directions, lambda ranks: _separate_chains(group, ranks))
+        turns = _across(group, order, both_directions, lambda ranks: _chains(group, ranks, ends))
+        apart = _across(group, order, both_directions, lambda ranks: _separate_chains(group, ranks))
         return max(turns, apart, key=lambda rings: round(sum(ring.bandwidth_Bps for ring in rings)))
     ranks = tuple(range(group.n_ranks))
     if _is_crossbar(group, ranks):
@@ -255,18 +254,15 @@ class _Chain(NamedTuple):
 
 
 def _across(
-    group: Communicator, hosts: _Lists, both_directions: bool, chains_of: Callable[[list[int]], list[_Chain]]
+    group: Communicator, hosts: list[int], both_directions: bool, chains_of: Callable[[list[int]], list[_Chain]]
 ) -> list[FoundRing]:
     """Return rings that pass each machine in the chains that *chains_of* finds for its ranks."""
     known: dict[tuple[int, ...], tuple[list[int], int, list[_Chain]]] = {}  # by GPUs of equal hosts
     chains: list[list[_Chain]] = []
-    for host, ranks in hosts.items():
-        run = group.machine.run(host)
-        first = run.node_of(host)
-        picked = (run.first, *(group.ranks[rank] - first for rank in ranks))
-        if picked not in known:
-            known[picked] = ranks, first, chains_of(ranks)
-        model, origin, found = known[picked]
+    for ranks, first, key in (group.taking_part()[host] for host in hosts):
+        if key not in known:
+            known[key] = ranks, first, chains_of(ranks)
+        model, origin, found = known[key]
         here = dict(zip(model, ranks, strict=True))
         chains.append(
             [_Chain(tuple(here[r] for r in c.ranks), None if c.via is None else c.via - origin + first) for c in found]
