@@ -126,6 +126,7 @@ class Resolver:
             self._connected(wires)
         self.raise_faults()
         devices, n_nodes = on_hosts(list(self.devices.values()), wires)
+        told = self.source, self.devices, self.keys, wires
         return Topology(
             name=self.spec.name,
             description=self.spec.description,
@@ -137,9 +138,7 @@ class Resolver:
             price_per_hour=self.spec.price_per_hour,
             file=self.source.file,
             trays=self.spec.trays,
-            notes=tuple(
-                f for notes in (lane_notes, cable_notes) for f in notes(self.source, self.devices, self.keys, wires)
-            ),
+            notes=(*lane_notes(*told), *cable_notes(*told)),
         )
 
     def part(self, name: str | None, kind: type[AnyKind], path: tuple[str | int, ...]) -> AnyKind | None:
