@@ -13,7 +13,7 @@ from dataclasses import MISSING, Field
 from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, dataclass_transform
 
 from simulator.records import dataclass, fields
 
@@ -31,13 +31,18 @@ _NAME = "__constants__"
 _PACKAGES: dict[str, str] = {}  # by file: the top-level package of its class, once imported
 
 
-def constants(name: str) -> Callable[[type[T]], type[T]]:
-    """Mark a dataclass as filled from the file *name*, in the ``constants`` folder of the class's top-level package."""
+@dataclass_transform(frozen_default=True)
+def constants(name: str, *, eq: bool = True) -> Callable[[type[T]], type[T]]:
+    """Make a class a frozen dataclass, filled from *name* in the ``constants`` folder of its top-level package.
+
+    Without *eq*, its objects compare by identity.
+    """
 
     def named(cls: type[T]) -> type[T]:
-        setattr(cls, _NAME, name)
-        _PACKAGES[name] = cls.__module__.partition(".")[0]
-        return cls
+        made = cls if "__dataclass_fields__" in vars(cls) else dataclass(cls, frozen=True, slots=True, eq=eq)
+        setattr(made, _NAME, name)
+        _PACKAGES[name] = made.__module__.partition(".")[0]
+        return made
 
     return named
 

@@ -21,7 +21,6 @@ from simulator.workload.operators import Operator, Phase
 
 
 @constants("cpu_calls")
-@dataclass(frozen=True, slots=True)
 class CallCosts:
     """Overhead of a framework's calls on a CPU, in seconds beyond their kernels; nothing is issued ahead."""
 
@@ -61,7 +60,6 @@ class PytorchCosts:
 
 
 @constants("front_ends")
-@dataclass(frozen=True, slots=True)
 class FrontEndCosts:
     """Constants of front ends, the same for all hosts; ``wait_s``: from the end of the work to the waiter's wake-up."""
 
@@ -74,7 +72,6 @@ class FrontEndCosts:
 
 
 @constants("dispatch")
-@dataclass(frozen=True, slots=True)
 class DispatchCosts:
     """Constants of an eager framework (PyTorch 2) on a server CPU, the same for all hosts."""
 
@@ -183,7 +180,6 @@ def dispatch_time(gpu: Gpu | Cpu, operator: Operator, phase: Phase) -> float:
 
 
 @constants("contention")
-@dataclass(frozen=True, slots=True)
 class ContentionCosts:
     """Constants of concurrent work; ``simulator/constants/contention.json`` explains each."""
 
@@ -193,7 +189,6 @@ class ContentionCosts:
 
 
 @constants("issuing")
-@dataclass(frozen=True, slots=True)
 class IssuingCosts:
     """Constants of issuing, the same for all GPUs."""
 

@@ -26,7 +26,7 @@ from validate.constants.fit import constants_text
 PROJECT = Path(__file__).resolve().parents[2]
 PACKAGES = (PROJECT / "simulator", PROJECT / "validate")
 FILES = {path.stem: path for package in PACKAGES for path in package.glob("constants/*.json")}
-READ = re.compile(r'^@constants\("(\w+)"\)\n(?:@.*\n)*class (\w+)', re.MULTILINE)
+READ = re.compile(r'^@constants\("(\w+)"[^)]*\)\n(?:@.*\n)*class (\w+)', re.MULTILINE)
 LIST = (PROJECT / "docs" / "constants.md").read_text(encoding="utf-8")
 
 

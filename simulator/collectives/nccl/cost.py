@@ -69,7 +69,6 @@ class ProtocolCost:
 
 
 @constants("nccl")
-@dataclass(frozen=True, slots=True)
 class NcclConstants:
     """All constants of NCCL, with protocol costs for recent and for earlier versions.
 

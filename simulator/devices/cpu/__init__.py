@@ -38,7 +38,6 @@ LINE_BYTES = 64
 
 
 @constants("cpu_cores")
-@dataclass(frozen=True, slots=True)
 class CoreCosts:
     """Constants of cores, used where a part gives no figure."""
 
@@ -97,7 +96,6 @@ class ScalarCycles(ElementCycles):
 
 
 @constants("cpu_libraries")
-@dataclass(frozen=True, slots=True)
 class LibraryCycles:
     """The cycles of libraries other than oneDNN, the same for all CPUs."""
 
@@ -295,7 +293,6 @@ def cpu_from_part(
 
 
 @constants("cpu_threads")
-@dataclass(frozen=True, slots=True)
 class ThreadCosts:
     """Constants of threads, the same for all CPUs."""
 

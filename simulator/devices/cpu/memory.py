@@ -13,11 +13,9 @@ import math
 
 from simulator.constants import constants
 from simulator.devices.cpu import Cpu
-from simulator.records import dataclass
 
 
 @constants("cpu_caches")
-@dataclass(frozen=True, slots=True)
 class CacheCosts:
     """Constants of caches, the same for all CPUs."""
 

@@ -28,7 +28,6 @@ from simulator.workload.precision import ELEMENT_BYTES
 
 
 @constants("cpu_passes")
-@dataclass(frozen=True, slots=True)
 class PassCosts:
     """Constants of passes, the same for all CPUs; cycles are those of a core with two 256-bit vector units."""
 

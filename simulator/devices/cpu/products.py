@@ -32,14 +32,13 @@ from simulator.devices.cpu import (
 )
 from simulator.devices.cpu.memory import cache_bytes, transfer_time
 from simulator.devices.cpu.passes import PassCosts, pass_cost, start_time
-from simulator.records import dataclass, replace
+from simulator.records import replace
 from simulator.workload.kernels import Gemm
 from simulator.workload.operators import Convolution, FusedAttention, Recurrence
 from simulator.workload.precision import ELEMENT_BYTES
 
 
 @constants("cpu_products")
-@dataclass(frozen=True, slots=True)
 class ProductCosts:
     """Constants of a BLAS, the same for all CPUs."""
 
@@ -150,7 +149,6 @@ def attention_products(cpu: Cpu, kernel: FusedAttention) -> KernelCost:
 
 
 @constants("cpu_convolution")
-@dataclass(frozen=True, slots=True)
 class CpuConvolutionCosts:
     """Constants of convolutions, the same for all CPUs."""
 

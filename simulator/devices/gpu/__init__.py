@@ -23,7 +23,6 @@ from simulator.workload.precision import Precision
 
 
 @constants("libraries")
-@dataclass(frozen=True, slots=True)
 class LibraryCosts:
     """``young``: the excess time of kernels of a new design on its first boards, relative to mature ones.
 

@@ -119,7 +119,6 @@ def spread_over(
 
 
 @constants("attention")
-@dataclass(frozen=True, slots=True)
 class AttentionCosts:
     """Constants of attention, the same for all GPUs; ``alone`` and ``last`` apply to kernels that are not native."""
 

@@ -25,7 +25,6 @@ from simulator.workload.operators import Convolution
 
 
 @constants("convolution")
-@dataclass(frozen=True, slots=True)
 class ConvolutionCosts:
     """Shares of the peak rate that inner loops reach, and the overheads around them."""
 

@@ -18,14 +18,12 @@ from typing import ClassVar
 from simulator.constants import constants
 from simulator.devices import Bound, KernelCost
 from simulator.devices.gpu import Gpu
-from simulator.records import dataclass
 from simulator.workload.kernels import Streaming
 from simulator.workload.operators import Gather, Pooling
 from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES
 
 
 @constants("memory")
-@dataclass(frozen=True, slots=True)
 class MemoryCosts:
     """Constants of memory, the same for all GPUs."""
 
@@ -92,7 +90,6 @@ def memory_time(gpu: Gpu, read_bytes: float, written_bytes: float, working_set_b
 
 
 @constants("lanes")
-@dataclass(frozen=True, slots=True)
 class LaneCosts:
     """Constants of lanes, the same for all GPUs."""
 
@@ -107,7 +104,6 @@ def compute_time(gpu: Gpu, elements: float, slots: float) -> float:
 
 
 @constants("streaming")
-@dataclass(frozen=True, slots=True)
 class StreamingCosts:
     """Constants of passes, the same for all GPUs."""
 
@@ -145,7 +141,6 @@ def streaming_cost(gpu: Gpu, kernel: Streaming) -> KernelCost:
 
 
 @constants("pooling")
-@dataclass(frozen=True, slots=True)
 class PoolingCosts:
     """Constants of pooling, the same for all GPUs."""
 
@@ -179,7 +174,6 @@ FEW_ROWS = 3072  # up to here PyTorch adds gradients row by row; beyond, it sort
 
 
 @constants("gather")
-@dataclass(frozen=True, slots=True)
 class GatherCosts:
     """Constants of embeddings, the same for all GPUs."""
 

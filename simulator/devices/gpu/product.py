@@ -123,8 +123,7 @@ _SIDES = (
 )
 
 
-@constants("gemm")
-@dataclass(frozen=True, slots=True, eq=False)
+@constants("gemm", eq=False)
 class GemmConstants:
     """Constants of matrix products, the same for all GPUs.
 

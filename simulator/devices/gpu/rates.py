@@ -23,7 +23,6 @@ from functools import lru_cache
 
 from simulator.constants import constants
 from simulator.devices.gpu import Gpu
-from simulator.records import dataclass
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 
@@ -74,8 +73,7 @@ def computes_in_fp32(gpu: Gpu, precision: Precision) -> bool:
     return precision == "fp16" and gpu.traits.fp16_as_fp32 and peak.get("fp16", 0.0) < peak.get("fp32", 0.0)
 
 
-@constants("power")
-@dataclass(frozen=True, slots=True, eq=False)
+@constants("power", eq=False)
 class PowerCosts:
     """Constants of power, the same for all GPUs."""
 

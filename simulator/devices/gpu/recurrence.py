@@ -26,7 +26,7 @@ from simulator.devices.gpu.convolution_algorithms import (
 )
 from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.devices.gpu.rates import compute_rate, tensor_rate
-from simulator.records import dataclass, replace
+from simulator.records import replace
 from simulator.workload.operators import Recurrence
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
@@ -44,7 +44,6 @@ _ACCUMULATOR_BYTES = 4
 
 
 @constants("recurrence")
-@dataclass(frozen=True, slots=True)
 class RecurrenceCosts:
     """Constants of recurrent layers, the same for all GPUs."""
 

@@ -27,13 +27,12 @@ from simulator.constants import constants
 from simulator.devices import Bound, KernelCost
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import MemoryCosts, achieved_bandwidth, compute_time, l2_bandwidth, memory_time
-from simulator.records import dataclass, replace
+from simulator.records import replace
 from simulator.workload.kernels import Rowwise
 from simulator.workload.precision import ELEMENT_BYTES
 
 
 @constants("batch_norm")
-@dataclass(frozen=True, slots=True)
 class BatchNormCosts:
     """Constants of batch normalisation, the same for all GPUs."""
 
@@ -56,7 +55,6 @@ _FULL_SM = 2048  # threads per SM at which the stated wait of a block applies; w
 
 
 @constants("rowwise")
-@dataclass(frozen=True, slots=True)
 class RowwiseCosts:
     """Constants of reductions, the same for all GPUs."""
 

@@ -66,8 +66,7 @@ class TensorProductCosts:
     reduce_clocks: float
 
 
-@constants("tensor_product")
-@dataclass(frozen=True, slots=True, eq=False)
+@constants("tensor_product", eq=False)
 class TensorProducts:
     """Constants of products by operand path, the same for all NVIDIA GPUs since Ampere."""
 
