@@ -17,6 +17,7 @@ from simulator.engine.kernel import SimulationClock
 from simulator.errors import SimulationError
 from simulator.network.fairshare import fair_rates
 from simulator.plan.plan import Resource
+from simulator.records import dataclass, field
 
 _MOST_KNOWN = 1024  # sets of flows whose rates are kept
 _UNLIMITED = float("inf")
@@ -36,6 +37,7 @@ class Amount(NamedTuple):
     in_seconds: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class ActiveFlow:
     """A running part of an activity.
 
@@ -43,20 +45,18 @@ class ActiveFlow:
     can be reconstructed.
     """
 
-    __slots__ = ("batch", "end_s", "history", "part", "position", "rate", "remaining", "since_s", "version")
-
-    def __init__(self, batch: Batch, position: int, part: Amount) -> None:
-        self.batch = batch
-        self.position = position
-        self.part = part
-        self.remaining = part.amount
-        self.rate = 0.0
-        self.since_s = 0.0
-        self.end_s = -1.0
-        self.version = 0
-        self.history: list[tuple[float, float]] = []
+    batch: Batch
+    position: int
+    part: Amount
+    remaining: float
+    rate: float = 0.0
+    since_s: float = 0.0
+    end_s: float = -1.0
+    version: int = 0
+    history: list[tuple[float, float]] = field(default_factory=list)
 
 
+@dataclass(slots=True, eq=False)
 class Batch:
     """Flows that start together; ``done`` is called when the last byte of all flows has arrived.
 
@@ -64,16 +64,13 @@ class Batch:
     is not ``whole``.
     """
 
-    __slots__ = ("arrival_s", "done", "flows", "peers", "pending", "start_s", "whole")
-
-    def __init__(self, start_s: float, done: Callable[[], None]) -> None:
-        self.start_s = start_s
-        self.done = done
-        self.whole = True
-        self.flows: list[ActiveFlow] = []
-        self.pending = 0
-        self.arrival_s = start_s
-        self.peers: dict[Batch, None] = {}
+    start_s: float
+    done: Callable[[], None]
+    arrival_s: float
+    whole: bool = True
+    flows: list[ActiveFlow] = field(default_factory=list)
+    pending: int = 0
+    peers: dict[Batch, None] = field(default_factory=dict)
 
     def forget(self) -> None:
         """Let go of its flows and peers, which refer to it, so that they need not wait for the collector of cycles."""

@@ -15,48 +15,35 @@ from simulator.engine.flows import ActiveFlow, Amount, Batch, FlowNetwork
 from simulator.engine.kernel import SimulationClock
 from simulator.engine.timeline import Span
 from simulator.plan.plan import Activity, Resource
+from simulator.records import dataclass
 
 _SAME = 1e-12  # relative difference of instants that is due to rounding
 
 
+@dataclass(slots=True, eq=False)
 class RunningActivity:
     """A running activity, its round and parts; ``stands_for``: the amount that represents each original part."""
 
-    __slots__ = (
-        "amounts",
-        "batch",
-        "first_ends_s",
-        "first_round_s",
-        "group",
-        "rounds_left",
-        "stands_for",
-        "start_s",
-        "task",
-    )
-
-    def __init__(self, task: Activity, amounts: Sequence[Amount], stands_for: Sequence[int], start_s: float) -> None:
-        self.task = task
-        self.amounts = amounts
-        self.stands_for = stands_for
-        self.rounds_left = task.repeat
-        self.start_s = start_s
-        self.batch: Batch | None = None
-        self.group: _Sleepers | None = None
-        self.first_round_s = -1.0
-        self.first_ends_s: tuple[float, ...] = ()
+    task: Activity
+    amounts: Sequence[Amount]
+    stands_for: Sequence[int]
+    rounds_left: int
+    start_s: float
+    batch: Batch | None = None
+    group: _Sleepers | None = None
+    first_round_s: float = -1.0
+    first_ends_s: tuple[float, ...] = ()
 
 
+@dataclass(slots=True, eq=False)
 class _Sleepers:
     """Runs whose next ``rounds`` rounds, of ``round_s`` seconds each, pass as one event."""
 
-    __slots__ = ("base_s", "resources", "round_s", "rounds", "runs")
-
-    def __init__(self, runs: list[RunningActivity], base_s: float, round_s: float, rounds: int) -> None:
-        self.runs = runs
-        self.base_s = base_s
-        self.round_s = round_s
-        self.rounds = rounds
-        self.resources = {r for run in runs for amount in run.amounts for r, _ in amount.loads}
+    runs: list[RunningActivity]
+    base_s: float
+    round_s: float
+    rounds: int
+    resources: set[Resource]
 
 
 class Rounds:
@@ -87,7 +74,7 @@ class Rounds:
             distinct = dict(zip(keys, amounts, strict=True))
             place = {key: i for i, key in enumerate(distinct)}
             amounts, stands_for = list(distinct.values()), [place[key] for key in keys]
-        run = RunningActivity(task, amounts, stands_for, self.kernel.now_s)
+        run = RunningActivity(task, amounts, stands_for, task.repeat, self.kernel.now_s)
         self._round(run)
         return run
 
@@ -125,8 +112,8 @@ class Rounds:
     def _round(self, run: RunningActivity) -> None:
         """Start the next round of *run*."""
         now = self.kernel.now_s
-        batch = Batch(now, lambda: self._boundary(run))
-        batch.flows = [ActiveFlow(batch, position, part) for position, part in enumerate(run.amounts)]
+        batch = Batch(now, lambda: self._boundary(run), now)
+        batch.flows = [ActiveFlow(batch, position, part, part.amount) for position, part in enumerate(run.amounts)]
         if run.batch is not None:
             run.batch.forget()
         run.batch = batch
@@ -228,7 +215,8 @@ class Rounds:
         assert batch is not None
         round_s = now - batch.start_s
         rounds = min(run.rounds_left for run in runs)
-        group = _Sleepers(runs, now, round_s, rounds)
+        resources = {r for run in runs for amount in run.amounts for r, _ in amount.loads}
+        group = _Sleepers(runs, now, round_s, rounds, resources)
         if any(r in self.asleep for r in group.resources) or self.network.in_use(group.resources):
             for run in runs:
                 self._round(run)
@@ -274,11 +262,9 @@ class Rounds:
         now = self.kernel.now_s
         model = run.batch
         assert model is not None
-        batch = Batch(now - into_s, lambda: self._boundary(run))
-        batch.arrival_s = now
-        batch.whole = False
+        batch = Batch(now - into_s, lambda: self._boundary(run), now, whole=False)
         for part, old in zip(run.amounts, model.flows, strict=True):
-            new = ActiveFlow(batch, old.position, part)
+            new = ActiveFlow(batch, old.position, part, part.amount)
             end_s = old.end_s - model.start_s
             if end_s <= into_s + _SAME * now:
                 new.end_s = batch.start_s + end_s
