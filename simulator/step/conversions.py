@@ -59,7 +59,7 @@ from simulator.step.precision import autocasts, is_wide_loss, storage_of
 from simulator.workload.activations import Formats, one_format, with_indices
 from simulator.workload.kernels import Kernel, Rowwise, Streaming
 from simulator.workload.network import Layer, Network, block_name, once
-from simulator.workload.operators import Conv2d, Convolution, Elementwise, GroupedLinear, Linear, Operator
+from simulator.workload.operators import Conv2d, Convolution, Elementwise, GroupedLinear, Linear
 from simulator.workload.precision import ELEMENT_BYTES, NVFP4_BYTES
 
 _WIDE_BYTES = ELEMENT_BYTES["fp32"]
@@ -83,7 +83,12 @@ def wide_tensors(network: Network) -> tuple[bool, ...]:
     """Return for each tensor of *network* whether it is in fp32; the network's inputs are."""
     wide = [True] * len(network.elements)
     for layer in network.layers:
-        wide[layer.output] = _is_wide(layer.operator, [wide[tensor] for tensor in numbers_of(layer)])
+        operator, does = layer.operator, layer.operator.autocast
+        inputs = [wide[tensor] for tensor in numbers_of(layer)]
+        adds_table = isinstance(operator, Elementwise) and operator.function == "add" and len(inputs) == 1
+        # Powers and sums with a mask or a table in fp32 always write fp32.
+        is_wide = does.startswith("fp32") or does == "powers" or adds_table or any(inputs)
+        wide[layer.output] = is_wide and not operator.is_product
     return tuple(wide)
 
 
@@ -101,14 +106,6 @@ def numbers_of(layer: Layer) -> Sequence[int]:
     """Return the tensors that *layer* reads and that are no indices."""
     indices = layer.operator.indices
     return [tensor for at, tensor in enumerate(layer.inputs) if at not in indices] if indices else layer.inputs
-
-
-def _is_wide(operator: Operator, inputs: Sequence[bool]) -> bool:
-    """Return whether *operator* writes fp32, as powers and sums with a mask or a table in fp32 always do."""
-    if operator.is_product:
-        return False
-    adds_table = isinstance(operator, Elementwise) and operator.function == "add" and len(inputs) == 1
-    return operator.autocast.startswith("fp32") or operator.autocast == "powers" or adds_table or any(inputs)
 
 
 def casts_of(layer: Layer, wide: Sequence[bool]) -> Iterator[Cast]:
@@ -179,22 +176,17 @@ def laid_out(device: Device, kernels: Sequence[Kernel], *, channels_last: bool) 
         if not isinstance(kernel, Convolution):
             found.append(kernel if channels_last else by_planes)
             continue
-        if channels_last:
-            found += _by_pixels(device, kernel)
+        if channels_last:  # with the copies around it, by the fastest way that a library may take
+            ways = [
+                [way] if kernel_cost(device, way).detail in _BY_PIXELS else [*_copies(kernel, _IMAGES), way]
+                for way in allowed_ways(kernel)
+            ]
+            found += min(ways, key=lambda way: sum(kernel_cost(device, each).time_s for each in way))
         elif device.traits.kernels == "volta" and kernel_cost(device, kernel).detail == "tensor cores":
             found += [*_copies(kernel, _READ), kernel]
         else:
             found.append(by_planes)
     return tuple(found)
-
-
-def _by_pixels(device: Gpu, kernel: Convolution) -> Sequence[Kernel]:
-    """Return *kernel* on images by pixels, with the copies around it, by the fastest way that a library may take."""
-    ways: list[Sequence[Kernel]] = []
-    for way in allowed_ways(kernel):
-        reads_pixels = kernel_cost(device, way).detail in _BY_PIXELS
-        ways.append([way] if reads_pixels else [*_copies(kernel, _IMAGES), way])
-    return min(ways, key=lambda found: sum(kernel_cost(device, each).time_s for each in found))
 
 
 def _copies(kernel: Convolution, which: Mapping[str, Sequence[str]]) -> Iterator[Streaming]:
@@ -229,13 +221,12 @@ def is_plain(layer: Layer) -> bool:
 
 def nvfp4_weights(network: Network, policy: Policy) -> int:
     """Return the number of weights of *network* whose products are in nvfp4."""
-    found = 0
-    for index in quantised_layers(network, policy):
-        operator = network.layers[index].operator
-        assert isinstance(operator, Linear)
-        matrices = operator.experts if isinstance(operator, GroupedLinear) else 1
-        found += matrices * operator.inputs * operator.outputs
-    return found
+    operators = (network.layers[index].operator for index in quantised_layers(network, policy))
+    return sum(
+        (each.experts if isinstance(each, GroupedLinear) else 1) * each.inputs * each.outputs
+        for each in operators
+        if isinstance(each, Linear)
+    )
 
 
 # -- layouts that compilers choose -----------------------------------------------------
@@ -273,15 +264,11 @@ def _gains(network: Network, *, by_work: bool) -> bool:
     shapes = [layer.operator for layer in network.layers if isinstance(layer.operator, Conv2d)]
     if not shapes or len(network.layers) * NODES_PER_LAYER >= NODES_PER_CONVOLUTION * len(shapes):
         return False
-    if by_work:
-        return sum(shape.flop * (_WEIGHTS[_kind(shape)] - 1.0) for shape in shapes) <= 0.0
     kinds = [_kinds(shape) for shape in shapes]
+    if by_work:  # of the first kind of each
+        weights = [next((w for kind, w in _WEIGHTS.items() if kind in each), _WEIGHTS["other"]) for each in kinds]
+        return sum(shape.flop * (weight - 1.0) for shape, weight in zip(shapes, weights, strict=True)) <= 0.0
     return not any({"grouped", "narrowing"} & each for each in kinds) and not all("small" in each for each in kinds)
-
-
-def _kind(shape: Conv2d) -> str:
-    """Return the first of the kinds of *shape*, by which its FLOPs are weighted."""
-    return next((kind for kind in _WEIGHTS if kind in _kinds(shape)), "other")
 
 
 def _kinds(shape: Conv2d) -> set[str]:

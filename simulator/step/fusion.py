@@ -66,8 +66,12 @@ def fused_groups(network: Network, *, apart: bool = False) -> tuple[FusedLayers,
     found: list[_Open] = []
     for place, layer in enumerate(network.layers):
         near = list({id(writer[t]): writer[t] for t in layer.inputs if t in writer}.values())
-        block = block_name(layer.name) if apart else ""
-        joined = _joined(near, layer, block)
+        block, reduces = block_name(layer.name) if apart else "", layer.operator.fuses == "rows"
+        joined: list[_Open] = []  # those that it becomes one kernel with
+        for group in near if layer.operator.fuses else ():
+            if group.block == block and not (reduces and group.reduces):
+                joined.append(group)
+                reduces = reduces or group.reduces
         for other in near:
             if other not in joined:  # its result is read outside, so it runs before this layer
                 for tensor in other.written:
@@ -95,25 +99,11 @@ def fused_groups(network: Network, *, apart: bool = False) -> tuple[FusedLayers,
     return tuple(_made(network, each, readers) for each in sorted(found, key=lambda each: max(each.places)))
 
 
-def _joined(near: list[_Open], layer: Layer, block: str) -> list[_Open]:
-    """Return those of the open groups *near*, whose results *layer* reads, that it becomes one kernel with."""
-    if not layer.operator.fuses:
-        return []
-    found: list[_Open] = []
-    reduces = layer.operator.fuses == "rows"
-    for group in near:
-        if group.block == block and not (reduces and group.reduces):
-            found.append(group)
-            reduces = reduces or group.reduces
-    return found
-
-
 def _made(network: Network, group: _Open, readers: dict[int, list[int]]) -> FusedLayers:
     places = sorted(group.places)
     layers = tuple(network.layers[place] for place in places)
     reads = dict.fromkeys(tensor for layer in layers for tensor in layer.inputs if tensor not in group.written)
     inside = set(places)
-    writes = [  # what is read outside, or is a result of the network
-        layer.output for layer in layers if not inside.issuperset(readers.get(layer.output, (-1,)))
-    ]
+    # What is read outside, or is a result of the network.
+    writes = [layer.output for layer in layers if not inside.issuperset(readers.get(layer.output, (-1,)))]
     return FusedLayers(layers, tuple(places), tuple(reads), tuple(dict.fromkeys(writes)))

@@ -7,8 +7,8 @@ of each kernel's bytes that is in no cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulator.devices import KernelCost
 from simulator.devices.cpu import Cpu
@@ -72,22 +72,11 @@ class KernelRun:
         return replace(alone, time_s=alone.time_s * stretch, bytes=max(alone.bytes, self.moved_bytes))
 
 
-@dataclass(frozen=True, slots=True)
-class Mix:
+class Mix(NamedTuple):
     """The format in which an operator computes, and the number of its inputs in a narrower format."""
 
     precision: Precision
     narrow_inputs: int = 0
-
-
-def _sizes(network: Network, options: StepOptions, wide: Sequence[bool], element: int) -> tuple[int, ...]:
-    """Return the bytes of each tensor; compilers write tensors that only products read in the products' format."""
-    found = [n * (FP32_BYTES if w else element) for n, w in zip(network.elements, wide, strict=True)]
-    if not options.compiled:
-        return tuple(found)
-    for tensor in read_by_products(network):
-        found[tensor] = network.elements[tensor] * element
-    return tuple(found)
 
 
 @once
@@ -141,10 +130,8 @@ class Lowering:
     """The kernels of a step of *network* with *options* on *device*."""
 
     def __init__(self, device: Device, network: Network, options: StepOptions) -> None:
-        self._device = device
-        self._network = network
-        self._options = options
-        self._element_bytes = ELEMENT_BYTES[storage_of(options.precision)]
+        self._device, self._network, self._options = device, network, options
+        self._element_bytes = element = ELEMENT_BYTES[storage_of(options.precision)]
         self._wide = wide_tensors(network) if autocasts(options.precision) else (False,) * len(network.elements)
         self._turned = lays_out_channels_last(device, network, options)
         self._written = {layer.output for layer in network.layers}
@@ -157,7 +144,9 @@ class Lowering:
             from simulator.step.megatron_passes import joint_products
 
             self.joined = joint_products(network)
-        self._sizes = _sizes(network, options, self._wide, self._element_bytes)
+        self._sizes = [n * (FP32_BYTES if w else element) for n, w in zip(network.elements, self._wide, strict=True)]
+        for tensor in read_by_products(network) if options.compiled else ():
+            self._sizes[tensor] = network.elements[tensor] * element  # compilers write these in the products' format
         need = need_of(held_in(network, options), options, device)
         self._forgotten = forgotten_share(device, need.allocated_bytes - need.workspace_bytes)
 
@@ -188,37 +177,32 @@ class Lowering:
 
     def layer(self, operator: Operator, phase: Phase, mix: Mix, *, has_parameters: bool) -> tuple[KernelRun, ...]:
         """Return the kernels of one operator in *phase*; none if it is folded into others."""
-        if self._options.precision in QUANTISED and operator.folds:
+        options, element = self._options, self._element_bytes
+        if options.precision in QUANTISED and operator.folds:
             return ()
-        fused = self._options.framework == "tensorflow" and self._options.compiled
-        fused = fused or (self._options.compiled and self._options.framework == "pytorch")
-        kernels = operator.kernels(phase, mix.precision, "" if fused else self._options.framework)
+        fused = options.compiled and options.framework in ("tensorflow", "pytorch")
+        kernels = operator.kernels(phase, mix.precision, "" if fused else options.framework)
         if mix.narrow_inputs and phase == "fwd":
-            saved = mix.narrow_inputs * operator.output_elements * (FP32_BYTES - self._element_bytes)
+            saved = mix.narrow_inputs * operator.output_elements * (FP32_BYTES - element)
             kernels = tuple(
                 replace(k, read_bytes=k.read_bytes - saved) if isinstance(k, Streaming) else k for k in kernels
             )
-        if self._options.compiled and (fused or not is_before(self._device, "2.1")):
+        if options.compiled and (fused or not is_before(self._device, "2.1")):
             kernels = tuple(padded(self._device, kernel) for kernel in kernels)
         if self._is_pointwise(operator):
             n = operator.output_elements
-            kernels = (Streaming("batch_norm", n, n * self._element_bytes, n * self._element_bytes),)
+            kernels = (Streaming("batch_norm", n, n * element, n * element),)
         if isinstance(operator, Conv2d | BatchNorm):
             kernels = laid_out(self._device, kernels, channels_last=self._is_by_pixels(operator))
-        if self._options.framework == "megatron":  # Transformer Engine's normalisation
+        if options.framework == "megatron":  # Transformer Engine's normalisation
             norms = ("layer_norm", "layer_norm_bwd", "rms_norm", "rms_norm_bwd")
             kernels = tuple(replace(k, in_warps=k.kind in norms) if isinstance(k, Rowwise) else k for k in kernels)
-            kernels = tuple(map(self._into_buffer, kernels)) if isinstance(operator, Linear) else kernels
-        just_cast = phase == "fwd" and casts(self._options.precision)
+        if isinstance(operator, Linear) and options.accumulation == "product" and has_gradient_buffer(options):
+            added: dict[str, Any] = {"adds": True, "out_bytes": buffer_element_bytes(options)}  # weights' gradients
+            kernels = tuple(replace(k, **added) if isinstance(k, Gemm) and k.layout == "TN" else k for k in kernels)
+        just_cast = phase == "fwd" and casts(options.precision)
         olds = (k.old_bytes(forward=phase == "fwd", has_parameters=has_parameters) for k in kernels)
         return tuple(self._run(kernel, 0.0 if just_cast else old) for kernel, old in zip(kernels, olds, strict=True))
-
-    def _into_buffer(self, kernel: Kernel) -> Kernel:
-        """Return *kernel*; a product for a weight's gradient adds to Megatron-LM's buffer of gradients."""
-        is_gradient = isinstance(kernel, Gemm) and kernel.layout == "TN"
-        if not is_gradient or self._options.accumulation != "product" or not has_gradient_buffer(self._options):
-            return kernel
-        return replace(kernel, adds=True, out_bytes=buffer_element_bytes(self._options))
 
     def casts(self, layer: Layer, *, forward: bool) -> Iterator[KernelRun]:
         """Yield the casts around fp32 operators, and autocast's casts of weights or of their gradients.
@@ -226,59 +210,51 @@ class Lowering:
         Frozen weights are already stored in the format of the products.  Where a compiler turns images, it turns those
         that the network reads in a pass of its own, or in the one that casts them.
         """
-        if forward and self._turned and isinstance(layer.operator, Conv2d) and not autocasts(self._options.precision):
-            for n in (self._network.elements[tensor] for tensor in layer.inputs if tensor not in self._written):
-                yield KernelRun(Streaming("copy", n, n * self._element_bytes, n * self._element_bytes))
-        if self._options.precision in QUANTISED:
+        policy, half, elements = self._options.precision, self._element_bytes, self._network.elements
+        if forward and self._turned and isinstance(layer.operator, Conv2d) and not autocasts(policy):
+            for n in (elements[tensor] for tensor in layer.inputs if tensor not in self._written):
+                yield self._copied(n, half, half)
+        if policy in QUANTISED:
             yield from self._requantised(layer)
             return
-        if not casts(self._options.precision) and not has_master(self._options.precision):
+        if not casts(policy) and not has_master(policy):
             return
-        half, elements = self._element_bytes, self._network.elements
         is_cast = not forward or self.computed(layer, "fwd") is not None  # else for the layer that stands for it
-        if layer.inputs and is_cast and self.mix(layer).precision == "fp8":  # with its transpose: both read by rows
-            n = elements[layer.inputs[0] if forward else layer.output]
-            yield KernelRun(Streaming("copy", n, n * half, 2 * n * ELEMENT_BYTES["fp8"]))
-        elif self.mix(layer).precision == "nvfp4" and (not forward or self._quantises[layer.inputs[0]] == layer.name):
+        precision = self.mix(layer).precision
+        if layer.inputs and is_cast and precision == "fp8":  # with its transpose: both read by rows
+            yield self._copied(elements[layer.inputs[0] if forward else layer.output], half, 2 * ELEMENT_BYTES["fp8"])
+        elif precision == "nvfp4" and (not forward or self._quantises[layer.inputs[0]] == layer.name):
             yield from map(KernelRun, nvfp4_passes(elements[layer.inputs[0] if forward else layer.output]))
-        if autocasts(self._options.precision):
-            yield from self._autocasts(layer, forward=forward)
-        elif precision_of(self._options.precision, layer.operator, self._device) == "fp32":
-            sizes = [elements[layer.inputs[0]], elements[layer.output]] if layer.inputs else []
-            for n in sizes:
-                yield KernelRun(Streaming("copy", n, n * half, n * FP32_BYTES))
+        if autocasts(policy):  # compilers fuse these into the kernels that write what is cast
+            for cast in casts_of(layer, self._wide):
+                fused = self._options.compiled and cast.tensor in self._written
+                if not fused and (not cast.backward_alone if forward else self._needed[cast.tensor]):
+                    widths = (FP32_BYTES, half) if cast.to_half == forward else (half, FP32_BYTES)
+                    yield self._copied(elements[cast.tensor], *widths)
+        elif precision_of(policy, layer.operator, self._device) == "fp32":
+            for tensor in (layer.inputs[0], layer.output) if layer.inputs else ():
+                yield self._copied(elements[tensor], half, FP32_BYTES)
             return
         is_done = layer.operator.saves_gradients and not forward  # in the format of the parameters
-        if has_master(self._options.precision) or not layer.operator.is_product or is_done:
+        if has_master(policy) or not layer.operator.is_product or is_done:
             return
         for n in (parameter.elements for parameter in layer.trained if parameter.elements > 0):
             yield self._run(Streaming("copy", n, n * half, n * FP32_BYTES), n * FP32_BYTES if forward else 0.0)
 
+    def _copied(self, elements: int, read: int, written: int) -> KernelRun:
+        """Return a copy of *elements* elements that reads and writes this many bytes of each."""
+        return KernelRun(Streaming("copy", elements, elements * read, elements * written))
+
     def _requantised(self, layer: Layer) -> Iterator[KernelRun]:
         """Yield the conversions around operators in floating point, and of the network's input and output."""
         network, stored = self._network, self._element_bytes
-        own = ELEMENT_BYTES[self.mix(layer).precision]
+        own, is_last = ELEMENT_BYTES[self.mix(layer).precision], layer is network.layers[-1]
         if layer is network.layers[0] and not network.tokens:
-            n = network.elements[layer.inputs[0]]
-            yield KernelRun(Streaming("copy", n, n * FP32_BYTES, n * stored))
+            yield self._copied(network.elements[layer.inputs[0]], FP32_BYTES, stored)
         if own > stored:
-            n = network.elements[layer.inputs[0]] if layer.inputs else 0
-            yield KernelRun(Streaming("copy", n, n * stored, n * own))
-        if own > stored or layer is network.layers[-1]:
-            n = network.elements[layer.output]
-            last = layer is network.layers[-1]
-            yield KernelRun(Streaming("copy", n, n * own, n * (FP32_BYTES if last else stored)))
-
-    def _autocasts(self, layer: Layer, *, forward: bool) -> Iterator[KernelRun]:
-        """Yield autocast's casts of *layer*'s inputs; compilers fuse them into the kernels that write these."""
-        for cast in casts_of(layer, self._wide):
-            if self._options.compiled and cast.tensor in self._written:
-                continue
-            if cast.backward_alone if forward else not self._needed[cast.tensor]:
-                continue
-            n = self._network.elements[cast.tensor]
-            sizes = n * FP32_BYTES, n * self._element_bytes
-            yield KernelRun(Streaming("copy", n, *(sizes if cast.to_half == forward else sizes[::-1])))
+            yield self._copied(network.elements[layer.inputs[0]] if layer.inputs else 0, stored, own)
+        if own > stored or is_last:
+            yield self._copied(network.elements[layer.output], own, FP32_BYTES if is_last else stored)
 
     def added(self, elements: int, layer: Layer) -> KernelRun:
         """Return the kernel that adds two gradients of *elements* elements, of an input of *layer*."""
@@ -318,33 +294,26 @@ class Lowering:
             return (self._run(Streaming("fused", most, read_bytes, written_bytes), kept_bytes),)
         moved = float(read_bytes + written_bytes)
         cold = self._forgotten * kept_bytes / moved if moved else 0.0
-        over_rows, others = self._reduction(reducing, forward=forward)
-        return (KernelRun(over_rows, cold, moved), *(KernelRun(kernel) for kernel in others))
-
-    def _reduction(self, layer: Layer, *, forward: bool) -> tuple[Kernel, Sequence[Kernel]]:
-        """Return the kernel of a reduction that others fuse with, and the kernels of its parameters' gradients."""
-        operator = layer.operator
-        precision = self.mix(layer).precision
-        phase: Phase = "fwd" if forward else "bwd"
-        kernels = operator.kernels(phase, precision)
-        if isinstance(operator, BatchNorm):
-            kernels = laid_out(self._device, kernels, channels_last=self._is_by_pixels(operator))
-        by_rows = [kernel for kernel in kernels if isinstance(kernel, Rowwise)]
-        return by_rows[0], by_rows[1:] if layer.trained else ()
+        kernels = reducing.operator.kernels("fwd" if forward else "bwd", self.mix(reducing).precision)
+        if isinstance(reducing.operator, BatchNorm):
+            kernels = laid_out(self._device, kernels, channels_last=self._is_by_pixels(reducing.operator))
+        over_rows, *others = (kernel for kernel in kernels if isinstance(kernel, Rowwise))
+        of_parameters = others if reducing.trained else ()
+        return (KernelRun(over_rows, cold, moved), *(KernelRun(kernel) for kernel in of_parameters))
 
     def update(self) -> Iterator[tuple[str, KernelRun]]:
         """Yield the passes over all parameters by multi-tensor kernels, each with its name."""
         options, n = self._options, self._network.trained_count
         if not n or options.optimizer == "none":
             return
-        half, master = self._element_bytes, has_master(options.precision)
+        half, wide, master = self._element_bytes * n, FP32_BYTES * n, has_master(options.precision)
         if sums_in_fp32(options):  # Megatron-LM's buffer, from whose norm all gradients may be scaled down
-            yield NORM, self._run(Streaming("sum", n, FP32_BYTES * n, 0), float(FP32_BYTES * n))
+            yield NORM, self._run(Streaming("sum", n, wide, 0), float(wide))
         elif master:  # this also unscales
             name = UNSCALE if scales(options.precision) else TO_MASTER
-            yield name, self._run(Streaming("mul_scalar", n, half * n, FP32_BYTES * n), float(half * n))
+            yield name, self._run(Streaming("mul_scalar", n, half, wide), float(half))
         elif scales(options.precision):
-            yield UNSCALE, self._run(Streaming("mul_scalar", n, FP32_BYTES * n, FP32_BYTES * n), float(FP32_BYTES * n))
+            yield UNSCALE, self._run(Streaming("mul_scalar", n, wide, wide), float(wide))
         size, fused = updated_bytes(options.precision), options.fused_optimizer
         if not tensor_passes(options.optimizer):
             graph = options.framework == "tensorflow" and not options.compiled
@@ -353,18 +322,19 @@ class Lowering:
             for kernel, first in zip(kernels, firsts, strict=True):
                 yield f"{options.optimizer} step", self._run(kernel, float(first * n * size))
         if master:
-            yield "weights from fp32", self._run(Streaming("copy", n, FP32_BYTES * n, half * n), 0.0)
-        narrow = self._weights_in_8_bits() if options.precision == "master-fp8" else 0
-        if narrow:  # with their transposes, by the scales of earlier steps (delayed scaling)
-            yield "weights to fp8", self._run(Streaming("copy", narrow, half * narrow, 2 * narrow), 0.0)
+            yield "weights from fp32", self._run(Streaming("copy", n, wide, half), 0.0)
+        # Transformer Engine casts weights once a step, for its first micro-batch.
+        linear = (layer for layer in self._network.layers if isinstance(layer.operator, Linear) and layer.parameters)
+        if options.precision == "master-fp8":
+            narrow = sum(layer.parameters[0].elements for layer in linear if self.mix(layer).precision == "fp8")
+            if narrow:  # with their transposes, by the scales of earlier steps (delayed scaling)
+                yield (
+                    "weights to fp8",
+                    self._run(Streaming("copy", narrow, self._element_bytes * narrow, 2 * narrow), 0.0),
+                )
         quantised = nvfp4_weights(self._network, options.precision)
         for kernel in nvfp4_passes(quantised) if quantised else ():
             yield "weights to nvfp4", self._run(kernel, 0.0)
-
-    def _weights_in_8_bits(self) -> int:
-        """Return the elements of the weights that Transformer Engine casts once a step, for its first micro-batch."""
-        layers = (layer for layer in self._network.layers if isinstance(layer.operator, Linear) and layer.parameters)
-        return sum(layer.parameters[0].elements for layer in layers if self.mix(layer).precision == "fp8")
 
     def tensor_update(self, elements: int) -> Iterator[tuple[TensorPass, KernelRun]]:
         """Yield the calls that update a tensor of *elements* elements, if the optimiser updates tensors singly."""

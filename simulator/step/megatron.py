@@ -79,21 +79,11 @@ def update_calls_s(device: Device, network: Network) -> float:
 
 def writes_into_buffer(layer: Layer, options: StepOptions) -> bool:
     """Return whether the products of *layer* write their gradients into the buffer themselves."""
-    return options.accumulation == "product" and _is_of_block(layer)
-
-
-def _is_of_block(layer: Layer) -> bool:
-    return isinstance(layer.operator, Linear) and bool(block_name(layer.name))
-
-
-def shared_gradients(network: Network, options: StepOptions) -> int:
-    """Return the elements of the gradients that nobody reads, 0 where there is no buffer, or no product writes it."""
-    is_written = has_gradient_buffer(options) and options.accumulation == "product"
-    return _shared_gradients(network) if is_written else 0
+    return options.accumulation == "product" and isinstance(layer.operator, Linear) and bool(block_name(layer.name))
 
 
 @once
-def _shared_gradients(network: Network) -> int:
+def shared_gradients(network: Network) -> int:
     """Return the elements of the gradients that nobody reads: one for each shape of a weight in blocks.
 
     Products that read one input are one weight (queries, keys and values; a gate and what it multiplies), unless they
@@ -103,7 +93,7 @@ def _shared_gradients(network: Network) -> int:
     joined: dict[tuple[str, int], tuple[int, int]] = {}
     for layer in network.layers:
         operator = layer.operator
-        if not _is_of_block(layer) or not layer.trained or not isinstance(operator, Linear):
+        if not isinstance(operator, Linear) or not block_name(layer.name) or not layer.trained:
             continue
         if layer.split == "columns":
             key = block_name(layer.name), layer.inputs[0]
@@ -116,14 +106,18 @@ def _shared_gradients(network: Network) -> int:
 
 def saved_by_megatron(network: Network, saved: SavedTensors, element_bytes: int) -> SavedTensors:
     """Return those of the *saved* activations that Megatron-LM's functions save, of *element_bytes* an element."""
-    gone = steps_inside(network) | _weighed(network)
-    parts: dict[int, int] = {}
-    for layer in network.layers:
-        if isinstance(layer.operator, Attention):
-            for at, tensor in enumerate(layer.inputs):
-                read = read_elements(network, layer, at)
-                if read < network.elements[tensor]:
-                    parts[tensor] = parts.get(tensor, 0) + read * element_bytes
+    after = readers_of(network)
+    weighed = {  # results of experts, which are weighed and summed
+        layer.inputs[0]
+        for layer in network.layers
+        if _is_step(layer) and any(isinstance(reader.operator, Reduction) for reader in after.get(layer.output, ()))
+    }
+    gone, parts = steps_inside(network) | weighed, dict[int, int]()
+    for layer in (layer for layer in network.layers if isinstance(layer.operator, Attention)):
+        for at, tensor in enumerate(layer.inputs):
+            read = read_elements(network, layer, at)
+            if read < network.elements[tensor]:
+                parts[tensor] = parts.get(tensor, 0) + read * element_bytes
     kept = saved.part(lambda tensor: tensor not in gone, lambda _: True)
     sizes = {tensor: min(size, parts.get(tensor, size)) for tensor, size in kept.by_tensor.items()}
     return replace(kept, by_tensor=sizes)
@@ -135,16 +129,6 @@ def steps_inside(network: Network) -> frozenset[int]:
     after = readers_of(network)
     inside = (layer.output for layer in network.layers if _is_step(layer) and after.get(layer.output))
     return frozenset(tensor for tensor in inside if all(map(_is_step, after[tensor])))
-
-
-def _weighed(network: Network) -> frozenset[int]:
-    """Return the results of experts, which are weighed and summed."""
-    after = readers_of(network)
-    return frozenset(
-        layer.inputs[0]
-        for layer in network.layers
-        if _is_step(layer) and any(isinstance(reader.operator, Reduction) for reader in after.get(layer.output, ()))
-    )
 
 
 def _is_step(layer: Layer) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from simulator.devices.gpu import Gpu
@@ -163,12 +162,7 @@ def memory_need(
 
 
 def with_gaps(
-    need: MemoryNeed,
-    network: Network,
-    options: StepOptions,
-    device: Device,
-    shares: Shares = ALL,
-    bucket_bytes: float = 0.0,
+    need: MemoryNeed, network: Network, options: StepOptions, device: Device, shares: Shares, bucket_bytes: float = 0.0
 ) -> MemoryNeed:
     """Return *need*, of a step of *network*, with what the allocator of *device* holds beyond tensors.
 
@@ -226,8 +220,10 @@ def held_in(network: Network, options: StepOptions) -> NetworkMemory:
     if not options.trains:
         return replace(held, most_forward_bytes=peak_forward_bytes(network, formats))
     moments = tape_of(network, options, parameter_gradient_bytes(options)).moments
+    is_written = has_gradient_buffer(options) and options.accumulation == "product"
+    unread = shared_gradients(network) if is_written else 0
     layers = tuple([layer.name for layer in network.layers])
-    return replace(held, moments=moments, unread_gradients=shared_gradients(network, options), layers=layers)
+    return replace(held, moments=moments, unread_gradients=unread, layers=layers)
 
 
 def has_wide_shards(options: StepOptions, shares: Shares) -> bool:
@@ -264,44 +260,28 @@ def need_of(
         live_bytes = held.most_forward_bytes
         return MemoryNeed(parameters, 0, 0, 0, live_bytes, context, device.memory_bytes, workspace_bytes=workspace)
     optimizer = held.state_bytes * shares.updated if options.optimizer != "none" else 0.0
-    views = [_RankView(held, options, shares)]
+    views = [shares]
     if shares.in_flight > 1.0 and not shares.accumulates:  # all in flight; the second goes back beside all gradients
-        second = replace(shares, in_flight=shares.in_flight - 1.0, accumulates=1.0)
-        views.append(_RankView(held, options, second))
-    most = max([view.most() for view in views], key=lambda moment: moment.total_bytes)
-    return MemoryNeed(
-        parameters + most.casts_bytes,
-        most.gradients_bytes,
-        optimizer,
-        most.activations_bytes,
-        most.working_bytes,
-        context,
-        device.memory_bytes,
-        workspace_bytes=workspace,
-        peak=_peak(most.place, held.layers),
-    )
-
-
-def _peak(place: int, layers: Sequence[str]) -> str:
-    if place == UPDATE:
-        return "in the update"
-    return f"in the backward pass of {layers[place]}" if place >= 0 else "at the end of the forward pass"
+        views.append(replace(shares, in_flight=shares.in_flight - 1.0, accumulates=1.0))
+    most = max([_RankView(held, options, each).most() for each in views], key=lambda moment: moment.total_bytes)
+    place, casts_bytes, activations, gradients, working = most
+    peak = "in the update" if place == UPDATE else "at the end of the forward pass"
+    peak = f"in the backward pass of {held.layers[place]}" if place >= 0 else peak
+    uses = parameters + casts_bytes, gradients, optimizer, activations, working, context
+    return MemoryNeed(*uses, device.memory_bytes, workspace_bytes=workspace, peak=peak)
 
 
 def _parameters(held: NetworkMemory, options: StepOptions, shares: Shares) -> float:
     """Return the bytes of the parameters, without the copies that come and go in the backward pass."""
     trained, policy = held.trained_count, options.precision
-    element, kept = weight_bytes(policy), ELEMENT_BYTES["fp32"]
-    count, wide = held.parameter_count, shares.gathers_in_fp32
-    each = gathered_bytes(policy, trained, count, in_fp32=True) if wide else element
+    element, kept, count = weight_bytes(policy), ELEMENT_BYTES["fp32"], held.parameter_count
+    each = gathered_bytes(policy, trained, count, in_fp32=True) if shares.gathers_in_fp32 else element
     whole = count * each * shares.gathered + held.quantised * 2 * NVFP4_BYTES * shares.kept
-    frozen = (held.parameter_count - trained - held.packed) * element * shares.kept
+    frozen = (count - trained - held.packed) * element * shares.kept
     frozen += held.packed_bytes - held.packed / PACKED * (1.0 - shares.kept)  # each rank has the scales
-    if casts(policy):
-        copies = 0.0 if options.trains else trained * element
+    if casts(policy) or has_wide_shards(options, shares):
+        copies = trained * element if casts(policy) and not options.trains else 0.0
         return whole + frozen + trained * kept * shares.kept + copies
-    if has_wide_shards(options, shares):
-        return whole + frozen + trained * kept * shares.kept
     master = trained * kept * shares.updated if has_master(policy) and options.trains else 0.0
     return whole + frozen + trained * element * shares.kept + master
 
@@ -357,14 +337,9 @@ class _RankView:
 
     def of(self, moment: Moment) -> RankMoment:
         """Return *moment* of the undivided state as it is on the device."""
-        gradients = self._buffer or max(moment.graded_bytes * self._gradients, self._earlier) + self._sums
-        return RankMoment(
-            moment.place,
-            moment.casts_bytes * self._casts,
-            moment.saved_bytes + self._waiting,
-            gradients,
-            float(moment.working_bytes),
-        )
+        place, saved, cast, working, graded = moment
+        gradients = self._buffer or max(graded * self._gradients, self._earlier) + self._sums
+        return RankMoment(place, cast * self._casts, saved + self._waiting, gradients, float(working))
 
     def most(self) -> RankMoment:
         """Return the highest moment: as the maximum of :meth:`of`, of which a search would make millions."""

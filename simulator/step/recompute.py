@@ -67,7 +67,6 @@ class _Block:
     readers: Mapping[int, Sequence[int]]
 
     def layers(self, wanted: Callable[[Layer], bool]) -> list[int]:
-        """Return the layers that are *wanted*."""
         return [place for place in self.places if wanted(self.network.layers[place])]
 
     def written(self, place: int) -> int:
@@ -107,7 +106,7 @@ def _found(network: Network, how: Recompute, parts: tuple[RecomputedPart, ...], 
             found += _operators(block)
         else:
             for part in parts:
-                found += _PARTS[part](block)
+                found += _part(block, part)
     return tuple(found)
 
 
@@ -126,8 +125,7 @@ def of_blocks(options: StepOptions, network: Network) -> StepOptions:
 
 def _operators(block: _Block) -> Iterator[Rerun]:
     """Yield what runs again if results are kept by the kind of operator: no more than the backward pass reads."""
-    kept: set[int] = set()
-    products = 0
+    kept, products = set[int](), 0
     for place in block.places:
         operator = block.network.layers[place].operator
         products += isinstance(operator, Linear)
@@ -139,9 +137,8 @@ def _operators(block: _Block) -> Iterator[Rerun]:
     for place in block.places:
         writers.setdefault(block.written(place), []).append(place)
     again: set[int] = set()
-    wanted = [
-        tensor for tensor in saved_tensors(block.network, one_format(block.network, 2)).by_tensor if tensor in tensors
-    ]
+    saved = saved_tensors(block.network, one_format(block.network, 2)).by_tensor
+    wanted = [tensor for tensor in saved if tensor in tensors]
     while wanted:
         tensor = wanted.pop()
         for place in set(writers[tensor] if tensor in tensors else ()) - again:
@@ -158,8 +155,8 @@ def _operators(block: _Block) -> Iterator[Rerun]:
 
 def _attention(block: _Block) -> Iterator[Rerun]:
     """Yield each attention: one kernel, or the layers from the product of scores to the first product after softmax."""
-    start, weighed = None, False
-    last: int | None = None
+    start: int | None = None
+    last, weighed = -1, False
     for place in block.places:
         operator = block.network.layers[place].operator
         if isinstance(operator, Attention):
@@ -171,22 +168,42 @@ def _attention(block: _Block) -> Iterator[Rerun]:
                 start, weighed = None, False
         elif isinstance(operator, Softmax) and start is not None:
             weighed = True
-    if start is not None and last is not None:
+    if start is not None:
         yield from block.part(range(start, last + 1))
 
 
-def _norms(block: _Block) -> Iterator[Rerun]:
-    """Yield the normalisations before attention and before the feed-forward part, one by one."""
-    for place in block.layers(lambda layer: isinstance(layer.operator, LayerNorm) and layer.part is None):
-        yield from block.results([place])
+def _part(block: _Block, part: RecomputedPart) -> Iterator[Rerun]:
+    """Yield what runs again of *part*.
 
-
-def _latent_projections(block: _Block) -> Iterator[Rerun]:
-    """Yield the projections from latent vectors to heads, up to the inputs of attention."""
-    products = block.layers(lambda layer: isinstance(layer.operator, Attention | MatMul))
-    if products and any(_own_name(block.network.layers[i]) == "kv_latent" for i in block.places):
-        ups = block.layers(lambda layer: layer.part == "attention" and _own_name(layer) not in _LATENT)
-        yield from block.results([i for i in ups if i < products[0]])
+    ``layernorm``: the normalisations before attention and before the feed-forward part, one by one.  ``mla_up_proj``:
+    the projections from latent vectors to heads, up to the inputs of attention.  ``mlp``: the feed-forward part of a
+    block without experts.  ``moe``: the experts with their router, exchanges and shared expert.  ``moe_act``: the
+    element-wise layers between the first and the last product of the experts.
+    """
+    if part == "core_attn":
+        yield from _attention(block)
+    elif part == "layernorm":
+        for place in block.layers(lambda layer: isinstance(layer.operator, LayerNorm) and layer.part is None):
+            yield from block.results([place])
+    elif part == "mla_up_proj":
+        products = block.layers(lambda layer: isinstance(layer.operator, Attention | MatMul))
+        if products and any(_own_name(block.network.layers[i]) == "kv_latent" for i in block.places):
+            ups = block.layers(lambda layer: layer.part == "attention" and _own_name(layer) not in _LATENT)
+            yield from block.results([i for i in ups if i < products[0]])
+    elif part == "moe_act":
+        products = block.layers(lambda layer: layer.part == "experts" and isinstance(layer.operator, Linear))
+        between = block.layers(lambda layer: layer.part == "experts" and isinstance(layer.operator, Elementwise))
+        yield from block.results([i for i in between if products and products[0] < i < products[-1]])
+    elif part == "shared_experts":
+        yield from block.part(block.layers(_is_shared))
+    else:
+        ours = block.layers(
+            lambda layer: layer.part == "experts" or _is_shared(layer) or _own_name(layer) in ("router", "shared_add")
+        )
+        if part == "moe":
+            yield from block.part([i for i in block.places if ours and ours[0] <= i <= ours[-1]])
+        elif not ours:
+            yield from block.part(block.layers(lambda layer: layer.part == "feed-forward"))
 
 
 _LATENT = ("q_latent", "q_norm", "kv_latent", "kv_norm")
@@ -198,37 +215,3 @@ def _own_name(layer: Layer) -> str:
 
 def _is_shared(layer: Layer) -> bool:
     return layer.part == "feed-forward" and ".shared." in layer.name
-
-
-def _is_of_experts(layer: Layer) -> bool:
-    return layer.part == "experts" or _is_shared(layer) or _own_name(layer) in ("router", "shared_add")
-
-
-def _dense(block: _Block) -> Iterator[Rerun]:
-    """Yield the feed-forward part of a block without experts."""
-    if not block.layers(_is_of_experts):
-        yield from block.part(block.layers(lambda layer: layer.part == "feed-forward"))
-
-
-def _experts(block: _Block) -> Iterator[Rerun]:
-    """Yield the experts with their router, exchanges and shared expert."""
-    ours = block.layers(_is_of_experts)
-    yield from block.part([i for i in block.places if ours and ours[0] <= i <= ours[-1]])
-
-
-def _expert_activations(block: _Block) -> Iterator[Rerun]:
-    """Yield the element-wise layers between the first and the last product of the experts."""
-    products = block.layers(lambda layer: layer.part == "experts" and isinstance(layer.operator, Linear))
-    between = block.layers(lambda layer: layer.part == "experts" and isinstance(layer.operator, Elementwise))
-    yield from block.results([i for i in between if products and products[0] < i < products[-1]])
-
-
-_PARTS: Mapping[RecomputedPart, Callable[[_Block], Iterator[Rerun]]] = {
-    "core_attn": _attention,
-    "layernorm": _norms,
-    "mla_up_proj": _latent_projections,
-    "mlp": _dense,
-    "moe": _experts,
-    "moe_act": _expert_activations,
-    "shared_experts": lambda block: block.part(block.layers(_is_shared)),
-}
