@@ -133,15 +133,12 @@ class _Activations:
     """Activations and copies of weights, from the forward pass to the backward pass that frees them."""
 
     def __init__(self, network: Network, options: StepOptions, graded_element: int, memory: _Memory) -> None:
-        self._network, self._memory = network, memory
-        self._graded_element = graded_element
+        self._network, self._memory, self._graded_element = network, memory, graded_element
         self._formats = formats = formats_of(network, options)
         saved = saved_tensors(network, formats, quantised_layers(network, options.precision))
         self._inside: Collection[int] = ()
         if options.compiled:
-            groups = run_groups(network, options)
-            outside = {tensor for group in groups for tensor in (*group.reads, *group.writes)}
-            self._inside = {layer.output for layer in network.layers} - outside
+            self._inside = {layer.output for layer in network.layers} - _outside(network, options)
             saved = saved_by_groups(network, saved, options)
         elif options.framework == "megatron":
             self._inside = steps_inside(network)
@@ -154,19 +151,18 @@ class _Activations:
         self._recopied_layers = self._rerun_layers | {place for rerun in reruns for place in rerun.copying}
         held = {} if options.compiled else {tensor: rerun.before for rerun in reruns for tensor in rerun.stored}
         self._kept_until = {tensor: before for tensor, before in held.items() if tensor not in saved.by_tensor}
-        self._places = storages(network)
+        self._places, self._needed = storages(network), needs_gradient(network)
         self._size = [n * width for n, width in zip(network.elements, formats.stored, strict=True)]
         self._in_part = {number: size for number, size in saved.by_tensor.items() if size != self._size[number]}
         self._cast = ELEMENT_BYTES[storage_of(options.precision)] if casts(options.precision) else 0
-        self._needed = needs_gradient(network)
         self._freed_after: dict[int, list[int]] = {}  # what goes with the backward pass of each layer
         self._freed_by_rerun: dict[int, list[int]] = {}  # what goes when layers run again
         self._cached: set[str] = set()
-        self._fed = 0
+        self.fed = 0  # the network's inputs
 
     def forward(self) -> Iterator[Moment]:
         """Run the forward pass; yield a moment for each layer."""
-        self._fed = self._memory.take("saved", fed_bytes(self._network, self._formats))
+        self.fed = self._memory.take("saved", fed_bytes(self._network, self._formats))
         yield from self._run(range(len(self._network.layers)), again=False)
         for number in self._freed_by_rerun.pop(-1, []):
             self._memory.give(number)
@@ -178,10 +174,6 @@ class _Activations:
                 self._memory.give(number)
             yield from self._run(sorted({*rerun.layers, *rerun.copying}), again=True, rerun=rerun)
 
-    def end(self) -> None:
-        """Free the network's inputs."""
-        self._memory.give(self._fed)
-
     def free_after(self, place: int) -> None:
         """Free what exists until the backward pass of layer *place*."""
         for number in self._freed_after.pop(place, ()):
@@ -189,24 +181,31 @@ class _Activations:
 
     def _run(self, places: Sequence[int], *, again: bool, rerun: Rerun | None = None) -> Iterator[Moment]:
         """Run the forward pass of the layers *places*; yield a moment for each."""
-        last: dict[int, int] = {}
-        runs = set(rerun.layers) if rerun else None
-        for place in places:
-            if runs is None or place in runs:
-                for tensor in self._network.layers[place].inputs:
-                    last[self._places[tensor]] = place
+        layers = self._network.layers
+        runs = set(rerun.layers if rerun else places)
+        last = {self._places[tensor]: place for place in places if place in runs for tensor in layers[place].inputs}
         leaving: dict[int, list[int]] = {}
         for place in places:
-            self._memory.place = place
-            layer = self._network.layers[place]
+            self._memory.place, layer = place, layers[place]
             passing = list(self._copies(layer, place, again=again))
-            if runs is None or place in runs:
+            if place in runs:
                 number = self._result(layer, last, again=again)
                 if number is not None:
                     leaving.setdefault(last.get(self._places[layer.output], place), []).append(number)
-                self._keep_besides(place, again=again)
-            temporary = layer.operator.temporary_bytes(self._formats.computed[place])
-            yield self._memory.now(rerun.before if rerun else place, temporary)
+                # What it saves besides tensors that are whole: statistics, masks, and parts of tensors.
+                if again == (place in self._rerun_layers):
+                    if self._saved.by_layer[place]:
+                        self._keep(place, "saved", self._saved.by_layer[place])
+                    if layer.operator.saves_gradients and layer.trained:
+                        self._keep(place, "saved", sum(p.elements for p in layer.trained) * self._graded_element)
+                for number in (self._places[tensor] for tensor in dict.fromkeys(layer.inputs if self._in_part else ())):
+                    size = self._in_part.get(number, 0)
+                    first = size and self._saved.first_keeper[number] == place
+                    if first and again == (number in self._rerun_tensors):
+                        self._keep(place, "saved", size)
+            yield self._memory.now(
+                rerun.before if rerun else place, layer.operator.temporary_bytes(self._formats.computed[place])
+            )
             for number in (*passing, *leaving.pop(place, ())):
                 self._memory.give(number)
 
@@ -231,39 +230,24 @@ class _Activations:
     def _keep(self, until: int, use: Use, n_bytes: int) -> None:
         self._freed_after.setdefault(until, []).append(self._memory.take(use, n_bytes))
 
-    def _keep_besides(self, place: int, *, again: bool) -> None:
-        """Take what layer *place* saves besides tensors that are whole: statistics, masks, and parts of tensors."""
-        if again == (place in self._rerun_layers) and self._saved.by_layer[place]:
-            self._keep(place, "saved", self._saved.by_layer[place])
-        layer = self._network.layers[place]
-        if layer.operator.saves_gradients and layer.trained and again == (place in self._rerun_layers):
-            self._keep(place, "saved", sum(p.elements for p in layer.trained) * self._graded_element)
-        for tensor in dict.fromkeys(layer.inputs) if self._in_part else ():
-            number = self._places[tensor]
-            size = self._in_part.get(number, 0)
-            if size and self._saved.first_keeper[number] == place and again == (number in self._rerun_tensors):
-                self._keep(place, "saved", size)
-
     def _copies(self, layer: Layer, place: int, *, again: bool) -> Iterator[int]:
         """Take the copies that *layer* reads; yield the numbers of those that go with it."""
-        is_kept = again == (place in self._recopied_layers) and self._saved.copies[place]
-        if is_kept:
+        is_kept = again == (place in self._recopied_layers)
+        if is_kept and self._saved.copies[place]:
             self._keep(place, "saved", self._saved.copies[place])
         else:
             for tensor, width in self._formats.copies.get(place, {}).items():
                 yield self._memory.take("working", self._network.elements[tensor] * width)
-        if self._cast and layer.operator.is_product:
-            yield from self._weights(layer, place, again=again)
-
-    def _weights(self, layer: Layer, place: int, *, again: bool) -> Iterator[int]:
-        """Take the copies of the weights of *layer*, which autocast caches for the forward pass."""
+        if not self._cast or not layer.operator.is_product:
+            return
+        # Copies of weights, which autocast caches for the forward pass.
         own = [p for p in layer.trained if again or p.name not in self._cached]
         self._cached.update(p.name for p in own)
         largest = max((p.elements for p in own), default=0)
         for parameter in own:
             n_bytes = parameter.elements * self._cast
             needed = parameter.elements == largest and any(self._needed[tensor] for tensor in layer.inputs)
-            if needed and again == (place in self._recopied_layers):
+            if needed and is_kept:
                 self._keep(place, "casts", n_bytes)
             elif again:
                 yield self._memory.take("casts", n_bytes)
@@ -277,12 +261,9 @@ class _Backward:
     def __init__(
         self, network: Network, options: StepOptions, graded_element: int, activations: _Activations, memory: _Memory
     ) -> None:
-        self._network, self._options, self._memory = network, options, memory
-        self._activations = activations
-        self._formats = formats_of(network, options)
-        self._needed = needs_gradient(network)
-        self._element = graded_element
-        self._has_buffer = has_gradient_buffer(options)
+        self._network, self._options, self._memory, self._activations = network, options, memory, activations
+        self._formats, self._needed = formats_of(network, options), needs_gradient(network)
+        self._element, self._has_buffer = graded_element, has_gradient_buffer(options)
         self._cast_bytes = ELEMENT_BYTES[storage_of(options.precision)] if autocasts(options.precision) else 0
         self._of: dict[int, int] = {}  # the storage of each live tensor's gradient
         self._users: Counter[int] = Counter()  # of each storage
@@ -295,7 +276,7 @@ class _Backward:
             self._memory.place = step.index
             yield from self._activations.run_again(step.index)
             yield from self._layer(step)
-        self._activations.end()
+        self._memory.give(self._activations.fed)
 
     def _take(self, n_bytes: int) -> int:
         number = self._memory.take("working", n_bytes)
@@ -386,7 +367,10 @@ class _Backward:
 
 def saved_by_groups(network: Network, saved: SavedTensors, options: StepOptions) -> SavedTensors:
     """Return the saved activations if layers are fused: the inputs and results of groups; the rest is recomputed."""
-    groups = run_groups(network, options)
-    there = {tensor for group in groups for tensor in (*group.reads, *group.writes)}
-    alone = {group.places[0] for group in groups if len(group.places) == 1}
-    return saved.part(there.__contains__, alone.__contains__)
+    alone = {group.places[0] for group in run_groups(network, options) if len(group.places) == 1}
+    return saved.part(_outside(network, options).__contains__, alone.__contains__)
+
+
+def _outside(network: Network, options: StepOptions) -> set[int]:
+    """Return the tensors that groups of fused layers read or write."""
+    return {tensor for group in run_groups(network, options) for tensor in (*group.reads, *group.writes)}

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 from math import ceil, inf
+from typing import Any
 
 from simulator.constants import constants
 from simulator.devices.gpu import Gpu
@@ -89,8 +90,7 @@ class _Replay:
     def __init__(
         self, network: Network, options: StepOptions, tape: Tape, held: RankState, allocator: CachingAllocator
     ) -> None:
-        self.allocator = allocator
-        self._tape, self._held, self._options = tape, held, options
+        self.allocator, self._tape, self._held, self._options = allocator, tape, held, options
         self._trained = [p.elements for p in network.parameters if p.trained]
         self._units = unit_elements(network) if held.gathered_bytes else {}
         stored = ELEMENT_BYTES[storage_of(options.precision)]
@@ -109,26 +109,30 @@ class _Replay:
     def _take(self, n_bytes: float) -> MemoryBlock | None:
         return self.allocator.take(ceil(n_bytes)) if n_bytes > 0 else None
 
+    def _give_all(self, blocks: dict[Any, MemoryBlock]) -> None:
+        for block in blocks.values():
+            self.allocator.give(block)
+        blocks.clear()
+
     def step(self) -> None:
         """Run one step: micro-batches, in flight as in a pipeline, and the update."""
         flying: list[dict[int, MemoryBlock]] = []
         most = ceil(self._held.in_flight)
-        count = most + self._held.accumulates
-        for number in range(count):
-            one: dict[int, MemoryBlock] = {}
-            self._play(one, self._tape.forward)
-            flying.append(one)
+        for number in range(most + self._held.accumulates):
+            flying.append({})
+            self._play(flying[-1], self._tape.forward)
             if number + 1 >= most:
                 self._play_back(flying.pop(0))
         for one in flying:
             self._play_back(one)
-        self._update()
+        if self._options.mode == "train":
+            self._update()
+        self._give_all(self._gradients)
 
     def _play_back(self, blocks: dict[int, MemoryBlock]) -> None:
         """Play a backward pass; what is left are gradients that go to another stage."""
         self._play(blocks, self._tape.backward)
-        for block in blocks.values():
-            self.allocator.give(block)
+        self._give_all(blocks)
 
     def _play(self, blocks: dict[int, MemoryBlock], events: Sequence[TensorEvent]) -> None:
         """Take and give what *events* do; *blocks* are those of their micro-batch, by number."""
@@ -147,8 +151,7 @@ class _Replay:
                 blocks[number] = take(n_bytes)
             else:
                 give(blocks.pop(number))
-        for name in list(self._gathered):
-            give(self._gathered.pop(name))
+        self._give_all(self._gathered)
 
     def _gather(self, name: str) -> None:
         """Gather the unit *name* if it is not there; the one before the last goes."""
@@ -172,20 +175,14 @@ class _Replay:
         self.allocator.give(block)
 
     def _update(self) -> None:
-        if self._options.mode == "train":
-            if not self._updated:
-                self._updated = True
-                rule, element = self._options.optimizer, updated_bytes(self._options.precision)
-                states = (state_tensors(rule, elements, element) for elements in self._trained)
-                for sizes in zip_longest(*states, fillvalue=0):
-                    for n_bytes in sizes:
-                        self._take(n_bytes * self._held.updated)
-            copies = [self._take(elements * self._held.update_bytes) for elements in self._trained]
-            for block in filter(None, copies):
-                self.allocator.give(block)
-        for block in self._gradients.values():
+        rule, element = self._options.optimizer, updated_bytes(self._options.precision)
+        states = [] if self._updated else [state_tensors(rule, elements, element) for elements in self._trained]
+        self._updated = True
+        for n_bytes in (size for sizes in zip_longest(*states, fillvalue=0) for size in sizes):
+            self._take(n_bytes * self._held.updated)
+        copies = [self._take(elements * self._held.update_bytes) for elements in self._trained]
+        for block in filter(None, copies):
             self.allocator.give(block)
-        self._gradients.clear()
 
 
 # -- workspaces of matrix products, which PyTorch keeps, and the driver's context ----------
