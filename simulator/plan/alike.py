@@ -4,13 +4,15 @@ The role of a machine is the number of flows of each kind that start and end the
 the same order and with the same sums as machine by machine, so the cost grows with the number of roles, not machines.
 
 Twins are nodes with equal links to the same neighbour and no others, such as the hosts below one switch.
+
+Both count loads by keys, each of which stands for links or resources with equal loads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from simulator.network.machine import Machine
 from simulator.network.route import MovableRoute, Route
@@ -21,9 +23,7 @@ class Pairs(Sequence[tuple[int, int]]):
     """The ordered pairs of different *sources* and *targets*, made on demand; the two are equal or disjoint."""
 
     def __init__(self, sources: Sequence[int], targets: Sequence[int]) -> None:
-        self.sources = sources
-        self.targets = targets
-        self._same = tuple(sources) == tuple(targets)
+        self.sources, self.targets, self._same = sources, targets, tuple(sources) == tuple(targets)
 
     def __len__(self) -> int:
         return len(self.sources) * (len(self.targets) - self._same)
@@ -45,18 +45,13 @@ class PairGroup:
     __slots__ = ("number", "pairs", "sites")
 
     def __init__(self, sites: Alike, number: int, pairs: Sequence[tuple[int, int]]) -> None:
-        self.sites = sites
-        self.number = number
-        self.pairs = pairs
+        self.sites, self.number, self.pairs = sites, number, pairs
 
     def ends(self) -> Iterator[tuple[int, int, int]]:
         """Yield (host, end, number of flows there); end 0 is a flow's source, end 1 its target."""
         if isinstance(self.pairs, Pairs):
-            yield from self.pairs.ends()
-            return
-        for pair in self.pairs:
-            for end, host in enumerate(pair):
-                yield host, end, 1
+            return self.pairs.ends()
+        return ((host, end, 1) for pair in self.pairs for end, host in enumerate(pair))
 
 
 class HostRole(NamedTuple):
@@ -84,38 +79,6 @@ def added(total: float, amount: float, times: int) -> float:
     for _ in range(times):
         total += amount
     return total
-
-
-class Alike(Protocol):
-    """Places between which equal flows go, and what one flow's *route* says of those that it represents on a way.
-
-    Loads are counted by keys, each of which stands for links or resources with equal loads.
-    """
-
-    @property
-    def is_uniform(self) -> bool:
-        """Whether equal flows share their links in the same way everywhere, so that all end at the same time."""
-
-    def loads(self, route: Route, way: PairGroup, *, of_links: bool) -> Iterator[Load]:
-        """Yield the loads of the flows on *way*, given the *route* of one of them."""
-
-    def crosses(self, route: Route, way: PairGroup, link: int) -> bool:
-        """Return whether any of the flows on *way* crosses *link*, given the *route* of one of them."""
-
-    def apart(self, route: Route, way: PairGroup) -> Iterator[Route]:
-        """Yield the routes of the flows on *way*, given the *route* of one of them."""
-
-    def ends(self, route: Route, way: PairGroup) -> dict[Hashable, int]:
-        """Return how many of the flows on *way* start or end at a node, by its :meth:`place`; *route* is of one."""
-
-    def place(self, node: int) -> Hashable:
-        """Return a key that *node* shares only with nodes at which as many flows of each way start and end."""
-
-    def first_of(self, link_key: int) -> int:
-        """Return the first link that *link_key* represents."""
-
-    def spread(self, key: int, *, of_links: bool) -> tuple[int, int, Sequence[int]]:
-        """Return the links or resources that *key* represents: (number on host 0, stride, hosts)."""
 
 
 class Sites:
@@ -148,11 +111,6 @@ class Sites:
     def _number_of(self) -> dict[int, int]:
         """By host: the number of its role."""
         return {host: number for number, role in enumerate(self.roles) for host in role.hosts}
-
-    def role_of(self, host: int) -> HostRole:
-        """Return the role of *host*; an empty one if it does not take part."""
-        number = self._number_of.get(host)
-        return HostRole((), {}) if number is None else self.roles[number]
 
     @cached_property
     def _playing(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
@@ -187,7 +145,8 @@ class Sites:
         copied = self.copied(route)
         for number, end, stride, _ in copied.links:
             host, off = divmod(link - number, stride) if stride else (0, link - number)
-            if not off and (not stride or (way.number, end) in self.role_of(copied.hosts[end] + host).counts):
+            role = self._number_of.get(copied.hosts[end] + host)
+            if not off and (not stride or (role is not None and (way.number, end) in self.roles[role].counts)):
                 return True
         return False
 
@@ -310,3 +269,7 @@ class Twins:
     def spread(self, key: int, *, of_links: bool) -> tuple[int, int, Sequence[int]]:
         """Return the links or resources that *key* represents: (0, 1, their numbers)."""
         return 0, 1, self._alike[of_links].get(key, (key,))
+
+
+Alike = Sites | Twins
+"""Places between which equal flows go, and what one flow's route says of those that it represents on a way."""

@@ -6,7 +6,7 @@ receiver adds or stores them.  Parts are exact fractions of the buffer, so ranks
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -102,18 +102,17 @@ class Filling(NamedTuple):
 
     def seconds(self, lost_Bps: Mapping[int, float]) -> float:
         """Return the seconds that it takes when capacities give *lost_Bps* less."""
-        return self.share * max((s for each in self.links for s in self._each_s(*each, lost_Bps)), default=0.0)
-
-    @staticmethod
-    def _each_s(limit: LinkLimit, stride: int, hosts: Sequence[int], lost_Bps: Mapping[int, float]) -> Iterator[float]:
-        slowed = 0
-        for resource in lost_Bps:
-            host, off = divmod(resource - limit.resource, stride) if stride else (0, resource - limit.resource)
-            if not off and hosts[0] + host in hosts:
-                slowed += 1
-                yield limit._replace(resource=resource).seconds(lost_Bps)
-        if slowed < len(hosts):
-            yield limit.seconds(_NOTHING)
+        longest_s = 0.0
+        for limit, stride, hosts in self.links:
+            slowed = 0
+            for resource in lost_Bps:
+                host, off = divmod(resource - limit.resource, stride) if stride else (0, resource - limit.resource)
+                if not off and hosts[0] + host in hosts:
+                    slowed += 1
+                    longest_s = max(longest_s, limit._replace(resource=resource).seconds(lost_Bps))
+            if slowed < len(hosts):
+                longest_s = max(longest_s, limit.seconds(_NOTHING))
+        return self.share * longest_s
 
 
 class FlowLimits(NamedTuple):

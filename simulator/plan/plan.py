@@ -12,7 +12,7 @@ Concurrent activities that load the same resource slow each other (:mod:`simulat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -63,31 +63,26 @@ class Flow:
         """Return the flows that it represents, one by one."""
         if self.at is None:
             return (self,)
+        limits: Iterable[FlowLimits | None] = repeat(None, len(self.at.pairs))
+        if self.limits is not None:
+            own = self.limits.links
+            numbered = replace(self.route, loads=tuple((limit.resource, place) for place, limit in enumerate(own)))
+            loads = (route.loads for route in self.at.sites.apart(numbered, self.at))
+            there = (tuple([own[int(place)]._replace(resource=number) for number, place in each]) for each in loads)
+            limits = [self.limits._replace(links=links) for links in there]
         routes = self.at.sites.apart(self.route, self.at)
         return tuple(
-            Flow(route, self.bytes, self.count, self.overhead, self.cap_Bps, self.latency_s, limits=limits)
-            for route, limits in zip(routes, self._limits_apart(self.at), strict=True)
+            Flow(route, self.bytes, self.count, self.overhead, self.cap_Bps, self.latency_s, limits=each)
+            for route, each in zip(routes, limits, strict=True)
         )
-
-    def _limits_apart(self, at: PairGroup) -> Iterator[FlowLimits | None]:
-        """Yield the limits of the flows that it represents, one by one."""
-        if self.limits is None:
-            yield from repeat(None, len(at.pairs))
-            return
-        own = self.limits.links
-        numbered = replace(self.route, loads=tuple((limit.resource, place) for place, limit in enumerate(own)))
-        for route in at.sites.apart(numbered, at):
-            there = tuple([own[int(place)]._replace(resource=resource) for resource, place in route.loads])
-            yield self.limits._replace(links=there)
 
 
 def crossed(flow: Flow, *, of_links: bool = True) -> Iterable[Load]:
     """Return the loads of *flow* on links or, if not *of_links*, on resources."""
     if flow.at is not None:
         return flow.at.sites.loads(flow.route, flow.at, of_links=of_links)
-    return [
-        Load(number, share, ((number, 1),)) for number, share in (flow.route.links if of_links else flow.route.loads)
-    ]
+    shares = flow.route.links if of_links else flow.route.loads
+    return [Load(number, share, ((number, 1),)) for number, share in shares]
 
 
 class Work(NamedTuple):
@@ -238,21 +233,13 @@ class PlanBuilder:
         return number
 
     def transfer(
-        self,
-        label: str,
-        flows: Iterable[Flow],
-        *,
-        stream: str = "main",
-        after: Sequence[int] = (),
-        repeat: int = 1,
-        carries: Carries | None = None,
-        beside: Iterable[Work] = (),
+        self, label: str, flows: Iterable[Flow], *, stream: str = "main", beside: Iterable[Work] = (), **more: Any
     ) -> int:
         """Add flows that start together, with the works *beside* them; return the activity's number.
 
-        Flows of zero bytes still pay their latency.
+        *more* are other fields of :class:`Activity`.  Flows of zero bytes still pay their latency.
         """
-        return self.add(label, (*flows, *beside), stream=stream, after=after, repeat=repeat, carries=carries)
+        return self.add(label, (*flows, *beside), stream=stream, **more)
 
     def work(
         self,
@@ -297,14 +284,8 @@ class PlanBuilder:
 
     def build(self) -> Plan:
         """Return the plan."""
-        return Plan(
-            tuple(self.tasks),
-            tuple(self.rings),
-            tuple(self.notes),
-            dict(self.facts),
-            dict(self.queues),
-            tuple(self.perturbations),
-        )
+        of = tuple(self.tasks), tuple(self.rings), tuple(self.notes)
+        return Plan(*of, dict(self.facts), dict(self.queues), tuple(self.perturbations))
 
 
 # -- several plans as one --------------------------------------------------------------
@@ -323,10 +304,9 @@ def merge(plans: Sequence[Plan]) -> Plan:
     for number, plan in enumerate(plans):
         builder.inline(plan, f"{number}/")
     builder.notes += dict.fromkeys(note for plan in plans for note in plan.notes)
-    facts = dict(plans[0].facts) if plans else {}
-    for plan in plans[1:]:
-        facts = {key: value for key, value in facts.items() if key in plan.facts and plan.facts[key] == value}
-    builder.facts |= facts
+    for key, value in plans[0].facts.items() if plans else ():
+        if all(key in plan.facts and plan.facts[key] == value for plan in plans):
+            builder.facts[key] = value
     return builder.build()
 
 
@@ -337,19 +317,16 @@ def in_step(builder: PlanBuilder, plans: Sequence[Plan], stream: str, after: Seq
     the previous one has ended in all groups.  The cost of equal groups then does not grow with their number.  Other
     plans run concurrently, each at its own pace.
     """
-    shapes = {tuple(_shape(task) for task in plan.tasks) for plan in plans}
+    shapes = {
+        tuple([(t.label, t.stream, t.after, t.repeat, t.place, len(t.parts)) for t in plan.tasks]) for plan in plans
+    }
     if len(shapes) > 1 or not all(isinstance(part, Flow) for task in plans[0].tasks for part in task.parts):
         return [end for i, plan in enumerate(plans) for end in builder.inline(plan, f"{stream}{i}.", after)]
-    columns = zip(*[plan.tasks for plan in plans], strict=True)
     joined = [
         column[0]._replace(
             parts=tuple(part for task in column for part in task.parts),
             carries=together([task.carries for task in column]),
         )
-        for column in columns
+        for column in zip(*[plan.tasks for plan in plans], strict=True)
     ]
     return builder.inline(Plan(tuple(joined), tuple(r for plan in plans for r in plan.rings)), f"{stream}.", after)
-
-
-def _shape(task: Activity) -> tuple[object, ...]:
-    return task.label, task.stream, task.after, task.repeat, task.place, len(task.parts)
