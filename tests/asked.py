@@ -26,10 +26,10 @@ def request_of(machine: Machine, size_bytes: float, *, gpus: Sequence[int] | Non
 class _Exchanging(Session):
     """A session whose steps exchange with a strategy that has no name to ask for."""
 
-    strategy: Strategy
+    told: Strategy
 
-    def _strategies(self, _: StepQuestion) -> tuple[Strategy, Strategy]:
-        return self.strategy, self.strategy
+    def strategy(self, *_: Any, **__: Any) -> Strategy:
+        return self.told
 
 
 def exchange_on(
@@ -73,7 +73,7 @@ def step_on(
     session = Session(calibrations)
     if not isinstance(strategy, str):
         session = _Exchanging(calibrations)
-        session.strategy, strategy = strategy, strategy.name
+        session.told, strategy = strategy, strategy.name
     where = Where(machine.name)
     session.know(where, machine)
     session.networks[network.name] = NetworkSource(network.name, lambda _: network)
