@@ -36,6 +36,8 @@ else:
     Device = Any
 
 _WORDS = 128  # Megatron-LM's default of --make-vocab-size-divisible-by
+_LIMITED = ("fused-first", "fused-native", "fused-fourth")  # kernels that some devices do not have
+_AMPERE, _HOPPER = 8.0, 9.0  # compute capabilities
 
 
 class Context(ABC):
@@ -59,8 +61,6 @@ class Context(ABC):
     @abstractmethod
     def step(self, question: StepQuestion) -> TrainingResult:
         """Return the result of a step; raises InputError or Unsuitable."""
-
-    # -- machines, devices and networks --------------------------------------------
 
     def know(self, where: Where, made: Topology | Machine) -> None:
         """Use *made* for *where* instead of a file or a built-in machine.
@@ -210,10 +210,6 @@ def refuse_passing(slow_links: Sequence[SlowLink], what: str) -> None:
         if slow.is_passing:
             why = f"with a time it applies to exchanges and to steps of replicas or shards, not to {what}"
             raise refused("slow_links", why, slow.ends)
-
-
-_LIMITED = ("fused-first", "fused-native", "fused-fourth")  # kernels that some devices do not have
-_AMPERE, _HOPPER = 8.0, 9.0  # compute capabilities
 
 
 def _attention_there(kernel: str, part: GpuPart | CpuPart) -> tuple[str, tuple[str, ...]]:

@@ -132,8 +132,6 @@ class _Input:
             timeline=later,
         )
 
-    # -- simulation ----------------------------------------------------------------
-
     def _shape(self) -> FedStep:
         result, step = self.result, self.result.step
         processes = 1 if self.question.one_process else max(1, len(self.local))
@@ -223,8 +221,6 @@ class _Input:
         assert run is not None
         return run.first_s
 
-    # -- limits --------------------------------------------------------------------
-
     def _own_s(self, shape: FedStep) -> float:
         """Return the seconds per step when input is always ready, for consecutive steps."""
         asked = self.question.input
@@ -267,8 +263,6 @@ class _Input:
             found["loop"] = loop_s + (shape.alone_s - shape.host_s if asked.steps_under_way == 1 else 0.0)
         ranked = sorted(found.items(), key=lambda item: (-round(item[1], 12), item[0]))
         return {name: seconds for name, seconds in ranked if seconds}
-
-    # -- remedies ------------------------------------------------------------------
 
     def cures(self, asked: InputQuestion, memory_bytes: float) -> Iterator[tuple[str, InputQuestion]]:
         """Yield changes of the input, in words and as a question, the cheapest first."""

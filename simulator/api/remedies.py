@@ -69,9 +69,6 @@ def remedies_of(
     return (*ranked, Remedy(" and ".join(larger)))
 
 
-# -- more devices ----------------------------------------------------------------------
-
-
 def _more_devices(search: StepFitting) -> Iterator[tuple[str, StepQuestion | None]]:
     """Yield the fewest such devices (the count times a power of two) on which the step fits, with its layout.
 
@@ -137,9 +134,6 @@ def _buffer_bytes(search: StepFitting, own: Network, asked: StepQuestion, tp: in
     group = search.context.group(asked.where, None)
     layouts = [Layout(zero=3), *([Layout(tp=group.n_ranks)] if tp > 1 else [])]
     return sum(communication_bytes(Placement(group, each.on(group.n_ranks)), asked, own) for each in layouts)
-
-
-# -- the hosts' memory, and larger ones ------------------------------------------------
 
 
 def _other_offloads(search: StepFitting) -> Iterator[Way]:

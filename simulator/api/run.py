@@ -105,9 +105,6 @@ def _evaluation_s(question: RunQuestion, result: TrainingResult) -> float:
     return forward_s * question.evaluate_samples / result.samples / question.evaluate_every
 
 
-# -- checkpoints of a step ---------------------------------------------------------------
-
-
 def checkpoint_bytes(context: Context, question: StepQuestion) -> float:
     """Return the bytes of a checkpoint: parameters, master weights and optimiser state of the network, each once."""
     network, options = context.network(question), question.options

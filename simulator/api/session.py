@@ -93,8 +93,6 @@ class Session(Context):
         kernels = operator_kernels(question)
         return [(variety_of(k), kernel_axes(k), kernel_cost(device, k, cold).time_s) for k in kernels]
 
-    # -- answers -------------------------------------------------------------------
-
     def time_s(self, question: Question) -> float:
         """Return the predicted time of *question*, in seconds; raises InputError, with the reason, if there is none."""
         return self._answered("time", question)

@@ -17,6 +17,8 @@ from simulator.training.roles import alone_s_of
 from simulator.workload.precision import ELEMENT_BYTES
 
 Chosen = tuple[int, ...]
+_MOST_KINDS = ((16, 48), (64, 12), (10**9, 4))  # GPUs of the machine up to, kinds of sets tried at most
+_MOST_STEPS = 3  # simulated in full, chosen by their exchange alone
 
 
 class Symmetry:
@@ -87,10 +89,6 @@ class Symmetry:
             if len(set(refined)) == count:
                 return refined
             colours, count = refined, len(set(refined))
-
-
-_MOST_KINDS = ((16, 48), (64, 12), (10**9, 4))  # GPUs of the machine up to, kinds of sets tried at most
-_MOST_STEPS = 3  # simulated in full, chosen by their exchange alone
 
 
 @dataclass(frozen=True, slots=True)

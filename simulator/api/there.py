@@ -25,6 +25,7 @@ from simulator.workload.precision import ELEMENT_BYTES
 
 _ON_GPUS = ("in-place", "fused-linear")  # losses of which CPUs have no kernels
 _Faults = Iterator[tuple[str, dict[str, Any]]]  # each with the changes that leave out what is asked in vain
+_TORCH_COMPILES = TORCH_RELEASE_MONTHS["2.0"]
 
 
 def check_there(context: Context, question: StepQuestion) -> None:
@@ -90,9 +91,6 @@ def _faults(context: Context, question: StepQuestion) -> _Faults:
     usual = False, USUAL.framework, False, replace(TODAY, nccl=question.software.nccl)
     if of_devices != usual or options.optimizer in BITSANDBYTES or question.loss_way in _ON_GPUS:
         yield from _of_devices(context, question)
-
-
-_TORCH_COMPILES = TORCH_RELEASE_MONTHS["2.0"]
 
 
 def _of_statistics(question: StepQuestion) -> Iterator[str]:

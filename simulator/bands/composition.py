@@ -27,6 +27,14 @@ from simulator.records import dataclass
 
 LEVEL = 0.8
 LEAST_HALF_WIDTH = 0.01  # relative to the time: repeated measurements agree no better
+Kind = Literal["operator", "step", "collective", "host"]
+State = Literal["calibrated", "seen", "unseen", "outside", "unmeasured"]
+"""Calibrated device; place with measured rows; other place of a measured generation or kind; anything else.
+Unmeasured: it or its kernels are of a kind with too few rows, so that nothing is known of its error.
+"""
+_LEAST_LEFT = 0.05  # of the variance of errors
+_LEAST_WIDTH = 0.25  # of the width after calibration, however near the neighbours: they are measured with errors
+_CLASSES = {"megatron": "Megatron", "pytorch": "PyTorch", "deepspeed-zero3": "PyTorch"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +60,6 @@ def band_of(time_s: float, low: float, high: float) -> Band:
     """
     lacking = max(0.0, 2 * LEAST_HALF_WIDTH - (math.exp(high) - math.exp(low)))
     return Band(LEVEL, time_s * (math.exp(low) - lacking / 2), time_s * (math.exp(high) + lacking / 2))
-
-
-Kind = Literal["operator", "step", "collective", "host"]
-State = Literal["calibrated", "seen", "unseen", "outside", "unmeasured"]
-"""Calibrated device; place with measured rows; other place of a measured generation or kind; anything else.
-
-Unmeasured: it or its kernels are of a kind with too few rows, so that nothing is known of its error.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,10 +243,6 @@ def estimate(composition: Composition, evidence: Evidence) -> Estimate | None:
     )
 
 
-_LEAST_LEFT = 0.05  # of the variance of errors
-_LEAST_WIDTH = 0.25  # of the width after calibration, however near the neighbours: they are measured with errors
-
-
 def _beyond(whole: float, part: float) -> float:
     """Return the term that, added to *part* in quadrature, gives *whole*; 0 if *part* is larger."""
     return math.sqrt(max(0.0, whole * whole - part * part))
@@ -286,9 +282,6 @@ def of_parts(composition: Composition, state: State, evidence: Evidence) -> Esti
     low, high = (math.sqrt(shared[side] ** 2 + alone[side]) for side in (0, 1))
     ways = math.sqrt((alone[0] + alone[1]) / 2)
     return Estimate(middle - low, middle, middle + high, ways, (low + high) / 2, widest[1])
-
-
-_CLASSES = {"megatron": "Megatron", "pytorch": "PyTorch", "deepspeed-zero3": "PyTorch"}
 
 
 @dataclass(frozen=True, slots=True)

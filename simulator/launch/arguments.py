@@ -22,6 +22,11 @@ from simulator.user_files import read_user_file
 ARGUMENTS = {what: tuple(names.split()) for what, names in NAMES["arguments"].items()}
 _ON = frozenset(("true", "1", "yes", "y", "t", "on"))
 _OFF = frozenset(("none", "null", "false", "0", "no", "n", "f", "off", "0.0", ""))
+_MOST = 10**9
+_SETTING = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@-]*=")  # of Hydra: a value of its own
+_PLACE = re.compile("[/.=]")  # in a word that is a path or a setting, no number
+_FLAG = re.compile(r"--?[A-Za-z]")
+_LARGEST = 10**15
 
 
 def is_on(value: object) -> bool:
@@ -37,12 +42,6 @@ def is_off(value: object) -> bool:
 def divides(value: object) -> bool:
     """Return whether *value* is a size of a group: one of 1 rank divides nothing, and -1 and ``auto`` name none."""
     return not is_off(value) and str(value).lower() not in ("1", "-1", "auto")
-
-
-_MOST = 10**9
-_SETTING = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@-]*=")  # of Hydra: a value of its own
-_PLACE = re.compile("[/.=]")  # in a word that is a path or a setting, no number
-_FLAG = re.compile(r"--?[A-Za-z]")
 
 
 def spelt_flag(name: str) -> str:
@@ -154,9 +153,6 @@ class Arguments(dict[str, list[str]]):
         return Fault(f"{spelt_flag(name)}: {message}", *self._places.get(name, (self.file, 0, 0)))
 
 
-# -- files -----------------------------------------------------------------------------
-
-
 class Files:
     """The files of the script *script*, which has *written* some: by path, their line in the script and their text."""
 
@@ -193,9 +189,6 @@ class Files:
         return ("\n" * (line - 1) + text).encode(), self._script
 
 
-# -- arithmetic ------------------------------------------------------------------------
-
-
 _SUMS: Mapping[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -203,7 +196,6 @@ _SUMS: Mapping[type, Callable[[int, int], int]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
-_LARGEST = 10**15
 
 
 def whole_sum(text: str) -> int | None:

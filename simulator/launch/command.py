@@ -16,6 +16,12 @@ from simulator.records import dataclass, field, replace
 
 _PYTHON = re.compile(r"python[\d.]*")
 _RECIPES = ("_distributed", "_single_device")  # of torchtune: tune run --nproc_per_node 8 full_finetune_distributed
+_SET = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_BEFORE = ("-x", "-e", "--env")  # of Open MPI and docker: before NAME=value
+_PAIRED = ("-genv", "-env")  # of MPICH: before NAME value
+_SHOWS = "NVIDIA_VISIBLE_DEVICES"  # to a container; outside it has no effect
+_DEVICES = re.compile(r'"?device=([\w.:/-]+(?:,(?!\w+=)[\w.:/-]+)*)')
+_COUNT = re.compile(r"(?:count=)?(\d{1,4})(?:,.*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +114,6 @@ def _unquoted(words: tuple[Word, ...], file: str) -> tuple[tuple[Word, ...], dic
     return (*words[: words.index(inner)], *deeper), {name: replace(inner, text=w.text) for name, w in sets.items()}
 
 
-# -- what words set --------------------------------------------------------------------
-
-
-_SET = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_BEFORE = ("-x", "-e", "--env")  # of Open MPI and docker: before NAME=value
-_PAIRED = ("-genv", "-env")  # of MPICH: before NAME value
-
-
 def _set_by(words: Sequence[Word]) -> dict[str, Word]:
     """Return variables set by *words* (``env A=b``, ``mpirun -x``, ``srun --export``, ``-genv A b``), at their word."""
     found: dict[str, Word] = {}
@@ -133,14 +131,6 @@ def _set_by(words: Sequence[Word]) -> dict[str, Word]:
         in_env = word.name == "env" or (in_env and (word.text.startswith("-") or _SET.fullmatch(word.text) is not None))
         before = word.text
     return found
-
-
-# -- wrappers --------------------------------------------------------------------------
-
-
-_SHOWS = "NVIDIA_VISIBLE_DEVICES"  # to a container; outside it has no effect
-_DEVICES = re.compile(r'"?device=([\w.:/-]+(?:,(?!\w+=)[\w.:/-]+)*)')
-_COUNT = re.compile(r"(?:count=)?(\d{1,4})(?:,.*)?")
 
 
 def _bare(words: Sequence[Word]) -> Sequence[Word]:

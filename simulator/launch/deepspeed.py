@@ -183,9 +183,6 @@ def _notes(data: Mapping[str, Any], path: str, found: DeepSpeed) -> Iterator[str
         yield f"{path}: not known, and without effect: {few(unknown)}"
 
 
-# -- offload ---------------------------------------------------------------------------
-
-
 def offload_of(devices: Mapping[str, str], refuse: Refuse) -> Offload:
     """Return what is on the host, given the *devices* of settings; those with ``param`` are of parameters."""
     on_host: dict[bool, str] = {}

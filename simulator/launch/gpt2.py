@@ -25,15 +25,14 @@ from simulator.launch.result import LaunchLine
 from simulator.launch.unread import KNOWN
 from simulator.launch.words import NAMES
 
-# -- nanoGPT ---------------------------------------------------------------------------
-
-
 _MOST_BYTES = 100_000
 _MOST = 10**9
 _KNOWN = KNOWN["nanogpt"]
 _DEFAULTS, _OWN = _KNOWN["defaults"], _KNOWN["own"]
 _SIZES, _FORMATS, _CHARACTERS = (NAMES["nanogpt"][name] for name in ("sizes", "formats", "characters"))
 _MARKS = ("n-embd", "n-layer", "n-head")
+_LLM_C = NAMES["llm_c"]
+_GPT2, _GPT3 = _LLM_C["gpt2"], _LLM_C["gpt3"]
 
 
 def is_nanogpt(command: Command, args: Arguments) -> bool:
@@ -144,13 +143,6 @@ def _number(args: Arguments, said: Mapping[str, Any], name: str) -> int:
         return value
     args.fault(name.replace("_", "-"), f"{one_line(value, 40)} is not a whole number, 1 to {_MOST}")
     return 1
-
-
-# -- llm.c -----------------------------------------------------------------------------
-
-
-_LLM_C = NAMES["llm_c"]
-_GPT2, _GPT3 = _LLM_C["gpt2"], _LLM_C["gpt3"]
 
 
 def read_llm_c(command: Command, args: Arguments, ranks: LaunchRanks, found: LaunchLine) -> None:

@@ -17,6 +17,7 @@ from simulator.workload.zoo.registry import find_entry
 
 _MEGATRON = NAMES["megatron"]
 _POSITIONS = ("learned_absolute", "rope", "none", "relative", "yarn", "mrope", "alibi")
+_MADE = re.compile(r"(-(hf|instruct|chat|it|sft|dpo|v\d+(\.\d+)?|\d{4}))+$")
 
 
 @dataclass(slots=True)
@@ -194,12 +195,6 @@ def _rate(args: Arguments, name: str) -> float:
     except ValueError:
         args.fault(name, f"'{text}' is not a number")
         return 0.0
-
-
-# -- networks by name ------------------------------------------------------------------
-
-
-_MADE = re.compile(r"(-(hf|instruct|chat|it|sft|dpo|v\d+(\.\d+)?|\d{4}))+$")
 
 
 def named_network(args: Arguments) -> tuple[str, str]:

@@ -11,6 +11,10 @@ from simulator.launch.unread import KNOWN, reasons
 from simulator.launch.visible import EVERY_GPU, VisibleGpus, written_gpus
 from simulator.records import dataclass, field, replace
 
+_BLOCKING = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNEL")
+_EXPANDABLE = re.compile(r"(?:^|,)\s*expandable_segments\s*:\s*true\s*(?:,|$)", re.IGNORECASE | re.ASCII)
+_KNOWN = KNOWN["variables"]
+
 
 @dataclass(slots=True)
 class LaunchLine:
@@ -59,14 +63,6 @@ class LaunchLine:
             "fused_optimizer": True, "global_batch": str(batch[0]), "micro_batch": str(batch[1]),
         }  # fmt: skip
         self.sizes |= {**sizes, "attention": "fused", "gelu": "fused"}
-
-
-# -- variables -------------------------------------------------------------------------
-
-
-_BLOCKING = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNEL")
-_EXPANDABLE = re.compile(r"(?:^|,)\s*expandable_segments\s*:\s*true\s*(?:,|$)", re.IGNORECASE | re.ASCII)
-_KNOWN = KNOWN["variables"]
 
 
 def read_variables(found: LaunchLine) -> None:

@@ -104,8 +104,6 @@ class _Reader:
         self._scanner.documents.clear()
         return found
 
-    # -- assignments and expansion ------------------------------------------------------
-
     def _done(self, raw: list[RawWord | tuple[RawWord, list[RawWord]]]) -> list[Word]:
         """Apply the command's assignments; return its other words, expanded."""
         words: list[Word] = []

@@ -14,6 +14,11 @@ from simulator.launch.words import Word
 
 _SHORT = re.compile(r"-([A-Za-z])=?(\d\S*)")
 _GRES = re.compile(r"gpu(?::[\w.-]*[A-Za-z][\w.-]*)?:(\d{1,6})")
+_MOST_BYTES = 1_000_000
+_HOST = re.compile(
+    r"(?P<name>[^\s=]{1,255})(?:\s+slots\s*=\s*(?P<slots>\d{1,6}))?(?:\s+max[-_]slots\s*=\s*\d+)?", re.ASCII
+)
+_NAMES = ("hostfile", "machinefile", "default-hostfile")
 
 
 def batch_arguments(comments: Sequence[Word], file: str) -> Arguments:
@@ -60,13 +65,6 @@ def job_variables(batch: Arguments) -> dict[str, str]:
         "SLURM_CPUS_PER_TASK": batch.number("cpus-per-task", "c"),
     }
     return {name: str(value) for name, value in found.items() if value is not None}
-
-
-_MOST_BYTES = 1_000_000
-_HOST = re.compile(
-    r"(?P<name>[^\s=]{1,255})(?:\s+slots\s*=\s*(?P<slots>\d{1,6}))?(?:\s+max[-_]slots\s*=\s*\d+)?", re.ASCII
-)
-_NAMES = ("hostfile", "machinefile", "default-hostfile")
 
 
 def read_hosts(launcher: Arguments, *more: str) -> dict[str, int] | None:

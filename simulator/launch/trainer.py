@@ -32,6 +32,9 @@ _BITS = ("quantization-bit", "bits")  # of LLaMA-Factory, and of QLoRA's own qlo
 _IN_4_BITS = ("load-in-4bit", "use-qlora", *_BITS)
 _NESTED = ("use-bnb-nested-quant", "bnb-4bit-use-double-quant", "double-quantization", "double-quant")
 _OWN = (*_BATCH, "gradient-accumulation-steps", "gradient-checkpointing", "fsdp", "per-device-eval-batch-size")
+_ACCELERATE = NAMES["accelerate"]
+_FORMATS, _UPDATES = reasons(NAMES["formats"]), reasons(NAMES["updates"])
+_STRATEGY = re.compile(r"(?:ddp\w*|(?P<fsdp>fsdp\d?)|deepspeed(?:_stage_(?P<stage>[123]))?(?P<offload>_offload)?)")
 
 
 @dataclass(slots=True)
@@ -186,12 +189,6 @@ def _take_fsdp_file(args: Arguments, launcher: Arguments) -> None:
         _take_key(launcher, source, (key,), f"fsdp_{key.removeprefix('fsdp_')}")
 
 
-# -- Accelerate's file -----------------------------------------------------------------
-
-
-_ACCELERATE = NAMES["accelerate"]
-
-
 def add_config(launcher: Arguments) -> None:
     """Add the settings of the file that *launcher* names, behind its own arguments, and the file's faults."""
     path = launcher.text("config-file")
@@ -223,13 +220,6 @@ def _take_key(launcher: Arguments, source: YamlSource, place: tuple[str, ...], n
     if value is not None and value != "auto":
         text = str(value).lower() if isinstance(value, bool) else one_line(value, 200)
         launcher.take(name.replace("_", "-"), text, source.fault(place, ""))
-
-
-# -- arguments that programs share -----------------------------------------------------
-
-
-_FORMATS, _UPDATES = reasons(NAMES["formats"]), reasons(NAMES["updates"])
-_STRATEGY = re.compile(r"(?:ddp\w*|(?P<fsdp>fsdp\d?)|deepspeed(?:_stage_(?P<stage>[123]))?(?P<offload>_offload)?)")
 
 
 def is_channels_last(args: Arguments) -> bool:

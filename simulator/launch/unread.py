@@ -48,9 +48,6 @@ def is_timeless(name: str, of_launcher: bool = False) -> bool:
     return name in _ANY or (of_launcher and name in _OF_LAUNCHER)
 
 
-# -- what is said of them --------------------------------------------------------------
-
-
 _SHORTEST, _LONG = 4, 10  # letters of names of which one may be wrong, or two
 _FILE = re.compile(r"\S+\.(ya?ml|toml|json|cfg|conf|py|sh)")
 _SETTING = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@-]*=.*", re.DOTALL)

@@ -129,8 +129,6 @@ class Scanner:
             self.comments.append(Word(self._text[start : self._at], *self._place(start)))
         return self._at > start
 
-    # -- here-documents -----------------------------------------------------------------
-
     def _is_document(self) -> bool:
         return self._text.startswith("<<", self._at) and not self._text.startswith("<<<", self._at)
 
@@ -169,8 +167,6 @@ class Scanner:
             return self._at
         after = bisect_right(self._lines, starts[place])
         return self._lines[after] + 1 if after < len(self._lines) else len(self._text)
-
-    # -- words --------------------------------------------------------------------------
 
     def _array(self) -> list[RawWord]:
         start = self._at

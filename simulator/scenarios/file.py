@@ -29,6 +29,9 @@ _KINDS = ("ideal", "measured", "published")
 _OUTPUTS = ("--json", "--plot", "--trace", "--quiet", "-q", "--debug", "--help", "-h", "--version")
 _MOST_RUNS = 50
 _SEVERAL = re.compile(r"(?P<low>.+?)\s+to\s+(?P<high>.+)|at least\s+(?P<least>.+)|at most\s+(?P<most>.+)", re.DOTALL)
+_FOLDER = Path(__file__).parent / "files"
+_SUFFIXES = (".yaml", ".yml")
+_IS_SCENARIO = re.compile(r"^(?:runs|answers):", re.MULTILINE)
 
 
 class AnswerSpec(Strict):
@@ -266,11 +269,6 @@ def _text(value: str | float) -> str:
 
 def _paragraph(text: str | None) -> str:
     return " ".join((text or "").split())
-
-
-_FOLDER = Path(__file__).parent / "files"
-_SUFFIXES = (".yaml", ".yml")
-_IS_SCENARIO = re.compile(r"^(?:runs|answers):", re.MULTILINE)
 
 
 @lru_cache(maxsize=1)

@@ -33,6 +33,12 @@ from simulator.workload.split.experts import expert_parameters
 from simulator.workload.split.stages import NetworkStage, stages_of, units_of
 
 KEPT = 3  # equal blocks that are kept: the middle one has an equal block on either side
+_GRID = 8.0  # exchanges are simulated at powers of this size and interpolated linearly
+_Seconds = tuple[float, float, float, float, float]  # the first fields of a UnitCost
+_OF_EACH_BLOCK = (  # what the memory of a network holds as often as blocks
+    *("parameter_count", "trained_count", "state_bytes", "quantised", "packed", "packed_bytes"),
+    *("of_experts", "trained_of_experts"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,16 +85,6 @@ def partial_network(network: Network, layers: Sequence[Layer]) -> Network:
     before = {layer.output for layer in network.layers} - written
     read = {tensor for layer in layers for tensor in layer.inputs}
     return replace(network, layers=tuple(layers), trained_inputs=frozenset(read & before))
-
-
-_GRID = 8.0  # exchanges are simulated at powers of this size and interpolated linearly
-
-
-_Seconds = tuple[float, float, float, float, float]  # the first fields of a UnitCost
-_OF_EACH_BLOCK = (  # what the memory of a network holds as often as blocks
-    *("parameter_count", "trained_count", "state_bytes", "quantised", "packed", "packed_bytes"),
-    *("of_experts", "trained_of_experts"),
-)
 
 
 class UnitCost(NamedTuple):
@@ -164,8 +160,6 @@ class RankWork:
         """Return the elements that *unit* of the whole network reads from units before it."""
         return self._units[self.short.like(unit)].received_elements
 
-    # -- time ----------------------------------------------------------------------
-
     @cached_property
     def costs(self) -> tuple[UnitCost, ...]:
         """Costs of each unit of the whole network, equal blocks computed once; raises InputError or Unsuitable."""
@@ -206,8 +200,6 @@ class RankWork:
             sum(issue.device_s for issue in role.issues if issue.over == over) for over in ("all", "summed")
         )
         return part_s("forward"), part_s("backward"), part_s("update"), over_all_s, over_summed_s
-
-    # -- memory --------------------------------------------------------------------
 
     def gathered(self, layout: Layout) -> int:
         """Return the largest number of parameters gathered in full at once, where each rank holds a shard."""

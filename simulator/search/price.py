@@ -122,8 +122,6 @@ class Pricer:
                 infeasible[_reason(error)] += 1
         return found
 
-    # -- memory --------------------------------------------------------------------
-
     def _memory_bytes(self, part: RankWork, way: Candidate) -> float:
         """Return the bytes that the fullest device needs."""
         layout = way.layout
@@ -138,8 +136,6 @@ class Pricer:
         return most + self._kept.once(
             whole, lambda: communication_bytes(self._placement(whole), part.question, part.network)
         )
-
-    # -- time ----------------------------------------------------------------------
 
     def _step_s(self, part: RankWork, way: Candidate) -> float:
         layout, count = way.layout, way.micro_batches
@@ -232,8 +228,6 @@ class Pricer:
             scatter_s += self._exchange_s(layout, "shards", "reduce-scatter", trained * summed, experts=experts)
             sum_s += self._replicas_s(layout, trained * summed, experts=experts)
         return _ShardedUnit(cost.forward_s, cost.backward_s, gather_s, scatter_s, sum_s)
-
-    # -- exchanges -----------------------------------------------------------------
 
     def _sum_s(self, layout: Layout, size_bytes: float, *, experts: bool = False) -> float:
         """Return the seconds to sum *size_bytes* of gradients; *experts*: those of experts, among their replicas."""

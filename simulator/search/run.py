@@ -31,6 +31,8 @@ from simulator.spelling import spelt
 from simulator.units import format_size
 
 _LEAST_SIMULATED = 16
+_last: list[tuple[Space, Pricer]] = []
+_WORTH_SAYING = 0.01
 
 
 class RankedLayout(NamedTuple):
@@ -183,12 +185,6 @@ def _candidate(space: Space, words: str) -> Candidate:
     return Candidate(found, size, count, recompute.partition("=")[2])  # type: ignore[arg-type]
 
 
-# -- jobs of a process -------------------------------------------------------------------
-
-
-_last: list[tuple[Space, Pricer]] = []
-
-
 def _pricer(space: Space) -> Pricer:
     """Return the pricer of *space*; the last one is cached and compared by equality, as calibrations have no hash."""
     if not _last or _last[0][0] != space:
@@ -227,9 +223,6 @@ def simulate_way(space: Space, way: Candidate, bound_s: float) -> dict[str, Any]
         "rates": plain(rates_of(result)),
         "shares": [list(share) for share in time_shares(result).items()],
     }
-
-
-_WORTH_SAYING = 0.01
 
 
 def best_document(space: Space, machine: str, best: Ranking) -> dict[str, Any]:

@@ -104,8 +104,6 @@ class Space:
                 raise InputError(f"{told}; {divisors(left)} would do")
             left //= degree
 
-    # -- candidates ----------------------------------------------------------------
-
     def divisions(self, network: Network) -> list[Division]:
         """Return divisions to try within a node, with parts that fill a device; *network* is that of one sample."""
         grouped = (o for layer in network.layers if isinstance(o := layer.operator, GroupedLinear))
