@@ -15,13 +15,7 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.single import OperatorQuestion
 from simulator.questions.step import StepQuestion
 from simulator.results.changed import is_changed
-from simulator.results.confidence import (
-    collective_composition,
-    exchange_facts,
-    generation_of,
-    main_format,
-    steps_alike,
-)
+from simulator.results.confidence import collective_composition, exchange_facts, generation_of, main_format, steps_alike
 from simulator.results.step import flop_by_format_of
 from simulator.step.operator import network_kernel_classes, operator_kernels
 from simulator.workload.kernels import error_class, kernel_class

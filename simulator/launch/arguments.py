@@ -9,11 +9,12 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from os.path import exists, normpath
 from pathlib import Path
 
-from simulator.errors import Fault, nearest, one_line
+from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.launch.words import NAMES, Word
 from simulator.spelling import mention
 from simulator.topology.yaml_source import YamlSource, parse_json, parse_yaml, read_json, read_yaml
@@ -147,6 +148,14 @@ class Arguments(dict[str, list[str]]):
     def fault(self, name: str, message: str) -> None:
         """Record a fault of the argument *name*."""
         self.faults.append(self.at(name, message))
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record the faults of an InputError that is raised within, which ends it."""
+        try:
+            yield
+        except InputError as error:
+            self.faults += error.faults
 
     def at(self, name: str, message: str) -> Fault:
         """Return a fault of the argument *name*, with its place."""

@@ -16,15 +16,7 @@ from simulator.launch.ranks import LaunchRanks, read_ranks, started_ranks
 from simulator.launch.result import LaunchLine, read_variables
 from simulator.launch.shell import commands_of
 from simulator.launch.torchtitan import is_torchtitan, read_torchtitan
-from simulator.launch.trainer import (
-    add_config,
-    is_channels_last,
-    read_format,
-    read_sharding,
-    read_sizes,
-    read_trainer,
-    read_update,
-)
+from simulator.launch.trainer import add_config, read_format, read_sharding, read_sizes, read_trainer, read_update
 from simulator.launch.unread import refuse_arguments, unread
 from simulator.launch.words import COMMANDS
 from simulator.questions.options import RECOMPUTED_PARTS
@@ -105,10 +97,8 @@ class _General:
         self.deepspeed = DeepSpeed()
         path = args.text("deepspeed-config") or args.value("deepspeed") or launcher.text("deepspeed-config-file")
         if path is not None:
-            try:
+            with args.recording():
                 self.deepspeed = read_deepspeed(path, args.files)
-            except InputError as error:
-                args.faults += error.faults
         args.notes += self.deepspeed.notes
         self.trainer = read_trainer(args, launcher)
         self.deepspeed.is_there |= self.trainer.of_deepspeed or (
@@ -185,7 +175,6 @@ class _General:
         options |= {"workload": network} if network else {}
         options |= {"framework": "deepspeed-zero3"} if deepspeed.is_there and self.layout.zero == 3 else {}
         options |= deepspeed.options or read_update(args) or self.trainer.update
-        options |= {"channels_last": True} if is_channels_last(args) else {}
         return model.length, False
 
     def _offload(self, *, of_strategy: bool) -> None:

@@ -180,13 +180,10 @@ def _take_fsdp_file(args: Arguments, launcher: Arguments) -> None:
     if path.startswith("{"):
         args.fault("fsdp-config", "is read from a file; write these settings to one")
         return
-    try:
+    with args.recording():
         source = args.files.json(path, "file of FSDP's settings")
-    except InputError as error:
-        args.faults += error.faults
-        return
-    for key in source.data:
-        _take_key(launcher, source, (key,), f"fsdp_{key.removeprefix('fsdp_')}")
+        for key in source.data:
+            _take_key(launcher, source, (key,), f"fsdp_{key.removeprefix('fsdp_')}")
 
 
 def add_config(launcher: Arguments) -> None:
@@ -194,22 +191,19 @@ def add_config(launcher: Arguments) -> None:
     path = launcher.text("config-file")
     if path is None:
         return
-    try:
+    with launcher.recording():
         source = launcher.files.yaml(path, "a configuration of Accelerate")
         if not isinstance(source.data, dict):
             raise InputError(source.fault((), "a configuration of Accelerate is a mapping: num_processes: 8"))
-    except InputError as error:
-        launcher.faults += error.faults
-        return
-    flag = _ACCELERATE["types"].get(str(source.data.get("distributed_type")).upper(), "")
-    if flag:
-        launcher.take(flag, "true", source.fault(("distributed_type",), ""))
-    for key, value in source.data.items():
-        if not isinstance(value, dict):
-            _take_key(launcher, source, (key,), str(key))
-        elif _ACCELERATE["sections"].get(key, flag) == flag:
-            for name in value:
-                _take_key(launcher, source, (key, name), str(name))
+        flag = _ACCELERATE["types"].get(str(source.data.get("distributed_type")).upper(), "")
+        if flag:
+            launcher.take(flag, "true", source.fault(("distributed_type",), ""))
+        for key, value in source.data.items():
+            if not isinstance(value, dict):
+                _take_key(launcher, source, (key,), str(key))
+            elif _ACCELERATE["sections"].get(key, flag) == flag:
+                for name in value:
+                    _take_key(launcher, source, (key, name), str(name))
 
 
 def _take_key(launcher: Arguments, source: YamlSource, place: tuple[str, ...], name: str) -> None:
@@ -220,14 +214,6 @@ def _take_key(launcher: Arguments, source: YamlSource, place: tuple[str, ...], n
     if value is not None and value != "auto":
         text = str(value).lower() if isinstance(value, bool) else one_line(value, 200)
         launcher.take(name.replace("_", "-"), text, source.fault(place, ""))
-
-
-def is_channels_last(args: Arguments) -> bool:
-    """Return whether images are laid out channels last: ``--channels-last``, ``--memory-format nhwc``."""
-    layout = args.value("memory-format")
-    if layout is not None and layout.lower() in ("nhwc", "channels_last"):
-        return args.has("memory-format")
-    return args.flag("channels-last")
 
 
 def read_format(args: Arguments) -> str | None:
@@ -283,10 +269,10 @@ def read_update(args: Arguments) -> dict[str, str | bool]:
     return {"optimizer": _UPDATES[kind], **({"fused_optimizer": True} if fused else {})}
 
 
-def read_sizes(args: Arguments) -> dict[str, str]:
-    """Return the options for the length of sequences and the side of images."""
+def read_sizes(args: Arguments) -> dict[str, str | bool]:
+    """Return the options for the length of sequences, the side of images, and their layout (``channels_last``)."""
     exact, longest = args.number("block-size"), args.number(*ARGUMENTS["lengths"])
-    found = {"seq_len": str(exact or longest)} if exact or longest else {}
+    found: dict[str, str | bool] = {"seq_len": str(exact or longest)} if exact or longest else {}
     if longest and not exact:
         args.notes.append(
             f"--{args.given(*ARGUMENTS['lengths'])} {longest}: all sequences are simulated with this length"
@@ -294,5 +280,8 @@ def read_sizes(args: Arguments) -> dict[str, str]:
     for name in ARGUMENTS["images"]:
         said = re.fullmatch(r"(?:\d+ )*(\d{1,5})", args.value(name) or "")
         if said is not None and args.has(name):
-            return found | {"image": said[1]}
-    return found
+            found["image"] = said[1]
+            break
+    last = (args.value("memory-format") or "").lower() in ("nhwc", "channels_last")
+    last = args.has("memory-format") if last else args.flag("channels-last")
+    return found | ({"channels_last": True} if last else {})

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from simulator.errors import refused
-from simulator.launch.emit.parts import (
-    Emission,
-    Ranks,
-    all_sizes,
-    check_precision,
-    family_of_sizes,
-    no_such_network,
-    torchrun,
-)
+from simulator.launch.emit.parts import Emission, Ranks, all_sizes, check_precision, torchrun
 from simulator.launch.layout import SHARDED
 from simulator.launch.words import NAMES
 from simulator.questions.layout import ORDER, Layout
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.spelling import mention
+from simulator.workload.zoo.language import LANGUAGE, LANGUAGE_FAMILIES, WITH_BIASES
 from simulator.workload.zoo.registry import find_entry
 from simulator.workload.zoo.sizes import LatentAttentionMixture
 
@@ -57,11 +50,13 @@ def of_megatron(question: StepQuestion, ranks: Ranks) -> Emission:
 
 
 def _network(question: StepQuestion, found: Emission) -> None:
-    name = family_of_sizes(question.workload)
+    entry = find_entry(question.workload)
+    named = next((name for name, each in LANGUAGE.items() if each is entry), "")
+    name = "" if named in WITH_BIASES else LANGUAGE_FAMILIES.get(named, "")
     sizes = {key: size for key, size in all_sizes(question).items() if size != "plain"}
     if name not in _FAMILIES:
         known = "networks of Megatron-LM's GPT, Llama, Qwen, Mixtral, DeepSeek"
-        raise no_such_network("megatron", question.workload, known)
+        raise refused("emit", f"has no options for {question.workload}; {known} can be said", "megatron")
 
     def number(key: str) -> int:
         return int(sizes.get(key) or 0)
@@ -85,7 +80,7 @@ def _network(question: StepQuestion, found: Emission) -> None:
         "--hidden-dropout 0 --attention-dropout 0": bool(family) or not number("dropout"),
     }
     if number("experts"):
-        dense, code = number("dense_layers"), find_entry(question.workload).code
+        dense, code = number("dense_layers"), entry.code
         latent = code if isinstance(code, LatentAttentionMixture) else None
         found.options |= {
             "--num-experts": sizes["experts"],

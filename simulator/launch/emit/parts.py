@@ -5,11 +5,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection
 
-from simulator.errors import InputError, refused
+from simulator.errors import refused
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, field
 from simulator.spelling import mention
-from simulator.workload.zoo.language import LANGUAGE, LANGUAGE_FAMILIES, WITH_BIASES
 from simulator.workload.zoo.registry import find_entry
 
 _INDENT = " \\\n    "
@@ -95,15 +94,3 @@ def check_precision(question: StepQuestion, allowed: Collection[str], framework:
     if question.options.precision not in allowed:
         said = mention("precision", question.options.precision)
         raise refused("emit", f"has no {said}{within}; {', '.join(allowed)} can be said", framework)
-
-
-def family_of_sizes(workload: str) -> str:
-    """Return the family of the zoo to which *workload* belongs; empty for one with parts that its family has not."""
-    entry = find_entry(workload)
-    name = next((name for name, each in LANGUAGE.items() if each is entry), "")
-    return "" if name in WITH_BIASES else LANGUAGE_FAMILIES.get(name, "")
-
-
-def no_such_network(framework: str, workload: str, known: str) -> InputError:
-    """Return the error for a network that *framework*'s options cannot describe."""
-    return refused("emit", f"has no options for {workload}; {known} can be said", framework)

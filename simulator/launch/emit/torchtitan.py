@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from simulator.errors import refused
-from simulator.launch.emit.parts import (
-    Emission,
-    Ranks,
-    all_sizes,
-    check_precision,
-    no_such_network,
-    other_sizes,
-    torchrun,
-)
+from simulator.launch.emit.parts import Emission, Ranks, all_sizes, check_precision, other_sizes, torchrun
 from simulator.launch.torchtitan import NETWORKS
 from simulator.questions.layout import ORDER, Layout
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
@@ -24,7 +16,8 @@ def of_torchtitan(question: StepQuestion, ranks: Ranks) -> Emission:
     options, layout = question.options, question.layout.on(ranks.whole)
     model = next((key for key, name in NETWORKS.items() if find_entry(name) is find_entry(question.workload)), None)
     if model is None:
-        raise no_such_network("torchtitan", question.workload, ", ".join(sorted(NETWORKS.values())))
+        known = ", ".join(sorted(NETWORKS.values()))
+        raise refused("emit", f"has no options for {question.workload}; {known} can be said", "torchtitan")
     if options.framework != "pytorch":
         raise refused("emit", f"is of {mention('framework', 'pytorch')}, not {options.framework}", "torchtitan")
     check_precision(question, ("amp-bf16", "fp32"), "torchtitan")
