@@ -29,14 +29,7 @@ _MOST_PARTS = 100_000  # samples of a micro-batch that are tried
 _MOST_CHANGES = 3  # at once
 
 Way = tuple[str, StepQuestion]  # a change as command-line words, and the question with it
-
-
-@dataclass(frozen=True, slots=True)
-class Saving:
-    """A change that saves memory, as command-line words."""
-
-    words: str
-    applied: Callable[[StepQuestion], StepQuestion]
+Saving = tuple[str, Callable[[StepQuestion], StepQuestion]]  # a change that saves memory, and what makes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +69,12 @@ class StepFitting:
             return True
         group, place = group_taking_part(self.context, asked, self.count), self.context.single(asked)
         machine, network = self.context.machine(asked.where), self.context.network(asked)
-        if group is None:
+        if group is not None:
+            network, nodes = divided(network, asked.layout.on(self.count)), group.ranks
+        else:
             assert place is not None
-            return host_memory(asked, network, machine, [machine.node(place.name).index]).missing_bytes == 0.0
-        own = divided(network, asked.layout.on(self.count))
-        return host_memory(asked, own, machine, group.ranks).missing_bytes == 0.0
+            nodes = (machine.node(place.name).index,)
+        return host_memory(asked, network, machine, nodes).missing_bytes == 0.0
 
     def largest(self, sizes: Sequence[int], sized: Callable[[int], StepQuestion]) -> int:
         """Return the largest of *sizes*, ascending, with which the step *sized* fits, or 0.
@@ -101,13 +95,10 @@ class StepFitting:
 
     def fewer_samples(self, asked: StepQuestion) -> Way | None:
         """Return the most samples with which *asked* fits, or None."""
-        if not self.host_fits(asked):  # which holds as much for few samples
-            return None
-        size = self.largest(_smaller(asked, self.samples), lambda size: _cut(asked, self.samples, size))
-        if not size:
-            return None
-        small = _cut(asked, self.samples, size)
-        return samples_words(self.samples, small), small
+        sizes = _smaller(asked, self.samples) if self.host_fits(asked) else ()  # hosts hold as much for few samples
+        size = self.largest(sizes, lambda size: _cut(asked, self.samples, size))
+        small = _cut(asked, self.samples, size) if size else asked
+        return (samples_words(self.samples, small), small) if size else None
 
     def changes(self, asked: StepQuestion) -> list[Way]:
         """Return *asked* with changes, each of which makes it fit.
@@ -121,7 +112,7 @@ class StepFitting:
             for chosen in combinations(savings, n_changes):
                 way = _applied(chosen, asked)
                 if way is not None and self.fits(way):
-                    found.append((" ".join(saving.words for saving in chosen), way))
+                    found.append((" ".join(words for words, _ in chosen), way))
             if found:
                 break
         self._add_fewest_blocks(found)
@@ -136,10 +127,10 @@ class StepFitting:
         source = self.context.source(asked)
         whole_scores = asked.layout.tp == 1 and asked.options.framework != "megatron" and asked.options.trains
         for words, setting in (*source.variants, *(source.savings if whole_scores else ())):
-            yield Saving(words, partial(with_size, setting=setting))
+            yield words, partial(with_size, setting=setting)
         for each in possible_changes(asked.options, self.device):
             if each.memory:
-                yield Saving(each.words, partial(with_change, each))
+                yield each.words, partial(with_change, each)
 
     def _needed(self, savings: Sequence[Saving], asked: StepQuestion, fewer: Way) -> Way:
         """Return *asked* with *fewer* samples and those of *savings* without which it would not fit."""
@@ -149,7 +140,7 @@ class StepFitting:
             way = _applied(rest, _cut(asked, self.samples, small.batch))
             if way is not None and self.fits(way):
                 savings, small = rest, way
-        return " ".join([*(saving.words for saving in savings), words]), small
+        return " ".join([*(each for each, _ in savings), words]), small
 
     def _add_fewest_blocks(self, found: list[Way]) -> None:
         """Add to recomputation alone, if that is *found*, the fewest blocks that must be recomputed, if not all."""
@@ -214,8 +205,8 @@ def largest_fitting(sizes: Sequence[int], need: Callable[[int], MemoryNeed]) -> 
 def _applied(chosen: Sequence[Saving], asked: StepQuestion) -> StepQuestion | None:
     """Return *asked* with the *chosen* changes, or None where they do not go with each other or with the step."""
     try:
-        for saving in chosen:
-            asked = saving.applied(asked)
+        for _, make in chosen:
+            asked = make(asked)
     except InputError:
         return None
     return asked

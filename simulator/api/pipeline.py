@@ -31,6 +31,7 @@ from simulator.workload.precision import ELEMENT_BYTES
 from simulator.workload.split.experts import expert_parameters
 from simulator.workload.split.stages import joined_stages, stages_of
 
+_Priced = tuple[Chunk, dict[str, StreamUse], tuple[tuple[Fragment, int], ...]]  # with its exchanges, and how often
 _PASSES: tuple[Part, ...] = ("forward", "backward")
 
 
@@ -47,13 +48,6 @@ class PipelineRun:
     within: tuple[dict[str, StreamUse], ...]
     exchanged: tuple[tuple[tuple[Fragment, int], ...], ...]
     largest: Fragment | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Priced:
-    chunk: Chunk
-    uses: dict[str, StreamUse]
-    exchanges: tuple[tuple[Fragment, int], ...]
 
 
 def run_pipeline(shared: SharedStep) -> PipelineRun:
@@ -92,7 +86,7 @@ def run_pipeline(shared: SharedStep) -> PipelineRun:
         work = StageWork(
             role=replace(role, issues=acting.issues),
             network=whole,
-            chunks=tuple(each.chunk for each in found),
+            chunks=tuple(chunk for chunk, _, _ in found),
             received_s=tuple(_received_s(sends, placement, number, part.received_elements * element) for part in mine),
             received_bytes=tuple(float(part.received_elements * element) for part in mine),
             shared_bytes=float(tied_bytes),
@@ -100,10 +94,10 @@ def run_pipeline(shared: SharedStep) -> PipelineRun:
             node=places.machine.nodes[role.node],
         )
         stages.append(work)
-        within.append(_summed([each.uses for each in found]))
+        within.append(_summed([uses for _, uses, _ in found]))
         received = sum(bool(part.received_elements) for part in mine)
         before = [(sends.largest, received)] if received and sends.largest is not None else []
-        exchanged.append((*before, *(exchange for each in found for exchange in each.exchanges)))
+        exchanged.append((*before, *(exchange for _, _, exchanges in found for exchange in exchanges)))
     prices = _Prices(places, shared.strategy)
     timeline = execute(places.machine, plan_pipeline(stages, question, placement, prices), fold=shared.fold)
     return PipelineRun(tuple(stages), timeline, tuple(within), tuple(exchanged), prices.largest)
@@ -208,7 +202,7 @@ def _price(shared: SharedStep, role: Role, network: Network) -> _Priced:
         trained=sum(p.elements for p in trained),
         trained_of_experts=sum(p.elements for p in trained if p.name in apart),
     )
-    return _Priced(chunk, _summed(uses), tuple(exchanges))
+    return chunk, _summed(uses), tuple(exchanges)
 
 
 def _summed(uses: Sequence[dict[str, StreamUse]]) -> dict[str, StreamUse]:
