@@ -44,7 +44,5 @@ class Kept:
     def without(self, *keys: Hashable) -> Kept:
         """Return a copy without the results for *keys*."""
         other = Kept(self._most)
-        other._young, other._old = (
-            {key: found for key, found in held.items() if key not in keys} for held in (self._young, self._old)
-        )
+        other._young, other._old = ({k: held[k] for k in held if k not in keys} for held in (self._young, self._old))
         return other

@@ -214,7 +214,11 @@ def _written(options: Mapping[str, object]) -> CommandOptions:
     said: dict[str, Any] = {"quiet": True}
     for name, value in options.items():
         if name not in _OPTIONS:
-            faults.append(Fault(f"{one_line(name, 60)}: no such option; {_spelling(name)}"))
+            option = name.replace("_", "-")
+            hint = nearest(name, _OPTIONS)
+            if here := _SPELT.get(option):  # the command line spells an argument so
+                hint = f"--{option} is {here}={'False' if option.startswith('no-') else ''} here"
+            faults.append(Fault(f"{one_line(name, 60)}: no such option; {hint}"))
         elif value is not None:
             try:
                 said[name] = _text(name, value)
@@ -223,15 +227,6 @@ def _written(options: Mapping[str, object]) -> CommandOptions:
     if faults:
         raise InputError(faults)
     return CommandOptions(**said)
-
-
-def _spelling(name: str) -> str:
-    """Return what to write for *name*, which is no argument: the command line may spell an argument so."""
-    option = name.replace("_", "-")
-    here = _SPELT.get(option)
-    if here is None:
-        return nearest(name, _OPTIONS)
-    return f"--{option} is {here}={'False' if option.startswith('no-') else ''} here"
 
 
 def _text(name: str, value: object) -> object:

@@ -93,26 +93,24 @@ def _file(path: str, args: Arguments, found: LaunchLine) -> dict[str, Any]:
         what = ", ".join(f"{key}={value}" for key, value in own.items()) or "the defaults of train.py"
         found.notes.append(f"{path}: is not here; simulated as in nanoGPT: {what}")
         return own
-    try:
-        raw = args.files.read(path, _MOST_BYTES, needed="a Python file", usual="a configuration is a few kB")
-        tree = ast.parse(raw.decode())
-    except InputError as error:
-        args.faults += error.faults
-        return {}
-    except (SyntaxError, ValueError, RecursionError) as error:
-        line = getattr(error, "lineno", None) or 1
-        args.faults.append(Fault("is not Python; a configuration assigns values to names", path, line, 1))
-        return {}
     known: dict[str, Any] = {}
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            key = node.targets[0].id
-            value = _assigned(node.value, {**_DEFAULTS, **known})
-            if value is not None:
-                known[key] = value
-            elif key in _DEFAULTS:
-                told = f"{key}: {one_line(ast.unparse(node.value), 40)} is known only as the file runs; write its value"
-                args.faults.append(Fault(told, path, node.lineno, node.col_offset + 1))
+    with args.recording():
+        raw = args.files.read(path, _MOST_BYTES, needed="a Python file", usual="a configuration is a few kB")
+        try:
+            tree = ast.parse(raw.decode())
+        except (SyntaxError, ValueError, RecursionError) as error:
+            line, told = getattr(error, "lineno", None) or 1, "is not Python; a configuration assigns values to names"
+            raise InputError(Fault(told, path, line, 1)) from None
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                key = node.targets[0].id
+                value = _assigned(node.value, {**_DEFAULTS, **known})
+                if value is not None:
+                    known[key] = value
+                elif key in _DEFAULTS:
+                    what = one_line(ast.unparse(node.value), 40)
+                    told = f"{key}: {what} is known only as the file runs; write its value"
+                    args.faults.append(Fault(told, path, node.lineno, node.col_offset + 1))
     return {key: value for key, value in known.items() if key in _DEFAULTS}
 
 

@@ -70,39 +70,31 @@ def job_variables(batch: Arguments) -> dict[str, str]:
 def read_hosts(launcher: Arguments, *more: str) -> dict[str, int] | None:
     """Return the slots of each host in the file that *launcher* names, in order; a host without them has one.
 
-    *more* are names of that argument besides the usual ones.
-
-    None if it names none, or one that is not at hand, which a note says.  Faults of the file are added to those of
-    *launcher*.
+    *more* are names of that argument besides the usual ones.  None if it names none, or one that is not at hand, which
+    a note says, or that has faults, which are added to those of *launcher*.
     """
     path = launcher.text(*_NAMES, *more)
     if path is None:
         return None
     if not launcher.files.has(path):
-        launcher.notes.append(
-            f"--hostfile {one_line(path, 60)}: is not here; the machines are those that the line tells"
-        )
-        return None
-    try:
-        raw = launcher.files.read(path, _MOST_BYTES, needed="a host file", usual="a host file is a few kB")
-    except InputError as error:
-        launcher.faults += error.faults
+        told = "is not here; the machines are those that the line tells"
+        launcher.notes.append(f"--hostfile {one_line(path, 60)}: {told}")
         return None
     found: dict[str, int] = {}
-    for number, line in enumerate(raw.decode("utf-8", "replace").splitlines(), 1):
-        text = line.partition("#")[0].strip()
-        match = _HOST.fullmatch(text)
-        why = ""
-        if text and (match is None or match["slots"] == "0"):
-            why = f"'{one_line(text, 60)}' is no host; write for example worker-1 slots=8"
-        elif match is not None and match["name"] in found:
-            why = f"{one_line(match['name'], 60)} is there twice"
-        if why:
-            launcher.faults.append(Fault(why, path, number, 1))
-            return None
-        if match is not None:
-            found[match["name"]] = int(match["slots"] or 1)
-    if not found:
-        launcher.faults.append(Fault("names no host; write for example worker-1 slots=8", path, 1, 1))
-        return None
-    return found
+    hosts: dict[str, int] | None = None
+    with launcher.recording():
+        raw = launcher.files.read(path, _MOST_BYTES, needed="a host file", usual="a host file is a few kB")
+        for number, line in enumerate(raw.decode("utf-8", "replace").splitlines(), 1):
+            text = line.partition("#")[0].strip()
+            match = _HOST.fullmatch(text)
+            if text and (match is None or match["slots"] == "0"):
+                why = f"'{one_line(text, 60)}' is no host; write for example worker-1 slots=8"
+                raise InputError(Fault(why, path, number, 1))
+            if match is not None and match["name"] in found:
+                raise InputError(Fault(f"{one_line(match['name'], 60)} is there twice", path, number, 1))
+            if match is not None:
+                found[match["name"]] = int(match["slots"] or 1)
+        hosts = found
+        if not found:
+            raise InputError(Fault("names no host; write for example worker-1 slots=8", path, 1, 1))
+    return hosts

@@ -65,17 +65,14 @@ def _take_file(args: Arguments, found: LaunchLine) -> None:
     if path is None or not args.files.has(path):
         found.files += [] if path is None else [path]
         return
-    try:
+    with args.recording():
         raw = args.files.read(path, _MOST_BYTES, needed="torchtitan's file", usual="a configuration is a few kB")
-        data = tomllib.loads(raw.decode())
-    except InputError as error:
-        args.faults += error.faults
-        return
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        args.faults.append(Fault(f"is not TOML: {one_line(error, 80)}", path, 1, 1))
-        return
-    for section, settings in data.items():
-        for key, value in settings.items() if isinstance(settings, dict) else ():
+        try:
+            data = tomllib.loads(raw.decode())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError(Fault(f"is not TOML: {one_line(error, 80)}", path, 1, 1)) from None
+        settings = {key: value for key, value in data.items() if isinstance(value, dict)}
+        for section, key, value in ((name, key, each[key]) for name, each in settings.items() for key in each):
             said = str(value).lower() if isinstance(value, bool) else one_line(value, 80)
             if value not in ([], ""):
                 args.take(f"{section}.{key}".replace("_", "-"), said, Fault("", path, 1, 1))
