@@ -15,7 +15,6 @@ from math import floor
 
 from simulator.engine.executor import execute
 from simulator.engine.timeline import Span
-from simulator.plan.plan import Activity
 from simulator.programs.costs import Bound, ProgramLabel, SkippedRepetitions, Use
 from simulator.programs.state import Repetitions, StreamQueue
 from simulator.programs.statements import Repeat
@@ -55,7 +54,7 @@ def write_loop(writer: Writer, loop: Repeat) -> None:
             continue
         writer.executed += len(writer.builder.tasks)
         writer.count(loop.path, 2 * writer.executed)
-        passed = _pass(writer, written, left - 2)
+        passed = _Passing(writer, written).skipped(left - 2)
         done += passed
         # An uneven loop is examined again after half as many further repetitions.
         attempt = _EVEN if passed else len(written) + len(written) // 2
@@ -65,171 +64,151 @@ def write_loop(writer: Writer, loop: Repeat) -> None:
 
 def _standing(writer: Writer) -> _Repetition:
     state = writer.state
-    return _Repetition(
-        len(writer.builder.tasks),
-        {name: stream.queue.count for name, stream in state.streams.items()},
-        len(state.held),
-        {name: noted.count for name, noted in state.marks.items()},
-        state.operators,
-        state.copies,
-    )
+    queued = {name: stream.queue.count for name, stream in state.streams.items()}
+    marks = {name: noted.count for name, noted in state.marks.items()}
+    return _Repetition(len(writer.builder.tasks), queued, len(state.held), marks, state.operators, state.copies)
 
 
-def _pass(writer: Writer, written: Sequence[_Repetition], most: int) -> int:
-    """Skip as many of the next *most* repetitions as continue like the last; return their number."""
-    bounds = [(a.last, b.last) for a, b in itertools.pairwise(written)][-_EVEN:]
-    tasks, groups = writer.builder.tasks, []
-    for first, last in bounds:
-        group: dict[str, list[int]] = {}  # the activities of a repetition by stream
-        for task in tasks[first:last]:
-            if not task.stream.startswith(_LATER):
-                group.setdefault(task.stream, []).append(task.id)
-        groups.append(group)
-    if len({tuple((name, len(found)) for name, found in group.items()) for group in groups}) > 1:
-        return 0
-    spans = execute(writer.places.machine, writer.builder.build()).spans
-    period_s: dict[str, float] = {}  # of each stream, in seconds per repetition
-    for name in groups[0]:
-        pairs = [
-            (spans[a], spans[b])
-            for earlier, later in itertools.pairwise(groups)
-            for a, b in zip(earlier[name], later[name], strict=True)
-        ]
-        steps, starts = [b.end_s - a.end_s for a, b in pairs], [b.start_s - a.start_s for a, b in pairs]
-        if max(*steps, *starts) - min(*steps, *starts) > _SAME * spans[groups[-1][name][-1]].end_s:
+class _Passing:
+    """The repetitions *written*, of which the next ones may continue the last."""
+
+    def __init__(self, writer: Writer, written: Sequence[_Repetition]) -> None:
+        self.writer, self.tasks = writer, writer.builder.tasks
+        self.before, self.after = written[-2], written[-1]
+        bounds = [(a.last, b.last) for a, b in itertools.pairwise(written)][-_EVEN:]
+        self.groups: list[dict[str, list[int]]] = []  # the activities of the last repetitions, by stream
+        for first, last in bounds:
+            group: dict[str, list[int]] = {}
+            for task in self.tasks[first:last]:
+                if not task.stream.startswith(_LATER):
+                    group.setdefault(task.stream, []).append(task.id)
+            self.groups.append(group)
+        self.spans: Sequence[Span] = ()
+        self.period_s: dict[str, float] = {}  # of each stream, in seconds per repetition
+
+    def skipped(self, most: int) -> int:
+        """Skip as many of the next *most* repetitions as continue like the last; return their number."""
+        groups = self.groups
+        if len({tuple((name, len(found)) for name, found in group.items()) for group in groups}) > 1:
             return 0
-        period_s[name] = steps[-1]
-    before, after = written[-2], written[-1]
-    times = min(most, _until_waits_change(tasks, before.last, spans, period_s))
-    for name, stream in writer.state.streams.items():
-        operators = after.queued.get(name, 0) - before.queued.get(name, 0)
-        if operators and stream.queue.depth and times >= _LEAST:
-            issues = [tasks[number].after[0] for number in groups[-1].get(name, ()) if tasks[number].after]
-            times = min(times, _until_full(stream.queue, issues, operators, times, spans, period_s, name, tasks))
-    if times < _LEAST:
-        return 0
-    _skip(writer, before, after, times, groups[-1], spans, period_s)
-    return times
+        self.spans = spans = execute(self.writer.places.machine, self.writer.builder.build()).spans
+        for name in groups[0]:
+            pairs = [
+                (spans[a], spans[b])
+                for earlier, later in itertools.pairwise(groups)
+                for a, b in zip(earlier[name], later[name], strict=True)
+            ]
+            steps, starts = [b.end_s - a.end_s for a, b in pairs], [b.start_s - a.start_s for a, b in pairs]
+            if max(*steps, *starts) - min(*steps, *starts) > _SAME * spans[groups[-1][name][-1]].end_s:
+                return 0
+            self.period_s[name] = steps[-1]
+        times = min(most, self._until_waits_change())
+        for name, stream in self.writer.state.streams.items():
+            operators = self._operators(name)
+            if operators and stream.queue.depth and times >= _LEAST:
+                times = min(times, self._until_full(name, stream.queue, operators, times))
+        if times < _LEAST:
+            return 0
+        self._skip(times)
+        return times
 
+    def _operators(self, stream: str) -> int:
+        return self.after.queued.get(stream, 0) - self.before.queued.get(stream, 0)
 
-def _until_waits_change(
-    tasks: Sequence[Activity], first: int, spans: Sequence[Span], period_s: Mapping[str, float]
-) -> int:
-    """Return the repetitions for which all dependencies of the activities from *first* on end before these begin."""
-    most = 10**18
-    for task in tasks[first:]:
-        for other in (tasks[number] for number in task.after if not task.stream.startswith(_LATER)):
-            own, theirs = task.stream, other.stream
-            if theirs.startswith(_LATER) or (own == theirs and other.id < first):
-                continue  # an entry of a queue, which _until_full examines; or the previous repetition
-            mine_s, theirs_s = period_s[own], period_s.get(theirs, 0.0)
-            if theirs_s - mine_s > _SAME * max(mine_s, theirs_s):
-                slack_s = max(0.0, spans[task.id].start_s - spans[other.id].end_s)
-                most = min(most, floor(slack_s / (theirs_s - mine_s)) - 1)
-    return most
+    def _until_waits_change(self) -> int:
+        """Return the repetitions for which all dependencies of the last one's activities end before these begin."""
+        most, first, tasks = 10**18, self.before.last, self.tasks
+        for task in tasks[first:]:
+            for other in (tasks[number] for number in task.after if not task.stream.startswith(_LATER)):
+                own, theirs = task.stream, other.stream
+                if theirs.startswith(_LATER) or (own == theirs and other.id < first):
+                    continue  # an entry of a queue, which _until_full examines; or the previous repetition
+                mine_s, theirs_s = self.period_s[own], self.period_s.get(theirs, 0.0)
+                if theirs_s - mine_s > _SAME * max(mine_s, theirs_s):
+                    slack_s = max(0.0, self.spans[task.id].start_s - self.spans[other.id].end_s)
+                    most = min(most, floor(slack_s / (theirs_s - mine_s)) - 1)
+        return most
 
+    def _until_full(self, name: str, queue: StreamQueue, operators: int, most: int) -> int:
+        """Return the number of repetitions in which every operator finds a free entry when the host issues it."""
+        spans, tasks, device_s = self.spans, self.tasks, self.period_s[name]
+        issues = [tasks[number].after[0] for number in self.groups[-1].get(name, ()) if tasks[number].after]
+        base = [queue.entry(n) for n in range(queue.count - operators, queue.count)]
 
-def _until_full(
-    queue: StreamQueue,
-    issues: Sequence[int],
-    operators: int,
-    most: int,
-    spans: Sequence[Span],
-    period_s: Mapping[str, float],
-    name: str,
-    tasks: Sequence[Activity],
-) -> int:
-    """Return the number of repetitions in which every operator finds a free entry when the host issues it."""
-    device_s = period_s[name]
-    base = [queue.entry(n) for n in range(queue.count - operators, queue.count)]
+        def done_s(number: int) -> float:
+            if number < queue.count:
+                entry = queue.entry(number)
+                return spans[entry.number].end_s + entry.late_s
+            again, place = divmod(number - queue.count, operators)
+            return spans[base[place].number].end_s + base[place].late_s + (again + 1) * device_s
 
-    def done_s(number: int) -> float:
-        if number < queue.count:
-            entry = queue.entry(number)
-            return spans[entry.number].end_s + entry.late_s
-        again, place = divmod(number - queue.count, operators)
-        return spans[base[place].number].end_s + base[place].late_s + (again + 1) * device_s
+        for place, issue in enumerate(issues[:operators]):
+            host_s = self.period_s[tasks[issue].stream]
+            number = queue.count - operators + place - queue.depth  # the operator whose entry it takes
+            begins_s = spans[issue].start_s
 
-    for place, issue in enumerate(issues[:operators]):
-        host_s = period_s[tasks[issue].stream]
-        number = queue.count - operators + place - queue.depth  # the operator whose entry it takes
-        begins_s = spans[issue].start_s
+            def lacks(k: int, number: int = number, begins_s: float = begins_s, host_s: float = host_s) -> bool:
+                needed = number + k * operators
+                return needed >= 0 and done_s(needed) > (begins_s + k * host_s) * (1 + _SAME)
 
-        def lacks(k: int, number: int = number, begins_s: float = begins_s, host_s: float = host_s) -> bool:
-            needed = number + k * operators
-            return needed >= 0 and done_s(needed) > (begins_s + k * host_s) * (1 + _SAME)
+            for low, high in queue.pieces(max(0, number + operators), max(0, number + most * operators + 1)):
+                begin = -(-(low - number) // operators)
+                end = (high - number) // operators
+                if begin > end:
+                    continue
+                if lacks(begin):
+                    most = min(most, begin - 1)
+                elif lacks(end):
+                    while end - begin > 1:  # bisect: times are linear in between, and so is the delay
+                        middle = (begin + end) // 2
+                        begin, end = (begin, middle) if lacks(middle) else (middle, end)
+                    most = min(most, end - 1)
+                if most < end:
+                    break
+        return most
 
-        for low, high in queue.pieces(max(0, number + operators), max(0, number + most * operators + 1)):
-            begin = -(-(low - number) // operators)
-            end = (high - number) // operators
-            if begin > end:
-                continue
-            if lacks(begin):
-                most = min(most, begin - 1)
-            elif lacks(end):
-                while end - begin > 1:  # bisect: times are linear in between, and so is the delay
-                    middle = (begin + end) // 2
-                    begin, end = (begin, middle) if lacks(middle) else (middle, end)
-                most = min(most, end - 1)
-            if most < end:
-                break
-    return most
+    def _skip(self, times: int) -> None:
+        """Write *times* repetitions as one activity per stream, and advance all other state past them."""
+        state, tasks, period_s = self.writer.state, self.tasks, self.period_s
+        before, after = self.before, self.after
+        moved: dict[int, int] = {}
 
+        def later(number: int) -> int:
+            """Return an activity that ends when the counterpart of *number* in the last of them does."""
+            if not before.last <= number < after.last or tasks[number].stream not in period_s:
+                return number
+            if number not in moved:
+                moved[number] = self.writer.later(number, times * period_s[tasks[number].stream])
+            return moved[number]
 
-def _skip(
-    writer: Writer,
-    before: _Repetition,
-    after: _Repetition,
-    times: int,
-    group: Mapping[str, list[int]],
-    spans: Sequence[Span],
-    period_s: Mapping[str, float],
-) -> None:
-    """Write *times* repetitions as one activity per stream, and advance all other state past them."""
-    state, builder = writer.state, writer.builder
-    moved: dict[int, int] = {}
-
-    def later(number: int) -> int:
-        """Return an activity that ends when the counterpart of *number* in the last of them does."""
-        if not before.last <= number < after.last or builder.tasks[number].stream not in period_s:
-            return number
-        if number not in moved:
-            moved[number] = writer.later(number, times * period_s[builder.tasks[number].stream])
-        return moved[number]
-
-    for stream, numbers in group.items():
-        ran = [(builder.tasks[number], spans[number]) for number in numbers]
-        busy = sums_by_key(each for task, span in ran for each in busy_of(task.about, span))
-        loads = sums_by_key(
-            (resource, share * span.length_s)
-            for task, span in ran
-            for part in task.parts
-            for resource, share in getattr(part, "loads", ())
-        )
-        taken = tuple((r, min(1.0, used_s / period_s[stream])) for r, used_s in loads.items() if period_s[stream])
-        builder.work(
-            f"{times:,} repetitions more",
-            builder.tasks[numbers[-1]].place,
-            times * period_s[stream],
-            stream=stream,
-            loads=taken,
-            about=SkippedRepetitions(times, tuple((*key, times * seconds) for key, seconds in busy.items())),
-        )
-    for tensor in state.tensors.values():
-        tensor.ready = tuple(map(later, tensor.ready))
-    for event, recorded in state.events.items():
-        state.events[event] = tuple(map(later, recorded))
-    for name, one in state.streams.items():
-        one.last, one.after = tuple(map(later, one.last)), tuple(map(later, one.after))
-        operators = after.queued.get(name, 0) - before.queued.get(name, 0)
-        one.queue.skip(operators, times, period_s.get(name, 0.0))
-    for held in state.held[before.held : after.held]:
-        issue_s, done_s = (period_s.get(builder.tasks[n].stream, 0.0) for n in (held.issued, held.done))
-        state.held.append(replace(held, again=(*held.again, Repetitions(times, issue_s, done_s))))
-    for name, noted in state.marks.items():
-        noted.count += times * (noted.count - before.marks.get(name, 0))
-    state.operators += times * (after.operators - before.operators)
-    state.copies += times * (after.copies - before.copies)
+        for stream, numbers in self.groups[-1].items():
+            ran = [(tasks[number], self.spans[number]) for number in numbers]
+            busy = sums_by_key(each for task, span in ran for each in busy_of(task.about, span))
+            loads = sums_by_key(
+                (resource, share * span.length_s)
+                for task, span in ran
+                for part in task.parts
+                for resource, share in getattr(part, "loads", ())
+            )
+            each_s, place = period_s[stream], tasks[numbers[-1]].place
+            taken = tuple((r, min(1.0, used_s / each_s)) for r, used_s in loads.items() if each_s)
+            about = SkippedRepetitions(times, tuple((*key, times * seconds) for key, seconds in busy.items()))
+            label, add = f"{times:,} repetitions more", self.writer.builder.work
+            add(label, place, times * each_s, stream=stream, loads=taken, about=about)
+        for tensor in state.tensors.values():
+            tensor.ready = tuple(map(later, tensor.ready))
+        for event, recorded in state.events.items():
+            state.events[event] = tuple(map(later, recorded))
+        for name, one in state.streams.items():
+            one.last, one.after = tuple(map(later, one.last)), tuple(map(later, one.after))
+            one.queue.skip(self._operators(name), times, period_s.get(name, 0.0))
+        for held in state.held[before.held : after.held]:
+            issue_s, done_s = (period_s.get(tasks[n].stream, 0.0) for n in (held.issued, held.done))
+            state.held.append(replace(held, again=(*held.again, Repetitions(times, issue_s, done_s))))
+        for name, noted in state.marks.items():
+            noted.count += times * (noted.count - before.marks.get(name, 0))
+        state.operators += times * (after.operators - before.operators)
+        state.copies += times * (after.copies - before.copies)
 
 
 def busy_of(about: object, span: Span) -> list[tuple[tuple[Use, Bound], float]]:

@@ -164,16 +164,10 @@ def roles_of(
 
         devices = {id(place.device): place.device for place, _ in acting}
         issues = {key: with_statistics(devices[key], network, own, alone=False) for key, own in issues.items()}
+    paces = [straggler_pace(machine, nodes[0], stragglers) for _, nodes in acting]
     return [
-        Role(
-            place,
-            nodes[0],
-            len(nodes),
-            issues[id(place.device)],
-            straggler_pace(machine, nodes[0], stragglers),
-            nodes=tuple(nodes),
-        )
-        for place, nodes in acting
+        Role(place, nodes[0], len(nodes), issues[id(place.device)], pace, nodes=tuple(nodes))
+        for (place, nodes), pace in zip(acting, paces, strict=True)
     ]
 
 

@@ -232,18 +232,9 @@ class _Writer:
                 busy_s = passes * share / memory_Bps if memory_Bps else 0.0
                 turn = (f"{node.name}:updates",) if at.team >= 0 and busy_s else ()
                 self.builder.queues |= dict.fromkeys(turn, 1)
-                ends.append(
-                    self.builder.work(
-                        f"{UPDATE} {key.layer}",
-                        node.name,
-                        busy_s,
-                        stream=f"{node.name}/update" + ("" if at.team < 0 else f" for team {at.team}"),
-                        after=after,
-                        takes=turn,
-                        gives=turn,
-                        about=at._replace(server=j),
-                    )
-                )
+                stream = f"{node.name}/update" + ("" if at.team < 0 else f" for team {at.team}")
+                of: dict[str, Any] = {"stream": stream, "takes": turn, "gives": turn, "about": at._replace(server=j)}
+                ends.append(self.builder.work(f"{UPDATE} {key.layer}", node.name, busy_s, after=after, **of))
         return ends
 
     def pull(self, number: int, step: int) -> None:

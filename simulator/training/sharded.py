@@ -16,7 +16,7 @@ from simulator.devices.dispatch import unit_time
 from simulator.records import dataclass, replace
 from simulator.step.launch import Launch, Part
 from simulator.step.precision import gathered_bytes, storage_of
-from simulator.training.data_parallel import StepOutline, Sums
+from simulator.training.data_parallel import StepOutline
 from simulator.training.worker import RankRoles
 from simulator.workload.network import Network, block_name, unit_elements, unit_parameters
 from simulator.workload.precision import ELEMENT_BYTES
@@ -56,22 +56,31 @@ def write_sharded(outline: StepOutline, offload: OffloadWriter | None = None) ->
         units = _hooked(units, network, apart, crew)
     exchanged: list[int] = []
     waited: list[int] = []  # by the host before it issues on
+
+    def gather(of: Sequence[_Unit], after: Sequence[int], number: int) -> list[int]:
+        """Add the all-gathers of the units *of*, whose shards may come from the host; return their activities."""
+        found = []
+        for among, elements in ((among, n) for unit in of for among, n in zip(both, unit.gathered, strict=False) if n):
+            copied = [] if offload is None else offload.parameters(elements / among.shard_count, after, number)
+            found += among.gather(elements * element, copied or after, number) or copied
+        return found
+
     for number in batches:
         skipped = batches.skip(builder, number)
         crew.go_on(skipped)
         waited = [] if offload is None else offload.after_skipped(waited, skipped)
         end = crew.last  # of the previous unit
-        gathered = _gather(units[:1], both, element, [*end, *waited], number, offload)
+        gathered = gather(units[:1], [*end, *waited], number)
         for place, unit in enumerate(units):
             following = units[place + 1 : place + 2]
             is_ahead = question.prefetches or unit.part == "forward"
             if is_ahead:  # during this unit: at most two are in memory at once
-                ahead = _gather(following, both, element, end, number, offload)
+                ahead = gather(following, end, number)
             for same in unit.issues:
                 crew.issue(same, after=[*gathered, *waited], micro_batch=number)
             end, waited = crew.last, []
             if not is_ahead:
-                ahead = _gather(following, both, element, end, number, offload)
+                ahead = gather(following, end, number)
             for among, elements in zip(both, unit.scattered, strict=False):
                 if not elements:
                     continue
@@ -87,24 +96,6 @@ def write_sharded(outline: StepOutline, offload: OffloadWriter | None = None) ->
         crew.update(exchanged, batches.last, kept, sums=True)
     else:
         offload.update(trained * kept, [*crew.last, *exchanged], batches.last)
-
-
-def _gather(
-    units: Sequence[_Unit],
-    both: Sequence[Sums],
-    element: float,
-    after: Sequence[int],
-    number: int,
-    offload: OffloadWriter | None,
-) -> list[int]:
-    """Add the all-gathers of *units*, whose shards may come from the host; return their activities."""
-    found = []
-    for unit in units:
-        for among, elements in zip(both, unit.gathered, strict=False):
-            if elements:
-                copied = [] if offload is None else offload.parameters(elements / among.shard_count, after, number)
-                found += among.gather(elements * element, copied or after, number) or copied
-    return found
 
 
 def _units(network: Network, passes: Sequence[tuple[Launch, ...]], apart: frozenset[str]) -> list[_Unit]:

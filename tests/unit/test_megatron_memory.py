@@ -56,12 +56,12 @@ def test_18_bytes_a_parameter_and_6_and_12_over_the_ranks_with_a_distributed_opt
     for ranks in (1, 8):
         need = memory_need(LLAMA, MEGATRON, device, Shares(updated=1 / ranks))
         state = need.parameters_bytes + need.gradients_bytes + need.optimizer_bytes
-        assert state == pytest.approx((6 + 12 / ranks) * N + 2 * shared_gradients(LLAMA, MEGATRON))
+        assert state == pytest.approx((6 + 12 / ranks) * N + 2 * shared_gradients(LLAMA))
 
 
 def test_gradients_that_nobody_reads_are_one_for_each_shape_of_a_weight() -> None:
     qkv, out, gate_and_up, down = 4096 * (4096 + 2 * 1024), 4096 * 4096, 4096 * 2 * 14336, 14336 * 4096
-    assert shared_gradients(LLAMA, MEGATRON) == qkv + out + gate_and_up + down
+    assert shared_gradients(LLAMA) == qkv + out + gate_and_up + down
     experts = build_network("mixtral-8x7b", batch=1, loss=True, sequence_length=64, layers=2)
     router, one = 4096 * 8, 14336 * 4096
     assert shared_gradients(experts, MEGATRON) == qkv + out + router + 2 * one + one
