@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.errors import InputError, nearest, one_line, refused
+from simulator.errors import nearest, one_line, refused
 from simulator.network.compiling import compile_machine
 from simulator.network.machine import Link, Machine, Node
 from simulator.network.named import pairs
@@ -59,7 +59,9 @@ def machine_of(
     usual = machine if unslowed == whole else compile_machine(unslowed)
     machine = compile_machine(replace(topology, wires=tuple(wires)))
     failed = [ends for slow, ways in slowed if not slow.factor for ends in ways]
-    machine = replace(machine, nominal=usual, down=_down(topology, failed))
+    full = compile_machine(topology) if failed else machine
+    down = tuple(link for a, b in failed for link in _between(full, full.node(a.name), full.node(b.name)))
+    machine = replace(machine, nominal=usual, down=down)
     machine = replace(machine, capacity_Bps=_left(machine, busy))
     passing(machine, slow_links)  # for its errors
     return machine
@@ -103,7 +105,11 @@ def _joined(machine: Machine, slow_links: Sequence[SlowLink]) -> list[tuple[Slow
         ways = {frozenset((a.index, b.index)): (a, b) for a, b in pairs(mention("slow_links"), slow.ends, machine)}
         for numbers, (first, second) in ways.items():
             if not _between(machine, first, second):
-                raise _unlinked(slow, first, second, machine)
+                known = [link.name.replace("->", "-") for link in machine.links if link.index % 2 == 0]
+                ends = f"{first.name}-{second.name}"
+                which = "these two" if ends == slow.ends else ends
+                hint = nearest(ends, list(dict.fromkeys(known)), listed=8)
+                raise refused("slow_links", f"no link joins {which}; {hint}", slow.ends)
             others = told.setdefault(numbers, [])
             for other in others:
                 if why := _clash(slow, other):
@@ -127,14 +133,6 @@ def _between(machine: Machine, first: Node, second: Node) -> list[Link]:
     """Return the links between two devices, one direction of each."""
     near, far = (first, second) if first.host >= 0 else (second, first)  # not through the ports of a network's switch
     return [link for link in machine.outgoing[near.index] if link.dst == far.index]
-
-
-def _down(topology: Topology, failed: Sequence[tuple[Node, Node]]) -> tuple[Link, ...]:
-    """Return the links of *topology* between the pairs *failed*, one direction of each."""
-    if not failed:
-        return ()
-    machine = compile_machine(topology)
-    return tuple(link for a, b in failed for link in _between(machine, machine.node(a.name), machine.node(b.name)))
 
 
 def _left(machine: Machine, busy: Sequence[tuple[Neighbour, Sequence[tuple[Node, Node]]]]) -> tuple[float, ...]:
@@ -179,15 +177,6 @@ def _unlike(
         if all(changes.get(other) == changes.get(begin) for other in range(begin, begin + count))
     }
     return sorted(host for host in changes if host >= 0 and host not in alike)
-
-
-def _unlinked(slow: SlowLink, first: Node, second: Node, machine: Machine) -> InputError:
-    """Return the error that no link joins *first* and *second*."""
-    known = [link.name.replace("->", "-") for link in machine.links if link.index % 2 == 0]
-    ends = f"{first.name}-{second.name}"
-    which = "these two" if ends == slow.ends else ends
-    hint = nearest(ends, list(dict.fromkeys(known)), listed=8)
-    return refused("slow_links", f"no link joins {which}; {hint}", slow.ends)
 
 
 def _written(topology: Topology, node: Node) -> str:

@@ -48,23 +48,24 @@ class _Compiling:
         self._add_wires()
         self.memory_bus: dict[int, int] = {}
         self.fabric: dict[int, int] = {}
-        self._add_shared()
+        # The capacities inside devices: the memory of sockets and the fabric of switches.
+        for first, devices in self.of_run.items():
+            self._begin_resources(first)
+            for device in devices:
+                part, index = device.part, self.index_of[device.name]
+                if isinstance(part, CpuPart) and part.memory_bandwidth:
+                    self.memory_bus[index] = self._resource(f"{device.name}:memory", part.memory_bandwidth)
+                if isinstance(part, SwitchPart) and part.fabric_bandwidth:
+                    self.fabric[index] = self._resource(f"{device.name}:fabric", part.fabric_bandwidth)
 
     # -- elements of other hosts than the first --------------------------------------
 
     def _link(self, first: Link, number: int, host: int) -> Link:
-        return Link(
-            number,
-            _called(first.name, host),
-            first.src + host * self.nodes.stride(first.src),
-            first.dst + host * self.nodes.stride(first.dst),
-            first.kind,
-            first.bandwidth_Bps,
-            first.nominal_Bps,
-            first.latency_s,
-            first.count,
-            first.resource + host * self.names.stride(first.resource),
-        )
+        nodes, name = self.nodes, _called(first.name, host)
+        src, dst = first.src + host * nodes.stride(first.src), first.dst + host * nodes.stride(first.dst)
+        resource = first.resource + host * self.names.stride(first.resource)
+        figures = src, dst, first.kind, first.bandwidth_Bps, first.nominal_Bps, first.latency_s, first.count, resource
+        return Link(number, name, *figures)
 
     def _leaving(self, first: list[int], number: int, host: int) -> tuple[Link, ...]:
         links = self.links
@@ -122,17 +123,6 @@ class _Compiling:
             link = Link(0, name, *ends, part.of, bandwidth_Bps, nominal_Bps, latency_s, wire.count, uses)
             self.leave[src].append(self.links.add(link))
 
-    def _add_shared(self) -> None:
-        """Add the capacities inside devices: the memory of sockets and the fabric of switches."""
-        for first, devices in self.of_run.items():
-            self._begin_resources(first)
-            for device in devices:
-                part, index = device.part, self.index_of[device.name]
-                if isinstance(part, CpuPart) and part.memory_bandwidth:
-                    self.memory_bus[index] = self._resource(f"{device.name}:memory", part.memory_bandwidth)
-                if isinstance(part, SwitchPart) and part.fabric_bandwidth:
-                    self.fabric[index] = self._resource(f"{device.name}:fabric", part.fabric_bandwidth)
-
     def _begin_resources(self, first: int) -> None:
         self.names.begin(self.runs[first], first)
         self.capacities.begin(self.runs[first], first)
@@ -147,6 +137,12 @@ class _Compiling:
         """Return the machine."""
         topology, nodes, links, names = self.topology, self.nodes, self.links, self.names
         several = any(run.count > 1 for run in self.hosts)
+        gpus = [self.index_of[device.name] for device in topology.devices if device.kind == "gpu"]
+        if several:  # otherwise as in the file, which may list hosts by turns
+            gpus = []
+            for run in self.hosts:
+                own = [i for i, device in enumerate(self.of_run[run.first]) if device.kind == "gpu"]
+                gpus += [run.node + i + host * run.n_own for host in range(run.count) for i in own]
         return Machine(
             name=topology.name,
             nodes=nodes if several else tuple(nodes),
@@ -156,7 +152,7 @@ class _Compiling:
             resource_names=names if several else tuple(names),
             capacity_Bps=tuple(self.capacities.firsts()),
             outgoing=self.outgoing if several else tuple(self.outgoing),
-            gpus=self._gpus(several),
+            gpus=tuple(gpus),
             memory_bus=self._spread(self.memory_bus),
             fabric=self._spread(self.fabric),
             half_duplex=frozenset(
@@ -173,15 +169,6 @@ class _Compiling:
             price_per_hour=topology.price_per_hour,
         )
 
-    def _gpus(self, several: bool) -> tuple[int, ...]:
-        if not several:  # as in the file, which may list hosts by turns
-            return tuple(self.index_of[device.name] for device in self.topology.devices if device.kind == "gpu")
-        gpus: list[int] = []
-        for run in self.hosts:
-            own = [i for i, device in enumerate(self.of_run[run.first]) if device.kind == "gpu"]
-            gpus += [run.node + i + host * run.n_own for host in range(run.count) for i in own]
-        return tuple(gpus)
-
     def _spread(self, held: dict[int, int]) -> dict[int, int]:
         """Extend a mapping of nodes on the first hosts (and the network) to resources to all hosts."""
         nodes, names = self.nodes, self.names
@@ -191,8 +178,8 @@ class _Compiling:
 
 
 def _node(first: Node, number: int, host: int) -> Node:
-    of = first.host + host
-    return Node(number, _called(first.name, host), first.kind, first.part, of, first.latency_s, first.part_name)
+    name, at = _called(first.name, host), first.host + host
+    return Node(number, name, first.kind, first.part, at, first.latency_s, first.part_name)
 
 
 def _merged(wires: tuple[Wire, ...]) -> list[Wire]:

@@ -31,7 +31,7 @@ def fair_rates(
         return [min([caps_Bps[0], *(capacity_Bps[resource] / w for resource, w in loads[0])])]
     filling = _Filling(loads, caps_Bps, capacity_Bps)
     while filling.open_flows:
-        level, lowest_cap = filling.lowest_level(), filling.lowest_cap()
+        level, lowest_cap = filling.lowest()
         share = min(level, lowest_cap)
         if share == float("inf"):
             break  # nothing limits the others
@@ -54,17 +54,13 @@ class _Filling:
         self._loads, self._caps_Bps = loads, caps_Bps
         self.rates = [float("inf")] * len(loads)
         self.open_flows = dict.fromkeys(range(len(loads)))
-        self._free: dict[Any, float] = {}
         self._weight: dict[Any, float] = {}
         self._users: dict[Any, list[int]] = {}
         for i, load in enumerate(loads):
             for resource, w in load:
-                if resource not in self._free:
-                    self._free[resource] = capacity_Bps[resource]
-                    self._weight[resource] = 0.0
-                    self._users[resource] = []
-                self._weight[resource] += w
-                self._users[resource].append(i)
+                self._weight[resource] = self._weight.get(resource, 0.0) + w
+                self._users.setdefault(resource, []).append(i)
+        self._free = {resource: capacity_Bps[resource] for resource in self._users}
         self._n_open = {resource: len(users) for resource, users in self._users.items()}
         # The level at which each resource is full, and a heap of these, which may hold outdated entries too.
         self._levels = {r: free / self._weight[r] for r, free in self._free.items()}
@@ -74,18 +70,14 @@ class _Filling:
         self._by_cap = sorted(range(len(loads)), key=lambda i: caps_Bps[i])
         self._next = 0  # in _by_cap; the flows before it are frozen
 
-    def lowest_level(self) -> float:
-        """Return the lowest level at which a resource is full; infinite if no open flow loads any."""
+    def lowest(self) -> tuple[float, float]:
+        """Return the lowest level at which a resource is full, infinite if no open flow loads any, and a flow's cap."""
         heap, levels = self._heap, self._levels
         while heap and levels.get(heap[0][2]) != heap[0][0]:
             heappop(heap)
-        return heap[0][0] if heap else float("inf")
-
-    def lowest_cap(self) -> float:
-        """Return the lowest cap of an open flow."""
         while self._by_cap[self._next] not in self.open_flows:
             self._next += 1
-        return self._caps_Bps[self._by_cap[self._next]]
+        return heap[0][0] if heap else float("inf"), self._caps_Bps[self._by_cap[self._next]]
 
     def capped(self, share: float) -> Iterator[int]:
         """Yield the open flows that reach their cap at *share*."""

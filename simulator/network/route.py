@@ -10,6 +10,8 @@ from simulator.records import dataclass
 # Best first; the same order as NCCL's path types.
 CLASSES = ("loc", "nvl", "nvb", "pix", "pxb", "phb", "sys", "net", "any")
 
+Shares = dict[int, float]
+
 
 @dataclass(frozen=True, slots=True)
 class Route:
@@ -34,7 +36,7 @@ def route_along(
     machine: Machine, path: Sequence[Link], path_class: str, transport: str, extra: Iterable[tuple[int, float]] = ()
 ) -> Route:
     """Return the route over *path*, which also loads the resources *extra*, given as (resource, share)."""
-    loads: dict[int, float] = {}
+    loads: Shares = {}
     latency = 0.0
     for i, link in enumerate(path):
         loads[link.resource] = loads.get(link.resource, 0.0) + 1.0
@@ -44,9 +46,9 @@ def route_along(
             if link.src in machine.fabric:
                 loads[machine.fabric[link.src]] = loads.get(machine.fabric[link.src], 0.0) + 1.0
     _add(loads, extra)
-    links: dict[int, float] = {}
+    links: Shares = {}
     _add(links, ((link.index, 1.0) for link in path))
-    return _made(machine, path[0].src, path[-1].dst, path_class, transport, links, loads, latency)
+    return _made(machine, (path[0].src, path[-1].dst), (path_class, transport), links, loads, latency)
 
 
 def join(machine: Machine, first: Route, second: Route, path_class: str, transport: str) -> Route:
@@ -55,7 +57,7 @@ def join(machine: Machine, first: Route, second: Route, path_class: str, transpo
     _add(links, second.links)
     _add(loads, second.loads)
     latency = first.latency_s + second.latency_s + machine.nodes[first.dst].latency_s
-    return _made(machine, first.src, second.dst, path_class, transport, links, loads, latency)
+    return _made(machine, (first.src, second.dst), (path_class, transport), links, loads, latency)
 
 
 class MovableRoute:
@@ -77,16 +79,11 @@ class MovableRoute:
         """Return the route within host *hosts*, or between two *hosts*."""
         route = self._route
         by = hosts[0] - self.hosts[0], hosts[-1] - self.hosts[1]
-        return Route(
-            route.src + by[0] * self._n_own[0],
-            route.dst + by[1] * self._n_own[1],
-            route.path_class,
-            route.transport,
-            tuple(sorted([(number + by[end] * stride, share) for number, end, stride, share in self.links])),
-            tuple(sorted([(number + by[end] * stride, share) for number, end, stride, share in self.loads])),
-            route.latency_s,
-            route.bandwidth_Bps,
-        )
+        ends = route.src + by[0] * self._n_own[0], route.dst + by[1] * self._n_own[1]
+        links = sorted([(number + by[end] * stride, share) for number, end, stride, share in self.links])
+        loads = sorted([(number + by[end] * stride, share) for number, end, stride, share in self.loads])
+        kind = route.path_class, route.transport
+        return Route(*ends, *kind, tuple(links), tuple(loads), route.latency_s, route.bandwidth_Bps)
 
 
 def striped(machine: Machine, routes: Sequence[Route], *, evenly: bool = False) -> Route:
@@ -94,40 +91,24 @@ def striped(machine: Machine, routes: Sequence[Route], *, evenly: bool = False) 
     if len(routes) == 1:
         return routes[0]
     total = sum(route.bandwidth_Bps for route in routes)
-    links: dict[int, float] = {}
-    loads: dict[int, float] = {}
+    links: Shares = {}
+    loads: Shares = {}
     for route in routes:
         part = 1.0 / len(routes) if evenly else route.bandwidth_Bps / total
         _add(links, route.links, part)
         _add(loads, route.loads, part)
-    first = routes[0]
-    latency = max(route.latency_s for route in routes)
-    return _made(machine, first.src, first.dst, first.path_class, first.transport, links, loads, latency)
+    first, latency = routes[0], max(route.latency_s for route in routes)
+    return _made(machine, (first.src, first.dst), (first.path_class, first.transport), links, loads, latency)
 
 
-def _add(shares: dict[int, float], more: Iterable[tuple[int, float]], times: float = 1.0) -> None:
+def _add(shares: Shares, more: Iterable[tuple[int, float]], times: float = 1.0) -> None:
     for index, share in more:
         shares[index] = shares.get(index, 0.0) + share * times
 
 
 def _made(
-    machine: Machine,
-    src: int,
-    dst: int,
-    path_class: str,
-    transport: str,
-    links: dict[int, float],
-    loads: dict[int, float],
-    latency_s: float,
+    machine: Machine, ends: tuple[int, int], by: tuple[str, str], links: Shares, loads: Shares, latency_s: float
 ) -> Route:
+    """Return the route between *ends*; *by*: its class of path and its transport."""
     bandwidth = min((machine.capacity_Bps[r] / share for r, share in loads.items()), default=float("inf"))
-    return Route(
-        src,
-        dst,
-        path_class,
-        transport,
-        tuple(sorted(links.items())),
-        tuple(sorted(loads.items())),
-        latency_s,
-        bandwidth,
-    )
+    return Route(*ends, *by, tuple(sorted(links.items())), tuple(sorted(loads.items())), latency_s, bandwidth)

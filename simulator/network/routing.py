@@ -39,7 +39,6 @@ class Router(Kept):
         self._kept: dict[tuple[int, int], Route] = {}
         self._nics_of = cache(self._find_nics)
         self._every_nic = cache(self._find_every_nic)
-        self._nearest_nics = cache(self._find_nearest_nics)
         self._cpus: dict[int, int | None] = {}
         self._models = cache(lambda src, dst: MovableRoute(machine, self.route(src, dst)))
 
@@ -75,15 +74,11 @@ class Router(Kept):
     def nearest_cpu(self, node: int) -> int | None:
         """Return the CPU nearest to *node*, or None if none is linked to it."""
         if node not in self._cpus:
-            self._cpus[node] = self._find_cpu(self.machine.nodes[node])
+            here = self.machine.nodes[node]
+            cpus = [n.index for n in self.machine.nodes_of(here.host) if n.kind == "cpu"] if here.kind != "cpu" else []
+            found = [(len(path), cpu) for cpu in cpus for path in self._host_paths(node, cpu)[:1]]
+            self._cpus[node] = node if here.kind == "cpu" else min(found)[1] if found else None
         return self._cpus[node]
-
-    def _find_cpu(self, node: Node) -> int | None:
-        if node.kind == "cpu":
-            return node.index
-        cpus = [n.index for n in self.machine.nodes_of(node.host) if n.kind == "cpu"]
-        paths = [(path, cpu) for cpu in cpus for path in self._host_paths(node.index, cpu)[:1]]
-        return min(paths, key=lambda item: (len(item[0]), item[1]))[1] if paths else None
 
     def nics_near(self, node: int) -> list[int]:
         """Return the NICs that carry traffic of *node* to other machines."""
@@ -203,20 +198,16 @@ class Router(Kept):
         every = self._every_nic(node)
         if not every:
             return []
-        near = [(nic, leg) for nic, leg in every if leg.path_class == every[0][1].path_class]
+        near = _nearest(every)
         if CLASSES.index(near[0][1].path_class) <= CLASSES.index("pxb") or self.machine.nodes[node].kind == "cpu":
             shortest = min(len(leg.links) for _, leg in near)
             return [(nic, leg) for nic, leg in near if len(leg.links) == shortest]
         # Through the CPU, all NICs are equally near; they are dealt out in turn to the GPUs that are as far from them.
         local = [n.index for n in self.machine.nodes_of(host) if n.kind == "gpu"]
-        alike = [gpu for gpu in local if self._nearest_nics(gpu) == self._nearest_nics(node)]
+        nics = [nic for nic, _ in near]
+        alike = [gpu for gpu in local if [nic for nic, _ in _nearest(self._every_nic(gpu))] == nics]
         turn = alike.index(node)
         return near[turn :: len(alike)] or [near[turn % len(near)]]
-
-    def _find_nearest_nics(self, node: int) -> list[int]:
-        """Return the NICs on the nearest class of path to a GPU or CPU."""
-        every = self._every_nic(node)
-        return [nic for nic, leg in every if leg.path_class == every[0][1].path_class]
 
     def _find_every_nic(self, node: int) -> list[tuple[int, Route]]:
         """Return (NIC, route to it) for all NICs of the machine of a GPU or CPU, the nearest first."""
@@ -228,8 +219,7 @@ class Router(Kept):
             paths = self._host_paths(node, nic.index)
             if not paths:
                 continue
-            path_class = self._class_of(paths[0])
-            part = nic.part
+            path_class, part = self._class_of(paths[0]), nic.part
             free = isinstance(part, NicPart) and part.gpudirect
             if self.machine.nodes[node].kind == "cpu":
                 leg = self._along(paths, "host", self._memory([node], 1.0))
@@ -248,17 +238,17 @@ class Router(Kept):
 
     def _reversed(self, leg: Route) -> Route:
         """Return *leg* in the opposite direction."""
-        back: list[tuple[int, float]] = []
+        links = self.machine.links
+        own = {links[index].resource for index, _ in leg.links}
+        twins = [(self.machine.reverse(links[index]), share) for index, share in leg.links]
         loads: dict[int, float] = {}
-        own = {self.machine.links[i].resource for i, _ in leg.links}
-        for index, share in leg.links:
-            twin = self.machine.reverse(self.machine.links[index])
-            back.append((twin.index, share))
-            loads[twin.resource] = loads.get(twin.resource, 0.0) + share
-        for resource, share in leg.loads:
-            if resource not in own:
-                loads[resource] = loads.get(resource, 0.0) + share
-        return replace(leg, src=leg.dst, dst=leg.src, links=tuple(back), loads=tuple(loads.items()))
+        for resource, share in (
+            *((twin.resource, share) for twin, share in twins),
+            *(load for load in leg.loads if load[0] not in own),
+        ):
+            loads[resource] = loads.get(resource, 0.0) + share
+        back = tuple((twin.index, share) for twin, share in twins)
+        return replace(leg, src=leg.dst, dst=leg.src, links=back, loads=tuple(loads.items()))
 
     # -- paths ---------------------------------------------------------------------
 
@@ -275,11 +265,8 @@ class Router(Kept):
         widest, path_class = min(link.bandwidth_Bps for link in paths[0]), self._class_of(paths[0])
         if path_class == "sys":
             return paths[:1]
-        return [
-            path
-            for path in paths
-            if min(link.bandwidth_Bps for link in path) >= widest and self._class_of(path) == path_class
-        ]
+        wide = [path for path in paths if min(link.bandwidth_Bps for link in path) >= widest]
+        return [path for path in wide if self._class_of(path) == path_class]
 
     def _network_paths(self, src: int, dst: int) -> list[list[Link]]:
         nodes, outgoing = self.machine.nodes, self.machine.outgoing
@@ -334,3 +321,8 @@ class Router(Kept):
 
 def _allows(level: str, path_class: str) -> bool:
     return level != "none" and CLASSES.index(path_class) <= CLASSES.index(level)
+
+
+def _nearest(every: Sequence[tuple[int, Route]]) -> list[tuple[int, Route]]:
+    """Return those of *every* NIC, the nearest first, that are on the nearest class of path."""
+    return [(nic, leg) for nic, leg in every if leg.path_class == every[0][1].path_class]

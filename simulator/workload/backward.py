@@ -60,14 +60,6 @@ def read_elements(network: Network, layer: Layer, position: int) -> int:
     return layer.operator.read_elements(position, len(layer.inputs), network.elements[layer.inputs[position]])
 
 
-def backward_phase(layer: Layer, needed: Sequence[bool]) -> Phase | None:
-    """Return which gradients the backward pass of *layer* computes: data, parameters, both, or None."""
-    data = any(needed[i] for i in layer.inputs)
-    if data:
-        return "bwd" if layer.trained else "bwd_data"
-    return "bwd_weight" if layer.trained else None
-
-
 @once
 def backward_steps(network: Network) -> tuple[BackwardStep, ...]:
     """Return the backward passes of all layers that have one, last layer first."""
@@ -81,9 +73,10 @@ def backward_steps(network: Network) -> tuple[BackwardStep, ...]:
     found = []
     for i in reversed(range(len(network.layers))):
         layer = network.layers[i]
-        phase = backward_phase(layer, needed)
-        if phase is None:
+        of_inputs, of_weights = any(needed[tensor] for tensor in layer.inputs), bool(layer.trained)
+        if not of_inputs and not of_weights:
             continue
+        phase: Phase = "bwd" if of_inputs and of_weights else "bwd_data" if of_inputs else "bwd_weight"
         added = []
         for position, tensor in enumerate(layer.inputs):
             if needed[tensor]:

@@ -145,16 +145,11 @@ def readers_of(network: Network) -> dict[int, list[Layer]]:
 def network_key(network: Network) -> Hashable:
     """Return a key that is equal for networks that take equally long: their operators and data flow, without names."""
     numbers: dict[int, int] = {}
-    layers = tuple(
-        (
-            layer.operator,
-            tuple(numbers.setdefault(tensor, len(numbers)) for tensor in (*layer.inputs, layer.output)),
-            len(layer.parameters),
-            len(layer.trained),
-        )
-        for layer in network.layers
-    )
-    return layers, bool(network.trained_inputs)
+    found = []
+    for layer in network.layers:
+        tensors = tuple(numbers.setdefault(tensor, len(numbers)) for tensor in (*layer.inputs, layer.output))
+        found.append((layer.operator, tensors, len(layer.parameters), len(layer.trained)))
+    return tuple(found), bool(network.trained_inputs)
 
 
 @lru_cache(maxsize=16384)
@@ -192,12 +187,11 @@ def unit_elements(network: Network, *, trained: bool = False, only: frozenset[st
     *trained*: only parameters with gradients; *only*: only parameters with these names.  Four weights in four bits
     count as one of 16 bits, which they are when they are gathered.
     """
-    found, packed = unit_parameters(network, trained=trained, only=only), packed_weights(network)
-
-    def count(parameters: list[Parameter]) -> int:
-        return sum(-(-p.elements // _PACKED) if p.name in packed else p.elements for p in parameters)
-
-    return {name: count(parameters) for name, parameters in found.items()}
+    packed = packed_weights(network)
+    return {
+        name: sum(-(-p.elements // _PACKED) if p.name in packed else p.elements for p in parameters)
+        for name, parameters in unit_parameters(network, trained=trained, only=only).items()
+    }
 
 
 def unit_parameters(

@@ -15,26 +15,12 @@ from simulator.workload.network import Network
 from simulator.workload.zoo import Outputs, ZooEntry, called
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, pair
 
-__all__ = [
-    "ZooEntry",
-    "build_entry",
-    "build_network",
-    "find_entry",
-    "nearest_network",
-    "network_aliases",
-    "network_names",
-    "why_not_built",
-]
-
-
-def _model(where: str) -> Any:
-    """Return the function of a file of this folder, such as ``alexnet.vgg``; it is loaded when it builds."""
-    module, _, name = where.partition(".")
-    return getattr(import_module(f"simulator.workload.zoo.{module}"), name)
-
 
 def _entry(kind: str, model: str = "small.perceptron", *, length_known: bool = False, **said: Any) -> ZooEntry:
-    """Return the entry of *model*, whose inputs are of *kind*; *said* are its sizes, as ``networks.json`` has them."""
+    """Return the entry of *model*, a function of a file, whose inputs are of *kind*.
+
+    *said*: its sizes, as ``networks.json`` has them.
+    """
     if kind in ("images", "volumes"):
         channels = said.pop("channels", 3 if kind == "images" else 1)
         defaults = {"image": said.pop("image", 224), "classes": said.pop("classes", 1000)}
@@ -44,7 +30,8 @@ def _entry(kind: str, model: str = "small.perceptron", *, length_known: bool = F
         defaults = {**({"sequence_length": said.pop("length")} if kind == "sequences" else {}), **said}
 
     def make(net: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
-        build: Callable[..., Outputs] = _model(model)
+        file, _, function = model.partition(".")  # of this folder, loaded when it builds
+        build: Callable[..., Outputs] = getattr(import_module(f"simulator.workload.zoo.{file}"), function)
         if kind == "samples":
             return build(net, batch, **options)
         if kind == "sequences":
@@ -193,7 +180,10 @@ def build_entry(
     name: str, entry: ZooEntry, *, batch: int, training: bool = True, loss: bool = False, **options: Any
 ) -> Network:
     """Return the network of *entry*, under the name *name*; otherwise as :func:`build_network`."""
-    given = {key: _numbers(key, value) for key, value in options.items() if value is not None}
+    given = {key: value for key, value in options.items() if value is not None}
+    widths = given.get("widths")
+    if isinstance(widths, str) and _WIDTHS.fullmatch(widths):  # as a command line writes them: 2048,512,1
+        given["widths"] = tuple(map(int, widths.split(",")))
     for key, value in {"batch": batch, **given}.items():
         if key != "batch" and key not in entry.defaults:
             hint = nearest(key, ["batch", *entry.defaults])
@@ -209,28 +199,17 @@ def build_entry(
         for i, output in enumerate(outputs if isinstance(outputs, tuple) else (outputs,)):
             output.cross_entropy(f"loss{i or ''}")
     network = replace(builder.build(batch, entry.sample), own_name=called(name, entry, sizes, _entries))
-    if given.get("norms") == "fused":
-        from simulator.workload.variants import with_fused_norms
-
-        network = with_fused_norms(network)
-    if given.get("lora"):
-        from simulator.workload.variants import with_lora
-
-        network = with_lora(network, given["lora"], sizes["lora_layers"], sizes["lora_weights"])
-    elif given.get("lora_weights", "plain") != "plain":
+    if given.get("lora_weights", "plain") != "plain" and not given.get("lora"):
         raise InputError(f"{name}: lora_weights is about the frozen weights beside adapters; add lora=16")
-    if loss and given.get("cross_entropy", "plain") != "plain":
-        from simulator.workload.variants import with_losses
+    way: Any = given.get("cross_entropy", "plain") if loss else "plain"
+    if given.get("norms") == "fused" or given.get("lora") or way != "plain":
+        from simulator.workload.variants import with_fused_norms, with_lora, with_losses
 
-        network = with_losses(network, given["cross_entropy"])
+        network = with_fused_norms(network) if given.get("norms") == "fused" else network
+        if given.get("lora"):
+            network = with_lora(network, given["lora"], sizes["lora_layers"], sizes["lora_weights"])
+        network = with_losses(network, way) if way != "plain" else network
     return network
-
-
-def _numbers(key: str, value: Any) -> Any:
-    """Return *value*, with the command line's ``2048,512,1`` for widths parsed into a tuple."""
-    if key == "widths" and isinstance(value, str) and _WIDTHS.fullmatch(value):
-        return tuple(map(int, value.split(",")))
-    return value
 
 
 def _check(name: str, key: str, value: Any) -> None:
