@@ -22,7 +22,8 @@ from simulator.topology.parts import CpuPart
 from simulator.workload.find import is_described
 from simulator.workload.network import family_of
 from simulator.workload.variants import LORA_LAYERS, LORA_WEIGHTS, LOSS_WAYS
-from simulator.workload.zoo.registry import ZooEntry, build_network, find_entry, why_not_built
+from simulator.workload.zoo import ZooEntry
+from simulator.workload.zoo.registry import build_network, find_entry, why_not_built
 from validate.kinds.collectives import forced_algorithm
 from validate.kinds.kind import Cell, RowQuestion, kind_of
 from validate.kinds.step_columns import ALONE, ranks_and_layout, step_measured_s
