@@ -25,13 +25,22 @@ _NO_PATTERN = frozenset((_DESKTOP, _SERVER, "knl-7250-cpu"))  # not real product
 _MANY_CORES = 10  # an unknown processor with fewer cores is taken for a desktop's
 
 
+_VECTOR_BITS = {"avx512f": 512, "avx": 256, "sse2": 128, "asimd": 128}
+
+
 def vector_bits(flags: Collection[str]) -> int | None:
     """Return the width of a vector register in bits, by *flags*; None where they name no vector extension."""
-    if "avx512f" in flags:
-        return 512
-    if "avx" in flags:
-        return 256
-    return 128 if "sse2" in flags or "asimd" in flags else None
+    return next((bits for flag, bits in _VECTOR_BITS.items() if flag in flags), None)
+
+
+# Flags, and how many times as many FLOPs as in fp32 they add in a format; the first of a format counts.
+_WIDER = (
+    ("avx512_fp16", "fp16", 2),
+    ("amx_bf16", "bf16", 16),
+    ("avx512_bf16", "bf16", 2),
+    ("amx_int8", "int8", 32),
+    ("avx512_vnni", "int8", 4),
+)
 
 
 def flop_per_cycle(vendor: str, family: int, flags: Collection[str]) -> dict[str, int]:
@@ -50,16 +59,9 @@ def flop_per_cycle(vendor: str, family: int, flags: Collection[str]) -> dict[str
         bits = 256
     fp32 = 2 * bits // 32 * (2 if "fma" in flags else 1)
     found = {"fp64": fp32 // 2, "fp32": fp32}
-    if "avx512_fp16" in flags:
-        found["fp16"] = 2 * fp32
-    if "amx_bf16" in flags:
-        found["bf16"] = 16 * fp32
-    elif "avx512_bf16" in flags:
-        found["bf16"] = 2 * fp32
-    if "amx_int8" in flags:
-        found["int8"] = 32 * fp32
-    elif "avx512_vnni" in flags:
-        found["int8"] = 4 * fp32
+    for flag, form, times in _WIDER:
+        if flag in flags:
+            found.setdefault(form, times * fp32)
     return found
 
 
@@ -93,14 +95,12 @@ def nearest_cpu(processor: Processor) -> str:
     for name in part_names("cpu"):
         part = load_part(name)
         assert isinstance(part, CpuPart)
-        if part.vendor != processor.vendor or name in _NO_PATTERN:
-            continue
-        ratio = abs(math.log((part.core_count or 1) / processor.cores))
-        if processor.is_guest and design:
-            ratio = -float(part.core_count or 1)
+        cores = part.core_count or 1
+        ratio = -float(cores) if processor.is_guest and design else abs(math.log(cores / processor.cores))
         another = bool(design) and part.architecture != design
         of_family = families.get(part.architecture, processor.family) == processor.family
-        found.append((another, part.vector_bits != wide, not of_family, round(ratio, 6), name))
+        if part.vendor == processor.vendor and name not in _NO_PATTERN:
+            found.append((another, part.vector_bits != wide, not of_family, round(ratio, 6), name))
     if found and processor.vendor != "other":
         return min(found)[-1]
     return _SERVER if processor.cores * processor.sockets >= _MANY_CORES else _DESKTOP
@@ -113,10 +113,8 @@ def quoted(text: str) -> str:
 
 def size_words(n_bytes: float) -> str:
     """Return *n_bytes* in GiB, MiB or KiB: the largest of these units that it fills."""
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20)):
-        if n_bytes >= scale:
-            return f"{n_bytes / scale:.5g} {unit}"
-    return f"{n_bytes / 1024:.5g} KiB"
+    unit, scale = ("GiB", 1 << 30) if n_bytes >= 1 << 30 else ("MiB", 1 << 20) if n_bytes >= 1 << 20 else ("KiB", 1024)
+    return f"{n_bytes / scale:.5g} {unit}"
 
 
 # Eshelman, latency table (Dive into Deep Learning, section 13.4); beyond the third level, twice its latency.
@@ -135,52 +133,48 @@ def own_cpu(name: str, processor: Processor, like: str, part: CpuPart) -> list[s
     bits = vector_bits(processor.flags)
     clock_Hz, design = processor.clock_Hz or part.clock or 0.0, architecture(processor)
     said: dict[str, str] = {}
-    lines = [
-        f"  {quoted(name)}:",
-        "    kind: cpu",
-        f"    description: {quoted((processor.model or 'a processor that gives no name')[:100])}",
-        f"    vendor: {processor.vendor}",
-        *([f'    architecture: "{design}"'] if design else []),
-        f"    core_count: {processor.cores}",
-        f"    thread_count: {processor.threads}",
-        f"    clock: {clock_Hz / 1e9:.4g} GHz",
-        *_clocks(processor, like, part, clock_Hz, said),
-    ]
-    if bits:
-        lines.append(f"    vector_bits: {bits}")
-    lines.append(f"    flop_per_cycle: {{{', '.join(f'{key}: {value}' for key, value in flop.items())}}}")
+    figures = {
+        "kind": "cpu",
+        "description": quoted((processor.model or "a processor that gives no name")[:100]),
+        "vendor": processor.vendor,
+        "architecture": f'"{design}"' if design else "",
+        "core_count": processor.cores,
+        "thread_count": processor.threads,
+        "clock": f"{clock_Hz / 1e9:.4g} GHz",
+        **_clocks(processor, like, part, clock_Hz, said),
+        "vector_bits": bits,
+        "flop_per_cycle": f"{{{', '.join(f'{key}: {value}' for key, value in flop.items())}}}",
+        "memory_bandwidth": f"{(part.memory_bandwidth or 0.0) / 1e9:.4g} GB/s",
+        "memory_latency": f"{part.memory_latency * 1e9:g} ns" if part.memory_latency else "",
+        "lines_in_flight": part.lines_in_flight,
+    }
     said["flop_per_cycle"] = "two units for vectors of the width that the flags name"
-    lines.append(f"    memory_bandwidth: {(part.memory_bandwidth or 0.0) / 1e9:.4g} GB/s")
     said["memory_bandwidth"] = f"as {like}, which is most like it; better: channels x MT/s x 8 B x 0.85"
-    if part.memory_latency:
-        lines.append(f"    memory_latency: {part.memory_latency * 1e9:g} ns")
-        said["memory_latency"] = f"as {like}"
-    if part.lines_in_flight:
-        lines.append(f"    lines_in_flight: {part.lines_in_flight}")
-        said["lines_in_flight"] = f"as {like}"
+    said |= {name: f"as {like}" for name in ("memory_latency", "lines_in_flight") if figures[name]}
+    lines = [f"  {quoted(name)}:", *(f"    {key}: {value}" for key, value in figures.items() if value)]
     lines += _caches(processor, like, part, said)
     lines += _tlb(processor, like, part, said)
     lines += [f'    source: "{_SYSTEM}"', "    sources:"]
     return lines + [f'      {key}: "UNVERIFIED: {text}"' for key, text in said.items()]
 
 
-def _clocks(processor: Processor, like: str, part: CpuPart, clock_Hz: float, said: dict[str, str]) -> list[str]:
-    """Return the lines of the boost clocks: the system's, else those of the same design."""
+def _clocks(processor: Processor, like: str, part: CpuPart, clock_Hz: float, said: dict[str, str]) -> dict[str, str]:
+    """Return the boost clocks: the system's, else those of the same design."""
+    turbo_Hz = processor.turbo_Hz or (part.turbo_clock if architecture(processor) == part.architecture else None)
+    clocks = {"turbo_clock": f"{turbo_Hz / 1e9:.4g} GHz"} if turbo_Hz else {}
     if processor.turbo_Hz:
-        return [f"    turbo_clock: {processor.turbo_Hz / 1e9:.4g} GHz"]
-    turbo_Hz = part.turbo_clock if architecture(processor) == part.architecture else None
+        return clocks
     if not processor.clock_Hz:
         said["clock"] = f"as {like}; fill in the base clock"
-        return []
+        return {}
     if not turbo_Hz or turbo_Hz <= clock_Hz:
         said["clock"] = "what the system shows, which gives no turbo_clock; all cores may run faster"
-        return []
-    lines = [f"    turbo_clock: {turbo_Hz / 1e9:.4g} GHz"]
+        return {}
     said["turbo_clock"] = f"as {like}, of the same design; the system gives none"
     if processor.is_guest and processor.vendor == "amd":  # the model of Intel CPUs has vector clocks of its own
-        lines.append(f"    vector_clock: {turbo_Hz / 1e9:.4g} GHz")
+        clocks["vector_clock"] = clocks["turbo_clock"]
         said["vector_clock"] = "a guest's cores are few of the chip's, and AMD's keep most of their boost with all busy"
-    return lines
+    return clocks
 
 
 def _caches(processor: Processor, like: str, part: CpuPart, said: dict[str, str]) -> list[str]:
@@ -190,22 +184,19 @@ def _caches(processor: Processor, like: str, part: CpuPart, said: dict[str, str]
         similar = part.caches.get(f"l{cache.level}")
         latency_ns = 1e9 * similar.latency if similar else _CACHE_NS.get(cache.level, 2 * _CACHE_NS[3])
         words = [f"size: {size_words(cache.size_bytes)}", f"latency: {latency_ns:g} ns"]
-        if cache.shared_by_cores > 1:
-            words.append(f"shared_by_cores: {cache.shared_by_cores}")
+        words += [f"shared_by_cores: {cache.shared_by_cores}"] if cache.shared_by_cores > 1 else []
         if 0 < cache.ways <= _MOST_WAYS and cache.ways != CacheLevel.model_fields["ways"].default:
             words.append(f"ways: {cache.ways}")
         if similar and similar.bytes_per_cycle:
             words.append(f"bytes_per_cycle: {similar.bytes_per_cycle:g}")
         if similar and similar.memory_bandwidth:
             words.append(f"memory_bandwidth: {similar.memory_bandwidth / 1e9:.4g} GB/s")
-        others = _neighbours(processor, cache, part)
-        if others:
+        if others := _neighbours(processor, cache, part):
             use_Bps = others * _NEIGHBOURS_USE * (part.memory_bandwidth or 0.0) / (part.core_count or 1)
             words.append(f"neighbours: {use_Bps / 1e9:.4g} GB/s")
-            notes.append(
-                f"{others} cores of others share l{cache.level} with a guest's {cache.shared_by_cores}, and are taken "
-                f"to read {_NEIGHBOURS_USE:.0%} of their share of the memory's bandwidth through it"
-            )
+            shared = f"{others} cores of others share l{cache.level} with a guest's {cache.shared_by_cores}"
+            share = f"{_NEIGHBOURS_USE:.0%} of their share of the memory's bandwidth"
+            notes.append(f"{shared}, and are taken to read {share} through it")
         lines.append(f"      l{cache.level}: {{{', '.join(words)}}}")
     if lines:
         said["caches"] = "; ".join(notes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import combinations, groupby
 
 from simulator.topology.catalogue import builtin_topologies, load_part
 from simulator.topology.parts import CpuPart, GpuPart
@@ -39,8 +40,10 @@ def draft(
     """
     part, cpu_lines, own = _cpu(processor)
     parts, gpus = _gpus(cards, slug(processor.model) or "cpu")
-    title = _title(processor, cards)
-    head = [
+    names = [card.name for card in cards]
+    boards = [f"{names.count(name)} x {name}" for name in dict.fromkeys(names)]
+    title = ", ".join([*boards, f"{processor.sockets} x {processor.model or 'a processor without a name'}"])[:190]
+    lines = [
         "# Drafted by validate describe. What starts with UNVERIFIED is an estimate: replace it by what you know.",
         *(f"# {remark}" for remark in remarks),
         "schema_version: 1",
@@ -55,19 +58,17 @@ def draft(
     if placement is None:
         placement = Attachments((0,) * len(cards), guessed=processor.sockets > 1 and len(cards) > 0)
     links, switches = _links(processor, part, cards, placement)
-    mesh, nvswitch = _nvlinks(cards, matrix)
+    mesh, nvswitch, switched = _nvlinks(cards, matrix)
     adapters, wired = _adapters(placement)
     devices = [*_ranges(gpus), *nvswitch, *cpu_lines, *switches, *adapters]
     links += wired
     if disk is not None:
         devices.append(f'disk0: {{part: {disk[0]}, source: "UNVERIFIED: its figures; the system says its kind"}}')
         links.append(f"- {{between: [disk0, cpu0], part: {disk[1]}}}")
-    lines = [*head]
-    if own:
-        lines += ["parts:", *own, ""]
+    lines += ["parts:", *own, ""] if own else []
     lines += ["devices:", *(f"  {line}" for line in devices)]
     if links or nvswitch:
-        lines += ["", "links:", *(f"  {line}" for line in [*links, *_switched(cards, matrix, nvswitch)])]
+        lines += ["", "links:", *(f"  {line}" for line in [*links, *switched])]
     lines += mesh
     if peers:
         lines += ["", f'transport: {{peer_to_peer: {peers}, source: "nvidia-smi topo -p2p r"}}']
@@ -80,12 +81,6 @@ def _name(processor: Processor, gpus: Sequence[str]) -> str:
     own = find_cpu(slug(processor.model)) or slug(processor.model) or "cpu"
     name = "-".join([*boards, f"{processor.sockets}x-{own}"])[:_LONGEST_NAME].rstrip("-.")
     return f"{name}-draft" if name in builtin_topologies() else name
-
-
-def _title(processor: Processor, cards: Sequence[driver.Card]) -> str:
-    names = [card.name for card in cards]
-    boards = [f"{names.count(name)} x {name}" for name in dict.fromkeys(names)]
-    return ", ".join([*boards, f"{processor.sockets} x {processor.model or 'a processor without a name'}"])[:190]
 
 
 # -- processors ------------------------------------------------------------------------
@@ -150,13 +145,12 @@ def _gpus(cards: Sequence[driver.Card], taken: str) -> tuple[list[str], list[str
 
 def _ranges(names: Sequence[str]) -> list[str]:
     """Return one line for each run of equal GPUs."""
-    lines = []
-    start = 0
-    for i, name in enumerate(names):
-        if i + 1 == len(names) or names[i + 1] != name:
-            key = f"gpu{start}" if start == i else f"gpu[{start}-{i}]"
-            lines.append(f"{key}: {{part: {quoted(name)}}}")
-            start = i + 1
+    lines, start = [], 0
+    for name, run in groupby(names):
+        end = start + len([*run])
+        key = f"gpu{start}" if end == start + 1 else f"gpu[{start}-{end - 1}]"
+        lines.append(f"{key}: {{part: {quoted(name)}}}")
+        start = end
     return lines
 
 
@@ -167,36 +161,26 @@ def _links(
     processor: Processor, part: CpuPart, cards: Sequence[driver.Card], placement: Attachments
 ) -> tuple[list[str], list[str]]:
     """Return the lines of the PCIe and inter-socket links, and those of the PCIe switches."""
-    lines = []
-    switches = []
+    lines, switches = [], []
     above = {gpu: number for number, members in enumerate(placement.switches) for gpu in members}
     for gpu, card in enumerate(cards):
         slot, said = driver.pcie_part(card)
         to = f"plx{above[gpu]}" if gpu in above else f"cpu{placement.socket[gpu]}"
         notes = [] if said else ["UNVERIFIED: the driver does not say which slot"]
-        if placement.guessed and gpu not in above:
-            notes.append("UNVERIFIED: nothing says at which socket")
+        notes += ["UNVERIFIED: nothing says at which socket"] if placement.guessed and gpu not in above else []
         source = f', source: "{"; ".join(notes)}"' if notes else ""
         lines.append(f"- {{between: [gpu{gpu}, {to}], part: {slot}{source}}}")
     for number, up in enumerate(placement.above):
         switches.append(f"plx{number}: {{kind: pcie-switch}}")
         to = f"cpu{placement.switch_sockets[number]}" if up is None else f"plx{up}"
-        lines.append(f"- {{between: [plx{number}, {to}], part: {_port(placement, cards, number)}}}")
+        below = [*(cards[gpu] for gpu in placement.gpus_below(number)), driver.Card("")]
+        port = driver.port_part(*placement.ports[number]) or driver.pcie_part(below[0])[0]  # else that of its first GPU
+        lines.append(f"- {{between: [plx{number}, {to}], part: {port}}}")
     name = sockets_like(find_cpu(slug(processor.model)) or "", part, driver.slot_generation(cards))
-    for a in range(processor.sockets):
-        for b in range(a + 1, processor.sockets):
-            source = '"UNVERIFIED: usual between sockets of such processors"'
-            lines.append(f"- {{between: [cpu{a}, cpu{b}], part: {name}, source: {source}}}")
+    for a, b in combinations(range(processor.sockets), 2):
+        source = '"UNVERIFIED: usual between sockets of such processors"'
+        lines.append(f"- {{between: [cpu{a}, cpu{b}], part: {name}, source: {source}}}")
     return lines, switches
-
-
-def _port(placement: Attachments, cards: Sequence[driver.Card], number: int) -> str:
-    """Return the link part of the upstream port of switch *number*: as reported, else that of its first GPU."""
-    found = driver.port_part(*placement.ports[number])
-    if found:
-        return found
-    members = placement.gpus_below(number)
-    return driver.pcie_part(cards[members[0]] if members else driver.Card(""))[0]
 
 
 def _adapters(placement: Attachments) -> tuple[list[str], list[str]]:
@@ -207,11 +191,9 @@ def _adapters(placement: Attachments) -> tuple[list[str], list[str]]:
         part, guess = driver.adapter_part(hung.adapter, hung.generation)
         if not part:
             continue
-        number = len(devices)
+        number, slot = len(devices), driver.port_part(hung.generation, hung.lanes)
         said = f"{hung.adapter.name}: " if hung.adapter.name else ""
-        notes = [f"UNVERIFIED: {said}{guess}"] if guess else []
-        slot = driver.port_part(hung.generation, hung.lanes)
-        source = f", source: {quoted('; '.join(notes))}" if notes else ""
+        source = f", source: {quoted(f'UNVERIFIED: {said}{guess}')}" if guess else ""
         devices.append(f"nic{number}: {{part: {part}{source}}}")
         to = f"plx{hung.switch}" if hung.switch is not None else f"cpu{hung.socket}"
         unsaid = "" if slot else ', source: "UNVERIFIED: nothing says which slot"'
@@ -229,34 +211,27 @@ def _through_switches(cards: Sequence[driver.Card], matrix: Matrix) -> int:
     return count if count * (matrix.gpus - 1) > part.nvlink_count else 0
 
 
-def _nvlinks(cards: Sequence[driver.Card], matrix: Matrix | None) -> tuple[list[str], list[str]]:
-    """Return the lines of a mesh of NVLinks, or those of the switch that joins them; one of the two is empty."""
-    if matrix is None or not any(matrix.nvlinks(a, b) for a in range(matrix.gpus) for b in range(matrix.gpus)):
-        return [], []
+def _nvlinks(cards: Sequence[driver.Card], matrix: Matrix | None) -> tuple[list[str], list[str], list[str]]:
+    """Return the lines of a mesh of NVLinks, or those of the switch that joins them and of its links."""
+    gpus = range(matrix.gpus if matrix is not None else 0)
+    if matrix is None or not any(matrix.nvlinks(a, b) for a in gpus for b in gpus):
+        return [], [], []
     link, switch = driver.nvlink_parts(driver.driver_part(cards[0]) or "")
-    if _through_switches(cards, matrix):
-        return [], [f"nvswitch0: {{part: {switch}}}" if switch else "nvswitch0: {kind: nvlink-switch}"]
-    for a in range(matrix.gpus):
-        n_links = sum(matrix.nvlinks(a, b) for b in range(matrix.gpus) if b != a)
+    if count := _through_switches(cards, matrix):
+        wired = f'- {{between: ["gpu[0-{len(cards) - 1}]", nvswitch0], part: {link}, count: {count}}}'
+        return [], [f"nvswitch0: {{part: {switch}}}" if switch else "nvswitch0: {kind: nvlink-switch}"], [wired]
+    for a in gpus:
+        n_links = sum(matrix.nvlinks(a, b) for b in gpus if b != a)
         part = load_part(driver.driver_part(cards[a]) or "")
         most = part.nvlink_count if isinstance(part, GpuPart) and part.nvlink_count is not None else MOST_NVLINKS
         if n_links > most:
             said = f"# The matrix gives gpu{a} {n_links} NVLinks, where it has at most {most}: all are left out."
-            return ["", said], []
+            return ["", said], [], []
     form = f"part: {link}" if link else "kind: nvlink\n    bandwidth: 25 GB/s"
     lines = ["", "meshes:", f"  - {form}"]
-    if not link:
-        lines.append('    source: "UNVERIFIED: the rate of one link; fill it in"')
+    lines += [] if link else ['    source: "UNVERIFIED: the rate of one link; fill it in"']
     lines.append("    matrix: |")
-    for a in range(matrix.gpus):
-        cells = [matrix.between[f"GPU{a}", f"GPU{b}"] for b in range(matrix.gpus)]
+    for a in gpus:
+        cells = [matrix.between[f"GPU{a}", f"GPU{b}"] for b in gpus]
         lines.append(f"      gpu{a} {' '.join(cell if cell[:2] == 'NV' or cell == 'X' else '-' for cell in cells)}")
-    return lines, []
-
-
-def _switched(cards: Sequence[driver.Card], matrix: Matrix | None, switch: Sequence[str]) -> list[str]:
-    if matrix is None or not switch:
-        return []
-    link, _ = driver.nvlink_parts(driver.driver_part(cards[0]) or "")
-    gpus = f"gpu[0-{len(cards) - 1}]"
-    return [f'- {{between: ["{gpus}", nvswitch0], part: {link}, count: {_through_switches(cards, matrix)}}}']
+    return lines, [], []

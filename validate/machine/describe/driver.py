@@ -42,8 +42,8 @@ def ask_driver() -> tuple[tuple[Card, ...], str, str]:
     """Return the GPUs and the output of ``nvidia-smi topo -m`` and ``topo -p2p r``; all empty without a driver."""
     listed = nvidia_smi(f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits")
     cards = parse_cards(listed)
-    matrix = nvidia_smi("topo", "-m") if cards else ""
-    return cards, matrix, nvidia_smi("topo", "-p2p", "r") if len(cards) > 1 else ""
+    peers = nvidia_smi("topo", "-p2p", "r") if len(cards) > 1 else ""
+    return cards, nvidia_smi("topo", "-m") if cards else "", peers
 
 
 def parse_cards(text: str) -> tuple[Card, ...]:
@@ -181,12 +181,11 @@ def nvlink_parts(name: str) -> tuple[str, str]:
     part = load_part(name)
     if not isinstance(part, GpuPart):
         return "", ""
-    generation = part.architecture.partition(" ")[0]
-    chip = part.architecture.rpartition(" ")[2]
-    if chip == "GA102":
+    design, said = part.architecture, _generation(part)
+    if design.endswith("GA102"):
         return "nvlink3-bridge-ga102", ""
-    if generation == "Turing":
+    if design.startswith("Turing"):
         return "nvlink2-bridge", ""
-    if "pcie" in name and generation == "Ampere":
+    if "pcie" in name and design.startswith("Ampere"):
         return "nvlink3-bridge", ""
-    return _generation(part).get("link", ""), _generation(part).get("switch", "")
+    return said.get("link", ""), said.get("switch", "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from simulator import CollectiveQuestion, InputError, Session, Where
@@ -43,19 +44,13 @@ def _halved(figure: str, usual_Bps: float) -> Callable[[str], str]:
     return otherwise
 
 
+_COUNTED = "lscpu, whose CPU's data sheet counts links"
 _GUESSES = (
     Guess("slots of GPUs", ("does not say which slot", "[plx"), "nvidia-smi -q, or lspci -vv", _slower_slot),
     Guess("slots of adapters", ("nothing says which slot",), "lspci -vv", _slower_slot),
-    Guess(
-        "the link between sockets",
-        ("usual between sockets",),
-        "lscpu, whose CPU's data sheet counts links",
-        _halved("bandwidth", 10e9),
-    ),
+    Guess("the link between sockets", ("usual between sockets",), _COUNTED, _halved("bandwidth", 10e9)),
     Guess("the CPU", ("the CPU",), "lscpu", _halved("memory_bandwidth", 50e9)),
-    Guess(
-        "sockets of GPUs", ("at which socket",), "nvidia-smi topo -m", lambda line: re.sub(r"cpu\d+\]", "cpu0]", line)
-    ),
+    Guess("sockets of GPUs", ("at which socket",), "nvidia-smi topo -m", partial(re.sub, r"cpu\d+\]", "cpu0]")),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from itertools import product
 
 from simulator.records import dataclass, field
 from validate.machine.describe.driver import Adapter
@@ -70,17 +71,17 @@ def parse_topo(text: str) -> Matrix:
         if name in gpus and said and _RANGE.fullmatch(said[0]):
             affinity[gpus.index(name)] = int(re.split("[-,]", said[0])[0])
             ranges.update(said[0].split(","))
-    missing = [name for name in gpus if name not in rows]
-    if missing:
-        raise ValueError(f"there is no row of {missing[0]}")
+    for name in gpus:
+        if name not in rows:
+            raise ValueError(f"there is no row of {name}")
     for (a, b), cell in between.items():
         if between.get((b, a), cell) != cell:
             raise ValueError(f"{a} to {b} is {cell}, but {b} to {a} is {between[b, a]}")
     nics = tuple(name for name in columns if name not in gpus)
     both = {**{(b, a): cell for (a, b), cell in between.items()}, **between}
-    ends = [(int(first), int(last or first)) for first, _, last in (each.partition("-") for each in ranges if each)]
-    legend = dict(_LEGEND.findall(text))
-    return Matrix(len(gpus), nics, both, affinity, sum(last - first + 1 for first, last in ends), legend)
+    ends = (each.partition("-") for each in ranges if each)
+    threads = sum(int(last or first) - int(first) + 1 for first, _, last in ends)
+    return Matrix(len(gpus), nics, both, affinity, threads, dict(_LEGEND.findall(text)))
 
 
 def _between(columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], str]:
@@ -241,11 +242,10 @@ def _nearest_socket(name: str, matrix: Matrix, socket: Sequence[int]) -> int:
 def _joined(names: Sequence[str], matrix: Matrix, words: Collection[str]) -> list[frozenset[str]]:
     """Return *names* in groups connected by *words*, ordered by their first members."""
     group = {name: frozenset((name,)) for name in names}
-    for a in names:
-        for b in names:
-            if matrix.between.get((a, b)) in words and group[a] is not group[b]:
-                both = group[a] | group[b]
-                group.update(dict.fromkeys(both, both))
+    for a, b in product(names, repeat=2):
+        if matrix.between.get((a, b)) in words and group[a] is not group[b]:
+            both = group[a] | group[b]
+            group.update(dict.fromkeys(both, both))
     return list(dict.fromkeys(group[name] for name in names))
 
 

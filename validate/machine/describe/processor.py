@@ -129,9 +129,7 @@ def _clocks(root: Path, model: str, first: Mapping[str, str]) -> tuple[float | N
     base_kHz, most_kHz = (_integer(text_of(folder / name), 0) for name in ("base_frequency", "cpuinfo_max_freq"))
     named = _IN_NAME.search(model)
     now = re.fullmatch(r"\d{2,5}(?:\.\d+)?", first.get("cpu MHz", ""), re.ASCII)
-    clock_Hz = base_kHz * 1e3 or (float(named[1]) * 1e9 if named else 0.0)
-    if not clock_Hz and now:
-        clock_Hz = float(now[0]) * 1e6
+    clock_Hz = base_kHz * 1e3 or (float(named[1]) * 1e9 if named else 0.0) or (float(now[0]) * 1e6 if now else 0.0)
     turbo_Hz = most_kHz * 1e3
     return clock_Hz or turbo_Hz or None, turbo_Hz if turbo_Hz > clock_Hz > 0 else None
 

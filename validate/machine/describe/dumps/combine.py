@@ -206,11 +206,10 @@ def _placement(
             remarks.append("UNVERIFIED: no file says at which socket or switch a GPU hangs; all are at one socket")
         return placed
     placed = tree.placement()
-    known = [
-        replace(adapters.get(each.adapter.name, each.adapter), part=nic or each.adapter.part)
+    hung = tuple(
+        replace(each, adapter=replace(adapters.get(each.adapter.name, each.adapter), part=nic or each.adapter.part))
         for each in placed.adapters
-    ]
-    hung = tuple(replace(each, adapter=adapter) for each, adapter in zip(placed.adapters, known, strict=True))
+    )
     placed = replace(placed, adapters=hung)
     if tree.sockets_said:
         return placed
