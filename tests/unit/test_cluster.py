@@ -478,17 +478,17 @@ def test_report_and_document_say_the_same() -> None:
     found = [outcome(0.1, 0.11), outcome(0.4, 0.36, strategy="parameter-server")]
     probes = {FAST: 0.8 * PAYLOAD}
     costs = {FAST: MessageCosts(40e-6, 90e-6, 2, is_measured=True)}
-    text = cluster_report(found, probes, costs)
+    text = cluster_report(found, ClusterResults({}, probes, costs))
     assert "short messages: 40 us of a host's processor each, 90 us a round, on 2 processors" in text
     assert "80.0% of what the link carries" in text
     assert "+10.0 %" in text
     assert "-10.0 %" in text
     assert "order of the strategies: as predicted in 1 of 1" in text
     for width in (60, 80, 100, 120):
-        shown = cluster_report(found, probes, costs, Style(width))
+        shown = cluster_report(found, ClusterResults({}, probes, costs), Style(width))
         assert max(map(len, shown.splitlines())) <= width
         assert "+10.0 %" in shown
-    whole = cluster_document(found, probes, costs, {"torch": "2"}, calibrated=False)
+    whole = cluster_document(found, ClusterResults({}, probes, costs), {"torch": "2"}, calibrated=False)
     assert whole["links"][0]["messages"] == {"message_s": 40e-6, "round_s": 90e-6, "processors": 2}
     assert [c["error"] for c in whole["cases"]] == pytest.approx([0.1, -0.1])
     assert whole["errors"]["all"]["median"] == pytest.approx(0.1)
@@ -551,12 +551,12 @@ def test_links_that_the_machine_cannot_fill_are_told() -> None:
 
 def test_three_times_have_no_interval() -> None:
     few = [CaseOutcome(case(), median_interval([0.2, 0.2, 0.2]), 0.2)]
-    line = cluster_report(few, {}, {}).splitlines()[1]
+    line = cluster_report(few, ClusterResults()).splitlines()[1]
     assert "%" not in line.split("ms")[1]
-    assert cluster_document(few, {}, {}, {}, calibrated=False)["cases"][0]["interval_s"] is None
+    assert cluster_document(few, ClusterResults(), {}, calibrated=False)["cases"][0]["interval_s"] is None
     assert "median of 3\n" in csv_table(few, "2")
     enough = [CaseOutcome(case(), median_interval([0.2] * 6), 0.2)]
-    assert cluster_document(enough, {}, {}, {}, calibrated=False)["cases"][0]["interval_s"] == [0.2, 0.2]
+    assert cluster_document(enough, ClusterResults(), {}, calibrated=False)["cases"][0]["interval_s"] == [0.2, 0.2]
     assert "median of 6, 95 % interval +-0.0%" in csv_table(enough, "2")
 
 

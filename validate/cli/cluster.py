@@ -16,7 +16,7 @@ from simulator.units import format_duration
 from validate.cli.command import Json, Quiet, Text, Texts, command_named, flag, value
 from validate.cli.words import print_answer, print_remarks, print_result
 from validate.machine.cluster import network, report
-from validate.machine.cluster.cases import CaseOutcome, ClusterCase, Predictor, make_cases, read_duration
+from validate.machine.cluster.cases import CaseOutcome, Predictor, make_cases, read_duration
 from validate.machine.cluster.report import ClusterFiles
 from validate.machine.cluster.run import ClusterResults, least_run_s, run_cases
 from validate.machine.measure.host import removed_on_signals
@@ -70,17 +70,15 @@ def cluster_command(
     names = network.RunNames.of_this_process()
     with ExitStack() as stack:
         if dry_run:
-            ClusterFiles(stack, None, topology, shapes, most).write_topologies()
+            ClusterFiles(stack, None, topology, shapes, most).write_topologies({}, {})
             print_result(_commands(names, shapes, most))
             return
         planner = Predictor()
         about_s = [planner.predict_s(case) for case in cases]
         if least_run_s(about_s) > budget_s:
             least = format_duration(least_run_s(about_s))
-            raise InputError(
-                f"--budget: {budget} is not enough, three times of each case take about {least};"
-                " allow more, or name fewer --nodes, smaller --sizes or a higher --rate"
-            )
+            told = f"--budget: {budget} is not enough, three times of each case take about {least}"
+            raise InputError(f"{told}; allow more, or name fewer --nodes, smaller --sizes or a higher --rate")
         files = ClusterFiles(stack, out, topology, shapes, most)
         network.check_system()
         network.check_torch()
@@ -92,33 +90,21 @@ def cluster_command(
             print_remarks([said], quiet=quiet)
         progress = stack.enter_context(Progress(len(cases), "measuring", quiet=quiet))
         try:
+            asked, ways = (names, cases, about_s, planner.exchange), (measured, progress.advance)
             with removed_on_signals():
-                run_cases(
-                    *(names, cases, about_s, planner.exchange),
-                    repeats=repeats,
-                    budget_s=budget_s,
-                    into=measured,
-                    advance=progress.advance,
-                )
+                run_cases(*asked, *ways, repeats=repeats, budget_s=budget_s)
         finally:  # keep what was measured before a failure
-            outcomes = _outcomes(cases, measured, calibrate=calibrate)
+            predictor = Predictor(measured.probes if calibrate else None, measured.costs)
+            done = [case for case in cases if case in measured.times]
+            outcomes = [CaseOutcome(case, measured.times[case], predictor.predict_s(case)) for case in done]
             facts |= measured.versions
             if outcomes:
                 files.write(outcomes, measured, facts, calibrated=calibrate)
-                print_remarks(
-                    (report.limited_words(shape, measured.probes[shape]) for shape in report.limited(measured.probes)),
-                    quiet=quiet,
-                )
+                probes = measured.probes
+                print_remarks((report.limited_words(at, probes[at]) for at in report.limited(probes)), quiet=quiet)
                 print_remarks((f"wrote {one_line(path)}" for path in files.written), quiet=quiet)
-    found = report.cluster_document(outcomes, measured.probes, measured.costs, facts, calibrated=calibrate)
-    print_answer(found, partial(report.cluster_report, outcomes, measured.probes, measured.costs), as_json=as_json)
-
-
-def _outcomes(cases: Sequence[ClusterCase], measured: ClusterResults, *, calibrate: bool) -> list[CaseOutcome]:
-    predictor = Predictor(measured.probes if calibrate else None, measured.costs)
-    return [
-        CaseOutcome(case, measured.times[case], predictor.predict_s(case)) for case in cases if case in measured.times
-    ]
+    found = report.cluster_document(outcomes, measured, facts, calibrated=calibrate)
+    print_answer(found, partial(report.cluster_report, outcomes, measured), as_json=as_json)
 
 
 def _commands(names: network.RunNames, shapes: Sequence[network.LinkShape], most: int) -> str:

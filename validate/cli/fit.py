@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from functools import lru_cache, partial
+from statistics import fmean, median
 from typing import Annotated, Any
 
 from simulator.cli.table import table_of
@@ -30,19 +31,18 @@ _SCHEMA_VERSION = 2
 _BY_NAME = {family.name: family for family in FAMILIES}
 _SHORT = 0.5  # share of rows and of evaluations in each of many fits (leave-one-out, terms)
 _EVALUATIONS = 12
-_SIDES = ("mean_with", "mean_without")
 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A fit of a family to the rows outside groups ``without``, with errors of ``judged`` rows (None: all rows)."""
+    """A fit of a family to a share of the rows outside groups ``without``, with errors of ``judged`` (None: all)."""
 
     family: str
     files: tuple[str, ...]
+    share: float
     without: tuple[fitting.Group, ...]
     judged: fitting.Group | None = None
     term: Term | None = None  # the term that is turned off
-    share: float = 1.0
 
     @property
     def is_whole(self) -> bool:
@@ -113,16 +113,27 @@ def fit_tables(
     families = [family for family in families if fitting.rows_of(family, rows)]
     if not families:
         raise InputError("no row is left to fit to")
-    held = [("place", name) for name in _checked(held_out, rows)]
-    tasks = [task for family in families for task in _tasks(family, rows, tuple(files), tuple(held), leave_one_out)]
-    tasks = [replace(task, share=of_rows) for task in tasks]
+    places = {row.place for row in rows}
+    for name in held_out:
+        if name not in places:
+            told = f"--hold-out: the tables have no device or machine '{one_line(name, 60)}'"
+            raise InputError(f"{told}; {nearest(name, places)}")
+    held = tuple(("place", name) for name in held_out)
+    tasks = []
+    for family in families:
+        found = fitting.rows_of(family, rows)
+        tasks.append(_Task(family.name, tuple(files), of_rows, held))
+        for name in sorted({fitting.group_of(row, leave_one_out) for row in found}) if leave_one_out else ():
+            judged = (leave_one_out or "", name)
+            tasks.append(_Task(family.name, tuple(files), of_rows, (*held, judged), judged))
     if terms:
-        tasks += [
-            replace(task, term=term) for task in tasks if task.judged for term in TERMS if term.family == task.family
-        ]
-    with Progress(len(tasks), "fitting", quiet=quiet) as progress:
-        done = []
-        for item in _run(tasks, processes):
+        judging = [task for task in tasks if task.judged]
+        tasks += [replace(task, term=term) for task in judging for term in TERMS if term.family == task.family]
+    done = []
+    with Progress(len(tasks), "fitting", quiet=quiet) as progress, ExitStack() as stack:
+        several = processes > 1 and len(tasks) > 1
+        pool = stack.enter_context(ProcessPoolExecutor(min(processes, len(tasks)))) if several else None
+        for item in pool.map(_fit, tasks) if pool is not None else map(_fit, tasks):
             done.append(item)
             progress.advance(item.task.family)
     if not any(item.fitted.rows for item in done):
@@ -162,73 +173,26 @@ def _families(only: str | None) -> list[Family]:
     return [_BY_NAME[name] for name in dict.fromkeys(names)]
 
 
-def _checked(hold_out: Sequence[str], rows: Sequence[MeasuredRow]) -> Sequence[str]:
-    places = {row.place for row in rows}
-    for name in hold_out:
-        if name not in places:
-            text = f"--hold-out: the tables have no device or machine '{one_line(name, 60)}'"
-            raise InputError(f"{text}; {nearest(name, places)}")
-    return hold_out
-
-
-def _tasks(
-    family: Family,
-    rows: Sequence[MeasuredRow],
-    files: tuple[str, ...],
-    held: tuple[fitting.Group, ...],
-    leave: str | None,
-) -> Iterator[_Task]:
-    yield _Task(family.name, files, held)
-    for name in sorted({fitting.group_of(row, leave) for row in fitting.rows_of(family, rows)}) if leave else ():
-        yield _Task(family.name, files, (*held, (leave or "", name)), (leave or "", name))
-
-
-def _run(tasks: Sequence[_Task], jobs: int) -> Iterator[_Done]:
-    if jobs == 1 or len(tasks) == 1:
-        yield from map(_fit, tasks)
-        return
-    with ProcessPoolExecutor(min(jobs, len(tasks))) as pool:
-        yield from pool.map(_fit, tasks)
-
-
 def _fit(task: _Task) -> _Done:
     family = _BY_NAME[task.family]
     names, read = _read(task.files)
     rows = fitting.rows_of(family, read)
-    is_short = not task.is_whole
-    if family.straight:
-        fitted = _fit_along(family, rows, task)
+    if family.straight:  # linearised at the constants in use; the main fit again, linearised at its own result
+        fitted = fitting.fit_to_lines(family, _lines(task.files, task.family, task.share), task.without)
+        if task.is_whole:
+            again = fitting.linearised_rows(family, rows, names.session, share=task.share, at=fitted.values)
+            fitted = fitting.fit_to_lines(family, again, task.without)
     else:
-        fitted = fitting.fit_family(
-            family,
-            rows,
-            names.session,
-            task.without,
-            off=task.term,
-            share=task.share * (_SHORT if is_short else 1.0),
-            max_evaluations=round(_EVALUATIONS * (_SHORT if is_short else 1.0)),
-        )
-    judged = (
-        rows
-        if task.judged is None
-        else [row for row in rows if fitting.group_of(row, task.judged[0]) == task.judged[1]]
-    )
+        short = 1.0 if task.is_whole else _SHORT
+        how: dict[str, Any] = {"share": task.share * short, "max_evaluations": round(_EVALUATIONS * short)}
+        fitted = fitting.fit_family(family, rows, names.session, task.without, off=task.term, **how)
+    by, name = task.judged or ("", "")
+    judged = [row for row in rows if fitting.group_of(row, by) == name] if by else rows
     found = []
     for row, error in zip(judged, fitting.fit_errors(judged, names.session, fitted.constants), strict=True):
         if error is not None:
-            of = task.judged[1] if task.judged is not None and task.judged[0] == "dataset" else row.place
-            found.append((_what(family, row, task), row.op, of, error))
+            found.append((_what(family, row, task), row.op, name if by == "dataset" else row.place, error))
     return _Done(task, fitted, tuple(found))
-
-
-def _fit_along(family: Family, rows: Sequence[MeasuredRow], task: _Task) -> fitting.FittedFamily:
-    """Return a fit linearised at the constants in use; the main fit is repeated, linearised at its own result."""
-    fitted = fitting.fit_to_lines(family, _lines(task.files, task.family, task.share), task.without)
-    if task.is_whole:
-        session = _read(task.files)[0].session
-        again = fitting.linearised_rows(family, rows, session, share=task.share, at=fitted.values)
-        fitted = fitting.fit_to_lines(family, again, task.without)
-    return fitted
 
 
 @lru_cache(maxsize=1)
@@ -282,10 +246,9 @@ class _Worth:
     mean_with: float
     mean_without: float
 
-
-def _gain(worth: _Worth) -> float:
-    """Return the reduction of the mean absolute error by a term."""
-    return worth.mean_without - worth.mean_with
+    @property
+    def gain(self) -> float:
+        return self.mean_without - self.mean_with
 
 
 def _worths(done: Sequence[_Done]) -> list[_Worth]:
@@ -295,13 +258,10 @@ def _worths(done: Sequence[_Done]) -> list[_Worth]:
     for item in done:
         if (term := item.task.term) is None or item.task.judged is None:
             continue
-        pairs = [
-            (abs(with_it[-1]), abs(without[-1]))
-            for with_it, without in zip(plain[item.task.family, item.task.judged].errors, item.errors, strict=True)
-        ]
-        if pairs:
-            on, off = (sum(side) / len(pairs) for side in zip(*pairs, strict=True))
-            found.append(_Worth(term, item.task.judged[1], len(pairs), on, off))
+        on, off = ([abs(row[-1]) for row in each.errors] for each in (plain[item.task.family, item.task.judged], item))
+        if off:
+            n = len(off)
+            found.append(_Worth(term, item.task.judged[1], n, sum(on) / n, sum(off) / n))
     return sorted(found, key=lambda worth: (TERMS.index(worth.term), worth.left_out))
 
 
@@ -313,9 +273,9 @@ def _worth_lines(done: Sequence[_Done], style: Style) -> list[str]:
         of_term = [worth for worth in found if worth.term == term]
         if not of_term:
             continue
-        on, off = (sum(getattr(worth, side) for worth in of_term) / len(of_term) for side in _SIDES)
-        ends = [f(of_term, key=_gain) for f in (min, max)]
-        said = [f"{100 * _gain(end):+.1f} on {end.left_out}" for end in ends]
+        on, off = fmean(worth.mean_with for worth in of_term), fmean(worth.mean_without for worth in of_term)
+        ends = [pick(of_term, key=lambda worth: worth.gain) for pick in (min, max)]
+        said = [f"{100 * end.gain:+.1f} on {end.left_out}" for end in ends]
         table.append([term.name, str(len(of_term)), f"{100 * on:.1f} %", f"{100 * off:.1f} %", *said])
     return ["", *table_of(table, [False, True, True, True, False, False], style)] if found else []
 
@@ -337,34 +297,22 @@ def _report(done: Sequence[_Done], style: Style) -> str:
             percents = [f"{100 * v:.1f} %" for v in (e.median_ape, e.p90_ape, e.mean_ape)]
             name = ", ".join(filter(None, (group.op or "all", group.place, group.rows)))
             table.append([name, str(e.n), *percents, f"{100 * e.bias:+.1f} %"])
-    table += _of_places(done)
+    # The median of the left-out places' median errors, so that each place has equal weight.
+    left_out = [item for item in done if item.task.judged is not None and item.task.term is None and item.errors]
+    medians = [median(abs(error) for *_, error in item.errors) for item in left_out]
+    if medians:
+        table.append(["median of those left out", str(len(medians)), f"{100 * median(medians):.1f} %", "", "", ""])
     shown = [*lines, *table_of(table, [False, True, True, True, True, True], style), *_worth_lines(done, style)]
     return "\n".join(shown) + "\n"
 
 
-def _of_places(done: Sequence[_Done]) -> list[list[str]]:
-    """Return a row with the median of the left-out places' median errors, so that each place has equal weight."""
-    left_out = [item for item in done if item.task.judged is not None and item.task.term is None and item.errors]
-    medians = [statistics.median(abs(error) for *_, error in item.errors) for item in left_out]
-    if not medians:
-        return []
-    return [["median of those left out", str(len(medians)), f"{100 * statistics.median(medians):.1f} %", "", "", ""]]
-
-
 def _document(done: Sequence[_Done], hold_out: Sequence[str]) -> dict[str, Any]:
-    return {
-        "schema_version": _SCHEMA_VERSION,
-        "families": {
-            item.task.family: {**taken(item.fitted, "constants=values spread at_bound"), "rows": len(item.fitted.rows)}
-            for item in done
-            if item.task.is_whole
-        },
-        "held_out": list(hold_out),
-        "errors": [{**taken(group, "rows op place"), **asdict(group.errors)} for group in _groups(done)],
-        "terms": [
-            taken(
-                worth, "family=term.family term=term.name left_out n mean_ape=mean_with mean_ape_without=mean_without"
-            )
-            for worth in _worths(done)
-        ],
+    families = {
+        item.task.family: {**taken(item.fitted, "constants=values spread at_bound"), "rows": len(item.fitted.rows)}
+        for item in done
+        if item.task.is_whole
     }
+    errors = [{**taken(group, "rows op place"), **asdict(group.errors)} for group in _groups(done)]
+    words = "family=term.family term=term.name left_out n mean_ape=mean_with mean_ape_without=mean_without"
+    found = {"schema_version": _SCHEMA_VERSION, "families": families, "held_out": list(hold_out), "errors": errors}
+    return {**found, "terms": [taken(worth, words) for worth in _worths(done)]}

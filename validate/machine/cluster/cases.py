@@ -117,9 +117,8 @@ def find_cluster_strategy(name: str) -> ClusterStrategy:
 
 
 _MOST_NODES = 32
-_LEAST_RATE_BPS, _MOST_RATE_BPS = 125e3, 12.5e9  # 1 Mbit/s, 100 Gbit/s
-_LEAST_BYTES, _MOST_BYTES = 4, 1e9
-_SIZES = "4 B to 1 GB"
+_RATES = 125e3, 12.5e9, "1 Mbit/s to 100 Gbit/s"
+_SIZES = 4, 1e9, "4 B to 1 GB"
 _MOST_CASES = 2000
 _RANGE = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?", re.ASCII)
 
@@ -144,24 +143,11 @@ def make_cases(nodes: str, rates: Sequence[str], sizes: str, strategies: str, de
     counts = _node_counts(nodes)
     named = [find_cluster_strategy(word) for word in _words("--strategies", strategies)]
     delay_s = _quantity("--delay", delay, "time") if delay is not None else 0.0
-    shapes = [
-        LinkShape(
-            _within("--rate", _quantity("--rate", word, "bandwidth"), _LEAST_RATE_BPS, _MOST_RATE_BPS, word), delay_s
-        )
-        for rate in rates
-        for word in _words("--rate", rate)
-    ]
-    lengths = [
-        int(_within("--sizes", _size(word), _LEAST_BYTES, _MOST_BYTES, word)) // 4 * 4
-        for word in _words("--sizes", sizes)
-    ]
-    cases = [
-        ClusterCase(shape, n, size, strategy)
-        for shape, n, size, strategy in product(
-            dict.fromkeys(shapes), dict.fromkeys(counts), dict.fromkeys(lengths), dict.fromkeys(named)
-        )
-        if strategy.least_nodes <= n
-    ]
+    words = [word for rate in rates for word in _words("--rate", rate)]
+    shapes = [LinkShape(_within("--rate", word, "bandwidth", *_RATES), delay_s) for word in words]
+    lengths = [int(_within("--sizes", word, "size", *_SIZES)) // 4 * 4 for word in _words("--sizes", sizes)]
+    every = product(dict.fromkeys(shapes), dict.fromkeys(counts), dict.fromkeys(lengths), dict.fromkeys(named))
+    cases = [ClusterCase(*each) for each in every if each[-1].least_nodes <= each[1]]
     if not cases:
         raise InputError("--strategies: more servers than nodes; nothing is left to measure")
     if len(cases) > _MOST_CASES:
@@ -193,17 +179,10 @@ def _node_counts(text: str) -> list[int]:
         match = _RANGE.fullmatch(word)
         low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
         if not 2 <= low <= high <= _MOST_NODES:
-            raise InputError(
-                f"--nodes: numbers from 2 to {_MOST_NODES} such as 4, 2,4 or 2-6 are needed; got '{one_line(word, 40)}'"
-            )
+            needed = f"--nodes: numbers from 2 to {_MOST_NODES} such as 4, 2,4 or 2-6 are needed"
+            raise InputError(f"{needed}; got '{one_line(word, 40)}'")
         counts.extend(range(low, high + 1))
     return counts
-
-
-def _size(word: str) -> float:
-    if word.startswith("-"):  # report a negative size as out of range, not as a number without a unit
-        raise InputError(f"--sizes: {one_line(word, 40)} is outside {_SIZES}")
-    return _quantity("--sizes", word, "size")
 
 
 def _quantity(option: str, text: str, dimension: str) -> float:
@@ -213,9 +192,10 @@ def _quantity(option: str, text: str, dimension: str) -> float:
         raise InputError(f"{option}: {error}") from None
 
 
-def _within(option: str, value: float, least: float, most: float, text: str) -> float:
+def _within(option: str, text: str, dimension: str, least: float, most: float, limits: str) -> float:
+    # A negative size is reported as out of range, not as a number without a unit.
+    value = -1.0 if dimension == "size" and text.startswith("-") else _quantity(option, text, dimension)
     if not least <= value <= most:
-        limits = "1 Mbit/s to 100 Gbit/s" if option == "--rate" else _SIZES
         raise InputError(f"{option}: {one_line(text, 40)} is outside {limits}")
     return value
 
@@ -254,10 +234,8 @@ class Predictor:
             measured = self._payload_Bps.get(case.shape), self._costs.get(case.shape)
             self._session.know(where, topology_from_text(topology_text(case.shape, case.n_nodes, *measured)))
             self._known.add(where)
-        strategy = case.strategy
-        return CollectiveQuestion(
-            where=where, size_bytes=case.size_bytes, collective=strategy.collective, strategy=strategy.predictor
-        )
+        collective, strategy = case.strategy.collective, case.strategy.predictor
+        return CollectiveQuestion(where=where, size_bytes=case.size_bytes, collective=collective, strategy=strategy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,9 +292,5 @@ def _order(group: Sequence[CaseOutcome]) -> StrategyOrder:
         for a, b in combinations(predicted, 2)
         if b.predicted_s > a.predicted_s * (1 + _LEVEL) and b.measured.median < a.measured.median
     ]
-    return StrategyOrder(
-        group[0].case,
-        tuple(o.case.strategy.name for o in measured),
-        tuple(o.case.strategy.name for o in predicted),
-        tuple(wrong),
-    )
+    found, said = (tuple(o.case.strategy.name for o in each) for each in (measured, predicted))
+    return StrategyOrder(group[0].case, found, said, tuple(wrong))

@@ -63,11 +63,6 @@ class RunNames:
         return cls(f"{pid}-{process_start(pid) or 0}")
 
     @property
-    def process(self) -> int:
-        """Return the ID of the run's process."""
-        return int(self.run.partition("-")[0])
-
-    @property
     def switch(self) -> str:
         """Return the namespace of the bridge."""
         return f"{PREFIX}{self.run}-switch"
@@ -263,9 +258,10 @@ class HostNetwork:
     def __enter__(self) -> HostNetwork:
         self._is_there = True
         try:
-            for command in network_commands("make", self.names, self.n_hosts):
-                run_shell(command)
-            self._steer()
+            self._run("make")
+            with contextlib.suppress(CommandFailed):  # a user namespace does not permit it; packets may overtake then
+                self._run("steer", cpus=sorted(os.sched_getaffinity(0)))
+                self.is_steered = True
         except BaseException:
             self.remove()
             raise
@@ -274,22 +270,15 @@ class HostNetwork:
     def __exit__(self, *_: object) -> None:
         self.remove()
 
-    def _steer(self) -> None:
-        try:
-            cpus = sorted(os.sched_getaffinity(0))
-            for command in network_commands("steer", self.names, self.n_hosts, cpus=cpus):
-                run_shell(command)
-        except CommandFailed:  # not permitted in a user namespace; packets may overtake each other
-            return
-        self.is_steered = True
+    def _run(self, step: str, shape: LinkShape = _NO_LINK, cpus: Sequence[int] = (0,)) -> None:
+        for command in network_commands(step, self.names, self.n_hosts, shape, cpus):
+            run_shell(command)
 
     def shape(self, shape: LinkShape) -> None:
         """Set the rate and the delay of all links to *shape*.  Raises CommandFailed where the kernel refuses."""
-        for command in network_commands("shape", self.names, self.n_hosts, shape):
-            run_shell(command)
+        self._run("shape", shape)
         with contextlib.suppress(CommandFailed):  # an old kernel has one limit for all namespaces
-            for command in network_commands("limit", self.names, self.n_hosts, shape):
-                run_shell(command)
+            self._run("limit", shape)
 
     def remove(self) -> None:
         """Remove everything once; ignore what does not exist."""
@@ -302,12 +291,8 @@ class HostNetwork:
 
 def leftovers() -> list[str]:
     """Return the namespaces left behind by runs that have ended; those of live runs are excluded."""
-    found = []
-    for name in list_namespaces():
-        owner = owner_of(name)
-        if owner is not None and process_start(owner[0]) != owner[1]:
-            found.append(name)
-    return found
+    owners = {name: owner_of(name) for name in list_namespaces()}
+    return [name for name, owner in owners.items() if owner is not None and process_start(owner[0]) != owner[1]]
 
 
 def remove_leftovers() -> list[str]:

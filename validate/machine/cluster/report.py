@@ -30,6 +30,7 @@ from validate.machine.measure.host import cpu_facts, usable_threads
 from validate.machine.measure.timing import FEWEST
 from validate.tables.statistics import Errors, summarise
 
+Outcomes = Sequence[cases.CaseOutcome]
 _LEAST = 0.9  # probed fraction of a link's payload rate below which the machine, not the rate, is the bottleneck
 
 
@@ -54,65 +55,46 @@ def limited_words(shape: LinkShape, probe_Bps: float) -> str:
     )
 
 
-def cluster_report(
-    outcomes: Sequence[cases.CaseOutcome],
-    probes: Mapping[LinkShape, float],
-    costs: Mapping[LinkShape, cases.MessageCosts],
-    style: Style = PLAIN,
-) -> str:
+def cluster_report(outcomes: Outcomes, measured: ClusterResults, style: Style = PLAIN) -> str:
     """Return the probes, one line per case, the order of strategies and the error statistics, as text."""
     legend = (
         "measured: median of the times from a common start to the last host; +-: half its 95 % interval,\n"
         f"- of fewer than {FEWEST} times, which give none\n"
         "error = (simulated - measured) / measured; median, p90 and mean of its absolute value; bias: its mean"
     )
-    probed, ordered, explained = (_wrapped(text, style) for text in (_probes(probes, costs), _orders(outcomes), legend))
+    probed, ordered, explained = (
+        "\n".join(part for line in text.splitlines() for part in style.wrap(line, hang=2))
+        for text in (_probes(measured), _orders(outcomes), legend)
+    )
     blocks = [probed, _case_lines(outcomes, style), ordered, _medians(outcomes, style), explained]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def _wrapped(text: str, style: Style) -> str:
-    return "\n".join(part for line in text.splitlines() for part in style.wrap(line, hang=2))
-
-
-def _probes(probes: Mapping[LinkShape, float], costs: Mapping[LinkShape, cases.MessageCosts]) -> str:
+def _probes(measured: ClusterResults) -> str:
     lines = []
-    for shape, probe_Bps in probes.items():
-        reached = probe_Bps / (shape.rate_Bps * cases.EFFICIENCY)
+    for shape, probe_Bps in measured.probes.items():
+        cost, reached = measured.costs[shape], probe_Bps / (shape.rate_Bps * cases.EFFICIENCY)
         lines.append(
             f"probe at {shown_rate(shape)}: plain TCP to the next host, all hosts at once, reaches "
-            f"{probe_Bps * 8 / 1e6:.1f} Mbit/s of payload, {reached:.1%} of what the link carries"
-        )
-        cost = costs[shape]
-        lines.append(
+            f"{probe_Bps * 8 / 1e6:.1f} Mbit/s of payload, {reached:.1%} of what the link carries\n"
             f"short messages: {format_duration(cost.message_s)} of a host's processor each, "
             f"{format_duration(cost.round_s)} a round, on {cost.processors} processors that all hosts share"
         )
     return "\n".join(lines)
 
 
-def _case_lines(outcomes: Sequence[cases.CaseOutcome], style: Style) -> str:
-    header = ["nodes", "rate", "strategy", "size", "measured", "+-", "times", "predicted", "error"]
+def _case_lines(outcomes: Outcomes, style: Style) -> str:
+    rows = [["nodes", "rate", "strategy", "size", "measured", "+-", "times", "predicted", "error"]]
     times = duration_column([t for o in outcomes for t in (o.measured.median, o.predicted_s)])
-    rows = [
-        [
-            str(o.case.n_nodes),
-            shown_rate(o.case.shape),
-            o.case.strategy.name,
-            format_size(o.case.size_bytes),
-            times[2 * i],
-            percent(o.measured.relative) if o.measured.samples >= FEWEST else "-",
-            str(o.measured.samples),
-            times[2 * i + 1],
-            _signed(o.error),
-        ]
-        for i, o in enumerate(outcomes)
-    ]
+    for i, o in enumerate(outcomes):
+        known = percent(o.measured.relative) if o.measured.samples >= FEWEST else "-"
+        asked = [str(o.case.n_nodes), shown_rate(o.case.shape), o.case.strategy.name, format_size(o.case.size_bytes)]
+        rows.append([*asked, times[2 * i], known, str(o.measured.samples), times[2 * i + 1], _signed(o.error)])
     right = [True, True, False, True, True, True, True, True, True]
-    return "\n".join(table_of([header, *rows], right, style, spare=(6, 5)))
+    return "\n".join(table_of(rows, right, style, spare=(6, 5)))
 
 
-def _orders(outcomes: Sequence[cases.CaseOutcome]) -> str:
+def _orders(outcomes: Outcomes) -> str:
     found = cases.orders(outcomes)
     if not found:
         return ""
@@ -125,7 +107,7 @@ def _orders(outcomes: Sequence[cases.CaseOutcome]) -> str:
     return "\n".join(lines)
 
 
-def _medians(outcomes: Sequence[cases.CaseOutcome], style: Style) -> str:
+def _medians(outcomes: Outcomes, style: Style) -> str:
     rows = [["error", "cases", "median", "p90", "mean", "bias"]]
     groups: dict[str, Callable[[cases.CaseOutcome], str]] = {
         "": lambda _: "all",
@@ -137,10 +119,9 @@ def _medians(outcomes: Sequence[cases.CaseOutcome], style: Style) -> str:
     marks: dict[int, str] = {}
     for title, key in groups.items():
         found = cases.by(outcomes, key)
-        if title:
-            if len(found) < 2:
-                continue
-            marks[len(rows) - 1] = title
+        if title and len(found) < 2:
+            continue
+        marks |= {len(rows) - 1: title} if title else {}
         for name, errors in found.items():
             figures = [errors.median_ape, errors.p90_ape, errors.mean_ape]
             cells = ["-" if figure is None else percent(figure) for figure in figures]
@@ -154,61 +135,32 @@ def _signed(error: float) -> str:
 
 
 def cluster_document(
-    outcomes: Sequence[cases.CaseOutcome],
-    probes: Mapping[LinkShape, float],
-    costs: Mapping[LinkShape, cases.MessageCosts],
-    facts: Mapping[str, Any],
-    *,
-    calibrated: bool,
+    outcomes: Outcomes, measured: ClusterResults, facts: Mapping[str, Any], *, calibrated: bool
 ) -> dict[str, Any]:
-    """Return environment *facts*, links with *probes* (B/s), cases, orders of strategies and error statistics."""
+    """Return environment *facts*, links with probes (B/s), cases, orders of strategies and error statistics."""
     groups: dict[str, Callable[[cases.CaseOutcome], str]] = {
         "nodes": lambda o: str(o.case.n_nodes),
         "machine": lambda o: cases.machine_name(o.case.shape),
         "strategy": lambda o: o.case.strategy.name,
         "bytes": lambda o: str(o.case.size_bytes),
     }
-    return {
-        "format": 1,
-        "environment": dict(facts),
-        "calibrated": calibrated,
-        "links": [
-            {
-                "machine": cases.machine_name(shape),
-                **taken(shape, "rate_Bps delay_s"),
-                "payload_Bps": shape.rate_Bps * cases.EFFICIENCY,
-                "probe_Bps": probe_Bps,
-                "messages": taken(costs[shape], "message_s round_s processors"),
-            }
-            for shape, probe_Bps in probes.items()
-        ],
-        "cases": [_case(outcome) for outcome in outcomes],
-        "orders": [
-            {
-                "machine": cases.machine_name(order.case.shape),
-                **taken(order, "nodes=case.n_nodes bytes=case.size_bytes measured predicted wrong_pairs=wrong"),
-            }
-            for order in cases.orders(outcomes)
-        ],
-        "errors": {
-            "all": _errors(summarise([o.error for o in outcomes])),
-            **{
-                name: {group: _errors(errors) for group, errors in cases.by(outcomes, key).items()}
-                for name, key in groups.items()
-            },
-        },
-    }
-
-
-def _case(outcome: cases.CaseOutcome) -> dict[str, Any]:
-    case, measured = outcome.case, outcome.measured
-    return {
-        "machine": cases.machine_name(case.shape),
-        **taken(case, "nodes=n_nodes strategy=strategy.name collective=strategy.collective bytes=size_bytes"),
-        "measured_s": measured.median,
-        "interval_s": [measured.low, measured.high] if measured.samples >= FEWEST else None,
-        **taken(outcome, "times=measured.samples predicted_s error"),
-    }
+    links, rows = [], []
+    for shape, probe_Bps in measured.probes.items():
+        link = {"machine": cases.machine_name(shape), **taken(shape, "rate_Bps delay_s")}
+        link |= {"payload_Bps": shape.rate_Bps * cases.EFFICIENCY, "probe_Bps": probe_Bps}
+        links.append({**link, "messages": taken(measured.costs[shape], "message_s round_s processors")})
+    for o in outcomes:
+        asked = taken(o.case, "nodes=n_nodes strategy=strategy.name collective=strategy.collective bytes=size_bytes")
+        ends = [o.measured.low, o.measured.high] if o.measured.samples >= FEWEST else None
+        row = {"machine": cases.machine_name(o.case.shape), **asked, "measured_s": o.measured.median}
+        rows.append({**row, "interval_s": ends, **taken(o, "times=measured.samples predicted_s error")})
+    how = "nodes=case.n_nodes bytes=case.size_bytes measured predicted wrong_pairs=wrong"
+    orders = [{"machine": cases.machine_name(each.case.shape), **taken(each, how)} for each in cases.orders(outcomes)]
+    errors: dict[str, Any] = {"all": _errors(summarise([o.error for o in outcomes]))}
+    for name, key in groups.items():
+        errors[name] = {group: _errors(each) for group, each in cases.by(outcomes, key).items()}
+    head = {"format": 1, "environment": dict(facts), "calibrated": calibrated}
+    return {**head, "links": links, "cases": rows, "orders": orders, "errors": errors}
 
 
 def _errors(errors: Errors) -> dict[str, Any]:
@@ -259,72 +211,57 @@ class ClusterFiles:
         }
 
     def write_topologies(
-        self,
-        payload_Bps: Mapping[LinkShape, float] | None = None,
-        costs: Mapping[LinkShape, cases.MessageCosts] | None = None,
+        self, payload_Bps: Mapping[LinkShape, float], costs: Mapping[LinkShape, cases.MessageCosts]
     ) -> None:
         """Write the topologies.
 
         *payload_Bps* replaces the payload rates that follow from the link rates, *costs* the default message costs.
         """
         for path, shape in self._topologies.items():
-            rate_Bps, own = (payload_Bps or {}).get(shape), (costs or {}).get(shape)
-            self._write(path, cases.topology_text(shape, self._n_nodes, rate_Bps, own))
+            text = cases.topology_text(shape, self._n_nodes, payload_Bps.get(shape), costs.get(shape))
+            self._write(path, text)
 
     def write(
         self,
-        outcomes: Sequence[cases.CaseOutcome],
+        outcomes: Outcomes,
         measured: ClusterResults,
-        facts: Mapping[str, object],
+        facts: dict[str, Any],
         *,
         calibrated: bool,
     ) -> None:
         """Write the table and the JSON document, if ``--out`` asks for them, and the topologies."""
         if self._results:
-            rows = csv_table(outcomes, measured.versions.get("torch", ""), limited(measured.probes))
-            whole = cluster_document(outcomes, measured.probes, measured.costs, facts, calibrated=calibrated)
-            for path, text in zip(
-                self._results, (rows, json.dumps(whole, indent=2, allow_nan=False) + "\n"), strict=True
-            ):
-                self._write(path, text)
-        self.write_topologies(measured.probes if calibrated else None, measured.costs)
+            whole = cluster_document(outcomes, measured, facts, calibrated=calibrated)
+            table, document = self._results
+            self._write(table, csv_table(outcomes, measured.versions.get("torch", ""), limited(measured.probes)))
+            self._write(document, json.dumps(whole, indent=2, allow_nan=False) + "\n")
+        self.write_topologies(measured.probes if calibrated else {}, measured.costs)
 
     def _write(self, path: str, content: str) -> None:
         self._files[path].write(content.encode())
         self.written.append(path)
 
 
-def csv_table(outcomes: Sequence[cases.CaseOutcome], torch_version: str, limited: Collection[LinkShape] = ()) -> str:
+Row = dict[str, Any]
+
+
+def csv_table(outcomes: Outcomes, torch_version: str, limited: Collection[LinkShape] = ()) -> str:
     """Return the rows as CSV text; rows at *limited* links, where the machine is the bottleneck, have grade C."""
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for outcome in outcomes:
         case, measured = outcome.case, outcome.measured
         algbw = case.size_bytes / measured.median / 1e9
         known = f", 95 % interval +-{measured.relative:.1%}" if measured.samples >= FEWEST else ""
-        rows.append(
-            {
-                "machine": cases.machine_name(case.shape),
-                "fabric": f"veth, tbf {case.shape.rate_Bps * 8 / 1e6:g} Mbit/s",
-                "n_nodes": case.n_nodes,
-                "n_gpus": case.n_nodes,
-                "gpu_set": "",
-                "group_size": case.n_nodes,
-                "n_groups_concurrent": 1,
-                "collective": case.strategy.collective.replace("-", "_"),
-                "bytes": case.size_bytes,
-                "dtype": "fp32",
-                "placement": "in-place",
-                "strategy": case.strategy.predictor,
-                "time_s": f"{measured.median:.6g}",
-                "algbw_GBps": f"{algbw:.6g}",
-                "busbw_GBps": f"{algbw * bus_factor(case.strategy.collective, case.n_nodes):.6g}",
-                "dataset": "validate_cluster",
-                "source": "validate cluster",
-                "software": f"torch {torch_version}, gloo",
-                "trust": "C" if case.shape in limited else "A",
-                "note": f"{case.strategy.name}; median of {measured.samples}{known}",
-            }
-        )
+        fabric, collective = f"veth, tbf {case.shape.rate_Bps * 8 / 1e6:g} Mbit/s", case.strategy.collective
+        row = Row(machine=cases.machine_name(case.shape), fabric=fabric, n_nodes=case.n_nodes, n_gpus=case.n_nodes)
+        row |= Row(gpu_set="", group_size=case.n_nodes, n_groups_concurrent=1, collective=collective.replace("-", "_"))
+        row |= Row(bytes=case.size_bytes, dtype="fp32", placement="in-place", strategy=case.strategy.predictor)
+        row |= Row(time_s=f"{measured.median:.6g}", algbw_GBps=f"{algbw:.6g}")
+        row["busbw_GBps"] = f"{algbw * bus_factor(collective, case.n_nodes):.6g}"
+        row |= Row(dataset="validate_cluster", source="validate cluster", software=f"torch {torch_version}, gloo")
+        row["trust"] = "C" if case.shape in limited else "A"
+        row["note"] = f"{case.strategy.name}; median of {measured.samples}{known}"
+        rows.append(row)
     text = io.StringIO()
     writer = csv.DictWriter(text, rows[0] if rows else (), lineterminator="\n")
     writer.writeheader()

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
+from itertools import product
 from statistics import median
 from typing import Any
 
@@ -118,23 +119,14 @@ def message_costs(crew: HostWorkers, n_nodes: int) -> MessageCosts:
     n / min(p, n) times ``round_s + 2 k message_s`` a round.  Two values of k separate the two terms.  At 64 B per
     message the time on the wire is negligible.
     """
-    processors = usable_threads()
+    processors, hosts = usable_threads(), range(n_nodes)
     busy_s = {}
     for k in _MESSAGES:
-        moves = [
-            (host, (host + 1) % n_nodes, (host * k + i) * _SHORT, _SHORT, 0)
-            for host in range(n_nodes)
-            for i in range(k)
-        ]
-        exchange = {
-            "strategy": "rounds",
-            "collective": "all-reduce",
-            "n_ranks": n_nodes,
-            "root": 0,
-            "n_elements": n_nodes * k * _SHORT,
-            "stands": [{"name": f"host{i}", "kind": "gpu", "host": i, "index": 0} for i in range(n_nodes)],
-            "rounds": [moves] * _ROUNDS,
-        }
+        sends = product(hosts, range(k))
+        moves = [(host, (host + 1) % n_nodes, (host * k + i) * _SHORT, _SHORT, 0) for host, i in sends]
+        exchange = {"strategy": "rounds", "collective": "all-reduce", "n_ranks": n_nodes, "root": 0}
+        exchange["stands"] = [{"name": f"host{i}", "kind": "gpu", "host": i, "index": 0} for i in hosts]
+        exchange |= {"n_elements": n_nodes * k * _SHORT, "rounds": [moves] * _ROUNDS}
         asked = "rounds", n_nodes, 0
         crew.ask("prepare", asked, exchange, within_s=60)
         times = [_go(crew, asked, 60, sums=False) for _ in range(1 + _TIMES)][1:]
@@ -172,11 +164,11 @@ def run_cases(
     cases: Sequence[ClusterCase],
     about_s: Sequence[float],
     exchange: Callable[[ClusterCase], dict[str, Any] | None],
+    into: ClusterResults,
+    advance: Callable[[str], None],
     *,
     repeats: int,
     budget_s: float,
-    into: ClusterResults,
-    advance: Callable[[str], None],
 ) -> None:
     """Measure *cases*, predicted to take *about_s* each, and store the results in *into*; always remove the network.
 

@@ -278,14 +278,13 @@ class OverDevices(_Stands):
         move = receive.move
         streams = self._copying[move.src, move.dst]
         sent = self._sent(move.src, move)
-        for before in (done[move.src], done[move.dst]):
-            if streams:
-                streams[0].wait_event(before)
-            else:
-                before.synchronize()
         if not streams:  # both ends are in host memory, so the host copies
+            done[move.src].synchronize()
+            done[move.dst].synchronize()
             self._arrived(receive).copy_(sent)
             return _recorded(self._adding[move.src])
+        streams[0].wait_event(done[move.src])
+        streams[0].wait_event(done[move.dst])
         with ExitStack() as stack:
             for stream in reversed(streams):  # the first stream, the source's, carries the copy
                 stack.enter_context(torch.cuda.stream(stream))
