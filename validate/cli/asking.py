@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -28,7 +29,7 @@ from simulator.results import plain
 from simulator.results.confidence import torch_lacks
 from simulator.workload.described import network_document
 from simulator.workload.find import SUFFIX
-from simulator.workload.network import Layer, Network
+from simulator.workload.network import Network
 from simulator.workload.operators import Attention
 from simulator.workload.parse import parse_workload
 from validate.kinds.timing import attention_library
@@ -76,24 +77,29 @@ def asked_steps(written: CommandOptions, devices: int | None) -> list[StepToMeas
     if written.strategy is not None or written.servers is not None:
         option = "--strategy" if written.strategy is not None else "--servers"
         raise InputError(f"{option}: a step uses torch's own exchanges; leave out --batch to measure this one")
-    refuse(
-        {f"--gpus {one_line(written.gpus or '', 60)}": wants_best(written.gpus)}, "is simulate's; name the GPUs here"
-    )
+    _check_named(written)
     session, questions = ask_steps(written)
-    if len({question.where for question in questions}) > 1:
-        raise InputError("--topology: one machine is measured, the one that this runs on")
+    _check_one_machine(questions)
     for question in questions:
         if why := next(torch_lacks(question), ""):
             raise InputError(why)
         count = len(question.gpus or (0,))
         if devices is not None and count > devices:
-            raise InputError(
-                f"--gpus: {count} take part, and {devices} {'is' if devices == 1 else 'are'} here; --gpus {devices}, or"
-                " --prepare for another machine"
-            )
+            told = f"--gpus: {count} take part, and {devices} {'is' if devices == 1 else 'are'} here; --gpus {devices}"
+            raise InputError(f"{told}, or --prepare for another machine")
         if question.gpus not in (None, tuple(range(count))):
             raise InputError(f"--gpus {written.gpus}: a step is measured on the first GPUs; --gpus {count}")
     return [StepToMeasure(question, session.network(question)) for question in questions]
+
+
+def _check_named(written: CommandOptions) -> None:
+    gpus = f"--gpus {one_line(written.gpus or '', 60)}"
+    refuse({gpus: wants_best(written.gpus)}, "is simulate's; name the GPUs here")
+
+
+def _check_one_machine(questions: Sequence[StepQuestion] | Sequence[CollectiveQuestion]) -> None:
+    if len({question.where for question in questions}) > 1:
+        raise InputError("--topology: one machine is measured, the one that this runs on")
 
 
 def keep(asked: StepToMeasure, folder: Path, *, parts: bool = False) -> None:
@@ -106,9 +112,12 @@ def keep(asked: StepToMeasure, folder: Path, *, parts: bool = False) -> None:
     from validate.machine.measure.built.description import DescriptionFile
     from validate.machine.measure.cases.asked import write_asked
 
-    network = as_run(asked.network, f"torch {torch.__version__}")
+    network, question = as_run(asked.network, f"torch {torch.__version__}"), asked.question
     text = json.dumps(network_document(network), separators=(",", ":"), ensure_ascii=False)
-    name = f"{NETWORKS}/{_file_name(asked.network.name, text)}"
+    own = asked.network.name
+    stem = Path(own).stem if own.endswith((".yaml", ".yml", ".json")) else own
+    plain = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in stem)[:60].strip("-")
+    name = f"{NETWORKS}/{plain or 'network'}-{hashlib.sha256(text.encode()).hexdigest()[:12]}{SUFFIX}"
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(path.name + ".new")
@@ -116,8 +125,10 @@ def keep(asked: StepToMeasure, folder: Path, *, parts: bool = False) -> None:
     new.replace(path)
     shape = replace(_shape(asked, DescriptionFile(str(folder), name)), parts=parts)
     shapes = [shape]
-    if not parts and not shape.recompute and asked.question.workload.startswith("torch:"):
-        shapes.append(replace(shape, source=_source(asked.question)))
+    if not parts and not shape.recompute and question.workload.startswith("torch:"):  # the factory and its sizes
+        known = {"batch": question.batch, **{name: size for name, size in question.sizes if name in FACTORY_SIZES}}
+        sizes = (f"{name}={size}" for name, size in known.items())
+        shapes.append(replace(shape, source=" ".join([question.workload, *sizes])))
     try:
         if not parts:
             _check(shape)
@@ -132,28 +143,12 @@ def as_run(network: Network, software: str) -> Network:
 
     Since 2.11 torch runs kernels written for the GPU's generation; measured rows are read by the same rule.
     """
-    library = attention_library(software)
-
-    def layer_as_run(layer: Layer) -> Layer:
+    library, layers = attention_library(software), list(network.layers)
+    for i, layer in enumerate(layers):
         operator = layer.operator
         if isinstance(operator, Attention) and operator.library == "flash2" != library:
-            return replace(layer, operator=replace(operator, library=library))
-        return layer
-
-    return replace(network, layers=tuple(map(layer_as_run, network.layers)))
-
-
-def _source(question: StepQuestion) -> str:
-    """Return the user's factory and the sizes passed to it, in the format of ``asked.json``."""
-    known = {"batch": question.batch, **{name: size for name, size in question.sizes if name in FACTORY_SIZES}}
-    return " ".join([question.workload, *(f"{name}={size}" for name, size in known.items())])
-
-
-def _file_name(name: str, text: str) -> str:
-    """Return a file name with the network's name and a hash of its description *text*."""
-    stem = Path(name).stem if name.endswith((".yaml", ".yml", ".json")) else name
-    plain = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in stem)[:60].strip("-")
-    return f"{plain or 'network'}-{hashlib.sha256(text.encode()).hexdigest()[:12]}{SUFFIX}"
+            layers[i] = replace(layer, operator=replace(operator, library=library))
+    return replace(network, layers=tuple(layers))
 
 
 def _shape(asked: StepToMeasure, network: Any) -> MeasuredStep:
@@ -162,8 +157,7 @@ def _shape(asked: StepToMeasure, network: Any) -> MeasuredStep:
     question, options = asked.question, asked.question.options
     assert options.precision in get_args(Policy)  # others are refused
     issue = "+".join(word for word, wanted in (("compile", options.compiled), ("graph", options.cuda_graph)) if wanted)
-    trains = options.mode == "train"
-    count = len(question.gpus or (0,))
+    trains, count = options.mode == "train", len(question.gpus or (0,))
     own_bucket = question.bucket_bytes in (0, BUCKET_BYTES)
     return MeasuredStep(
         model=one_line(asked.network.name, 100),
@@ -202,13 +196,12 @@ def _check(shape: MeasuredStep) -> None:
         raise InputError(Fault(f"--workload {shape.model}: torch cannot be made to run it: {error}")) from None
 
 
-_PAYLOADS = ("bytes", "sweep")
+_PAYLOADS = ("bytes:", "sweep:")
 
 
 def is_exchange(written: CommandOptions) -> bool:
     """Return whether *written* asks for an exchange alone, of bytes or with ``--strategy`` of a network's gradients."""
-    scheme, colon, _ = written.what.partition(":")
-    return written.kind == "exchange" and (written.strategy is not None or (bool(colon) and scheme in _PAYLOADS))
+    return written.kind == "exchange" and (written.strategy is not None or written.what.startswith(_PAYLOADS))
 
 
 def ask_exchanges(written: CommandOptions, *, on_gpus: bool) -> tuple[list[dict[str, Any]], list[str]]:
@@ -218,31 +211,22 @@ def ask_exchanges(written: CommandOptions, *, on_gpus: bool) -> tuple[list[dict[
     """
     check_read(written)
     session = Session()
-    refuse(
-        {f"--gpus {one_line(written.gpus or '', 60)}": wants_best(written.gpus)}, "is simulate's; name the GPUs here"
-    )
+    _check_named(written)
     questions, _ = exchange_questions(written, session)
     payload = parse_workload(written.what).in_type(questions[0].dtype)
-    if len({question.where for question in questions}) > 1:
-        raise InputError("--topology: one machine is measured, the one that this runs on")
-    named = written.strategy not in (None, "all")
+    _check_one_machine(questions)
     found, left = [], []
-    for size in payload.sizes:
-        for question in questions:
-            if question.collective in ("all-to-all", "send-recv"):
-                raise InputError(
-                    f"--collective {question.collective}: is measured by --only collectives, as torch does it"
-                )
+    for size, question in product(payload.sizes, questions):
+        if question.collective in ("all-to-all", "send-recv"):
+            raise InputError(f"--collective {question.collective}: is measured by --only collectives, as torch does it")
+        try:
             if question.strategy == "nccl" and not on_gpus:
-                why = "nccl is between GPUs, and the CPU is measured; gloo is what torch does there"
-            else:
-                try:
-                    found += exchanges_of(session, [replace(question, size_bytes=float(size))])
-                    continue
-                except InputError as error:
-                    why = one_line(error, 200)
-            if named:
-                raise InputError(f"--strategy: {why}")
+                raise InputError("nccl is between GPUs, and the CPU is measured; gloo is what torch does there")
+            found += exchanges_of(session, [replace(question, size_bytes=float(size))])
+        except InputError as error:
+            why = one_line(error, 200)
+            if written.strategy not in (None, "all"):
+                raise InputError(f"--strategy: {why}") from None
             left.append(why)
     if not found:
         raise InputError("--strategy: none fits this machine")
@@ -262,11 +246,12 @@ def exchanges_of(session: Session, questions: Sequence[CollectiveQuestion]) -> l
         stands = stands_of(session, question)
         if len(stands) < 2:
             raise InputError("--strategy: one GPU exchanges with nobody; name a topology with two or more")
-        asked = {"strategy": question.strategy, "collective": question.collective, "n_ranks": len(stands)}
+        asked: dict[str, Any] = {"strategy": question.strategy, "collective": question.collective}
         if question.strategy in _BY_TORCH:
-            found.append({**asked, "bytes": int(question.size_bytes), "stands": [plain(stand) for stand in stands]})
+            asked |= {"n_ranks": len(stands), "bytes": 0, "stands": [plain(stand) for stand in stands]}
         else:
-            found.append({**exchange_of(session, question).data(), "bytes": int(question.size_bytes)})
+            asked = exchange_of(session, question).data()
+        found.append({**asked, "bytes": int(question.size_bytes)})
     return found
 
 

@@ -16,7 +16,7 @@ from simulator.console.style import Progress, choose_style
 from simulator.errors import InputError, one_line
 from validate.bands import make
 from validate.bands.material import BandRow, measured, thinned
-from validate.cli.command import Jobs, Json, Quiet, Texts, Trust, command_named, flag, positional
+from validate.cli.command import Jobs, Json, Quiet, Texts, Trust, command, flag, positional
 from validate.cli.words import grades_in, incomplete, jobs_in, print_remarks, print_result
 from validate.constants.fit import constants_text, write_package_file
 from validate.constants.rows import calibrate_devices
@@ -29,7 +29,7 @@ from validate.tables.table import STDIN, Table
 _CALIBRATED_ON = 50  # rows per device
 
 
-@command_named("bands")
+@command("bands")
 def bands_command(
     files: Annotated[Texts, positional("TABLE.csv", "Tables of measurements, as validate score reads them.")] = None,
     judge: Annotated[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,39 +14,9 @@ from simulator.console.style import Progress, Style, fold
 from simulator.errors import InputError, one_line
 from simulator.records import asdict
 from simulator.user_files import read_user_file
-from validate.blind.record import (
-    PREDICTIONS,
-    PROJECT,
-    RECORD,
-    BlindErrors,
-    BlindEvent,
-    check_new,
-    checked,
-    digest_of,
-    errors_of,
-    line_of,
-    opened_seal,
-    outcomes_of,
-    predict_blind,
-    predicted_entry,
-    questions_of,
-    read_predictions,
-    read_record,
-    sealed,
-    written_predictions,
-)
-from validate.cli.command import (
-    Jobs,
-    Json,
-    Quiet,
-    Text,
-    Texts,
-    Trust,
-    command_named,
-    group_of_commands,
-    positional,
-    value,
-)
+from validate.blind import record as recording
+from validate.blind.record import PREDICTIONS, PROJECT, RECORD, BlindErrors, BlindEvent, digest_of
+from validate.cli.command import Jobs, Json, Quiet, Text, Texts, Trust, command, group_of_commands, positional, value
 from validate.cli.words import grades_in, incomplete, jobs_in, print_answer, print_remarks
 from validate.kinds import KINDS
 from validate.kinds.kind import recognise
@@ -62,7 +33,7 @@ Commit = Annotated[Text, value("HASH", "The commit of the program, as git rev-pa
 Date = Annotated[Text, value("DAY", "Today, as date -I prints it.")]
 
 
-@command_named("add", of=group)
+@command("add", of=group)
 def blind_add(
     file: Annotated[Text, positional("TABLE.csv", "A table of measurements that nobody has looked at.")] = None,
     name: Annotated[Text, value("NAME", "What the record calls the table.")] = None,
@@ -92,11 +63,9 @@ def blind_add(
         raise InputError("a table in a file is needed, for example: validate blind add TABLE.csv --name mine ...")
     given = {"--name": name, "--source": source, "--commit": commit, "--date": date, "--out": out}
     said = _needed(given)
-    for option in ("--name", "--commit", "--date"):
-        checked(option, said[option])
     folder, grades = Path(record) if record is not None else PROJECT, grades_in(trust)
-    events = read_record(folder)
-    check_new(said["--name"], events)
+    events = recording.read_record(folder)
+    recording.check_new(said["--name"], events)
     scoring = Scoring(ScoringOptions(topology, tuple(machines or ()), None, tuple(devices or ())))
     raw = read_bytes(file)
     records = read_records(raw, shown_as(file))
@@ -105,11 +74,11 @@ def blind_add(
     scoring.check([(table, kind)])
     for option, place in (("--out", Path(said["--out"])), ("--record", folder)):
         _make_folder(option, place)
-    questions, seal = questions_of(table, kind), sealed(raw)
+    questions, seal = recording.questions_of(table, kind), recording.sealed(raw)
     with Progress(len(table.rows), "predicting", quiet=quiet) as progress:
-        predictions = predict_blind(questions, kind, scoring, grades, jobs_in(jobs), progress.advance)
-    written = written_predictions(predictions)
-    rows, predicted, refused = outcomes_of(predictions)
+        predictions = recording.predict_blind(questions, kind, scoring, grades, jobs_in(jobs), progress.advance)
+    written = recording.written_predictions(predictions)
+    rows, predicted, refused = recording.outcomes_of(predictions)
     event = BlindEvent(
         what="predicted", name=said["--name"], date=said["--date"], commit=said["--commit"], kind=kind.name,
         source=one_line(said["--source"], 1000), rows=rows, predicted=predicted, refused=refused,
@@ -124,7 +93,7 @@ def blind_add(
     print_remarks([*incomplete([table]), remark], quiet=quiet)
 
 
-@command_named("score", of=group)
+@command("score", of=group)
 def blind_score(
     name: Annotated[Text, positional("NAME", "What the record calls the table.")] = None,
     file: Annotated[Text, positional("SEALED", "The sealed table that validate blind add wrote.")] = None,
@@ -140,31 +109,27 @@ def blind_score(
     if name is None or file is None:
         raise InputError("a name and a sealed table are needed, for example: validate blind score mine mine.sealed ...")
     said = _needed({"--commit": commit, "--date": date})
-    for option, text in said.items():
-        checked(option, text)
     folder, events = _read_there(record)
-    entry = predicted_entry(events, name)
+    entry = recording.predicted_entry(events, name)
     if said["--date"] < entry.date:
         raise InputError(f"--date: '{entry.name}' was predicted on {entry.date}, after {said['--date']}")
     path = folder / PREDICTIONS / f"{entry.name}.csv"
     predictions = read_user_file(path, _MOST_BYTES, needed="a table of predictions")
-    raw = opened_seal(file)
+    raw = recording.opened_seal(file)
     for digest, content, what in ((entry.predictions, predictions, str(path)), (entry.table, raw, file)):
         if digest_of(content) != digest:
             raise InputError(f"{one_line(what)}: is not what was recorded of '{entry.name}' on {entry.date}")
     scoring = Scoring(ScoringOptions())
     kind = next(kind for kind in KINDS if kind.name == entry.kind)
     table = tabulate(read_records(raw, shown_as(file)), shown_as(file), (), kind.columns, kind.name)
-    errors = errors_of(read_predictions(predictions, str(path)), table, kind, scoring.names)
-    event = BlindEvent(
-        what="scored", name=entry.name, date=said["--date"], commit=said["--commit"], kind=entry.kind, errors=errors
-    )
+    errors = recording.errors_of(recording.read_predictions(predictions, str(path)), table, kind, scoring.names)
+    day, made_by = said["--date"], said["--commit"]
+    event = BlindEvent(what="scored", name=entry.name, date=day, commit=made_by, kind=entry.kind, errors=errors)
     _append(folder, events, event, {})
-    shown = [event]
-    print_answer(_document(shown), lambda style: "\n".join(_by_data_set(shown[0], style)) + "\n", as_json=as_json)
+    print_answer(_document([event]), partial(_by_data_set, event), as_json=as_json)
 
 
-@command_named("show", of=group)
+@command("show", of=group)
 def blind_show(
     name: Annotated[Text, positional("NAME", "An entry, for its errors by data set.")] = None,
     record: Record = None,
@@ -175,28 +140,30 @@ def blind_show(
     A figure that nobody recorded is shown as -.
     """
     _, events = _read_there(record)
-    if name is not None:
-        predicted_or_reported = {event.name: event for event in events}
-        if name not in predicted_or_reported:
-            predicted_entry(events, name)  # refuses it
-        event = predicted_or_reported[name]
-        print_answer(_document([event]), lambda style: "\n".join(_by_data_set(event, style)) + "\n", as_json=as_json)
+    if name is None:
+        print_answer(_document(events), partial(_overview, events), as_json=as_json)
         return
-    print_answer(_document(events), lambda style: "\n".join(_overview(events, style)) + "\n", as_json=as_json)
+    by_name = {event.name: event for event in events}
+    event = by_name[name] if name in by_name else recording.predicted_entry(events, name)  # refuses it
+    print_answer(_document([event]), partial(_by_data_set, event), as_json=as_json)
 
 
 def _needed(given: dict[str, str | None]) -> dict[str, str]:
     missing = [option for option, text in given.items() if not text]
     if missing:
         raise InputError(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} needed")
-    return {option: text for option, text in given.items() if text}
+    said = {option: text for option, text in given.items() if text}
+    for option in ("--name", "--commit", "--date"):
+        if option in said:
+            recording.checked(option, said[option])
+    return said
 
 
 def _append(folder: Path, events: Sequence[BlindEvent], event: BlindEvent, files: dict[str, bytes]) -> None:
     """Add *event* to the record in *folder*, with the new *files* that belong to it."""
     record = folder / RECORD
     before = read_user_file(record, MAX_BYTES, needed="a record") if record.exists() else b""
-    line = line_of(event, events, before)
+    line = recording.line_of(event, events, before)
     for name, content in files.items():
         _make_folder("--record", (folder / name).parent)
         with OutputFile("--record", str(folder / name)) as output:
@@ -219,7 +186,7 @@ def _read_there(record: str | None) -> tuple[Path, list[BlindEvent]]:
     folder = Path(record) if record is not None else PROJECT
     if not (folder / RECORD).is_file():
         raise InputError(f"--record {one_line(str(folder))}: there is no {RECORD}, which validate blind add begins")
-    return folder, read_record(folder)
+    return folder, recording.read_record(folder)
 
 
 def _document(events: Sequence[BlindEvent]) -> dict[str, object]:
@@ -229,16 +196,15 @@ def _document(events: Sequence[BlindEvent]) -> dict[str, object]:
 def _shares(errors: BlindErrors | None) -> list[str]:
     if errors is None:
         return ["-"] * 4
-    figures = (errors.median, errors.p90, errors.bias)
+    figures = (errors.median, ""), (errors.p90, ""), (errors.bias, "+")
     inside = "-" if errors.inside is None else f"{errors.inside * 100:.0f} %"
-    signs = ("", "", "+")
-    return [*("-" if e is None else percent_text(e, sign) for e, sign in zip(figures, signs, strict=True)), inside]
+    return [*("-" if error is None else percent_text(error, sign) for error, sign in figures), inside]
 
 
 _HEADS = ["scored", "median", "p90", "bias", "in 80 % band"]
 
 
-def _overview(events: Sequence[BlindEvent], style: Style) -> list[str]:
+def _overview(events: Sequence[BlindEvent], style: Style) -> str:
     scored = {event.name: event for event in events if event.what == "scored"}
     entries = [event for event in events if event.what != "scored"]
     rows = [["kind", "predicted on", "by commit", "entry", "sources", "rows", *_HEADS]]
@@ -249,10 +215,11 @@ def _overview(events: Sequence[BlindEvent], style: Style) -> list[str]:
         rows.append([event.kind, event.date, event.commit[:8], event.name, *counts, number, *_shares(errors)])
     lines = table_of(rows, [False] * 4 + [True] * 7, style)
     told = [f"{event.name}: {event.source}" + (f"; {event.note}" if event.note else "") for event in entries]
-    return [*lines, "", *(line for text in told for line in (fold(text, style.width, 2) if style.width else [text]))]
+    folded = (line for text in told for line in (fold(text, style.width, 2) if style.width else [text]))
+    return "".join(f"{line}\n" for line in (*lines, "", *folded))
 
 
-def _by_data_set(event: BlindEvent, style: Style) -> list[str]:
+def _by_data_set(event: BlindEvent, style: Style) -> str:
     rows = [["data set", *_HEADS]]
     rows += [[each.of or "all", f"{each.scored:,}", *_shares(each)] for each in event.errors]
-    return table_of(rows, [False] + [True] * 5, style)
+    return "".join(f"{line}\n" for line in table_of(rows, [False] + [True] * 5, style))

@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from os.path import isdir
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +19,7 @@ from simulator.errors import Fault, InputError, one_line
 from simulator.records import replace
 from simulator.topology.catalogue import load_part
 from simulator.user_files import read_user_file
-from validate.cli.command import Quiet, Text, command_named, positional, value
+from validate.cli.command import Quiet, Text, command, positional, value
 from validate.cli.words import TRUSTED, give, grades_in, opened, print_remarks
 from validate.compare.calibrating import CLOCKS, FittedCalibration, FolderDevice
 from validate.compare.comparison import ComparisonOptions, fit_folder, scoring_at
@@ -62,8 +62,7 @@ def calibrate_folder(
         places = find_places(folder, asked.topology, asked.devices)
         bench = FolderDevice(places.part, scoring_at(places).names)
         fitted, rows = fit_folder(bench, folder, asked)
-        text = folder_yaml(places.part, Path(name).resolve().name, bench, fitted)
-        give(text, output)
+        give(folder_yaml(places.part, Path(name).resolve().name, bench, fitted), output)
     where = "" if out is None else f"; wrote {one_line(out)}"
     whole = {CLOCKS} if fitted.clocks else set()  # tables that were fitted to, and have no prediction of their own
     skipped = Counter(row.skipped for row in rows if row.skipped and row.table not in whole).most_common()
@@ -77,14 +76,12 @@ def folder_yaml(part: str, table: str, bench: FolderDevice, fitted: FittedCalibr
     again = bench.again([*fitted.rows, *fitted.steps], fitted.calibration)
     left = tuple(row.error for row in again if row.error is not None)
     others = {"launches": fitted.launches, "clocks": fitted.clocks, "steps": len(fitted.steps)}
-    return calibration_yaml(
-        part,
-        table,
-        fitted.rows,
+    others = {name: count for name, count in others.items() if count}
+    factors, asked = (
         CalibrationFactors(fitted.calibration, spread, left or (0.0,)),
-        others={name: count for name, count in others.items() if count},
-        asked=[row.digest for row in fitted.steps],
+        [row.digest for row in fitted.steps],
     )
+    return calibration_yaml(part, table, fitted.rows, factors, others=others, asked=asked)
 
 
 def with_certificate(text: str, certificate: Certificate) -> str:
@@ -114,7 +111,7 @@ def _folder_summary(bench: FolderDevice, fitted: FittedCalibration) -> str:
 _REASONS = 8  # most reasons in one message
 
 
-@command_named("calibrate")
+@command("calibrate")
 def calibrate_command(
     measurements: Annotated[
         Text, positional("MEASUREMENTS", "A folder from validate run, or a table of operators; - is standard input.")
@@ -160,14 +157,12 @@ def calibrate_command(
         text = calibration_yaml(part, Path(source).name if source != STDIN else "standard input", rows, fitted)
         give(text, output)
     where = "" if out is None else f"; wrote {one_line(out)}"
-    print_remarks(
-        [
-            f"{part}: {_summary(rows, fitted)}{where}",
-            *skipped_table("not used", skipped, choose_style(sys.stderr)),
-            *(f"not used: {count} x {reason}" for reason, count in sorted(left.items())),
-        ],
-        quiet=quiet,
-    )
+    ops = ", ".join(f"{n} {op}" for op, n in sorted(Counter(row.op for row in rows).items()))
+    absolute = sorted(abs(error) for error in fitted.errors)
+    told = f"{len(absolute)} points ({ops}); median error left {100 * absolute[len(absolute) // 2]:.1f} %"
+    unused = [f"not used: {count} x {reason}" for reason, count in sorted(left.items())]
+    table = skipped_table("not used", skipped, choose_style(sys.stderr))
+    print_remarks([f"{part}: {told}{where}", *table, *unused], quiet=quiet)
 
 
 def _check_measured(file: str, part: str) -> None:
@@ -219,25 +214,11 @@ def _rows(
     by_part = device_rows(table, names, skip)
     rows = countable(by_part.get(part, []), names.session, grades, skip)
     skipped = by_frequency(lines)
-    if not rows:
-        raise InputError(Fault(_none(part, grades, by_part, skipped), shown))
-    return rows, skipped
-
-
-def _none(part: str, grades: set[str], by_part: Collection[str], skipped: Mapping[str, Sequence[int]]) -> str:
-    """Return the error message for a table without usable rows, with the reasons."""
-    text = f"no row of {part} that can be predicted and has a grade of {', '.join(sorted(grades))}"
-    reasons = [
-        f"{reason} (line{'s' if len(lines) > 1 else ''} {line_ranges(lines)})"
-        for reason, lines in list(skipped.items())[:_REASONS]
-    ]
+    if rows:
+        return rows, skipped
+    first = list(skipped.items())[:_REASONS]
+    reasons = [f"{reason} (line{'s' if len(found) > 1 else ''} {line_ranges(found)})" for reason, found in first]
     if others := sorted(set(by_part) - {part}):
         reasons.append(f"other rows are of {one_line(', '.join(others), 200)}")
-    return f"{text}; {'; '.join(reasons) or 'there are no rows'}"
-
-
-def _summary(rows: list[MeasuredRow], fitted: CalibrationFactors) -> str:
-    count = Counter(row.op for row in rows)
-    ops = ", ".join(f"{n} {op}" for op, n in sorted(count.items()))
-    absolute = sorted(abs(error) for error in fitted.errors)
-    return f"{len(fitted.errors)} points ({ops}); median error left {100 * absolute[len(absolute) // 2]:.1f} %"
+    text = f"no row of {part} that can be predicted and has a grade of {', '.join(sorted(grades))}"
+    raise InputError(Fault(f"{text}; {'; '.join(reasons) or 'there are no rows'}", shown))

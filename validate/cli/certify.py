@@ -15,7 +15,7 @@ from simulator.errors import one_line
 from simulator.results.columns import Heading, PlainTable
 from simulator.units import format_duration
 from validate.cli.calibrate import folder_yaml, with_certificate
-from validate.cli.command import Quiet, Text, command_again, command_named, positional, value
+from validate.cli.command import Quiet, Text, command, command_again, positional, value
 from validate.cli.words import opened, print_remarks
 from validate.compare.certifying import CertifiedCalibration, certify, judged_rows, unpack
 from validate.compare.classes import class_errors
@@ -25,7 +25,7 @@ from validate.machine.measure.certificate import PARTS
 _MOST_REASONS = 12
 
 
-@command_named("certify")
+@command("certify")
 def certify_command(
     archive: Annotated[str, positional("CERT.tar.gz", "Archive of python -m validate.measure --certificate.")],
     topology: Annotated[Text, value("FILE", "The measured machine.  [default: that of its GPUs, if built in]")] = None,
@@ -89,15 +89,10 @@ def _blocks(
     for table, each in found.others.items():
         yield f"{table}: calibrates nothing; {each.scored} rows, median error {_percent(each.median)}"
     yield "exchanges between nodes, which no node shows by itself"
-    yield from (f"{part.name}: {end}" for part in PARTS if (end := _end_of(found, part.name)) != "done")
+    ends = {row["name"]: one_line(row.get("end") or "not ended", 160) for row in reversed(found.parts)}
+    yield from (f"{part.name}: {end}" for part in PARTS if (end := ends.get(part.name, "not begun")) != "done")
     reasons = Counter((one_line(row.get("group"), 20), one_line(row.get("reason"), 160)) for row in found.left)
     yield from (f"{group}: {count} x {reason}" for (group, reason), count in reasons.most_common(_MOST_REASONS))
-
-
-def _end_of(found: CertifiedCalibration, name: str) -> str:
-    return next(
-        (one_line(row.get("end") or "not ended", 160) for row in found.parts if row["name"] == name), "not begun"
-    )
 
 
 def _step_row(bare: MeasuredRow, row: MeasuredRow) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from validate.check.causes import MOST_CAUSES
 from validate.check.check import check_log, judged
 from validate.check.links import checked_links, links_document, links_text
 from validate.check.report import as_document, as_text, check_page, headline
-from validate.cli.command import CHECK_EPILOG, Json, Quiet, Text, Texts, command_again, command_named, positional, value
+from validate.cli.command import CHECK_EPILOG, Json, Quiet, Text, Texts, command, command_again, positional, value
 from validate.cli.words import opened, print_answer, print_remarks
 from validate.compare.places import check_contradiction
 from validate.importing.nccl_tests import read_nccl_tests
@@ -29,7 +29,7 @@ _NEEDED = "a log of nccl-tests is needed, one: validate check --topology dgx-h10
 _PLOTS = re.compile(r".*\.(svg|png|pdf)", re.IGNORECASE)
 
 
-@command_named("check", epilog=CHECK_EPILOG)
+@command("check", epilog=CHECK_EPILOG)
 def check_command(
     files: Annotated[Texts, positional("LOG", "Output of nccl-tests, rccl-tests or OSU's, and of link tests.")] = None,
     topology: Annotated[Text, value("FILE", "The machine it ran on: a path or a built-in name.")] = None,

@@ -13,7 +13,7 @@ from simulator.cli.options import refuse
 from simulator.console.style import Progress
 from simulator.errors import InputError, one_line
 from simulator.units import format_duration
-from validate.cli.command import Json, Quiet, Text, Texts, command_named, flag, value
+from validate.cli.command import Json, Quiet, Text, Texts, command, flag, value
 from validate.cli.words import print_answer, print_remarks, print_result
 from validate.machine.cluster import network, report
 from validate.machine.cluster.cases import CaseOutcome, Predictor, make_cases, read_duration
@@ -22,7 +22,7 @@ from validate.machine.cluster.run import ClusterResults, least_run_s, run_cases
 from validate.machine.measure.host import removed_on_signals
 
 
-@command_named("cluster")
+@command("cluster")
 def cluster_command(
     nodes: Annotated[str, value("N,...", "Hosts: 4, 2,4 or 2-6.")] = "4",
     rates: Annotated[

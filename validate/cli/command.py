@@ -54,7 +54,7 @@ def command_again(command: str, *arguments: str, **options: Any) -> str:
 F = TypeVar("F", bound=Callable[..., int | None])
 
 
-def command_named(name: str, epilog: str = EPILOG, **settings: Any) -> Callable[[F], F]:
+def command(name: str, epilog: str = EPILOG, **settings: Any) -> Callable[[F], F]:
     """Return a decorator for the function of the command *name*: its file's ``app`` runs it.
 
     The function returns the exit status, or None.  ``of`` among *settings* is the group of a command within a command.

@@ -6,25 +6,14 @@ from functools import partial
 from typing import Annotated
 
 from simulator.errors import InputError, one_line
-from validate.cli.command import (
-    Calibration,
-    Json,
-    Quiet,
-    Text,
-    Texts,
-    Trust,
-    command_again,
-    command_named,
-    positional,
-    value,
-)
+from validate.cli.command import Calibration, Json, Quiet, Text, Texts, Trust, command, command_again, positional, value
 from validate.cli.words import TRUSTED, grades_in, opened, print_answer, print_remarks
 from validate.compare.comparison import ComparisonOptions, compared
 from validate.compare.folder import read_folder
 from validate.compare.report import comparison_document, comparison_page, comparison_text
 
 
-@command_named("compare")
+@command("compare")
 def compare_command(
     folder: Annotated[Text, positional("MEASURED/", "The folder that validate run wrote.")] = None,
     topology: Annotated[Text, value("FILE", "The measured machine: a path or a built-in name.")] = None,

@@ -10,7 +10,7 @@ from simulator.errors import InputError, nearest, one_line
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.load import topology_from_text
 from simulator.topology.parts import GpuPart, NicPart
-from validate.cli.command import Quiet, Text, Texts, command_named, value
+from validate.cli.command import Quiet, Text, Texts, command, value
 from validate.cli.words import give, opened, print_remarks
 from validate.machine.describe.draft import draft
 from validate.machine.describe.driver import Card, are_peers, ask_driver
@@ -22,7 +22,7 @@ from validate.machine.describe.processor import Processor, disk_part, read_proce
 from validate.machine.tools import named_for
 
 
-@command_named("describe")
+@command("describe")
 def describe_command(
     files: Annotated[
         Texts, value("FILE", "A dump of another machine; repeat it for several dumps of that machine.", "--from")

@@ -17,7 +17,7 @@ from simulator.console.style import choose_style
 from simulator.errors import InputError
 from simulator.questions.checks import From
 from simulator.records import replace
-from validate.cli.command import Quiet, Text, Texts, command_named, positional, value
+from validate.cli.command import Quiet, Text, Texts, command, positional, value
 from validate.cli.words import give, grades_in, opened, print_remarks, print_result
 from validate.constants.calibrate import fit_calibration
 from validate.constants.design import NETWORKS, MeasurableOperator, candidates_of, chosen
@@ -34,7 +34,7 @@ _LAYER = (  # the cells of a row of operators that do not grow with a batch
 _MOST = 1.0  # an error counts up to this
 
 
-@command_named("design")
+@command("design")
 def design_command(
     files: Annotated[Texts, positional("TABLE.csv", "Tables of operators, to judge choices by.")] = None,
     device: Annotated[Text, value("PART", "The device whose rows, or times, count.  [default: h100-sxm5-80gb]")] = None,

@@ -14,7 +14,7 @@ from simulator.console.style import Progress, Style
 from simulator.errors import InputError, nearest, one_line
 from simulator.records import asdict, dataclass, replace
 from simulator.results import taken
-from validate.cli.command import Json, Quiet, Text, Texts, command_named, flag, positional, value
+from validate.cli.command import Json, Quiet, Text, Texts, command, flag, positional, value
 from validate.cli.words import incomplete, jobs_in, print_answer, print_remarks, share_in
 from validate.constants import fit as fitting
 from validate.constants.families import FAMILIES, TERMS, Family, Term
@@ -57,7 +57,7 @@ class _Done:
     errors: tuple[tuple[str, str, str, float], ...]  # the row's role in the fit, operator and place; its error
 
 
-@command_named("fit")
+@command("fit")
 def fit_tables(
     files: Annotated[Texts, positional("TABLE.csv", "Tables of measured collectives or operators.")] = None,
     hold_out: Annotated[

@@ -11,7 +11,7 @@ from typing import Annotated
 from simulator.console.files import OutputFile
 from simulator.errors import InputError, nearest, one_line
 from simulator.topology.catalogue import part_names
-from validate.cli.command import Quiet, Text, command_named, positional, value
+from validate.cli.command import Quiet, Text, command, positional, value
 from validate.cli.words import print_remarks
 from validate.importing import formats
 from validate.importing.aiconfigurator import Source, SourceTable
@@ -22,7 +22,7 @@ FORMATS = ("aiconfigurator", "simumax", "primus")
 _SINGLE = {"simumax": ("SimuMax", simumax_rows), "primus": ("Primus", primus_rows)}
 
 
-@command_named("import")
+@command("import")
 def import_command(
     collection: Annotated[str, positional("COLLECTION", "The collection: aiconfigurator, simumax or primus.")],
     source: Annotated[

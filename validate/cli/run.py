@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,14 +18,14 @@ from simulator.records import replace
 from simulator.topology.catalogue import find_topology
 from simulator.topology.load import load_topology
 from validate.cli import asking
-from validate.cli.command import Text, command_named, flag, value
+from validate.cli.command import Text, command, flag, value
 from validate.cli.words import print_remarks
 from validate.compare.folder import RECORD, TOPOLOGY
 from validate.machine.checks import has_rows, load_warning, reported, rows_machine_name
 from validate.machine.measure.duration import duration_s, fraction
 
 
-@command_named("run")
+@command("run")
 @with_options(
     OPTIONS,
     *("topology", "out", "only", "device", "budget", "machine", "within"),
@@ -80,9 +79,15 @@ def run_command(
         raise InputError("--out needs the name of a folder")
     budget_s = None if budget is None else _parsed("--budget", duration_s, budget)
     interval = 0.01 if within is None else _parsed("--within", fraction, within)
-    source = None if topology is None else _topology(topology)
-    _check_own(written, only, parts=parts)
-    _check_torch()
+    source = None
+    if topology is not None:
+        source = load_topology(topology).name, find_topology(topology)[0].read_text(encoding="utf-8")
+    if parts and written is None:
+        raise InputError("--parts: applies to your own step; name its network with --workload")
+    if written is not None:
+        asking.check_twin(written)
+    if written is not None and only is not None:
+        raise InputError("--only: names groups of cases, and --workload is the one case that is measured")
     groups = _groups(written, only or "", parts=parts, prepare=prepare)
     folder = Path(out)
     kept = folder / TOPOLOGY
@@ -141,29 +146,13 @@ def _parsed(option: str, parse: Callable[[str], float], text: str) -> float:
         raise InputError(f"{option}: {one_line(error)}") from None
 
 
-def _check_own(written: CommandOptions | None, only: str | None, *, parts: bool) -> None:
-    """Raise InputError where the options of an own step or exchange do not fit together."""
-    if parts and written is None:
-        raise InputError("--parts: applies to your own step; name its network with --workload")
-    if written is not None:
-        asking.check_twin(written)
-    if written is not None and only is not None:
-        raise InputError("--only: names groups of cases, and --workload is the one case that is measured")
-
-
-def _check_torch() -> None:
-    try:
-        import_module("validate.machine.measure.case")
-    except ImportError as error:
-        raise MissingDependency(
-            f"torch is needed to measure ({one_line(error)}); pip install 'topocast[torch]'"
-        ) from None
-
-
 def _groups(written: CommandOptions | None, only: str, *, parts: bool, prepare: bool) -> tuple[str, ...]:
-    """Return the groups of cases to measure; raises InputError if there is no such group."""
-    from validate.machine.measure.case import GROUPS
-
+    """Return the groups of cases to measure; raises InputError if there is no such group, MissingDependency."""
+    try:
+        from validate.machine.measure.case import GROUPS
+    except ImportError as error:
+        told = f"torch is needed to measure ({one_line(error)}); pip install 'topocast[torch]'"
+        raise MissingDependency(told) from None
     if prepare and written is None:
         raise InputError("--prepare: writes down a step or an exchange of your own; name it with --workload")
     if written is not None:
@@ -171,9 +160,8 @@ def _groups(written: CommandOptions | None, only: str, *, parts: bool, prepare: 
             raise InputError("--parts: applies to a step, but --workload is an exchange; --batch makes it a step")
         return ("strategies" if asking.is_exchange(written) else "asked",)
     groups = tuple(name.strip() for name in only.split(",") if name.strip())
-    for name in groups:
-        if name not in GROUPS:
-            raise InputError(f"--only: no group '{one_line(name, 40)}'; {nearest(name, GROUPS)}")
+    if unknown := next((name for name in groups if name not in GROUPS), ""):
+        raise InputError(f"--only: no group '{one_line(unknown, 40)}'; {nearest(unknown, GROUPS)}")
     return groups
 
 
@@ -269,10 +257,3 @@ def _name_in(path: Path) -> str:
         return load_topology(str(path)).name if os.path.isfile(path) else ""
     except TopocastError:
         return ""
-
-
-def _topology(name: str) -> tuple[str, str]:
-    """Return the machine's name and the YAML text of the topology *name*; raises InputError if it is invalid."""
-    found = load_topology(name)
-    path, _ = find_topology(name)
-    return found.name, path.read_text(encoding="utf-8")

@@ -11,19 +11,7 @@ from typing import Annotated, Any
 from simulator.console.style import Progress
 from simulator.errors import InputError, nearest, one_line
 from simulator.records import replace
-from validate.cli.command import (
-    Calibration,
-    Jobs,
-    Json,
-    Quiet,
-    Text,
-    Texts,
-    Trust,
-    command_named,
-    flag,
-    positional,
-    value,
-)
+from validate.cli.command import Calibration, Jobs, Json, Quiet, Text, Texts, Trust, command, flag, positional, value
 from validate.cli.table import completed_table
 from validate.cli.words import TRUSTED, grades_in, incomplete, jobs_in, opened, print_answer, print_remarks, words_in
 from validate.constants.rows import calibrate_devices
@@ -38,7 +26,7 @@ from validate.tables.csv_text import MAX_HELD, MAX_ROWS
 from validate.tables.table import STDIN, Table, same_file
 
 
-@command_named("score")
+@command("score")
 def score_command(
     files: Annotated[Texts, positional("TABLE.csv", "Tables of measurements; - is standard input.")] = None,
     out: Annotated[Text, value("FILE", "Write every row with its prediction and error as CSV.")] = None,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Annotated
 
 from simulator.errors import Fault, InputError, nearest, one_line
-from validate.cli.command import Quiet, Text, command_named, group_of_commands, positional, value
+from validate.cli.command import Quiet, Text, command, group_of_commands, positional, value
 from validate.cli.words import opened, print_remarks
 from validate.kinds import KINDS
 from validate.kinds.kind import Kind, read_measurements
@@ -23,7 +23,7 @@ _SETS_ASIDE = ("unclear", "network")  # columns by which authors may say that a 
 group = group_of_commands("table", "Make tables of measurements complete.")
 
 
-@command_named("complete", of=group)
+@command("complete", of=group)
 def complete_table(
     file: Annotated[Text, positional("TABLE.csv", "A table of measurements; - is standard input.")] = None,
     conventions: Annotated[

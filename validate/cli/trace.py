@@ -13,7 +13,7 @@ from simulator.cli.options import parse_count
 from simulator.cli.output import captured
 from simulator.errors import InputError, one_line
 from simulator.questions.checks import From
-from validate.cli.command import Json, Quiet, Text, command_named, positional, value
+from validate.cli.command import Json, Quiet, Text, command, positional, value
 from validate.cli.words import print_answer, print_remarks
 from validate.compare.trace import compare_traces, trace_document, trace_text
 from validate.importing.kineto import read_trace
@@ -22,7 +22,7 @@ _OURS = ("--trace", "--plot", "--show-options")
 _BEYOND = ("--what-if", "--epoch", "--mtbf", "--checkpoint-every", "--checkpoint-time", "--restart-time")
 
 
-@command_named("trace", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@command("trace", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def trace_command(
     context: typer.Context,
     file: Annotated[str, positional("TRACE.json[.gz]", "Trace of PyTorch's profiler (export_chrome_trace).")],

@@ -71,10 +71,10 @@ def opened(path: str | None, option: str = "--out") -> AbstractContextManager[Ou
 
 def give(text: str, output: OutputFile | None) -> None:
     """Write *text* to the file *output*, else to standard output."""
-    if output is not None:
-        output.write(text.encode())
-    else:
+    if output is None:
         sys.stdout.write(text)
+    else:
+        output.write(text.encode())
 
 
 def print_result(text: str) -> None:
