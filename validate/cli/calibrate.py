@@ -20,7 +20,7 @@ from simulator.records import replace
 from simulator.topology.catalogue import load_part
 from simulator.user_files import read_user_file
 from validate.cli.command import Quiet, Text, command, positional, value
-from validate.cli.words import TRUSTED, give, grades_in, opened, print_remarks
+from validate.cli.words import give, grades_in, opened, print_remarks
 from validate.compare.calibrating import CLOCKS, FittedCalibration, FolderDevice
 from validate.compare.comparison import ComparisonOptions, fit_folder, scoring_at
 from validate.compare.folder import RECORD, read_folder
@@ -39,15 +39,7 @@ from validate.tables.statistics import by_frequency, line_ranges, skipped_table,
 from validate.tables.table import STDIN, read_bytes, read_table, same_file, shown_as
 
 
-def calibrate_folder(
-    name: str | None,
-    *,
-    device: str | None = None,
-    topology: str | None = None,
-    out: str | None = None,
-    trust: str = TRUSTED,
-    quiet: bool = False,
-) -> None:
+def calibrate_folder(name: Text, device: Text, topology: Text, out: Text, trust: str, *, quiet: bool) -> None:
     """Fit the constants of the device measured in the folder *name*, and write them as YAML.
 
     Raises InputError if an option or the folder is invalid or it has too few rows, MissingDependency if SciPy is not
@@ -77,10 +69,8 @@ def folder_yaml(part: str, table: str, bench: FolderDevice, fitted: FittedCalibr
     left = tuple(row.error for row in again if row.error is not None)
     others = {"launches": fitted.launches, "clocks": fitted.clocks, "steps": len(fitted.steps)}
     others = {name: count for name, count in others.items() if count}
-    factors, asked = (
-        CalibrationFactors(fitted.calibration, spread, left or (0.0,)),
-        [row.digest for row in fitted.steps],
-    )
+    factors = CalibrationFactors(fitted.calibration, spread, left or (0.0,))
+    asked = [row.digest for row in fitted.steps]
     return calibration_yaml(part, table, fitted.rows, factors, others=others, asked=asked)
 
 
@@ -132,7 +122,7 @@ def calibrate_command(
     if trace is not None and (file is not None or topology is not None):
         raise InputError("--trace: takes the place of MEASUREMENTS and --topology; it needs --device PART")
     if trace is None and (topology is not None or (file not in (None, STDIN) and isdir(file or ""))):
-        calibrate_folder(file, device=device, topology=topology, out=out, trust=trust, quiet=quiet)
+        calibrate_folder(file, device, topology, out, trust, quiet=quiet)
         return
     if file is None and trace is None:
         raise InputError("a table is needed, for example: validate calibrate --device v100-pcie-32gb ops.csv")

@@ -145,9 +145,7 @@ def fit_tables(
             print_remarks([f"wrote {one_line(path)}" for path in written], quiet=quiet)
 
 
-def _check_judging(
-    leave_one_out: str | None, hold_out: Sequence[str], share: float, *, terms: bool, write: bool
-) -> None:
+def _check_judging(leave_one_out: Text, hold_out: Sequence[str], share: float, *, terms: bool, write: bool) -> None:
     """Raise InputError where the options on what is left out do not fit together."""
     if leave_one_out not in (None, *fitting.GROUPINGS):
         raise InputError(f"--leave-one-out: place, generation or dataset; got '{one_line(leave_one_out, 40)}'")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Annotated, Any
 
@@ -96,7 +96,16 @@ def score_command(
                 seen.append(found.efficiencies.add)
             if written is not None:
                 seen.append(written.begin(table))
-            scored.append(_scored(scoring, table, found, grades, count, seen, progress.advance, processes))
+            names, known = scoring.names, frozenset[str]()
+            if count and kind.name == OPERATORS.name:  # calibrated on so many rows, which do not count
+                calibrations, known = calibrate_devices(table, names, grades, count)
+                names = scoring.calibrated(calibrations)
+                found = replace(found, method=f"calibrated on at most {count} rows of each device")
+            how: dict[str, Any] = {"names": names, "seen": known, "jobs": processes, "advance": progress.advance}
+            for row in scoring.score(table, kind, grades, **how):
+                for see in seen:
+                    see(row)
+            scored.append(found)
         if output is not None:
             output.finish()
     asked: dict[str, Any] = {"trust": grades, "by": axes, "scales": scaling}
@@ -104,28 +113,6 @@ def score_command(
     print_answer(whole, lambda style: scores_report(scored, style=style, **asked), as_json=as_json)
     said = [*incomplete(table for table, _ in tables), *_remarks(scored, grades, asked_for=trust != TRUSTED)]
     print_remarks([*said, *([f"wrote {one_line(out)}"] if out is not None else [])], quiet=quiet)
-
-
-def _scored(
-    scoring: Scoring,
-    table: Table,
-    found: ScoredTable,
-    grades: Sequence[str],
-    count: int,
-    seen: Collection[Callable[[MeasuredRow], None]],
-    advance: Callable[[], None],
-    jobs: int,
-) -> ScoredTable:
-    """Pass each row to all of *seen*; with *count*, devices are calibrated on so many rows, which do not count."""
-    names, known = scoring.names, frozenset[str]()
-    if count and found.kind.name == OPERATORS.name:
-        calibrations, known = calibrate_devices(table, scoring.names, grades, count)
-        names = scoring.calibrated(calibrations)
-        found = replace(found, method=f"calibrated on at most {count} rows of each device")
-    for row in scoring.score(table, found.kind, grades, names=names, seen=known, jobs=jobs, advance=advance):
-        for see in seen:
-            see(row)
-    return found
 
 
 def _remarks(tables: Sequence[ScoredTable], grades: Sequence[str], *, asked_for: bool) -> list[str]:

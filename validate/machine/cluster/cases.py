@@ -203,6 +203,10 @@ def _within(option: str, text: str, dimension: str, least: float, most: float, l
 _LEVEL = 0.05  # strategies whose predicted times differ by less count as equal: no order is claimed
 
 
+PayloadRates = Mapping[LinkShape, float]  # in B/s
+CostsByLink = Mapping[LinkShape, MessageCosts]
+
+
 class Predictor:
     """Predicts the times of cases from their topologies.
 
@@ -210,13 +214,8 @@ class Predictor:
     Links without an entry use the defaults.
     """
 
-    def __init__(
-        self,
-        payload_Bps: Mapping[LinkShape, float] | None = None,
-        costs: Mapping[LinkShape, MessageCosts] | None = None,
-    ) -> None:
-        self._payload_Bps = dict(payload_Bps or {})
-        self._costs = dict(costs or {})
+    def __init__(self, payload_Bps: PayloadRates | None = None, costs: CostsByLink | None = None) -> None:
+        self._payload_Bps, self._costs = payload_Bps or {}, costs or {}
         self._session = Session()
         self._known: set[Where] = set()
 

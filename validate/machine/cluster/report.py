@@ -31,6 +31,7 @@ from validate.machine.measure.timing import FEWEST
 from validate.tables.statistics import Errors, summarise
 
 Outcomes = Sequence[cases.CaseOutcome]
+Row = dict[str, Any]
 _LEAST = 0.9  # probed fraction of a link's payload rate below which the machine, not the rate, is the bottleneck
 
 
@@ -134,9 +135,7 @@ def _signed(error: float) -> str:
     return f"{error * 100:+.1f} %"
 
 
-def cluster_document(
-    outcomes: Outcomes, measured: ClusterResults, facts: Mapping[str, Any], *, calibrated: bool
-) -> dict[str, Any]:
+def cluster_document(outcomes: Outcomes, measured: ClusterResults, facts: Row, *, calibrated: bool) -> Row:
     """Return environment *facts*, links with probes (B/s), cases, orders of strategies and error statistics."""
     groups: dict[str, Callable[[cases.CaseOutcome], str]] = {
         "nodes": lambda o: str(o.case.n_nodes),
@@ -163,7 +162,7 @@ def cluster_document(
     return {**head, "links": links, "cases": rows, "orders": orders, "errors": errors}
 
 
-def _errors(errors: Errors) -> dict[str, Any]:
+def _errors(errors: Errors) -> Row:
     return taken(errors, "n median=median_ape p90=p90_ape mean=mean_ape bias")
 
 
@@ -210,9 +209,7 @@ class ClusterFiles:
             for path in (*self._topologies, *self._results)
         }
 
-    def write_topologies(
-        self, payload_Bps: Mapping[LinkShape, float], costs: Mapping[LinkShape, cases.MessageCosts]
-    ) -> None:
+    def write_topologies(self, payload_Bps: cases.PayloadRates, costs: cases.CostsByLink) -> None:
         """Write the topologies.
 
         *payload_Bps* replaces the payload rates that follow from the link rates, *costs* the default message costs.
@@ -221,14 +218,7 @@ class ClusterFiles:
             text = cases.topology_text(shape, self._n_nodes, payload_Bps.get(shape), costs.get(shape))
             self._write(path, text)
 
-    def write(
-        self,
-        outcomes: Outcomes,
-        measured: ClusterResults,
-        facts: dict[str, Any],
-        *,
-        calibrated: bool,
-    ) -> None:
+    def write(self, outcomes: Outcomes, measured: ClusterResults, facts: Row, *, calibrated: bool) -> None:
         """Write the table and the JSON document, if ``--out`` asks for them, and the topologies."""
         if self._results:
             whole = cluster_document(outcomes, measured, facts, calibrated=calibrated)
@@ -240,9 +230,6 @@ class ClusterFiles:
     def _write(self, path: str, content: str) -> None:
         self._files[path].write(content.encode())
         self.written.append(path)
-
-
-Row = dict[str, Any]
 
 
 def csv_table(outcomes: Outcomes, torch_version: str, limited: Collection[LinkShape] = ()) -> str:

@@ -17,6 +17,7 @@ from validate.machine.cluster.network import HostNetwork, LinkShape, RunNames
 from validate.machine.measure.host import usable_threads
 from validate.machine.measure.timing import Interval, median_interval
 
+Plan = dict[str, Any] | None  # what the hosts send and add; None where torch's own collective is measured
 _START_S = 180.0
 
 
@@ -75,13 +76,7 @@ _MESSAGES, _SHORT, _ROUNDS, _TIMES = (1, 8), 16, 50, 5  # messages per round, el
 
 
 def measure_case(
-    crew: HostWorkers,
-    case: ClusterCase,
-    exchange: dict[str, Any] | None,
-    *,
-    repeats: int,
-    spend_s: float,
-    about_s: float,
+    crew: HostWorkers, case: ClusterCase, exchange: Plan, *, repeats: int, spend_s: float, about_s: float
 ) -> Interval:
     """Return the median time of *case*, in seconds with its interval, from the common start to the last host's end.
 
@@ -99,10 +94,9 @@ def measure_case(
     samples: list[float] = []
     while True:
         samples.append(_go(crew, asked, within_s))
-        found = median_interval(samples)
-        if len(samples) >= LEAST_REPEATS and (
-            len(samples) >= repeats or found.relative <= _NARROW or time.monotonic() + found.median > end_s
-        ):
+        found, n = median_interval(samples), len(samples)
+        enough = n >= repeats or found.relative <= _NARROW or time.monotonic() + found.median > end_s
+        if n >= LEAST_REPEATS and enough:
             return found
 
 
@@ -163,7 +157,7 @@ def run_cases(
     names: RunNames,
     cases: Sequence[ClusterCase],
     about_s: Sequence[float],
-    exchange: Callable[[ClusterCase], dict[str, Any] | None],
+    exchange: Callable[[ClusterCase], Plan],
     into: ClusterResults,
     advance: Callable[[str], None],
     *,
@@ -193,9 +187,8 @@ def run_cases(
                 into.probes[shape] = probe(crew, shape, counts[-1])
                 for case, about in zip(cases, about_s, strict=True):
                     if case.shape == shape:
-                        into.times[case] = measure_case(
-                            crew, case, exchange(case), repeats=repeats, spend_s=share * about, about_s=about
-                        )
+                        how: dict[str, Any] = {"repeats": repeats, "spend_s": share * about, "about_s": about}
+                        into.times[case] = measure_case(crew, case, exchange(case), **how)
                         advance(f"{case.n_nodes} nodes, {case.strategy.name}")
     finally:  # in case an interrupt cut the context exits short; a second one is ignored (removed_on_signals)
         crew.close()

@@ -176,13 +176,11 @@ class Attachments:
         return sorted([*self.switches[switch], *inner])
 
 
+Adapters = Mapping[str, Adapter]
+
+
 def place_gpus(
-    matrix: Matrix,
-    sockets: int,
-    socket_of: Mapping[int, int],
-    adapters: Mapping[str, Adapter] | None = None,
-    *,
-    generation: int = 3,
+    matrix: Matrix, sockets: int, socket_of: Mapping[int, int], adapters: Adapters | None = None, *, generation: int = 3
 ) -> Attachments:
     """Return where the GPUs of *matrix* are attached; *socket_of* gives the socket of each logical processor.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -21,10 +20,13 @@ import torch.distributed as dist
 
 from validate.machine.measure.case import fault_line
 from validate.machine.measure.host import usable_threads
-from validate.machine.measure.ranks import RankProcesses, RanksFailed
+from validate.machine.measure.ranks import Look, RankProcesses, RanksFailed, RankTask
 
 _JOIN_S = 300.0
 _IDLE_S = 7 * 86_400.0  # the first rank may measure alone for a long time
+
+
+Group = tuple[int, int]  # a process group: its size, and the task that created it
 
 
 @dataclass(slots=True)
@@ -38,7 +40,7 @@ class LauncherProcess:
     store: Any
     device: int = 0  # GPU of this process, if any
     tasks: int = 0  # tasks put into the store so far
-    group: tuple[int, int] = (0, 0)  # current process group: its size, and the task that created it
+    group: Group = (0, 0)
     faulty: int = -1  # last task in which a rank failed, known to the first rank
 
     def serve(self) -> None:
@@ -55,9 +57,7 @@ class LauncherProcess:
         """Tell the other ranks to exit."""
         self.store.set(f"task/{self.tasks}", pickle.dumps(None))
 
-    def do(
-        self, group: tuple[int, int], cuda: bool, function: Callable[..., Any], arguments: tuple[Any, ...]
-    ) -> tuple[bool, Any]:
+    def do(self, group: Group, cuda: bool, function: RankTask, arguments: tuple[Any, ...]) -> tuple[bool, Any]:
         """Run this rank's part of a task, if it is in *group*; return (success, result), also left in the store."""
         number, self.tasks = self.tasks, self.tasks + 1
         count, _ = group
@@ -69,7 +69,7 @@ class LauncherProcess:
         self.store.set(f"done/{number}/{self.rank}", pickle.dumps(answer))
         return answer
 
-    def _join(self, group: tuple[int, int], *, cuda: bool) -> None:
+    def _join(self, group: Group, *, cuda: bool) -> None:
         """Join *group* if this rank is among its first ``count``; leave any other group."""
         if group == self.group:
             return
@@ -81,24 +81,17 @@ class LauncherProcess:
             return
         if not cuda:
             torch.set_num_threads(max(1, usable_threads() // min(count, self.local_world)))
-        dist.init_process_group(
-            "nccl" if cuda else "gloo",
-            store=dist.PrefixStore(f"group/{number}", self.store),
-            rank=self.rank,
-            world_size=count,
-            timeout=timedelta(seconds=_JOIN_S),
-            device_id=torch.device("cuda", self.device) if cuda else None,
-        )
+        how: dict[str, Any] = {"store": dist.PrefixStore(f"group/{number}", self.store), "rank": self.rank}
+        how |= {"device_id": torch.device("cuda", self.device)} if cuda else {}
+        limit = timedelta(seconds=_JOIN_S)
+        dist.init_process_group("nccl" if cuda else "gloo", world_size=count, timeout=limit, **how)
 
 
 @cache
 def launch() -> LauncherProcess | None:
     """Return the launch, connected to its store; None without a launcher or with a single rank."""
-    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    if any(name not in os.environ for name in names):
-        return None
-    rank, world, address, port = (os.environ[name] for name in names)
-    if int(world) < 2:
+    rank, world, address, port = map(os.environ.get, ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
+    if rank is None or world is None or address is None or port is None or int(world) < 2:
         return None
     local, of_node = os.environ.get("LOCAL_RANK", rank), os.environ.get("LOCAL_WORLD_SIZE", world)
     here = LauncherProcess(int(rank), int(world), int(local), int(of_node), None)
@@ -121,13 +114,7 @@ class LaunchedRanks:
         self._here = here
         self.alive = True
 
-    def run(
-        self,
-        function: Callable[..., Any],
-        *arguments: Any,
-        timeout_s: float = 120.0,
-        look: Callable[[], None] | None = None,
-    ) -> list[Any]:
+    def run(self, function: RankTask, *arguments: Any, timeout_s: float = 120.0, look: Look = None) -> list[Any]:
         """Return the results of ``function(rank, count, *arguments)``, in the order of ranks; raises RanksFailed."""
         del look  # this process takes part itself, so nobody reads sensors meanwhile
         here, number = self._here, self._here.tasks
@@ -183,15 +170,12 @@ class KeptRanks:
         """Return *count* ranks; raises RanksFailed, or Unavailable."""
         if self._ranks is None or self._ranks.count != count or not self._ranks.alive:
             self.__exit__()
-            here = launch()
-            if here is None:
+            if (here := launch()) is None:
                 self._ranks = RankProcesses(count, cuda=self.cuda, start_s=self._start_s)
             else:
                 self._ranks = LaunchedRanks(here, count, cuda=self.cuda)
         return self._ranks
 
-    def run(
-        self, count: int, function: Callable[..., Any], *arguments: Any, look: Callable[[], None] | None = None
-    ) -> list[Any]:
+    def run(self, count: int, function: RankTask, *arguments: Any, look: Look = None) -> list[Any]:
         """Return the results of *function* on *count* ranks, in their order; raises RanksFailed, or Unavailable."""
         return self.started(count).run(function, *arguments, timeout_s=self._timeout_s, look=look)

@@ -25,8 +25,12 @@ import torch.distributed as dist
 from validate.machine.measure.bench import hold_up
 from validate.machine.measure.case import Unavailable, fault_line
 from validate.machine.measure.host import usable_threads
-from validate.machine.measure.timing import Effort, Interval, repeated
+from validate.machine.measure.timing import Call, Effort, Interval, repeated
 
+RankTask = Callable[..., Any]
+"""What a rank runs: a function of its rank, of how many there are, and of more."""
+Look = Callable[[], None] | None
+Begin = Callable[[int], object] | None
 _POLL_S = 0.02
 _GRACE_S = 0.5
 
@@ -53,13 +57,7 @@ class RankProcesses:
     """
 
     def __init__(
-        self,
-        count: int,
-        *,
-        cuda: bool,
-        start_s: float = 180.0,
-        begin: Callable[[int], object] | None = None,
-        called: str = "rank",
+        self, count: int, *, cuda: bool, start_s: float = 180.0, begin: Begin = None, called: str = "rank"
     ) -> None:
         if not dist.is_available():
             raise Unavailable("torch is built without torch.distributed")
@@ -97,13 +95,7 @@ class RankProcesses:
         """Return whether the group still accepts tasks."""
         return bool(self._members)
 
-    def run(
-        self,
-        function: Callable[..., Any],
-        *arguments: Any,
-        timeout_s: float = 120.0,
-        look: Callable[[], None] | None = None,
-    ) -> list[Any]:
+    def run(self, function: RankTask, *arguments: Any, timeout_s: float = 120.0, look: Look = None) -> list[Any]:
         """Return the results of ``function(rank, count, *arguments)``, in the order of ranks.
 
         *function* must be a module's; arguments and results must be picklable.  *look* is called repeatedly while the
@@ -137,7 +129,7 @@ class RankProcesses:
         with suppress(OSError):
             self._folder.cleanup()
 
-    def _collect(self, what: str, timeout_s: float, look: Callable[[], None] | None) -> list[Any]:
+    def _collect(self, what: str, timeout_s: float, look: Look) -> list[Any]:
         """Return all ranks' answers; raises RanksFailed with all faults, 0.5 s after the first."""
         deadline_s = time.monotonic() + timeout_s
         found: dict[int, Any] = {}
@@ -192,9 +184,7 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(
-    pipe: Connection, rank: int, count: int, begin: Callable[[int], object] | None, join: Callable[[int, int], None]
-) -> None:
+def _serve(pipe: Connection, rank: int, count: int, begin: Begin, join: Callable[[int, int], None]) -> None:
     """Be one rank: join the group, then run tasks from *pipe* until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     if hasattr(signal, "pthread_sigmask"):  # discards a SIGINT that arrived since the start
@@ -231,14 +221,7 @@ MOST_CALLS = 64  # most calls per sample: what a GPU's queue takes without block
 _ISSUE_S = 100e-6  # more than the host needs to issue one call
 
 
-def time_together(
-    call: Callable[[int], object],
-    effort: Effort,
-    *,
-    cuda: bool,
-    renew: Callable[[], None] | None = None,
-    issue_s: float = _ISSUE_S,
-) -> Interval:
+def time_together(call: Call, effort: Effort, *, cuda: bool, renew: Look = None, issue_s: float = _ISSUE_S) -> Interval:
     """Return the median time of one *call* on the slowest rank, in seconds; all ranks call this at the same point.
 
     Each sample starts after an all-reduce of one number, and its time is the greatest of all ranks (nccl-tests,
@@ -292,7 +275,7 @@ def greatest(seconds: float, device: Any) -> float:
     return float(value.item())
 
 
-def _sample_cpu(call: Callable[[int], object], calls: int, token: torch.Tensor) -> tuple[float, bool]:
+def _sample_cpu(call: Call, calls: int, token: torch.Tensor) -> tuple[float, bool]:
     dist.all_reduce(token)
     began_s = time.perf_counter()
     for i in range(calls):
@@ -300,7 +283,7 @@ def _sample_cpu(call: Callable[[int], object], calls: int, token: torch.Tensor) 
     return greatest(time.perf_counter() - began_s, token.device), False
 
 
-def _sample_cuda(call: Callable[[int], object], calls: int, token: torch.Tensor, issue_s: float) -> tuple[float, bool]:
+def _sample_cuda(call: Call, calls: int, token: torch.Tensor, issue_s: float) -> tuple[float, bool]:
     """Return the greatest time of all ranks, in seconds, and whether this rank's stream ran dry during issue."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from simulator.api.collectives import planned_nvlink_bps
 from simulator.errors import Fault, InputError, nearest, one_line
@@ -15,7 +15,7 @@ from validate.machine.describe.draft import draft
 from validate.machine.describe.dumps.like import cpu_like, links_like
 from validate.machine.describe.dumps.read import KINDS, Dump
 from validate.machine.describe.dumps.tree import BusTree
-from validate.machine.describe.placement import Attachments, Matrix, has_pcie_pairs, peer_level, place_gpus
+from validate.machine.describe.placement import Adapters, Attachments, Matrix, has_pcie_pairs, peer_level, place_gpus
 from validate.machine.describe.processor import Processor
 from validate.tables.names import gpu_names
 
@@ -184,12 +184,7 @@ def _check_links(shown: str, matrix: Matrix, part: str) -> None:
 
 
 def _placement(
-    trees: Sequence[BusTree],
-    matrix: Matrix,
-    nic: str | None,
-    adapters: Mapping[str, driver.Adapter],
-    generation: int,
-    remarks: list[str],
+    trees: Sequence[BusTree], matrix: Matrix, nic: str | None, adapters: Adapters, generation: int, remarks: list[str]
 ) -> Attachments:
     """Return where devices are attached: by the first tree, else by *matrix*, which also fills in missing sockets.
 
@@ -223,7 +218,7 @@ def _placement(
     return placed
 
 
-def _rated(name: str, matrix: Matrix, adapters: Mapping[str, driver.Adapter]) -> bool:
+def _rated(name: str, matrix: Matrix, adapters: Adapters) -> bool:
     """Return whether *adapters* give a rate for the one called *name* in *matrix*."""
     found = adapters.get(matrix.legend.get(name, name))
     return found is not None and found.rate_Bps > 0

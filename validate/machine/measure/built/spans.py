@@ -27,6 +27,10 @@ class ForwardCall:
     module: Any = None  # holds the step's parameters
 
 
+Steps = Sequence[ForwardCall]
+Edges = tuple[tuple[int, ...], tuple[int, ...]]
+
+
 def end(steps: Sequence[ForwardCall], outputs: Sequence[int]) -> None:
     """Set what each step drops: the tensors that no later step reads, as local variables of a module would go."""
     kept = set(outputs)
@@ -99,7 +103,7 @@ def _contexts() -> tuple[Any, Any]:
 class StepsModule(nn.Module):  # type: ignore[misc]
     """Consecutive steps as a module; *apart*: it is a repeated block, called as a module."""
 
-    def __init__(self, parts: Sequence[_Part], *, apart: bool, edges: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    def __init__(self, parts: Sequence[_Part], *, apart: bool, edges: Edges) -> None:
         super().__init__()
         self.parts, self.apart = tuple(parts), apart
         self.inside, self.outside = edges
@@ -128,9 +132,7 @@ def _drop(steps: Sequence[ForwardCall], values: dict[int, Any]) -> None:
         del values[number]
 
 
-def spans(
-    steps: Sequence[ForwardCall], outputs: Sequence[int], recompute: Recompute, *, in_blocks: bool
-) -> Iterator[StepsModule]:
+def spans(steps: Steps, outputs: Sequence[int], recompute: Recompute, *, in_blocks: bool) -> Iterator[StepsModule]:
     """Yield *steps* in spans, each block one if *in_blocks*, with recomputed parts; *outputs* are read at the end."""
     again = {} if not recompute else _attentions(steps) if recompute == "selective" else _blocks(steps)
     blocks = _blocks(steps) if in_blocks else {}
@@ -144,9 +146,7 @@ def spans(
         yield StepsModule(parts, apart=block >= 0, edges=_edges(steps, mine, outputs)[1])
 
 
-def _edges(
-    steps: Sequence[ForwardCall], places: Sequence[int], outputs: Sequence[int]
-) -> tuple[tuple[ForwardCall, ...], tuple[tuple[int, ...], tuple[int, ...]]]:
+def _edges(steps: Steps, places: Sequence[int], outputs: Sequence[int]) -> tuple[tuple[ForwardCall, ...], Edges]:
     """Return the consecutive steps at *places*, the tensors that enter them, and those that are read after them."""
     span = tuple(steps[i] for i in places)
     written = dict.fromkeys(n for step in span for n in step.writes)
