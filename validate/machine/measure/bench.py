@@ -105,12 +105,12 @@ class Bench:
         This includes cuBLAS's workspaces, 32 MiB for each stream that ever ran a matrix product.  They would count in
         the peak memory of a step, and they keep the memory pools of captured graphs alive.
         """
-        if self.is_cuda:
-            clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
-            if clear is not None:
-                torch.cuda.synchronize(self.device)  # products may still be running after a failed case
-                clear()
-            torch.cuda.empty_cache()
+        if not self.is_cuda:
+            return
+        if (clear := getattr(torch._C, "_cuda_clearCublasWorkspaces", None)) is not None:
+            torch.cuda.synchronize(self.device)  # products may still be running after a failed case
+            clear()
+        torch.cuda.empty_cache()
 
 
 def capture(call: Call, calls: int) -> Any:

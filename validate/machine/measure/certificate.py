@@ -139,8 +139,7 @@ def measure_parts(folder: Path, out: Path, minutes: float, device: str = "", beg
                 _write_machine(into, device)
             else:
                 groups = tuple(name for name in part.groups if name != _ASKED or (into / "asked.json").is_file())
-                load_s = min(_MOST_LOAD_S, budget_s / _WORKS)
-                effort = Effort(interval=0.02, longest_s=0.5)
+                load_s, effort = min(_MOST_LOAD_S, budget_s / _WORKS), Effort(interval=0.02, longest_s=0.5)
                 _set_alarm(budget_s + _GRACE_S)
                 status = measure(Settings(into, groups, device, budget_s, "", effort, load_s), lambda _: None)
         except (ValueError, OSError, RuntimeError, ImportError) as error:
@@ -219,14 +218,12 @@ def _not_begun(folder: Path) -> list[CertificatePart]:
 def _end_part(folder: Path, name: str, end: str, seconds: float | None = None) -> None:
     """Say how the part *name* ended, unless that is known; the measuring process says it first."""
     record = _record(folder)
-    row = next((row for row in record["parts"] if row["name"] == name), None)
-    if row is None:
-        row = {"name": name, "end": ""}
-        record["parts"].append(row)
-    if not row["end"]:
-        row["end"] = end
-        if seconds is not None:
-            row["seconds"] = round(seconds, 1)
+    rows = {row["name"]: row for row in record["parts"]}
+    if name not in rows:
+        rows[name] = {"name": name, "end": ""}
+    if not rows[name]["end"]:
+        rows[name] |= {"end": end} | ({} if seconds is None else {"seconds": round(seconds, 1)})
+    record["parts"] = [*rows.values()]
     write_json(folder / CERTIFICATE, record)
 
 
