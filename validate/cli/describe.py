@@ -43,22 +43,24 @@ def describe_command(
     validate describe --from topo.txt --gpu h100 --out mine.yaml
     """
     if not files and (gpu is not None or nic is not None):
-        raise InputError(
-            f"{'--gpu' if gpu is not None else '--nic'}: applies to dumps of another machine; name one with --from"
-        )
+        option = "--gpu" if gpu is not None else "--nic"
+        raise InputError(f"{option}: applies to dumps of another machine; name one with --from")
     if nic is not None and not isinstance(load_part(nic), NicPart):
         raise InputError(f"--nic: no adapter is called '{one_line(nic, 40)}'; {nearest(nic, part_names('nic'))}")
     with opened(out) as output:
         if files:
             text, remarks = combined([read_dump(file) for file in files], gpu, nic)
-            _check(text)
+            try:
+                topology_from_text(text)  # which contradictory dumps do not make
+            except InputError as error:
+                told = f"--from: no topology can be made of this: {one_line(error.faults[0].message, 200)}"
+                raise InputError(told) from None
         else:
             usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
             text, remarks = draft_of(read_processor(usable=usable), *ask_driver(), disk=disk_part())
         estimates = sum("UNVERIFIED" in line for line in text.splitlines()[1:])
-        vendors = [
-            device.part.vendor for device in topology_from_text(text).devices if isinstance(device.part, GpuPart)
-        ]
+        parts = (device.part for device in topology_from_text(text).devices)
+        vendors = [part.vendor for part in parts if isinstance(part, GpuPart)]
         moving = moving_guesses(text, peers_unsaid=any("how far GPUs copy" in remark for remark in remarks))
         moving, remarks = ([named_for(remark, vendors) for remark in every] for every in (moving, remarks))
         first, *rest = text.split("\n")
@@ -73,35 +75,26 @@ def describe_command(
     print_remarks(said, quiet=quiet)
 
 
-def _check(text: str) -> None:
-    """Raise InputError if the draft *text* is not a valid topology, as from contradictory dumps."""
-    try:
-        topology_from_text(text)
-    except InputError as error:
-        raise InputError(f"--from: no topology can be made of this: {one_line(error.faults[0].message, 200)}") from None
-
-
 def draft_of(
     processor: Processor, cards: tuple[Card, ...], topo: str, peers: str = "", disk: tuple[str, str] | None = None
 ) -> tuple[str, list[str]]:
     """Return the draft as YAML, and remarks for the user on how it was made."""
+    if not cards:
+        remarks = ["nvidia-smi lists no GPU; GPUs of another make are to be added by hand"]
+        return draft(processor, cards, None, remarks, disk), remarks
     matrix: Matrix | None = None
-    remarks = []
-    if cards:
-        try:
-            matrix = parse_topo(topo)
-            if matrix.gpus != len(cards):
-                found, matrix = matrix.gpus, None
-                raise ValueError(f"it lists {found} GPUs of {len(cards)}")
-        except ValueError as error:
-            if len(cards) > 1 or topo:
-                remarks.append(f"nvidia-smi topo -m: {one_line(error)}; so no links between GPUs, and each is at cpu0")
+    remarks, level = [], ""
+    try:
+        found = parse_topo(topo)
+        if found.gpus != len(cards):
+            raise ValueError(f"it lists {found.gpus} GPUs of {len(cards)}")
+        matrix = found
+    except ValueError as error:
+        if len(cards) > 1 or topo:
+            remarks.append(f"nvidia-smi topo -m: {one_line(error)}; so no links between GPUs, and each is at cpu0")
     if matrix is not None and matrix.nics:
         names = ", ".join(one_line(name, 40) for name in matrix.nics)
         remarks.append(f"adapters left out, because their speed is unknown: {names}")
-    if not cards:
-        remarks.append("nvidia-smi lists no GPU; GPUs of another make are to be added by hand")
-    level = ""
     if matrix is not None and peers:
         with suppress(ValueError):  # an older driver that knows no such table
             level = peer_level(matrix, parse_peers(peers), usual=are_peers(cards))

@@ -68,9 +68,8 @@ def design_command(
         found = chosen(candidates_of(Session(), part, networks), max(counts))
         lines = ",\n".join(json.dumps(dict(each.key), separators=(", ", ": ")) for each in found)  # type: ignore[call-overload]
         give(f'{{"schema_version": 1, "operators": [\n{lines}\n]}}\n', output)
-    print_remarks(
-        [f"chose {len(found)} operators of {len(networks)} network{'s' if len(networks) > 1 else ''}"], quiet=quiet
-    )
+    of = f"{len(networks)} network{'s' if len(networks) > 1 else ''}"
+    print_remarks([f"chose {len(found)} operators of {of}"], quiet=quiet)
 
 
 def _compared(files: Sequence[str], part: str, counts: Sequence[int], trust: Sequence[str]) -> list[str]:
@@ -107,13 +106,14 @@ def _compared(files: Sequence[str], part: str, counts: Sequence[int], trust: Seq
                 errors = found.setdefault((number, name), [])
                 errors += [row.asks.time_s(session) / row.time_s - 1.0 for row in asked]
     bare = found.pop((0, ""))
-    head = (
-        f"{part}: {len(pool)} rows to choose from, {len(bare)} judge; median, mean error; uncalibrated {_errors(bare)}"
-    )
+    head = f"{part}: {len(pool)} rows to choose from, {len(bare)} judge; median, mean error"
     lines = [["operators", "chosen", "random", "three times as many"]]
     for number in dict.fromkeys(number for number, _ in found):
         lines.append([str(number), *(_errors(found[number, name]) for name in lines[0][1:])])
-    return [head, *table_of(lines, (True, True, True, True), choose_style(sys.stdout))]
+    return [
+        f"{head}; uncalibrated {_errors(bare)}",
+        *table_of(lines, (True, True, True, True), choose_style(sys.stdout)),
+    ]
 
 
 def _hashed(*words: str) -> int:

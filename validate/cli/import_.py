@@ -50,32 +50,28 @@ def import_command(
         print_remarks(_of_file(collection, source, out, device, sample or sample_attention), quiet=quiet)
         return
     share = SampledShapes.parse("--sample", sample) if sample is not None else SampledShapes()
-    of_attention = (
-        SampledShapes.parse("--sample-attention", sample_attention) if sample_attention is not None else share
-    )
+    attending = SampledShapes.parse("--sample-attention", sample_attention) if sample_attention is not None else share
     package = Source(source)
     devices = package.chosen(device)
     products = formats.read_products(package)
     left_out: formats.LeftOut = Counter()
-    if device is None:
-        for folder, count in package.unknown.items():
-            left_out[f"table of {one_line(folder, 40)}: no part of it"] += count
+    for folder, count in package.unknown.items() if device is None else ():
+        left_out[f"table of {one_line(folder, 40)}: no part of it"] += count
     files: dict[Path, bytes] = {}
     said = []
     for name in devices:
-        product, of_products = formats.product_rows(products, name, share, left_out)
-        attention, attending = formats.attention_rows(package, name, of_attention, left_out)
-        collectives, exchanging = formats.collective_rows(package, name, left_out)
+        found = {
+            "products": formats.product_rows(products, name, share, left_out),
+            "of attention": formats.attention_rows(package, name, attending, left_out),
+            "collectives": formats.collective_rows(package, name, left_out),
+        }
+        product, attention, collectives = (rows for rows, _ in found.values())
         if product or attention:
             files[Path(out) / name / "ops.csv"] = formats.csv_of(formats.OPERATORS, [*product, *attention])
         if collectives:
             files[Path(out) / name / "collectives.csv"] = formats.csv_of(formats.COLLECTIVES, collectives)
-        counts = (
-            ("products", product, of_products),
-            ("of attention", attention, attending),
-            ("collectives", collectives, exchanging),
-        )
-        said.append(f"{name}: " + "; ".join(f"{len(rows)} {kind}{_of(tables)}" for kind, rows, tables in counts))
+        counts = (f"{len(rows)} {kind}{_of(tables)}" for kind, (rows, tables) in found.items())
+        said.append(f"{name}: {'; '.join(counts)}")
     _write(files)
     print_remarks([*said, *_ended(out, files, left_out)], quiet=quiet)
 
@@ -95,11 +91,8 @@ def _of_file(collection: str, source: str, out: str, device: str | None, sampled
         raise InputError(f"no row can be imported: {why}")
     files = {Path(out) / device / "ops.csv": formats.csv_of(formats.OPERATORS, rows)}
     _write(files)
-    counts = Counter(str(row["op"]) for row in rows)
-    return [
-        f"{device}: " + "; ".join(f"{count} {op}" for op, count in sorted(counts.items())),
-        *_ended(out, files, left_out),
-    ]
+    counts = sorted(Counter(str(row["op"]) for row in rows).items())
+    return [f"{device}: {'; '.join(f'{count} {op}' for op, count in counts)}", *_ended(out, files, left_out)]
 
 
 def _left_out(found: formats.LeftOut) -> list[str]:

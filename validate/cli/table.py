@@ -40,9 +40,8 @@ def complete_table(
     given = {"a table": file, "--conventions": conventions, "--out": out}
     if file is None or conventions is None or out is None:
         missing = ", ".join(name for name, text in given.items() if text is None)
-        raise InputError(
-            f"needed: {missing}; for example validate table complete t.csv --conventions {PUBLISHED} --out u.csv"
-        )
+        example = f"validate table complete t.csv --conventions {PUBLISHED} --out u.csv"
+        raise InputError(f"needed: {missing}; for example {example}")
     if same_file(file, out):
         raise InputError(f"--out {one_line(out)}: is the table; name another file")
     table, _ = read_measurements(file, KINDS, MAX_ROWS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,18 +43,18 @@ def rows_machine_name(out: Path, asked: str, topology: str, before: str) -> str:
     name = asked or topology
     if not has_rows(out):
         return name
-    shown = one_line(out, 100)
+    shown, theirs = one_line(out, 100), ""
     if topology and before and topology != before:
-        raise InputError(
-            f"--topology: {shown} holds rows measured with the topology '{one_line(before, 60)}', and this one is"
-            f" '{one_line(topology, 60)}'; name another folder with --out"
-        )
-    theirs = _recorded(out)
+        held = f"{shown} holds rows measured with the topology '{one_line(before, 60)}'"
+        other = f"this one is '{one_line(topology, 60)}'; name another folder with --out"
+        raise InputError(f"--topology: {held}, and {other}")
+    if (out / "run.json").exists():
+        with suppress(ValueError, RecursionError):  # the run itself validates the record and reports the fault
+            found = json.loads(read_user_file(out / "run.json", _MOST_BYTES))
+            theirs = str(found.get("machine") or "") if isinstance(found, dict) else ""
     if name and theirs and name != theirs:
-        raise InputError(
-            f"--out: {shown} holds rows of the machine '{one_line(theirs, 60)}', and these would be of"
-            f" '{one_line(name, 60)}'; name another folder, or go on with --machine {one_line(theirs, 60)}"
-        )
+        held, other = one_line(theirs, 60), f"and these would be of '{one_line(name, 60)}'; name another folder"
+        raise InputError(f"--out: {shown} holds rows of the machine '{held}', {other}, or go on with --machine {held}")
     return name or theirs
 
 
@@ -63,12 +64,8 @@ def load_warning() -> str:
         load, cores = os.getloadavg()[0], os.cpu_count() or 1
     except (AttributeError, OSError):
         return ""
-    if not busy(load, cores):
-        return ""
-    return (
-        f"warning: in the last minute {load:.3g} processes wanted one of {cores} cores;"
-        " what is measured beside other work may repeat well and yet be wrong"
-    )
+    wanted = f"warning: in the last minute {load:.3g} processes wanted one of {cores} cores"
+    return f"{wanted}; what is measured beside other work may repeat well and yet be wrong" if busy(load, cores) else ""
 
 
 def has_rows(out: Path) -> bool:
@@ -83,16 +80,6 @@ def has_rows(out: Path) -> bool:
     return False
 
 
-def _recorded(out: Path) -> str:
-    if not (out / "run.json").exists():
-        return ""
-    try:
-        found = json.loads(read_user_file(out / "run.json", _MOST_BYTES))
-    except (ValueError, RecursionError):
-        return ""  # the run itself validates the record and reports the fault
-    return str(found.get("machine") or "") if isinstance(found, dict) else ""
-
-
 # -- other work on the machine ---------------------------------------------------------
 
 
@@ -103,28 +90,22 @@ def busy(load: float, cores: int) -> bool:
 
 def load_notes(record: Mapping[str, Any]) -> list[str]:
     """Return warnings about other work on the machine, from a run's *record*; empty where it was idle."""
-    environment = record.get("environment")
-    environment = environment if isinstance(environment, dict) else {}
-    cpu = environment.get("cpu")
-    cpu = cpu if isinstance(cpu, dict) else {}
-    cores = _count(cpu.get("logical_cores"))
-    if not cores:
-        return []
-    gpu = environment.get("gpu")
+
+    def inner(of: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+        return found if isinstance(found := of.get(key), dict) else {}
+
+    def count(of: Mapping[str, Any], key: str) -> int:
+        return found if isinstance(found := of.get(key), int) and found > 0 else 0
+
+    environment = inner(record, "environment")
+    cpu, cores = inner(environment, "cpu"), count(inner(environment, "cpu"), "logical_cores")
     # The run's own load: one process per thread of torch on a CPU, one per GPU.
-    own = _count(gpu.get("count")) if isinstance(gpu, dict) else _count(cpu.get("torch_threads"))
+    on_gpu = isinstance(environment.get("gpu"), dict)
+    own = count(inner(environment, "gpu"), "count") if on_gpu else count(cpu, "torch_threads")
     said = []
     for key, when, mine in (("load_at_start", "began", 0), ("load_at_end", "ended", max(1, own))):
         load = record.get(key)
-        if not isinstance(load, int | float) or not busy(load - mine, cores):
-            continue
-        besides = f", {mine} of them its own" if mine else ""
-        said.append(
-            f"something else ran when this {when}: {load:.3g} processes wanted one of {cores} cores{besides};"
-            " such figures may repeat well and yet be wrong"
-        )
+        if cores and isinstance(load, int | float) and busy(load - mine, cores):
+            wanted = f"{load:.3g} processes wanted one of {cores} cores" + (f", {mine} of them its own" if mine else "")
+            said.append(f"something else ran when this {when}: {wanted}; such figures may repeat well and yet be wrong")
     return said
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0

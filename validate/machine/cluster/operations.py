@@ -17,6 +17,7 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,26 +34,16 @@ _CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
 
 class _ByTorch:
-    """torch's all-reduce, or its broadcast from host 0, among the *n* hosts of *group*."""
+    """torch's all-reduce, or its broadcast from host 0, among the *n* hosts of *group*, as :class:`OverRanks`."""
 
     def __init__(self, name: str, rank: int, n: int, group: Any, size_bytes: int) -> None:
-        self._name, self._rank, self._group = name, rank, group
         self._wanted = 1.0 if name == "broadcast" else n * (n + 1) / 2
         self._tensor = torch.empty(size_bytes // _ELEMENT_BYTES)
-
-    def fill(self) -> None:
-        """Fill the buffer with this host's contribution."""
-        self._tensor.fill_(float(self._rank + 1))
-
-    def run(self) -> None:
-        """Run the collective once."""
-        if self._name == "broadcast":
-            dist.broadcast(self._tensor, src=0, group=self._group)
-        else:
-            dist.all_reduce(self._tensor, group=self._group)
+        way = partial(dist.broadcast, src=0) if name == "broadcast" else dist.all_reduce
+        self.run = partial(way, self._tensor, group=group)
+        self.fill = partial(self._tensor.fill_, float(rank + 1))
 
     def is_right(self) -> bool:
-        """Return whether the buffer holds the expected result."""
         return bool((self._tensor == self._wanted).all())
 
 
@@ -71,23 +62,22 @@ class Operations:
 
         *exchange* lists what the hosts send and add; None selects torch's own collective *strategy*.
         """
+        self._operation = None
         if self.rank >= n:
-            self._operation = None
-        elif exchange is None:
+            return
+        if exchange is None:
             self._operation = _ByTorch(strategy, self.rank, n, self._groups[n], size_bytes)
         else:
             self._operation = OverRanks(read_exchange(exchange), self.rank)
-        if self._operation is not None:
-            self._operation.fill()
+        self._operation.fill()
 
     def run(self) -> tuple[float, bool]:
         """Run the prepared operation once, then refill its buffers; return its end and whether the result is right."""
-        if self._operation is not None:
-            self._operation.run()
-        ended_s, right = time.monotonic(), True
-        if self._operation is not None:
-            right = self._operation.is_right()
-            self._operation.fill()
+        if self._operation is None:
+            return time.monotonic(), True
+        self._operation.run()
+        ended_s, right = time.monotonic(), self._operation.is_right()
+        self._operation.fill()
         return ended_s, right
 
     def stream(self, n: int, size_bytes: int) -> None:
@@ -148,9 +138,8 @@ def begin(names: RunNames, rank: int) -> None:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(os.sched_get_priority_min(os.SCHED_RR)))
 
 
-def start(rank: int, count: int, addresses: list[str], node_counts: list[int]) -> dict[str, str]:
+def start(rank: int, _: int, addresses: list[str], node_counts: list[int]) -> dict[str, str]:
     """Make the groups of this host among *addresses*, and return what there is: software and settings by name."""
-    del count
     torch.set_num_threads(1)  # hosts share this machine's cores
     _hosts.append(Operations(rank, addresses, node_counts))
     control = ""
@@ -160,20 +149,17 @@ def start(rank: int, count: int, addresses: list[str], node_counts: list[int]) -
     return {"torch": str(torch.__version__), "congestion_control": control, "priority": priority}
 
 
-def prepare(rank: int, count: int, case: tuple[str, int, int], exchange: Mapping[str, Any] | None) -> None:
+def prepare(_: int, __: int, case: tuple[str, int, int], exchange: Mapping[str, Any] | None) -> None:
     """Prepare a *case*: its strategy, its number of hosts and its bytes; as :meth:`Operations.prepare`."""
-    del rank, count
     _hosts[0].prepare(*case, exchange)
 
 
-def go(rank: int, count: int, case: tuple[str, int, int], at_s: float) -> tuple[float, float, bool]:
+def go(_: int, __: int, case: tuple[str, int, int], at_s: float) -> tuple[float, float, bool]:
     """Run *case* once, from the time *at_s* on; return when it began and ended, and whether the result is right."""
-    del rank, count
-    host = _hosts[0]
     strategy, n, size_bytes = case
     time.sleep(max(0.0, at_s - time.monotonic()))
     began_s = time.monotonic()
-    if strategy == "probe":
-        host.stream(n, size_bytes)
-        return began_s, time.monotonic(), True
-    return began_s, *host.run()
+    if strategy != "probe":
+        return began_s, *_hosts[0].run()
+    _hosts[0].stream(n, size_bytes)
+    return began_s, time.monotonic(), True
