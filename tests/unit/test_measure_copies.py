@@ -11,12 +11,12 @@ import pytest
 torch = pytest.importorskip("torch")
 from tests.clocked_cuda import clocked_bench  # noqa: E402
 from validate.machine.measure.bench import Bench  # noqa: E402
-from validate.machine.measure.cases import copies  # noqa: E402
-from validate.machine.measure.cases.sizes import (  # noqa: E402
+from validate.machine.measure.case import (  # noqa: E402
     ladder,
     random_bytes,
     spread,
 )
+from validate.machine.measure.cases import copies  # noqa: E402
 from validate.machine.measure.host import host_bytes  # noqa: E402
 from validate.machine.measure.timing import median_interval  # noqa: E402
 

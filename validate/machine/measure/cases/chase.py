@@ -26,8 +26,7 @@ from typing import Any
 import torch
 
 from validate.machine.measure.bench import Bench
-from validate.machine.measure.case import Case, Columns, TimedWork, Unavailable
-from validate.machine.measure.cases.sizes import ladder, spread
+from validate.machine.measure.case import Case, Columns, TimedWork, Unavailable, ladder, spread
 from validate.machine.measure.timing import Call, Interval
 
 

@@ -19,8 +19,7 @@ import torch
 import torch.distributed as dist
 
 from validate.machine.measure.bench import Bench
-from validate.machine.measure.case import Case, Columns, TimedWork, Unavailable
-from validate.machine.measure.cases.sizes import ladder, spread
+from validate.machine.measure.case import Case, Columns, TimedWork, Unavailable, ladder, spread
 from validate.machine.measure.launched import KeptRanks, launch, nodes_of
 from validate.machine.measure.ranks import MOST_CALLS, RanksFailed, rank_device, time_together
 from validate.machine.measure.timing import Effort, Interval

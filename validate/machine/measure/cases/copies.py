@@ -17,8 +17,7 @@ from typing import Any
 import torch
 
 from validate.machine.measure.bench import Bench, CpuStopwatch, HostStopwatch, QueuedStopwatch
-from validate.machine.measure.case import Case, Columns, TimedWork
-from validate.machine.measure.cases.sizes import ladder, random_bytes, spread
+from validate.machine.measure.case import Case, Columns, TimedWork, ladder, random_bytes, spread
 from validate.machine.measure.host import host_bytes, usable_threads
 from validate.machine.measure.timing import Interval, Stopwatch
 

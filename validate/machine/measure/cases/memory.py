@@ -16,9 +16,8 @@ from typing import Any
 import torch
 
 from validate.machine.measure.bench import Bench, CpuStopwatch
-from validate.machine.measure.case import Case, Columns, TimedWork
+from validate.machine.measure.case import Case, Columns, TimedWork, ladder, spread
 from validate.machine.measure.cases.chase import chase_cases
-from validate.machine.measure.cases.sizes import ladder, spread
 from validate.machine.measure.host import usable_threads
 from validate.machine.measure.timing import Call, Interval, Stopwatch
 

@@ -18,8 +18,7 @@ from typing import Any, Literal
 import torch
 
 from validate.machine.measure.bench import Bench, QueuedStopwatch
-from validate.machine.measure.case import Case, Columns, TimedWork, Unavailable
-from validate.machine.measure.cases.sizes import random_bytes
+from validate.machine.measure.case import Case, Columns, TimedWork, Unavailable, random_bytes
 from validate.machine.measure.timing import Call, Interval
 
 Part = Literal["work", "copy", "both"]
