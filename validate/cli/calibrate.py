@@ -135,7 +135,10 @@ def calibrate_command(
         raise InputError(f"--out {one_line(out)}: is the table; name another file")
     left: Mapping[str, int] = {}
     if trace is not None:
-        raw, left = read_traced(trace, device)
+        traced, left = traced_rows(trace, device)
+        if not traced:
+            raise InputError(Fault("holds no operator that tables hold", one_line(trace, 1000)))
+        raw = csv_of(OPERATOR_COLUMNS, traced)
     else:
         _check_measured(source, part)
         raw = read_bytes(source)
@@ -168,14 +171,6 @@ def _check_measured(file: str, part: str) -> None:
     said = unlike_part({part: load_part(part)}, environment) if isinstance(environment, dict) else ""
     if said:
         raise InputError(f"--device: {said if part in said else f'{part} {said}'}")
-
-
-def read_traced(path: str, device: str) -> tuple[bytes, Mapping[str, int]]:
-    """Return the operators of the trace *path* as a table, and what was left out; raises InputError without any."""
-    rows, left = traced_rows(path, device)
-    if not rows:
-        raise InputError(Fault("holds no operator that tables hold", one_line(path, 1000)))
-    return csv_of(OPERATOR_COLUMNS, rows), left
 
 
 def _rows(

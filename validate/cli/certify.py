@@ -75,7 +75,15 @@ def _blocks(
         errors = {"uncalibrated": class_errors(found.before), "calibrated": class_errors(after)}
         rows = [(name, _percent(each.median), _percent(each.in_band)) for name, each in errors.items()]
         yield PlainTable(("", "median error", "within the 80 % band"), rows, (False, True, True))
-        steps = [_step_row(bare, row) for bare, row in zip(found.before, after, strict=True)]
+        steps = []
+        for bare, row in zip(found.before, after, strict=True):
+            memory = [abs(figure.error) for figure in row.memory if figure.error is not None]
+            measured = "-" if row.measured_s is None else format_duration(row.measured_s, 3)
+            shown = (
+                one_line(each.skipped, 60) if each.error is None or each.skipped else f"{100 * each.error:+.1f} %"
+                for each in (bare, row)
+            )
+            steps.append((row.name, measured, *shown, _percent(median(memory) if memory else None)))
         yield PlainTable(("step", "measured", *errors, "memory"), steps, (False, True, True, True, True))
     yield Heading("Fitted to")
     kinds = Counter(row.labels.get("op", "") for row in found.fitted.rows)
@@ -93,16 +101,6 @@ def _blocks(
     yield from (f"{part.name}: {end}" for part in PARTS if (end := ends.get(part.name, "not begun")) != "done")
     reasons = Counter((one_line(row.get("group"), 20), one_line(row.get("reason"), 160)) for row in found.left)
     yield from (f"{group}: {count} x {reason}" for (group, reason), count in reasons.most_common(_MOST_REASONS))
-
-
-def _step_row(bare: MeasuredRow, row: MeasuredRow) -> tuple[str, ...]:
-    memory = [abs(figure.error) for figure in row.memory if figure.error is not None]
-    measured = "-" if row.measured_s is None else format_duration(row.measured_s, 3)
-    errors = [
-        one_line(each.skipped, 60) if each.error is None or each.skipped else f"{100 * each.error:+.1f} %"
-        for each in (bare, row)
-    ]
-    return (row.name, measured, *errors, _percent(median(memory) if memory else None))
 
 
 def _percent(value: float | None) -> str:

@@ -125,25 +125,21 @@ def _gpus(cards: Sequence[driver.Card], taken: str) -> tuple[list[str], list[str
     lines: list[str] = []
     names = []
     for card in cards:
-        name = driver.driver_part(card)
-        limit = driver.power_limit(card)
-        if name is not None and limit:
-            own = f"{name}-{limit.split()[0]}w"
-            if f"  {own}:" not in lines:
-                lines += [f"  {own}:", *(f"    {line}" for line in driver.part_with_power(name, limit))]
-            name = own
+        name, own, figures = driver.driver_part(card), *driver.limited_part(card)
+        head = f"  {own}:"
         if name is None:
-            name = slug(card.name) or "gpu"
-            name += "-gpu" if name == taken else ""
-            if f"  {quoted(name)}:" not in lines:
-                lines += [f"  {quoted(name)}:", "    kind: gpu", f"    description: {quoted(card.name[:100])}"]
-                lines += ["    vendor: amd"] if _OF_AMD.match(card.name) else []
-                lines += [f"    memory_size: {card.memory_bytes >> 20} MiB"] if card.memory_bytes else []
-                lines += [
-                    "    # fill in for what compute costs: sm_count, boost_clock, peak, memory_bandwidth, l2_size",
-                    '    source: "UNVERIFIED: a GPU that is not built in; the driver says its name and memory"',
-                ]
-        names.append(name)
+            own = slug(card.name) or "gpu"
+            own += "-gpu" if own == taken else ""
+            head, figures = f"  {quoted(own)}:", ["kind: gpu", f"description: {quoted(card.name[:100])}"]
+            figures += ["vendor: amd"] if _OF_AMD.match(card.name) else []
+            figures += [f"memory_size: {card.memory_bytes >> 20} MiB"] if card.memory_bytes else []
+            figures += [
+                "# fill in for what compute costs: sm_count, boost_clock, peak, memory_bandwidth, l2_size",
+                'source: "UNVERIFIED: a GPU that is not built in; the driver says its name and memory"',
+            ]
+        if own and head not in lines:
+            lines += [head, *(f"    {line}" for line in figures)]
+        names.append(own or name or "")
     return lines, names
 
 

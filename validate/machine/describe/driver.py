@@ -85,20 +85,21 @@ def slot_generation(cards: Sequence[Card]) -> int:
 _LIMITED = 0.98  # of a board's usual power
 
 
-def power_limit(card: Card) -> str:
-    """Return the power to which *card* is limited, in YAML's words; empty for the usual power or an unknown board."""
-    part = load_part(driver_part(card) or "")
+def limited_part(card: Card) -> tuple[str, list[str]]:
+    """Return the name and the lines of the part of *card* with the power to which it is limited, in W.
+
+    They are those of the built-in part, without the names it is known by; empty for the usual power, unknown boards.
+    """
+    name = driver_part(card) or ""
+    part = load_part(name)
     usual_W = part.board_power if isinstance(part, GpuPart) else None
     if not usual_W or not 0 < card.power_limit_W < _LIMITED * usual_W:
-        return ""
-    return f"{card.power_limit_W:.0f} W"
-
-
-def part_with_power(name: str, board_power: str) -> list[str]:
-    """Return the lines of the built-in GPU part *name* with another *board_power*, without the names it is known by."""
+        return "", []
+    limit_W = f"{card.power_limit_W:.0f}"
     text = (builtin_folder() / "parts" / "gpu" / f"{name}.yaml").read_text(encoding="utf-8")
     kept = [line for line in text.splitlines() if not line.startswith(("#", "aliases:", "pci_ids:"))]
-    return [f"board_power: {board_power}" if line.startswith("board_power:") else line for line in kept]
+    lines = [f"board_power: {limit_W} W" if line.startswith("board_power:") else line for line in kept]
+    return f"{name}-{limit_W}w", lines
 
 
 def are_peers(cards: Sequence[Card]) -> bool:

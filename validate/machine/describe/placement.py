@@ -119,7 +119,7 @@ def peer_level(matrix: Matrix, states: Mapping[tuple[int, int], str], *, usual: 
     GPUs copy directly (not *usual*), but this one does, the level is NCCL's.
     """
     found = "none"
-    over = {(a, b): word for (a, b), word in _pcie_words(matrix).items() if (a, b) in states}
+    over = {pair: word for pair, word in pcie_pairs(matrix).items() if pair in states}
     for level, words in _LEVELS.items():
         pairs = [pair for pair, word in over.items() if word in words]
         if any(states[pair] != "OK" for pair in pairs):
@@ -128,12 +128,8 @@ def peer_level(matrix: Matrix, states: Mapping[tuple[int, int], str], *, usual: 
     return "" if usual or not over else "pxb"
 
 
-def has_pcie_pairs(matrix: Matrix) -> bool:
-    """Return whether any two GPUs have no NVLinks between them."""
-    return bool(_pcie_words(matrix))
-
-
-def _pcie_words(matrix: Matrix) -> dict[tuple[int, int], str]:
+def pcie_pairs(matrix: Matrix) -> dict[tuple[int, int], str]:
+    """Return the words of any two GPUs that have no NVLinks between them."""
     gpus = range(matrix.gpus)
     pairs = [(a, b) for a in gpus for b in gpus if a != b and not matrix.nvlinks(a, b)]
     return {(a, b): matrix.between.get((f"GPU{a}", f"GPU{b}"), "SYS") for a, b in pairs}

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from validate.machine.measure.host import cpu_slug, host_bytes, slug
+from validate.machine.measure.host import cpu_facts, host_bytes, slug
 from validate.machine.measure.host import largest_cache_bytes as host_cache_bytes
 from validate.machine.measure.sensors import Sensors
 from validate.machine.measure.timing import Call, Stopwatch
@@ -145,7 +145,9 @@ def open_bench(device: str, scratch: Path) -> Bench:
         if not device and _gpu_is_there():
             told = f"a GPU is here that this torch ({torch.__version__}) cannot use"
             raise ValueError(f"{told}; --device cpu measures the CPU")
-        return Bench(torch.device("cpu"), cpu_slug(), host_bytes() // 2, host_cache_bytes(), scratch)
+        facts = cpu_facts()
+        name = slug(facts.get("model name") or facts.get("Model name") or "cpu")
+        return Bench(torch.device("cpu"), name, host_bytes() // 2, host_cache_bytes(), scratch)
     found = torch.device(chosen)
     torch.cuda.set_device(found)
     properties = torch.cuda.get_device_properties(found)

@@ -39,12 +39,6 @@ def cpu_facts() -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
 
 
-def cpu_slug() -> str:
-    """Return the CPU's name in lower case with hyphens; ``cpu`` where the system gives none."""
-    facts = cpu_facts()
-    return slug(facts.get("model name") or facts.get("Model name") or "cpu")
-
-
 def caches() -> list[dict[str, Any]]:
     """Return the first processor's data caches: level, size as the system writes it, and the processors sharing it."""
     found = []

@@ -15,7 +15,7 @@ from validate.machine.describe.draft import draft
 from validate.machine.describe.dumps.like import cpu_like, links_like
 from validate.machine.describe.dumps.read import KINDS, Dump
 from validate.machine.describe.dumps.tree import BusTree
-from validate.machine.describe.placement import Adapters, Attachments, Matrix, has_pcie_pairs, peer_level, place_gpus
+from validate.machine.describe.placement import Adapters, Attachments, Matrix, pcie_pairs, peer_level, place_gpus
 from validate.machine.describe.processor import Processor
 from validate.tables.names import gpu_names
 
@@ -78,7 +78,7 @@ def combined(dumps: Sequence[Dump], gpu: str | None = None, nic: str | None = No
         remarks.append(f"GPUs of several kinds: {', '.join(sorted(parts))}")
     states = next((dump.peers for dump in shows if dump.peers), {})
     peers = peer_level(matrix, states, usual=driver.are_peers(cards)) if states else ""
-    if not states and has_pcie_pairs(matrix):
+    if not states and pcie_pairs(matrix):
         remarks.append(_PEERS[driver.are_peers(cards)])
     source = ", ".join(dict.fromkeys(KINDS.get(dump.kind, dump.kind) for dump in dumps))
     return draft(processor, cards, matrix, remarks, peers=peers, placement=placement, source=source), remarks
@@ -192,7 +192,9 @@ def _placement(
     """
     rated = {name: adapters[matrix.legend.get(name, name)] for name in matrix.nics if _rated(name, matrix, adapters)}
     named = rated if nic is None else {name: driver.Adapter(name, part=nic) for name in matrix.nics}
-    sockets = _sockets_drawn(matrix)
+    # Two sockets where CPU affinities differ or some pairs of GPUs are far apart.
+    apart = {word in ("SYS", "SOC") for (a, b), word in matrix.between.items() if a != b}
+    sockets = 2 if len(set(matrix.affinity.values())) > 1 or len(apart) > 1 else 1
     tree = next(iter(trees), None)
     if tree is None or (not any(bus.below for numa in tree.numas for bus in numa.below) and matrix.nics):
         placed = place_gpus(matrix, sockets, {}, named, generation=generation)
@@ -232,14 +234,6 @@ def _counted(matrix: Matrix, part: str) -> tuple[Matrix, str]:
         between = {**matrix.between, **counts}
         return replace(matrix, between=between), f"UNVERIFIED: as many xGMI links between two GPUs as in {like[1]}"
     return matrix, "UNVERIFIED: one xGMI link between two GPUs; amd-smi topology does not count them"
-
-
-def _sockets_drawn(matrix: Matrix) -> int:
-    """Return the sockets that *matrix* shows: 2 where CPU affinities differ or some pairs of GPUs are far apart."""
-    if len(set(matrix.affinity.values())) > 1:
-        return 2
-    apart = [word in ("SYS", "SOC") for (a, b), word in matrix.between.items() if a != b]
-    return 2 if any(apart) and not all(apart) else 1
 
 
 def _processor(

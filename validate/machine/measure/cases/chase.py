@@ -84,24 +84,19 @@ def compile_binary(nvrtc: Any, source: str, architecture: str) -> bytes:
     program = ctypes.c_void_p()
     _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None), "NVRTC")
     try:
-        option = f"--gpu-architecture={architecture}".encode()
+        option, size = f"--gpu-architecture={architecture}".encode(), ctypes.c_size_t()
         if nvrtc.nvrtcCompileProgram(program, 1, (ctypes.c_char_p * 1)(option)):
-            raise Unavailable(f"NVRTC does not compile for {architecture}: {_log(nvrtc, program)}")
-        size = ctypes.c_size_t()
+            nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+            text = ctypes.create_string_buffer(max(1, size.value))
+            nvrtc.nvrtcGetProgramLog(program, text)
+            said = " ".join(text.value.decode(errors="replace").split())[:120]
+            raise Unavailable(f"NVRTC does not compile for {architecture}: {said}")
         _check(nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size)), "nvrtcGetCUBINSize")
         binary = ctypes.create_string_buffer(size.value)
         _check(nvrtc.nvrtcGetCUBIN(program, binary), "nvrtcGetCUBIN")
         return binary.raw
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-
-
-def _log(nvrtc: Any, program: ctypes.c_void_p) -> str:
-    size = ctypes.c_size_t()
-    nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
-    text = ctypes.create_string_buffer(max(1, size.value))
-    nvrtc.nvrtcGetProgramLog(program, text)
-    return " ".join(text.value.decode(errors="replace").split())[:120]
 
 
 def _check(status: int, call: str) -> None:
