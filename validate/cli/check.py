@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import ExitStack
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from simulator.api import Session
 from simulator.cli.options import gpus_among, parse_count, parse_nccl, software_notes
@@ -84,17 +84,9 @@ def check_command(
         version = parse_nccl(nccl) if nccl is not None else None
         many = parse_count("nodes", nodes) if nodes is not None else None
         with Progress(len(judged(log.points)) + MOST_CAUSES, "simulating", quiet=quiet) as progress:
-            checked = check_log(
-                Session(),
-                log,
-                topology,
-                nodes=many,
-                fabric=fabric,
-                gpus=ran if isinstance(ran, tuple) else None,
-                nccl=version,
-                links=links,
-                step_done=progress.advance,
-            )
+            asked: dict[str, Any] = {"nodes": many, "fabric": fabric, "nccl": version, "links": links}
+            asked["gpus"] = ran if isinstance(ran, tuple) else None
+            checked = check_log(Session(), log, topology, step_done=progress.advance, **asked)
         document = as_document(checked)
         if output is not None and kind is not None:
             from reports.sizes import draw_check
@@ -104,11 +96,9 @@ def check_command(
             how = {"topology": topology, "nodes": nodes, "fabric": fabric, "gpus": gpus, "collective": collective}
             page.write(check_page(checked, command_again("check", *files, **how, nccl=nccl)).encode())
     print_answer(document, partial(as_text, checked), as_json=as_json)
-    print_remarks([*checked.remarks, *(software_notes(nccl) if log.nccl is None else ())], quiet=quiet)
-    if plot is not None:
-        print_remarks([f"wrote the plot to {one_line(plot)}"], quiet=quiet)
-    if report is not None:
-        print_remarks([f"wrote {one_line(report)}"], quiet=quiet)
+    said = [*checked.remarks, *(software_notes(nccl) if log.nccl is None else ())]
+    said += [f"wrote the plot to {one_line(plot)}"] if plot is not None else []
+    print_remarks([*said, *([f"wrote {one_line(report)}"] if report is not None else [])], quiet=quiet)
     amiss = checked.verdict in ("slow", "wrong") or any(link.is_slow for link in links)
     return SLOW if amiss or log.failure else 0
 

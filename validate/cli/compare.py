@@ -57,7 +57,6 @@ def compare_command(
             how |= {"calibrated_by": calibrated_by, "with": again, "trust": None if trust == TRUSTED else trust}
             output.write(comparison_page(found, command_again("compare", folder, **how)).encode())
     print_answer(comparison_document(found), partial(comparison_text, found), as_json=as_json)
-    if not any(row.counts for row in found.rows):
-        print_remarks(["no row was judged; the reasons are below the table"], quiet=quiet)
-    if report is not None:
-        print_remarks([f"wrote {one_line(report)}"], quiet=quiet)
+    judged = any(row.counts for row in found.rows)
+    said = [] if judged else ["no row was judged; the reasons are below the table"]
+    print_remarks([*said, *([f"wrote {one_line(report)}"] if report is not None else [])], quiet=quiet)

@@ -23,6 +23,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from simulator.errors import MissingDependency, TopocastError, one_line
 from simulator.package_data import own_data
@@ -50,11 +51,15 @@ def owner_of(namespace: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-@dataclass(frozen=True, slots=True)
 class RunNames:
-    """Names of one run, made unique by its process ID and that process's start time."""
+    """Names of one run, made unique by its process ID and that process's start time.
 
-    run: str
+    ``switch`` is the namespace of the bridge, ``probe`` the one used to test the user's rights.
+    """
+
+    def __init__(self, run: str) -> None:
+        self._run = f"{PREFIX}{run}"
+        self.switch, self.probe = f"{self._run}-switch", f"{self._run}-probe"
 
     @classmethod
     def of_this_process(cls) -> RunNames:
@@ -62,19 +67,9 @@ class RunNames:
         pid = os.getpid()
         return cls(f"{pid}-{process_start(pid) or 0}")
 
-    @property
-    def switch(self) -> str:
-        """Return the namespace of the bridge."""
-        return f"{PREFIX}{self.run}-switch"
-
-    @property
-    def probe(self) -> str:
-        """Return the namespace used to test the user's rights."""
-        return f"{PREFIX}{self.run}-probe"
-
     def host(self, index: int) -> str:
         """Return the namespace of host *index*."""
-        return f"{PREFIX}{self.run}-host{index}"
+        return f"{self._run}-host{index}"
 
     @staticmethod
     def address(index: int) -> str:
@@ -120,24 +115,19 @@ def network_commands(
     They are make, steer, shape (with delay, where *shape* has one), limit and remove.  *shape* is that of all links,
     and *cpus* are the processors that receive.
     """
-    link = {
-        "interface": HOST_INTERFACE,
-        "rate": round(shape.rate_Bps * 8),
-        "bucket_bytes": shape.bucket_bytes,
-        "packet_bytes": shape.packet_bytes,
-        "delay": round(shape.delay_s * 1e6),
-        "queued_bytes": shape.bucket_bytes + round(2 * shape.delay_s * shape.rate_Bps),
-    }
-    hosts = [
-        {"host": names.host(i), "port": f"port{i}", "address": names.address(i), "mask": _mask(cpus[i % len(cpus)])}
-        for i in range(n_hosts)
-    ]
+    bucket_bytes = shape.bucket_bytes
+    said: dict[str, Any] = {"switch": names.switch, "interface": HOST_INTERFACE, "rate": round(shape.rate_Bps * 8)}
+    said |= {"bucket_bytes": bucket_bytes, "packet_bytes": shape.packet_bytes, "delay": round(shape.delay_s * 1e6)}
+    said["queued_bytes"] = bucket_bytes + round(2 * shape.delay_s * shape.rate_Bps)
     lines: list[str] = []
     for each in [step, *(["delay"] if step == "shape" and shape.delay_s > 0 else [])]:
         of_step = {"before": [], "after": [], **_STEPS[each]}
-        lines += [line.format(switch=names.switch) for line in of_step["before"]]
-        lines += [line.format(switch=names.switch, **link, **host) for host in hosts for line in of_step["host"]]
-        lines += [line.format(switch=names.switch) for line in of_step["after"]]
+        lines += [line.format(**said) for line in of_step["before"]]
+        for i in range(n_hosts):
+            said |= {"host": names.host(i), "port": f"port{i}", "address": names.address(i)}
+            said["mask"] = _mask(cpus[i % len(cpus)])
+            lines += [line.format(**said) for line in of_step["host"]]
+        lines += [line.format(**said) for line in of_step["after"]]
     return [tuple(shlex.split(line)) for line in lines]
 
 
@@ -157,16 +147,15 @@ class CommandFailed(TopocastError):  # noqa: N818  the name says the fault
 
 def run_shell(command: Command) -> str:
     """Run *command* and return its standard output; raises CommandFailed with the command and its error message."""
+    how: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": _LIMIT_S}
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LIMIT_S, check=False
-        )
+        done = subprocess.run(command, check=False, **how)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CommandFailed(f"{' '.join(command)}: {one_line(error)}") from None
     if done.returncode != 0:
         said = done.stderr.strip() or f"exit status {done.returncode}"
         raise CommandFailed(f"{' '.join(command)}: {one_line(said)}")
-    return done.stdout
+    return str(done.stdout)
 
 
 def list_namespaces() -> list[str]:
@@ -207,6 +196,18 @@ def check_torch() -> None:
         raise MissingDependency("the collectives are torch's; install it, for example: pip install torch")
 
 
+_NEEDED = (  # what is tried, what it takes of the kernel, and in which module that is; a delay last
+    ("ip -n {probe} link add try0 type veth peer name try1", "veth pairs", "veth"),
+    ("ip -n {probe} link add try2 type bridge", "bridges", "bridge"),
+    (
+        "tc -n {probe} qdisc add dev try0 root handle 1: tbf rate 1gbit burst 32kb limit 1mb",
+        "rates (tc tbf)",
+        "sch_tbf",
+    ),
+    ("tc -n {probe} qdisc add dev try0 parent 1:1 netem delay 1ms", "--delay (tc netem)", "sch_netem"),
+)
+
+
 def check_rights(names: RunNames, *, delay: bool) -> None:
     """Try a namespace with a rate limit (and a *delay*); raises NotPossible without the right or kernel feature."""
     probe = names.probe
@@ -216,22 +217,13 @@ def check_rights(names: RunNames, *, delay: bool) -> None:
         _remove(probe)
         raise NotPossible(f"no right to make a network namespace ({_said(error)}); run it {_TRY}") from None
     try:
-        _step(("ip", "-n", probe, "link", "add", "try0", "type", "veth", "peer", "name", "try1"), "veth pairs", "veth")
-        _step(("ip", "-n", probe, "link", "add", "try2", "type", "bridge"), "bridges", "bridge")
-        rate = ("tbf", "rate", "1gbit", "burst", "32kb", "limit", "1mb")
-        on_try = ("tc", "-n", probe, "qdisc", "add", "dev", "try0")
-        _step((*on_try, "root", "handle", "1:", *rate), "rates (tc tbf)", "sch_tbf")
-        if delay:
-            _step((*on_try, "parent", "1:1", "netem", "delay", "1ms"), "--delay (tc netem)", "sch_netem")
+        for words, what, module in _NEEDED if delay else _NEEDED[:-1]:
+            try:
+                run_shell(tuple(words.format(probe=probe).split()))
+            except CommandFailed as error:
+                raise NotPossible(f"this kernel has no {what} ({_said(error)}); its module is {module}") from None
     finally:
         _remove(probe)
-
-
-def _step(command: tuple[str, ...], what: str, module: str) -> None:
-    try:
-        run_shell(command)
-    except CommandFailed as error:
-        raise NotPossible(f"this kernel has no {what} ({_said(error)}); its module is {module}") from None
 
 
 def _remove(name: str) -> None:
