@@ -25,7 +25,7 @@ from simulator.package_data import own_data
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.records import dataclass, replace
-from simulator.results import plain
+from simulator.results import plain, taken
 from simulator.results.confidence import torch_lacks
 from simulator.workload.described import network_document
 from simulator.workload.find import SUFFIX
@@ -161,23 +161,18 @@ def _shape(asked: StepToMeasure, network: Any) -> MeasuredStep:
     own_bucket = question.bucket_bytes in (0, BUCKET_BYTES)
     return MeasuredStep(
         model=one_line(asked.network.name, 100),
-        batch=question.batch,
-        policy=options.precision,  # type: ignore[arg-type]
         phase=_PHASES[options.mode],  # type: ignore[arg-type]
         issue=issue or "eager",  # type: ignore[arg-type]
         optimizer=options.optimizer if trains else "none",  # type: ignore[arg-type]  # others are refused
-        fused=options.fused_optimizer,
-        channels_last=options.channels_last,
         n_gpus=count,
         network=network,
-        micro_batches=question.micro_batches,
         recompute="" if options.recompute == "none" else options.recompute,
         threads=question.threads or 0,
         bucket=0 if own_bucket or question.layout.zero else round(question.bucket_bytes),
         overlaps=question.bucket_bytes > 0,
         shards=(question.layout.shards or count) if question.layout.zero and count > 1 else 0,
-        sums_in_fp32=question.sums_in_fp32,
-        gathers_in_fp32=question.gathers_in_fp32,
+        **taken(question, "batch micro_batches sums_in_fp32 gathers_in_fp32"),
+        **taken(options, "policy=precision fused=fused_optimizer channels_last"),
     )
 
 

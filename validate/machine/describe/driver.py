@@ -134,11 +134,10 @@ def port_part(generation: int, lanes: int) -> str:
 def slot_for(nic: str) -> str:
     """Return the link part of the slowest PCIe x16 slot that feeds the adapter part *nic*."""
     part = load_part(nic)
-    for generation in (3, 4, 5):
-        slot = load_part(f"pcie{generation}-x16")
-        if isinstance(part, NicPart) and isinstance(slot, LinkPart) and (slot.bandwidth or 0.0) >= part.bandwidth:
-            return f"pcie{generation}-x16"
-    return "pcie5-x16"
+    needs_Bps = part.bandwidth if isinstance(part, NicPart) else float("inf")
+    slots = {name: load_part(name) for name in ("pcie3-x16", "pcie4-x16")}
+    fitting = (n for n, s in slots.items() if isinstance(s, LinkPart) and (s.bandwidth or 0.0) >= needs_Bps)
+    return next(fitting, "pcie5-x16")
 
 
 # Usual rate of an adapter at a PCIe port of each generation, where no rate is given: as much as the slot feeds.
@@ -161,20 +160,15 @@ def adapter_part(adapter: Adapter, generation: int = 0) -> tuple[str, str]:
     if adapter.part:
         return adapter.part, ""
     rate_Bps = adapter.rate_Bps or _USUAL_BPS.get(generation, 0.0)
-    network = adapter.network or "infiniband"
-    if not rate_Bps:
-        return "", ""
     guesses = [] if adapter.rate_Bps else [f"its rate: usual at PCIe {generation}"]
     guesses += [] if adapter.network else ["its network"]
     near = []
-    for name in part_names("nic"):
+    for name in part_names("nic") if rate_Bps else ():
         part = load_part(name)
-        if isinstance(part, NicPart) and part.network == network and part.bandwidth:
+        if isinstance(part, NicPart) and part.network == (adapter.network or "infiniband") and part.bandwidth:
             enough = rate_Bps >= _FULL * part.bandwidth
             near.append((not enough, abs(part.bandwidth - rate_Bps), -(part.efficiency or 0.0), name))
-    if not near:
-        return "", ""
-    return min(near)[3], "; ".join(guesses)
+    return (min(near)[3], "; ".join(guesses)) if near else ("", "")
 
 
 def nvlink_parts(name: str) -> tuple[str, str]:

@@ -123,26 +123,12 @@ class MeasuredStep:
         return "step-" + hashlib.sha256(f"{machine}|{text}".encode()).hexdigest()[:12]
 
 
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """How to run a network: with its small, medium or large batch (0, 1, 2), other fields as in a step."""
-
-    batch: int
-    policy: Policy
-    phase: Phase = "train"
-    issue: Issue = "eager"
-    channels_last: bool = False
-    fused: bool = False
-    each: bool = False
-    plain: bool = False  # SGD without momentum
-
-
 _DATA = json.loads(Path(__file__).with_name("steps.json").read_text(encoding="utf-8"))
 NETWORKS: tuple[tuple[str, tuple[int, int, int], Sizes], ...] = tuple(
     (name, tuple(batches), Sizes(**sizes)) for name, batches, sizes in _DATA["networks"]
 )
 """Networks, each with a small, a medium and a large batch, and its sizes."""
-_WAYS = tuple(_Way(**way) for way in _DATA["ways"])
+_WAYS = tuple(_DATA["ways"])
 _STRIDE = 7  # offset between the ways of successive networks; coprime to the number of ways
 
 
@@ -151,7 +137,7 @@ def gpu_steps(policies: Sequence[Policy]) -> Iterator[MeasuredStep]:
     queues = []
     for i, (model, batches, sizes) in enumerate(NETWORKS):
         turned = [_WAYS[(i * _STRIDE + r) % len(_WAYS)] for r in range(len(_WAYS))]
-        found = [_shape(model, batches, sizes, way) for way in turned if way.policy in policies]
+        found = [_shape(model, batches, sizes, **way) for way in turned if way["policy"] in policies]
         queues.append(list(dict.fromkeys(found)))
     for row in zip_longest(*queues):
         yield from (shape for shape in row if shape is not None)
@@ -161,12 +147,14 @@ def gpu_steps(policies: Sequence[Policy]) -> Iterator[MeasuredStep]:
     yield MeasuredStep("gpt2", 4, half, issue="compile", optimizer="adam", fused=True)
 
 
-def _shape(model: str, batches: tuple[int, int, int], sizes: Sizes, way: _Way) -> MeasuredStep:
+def _shape(
+    model: str, batches: tuple[int, int, int], sizes: Sizes, batch: int, policy: Policy, **how: Any
+) -> MeasuredStep:
+    """Return a step with the small, medium or large *batch* (0, 1, 2); ``plain`` is SGD without momentum."""
     sample = builtin_facts(model).sample
-    optimizer: Optimizer = "sgd" if way.plain else "adam" if sample == "sequences" else "momentum"
-    how: dict[str, Any] = {"fused": way.fused, "each": way.each, "sizes": sizes}
-    how["channels_last"] = way.channels_last and sample == "images"
-    return MeasuredStep(model, batches[way.batch], way.policy, way.phase, way.issue, optimizer, **how)
+    optimizer = "sgd" if how.pop("plain", False) else "adam" if sample == "sequences" else "momentum"
+    how["channels_last"] = how.get("channels_last", False) and sample == "images"
+    return MeasuredStep(model, batches[batch], policy, optimizer=optimizer, sizes=sizes, **how)
 
 
 JUDGED: tuple[tuple[str, int, Sizes], ...] = tuple(
@@ -201,4 +189,4 @@ def parallel_steps(n_gpus: int, policies: Sequence[Policy]) -> Iterator[Measured
         return
     best = [policy for policy in _BEST if policy in policies][:1]
     for batch, network, policy in product((1, 2), NETWORKS[:6], best):
-        yield replace(_shape(*network, _Way(batch, policy)), n_gpus=n_gpus)
+        yield replace(_shape(*network, batch, policy), n_gpus=n_gpus)
