@@ -152,7 +152,7 @@ def _shape(
 ) -> MeasuredStep:
     """Return a step with the small, medium or large *batch* (0, 1, 2); ``plain`` is SGD without momentum."""
     sample = builtin_facts(model).sample
-    optimizer = "sgd" if how.pop("plain", False) else "adam" if sample == "sequences" else "momentum"
+    optimizer: Optimizer = "sgd" if how.pop("plain", False) else "adam" if sample == "sequences" else "momentum"
     how["channels_last"] = how.get("channels_last", False) and sample == "images"
     return MeasuredStep(model, batches[batch], policy, optimizer=optimizer, sizes=sizes, **how)
 
