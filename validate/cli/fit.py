@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from functools import lru_cache, partial
@@ -210,18 +210,8 @@ def _what(family: Family, row: MeasuredRow, task: _Task) -> str:
     return "fitted" if fitting.counts(family, row) else "not fitted to"
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Errors of rows with the same role in the fit (``rows``), operator and place; None means any."""
-
-    rows: str
-    op: str | None
-    place: str | None
-    errors: Errors
-
-
-def _groups(done: Sequence[_Done]) -> list[_Group]:
-    """Return the errors by role and by operator; for rows left out of the fit also by place."""
+def _groups(done: Sequence[_Done]) -> Iterator[tuple[str, str | None, str | None, Errors]]:
+    """Yield errors with role in the fit, operator and place, None for any; places of what was left out alone."""
     groups: dict[tuple[str, str | None, str | None], list[float]] = {}
     for item in done:
         if item.task.term is not None:
@@ -230,8 +220,8 @@ def _groups(done: Sequence[_Done]) -> list[_Group]:
             is_seen = what in ("fitted", "not fitted to", "shapes held out")
             for key in ((None, None), (op, None), *(() if is_seen else ((None, place), (op, place)))):
                 groups.setdefault((what, *key), []).append(error)
-    ordered = sorted(groups.items(), key=lambda group: tuple(word or "" for word in group[0]))
-    return [_Group(*key, summarise(errors)) for key, errors in ordered]
+    for key, errors in sorted(groups.items(), key=lambda group: tuple(word or "" for word in group[0])):
+        yield *key, summarise(errors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,11 +279,10 @@ def _report(done: Sequence[_Done], style: Style) -> str:
                 table.append([name, f"{value:.3g}", spread, "at its bound" if name in item.fitted.at_bound else ""])
             lines += [*table_of(table, [False, True, True, False], style), ""]
     table = [["rows of", "n", "median", "p90", "mean", "bias"]]
-    for group in _groups(done):
-        e = group.errors
+    for role, op, place, e in _groups(done):
         if e.median_ape is not None and e.p90_ape is not None and e.mean_ape is not None and e.bias is not None:
             percents = [f"{100 * v:.1f} %" for v in (e.median_ape, e.p90_ape, e.mean_ape)]
-            name = ", ".join(filter(None, (group.op or "all", group.place, group.rows)))
+            name = ", ".join(filter(None, (op or "all", place, role)))
             table.append([name, str(e.n), *percents, f"{100 * e.bias:+.1f} %"])
     # The median of the left-out places' median errors, so that each place has equal weight.
     left_out = [item for item in done if item.task.judged is not None and item.task.term is None and item.errors]
@@ -310,7 +299,7 @@ def _document(done: Sequence[_Done], hold_out: Sequence[str]) -> dict[str, Any]:
         for item in done
         if item.task.is_whole
     }
-    errors = [{**taken(group, "rows op place"), **asdict(group.errors)} for group in _groups(done)]
+    errors = [{"rows": role, "op": op, "place": place, **asdict(each)} for role, op, place, each in _groups(done)]
     words = "family=term.family term=term.name left_out n mean_ape=mean_with mean_ape_without=mean_without"
     found = {"schema_version": _SCHEMA_VERSION, "families": families, "held_out": list(hold_out), "errors": errors}
     return {**found, "terms": [taken(worth, words) for worth in _worths(done)]}

@@ -50,19 +50,17 @@ _NOT_IN_TORCH = {
 }
 
 
-class _Constants:
-    """Ones along the last dimension, cached by device and format: stand-ins for masks and tables."""
+def _constants(cols: int, *, mask: bool = False) -> Callable[[Any], Any]:
+    """Return what gives ones like a tensor, along its last dimension: kept stand-ins for masks and tables."""
+    held: dict[Any, Any] = {}
 
-    def __init__(self, cols: int, *, mask: bool = False) -> None:
-        self._cols, self._mask = cols, mask
-        self._found: dict[Any, Any] = {}
-
-    def like(self, x: Any) -> Any:
+    def like(x: Any) -> Any:
         key = x.device, x.dtype
-        if key not in self._found:
-            dtype = torch.bool if self._mask else x.dtype
-            self._found[key] = torch.ones(self._cols, dtype=dtype, device=x.device)
-        return self._found[key]
+        if key not in held:
+            held[key] = torch.ones(cols, dtype=torch.bool if mask else x.dtype, device=x.device)
+        return held[key]
+
+    return like
 
 
 def elementwise(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
@@ -118,10 +116,10 @@ def _of_tensors(layer: DescribedLayer, shapes: Sequence[Shape], function: str, e
     if whole is None:
         raise Unavailable(f"{layer.name}: none of what it reads has its {elements} elements")
     if function in CHOOSING:
-        held = _Constants(whole[-1], mask=True)
+        like = _constants(whole[-1], mask=True)
         if function == "where":
-            return TorchLayer(lambda x, *_: torch.where(held.like(x), x, -1.0), whole)
-        return TorchLayer(lambda x, *_: x.masked_fill(held.like(x), -1.0), whole)
+            return TorchLayer(lambda x, *_: torch.where(like(x), x, -1.0), whole)
+        return TorchLayer(lambda x, *_: x.masked_fill(like(x), -1.0), whole)
     if function in BINARY:
         return _binary(layer, shapes, whole, function)
     found = unary(function, in_place=layer.in_place)
@@ -143,8 +141,8 @@ def _each_with_each(layer: DescribedLayer, shapes: Sequence[Shape], function: st
 def _binary(layer: DescribedLayer, shapes: Sequence[Shape], whole: Shape, function: str) -> TorchLayer:
     of_two = getattr(torch.Tensor, f"{function}_") if layer.in_place else getattr(torch, function)
     if len(shapes) == 1:
-        held = _Constants(whole[-1])
-        return TorchLayer(lambda x: of_two(x, held.like(x)), whole)
+        like = _constants(whole[-1])
+        return TorchLayer(lambda x: of_two(x, like(x)), whole)
     if len(shapes) > 2:
         raise Unavailable(f"{layer.name}: {function} of {len(shapes)} tensors is not built")
     large, small = prod(whole), min(map(prod, shapes))

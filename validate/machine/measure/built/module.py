@@ -10,7 +10,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any
@@ -48,16 +48,6 @@ class BuiltModule:
         return sum(numbers[1:], numbers[0])
 
 
-@dataclass(slots=True)
-class _Plan:
-    """State while the layers are made, in order: shapes of tensors, steps, and parts of tensors."""
-
-    shapes: dict[int, Shape]
-    steps: list[ForwardCall] = field(default_factory=list)
-    # (layer index, input position) of a reader that gets only part of a tensor, to the number of that part
-    parts: dict[tuple[int, int], int] = field(default_factory=dict)
-
-
 class BuiltNetwork(nn.Module):  # type: ignore[misc]
     """The module of *description*; every layer runs as one torch call, in the written order.
 
@@ -72,32 +62,35 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
         super().__init__()
         self.fed = description.fed
         self._known: dict[str, Any] = {}
-        plan = _Plan({n: _fed_shape(description, n) for n in description.fed})
-        self._split(description, plan, description.fed)
+        self._steps: list[ForwardCall] = []
+        self._shapes = {n: _fed_shape(description, n) for n in description.fed}
+        # (layer index, input position) of a reader that gets only part of a tensor, to the number of that part
+        self._parts: dict[tuple[int, int], int] = {}
+        self._split(description, description.fed)
         writers = {layer.output: layer for layer in description.layers}
         readers: dict[int, list[DescribedLayer]] = {}
         for layer in description.layers:
             for number in layer.inputs:
                 readers.setdefault(number, []).append(layer)
         for index, layer in enumerate(description.layers):
-            reads = tuple(plan.parts.get((index, i), number) for i, number in enumerate(layer.inputs))
+            reads = tuple(self._parts.get((index, i), number) for i, number in enumerate(layer.inputs))
             near = Neighbours(tuple(writers.get(n) for n in layer.inputs), tuple(readers.get(layer.output, ())))
-            made = self._made(layer, [plan.shapes[n] for n in reads], near)
+            made = self._made(layer, [self._shapes[n] for n in reads], near)
             is_said = description.elements[layer.output]
             if prod(made.shape) != is_said and made.shape:
                 raise Unavailable(f"{layer.name}: returns {prod(made.shape)} elements; {is_said} are said")
-            plan.shapes[layer.output] = made.shape
+            self._shapes[layer.output] = made.shape
             block, mixes = _BLOCK.match(layer.name), layer.operator in _MIXES
             step = ForwardCall(made.call, reads, (layer.output,), block[0] if block else "", mixes, module=made.module)
-            plan.steps.append(step)
-            self._split(description, plan, (layer.output,))
+            self._steps.append(step)
+            self._split(description, (layer.output,))
         self.outputs = tuple(layer.output for layer in description.layers if layer.output not in readers)
-        end(plan.steps, self.outputs)
+        end(self._steps, self.outputs)
         if in_blocks:
-            _check_apart(description, plan.steps)
+            _check_apart(description, self._steps)
         if sum(p.numel() for p in self._known.values()) != description.parameter_count:
             raise Unavailable(f"{description.name}: parameters of one name differ in size")
-        self.spans = nn.ModuleList(spans(plan.steps, self.outputs, recompute, in_blocks=in_blocks))
+        self.spans = nn.ModuleList(spans(self._steps, self.outputs, recompute, in_blocks=in_blocks))
 
     def _made(self, layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
         if layer.operator not in {*BY_NEIGHBOURS, *MAKERS}:
@@ -114,10 +107,10 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
             setattr(made.module, own, known)
         return made
 
-    def _split(self, description: Description, plan: _Plan, numbers: Sequence[int]) -> None:
+    def _split(self, description: Description, numbers: Sequence[int]) -> None:
         """Split tensors of which some layers read only a part; each part gets a tensor number of its own."""
         for number in numbers:
-            shape, whole, offset = plan.shapes[number], description.elements[number], 0
+            shape, whole, offset = self._shapes[number], description.elements[number], 0
             found: list[tuple[View, Shape, tuple[int, int]]] = []
             reads = ((at, i) for at, layer in enumerate(description.layers) for i in range(len(layer.inputs)))
             for index, i in reads:
@@ -131,16 +124,16 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
                     found.append((view, part, (index, i)))
             if not found:
                 continue
-            names = [len(description.elements) + len(plan.parts) + i for i in range(len(found))]
+            names = [len(description.elements) + len(self._parts) + i for i in range(len(found))]
             widths = [part[-1] for _, part, _ in found]
             tiles = sum(widths) == shape[-1] and all(part[:-1] == shape[:-1] for _, part, _ in found)
             if tiles:
                 split = partial(torch.split, split_size_or_sections=widths, dim=-1)
-                plan.steps.append(ForwardCall(split, (number,), tuple(names), ""))
+                self._steps.append(ForwardCall(split, (number,), tuple(names), ""))
             for name, (view, part, reader) in zip(names, found, strict=True):
-                plan.shapes[name], plan.parts[reader] = part, name
+                self._shapes[name], self._parts[reader] = part, name
                 if not tiles:
-                    plan.steps.append(ForwardCall(view, (number,), (name,), ""))
+                    self._steps.append(ForwardCall(view, (number,), (name,), ""))
 
     def forward(self, *fed: Any) -> tuple[Any, ...]:
         """Return the outputs of the network for the inputs *fed*."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -123,7 +123,8 @@ class Stepper:
         self.shape, self.device = shape, device
         amp, trains = shape.policy.startswith("amp-"), shape.phase != "inference"
         dtype = _FORMATS.get(shape.policy.removeprefix("amp-"))
-        self._autocast_to = dtype if amp else None
+        to: dict[str, Any] = {"dtype": dtype or torch.bfloat16, "enabled": amp}
+        self.autocast = partial(torch.autocast, device.type, **to)  # the context in which the forward pass runs
         how: dict[str, Any] = {"dtype": None if amp else dtype}
         if shape.source:
             example = build_own(shape.source, device, training=trains, **how)
@@ -149,12 +150,6 @@ class Stepper:
         self.scaler = torch.amp.GradScaler(device.type, init_scale=_SCALE) if scales else None
         self._scale = _SCALE
         self._loss: Any = None
-
-    def autocast(self) -> AbstractContextManager[Any]:
-        """Return the context in which the forward pass runs."""
-        dtype, enabled = self._autocast_to or torch.bfloat16, self._autocast_to is not None
-        context: AbstractContextManager[Any] = torch.autocast(self.device.type, dtype=dtype, enabled=enabled)
-        return context
 
     def settle_scale(self) -> None:
         """Run steps until the loss scale causes no overflow; raises Unavailable where no scale does."""
@@ -195,7 +190,11 @@ class Stepper:
                     loss.backward()
                 else:
                     self.scaler.scale(loss).backward()
-        self.update()
+        if self.scaler is not None and self.optimizer is not None:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        elif self.optimizer is not None:
+            self.optimizer.step()
         if self.shape.each:
             loss.item()
 
@@ -207,16 +206,6 @@ class Stepper:
         """Return the loss, with everything that the backward pass needs."""
         with self.autocast():
             return self.example.loss()
-
-    def update(self) -> None:
-        """Let the optimiser update the parameters, if there is one."""
-        if self.optimizer is None:
-            return
-        if self.scaler is None:
-            self.optimizer.step()
-        else:
-            self.scaler.step(self.optimizer)
-            self.scaler.update()
 
     def infer(self) -> None:
         """Run the forward pass without saving activations."""
@@ -242,12 +231,13 @@ class Stepper:
         run = {"train": self.train, "inference": self.infer}.get(self.shape.phase)
         if run is None:
             raise Unavailable("parts of a step are not captured in a graph; take --mode train or inference")
-        if self.scaler is not None or self.shape.each:
-            raise Unavailable("a step that the host waits for cannot be captured")
-        if self.device.type != "cuda":
-            raise Unavailable("graphs are captured on GPUs alone")
-        if self.shape.shards:
-            raise Unavailable("shards are gathered by the host's hooks, and no graph is captured of them")
+        reasons = {
+            "a step that the host waits for cannot be captured": self.scaler is not None or self.shape.each,
+            "graphs are captured on GPUs alone": self.device.type != "cuda",
+            "shards are gathered by the host's hooks, and no graph is captured of them": self.shape.shards,
+        }
+        if reason := next((words for words, holds in reasons.items() if holds), ""):
+            raise Unavailable(reason)
         with _aside(self.device):
             for _ in range(_WARMUP if self.shape.n_gpus == 1 else _WARMUP_OF_RANKS):
                 run()
@@ -282,11 +272,9 @@ def _optimizer(shape: MeasuredStep, module: Any) -> Any:
     """Return torch's optimiser with its default kernels (over lists of parameters on GPUs), or *fused* ones."""
     parameters = list(module.parameters())
     how: dict[str, Any] = {"fused": True} if shape.fused else {}
-    if shape.optimizer == "adam-loop":
-        how = {"foreach": False}
     if shape.optimizer in ("adam", "adam-loop"):
-        captured = shape.issue.endswith("graph")
-        return torch.optim.Adam(parameters, lr=1e-5, capturable=captured, **how)
+        how = {"foreach": False} if shape.optimizer == "adam-loop" else how
+        return torch.optim.Adam(parameters, lr=1e-5, capturable=shape.issue.endswith("graph"), **how)
     if shape.optimizer in ("sgd", "momentum"):
         return torch.optim.SGD(parameters, lr=1e-4, momentum=0.9 if shape.optimizer == "momentum" else 0.0, **how)
     return None
