@@ -139,51 +139,36 @@ _PERIOD = 251  # prime, so that the pattern does not align with blocks of a buff
 _MOST = {torch.float16: 1 << 11, torch.bfloat16: 1 << 8, torch.float32: 1 << 24}
 
 
-class Contribution:
-    """The input of stand *stand* in *exchange*, as elements of *dtype*, and a check of its result.
+def _expected(exchange: BufferExchange, stand: int, dtype: Any) -> tuple[Any, list[tuple[int, int, Any]]]:
+    """Return the input of *stand*, and its results: blocks by first and last position; ValueError where unknown.
 
     A rank's values depend on the rank and the position in the buffer.  A helper starts with -1, which must not reach
     any result.
-
-    Raises ValueError for a collective whose result is not known here.
     """
+    n, count, collective = exchange.n_ranks, exchange.n_elements, exchange.collective
+    most = min(_PERIOD, _MOST.get(dtype, 1 << 24) // n - 1)
 
-    def __init__(self, exchange: BufferExchange, stand: int, dtype: Any) -> None:
-        n, count, collective = exchange.n_ranks, exchange.n_elements, exchange.collective
-        most = min(_PERIOD, _MOST.get(dtype, 1 << 24) // n - 1)
+    def numbers(rank: int) -> Any:
+        return (torch.arange(count) * (rank + 1) % most + rank % 2).to(dtype)
 
-        def numbers(rank: int) -> Any:
-            return (torch.arange(count) * (rank + 1) % most + rank % 2).to(dtype)
-
-        self._brought = numbers(stand) if stand < n else None
-        self._blocks: list[tuple[int, int, Any]] = []  # first and last position, and the expected values
-        blocks = [(count * i // n, count * (i + 1) // n) for i in range(n)]
-        if stand >= n or (collective == "reduce" and stand != exchange.root):
-            return
-        if collective == "broadcast":
-            self._blocks = [(0, count, numbers(exchange.root))]
-        elif collective == "all-gather":
-            self._blocks = [(a, b, numbers(rank)[a:b]) for rank, (a, b) in enumerate(blocks)]
-        elif collective in ("all-reduce", "reduce", "reduce-scatter"):
-            a, b = blocks[stand] if collective == "reduce-scatter" else (0, count)
-            total = torch.zeros(b - a, dtype=dtype)
-            for rank in range(n):
-                total += numbers(rank)[a:b]
-            self._blocks = [(a, b, total)]
-        else:
-            raise ValueError(f"{collective} is not run rank by rank")
-
-    def fill(self, buffer: Any) -> None:
-        """Write the stand's input into *buffer*."""
-        if self._brought is None:
-            buffer.fill_(-1)
-        else:
-            buffer.copy_(self._brought)
-
-    def is_right(self, buffer: Any) -> bool:
-        """Return whether *buffer* holds the expected result, bit for bit, after one exchange."""
-        found = buffer.cpu()
-        return all(torch.equal(found[a:b], wanted) for a, b, wanted in self._blocks)
+    if stand >= n:
+        return torch.full((count,), -1).to(dtype), []
+    blocks = [(count * i // n, count * (i + 1) // n) for i in range(n)]
+    if collective == "reduce" and stand != exchange.root:
+        found: list[tuple[int, int, Any]] = []
+    elif collective == "broadcast":
+        found = [(0, count, numbers(exchange.root))]
+    elif collective == "all-gather":
+        found = [(a, b, numbers(rank)[a:b]) for rank, (a, b) in enumerate(blocks)]
+    elif collective in ("all-reduce", "reduce", "reduce-scatter"):
+        a, b = blocks[stand] if collective == "reduce-scatter" else (0, count)
+        total = torch.zeros(b - a, dtype=dtype)
+        for rank in range(n):
+            total += numbers(rank)[a:b]
+        found = [(a, b, total)]
+    else:
+        raise ValueError(f"{collective} is not run rank by rank")
+    return numbers(stand), found
 
 
 class _Stands:
@@ -197,18 +182,22 @@ class _Stands:
         for stand, own in parts.items():
             for part in own:
                 self._rounds[part.number][stand] = part
-        self._contributions = {stand: Contribution(exchange, stand, dtype) for stand in parts}
+        self._expected = {stand: _expected(exchange, stand, dtype) for stand in parts}
         self.buffers = {stand: memory(exchange.n_elements, stand) for stand in parts}
         self._staging = {stand: memory(staging_count(own), stand) for stand, own in parts.items()}
 
     def fill(self) -> None:
         """Write each stand's input into its buffer; needed before an exchange that is checked."""
-        for stand, contribution in self._contributions.items():
-            contribution.fill(self.buffers[stand])
+        for stand, (brought, _) in self._expected.items():
+            self.buffers[stand].copy_(brought)
 
     def is_right(self) -> bool:
-        """Return whether all buffers hold the exact expected result."""
-        return all(contribution.is_right(self.buffers[stand]) for stand, contribution in self._contributions.items())
+        """Return whether all buffers hold the expected result, bit for bit, after one exchange."""
+        found = {stand: buffer.cpu() for stand, buffer in self.buffers.items()}
+        every = (
+            (found[stand][a:b], wanted) for stand, (_, blocks) in self._expected.items() for a, b, wanted in blocks
+        )
+        return all(torch.equal(part, wanted) for part, wanted in every)
 
     def _sent(self, stand: int, move: Move) -> Any:
         """Return the range of *move* in the buffer of *stand*."""
