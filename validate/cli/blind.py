@@ -160,7 +160,6 @@ def _needed(given: dict[str, str | None]) -> dict[str, str]:
 
 
 def _append(folder: Path, events: Sequence[BlindEvent], event: BlindEvent, files: dict[str, bytes]) -> None:
-    """Add *event* to the record in *folder*, with the new *files* that belong to it."""
     record = folder / RECORD
     before = read_user_file(record, MAX_BYTES, needed="a record") if record.exists() else b""
     line = recording.line_of(event, events, before)

@@ -60,7 +60,6 @@ def certify_command(
 def _blocks(
     found: CertifiedCalibration, after: Sequence[MeasuredRow], certificate: Certificate, part: str
 ) -> Iterator[Block]:
-    """Yield the title, the lines and the tables of the page."""
     facts, limit = found.environment, certificate.power_limit_W
     yield f"{part}: {certificate.words(part)}"
     software = {"driver": certificate.driver, "torch": certificate.torch, "CUDA": one_line(facts.get("cuda") or "", 20)}

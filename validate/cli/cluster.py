@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -14,7 +13,7 @@ from simulator.console.style import Progress
 from simulator.errors import InputError, one_line
 from simulator.units import format_duration
 from validate.cli.command import Json, Quiet, Text, Texts, command, flag, value
-from validate.cli.words import print_answer, print_remarks, print_result
+from validate.cli.words import number_in, print_answer, print_remarks, print_result
 from validate.machine.cluster import network, report
 from validate.machine.cluster.cases import CaseOutcome, Predictor, make_cases, read_duration
 from validate.machine.cluster.report import ClusterFiles
@@ -61,7 +60,8 @@ def cluster_command(
         print_result("".join(f"removed {name}\n" for name in removed) or "nothing was left behind\n")
         return
     cases = make_cases(nodes, rates or ["100Mbit/s"], sizes, strategies, delay)
-    repeats = _repeats(repeat)
+    told = "a number from 3 on is needed, such as 15"
+    repeats = number_in("--repeat", repeat, r"0*([3-9]|[1-9]\d{1,3})", told, 40)
     budget_s = read_duration("--budget", budget)
     shapes = list(dict.fromkeys(case.shape for case in cases))
     most = max(case.n_nodes for case in cases)
@@ -108,14 +108,7 @@ def cluster_command(
 
 
 def _commands(names: network.RunNames, shapes: Sequence[network.LinkShape], most: int) -> str:
-    """Return all commands that a run would execute, one per line."""
     links = [(step, shape) for shape in shapes for step in ("shape", "limit")]
     steps = [("make", shapes[0]), ("steer", shapes[0]), *links, ("remove", shapes[0])]
     lines = [line for step, shape in steps for line in network.network_commands(step, names, most, shape)]
     return "".join(f"{shlex.join(line)}\n" for line in lines)
-
-
-def _repeats(text: str) -> int:
-    if not re.fullmatch(r"0*([3-9]|[1-9]\d{1,3})", text.strip(), re.ASCII):
-        raise InputError(f"--repeat: a number from 3 on is needed, such as 15; got '{one_line(text, 40)}'")
-    return int(text)

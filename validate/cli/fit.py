@@ -146,7 +146,6 @@ def fit_tables(
 
 
 def _check_judging(leave_one_out: Text, hold_out: Sequence[str], share: float, *, terms: bool, write: bool) -> None:
-    """Raise InputError where the options on what is left out do not fit together."""
     if leave_one_out not in (None, *fitting.GROUPINGS):
         raise InputError(f"--leave-one-out: place, generation or dataset; got '{one_line(leave_one_out, 40)}'")
     if terms and leave_one_out is None:

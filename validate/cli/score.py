@@ -11,9 +11,10 @@ from typing import Annotated, Any
 from simulator.console.style import Progress
 from simulator.errors import InputError, nearest, one_line
 from simulator.records import replace
+from validate.cli import words
 from validate.cli.command import Calibration, Jobs, Json, Quiet, Text, Texts, Trust, command, flag, positional, value
 from validate.cli.table import completed_table
-from validate.cli.words import TRUSTED, grades_in, incomplete, jobs_in, opened, print_answer, print_remarks, words_in
+from validate.cli.words import TRUSTED, grades_in, incomplete, jobs_in, number_in, opened, print_answer, print_remarks
 from validate.constants.rows import calibrate_devices
 from validate.kinds import OPERATORS
 from validate.kinds.kind import Kind, read_measurements
@@ -64,12 +65,14 @@ def score_command(
     docs/scoring.md lists all columns.
     """
     grades = grades_in(trust)
-    axes = words_in("--by", by, "names of columns such as machine,collective") if by is not None else []
+    axes = words.words_in("--by", by, "names of columns such as machine,collective") if by is not None else []
     if not files:
         raise InputError("a table is needed, for example: validate score collectives.csv")
     if files.count(STDIN) > 1:
         raise InputError("- (standard input) can be read once; it is named twice")
-    count, processes = _count(calibrate), jobs_in(jobs)
+    told = "a number of rows such as 50 is needed"
+    count = 0 if calibrate is None else number_in("--calibrate", calibrate, r"0*[1-9][0-9]{0,5}", told)
+    processes = jobs_in(jobs)
     if count and calibration:
         raise InputError("--calibrate fits what --calibration reads; one of the two")
     scoring = Scoring(
@@ -133,14 +136,6 @@ def _remarks(tables: Sequence[ScoredTable], grades: Sequence[str], *, asked_for:
         if len(reasons) > 1:
             said[-1] += f", and {len(reasons) - 1} other reason{'s' if len(reasons) > 2 else ''}"
     return said
-
-
-def _count(text: str | None) -> int:
-    if text is None:
-        return 0
-    if not re.fullmatch(r"0*[1-9][0-9]{0,5}", text.strip(), re.ASCII):
-        raise InputError(f"--calibrate: a number of rows such as 50 is needed; got '{one_line(text, 60)}'")
-    return int(text)
 
 
 def _check_axes(axes: Sequence[str], tables: Sequence[tuple[Table, Kind]]) -> None:

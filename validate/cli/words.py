@@ -46,10 +46,14 @@ def grades_in(text: str, folder: Folder | None = None) -> tuple[str, ...]:
 
 def jobs_in(text: str | None) -> int:
     """Return the processes in *text*, the value of ``--jobs``; one for each core for None.  Raises InputError."""
-    if text is None:
-        return usable_threads()
-    if not re.fullmatch(r"0*[1-9][0-9]?", text.strip(), re.ASCII):
-        raise InputError(f"--jobs: a number of processes such as 2 is needed; got '{one_line(text, 60)}'")
+    told = "a number of processes such as 2 is needed"
+    return usable_threads() if text is None else number_in("--jobs", text, r"0*[1-9][0-9]?", told)
+
+
+def number_in(option: str, text: str, pattern: str, needed: str, most: int = 60) -> int:
+    """Return the whole number *text*, of *pattern*; raises InputError with *needed* and *most* letters of the text."""
+    if not re.fullmatch(pattern, text.strip(), re.ASCII):
+        raise InputError(f"{option}: {needed}; got '{one_line(text, most)}'")
     return int(text)
 
 

@@ -144,7 +144,6 @@ def _gpus(cards: Sequence[driver.Card], taken: str) -> tuple[list[str], list[str
 
 
 def _ranges(names: Sequence[str]) -> list[str]:
-    """Return one line for each run of equal GPUs."""
     lines, start = [], 0
     for name, run in groupby(names):
         end = start + len([*run])
@@ -184,7 +183,6 @@ def _links(
 
 
 def _adapters(placement: Attachments) -> tuple[list[str], list[str]]:
-    """Return the lines of the adapters and of their links."""
     devices: list[str] = []
     links: list[str] = []
     for hung in placement.adapters:

@@ -93,7 +93,6 @@ def read_processor(root: Path = Path("/"), usable: Collection[int] | None = None
 
 
 def _cpuinfo(root: Path) -> dict[int, dict[str, str]]:
-    """Return the fields of ``/proc/cpuinfo`` for each logical processor."""
     found: dict[int, dict[str, str]] = {}
     for block in text_of(root / "proc/cpuinfo").split("\n\n"):
         pairs = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in block.splitlines())}

@@ -228,7 +228,6 @@ class CudaStopwatch:
         return self._timed(issue, calls)
 
     def _timed(self, issue: Callable[[], object], count: int) -> float:
-        """Return the device time of what *issue* issues in *count* calls, in seconds."""
         with torch.cuda.device(self._device):
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             for _ in range(self.most_tries):

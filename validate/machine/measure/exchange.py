@@ -200,7 +200,6 @@ class _Stands:
         return all(torch.equal(part, wanted) for part, wanted in every)
 
     def _sent(self, stand: int, move: Move) -> Any:
-        """Return the range of *move* in the buffer of *stand*."""
         return self.buffers[stand][move.first : move.first + move.count]
 
     def _arrived(self, receive: Receive) -> Any:
@@ -263,7 +262,6 @@ class OverDevices(_Stands):
         return [_recorded(self._adding[stand]) if stand in step else event for stand, event in enumerate(done)]
 
     def _copy(self, receive: Receive, done: list[Any]) -> Any:
-        """Issue the copy of a received move; return the event of its end."""
         move = receive.move
         streams = self._copying[move.src, move.dst]
         sent = self._sent(move.src, move)

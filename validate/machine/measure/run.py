@@ -60,8 +60,6 @@ class Settings:
 
 @dataclass(slots=True)
 class _Queue:
-    """The remaining cases of a group."""
-
     name: str
     share: float
     cases: Iterator[Case]
@@ -239,7 +237,6 @@ def _row(this: _Run, case: Case) -> dict[str, Any]:
 
 
 def _time(this: _Run, work: TimedWork) -> tuple[Interval, str]:
-    """Return the median with its interval, and how the calls were issued."""
     if work.own is not None:
         return work.own(), ""
     effort = this.settings.effort

@@ -130,22 +130,16 @@ _LAYERS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
 
 
 class _Lstm(nn.LSTM):  # type: ignore[misc]  # torch is Any where it is not installed
-    """A recurrent layer that returns only its outputs."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the outputs of all time steps."""
-        return super().forward(x)[0]
+        return super().forward(x)[0]  # the outputs of all time steps
 
 
 class _Function(nn.Module):  # type: ignore[misc]  # torch is Any where it is not installed
-    """A function as a layer."""
-
     def __init__(self, function: Callable[[Any], Any]) -> None:
         super().__init__()
         self._function = function
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the function of *x*."""
         return self._function(x)
 
 
