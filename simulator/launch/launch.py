@@ -10,9 +10,8 @@ from simulator.launch.arguments import ARGUMENTS, Arguments, Files, is_off
 from simulator.launch.command import find_command
 from simulator.launch.deepspeed import DeepSpeed, read_deepspeed
 from simulator.launch.gpt2 import is_nanogpt, read_llm_c, read_nanogpt
-from simulator.launch.layout import read_layout, read_overlap
 from simulator.launch.model import named_network, read_model
-from simulator.launch.ranks import LaunchRanks, read_ranks, started_ranks
+from simulator.launch.ranks import LaunchRanks, read_layout, read_overlap, read_ranks, started_ranks
 from simulator.launch.result import LaunchLine, read_variables
 from simulator.launch.shell import commands_of
 from simulator.launch.torchtitan import is_torchtitan, read_torchtitan

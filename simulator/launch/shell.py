@@ -10,11 +10,10 @@ of the script, including both branches of an ``if``.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from simulator.errors import Fault, InputError
-from simulator.launch.arguments import whole_sum
-from simulator.launch.slurm import batch_arguments, job_variables
+from simulator.launch.arguments import Arguments, whole_sum
 from simulator.launch.words import COMMANDS, RawWord, Scanner, Word
 from simulator.records import dataclass, replace
 
@@ -24,6 +23,8 @@ _SAID = re.compile(
     r"|\$\(\((?P<sum>(?:(?!\$\(\().)*?)\)\)",
     re.DOTALL,
 )
+_SHORT = re.compile(r"-([A-Za-z])=?(\d\S*)")  # of an #SBATCH line
+_GRES = re.compile(r"gpu(?::[\w.-]*[A-Za-z][\w.-]*)?:(\d{1,6})")
 _MAX_EXPANDED = 4_000_000  # characters of all expansions: each may be ten times as long as the last
 
 
@@ -195,3 +196,49 @@ class _Reader:
             told = f"variables stand for more than {_MAX_EXPANDED:,} characters up to here"
             raise InputError(Fault(told, self._file, *self._here))
         return words
+
+
+def batch_arguments(comments: Sequence[Word], file: str) -> Arguments:
+    """Return the arguments of the ``#SBATCH`` lines among *comments*; ``-N4`` is ``-N 4``."""
+    asked = []
+    for word in comments:
+        if not word.text.startswith("#SBATCH"):
+            continue
+        for text in re.sub(r"\s+#.*", "", word.text).split()[1:]:
+            short = _SHORT.fullmatch(text)
+            texts = [f"-{short[1]}", short[2]] if short else [text]
+            asked += [Word(each, word.line, word.column) for each in texts]
+    return Arguments(asked, file)
+
+
+def gpus_per_node(batch: Arguments) -> int | None:
+    """Return the GPUs of each node that *batch* asks for; None if it does not say."""
+    typed = batch.text("gpus-per-node") or ""
+    if ":" in typed:  # a100:4
+        return int(typed.rpartition(":")[2]) if re.fullmatch(r"[\w.-]+:\d{1,6}", typed) else None
+    if typed:
+        return batch.number("gpus-per-node")
+    if "gpus-per-task" in batch and batch.number("ntasks-per-node") in (None, 1):
+        return batch.number("gpus-per-task")
+    gres = _GRES.search(batch.text("gres") or "")
+    return int(gres[1]) if gres else None
+
+
+def job_variables(batch: Arguments) -> dict[str, str]:
+    """Return the variables of a job that *batch* asks for, by name; those that depend on the machine are left out."""
+    nodes, tasks, each = batch.number("nodes", "N"), batch.number("ntasks", "n"), batch.number("ntasks-per-node")
+    if nodes is None and tasks is not None and each is not None and tasks % each == 0:
+        nodes = tasks // each
+    nodes = nodes or 1
+    tasks = tasks or nodes * (each or 1)
+    gpus = gpus_per_node(batch)
+    found: dict[str, int | None] = {
+        **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), nodes),
+        **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), tasks),
+        "SLURM_NTASKS_PER_NODE": each,
+        **dict.fromkeys(("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"), gpus),
+        "SLURM_GPUS_PER_TASK": batch.number("gpus-per-task"),
+        "SLURM_GPUS": batch.number("gpus", "G"),
+        "SLURM_CPUS_PER_TASK": batch.number("cpus-per-task", "c"),
+    }
+    return {name: str(value) for name, value in found.items() if value is not None}

@@ -1,7 +1,8 @@
 """Which GPUs of each machine a launch line lets its processes see: :func:`visible_gpus`.
 
 ``CUDA_VISIBLE_DEVICES``, ``HIP_VISIBLE_DEVICES``, ``ROCR_VISIBLE_DEVICES``, Accelerate's ``--gpu_ids``, and DeepSpeed's
-``--include`` and ``--exclude`` (deepspeed/launcher/runner.py).
+``--include`` and ``--exclude`` (deepspeed/launcher/runner.py).  Host files of DeepSpeed and Open MPI (``worker-1
+slots=8``): :func:`read_hosts`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.launch.arguments import Arguments, spelt_flag
 from simulator.launch.command import Command
-from simulator.launch.slurm import read_hosts
 from simulator.launch.unread import ON_CPU
 from simulator.launch.words import Word
 from simulator.records import dataclass
@@ -25,6 +25,11 @@ _NO_GPU = ("", "-1", "nodevfiles", "none", "void")
 _COUNTS = ("num-gpus", "num-nodes")  # of DeepSpeed
 _FILTERS = {"include": "include", "i": "include", "exclude": "exclude", "e": "exclude"}
 _HERE = {"localhost", "127.0.0.1"}
+_MOST_BYTES = 1_000_000
+_HOST = re.compile(
+    r"(?P<name>[^\s=]{1,255})(?:\s+slots\s*=\s*(?P<slots>\d{1,6}))?(?:\s+max[-_]slots\s*=\s*\d+)?", re.ASCII
+)
+_HOST_FILES = ("hostfile", "machinefile", "default-hostfile")
 _NUMBERS = re.compile(r"\d{1,6}(?:,\d{1,6})*", re.ASCII)
 
 
@@ -202,3 +207,36 @@ def _distinct(listed: str) -> tuple[int, ...] | None:
 def _fault(launcher: Arguments, word: Word, message: str) -> None:
     place = (word.line, word.column) if launcher.file != mention("launch") else (0, 0)
     launcher.faults.append(Fault(message, launcher.file, *place))
+
+
+def read_hosts(launcher: Arguments, *more: str) -> dict[str, int] | None:
+    """Return the slots of each host in the file that *launcher* names, in order; a host without them has one.
+
+    *more* are names of that argument besides the usual ones.  None if it names none, or one that is not at hand, which
+    a note says, or that has faults, which are added to those of *launcher*.
+    """
+    path = launcher.text(*_HOST_FILES, *more)
+    if path is None:
+        return None
+    if not launcher.files.has(path):
+        told = "is not here; the machines are those that the line tells"
+        launcher.notes.append(f"--hostfile {one_line(path, 60)}: {told}")
+        return None
+    found: dict[str, int] = {}
+    hosts: dict[str, int] | None = None
+    with launcher.recording():
+        raw = launcher.files.read(path, _MOST_BYTES, needed="a host file", usual="a host file is a few kB")
+        for number, line in enumerate(raw.decode("utf-8", "replace").splitlines(), 1):
+            text = line.partition("#")[0].strip()
+            match = _HOST.fullmatch(text)
+            if text and (match is None or match["slots"] == "0"):
+                why = f"'{one_line(text, 60)}' is no host; write for example worker-1 slots=8"
+                raise InputError(Fault(why, path, number, 1))
+            if match is not None and match["name"] in found:
+                raise InputError(Fault(f"{one_line(match['name'], 60)} is there twice", path, number, 1))
+            if match is not None:
+                found[match["name"]] = int(match["slots"] or 1)
+        hosts = found
+        if not found:
+            raise InputError(Fault("names no host; write for example worker-1 slots=8", path, 1, 1))
+    return hosts

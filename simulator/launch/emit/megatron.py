@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulator.errors import refused
 from simulator.launch.emit.parts import Emission, Ranks, all_sizes, check_precision, torchrun
-from simulator.launch.layout import SHARDED
+from simulator.launch.ranks import SHARDED
 from simulator.launch.words import NAMES
 from simulator.questions.layout import ORDER, Layout
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
