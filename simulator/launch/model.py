@@ -87,19 +87,11 @@ def _family(args: Arguments, *, gated: bool, experts: bool) -> str:
     norm = args.choice(("layernorm", "rmsnorm"), "normalization") or "layernorm"
     positions = args.choice(_POSITIONS, "position-embedding-type") or "learned_absolute"
     rotary = positions in ("rope", "yarn", "mrope") or args.has("use-rotary-position-embeddings")
-    grouped = args.has("group-query-attention")
-    squared = args.has("squared-relu")
-    plain = args.has("disable-bias-linear")
+    grouped, squared, plain = (
+        args.has(name) for name in ("group-query-attention", "squared-relu", "disable-bias-linear")
+    )
     qkv_bias, normalised = args.has("add-qkv-bias"), args.has("qk-layernorm")
-    latent = args.has("multi-latent-attention")
-    part = args.text("rotary-percent")
-
-    def family(name: str, *differences: tuple[bool, str, str]) -> str:
-        for holds, argument, instead in differences:
-            if not holds:
-                args.notes.append(f"--{argument}: is not modelled here; simulated {instead}")
-        return name
-
+    latent, part = args.has("multi-latent-attention"), args.text("rotary-percent")
     if latent:
         rank = args.number("q-lora-rank")
         for name, value in _MEGATRON["latent"].items():
@@ -111,37 +103,32 @@ def _family(args: Arguments, *, gated: bool, experts: bool) -> str:
         if not (experts and gated):
             args.fault("multi-latent-attention", "is modelled with --num-experts and --swiglu, as DeepSeek has it")
         return "deepseek-v2-lite" if rank is None else "deepseek-v3"
-    layer_norm = (norm == "layernorm", "normalization", "as LayerNorm")
-    not_normalised = (not normalised, "qk-layernorm", "without")
-    if not gated and squared and not experts:
-        half = rotary and part in ("0.5", ".5")
-        half_rotary = (half, "rotary-percent", "with half of each head rotary")
-        return family("nemotron4-15b", layer_norm, half_rotary, not_normalised)
-    if not gated:
+    if gated and experts:
+        name, kind = "qwen3-30b-a3b" if normalised else "mixtral-8x7b", "gated"
+    elif gated:
+        name, kind = "qwen3-8b" if normalised else "qwen2-7b" if qkv_bias else "llama2-7b", "gated"
+    elif squared and not experts:
+        name, kind = "nemotron4-15b", "squared"
+    else:
+        name, kind = "gpt", "plain"
         if experts:
             args.fault("num-experts", "experts are modelled with a gate; --swiglu says that they have one")
         if grouped:
             args.fault("group-query-attention", "is modelled for blocks of Llama's kind (--swiglu)")
-        return family(
-            "gpt",
-            layer_norm,
-            (not rotary, "position-embedding-type", "with a table of positions"),
-            not_normalised,
-            (not plain, "disable-bias-linear", "with biases"),
-            (not squared, "squared-relu", "as GELU"),
-        )
-    if experts:
-        name = "qwen3-30b-a3b" if normalised else "mixtral-8x7b"
-    else:
-        name = "qwen3-8b" if normalised else "qwen2-7b" if qkv_bias else "llama2-7b"
-    return family(
-        name,
-        (norm == "rmsnorm", "swiglu with LayerNorm", "as RMSNorm"),
-        (rotary, "position-embedding-type", "with rotary positions"),
-        (part in (None, "1", "1.0"), "rotary-percent", "with all of each head rotary"),
-        (plain, "add-bias-linear", "without biases; --disable-bias-linear is not there"),
-        (not (qkv_bias and (normalised or experts)), "add-qkv-bias", "without"),
-    )
+    traits = {
+        "norm": norm,
+        "rotary": rotary,
+        "half rotary": rotary and part in ("0.5", ".5"),
+        "all rotary": part in (None, "1", "1.0"),
+        "normalised": normalised,
+        "plain": plain,
+        "squared": squared,
+        "biased": qkv_bias and (normalised or experts),
+    }
+    for argument, (trait, usual, instead) in _MEGATRON["differences"][kind].items():
+        if traits[trait] != usual:
+            args.notes.append(f"--{argument}: is not modelled here; simulated {instead}")
+    return name
 
 
 def _experts(args: Arguments, layers: int, experts: int, inner: int) -> dict[str, int | str]:

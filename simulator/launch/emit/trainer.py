@@ -6,24 +6,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from simulator.errors import refused
 from simulator.launch.emit.parts import Emission, Ranks, all_sizes, check_precision, other_sizes
+from simulator.launch.words import NAMES
 from simulator.questions.layout import Layout
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.spelling import mention
 from simulator.workload.zoo import FUSED
 from simulator.workload.zoo.registry import find_entry
 
-_OPTIMS = {
-    ("adam", True): "adamw_torch_fused",
-    ("adam", False): "adamw_torch",
-    ("sgd", False): "sgd",
-    ("adam-8bit", False): "adamw_8bit",
-    ("paged-adam", False): "paged_adamw_32bit",
-    ("paged-adam-8bit", False): "paged_adamw_8bit",
-}
+_OPTIMS: Mapping[str, Mapping[bool, str]] = NAMES["optims"]  # by the rule, and whether it is fused
 _OF_FSDP = {0: ("amp-bf16", "amp-fp16", "fp32", "tf32"), 2: ("master-bf16", "master-fp16", "fp32", "tf32")}
 _OF_ZERO = {3: "FULL_SHARD", 2: "SHARD_GRAD_OP"}
 _FILE = "ds.json"
@@ -52,7 +47,7 @@ def of_accelerate(question: StepQuestion, ranks: Ranks) -> Emission:
     }
     found.options |= {"--tf32 true": options.precision == "tf32"}
     _trainer(question, found)
-    optim = _OPTIMS.get((options.optimizer, options.fused_optimizer))
+    optim = _OPTIMS.get(options.optimizer, {}).get(options.fused_optimizer)
     found.options |= {"--optim": optim or "adamw_torch", "--gradient_accumulation_steps": question.micro_batches}
     found.lacks |= {
         f"{mention('optimizer', options.optimizer)}; AdamW updates": optim is None,
