@@ -18,7 +18,6 @@ from simulator.questions.options import StepOptions
 from simulator.questions.single import OperatorQuestion
 from simulator.records import dataclass, replace
 from simulator.step.issue import launches_of
-from simulator.step.launch import Launch
 from simulator.step.operator import operator_kernels
 from simulator.sums import sums_by_key
 from simulator.workload.network import Network
@@ -60,27 +59,23 @@ class ProgramPricer:
     def __init__(
         self, software: FrontEnd, networks: Networks, collectives: Collectives, *, compiled: bool, captured: bool
     ) -> None:
-        self.software = software
-        self.networks = networks
-        self.collectives = collectives
-        self._fragments: dict[tuple[object, ...], Fragment] = {}
-        self.compiled = compiled
-        self.captured = captured
+        self.networks, self.collectives, self.compiled, self.captured = networks, collectives, compiled, captured
+        self.is_mxnet = software.front_end == "mxnet"
         self.has_networks = False  # whether a network has been priced
+        self._fragments: dict[tuple[object, ...], Fragment] = {}
         self._kept: dict[tuple[object, ...], tuple[tuple[CallPrice, ...], float]] = {}
 
     def of(self, run: RunStatement, place: Place) -> tuple[tuple[CallPrice, ...], float]:
         """Return the calls of *run* at *place*, and the bytes of its result; raises InputError as pricing does."""
-        key = run.what, place.name, run.batch, run.options, run.holds_bytes
+        what, key = run.what, (run.what, place.name, run.batch, run.options, run.holds_bytes)
         if key not in self._kept:
-            if isinstance(run.what, Times):
-                known, held = run.what, run.holds_bytes or 0.0
-                call = CallPrice("operator", known.issue, known.compute, known.back, held)
-                self._kept[key] = (call,), held
-            elif isinstance(run.what, OperatorQuestion):
-                self._kept[key] = self._operator(run, run.what, place)
+            if isinstance(what, Times):
+                held = run.holds_bytes or 0.0
+                self._kept[key] = (CallPrice("operator", what.issue, what.compute, what.back, held),), held
+            elif isinstance(what, OperatorQuestion):
+                self._kept[key] = self._operator(run, what, place)
             else:
-                self._kept[key] = self._network(run, run.what, place)
+                self._kept[key] = self._network(run, what, place)
         return self._kept[key]
 
     def exchanged(self, exchange: CollectiveStatement) -> Fragment:
@@ -93,66 +88,50 @@ class ProgramPricer:
     def call_s(self, place: Place) -> float:
         """Return the host time, in seconds, to issue a copy or another small operator."""
         front = place.device.constants(FrontEndCosts)
-        if self.software.front_end == "mxnet":
+        if self.is_mxnet:
             return front.mxnet.operator_s
         return cpu_call_time(place.device) if isinstance(place.device, Cpu) else front.launch_s
 
     def _operator(self, run: RunStatement, what: OperatorQuestion, place: Place) -> tuple[tuple[CallPrice, ...], float]:
         device, front = steady_device(place.device), place.device.constants(FrontEndCosts)
         costs = [kernel_cost(device, kernel, 1.0 if what.is_cold else 0.0) for kernel in operator_kernels(what)]
-        if self.software.front_end == "mxnet":
+        if self.is_mxnet:
             issue_s = front.mxnet.operator_s if what.phase == "fwd" else front.mxnet.backward_s
         elif isinstance(device, Cpu) and not what.calls:
             issue_s = cpu_call_time(device)
         else:
             issue_s = dispatch_time(device, what.operator, what.phase)
-        held = run.holds_bytes
         size = float(what.operator.output_elements * ELEMENT_BYTES[what.precision])
-        compute_s, bound, shares = _together(device, costs, None)
-        name = type(what.operator).__name__.lower()
-        label = getattr(what.operator, "function", name)
+        compute_s, bound, shares = _together(device, costs, sum(cost.time_s for cost in costs))
+        label = getattr(what.operator, "function", type(what.operator).__name__.lower())
+        held = run.holds_bytes
         if held is None:
-            held = size if self.software.front_end == "mxnet" else 0.0
+            held = size if self.is_mxnet else 0.0
         return (CallPrice(label, issue_s, compute_s, front.wait_s, held, bound, shares),), size
 
     def _network(self, run: RunStatement, what: str, place: Place) -> tuple[tuple[CallPrice, ...], float]:
         self.has_networks = True
-        options = replace(
-            run.options,
-            compiled=run.options.compiled or self.compiled,
-            cuda_graph=run.options.cuda_graph or (self.captured and isinstance(place.device, Gpu)),
-        )
+        device, of, front = place.device, run.options, place.device.constants(FrontEndCosts)
+        captured = of.cuda_graph or (self.captured and isinstance(device, Gpu))
+        options = replace(of, compiled=of.compiled or self.compiled, cuda_graph=captured)
         network = self.networks(what, run.batch, options)
-        element_bytes = ELEMENT_BYTES["fp32"]
-        result_bytes = float(network.elements[network.layers[-1].output] * element_bytes)
-        outputs = {layer.name: network.elements[layer.output] * element_bytes for layer in network.layers}
-        is_mxnet = self.software.front_end == "mxnet"
-        found = launches_of(place.device, network, replace(options, compiled=False) if is_mxnet else options)
+        sizes = {layer.name: float(network.elements[layer.output] * ELEMENT_BYTES["fp32"]) for layer in network.layers}
+        updated = sum(p.trained for p in network.parameters)
+        forward_s = front.mxnet.compiled_s if options.compiled else front.mxnet.layer_s
+        mxnet_s = {"forward": forward_s, "backward": front.mxnet.backward_s, "update": front.mxnet.operator_s * updated}
         priced = []
-        for issue in found:
-            compute_s, bound, shares = _together(place.device, issue.work.costs, issue.device_s)
-            host_s = self._mxnet_s(issue, network, options, place) if is_mxnet else issue.host_s
-            held = float(outputs.get(issue.layer, 0)) if is_mxnet and issue.part != "update" else 0.0
-            back_s = place.device.constants(FrontEndCosts).wait_s
-            priced.append(CallPrice(issue.name, host_s, compute_s, back_s, held, bound, shares))
+        for issue in launches_of(device, network, replace(options, compiled=False) if self.is_mxnet else options):
+            compute_s, bound, shares = _together(device, issue.work.costs, issue.device_s)
+            host_s = mxnet_s[issue.part] if self.is_mxnet else issue.host_s
+            held = sizes.get(issue.layer, 0.0) if self.is_mxnet and issue.part != "update" else 0.0
+            priced.append(CallPrice(issue.name, host_s, compute_s, front.wait_s, held, bound, shares))
         if options.cuda_graph:
-            return (_captured(what, priced, graph_launch_time(place.device)),), result_bytes
-        return tuple(priced), result_bytes
-
-    def _mxnet_s(self, issue: Launch, network: Network, options: StepOptions, place: Place) -> float:
-        costs = place.device.constants(FrontEndCosts).mxnet
-        if issue.part == "update":
-            return costs.operator_s * sum(p.trained for p in network.parameters)
-        if issue.part == "backward":
-            return costs.backward_s
-        return costs.compiled_s if options.compiled else costs.layer_s
+            priced = [_captured(what, priced, graph_launch_time(device))]
+        return tuple(priced), sizes[network.layers[-1].name]
 
 
-def _together(
-    device: Any, costs: Sequence[KernelCost], known_s: float | None
-) -> tuple[float, Bound, tuple[float, float]]:
-    """Return the seconds of kernels run in sequence, their predominant bound, and the shares of the device they use."""
-    seconds = sum(cost.time_s for cost in costs) if known_s is None else known_s
+def _together(device: Any, costs: Sequence[KernelCost], seconds: float) -> tuple[float, Bound, tuple[float, float]]:
+    """Return the *seconds* of kernels run in sequence, their main bound, and the shares of the device they use."""
     by_bound = sums_by_key((_BOUNDS[cost.bound], cost.time_s) for cost in costs)
     bound = max(by_bound, key=lambda name: by_bound[name]) if by_bound else "given"
     if not isinstance(device, Gpu) or not seconds:

@@ -42,12 +42,10 @@ class _Pool:
         self.end = 0  # places are not used again
 
     def put(self, block: MemoryBlock) -> None:
-        """Make *block* a free one."""
         block.is_free = True
         insort(self.free, (block.size_bytes, block.start, block))
 
     def remove(self, block: MemoryBlock) -> None:
-        """Take *block*, a free one, from the list."""
         block.is_free = False
         del self.free[bisect_left(self.free, (block.size_bytes, block.start))]
 
@@ -83,7 +81,6 @@ class _Pool:
         self.put(other)
 
     def give(self, block: MemoryBlock) -> None:
-        """Free *block*, as one with its free neighbours."""
         before, after = block.before, block.after
         if after is not None and after.is_free:
             self.remove(after)
@@ -159,7 +156,6 @@ class _GrowingPool(_Pool):
         return n_bytes
 
     def split(self, block: MemoryBlock, size_bytes: int) -> None:
-        """Free what *block* has beyond *size_bytes*."""
         super().split(block, size_bytes)
         if block is self._last:
             self._last = block.after

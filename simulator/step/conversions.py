@@ -55,7 +55,7 @@ from simulator.devices.predict import Device, allowed_ways, kernel_cost
 from simulator.questions.options import Policy, StepOptions
 from simulator.questions.where import TORCH_RELEASE_MONTHS
 from simulator.records import dataclass, replace
-from simulator.step.precision import autocasts, is_wide_loss, storage_of
+from simulator.step.precision import autocasts, casts, has_master, storage_of
 from simulator.workload.activations import Formats, one_format, with_indices
 from simulator.workload.kernels import Kernel, Rowwise, Streaming
 from simulator.workload.network import Layer, Network, block_name, once
@@ -125,7 +125,11 @@ def formats_of(network: Network, options: StepOptions) -> Formats:
     half = ELEMENT_BYTES[storage_of(options.precision)]
     if autocasts(options.precision):
         return _autocast(network, half, options.compiled)
-    if options.trains and is_wide_loss(options.precision, network):
+    # Mixed precision computes the loss in fp32 though its scores are in half precision; and so do trainers of language
+    # models in plain half precision, which cast the scores first (Hugging Face's ForCausalLMLoss and torchtitan's
+    # cross_entropy_loss).
+    plain = options.precision in ("fp16", "bf16") and network.tokens > 0
+    if options.trains and (plain or casts(options.precision) or has_master(options.precision)):
         return _wide_loss(network, half, copied=options.framework != "megatron")
     return one_format(network, half)
 

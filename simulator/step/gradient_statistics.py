@@ -40,28 +40,25 @@ _BUCKETS: _Passes = ((1, 1), (1, 1))
 
 def with_statistics(device: Device, network: Network, issues: Sequence[Launch], *, alone: bool) -> tuple[Launch, ...]:
     """Return *issues* of a training step, with AdaptDL's statistics of gradients; *alone*: one replica steps."""
-    before = list(_hooked(device, network, [issue for issue in issues if issue.part != "update"]))
+    layers = {layer.name: layer for layer in network.layers}
     update = [issue for issue in issues if issue.part == "update"]
+    passes = [issue for issue in issues if issue.part != "update"]
+    last = {issue.layer: number for number, issue in enumerate(passes) if issue.part == "backward" and not issue.again}
+    before: list[Launch] = []
+    for number, issue in enumerate(passes):  # after a layer's backward pass, what is done with its gradients
+        before.append(issue)
+        if issue.layer in layers and last.get(issue.layer) == number:
+            before += _passes(device, (layers[issue.layer],), "backward", _NORM + _ADDED)
+    fused = tuple({layer.name: layer for layer in network.layers if layer.name not in last}.values())
+    before += _passes(device, fused, "backward", _NORM + _ADDED)  # of layers fused with others
     if alone:
         before += _passes(device, network.layers, "update", _BUCKETS)
-    for passes in (_DIVIDED + _NORM, *((_NORM, _MEAN + _NORM) if alone else ())):
-        read = list(_passes(device, network.layers, "update", passes))
-        before += [*read[:-1], *(replace(last, waits=True) for last in read[-1:])]
+    for each in (_DIVIDED + _NORM, *((_NORM, _MEAN + _NORM) if alone else ())):
+        read = list(_passes(device, network.layers, "update", each))
+        before += [*read[:-1], *(replace(final, waits=True) for final in read[-1:])]
     if alone:
         before += _passes(device, network.layers, "update", _KEPT)
     return (*before, *update, *_passes(device, network.layers, "update", _ZEROED))
-
-
-def _hooked(device: Device, network: Network, issues: Sequence[Launch]) -> Iterator[Launch]:
-    """Yield *issues*, after the last of each layer's backward pass what AdaptDL and autograd do with its gradients."""
-    layers = {layer.name: layer for layer in network.layers}
-    last = {issue.layer: number for number, issue in enumerate(issues) if issue.part == "backward" and not issue.again}
-    left = {layer.name: layer for layer in network.layers if layer.name not in last}
-    for number, issue in enumerate(issues):
-        yield issue
-        if issue.layer in layers and last.get(issue.layer) == number:
-            yield from _passes(device, (layers[issue.layer],), "backward", _NORM + _ADDED)
-    yield from _passes(device, tuple(left.values()), "backward", _NORM + _ADDED)  # of layers fused with others
 
 
 def _passes(device: Device, layers: Sequence[Layer], part: Part, passes: _Passes) -> Iterator[Launch]:

@@ -25,15 +25,14 @@ from simulator.step.fusion import FusedLayers, run_groups
 from simulator.step.launch import NOTHING, DeviceWork, Launch, Part, collectives_of
 from simulator.step.lowering import NORM, TO_MASTER, UNSCALE, KernelRun, Lowering, Mix
 from simulator.step.megatron import (
-    buffer_passes,
+    buffer_element_bytes,
     has_engine,
     has_gradient_buffer,
     own_tensors,
     sums_in_fp32,
-    update_calls_s,
 )
 from simulator.step.precision import scales
-from simulator.step.recompute import recomputed_groups
+from simulator.step.recompute import reruns_of
 from simulator.workload.backward import BackwardStep, backward_steps
 from simulator.workload.kernels import Kernel, Streaming, error_class
 from simulator.workload.network import Layer, Network, added_needs, backward_needs, block_name, forward_needs, once
@@ -323,10 +322,14 @@ def _backward(issuer: _Issuer, groups: Sequence[FusedLayers]) -> Iterator[Launch
     network = issuer.network
     steps = {id(step.layer): step for step in backward_steps(network)}
     by_name = {step.layer.name: step for step in steps.values()}
-    recomputed = recomputed_groups(network, groups, issuer.options)
+    group_of = {place: number for number, group in enumerate(groups) for place in group.places}
+    recomputed: dict[int, dict[int, None]] = {}  # the groups that run again, by that before whose backward pass they do
+    for rerun in reruns_of(network, issuer.options):
+        again = dict.fromkeys(sorted({group_of[place] for place in rerun.layers}))
+        recomputed.setdefault(group_of[rerun.before], {}).update(again)
     for place in range(len(groups) - 1, -1, -1):
-        for again in recomputed.get(place, ()):
-            for issue in _forward(issuer, groups[again]):
+        for number in recomputed.get(place, ()):
+            for issue in _forward(issuer, groups[number]):
                 yield replace(issue, name=f"{issue.name} (again)", part="backward", again=True)
         group = groups[place]
         found = [steps[id(layer)] for layer in group.layers if id(layer) in steps]
@@ -344,14 +347,22 @@ def _backward(issuer: _Issuer, groups: Sequence[FusedLayers]) -> Iterator[Launch
 
 
 def _update(issuer: _Issuer, network: Network, options: StepOptions) -> Iterator[Launch]:
-    gathering_s = host_time(issuer.device, "update_s", sum(p.trained for p in network.parameters))
-    if has_gradient_buffer(options):
-        gathering_s = update_calls_s(issuer.device, network)
+    n, has_buffer = network.trained_count, has_gradient_buffer(options)
+    count = sum(map(own_tensors, network.layers)) if has_buffer else sum(p.trained for p in network.parameters)
+    gathering_s = host_time(issuer.device, "update_s", count)
+    if has_buffer:
+        # Besides, Megatron-Core's distributed optimiser takes six calls of views and copies in Python a parameter
+        # (_copy_model_grads_to_main_grads, _copy_main_params_to_model_params in
+        # megatron/core/optimizer/distrib_optimizer.py).
+        gathering_s += 6 * count * bare_launch_time(issuer.device)
     # The gradient scaler checks that all gradients are finite before the optimiser may step, Megatron-LM their norm.
     looks = scales(options.precision) or sums_in_fp32(options)
     passes = [(name, issuer.streamed(name, "update", run)) for name, run in issuer.lowering.update()]
-    if has_gradient_buffer(options) and passes:
-        zeroed, averaged = buffer_passes(network.trained_count, options)
+    if has_buffer and passes:  # zeros before a step, and the mean of the ranks' sums
+        # zero_grad_buffer and start_grad_sync in megatron/core/distributed.  NCCL divides in its place with
+        # --ddp-average-in-collective, but for experts.
+        n_bytes = n * buffer_element_bytes(options)
+        zeroed, averaged = Streaming("fill", n, 0, n_bytes), Streaming("mul_scalar", n, n_bytes, n_bytes)
         yield replace(issuer.streamed("gradients zeroed", "update", KernelRun(zeroed)), over="all")
         yield replace(issuer.streamed("gradients averaged", "update", KernelRun(averaged)), over="summed")
     yield from (issue for name, issue in passes if name in (UNSCALE, TO_MASTER, NORM))

@@ -13,14 +13,11 @@
 
 from __future__ import annotations
 
-from simulator.devices.dispatch import bare_launch_time, host_time
-from simulator.devices.predict import Device
 from simulator.questions.options import StepOptions
 from simulator.records import replace
 from simulator.step.precision import has_master, storage_of
 from simulator.workload.activations import SavedTensors
 from simulator.workload.backward import read_elements
-from simulator.workload.kernels import Streaming
 from simulator.workload.network import Layer, Network, block_name, once, readers_of
 from simulator.workload.operators import Attention, Elementwise, GroupedLinear, Linear, Reduction
 from simulator.workload.precision import ELEMENT_BYTES
@@ -50,31 +47,10 @@ def sums_in_fp32(options: StepOptions) -> bool:
     return has_gradient_buffer(options) and buffer_element_bytes(options) == ELEMENT_BYTES["fp32"]
 
 
-def buffer_passes(elements: int, options: StepOptions) -> tuple[Streaming, Streaming]:
-    """Return the passes over the buffer of *elements* gradients: zeros before a step, and the mean of the ranks' sums.
-
-    ``zero_grad_buffer`` and ``start_grad_sync`` in megatron/core/distributed.  NCCL divides in its place with
-    ``--ddp-average-in-collective``, but for experts.
-    """
-    n_bytes = elements * buffer_element_bytes(options)
-    return Streaming("fill", elements, 0, n_bytes), Streaming("mul_scalar", elements, n_bytes, n_bytes)
-
-
 def own_tensors(layer: Layer) -> int:
     """Return the trained parameters of *layer* as Megatron-Core holds them: those of each expert are its own."""
     operator = layer.operator
     return len(layer.trained) * (operator.experts if isinstance(operator, GroupedLinear) else 1)
-
-
-def update_calls_s(device: Device, network: Network) -> float:
-    """Return the host's seconds around an update of *network* by Megatron-Core's distributed optimiser.
-
-    Besides what a fused update gathers, each parameter takes six calls of views and copies in Python
-    (``_copy_model_grads_to_main_grads``, ``_copy_main_params_to_model_params`` in
-    megatron/core/optimizer/distrib_optimizer.py).
-    """
-    count = sum(own_tensors(layer) for layer in network.layers)
-    return host_time(device, "update_s", count) + 6 * count * bare_launch_time(device)
 
 
 def writes_into_buffer(layer: Layer, options: StepOptions) -> bool:

@@ -102,7 +102,6 @@ class _Memory:
         self._numbers = 0
 
     def take(self, use: Use, n_bytes: int) -> int:
-        """Take a tensor and return its number."""
         self._numbers = number = self._numbers + 1
         self._live[number] = use, n_bytes
         if n_bytes:
@@ -111,14 +110,12 @@ class _Memory:
         return number
 
     def give(self, number: int) -> None:
-        """Free the tensor *number*."""
         use, n_bytes = self._live.pop(number)
         if n_bytes:
             self._bytes[use] -= n_bytes
             self.record.append(_tuple(TensorEvent, (number, use, 0, self.place)))
 
     def size(self, number: int) -> int:
-        """Return the bytes of the live tensor *number*."""
         return self._live[number][1]
 
     def now(self, place: int, scratch: int = 0) -> Moment:
@@ -161,7 +158,6 @@ class _Activations:
         self.fed = 0  # the network's inputs
 
     def forward(self) -> Iterator[Moment]:
-        """Run the forward pass; yield a moment for each layer."""
         self.fed = self._memory.take("saved", fed_bytes(self._network, self._formats))
         yield from self._run(range(len(self._network.layers)), again=False)
         for number in self._freed_by_rerun.pop(-1, []):
@@ -271,7 +267,6 @@ class _Backward:
         self._parameters: set[str] = set()
 
     def moments(self) -> Iterator[Moment]:
-        """Yield the moments of the backward pass, in order."""
         for step in backward_steps(self._network):
             self._memory.place = step.index
             yield from self._activations.run_again(step.index)

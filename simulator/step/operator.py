@@ -66,11 +66,8 @@ def network_roofline_s(network: Network, options: StepOptions, device: Device) -
         asked += [(layer.operator, "fwd") for layer in network.layers]
     if options.mode in ("train", "backward"):
         asked += [(step.layer.operator, step.phase) for step in backward_steps(network)]
-    known = {
-        (operator, phase): [
-            roofline_s(device, kernel)
-            for kernel in operator.kernels(phase, precision_of(options.precision, operator, device))
-        ]
-        for operator, phase in dict.fromkeys(asked)  # blocks repeat
-    }
+    known: dict[tuple[Operator, Phase], list[float]] = {}  # blocks repeat
+    for operator, phase in dict.fromkeys(asked):
+        kernels = operator.kernels(phase, precision_of(options.precision, operator, device))
+        known[operator, phase] = [roofline_s(device, kernel) for kernel in kernels]
     return sum(time_s for each in asked for time_s in known[each])

@@ -36,7 +36,6 @@ from simulator.devices.predict import Device
 from simulator.errors import InputError
 from simulator.questions.options import QUANTISED, Mode, Policy
 from simulator.topology.catalogue import gpus_with
-from simulator.workload.network import Network
 from simulator.workload.operators import Linear, Operator
 from simulator.workload.precision import ELEMENT_BYTES, PACKED, Precision
 
@@ -105,15 +104,6 @@ def autocasts(policy: Policy) -> bool:
 def has_master(policy: Policy) -> bool:
     """Return whether the optimiser updates an fp32 copy of the parameters, then casts it to half precision."""
     return policy in _MASTER
-
-
-def is_wide_loss(policy: Policy, network: Network) -> bool:
-    """Return whether the loss is computed in fp32 though its scores are in half precision.
-
-    Mixed precision does so; and so do trainers of language models in plain half precision, which cast the scores
-    first (Hugging Face's ``ForCausalLMLoss`` and torchtitan's ``cross_entropy_loss``).
-    """
-    return policy in _HALF or policy in _MASTER or (policy in ("fp16", "bf16") and network.tokens > 0)
 
 
 def parameter_bytes(policy: Policy) -> int:

@@ -18,7 +18,6 @@ from itertools import groupby
 
 from simulator.questions.options import Recompute, RecomputedPart, StepOptions
 from simulator.records import dataclass, replace
-from simulator.step.fusion import FusedLayers
 from simulator.workload.activations import one_format, saved_tensors
 from simulator.workload.backward import storages
 from simulator.workload.network import Layer, Network, block_name, once
@@ -39,16 +38,6 @@ class Rerun:
     tensors: frozenset[int]
     copying: tuple[int, ...] = ()
     stored: frozenset[int] = frozenset()
-
-
-def recomputed_groups(network: Network, groups: Sequence[FusedLayers], options: StepOptions) -> dict[int, list[int]]:
-    """Return the groups that run again, as indices of *groups*, by the group before whose backward pass they do."""
-    group_of = {place: number for number, group in enumerate(groups) for place in group.places}
-    found: dict[int, list[int]] = {}
-    for rerun in reruns_of(network, options):
-        again = sorted({group_of[place] for place in rerun.layers})
-        found.setdefault(group_of[rerun.before], []).extend(again)
-    return {before: list(dict.fromkeys(again)) for before, again in found.items()}
 
 
 def reruns_of(network: Network, options: StepOptions) -> tuple[Rerun, ...]:

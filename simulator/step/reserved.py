@@ -115,7 +115,6 @@ class _Replay:
         blocks.clear()
 
     def step(self) -> None:
-        """Run one step: micro-batches, in flight as in a pipeline, and the update."""
         flying: list[dict[int, MemoryBlock]] = []
         most = ceil(self._held.in_flight)
         for number in range(most + self._held.accumulates):

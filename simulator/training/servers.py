@@ -168,7 +168,6 @@ class _Writer:
     # -- the stages ----------------------------------------------------------------
 
     def compute(self, number: int, step: int) -> None:
-        """Add the batch, and the forward and backward passes."""
         team, state = self.teams[number], self.states[number]
         flows = self._to_gpus(number, self.input_bytes)
         batch = self._moved(ServerLabel(READ, number, step, -1), flows, list(state.last))  # beside the previous step
