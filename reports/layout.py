@@ -43,21 +43,17 @@ def lay_out_view(view: View) -> DrawingLayout:
     rows = {"gpu": 0.0, "cpu": height + 1.0, "nic": height + 2.0, "network-switch": height + 3.0, "nvlink-switch": -1.3}
     levels = _levels(view)
     xs = _columns(view, parents, levels)
-    positions = []
+    ys = []
     for i, symbol in enumerate(view.symbols):
         y = float(height - depths[i] + 1) if symbol.kind == "pcie-switch" else rows.get(symbol.kind, 0.0)
-        y += levels.get(i, 0)
-        positions.append((xs[i], y))
-    left, right = min(x for x, _ in positions), max(x for x, _ in positions)
-    bottom, top = min(y for _, y in positions), max(y for _, y in positions)
-    arcs = [
-        abs(xs[e.a] - xs[e.b])
-        for e in view.edges
-        if view.symbols[e.a].kind == "gpu" and view.symbols[e.b].kind == "gpu"
-    ]
-    return DrawingLayout(
-        tuple(positions), _ports(view, xs), (left, right, min(bottom, -arc_depth(max(arcs, default=0.0))), top)
-    )
+        ys.append(y + levels.get(i, 0))
+    longest = max((abs(xs[edge.a] - xs[edge.b]) for edge in _arcs(view)), default=0.0)
+    extent = min(xs), max(xs), min(*ys, -arc_depth(longest)), max(ys)
+    return DrawingLayout(tuple(zip(xs, ys, strict=True)), _ports(view, xs), extent)
+
+
+def _arcs(view: View) -> list[DrawnEdge]:
+    return [e for e in view.edges if view.symbols[e.a].kind == "gpu" and view.symbols[e.b].kind == "gpu"]
 
 
 def arc_depth(distance: float) -> float:
@@ -67,13 +63,11 @@ def arc_depth(distance: float) -> float:
 
 def _ports(view: View, xs: list[float]) -> dict[DrawnEdge, tuple[float, float]]:
     """Spread the arcs of each GPU over its width, so that arcs to one side do not cross near their ends."""
-    arcs = [e for e in view.edges if view.symbols[e.a].kind == "gpu" and view.symbols[e.b].kind == "gpu"]
+    arcs = _arcs(view)
     at: dict[tuple[DrawnEdge, int], float] = {}
     for i in {end for edge in arcs for end in (edge.a, edge.b)}:
         away = {edge: xs[edge.b if edge.a == i else edge.a] - xs[i] for edge in arcs if i in (edge.a, edge.b)}
-        leftward = sorted((edge for edge in away if away[edge] < 0), key=lambda e: -away[e])
-        rightward = sorted((edge for edge in away if away[edge] >= 0), key=lambda e: -away[e])
-        order = [*leftward, *rightward]
+        order = sorted(away, key=lambda edge: (away[edge] >= 0, -away[edge]))  # those to the left come first
         step = min(0.13, 0.56 / max(1, len(order) - 1))
         for k, edge in enumerate(order):
             at[edge, i] = step * (k - (len(order) - 1) / 2)
@@ -218,13 +212,9 @@ def edge_curve(view: View, edge: DrawnEdge, layout: DrawingLayout) -> Curve:
 
 def _bent(xa: float, ya: float, xb: float, yb: float, aside: float) -> Curve:
     """Return a curve between two points whose middle is *aside* to the right of the straight line."""
-    move = aside * 4 / 3
-    return (
-        (xa, ya),
-        ((2 * xa + xb) / 3 + move, (2 * ya + yb) / 3),
-        ((xa + 2 * xb) / 3 + move, (ya + 2 * yb) / 3),
-        (xb, yb),
-    )
+    first = (2 * xa + xb) / 3 + aside * 4 / 3, (2 * ya + yb) / 3
+    second = (xa + 2 * xb) / 3 + aside * 4 / 3, (ya + 2 * yb) / 3
+    return (xa, ya), first, second, (xb, yb)
 
 
 def _hides(curve: Curve, view: View, edge: DrawnEdge, layout: DrawingLayout) -> bool:
@@ -246,7 +236,5 @@ def half_width(symbol: Symbol) -> float:
 def point_on(curve: Curve, t: float) -> Point:
     """Return the point of *curve* at *t*, from 0 to 1."""
     weights = ((1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3)
-    return (
-        sum(w * x for w, (x, _) in zip(weights, curve, strict=True)),
-        sum(w * y for w, (_, y) in zip(weights, curve, strict=True)),
-    )
+    x, y = (sum(w * end for w, end in zip(weights, ends, strict=True)) for ends in zip(*curve, strict=True))
+    return x, y

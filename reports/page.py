@@ -130,9 +130,8 @@ def _distinct(counters: Mapping[str, list[float]]) -> list[dict[str, Any]]:
     alike: dict[tuple[float, ...], list[str]] = {}
     for name, points in counters.items():
         alike.setdefault(tuple(points), []).append(name)
-    more = (f" and {len(names) - 1} alike" if len(names) > 1 else "" for names in alike.values())
-    each = zip(alike.items(), more, strict=True)
-    return [{"name": f"{names[0]}{rest}", "points": points} for (points, names), rest in each]
+    names = (f"{each[0]} and {len(each) - 1} alike" if len(each) > 1 else each[0] for each in alike.values())
+    return [{"name": name, "points": points} for name, points in zip(names, alike, strict=True)]
 
 
 _SAID = ("class", "bound by", "algorithm", "path", "transport", "part", "micro-batch")
@@ -141,10 +140,8 @@ _SAID = ("class", "bound by", "algorithm", "path", "transport", "part", "micro-b
 def _details(event: Mapping[str, Any]) -> str:
     args = event["args"]
     said = [f"{key}: {args[key]}" for key in _SAID if args.get(key) not in (None, "")]
-    said += [
-        f"{args[key]:,} {key}" for key in ("bytes", "FLOP") if isinstance(args.get(key), int | float) and args[key]
-    ]
-    return "; ".join(said)
+    numbers = {key: args[key] for key in ("bytes", "FLOP") if isinstance(args.get(key), int | float)}
+    return "; ".join([*said, *(f"{number:,} {key}" for key, number in numbers.items() if number)])
 
 
 def _colour(event: Mapping[str, Any]) -> str:

@@ -308,15 +308,15 @@ def check_read(written: CommandOptions) -> None:
     said = [field.name for field in fields(CommandOptions) if getattr(written, field.name) != field.default]
     faults = []
     for name in said:
-        readers = OPTIONS[name].read_by
+        readers, other, why = OPTIONS[name].read_by, OPTIONS[name].says_too, ""
         if readers and written.kind not in readers:
-            if (written.kind, readers[0]) == (_EXCHANGE, _STEP) and written.what.startswith(("bytes:", "sweep:")):
-                faults.append(Fault(f"{_given(name)}: {_NO_NETWORK.format(one_line(written.what, 60))}"))
-                continue
-            more = _BY_WORD if name == "precision" and written.kind == _SINGLE else ""
-            faults.append(Fault(f"{_given(name)}: {_WHY[written.kind, readers[0]]}{more}"))
-        elif (other := OPTIONS[name].says_too) in said:
-            faults.append(Fault(f"{_given(name)}: {mention(other)} says it already; give one of the two"))
+            asked = written.kind, readers[0]
+            is_size = asked == (_EXCHANGE, _STEP) and written.what.startswith(("bytes:", "sweep:"))
+            why = _NO_NETWORK.format(one_line(written.what, 60)) if is_size else _WHY[asked]
+            why += _BY_WORD if name == "precision" and written.kind == _SINGLE else ""
+        elif other in said:
+            why = f"{mention(other)} says it already; give one of the two"
+        faults += [Fault(f"{_given(name)}: {why}")] if why else []
     if faults:
         raise InputError(faults)
 
@@ -324,18 +324,13 @@ def check_read(written: CommandOptions) -> None:
 def shell_command(written: CommandOptions, command: Sequence[str] = (), **more: Any) -> str:
     """Return the shell command that gives the options in *written*, and *more* of the *command*'s own."""
     words = ["simulate", *command]
-
-    def spelt(name: str) -> str:
-        return f"--{name.replace('_', '-')}" if name in more else option_spelt(name)
-
-    said = [(field.name, getattr(written, field.name)) for field in fields(CommandOptions)]
     plain = {field.name: field.default for field in fields(CommandOptions)}
-    for name, value in [*said, *more.items()]:
+    for name, value in [*((name, getattr(written, name)) for name in plain), *more.items()]:
         if value in (plain.get(name), None) or name in ("launch", "show_options", "report", "quiet"):
             continue
+        word = f"--{name.replace('_', '-')}" if name in more else option_spelt(name)
         if isinstance(value, bool):
-            words.append(spelt(name))
+            words.append(word)
         else:
-            for each in value if isinstance(value, tuple) else (value,):
-                words += [spelt(name), each]
+            words += [part for each in (value if isinstance(value, tuple) else (value,)) for part in (word, each)]
     return shlex.join(words)

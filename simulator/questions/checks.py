@@ -144,14 +144,12 @@ def _usual(cls: type) -> dict[str, Any]:
 
 def gpu_faults(gpus: Sequence[int] | None) -> Iterator[str]:
     """Yield the faults of *gpus*, which take part in this order."""
-    if gpus is None:
-        return
-    if not gpus:
+    if gpus is not None and not gpus:
         yield f"{mention('gpus')}: at least one GPU takes part"
-    if len(set(gpus)) < len(gpus):
+    if gpus and len(set(gpus)) < len(gpus):
         twice = next(gpu for gpu in gpus if gpus.count(gpu) > 1)
         yield f"{mention('gpus', ','.join(map(str, gpus)))}: GPU {twice} is named twice"
-    if any(gpu < 0 for gpu in gpus):
+    if gpus and min(gpus) < 0:
         yield f"{mention('gpus')}: GPUs are counted from 0; got {min(gpus)}"
 
 
@@ -166,22 +164,13 @@ def server_faults(servers: Sequence[str], strategy: str) -> Iterator[str]:
         yield f"{mention('servers', one_line(','.join(servers), 60))}: own and workers stand alone"
 
 
-def field_limits(cls: type, name: str) -> From:
-    """Return the limits of the number in the field *name* of *cls*."""
-    limits = field_rules(cls)[name].limits
-    assert limits is not None
-    return limits
-
-
 def out_of(name: str, value: float, limits: From) -> str:
     """Return the fault of a *value* of the field *name* that is not within *limits*; empty if it is."""
     if limits.least <= value <= limits.most and not (limits.above and value == limits.least):
         return ""
     least = f"{limits.least:g}"
-    if limits.above:
-        return f"{mention(name, value)}: must be more than {least}"
     within = f"must be at least {least}" if limits.most == math.inf else f"from {least} to {limits.most:.0f}"
-    return f"{mention(name, value)}: {within}"
+    return f"{mention(name, value)}: {f'must be more than {least}' if limits.above else within}"
 
 
 def _misfits(question: object) -> Iterator[str]:

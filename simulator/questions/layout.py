@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal, get_args
 
 from simulator.errors import Fault, InputError, divisors, nearest, one_line, refused
-from simulator.questions.checks import Checked, From, field_limits
+from simulator.questions.checks import Checked, From, field_rules
 from simulator.records import dataclass, fields, replace
 from simulator.spelling import mention, spelt
 from simulator.units import whole_number
@@ -233,8 +233,8 @@ def _value(text: str, key: str, said: str, has_value: bool) -> object:
     elif key == "order":
         return tuple(said.split("-"))
     else:
-        number, (least, most, _) = whole_number(said), field_limits(Layout, key)
-        if number is not None and least <= number <= most:
+        number, limits = whole_number(said), field_rules(Layout)[key].limits or _DEGREE
+        if number is not None and limits.least <= number <= limits.most:
             return number
-        why = f"{key} is a whole number, {least} to {most}"
+        why = f"{key} is a whole number, {limits.least} to {limits.most}"
     raise InputError(f"{mention('layout', one_line(text, 60))}: {why}")

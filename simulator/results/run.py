@@ -56,15 +56,12 @@ class Run:
         """The run's time with the step's band, at the same interval in steps; None where the step has none."""
         if self.low_s is None or self.high_s is None:
             return None
-        low, high = (self._with(step_s) for step_s in (self.low_s, self.high_s))
-        return low, high
-
-    def _with(self, step_s: float) -> float:
-        factor = step_s / self.result.step_time_s
-        cycle = replace(
-            self.cycle, trained_s=factor * self.cycle.trained_s, evaluated_s=factor * self.cycle.evaluated_s
-        )
-        return self.first_s + self.steps * step_s / cycle.goodput
+        ends = []
+        for step_s in (self.low_s, self.high_s):
+            factor, cycle = step_s / self.result.step_time_s, self.cycle
+            cycle = replace(cycle, trained_s=factor * cycle.trained_s, evaluated_s=factor * cycle.evaluated_s)
+            ends.append(self.first_s + self.steps * step_s / cycle.goodput)
+        return ends[0], ends[1]
 
     @property
     def gpu_hours(self) -> float:

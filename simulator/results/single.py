@@ -50,7 +50,6 @@ class SingleResult:
         return f"<{self.words} on {self.machine} takes {format_duration(self.time_s)}{of}{said(self.changed)}>"
 
     def _repr_html_(self) -> str:
-        """Return the answer as an HTML table, for notebooks."""
         time = Fact("time", format_duration(self.time_s)), Fact(BAND_HEAD, self.confidence.words)
         return html_of([Fact("machine", self.machine), *change_fact(self.changed), Fact("question", self.words), *time])
 
@@ -122,12 +121,9 @@ def device_account(device: Device) -> Account:
 
 def operator_account(question: OperatorQuestion, device: Device) -> Account:
     """Return the account of an operator on *device*; raises InputError if it cannot be predicted."""
-    cold = 1.0 if question.is_cold else 0.0
+    cold, steady = 1.0 if question.is_cold else 0.0, steady_device(device)
     costs = [kernel_cost(device, kernel, cold) for kernel in operator_kernels(question)]
     longest = max(costs, key=lambda cost: cost.time_s)
-    kernels_s = sum(cost.time_s for cost in costs)
-    steady = steady_device(device)
-    sustained_s = sum(kernel_cost(steady, kernel, cold).time_s for kernel in operator_kernels(question))
     clock_Hz = 0.0
     if isinstance(device, Gpu):
         is_product = longest.bound == "compute"
@@ -136,8 +132,8 @@ def operator_account(question: OperatorQuestion, device: Device) -> Account:
         device_account(device),
         bound=longest.bound,
         detail=longest.detail,
-        kernels_s=kernels_s,
-        sustained_s=sustained_s,
+        kernels_s=sum(cost.time_s for cost in costs),
+        sustained_s=sum(kernel_cost(steady, kernel, cold).time_s for kernel in operator_kernels(question)),
         host_s=dispatch_time(device, question.operator, question.phase),
         working_set_bytes=max(cost.bytes for cost in costs),
         clock_Hz=clock_Hz,

@@ -21,20 +21,19 @@ SWEEP_WIDTH = 119  # characters per line of the table
 _TYPES = {"fp64": "double", "fp32": "float", "tf32": "float", "fp16": "half", "bf16": "bfloat16", "fp8": "fp8_e4m3"}
 _REDUCES = ("all-reduce", "reduce-scatter", "reduce")
 _PER_RANK = ("all-gather", "reduce-scatter", "all-to-all")  # the table counts the elements of one rank's part
-_TITLES = ("size", "count", "type", "redop", "root")
-_UNITS = ("(B)", "(elements)", "", "", "")
 
 
 def sweep_table(results: Sequence[Result], question: CollectiveQuestion) -> str:
     """Return the table of *results* of one strategy on one machine, one line per size, for *question*."""
-    first = results[0]
+    first, last = results[0], results[-1]
+    side = "  {:>7}  {:>6}  {:>6}  {:>6}".format
     lines = [
         f"# {first.machine}: {first.collective}, strategy {first.strategy}, {first.n_ranks} GPUs, simulated",
-        *([f"# {results[-1].changed.said(f'{format_size(results[-1].size_bytes)}')}"] if results[-1].changed else []),
+        *([f"# {last.changed.said(format_size(last.size_bytes))}"] if last.changed else []),
         "#",
         _left("", "", "", "", "") + "           out-of-place                       in-place          ",
-        _left(*_TITLES) + 2 * "  {:>7}  {:>6}  {:>6}  {:>6}".format("time", "algbw", "busbw", "#wrong") + " ",
-        _left(*_UNITS) + 2 * "  {:>7}  {:>6}  {:>6}  {:>6}".format("(us)", "(GB/s)", "(GB/s)", "") + " ",
+        _left("size", "count", "type", "redop", "root") + 2 * side("time", "algbw", "busbw", "#wrong") + " ",
+        _left("(B)", "(elements)", "", "", "") + 2 * side("(us)", "(GB/s)", "(GB/s)", "") + " ",
     ]
     lines += [_line(result, question) for result in results]
     average = sum(result.busbw_Bps for result in results) / len(results) / 1e9
@@ -78,20 +77,20 @@ def fit(value: float, width: int) -> str:
 
 def winners(by_size: Sequence[Sequence[Result]]) -> str:
     """Return which strategy is fastest from which size on; bounds count only if users can select none of the others."""
-    runs: list[tuple[str, float]] = []
+    runs: dict[float, str] = {}
     for found in by_size:
         best = best_of(by_time(found))
         name = best.strategy if len({result.machine for result in found}) == 1 else f"{best.strategy} on {best.machine}"
-        if not runs or runs[-1][0] != name:
-            runs.append((name, best.size_bytes))
-    sizes = f"from {format_size(by_size[0][0].size_bytes)} to {format_size(by_size[-1][0].size_bytes)}"
+        if not runs or next(reversed(runs.values())) != name:
+            runs[best.size_bytes] = name
     above = [result for result in by_size[-1] if not result.is_bound]
-    bounds = len(by_size[-1]) - len(above)
     what = "fastest" if above else "lowest bound"
     if len({result.counts_software for result in above}) > 1:
         what += ", launches and protocols included"
     if len(runs) == 1:
-        text = f"{what}, {sizes}: {runs[0][0]}"
+        sizes = f"from {format_size(by_size[0][0].size_bytes)} to {format_size(by_size[-1][0].size_bytes)}"
+        text = f"{what}, {sizes}: {name}"
     else:
-        text = f"{what}: " + ", ".join(f"{name} from {format_size(size)}" for name, size in runs)
-    return text + ("; lower bounds do not count, as nobody can select an ideal schedule" if above and bounds else "")
+        text = f"{what}: " + ", ".join(f"{name} from {format_size(size)}" for size, name in runs.items())
+    bounds = above and len(above) < len(by_size[-1])
+    return text + ("; lower bounds do not count, as nobody can select an ideal schedule" if bounds else "")
