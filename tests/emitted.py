@@ -14,8 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from simulator.api.session import Session
-from simulator.cli.emit_lines import emitted_on
-from simulator.cli.launch_line import with_launch
+from simulator.cli.launch_line import emitted_on, with_launch
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.written import CommandOptions
 from simulator.errors import InputError

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from simulator.cli.emit_lines import (
+from simulator.cli.launch_line import (
     check_emitted,
     emission_document,
     emitted_or_why,
@@ -17,9 +17,9 @@ from simulator.cli.emit_lines import (
 from simulator.cli.options import parse_choice, parse_count, read_all, refuse, wants_best
 from simulator.cli.output import Answers, Asked
 from simulator.cli.processes import fingerprint, kept_in, process_count, runner_of
+from simulator.cli.step_command import rate_columns
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.table import Column, head_lines, table_lines
-from simulator.cli.ways_text import rate_columns
 from simulator.cli.written import CommandOptions, shell_command, written_of
 from simulator.console.style import Progress, Style
 from simulator.errors import InputError, one_line, refused

@@ -197,7 +197,7 @@ def _comparison(results: Sequence[Result], style: Style) -> list[str]:
 
         lines += ["", *style.wrap(verdict(ordered))]
     if many and named:
-        from simulator.cli.ways_text import exchange_ranking_lines
+        from simulator.cli.step_command import exchange_ranking_lines
 
         lines += exchange_ranking_lines([r for r in ordered if r.is_bound == ordered[0].is_bound], style)
     trust = trust_lines(ordered[0].confidence, style)

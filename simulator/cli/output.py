@@ -198,9 +198,7 @@ def ask(written: CommandOptions) -> Asked:
     """Return the question in *written*; raises InputError for options that cannot be read or are not read."""
     notes: Sequence[str] = ()
     if written.launch is not None:
-        from simulator.cli.launch_line import with_launch
-
-        written, notes = with_launch(written)
+        written, notes = later("simulator.cli.launch_line:with_launch")(written)
         warn(written, notes)
     check_read(written)
     warn(written, software_notes(written.nccl))
@@ -208,7 +206,7 @@ def ask(written: CommandOptions) -> Asked:
         shown = Answers(lines=lambda _: [shell_command(written)])
         return Asked(CommandOptions(topology=written.topology), lambda _: shown)
     if written.emit is not None:
-        return Asked(written, later("simulator.cli.emit_lines:answer_emit"))
+        return Asked(written, later("simulator.cli.launch_line:answer_emit"))
     brief, full = (lambda written, of=of: answers(written, of()) for of in (Brief, Session))
     return Asked(written, full, brief=brief, launch_notes=notes)
 

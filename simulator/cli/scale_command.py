@@ -9,11 +9,10 @@ from typing import Any
 
 from simulator.cli.options import parse_count
 from simulator.cli.output import Answers, Asked
-from simulator.cli.step_command import check_fits
+from simulator.cli.step_command import check_fits, rate_columns
 from simulator.cli.step_questions import ask_points, of_point
 from simulator.cli.step_text import fit_words
 from simulator.cli.table import Column, head_lines, table_lines, trust_lines
-from simulator.cli.ways_text import rate_columns
 from simulator.cli.written import CommandOptions, check_read, shell_command, written_of
 from simulator.collectives.request import Unsuitable
 from simulator.console import later

@@ -1,16 +1,17 @@
-"""``simulate --batch``: a training step on one or several devices, with each strategy and layout."""
+"""``simulate --batch``: a training step with each strategy and layout; several, and several machines, side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from simulator.api.session import Session
 from simulator.cli.machines import faster_gpus, on_fastest, on_machine
 from simulator.cli.output import Answers, warn
 from simulator.cli.step_questions import ask_steps
-from simulator.cli.step_text import step_lines
-from simulator.cli.table import Collected
+from simulator.cli.step_text import alternative_lines, fit_words, how_words, parameter_words, step_lines
+from simulator.cli.table import Collected, Column, head_lines, loss_lines, table_lines, trust_lines
 from simulator.cli.written import CommandOptions
 from simulator.collectives.request import Unsuitable
 from simulator.console import later
@@ -18,10 +19,14 @@ from simulator.console.style import Progress, Style
 from simulator.errors import Fault, InputError, SimulationError
 from simulator.questions.options import SamplesOption
 from simulator.records import replace
-from simulator.results.result import best_of, name_among
+from simulator.results.columns import duration_column, percent, rate_words
+from simulator.results.confidence import BAND_HEAD
+from simulator.results.rates import Rates, rates_of, tflops_words
+from simulator.results.result import Result, best_of, grouped, name_among
+from simulator.results.step_view import MODE_WORDS, bound_words, device_words, precision_words
 from simulator.results.training import TrainingResult, steps_document
 from simulator.spelling import mention
-from simulator.units import format_size
+from simulator.units import format_duration, format_size
 
 
 def answer_steps(written: CommandOptions, session: Session) -> Answers:
@@ -67,7 +72,7 @@ def answer_steps(written: CommandOptions, session: Session) -> Answers:
         if len(found) == 1 and not unfit:
             shown = step_lines(best, style, full=written.verbose or isinstance(style, Collected))
         else:
-            shown = later("simulator.cli.ways_text:ways_lines")(found, unfit, style)
+            shown = ways_lines(found, unfit, style)
         return [*shown, *(faster.lines(best.step_time_s, style) if faster else [])]
 
     return Answers(
@@ -129,3 +134,154 @@ def _out_of_memory(result: TrainingResult) -> str:
             text += f"; the host lacks {lacks} too"
     changes = " or ".join(remedy.change for remedy in result.remedies)
     return f"{text}; what would fit: {changes}" if changes else text
+
+
+_SAME = 1e-6  # relative difference of rates that rounding makes
+
+
+def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], style: Style) -> list[str]:
+    """Return a table of ways to run a step, by samples per second, ideal schedules last, and the verdict."""
+    ordered, marks = grouped(results)
+    first, step = ordered[0], ordered[0].step
+    named = len({result.machine for result in ordered}) > 1
+    found = list(dict.fromkeys(precision_words(result.step) for result in results))
+    formats = found[0] if len(found) == 1 else "fp32, convolutions in TF32 where faster"
+    how = [_batch_words(ordered), *how_words(first, formats), f"ranked by {step.sample}/s", *_baseline_words(ordered)]
+    where = "" if named else f"{_devices(first)}: "
+    title = f"{where}{MODE_WORDS[step.options.mode]} of {step.workload} ({parameter_words(step)}), {', '.join(how)}"
+    of = f"{first.way} on {first.machine}" if named else first.way
+    lines = head_lines(title, style, [result.confidence for result in ordered], first.changed, of)
+    most = {devices: max(rates) for devices, rates in _alone_rates(ordered).items()}
+    efficiencies = [r.throughput / rate if (rate := most[_devices(r)]) else 1.0 for r in ordered]
+    unlike = len({result.samples for result in ordered}) > 1
+    ways = not named or len({result.way for result in ordered}) > 1
+    sure = all(result.confidence.is_exact for result in ordered)
+    priced = any(result.price_per_hour for result in ordered)
+    rates = [rates_of(result) for result in ordered]
+    unit = "tokens" if all(result.tokens for result in ordered) else step.sample
+    of_samples = [result.price_per_million for result in ordered]
+    millions = [each.price_per_million_tokens for each in rates] if unit == "tokens" else of_samples
+    prices = [price.words() if price and result.fits else "-" for price, result in zip(millions, ordered, strict=True)]
+    columns = [
+        Column("machine", [result.machine for result in ordered], right=False) if named else None,
+        Column("devices", [device_words(result) for result in ordered], right=False, spare=2) if named else None,
+        Column("strategy", [result.way for result in ordered], right=False) if ways else None,
+        Column(f"{step.sample} a step", [f"{result.samples:,}" for result in ordered], spare=4) if unlike else None,
+        Column("step", duration_column([result.step_time_s for result in ordered])),
+        None if sure else Column(BAND_HEAD, [result.confidence.words for result in ordered], spare=1),
+        Column(f"{step.sample}/s", [rate_words(result.throughput) for result in ordered]),
+        *rate_columns(rates),
+        Column("efficiency", [percent(efficiency) for efficiency in efficiencies], spare=5),
+        Column("exposed", [format_duration(result.exposed_s, 3) for result in ordered], spare=6),
+        Column("bottleneck", [r.bottleneck.name if r.bottleneck else "-" for r in ordered], right=False, spare=7),
+        Column("an hour", [r.price_per_hour.words() if r.price_per_hour else "-" for r in ordered], spare=3)
+        if priced
+        else None,
+        Column(f"a million {unit}", prices) if any(price != "-" for price in prices) else None,
+        Column("memory", [fit_words(result) for result in ordered], right=False),
+    ]
+    lines += ["", *table_lines(columns, style, marks), *loss_lines(first.changed, style, full=False)]
+    lines += [
+        "",
+        *style.wrap(f"{later('simulator.results.reason:steps_verdict')(ordered)}; bound by {bound_words(first)}"),
+    ]
+    fitting = [result for result in ordered if result.is_bound == first.is_bound and result.fits]
+    throughput = {f"{step.sample} a second": lambda result: -result.throughput}
+    lines += ranking_lines(fitting, throughput, step.sample, "the cheapest machine that fits", style)
+    lines += trust_lines(first.confidence, style)
+    for result in ordered:
+        if result.what_if:
+            lines += ["", *alternative_lines(f"what if, of {result.way}", result.what_if, result, style)]
+    for name, reason in unfit.items():
+        lines += style.wrap(f"{name} does not fit: {reason}", "dim", hang=2)
+    return lines
+
+
+def rate_columns(found: Sequence[Rates]) -> list[Column]:
+    """Return the columns of tokens and FLOPs of each device; none for networks without tokens."""
+    each = [rates.tokens_per_s_per_device for rates in found]
+    if any(rate is None for rate in each):
+        return []
+    return [
+        Column("tokens/s/GPU", [rate_words(rate or 0.0) for rate in each], spare=8),
+        Column("TFLOP/s/GPU", [tflops_words(rates) for rates in found], spare=3),
+        Column("MFU", [percent(rates.mfu) for rates in found], spare=4),
+    ]
+
+
+def _alone_rates(results: Sequence[TrainingResult]) -> dict[str, list[float]]:
+    """Return by machine and devices what the devices achieve that each step alone, in samples per second.
+
+    Ways that share out the same samples differently are compared with the highest of these rates.
+    """
+    found: dict[str, list[float]] = {}
+    for result in results:
+        found.setdefault(_devices(result), []).append(result.alone_rate)
+    return found
+
+
+def _devices(result: TrainingResult) -> str:
+    return f"{result.machine}, {device_words(result)}"
+
+
+def _baseline_words(results: Sequence[TrainingResult]) -> list[str]:
+    """Return the baseline of efficiencies in words, if devices that step alone would do it with different batches."""
+    alone = _alone_rates(results)
+    if all(max(rates) - min(rates) < _SAME * max(rates) for rates in alone.values()):
+        return []
+    unit = results[0].step.sample
+    rate = f" ({rate_words(max(max(rates) for rates in alone.values()))} {unit}/s in all)" if len(alone) == 1 else ""
+    return [f"efficiency against the fastest devices that each step alone{rate}"]
+
+
+def _batch_words(results: Sequence[TrainingResult]) -> str:
+    """Return the samples of a step of all *results*: of a device, a replica or all devices, where these are equal."""
+    shares = {result.samples / result.device_count for result in results}
+    if len(shares) == 1 and (share := shares.pop()).is_integer():
+        return f"batch {share:,.0f} per device"
+    if len({result.samples for result in results}) == 1:
+        return f"batch {results[0].samples:,} of all devices"
+    replicas = {result.samples / result.replicas for result in results}
+    return f"batch {replicas.pop():,.0f} per replica" if len(replicas) == 1 else "unlike batches"
+
+
+def exchange_ranking_lines(results: Sequence[Result], style: Style) -> list[str]:
+    """Return the machines ranked at one exchange with their fastest strategies; empty unless one has a price."""
+    if not any(result.price_per_hour for result in results):
+        return []
+    orders = {
+        "time of an exchange": lambda result: result.sync_time_s,
+        "bus bandwidth": lambda result: -result.busbw_Bps,
+    }
+    return ranking_lines(results, orders, "exchanges", "the cheapest machine", style)
+
+
+def ranking_lines(
+    results: Sequence[Result | TrainingResult],
+    orders: Mapping[str, Callable[[Any], float]],
+    what: str,
+    cheapest: str,
+    style: Style,
+) -> list[str]:
+    """Return the machines, each by the first of its *results*, in *orders*, and by the price of a million of *what*."""
+    best: dict[str, Result | TrainingResult] = {}
+    for result in results:
+        best.setdefault(result.machine, result)
+    if len(best) < 2:
+        return []
+    priced = [(result.machine, price) for result in best.values() if (price := result.price_per_million) is not None]
+    currencies = {price.currency for _, price in priced}
+    ranked = {name: [each.machine for each in sorted(best.values(), key=order)] for name, order in orders.items()}
+    if len(currencies) == 1:
+        priced.sort(key=lambda each: each[1].amount)
+        ranked[f"price of a million {what}"] = [machine for machine, _ in priced]
+    width = max(map(len, ranked))
+    lines = ["", style.mark("best first, by", "bold")]
+    for name, machines in ranked.items():
+        lines += style.wrap(f"  {name.ljust(width)}  {', '.join(machines)}", hang=width + 4)
+    if len(currencies) > 1:
+        lines += style.wrap(f"prices in {' and '.join(sorted(currencies))} are not compared: give one currency")
+    elif priced:
+        machine, price = priced[0]
+        lines += style.wrap(f"{cheapest}: {machine}, {price.words()} for a million {what}")
+    return lines

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from docs.launch_options.answers import LISTS, List, option_list, what_becomes_of
-from simulator.cli.emit_lines import emitted_on
+from simulator.cli.launch_line import emitted_on
 from simulator.errors import InputError
 from simulator.launch.emit.emitted import EMITTERS, Emitter
 from simulator.launch.emit.parts import Emission
