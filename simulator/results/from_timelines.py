@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulator.collectives.nccl.strategy import KEPT
 from simulator.engine.executor import alone
-from simulator.engine.timeline import Timeline
-from simulator.network.machine import Machine
+from simulator.engine.timeline import Span, Timeline
 from simulator.plan.plan import Fragment
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
@@ -45,15 +44,12 @@ def together_result(
     *step_of* returns a role's view of the step; *memory* and *alone_s* are by role: its memory, and its seconds
     alone at its pace.  Of equally slow roles, the one that exchanges slow most is shown.
     """
-    question = shared.question
+    question, machine = shared.question, timeline.machine
     uses = dict(sorted(stream_uses(timeline).items(), key=lambda use: use[0].endswith(STREAM)))  # compute streams first
-    prefixes = [f"{role.place.name}/" if len(roles) > 1 else "" for role in roles]
-    busy_s = [uses.get(f"{prefix}compute", StreamUse()).busy_s for prefix in prefixes]
-    slowest = max(range(len(roles)), key=lambda i: (alone_s[i], round(busy_s[i], 12)))
-    prefix = prefixes[slowest]
-    exchanged = _exchanged(timeline)
-    compute = uses.get(f"{prefix}compute", StreamUse())
-    exposed_s = sum(waited_s for stream, waited_s in compute.waits_s.items() if stream.endswith(STREAM))
+    of_roles = [uses.get(f"{role.place.name}/compute" if len(roles) > 1 else "compute", StreamUse()) for role in roles]
+    slowest = max(range(len(roles)), key=lambda i: (alone_s[i], round(of_roles[i].busy_s, 12)))
+    waits_s = of_roles[slowest].waits_s.items()
+    exposed_s = sum(waited_s for stream, waited_s in waits_s if stream.endswith(STREAM))
     exchanging_s = sum(use.busy_s for stream, use in uses.items() if stream.endswith(STREAM))
     fragments = [
         (part, times)
@@ -61,41 +57,62 @@ def together_result(
         for part in task.parts
         if isinstance(part, Fragment)
     ]
-    largest = max((part for part, _ in fragments), key=lambda part: alone(timeline.machine, part).end_s, default=None)
     merged = []
     if less := max(role.less_loaded for role in roles):
         alike = f"those with the nearest loads, up to {less:.1%} apart, are slowed as the most loaded of them"
         merged = [f"exchanges load equal GPUs in more than {MOST_ROLES} ways; {alike}"]
-    return TrainingResult(
-        question=question,
-        step=step_of(slowest),
-        device_count=shared.group.n_ranks,
-        alone_rate=alone_rate,
+    needs = [(role.network or shared.part, need) for role, need in zip(roles, memory, strict=True)]
+    return _result(
+        shared,
+        step_of(slowest),
+        alone_rate,
+        timeline,
+        max((part for part, _ in fragments), key=lambda part: alone(machine, part).end_s, default=None),
+        (part for part, _ in fragments),
+        _exchanged(timeline),
+        merged=merged,
         exposed_s=min(exposed_s, exchanging_s),
         exchanging_s=exchanging_s,
-        bottleneck=bottleneck_of(timeline.machine, fragments, timeline.end_s, timeline.plan.perturbations),
-        memory=by_part(
-            roles,
-            [(role.network or shared.part, need) for role, need in zip(roles, memory, strict=True)],
-            question.rank_options,
-        ),
+        bottleneck=bottleneck_of(machine, fragments, timeline.end_s, timeline.plan.perturbations),
+        memory=by_part(roles, needs, question.rank_options),
         streams=uses,
-        counts_software=largest is None or counts_software(largest.plan.facts),
-        is_bound=largest is not None and is_bound(largest.plan.facts),
-        notes=(*_notes(timeline.machine, largest, [part for part, _ in fragments]), *merged),
-        timeline=timeline,
         pace=_pace(question, roles, slowest),
-        exchanges=sum(count for count, _ in exchanged),
-        exchanged_bytes=sum(n_bytes for _, n_bytes in exchanged),
     )
 
 
-def _notes(machine: Machine, largest: Fragment | None, fragments: Sequence[Fragment]) -> tuple[str, ...]:
-    """Return the notes of the largest exchange, and those that any of *fragments* adds: on rates, on staging."""
-    own = () if largest is None else largest.plan.notes
+def _result(
+    shared: SharedStep,
+    step: StepResult,
+    alone_rate: float,
+    timeline: Timeline,
+    largest: Fragment | None,
+    fragments: Iterable[Fragment],
+    exchanged: Sequence[tuple[int, float]],
+    *,
+    merged: Sequence[str] = (),
+    **more: Any,
+) -> TrainingResult:
+    """Return the result of *timeline*, with *more* of it.
+
+    The notes are those of the *largest* exchange, and those that any of *fragments* adds: on rates, on staging; then
+    what was *merged*.  *exchanged* are the (count, total bytes) of its exchanges.
+    """
     plans = [fragment.plan for fragment in dict.fromkeys(fragments)]
+    own, facts = ((), {"software": 1}) if largest is None else (largest.plan.notes, largest.plan.facts)
     kept = [KEPT] if KEPT not in own and any(KEPT in plan.notes for plan in plans) else []
-    return (*own, *kept, *staging_notes(machine, plans))
+    return TrainingResult(
+        question=shared.question,
+        step=step,
+        device_count=shared.group.n_ranks,
+        alone_rate=alone_rate,
+        counts_software=counts_software(facts),
+        is_bound=is_bound(facts),
+        notes=(*own, *kept, *staging_notes(timeline.machine, plans), *merged),
+        timeline=timeline,
+        exchanges=sum(count for count, _ in exchanged),
+        exchanged_bytes=sum(n_bytes for _, n_bytes in exchanged),
+        **more,
+    )
 
 
 def _pace(question: StepQuestion, roles: Sequence[Role], slowest: int) -> float:
@@ -157,8 +174,7 @@ def pipeline_result(
     *memory* is by stage; *largest* is the reduction of gradients that takes longest.
     """
     mine, question = f"stage {seen.stage}/", shared.question
-    within_layers = [(question.micro_batches, float(question.micro_batches * each.size_bytes)) for each in seen.sent]
-    exchanged = [*_exchanged(timeline, mine), *within_layers]
+    count = question.micro_batches
     uses = {stream.removeprefix(mine): use for stream, use in stream_uses(timeline).items() if stream.startswith(mine)}
     compute = uses.get("compute", StreamUse())
     exposed_s = compute.waits_s.pop(f"{mine}{STREAM}", 0.0)
@@ -169,64 +185,53 @@ def pipeline_result(
         compute.waits_s[STREAM] = exposed_s
     within_s = 0.0
     for stream, use in seen.streams.items():
-        if stream == "host":
-            waited_s = question.micro_batches * seen.streams["compute"].waits_s.get(stream, 0.0)
+        if stream == "host" or stream.endswith(STREAM):
+            waited_s = count * seen.streams["compute"].waits_s.get(stream, 0.0)
             compute.busy_s -= waited_s
             compute.waits_s[stream] = waited_s
-        if stream.endswith(STREAM):
-            busy_s = question.micro_batches * use.busy_s
-            waited_s = question.micro_batches * seen.streams["compute"].waits_s.get(stream, 0.0)
-            uses[stream] = StreamUse(busy_s)
-            compute.busy_s -= waited_s
-            compute.waits_s[stream] = waited_s
-            within_s += waited_s
+            if stream != "host":
+                uses[stream] = StreamUse(count * use.busy_s)
+                within_s += waited_s
     exposed_s = within_s + summing_s
     exchanging_s = max(exposed_s, sum(use.busy_s for stream, use in uses.items() if stream != "compute"))
-    exchanges = [(part, question.micro_batches * times) for part, times in seen.parts]
+    exchanges = [(part, count * times) for part, times in seen.parts]
     if largest is not None:  # once for each reduction of the stage's gradients
         own = [task for task in timeline.plan.tasks if task.stream == f"{mine}{STREAM}"]
         exchanges.append((largest, sum(task.label != "all-gather" for task in own)))
-    return TrainingResult(
-        question=question,
-        step=step,
-        device_count=shared.group.n_ranks,
-        alone_rate=alone_rate,
+    devices = []
+    for number, (stage, need) in enumerate(zip(stages, memory, strict=True)):
+        place, network = stage.role.place, stage.network
+        peak = peak_of(network, question.rank_options, place)
+        devices.append(DeviceMemory(place.part, stage.role.count, need, peak, number, network))
+    return _result(
+        shared,
+        step,
+        alone_rate,
+        timeline,
+        largest,
+        (part for part, _ in exchanges),
+        [*_exchanged(timeline, mine), *((count, float(count * each.size_bytes)) for each in seen.sent)],
         exposed_s=exposed_s,
         exchanging_s=exchanging_s,
         bottleneck=bottleneck_of(timeline.machine, exchanges, timeline.end_s),
-        memory=tuple(
-            DeviceMemory(
-                stage.role.place.part,
-                stage.role.count,
-                need,
-                peak_of(stage.network, question.rank_options, stage.role.place),
-                number,
-                stage.network,
-            )
-            for number, (stage, need) in enumerate(zip(stages, memory, strict=True))
-        ),
+        memory=tuple(devices),
         streams=uses,
-        counts_software=largest is None or counts_software(largest.plan.facts),
-        is_bound=largest is not None and is_bound(largest.plan.facts),
-        notes=_notes(timeline.machine, largest, [part for part, _ in exchanges]),
-        timeline=timeline,
         bubble_s=bubble_s,
         tied_s=min(summing_s, _tied_s(timeline)),
         pace=_pace(question, [stage.role for stage in stages], seen.stage),
-        exchanges=sum(count for count, _ in exchanged),
-        exchanged_bytes=sum(n_bytes for _, n_bytes in exchanged),
     )
 
 
 def _summing_s(timeline: Timeline) -> float:
     """Return the seconds in which a pipeline's gradients or parameters are exchanged while no stage computes."""
-    passes = [span for task, span in timeline.ran(ChunkRun) if task.about.part != "update"]
-    updates = [span for task, span in timeline.ran(ChunkRun) if task.about.part == "update"]
+    passes: list[Span] = []
+    updates: list[Span] = []
+    for task, span in timeline.ran(ChunkRun):
+        (updates if task.about.part == "update" else passes).append(span)
     if not passes or not updates:
         return 0.0
-    before_s = min(span.start_s for span in passes)
     return (
-        before_s
+        min(span.start_s for span in passes)
         + max(0.0, min(span.start_s for span in updates) - max(span.end_s for span in passes))
         + max(0.0, timeline.end_s - max(span.end_s for span in updates))
     )

@@ -89,12 +89,6 @@ def issues_run(timeline: Timeline, place: Place, prefix: str) -> list[LaunchRun]
 # -- of a pipeline stage ---------------------------------------------------------------
 
 
-def passes_run(timeline: Timeline, prefix: str) -> list[tuple[ChunkRun, float]]:
-    """Return the passes that a stage ran, with their seconds."""
-    stream = f"{prefix}compute"
-    return [(task.about, span.length_s) for task, span in timeline.ran(ChunkRun) if task.stream == stream]
-
-
 def issues_of_passes(passes: Sequence[tuple[ChunkRun, float]]) -> list[LaunchRun]:
     """Return the issues that a stage's device ran, each once with its count."""
     counts = sums_by_key(((id(run.issues), run.part), run.share) for run, _ in passes)
@@ -150,25 +144,22 @@ def kinds_of(ran: Sequence[LaunchRun]) -> tuple[KindTime, ...]:
     for each in ran:
         for kind, cost in zip(each.issue.work.kinds, each.issue.work.costs, strict=True):
             found.setdefault(without_library(kind), []).append((each, cost))
-    kinds = [_summed(kind, kernels) for kind, kernels in found.items()]
+    kinds = []
+    for kind, kernels in found.items():
+        count, flop, n_bytes = 0, 0.0, 0.0
+        bounds_s: dict[Bound, float] = {"compute": 0.0, "memory": 0.0, "latency": 0.0}
+        parts_s: dict[str, float] = {}
+        for each, cost in kernels:
+            time_s = each.times * each.stretch * cost.time_s
+            share = each.times * min(1.0, each.stretch)
+            count += each.times
+            flop += share * cost.flop
+            n_bytes += share * cost.bytes
+            bounds_s[cost.bound] += time_s
+            parts_s[each.issue.part] = parts_s.get(each.issue.part, 0.0) + time_s
+        shares_s = bounds_s["compute"], bounds_s["memory"], bounds_s["latency"]
+        kinds.append(KindTime(kind, sum(shares_s), count, flop, n_bytes, *shares_s, parts_s))
     return tuple(sorted(kinds, key=lambda kind: -round(kind.time_s, 12)))
-
-
-def _summed(kind: str, kernels: Sequence[tuple[LaunchRun, KernelCost]]) -> KindTime:
-    """Return the sums over the *kernels* of one class."""
-    count, flop, n_bytes = 0, 0.0, 0.0
-    bounds_s: dict[Bound, float] = {"compute": 0.0, "memory": 0.0, "latency": 0.0}
-    parts_s: dict[str, float] = {}
-    for each, cost in kernels:
-        time_s = each.times * each.stretch * cost.time_s
-        ran = each.times * min(1.0, each.stretch)
-        count += each.times
-        flop += ran * cost.flop
-        n_bytes += ran * cost.bytes
-        bounds_s[cost.bound] += time_s
-        parts_s[each.issue.part] = parts_s.get(each.issue.part, 0.0) + time_s
-    shares_s = bounds_s["compute"], bounds_s["memory"], bounds_s["latency"]
-    return KindTime(kind, sum(shares_s), count, flop, n_bytes, *shares_s, parts_s)
 
 
 def layers_of(ran: Sequence[LaunchRun]) -> tuple[LayerTime, ...]:
@@ -182,11 +173,7 @@ def layers_of(ran: Sequence[LaunchRun]) -> tuple[LayerTime, ...]:
         for cost in issue.work.costs:
             if name not in longest or cost.time_s > longest[name][0].time_s:
                 longest[name] = cost, issue.part
-    layers = []
-    for name, time_s in times.items():
-        if name in longest:
-            cost, part = longest[name]
-            layers.append(LayerTime(name, time_s, cost.bound, cost.detail, part))
+    layers = [LayerTime(name, times[name], cost.bound, cost.detail, part) for name, (cost, part) in longest.items()]
     return tuple(sorted(layers, key=lambda layer: -round(layer.time_s, 12)))
 
 
@@ -338,30 +325,25 @@ def _shares(task: Activity) -> dict[str, float]:
     """Return what an activity's time is spent on, as fractions of it."""
     about = task.about
     if isinstance(about, LaunchLabel):
+        issue = about.issue
         if not about.on_host:
-            return _of_kernels([about.issue])
-        if task.duration_s <= about.issue.host_s:  # no longer than the launch: it does not compute the operator
+            return _of_kernels([issue])
+        if task.duration_s <= issue.host_s:  # no longer than the launch: it does not compute the operator
             return {"host": 1.0}
-        whole_s = about.issue.host_s + about.issue.device_s
-        on_device = about.issue.device_s / whole_s if whole_s else 0.0
-        kernels = {name: on_device * share for name, share in _of_kernels([about.issue]).items()}
-        return {**kernels, "host": 1.0 - on_device}
-    if isinstance(about, ChunkRun):
-        return _of_pass(about, task.duration_s)
-    if isinstance(about, HostLabel):
+        whole_s = issue.host_s + issue.device_s
+        on_device, own, rest = issue.device_s / whole_s if whole_s else 0.0, [issue], "host"
+    elif isinstance(about, ChunkRun):  # kernels, and waiting for exchanges within layers or else for the host
+        own = [issue for issue in about.issues if issue.part == about.part]
+        kernels_s = about.share * sum(issue.device_s for issue in own)
+        on_device = min(1.0, kernels_s / task.duration_s) if task.duration_s else 1.0
+        rest = "exchange" if any(issue.sent is not None for issue in own) else "host"
+    elif isinstance(about, HostLabel):
         return {"update" if about.stage == ON_CPU else "host_copies": 1.0}
-    if about is None and not task.moves:
+    elif about is None and not task.moves:
         return {"host": 1.0}
-    return {"exchange" if task.stream.endswith(STREAM) or about is not None else "copies": 1.0}
-
-
-def _of_pass(run: ChunkRun, duration_s: float) -> dict[str, float]:
-    """Return what a stage's pass is spent on: kernels, and waiting for exchanges within layers or else for the host."""
-    own = [issue for issue in run.issues if issue.part == run.part]
-    kernels_s = run.share * sum(issue.device_s for issue in own)
-    on_device = min(1.0, kernels_s / duration_s) if duration_s else 1.0
+    else:
+        return {"exchange" if task.stream.endswith(STREAM) or about is not None else "copies": 1.0}
     found = {name: on_device * share for name, share in _of_kernels(own).items()}
-    rest = "exchange" if any(issue.sent is not None for issue in own) else "host"
     found[rest] = found.get(rest, 0.0) + 1.0 - on_device
     return found
 

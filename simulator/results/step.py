@@ -26,7 +26,6 @@ from simulator.results.ran import (
     kinds_of,
     layers_of,
     lengths_of,
-    passes_run,
 )
 from simulator.step.memory import MemoryNeed
 from simulator.step.precision import precision_of, product_precision
@@ -119,7 +118,8 @@ def make_step_result(
 ) -> StepResult:
     """Return the result of *timeline* for the device *place* with streams *prefix*, over all *micro_batches*."""
     ran = issues_run(timeline, place, prefix)
-    passes = [] if ran else passes_run(timeline, prefix)
+    chunks = [] if ran else timeline.ran(ChunkRun)
+    passes = [(task.about, span.length_s) for task, span in chunks if task.stream == f"{prefix}compute"]
     launched = ran or issues_of_passes(passes)
     flop_by_format = flop_by_format_of(network, options, place)
     return StepResult(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
@@ -14,6 +13,7 @@ from simulator.results.changed import ChangeEffect
 from simulator.results.ran import StreamUse
 from simulator.results.step import StepResult
 from simulator.step.memory import MemoryNeed
+from simulator.sums import sums_by_key
 from simulator.topology.schema import Price
 
 if TYPE_CHECKING:
@@ -103,10 +103,7 @@ class TrainingRun:
     @property
     def parts(self) -> Mapping[str, int]:
         """The number of devices of each part."""
-        counts: Counter[str] = Counter()
-        for device in self.memory:
-            counts[device.part] += device.count
-        return counts
+        return sums_by_key((device.part, device.count) for device in self.memory)
 
     @property
     def price_per_hour(self) -> Price | None:
