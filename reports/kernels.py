@@ -78,10 +78,10 @@ def roofline_points(step: StepResult) -> list[RooflinePoint]:
     for issue in _issues(step):
         layers = in_any_block(issue.layer or issue.name)
         for kind, cost in zip(issue.work.kinds, issue.work.costs, strict=True):
-            if cost.flop > 0 and cost.bytes > 0 and cost.time_s > 0:
-                found = sums.setdefault((without_library(kind), layers, issue.part), [0.0, 0.0, 0.0])
-                for place, value in enumerate((cost.flop, cost.bytes, cost.time_s)):
-                    found[place] += value
+            own = cost.flop, cost.bytes, cost.time_s
+            if min(own) > 0:
+                key = without_library(kind), layers, issue.part
+                sums[key] = [a + b for a, b in zip(sums.get(key, (0.0, 0.0, 0.0)), own, strict=True)]
     points = [RooflinePoint(*key, *values) for key, values in sums.items()]
     return sorted(points, key=lambda point: -round(point.time_s, 12))
 
@@ -197,18 +197,15 @@ def _rate(flop_per_s: float) -> str:
 def draw_passes(axes: Axes, result: TrainingResult) -> int:
     """Draw the activities of each stage over time (of many stages, a selection); return the number of rows."""
     stages = result.question.layout.pp
-    step = -(-stages // _MOST_ROWS)
-    shown = list(range(0, stages, step))
+    shown = list(range(0, stages, -(-stages // _MOST_ROWS)))
     bars: dict[tuple[int, str], list[tuple[float, float]]] = {}
-    for task, span in result.timeline.ran():
+    for task, span in result.timeline.ran(ChunkRun, CollectiveLabel):
         owner, _, stream = task.stream.rpartition("/")
         stage = int(owner.removeprefix("stage "))
-        if stage not in shown or span.end_s <= span.start_s:
-            continue
-        if isinstance(task.about, ChunkRun):
-            bars.setdefault((stage, task.about.part), []).append((span.start_s, span.length_s))
-        elif stream == STREAM and isinstance(task.about, CollectiveLabel):
-            bars.setdefault((stage, "communication"), []).append((span.start_s, span.length_s))
+        exchange = "communication" if stream == STREAM else ""
+        what: str = task.about.part if isinstance(task.about, ChunkRun) else exchange
+        if what and stage in shown and span.end_s > span.start_s:
+            bars.setdefault((stage, what), []).append((span.start_s, span.length_s))
     edge = 0.4 if sum(map(len, bars.values())) < 600 else 0.0  # outlines only while passes can be told apart
     for (stage, what), found in bars.items():
         low, tall = (0.22, 0.16) if what == "communication" else (-0.34, 0.52)

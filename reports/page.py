@@ -98,9 +98,9 @@ def _timeline(trace: str) -> dict[str, Any]:
     events = json.loads(trace)["traceEvents"]
     names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
     threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    slices = [event for event in events if event["ph"] == "X"]
-    left_out = max(0, len(slices) - _MOST_EVENTS)
-    if left_out:
+    slices, points = ([event for event in events if event["ph"] == kind] for kind in "XC")
+    left_out = max(0, len(slices) - _MOST_EVENTS) + max(0, len(points) - _MOST_POINTS)
+    if len(slices) > _MOST_EVENTS:
         slices = sorted(slices, key=lambda event: -event["dur"])[:_MOST_EVENTS]
     texts: dict[str, int] = {}
     tracks: dict[tuple[int, int], list[list[int]]] = {key: [] for key in threads}
@@ -109,19 +109,15 @@ def _timeline(trace: str) -> dict[str, Any]:
         row += [texts.setdefault(text, len(texts)) for text in (event["name"], _details(event), _colour(event))]
         tracks[event["pid"], event["tid"]].append([*row, int(bool(event["args"].get("critical")))])
     counters: dict[tuple[int, str], list[float]] = {}
-    points = [event for event in events if event["ph"] == "C"]
     for event in points[:_MOST_POINTS]:
         (value,) = event["args"].values()
         counters.setdefault((event["pid"], event["name"]), []).extend((round(event["ts"] * 1e3), value))
+    said = {(pid, tid): f"{names.get(pid, '')} {threads[pid, tid]}" for pid, tid in tracks}
     return {
         "texts": list(texts),
-        "tracks": [
-            {"name": f"{names.get(pid, '')} {threads[pid, tid]}", "slices": rows}
-            for (pid, tid), rows in tracks.items()
-            if rows
-        ],
+        "tracks": [{"name": said[track], "slices": rows} for track, rows in tracks.items() if rows],
         "counters": _distinct({name: rows for (_, name), rows in counters.items()}),
-        "left_out": left_out + max(0, len(points) - _MOST_POINTS),
+        "left_out": left_out,
     }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from simulator.network.machine import Link, Machine
 from simulator.records import dataclass, replace
@@ -25,8 +26,7 @@ _MAX_DEVICES = 24
 _MAX_NETWORK = 40  # devices of a cluster with several switches that is shown whole
 
 
-@dataclass(frozen=True, slots=True)
-class Symbol:
+class Symbol(NamedTuple):
     """One or more equal devices.  ``active``: holds a rank of the collective, or is on a route of its bytes."""
 
     label: str
@@ -90,19 +90,17 @@ def view_of(machine: Machine, gpus: Sequence[int], uses: Mapping[str, float], mo
     shown = _gpus(gpus, machine, hosts, focus)
     kept = _kept(machine, hosts, shown)
     groups = _groups(machine, kept)
-    symbol_of = {node: i for i, group in enumerate(groups) for node in group}
-    edges = _edges(uses, machine, symbol_of, name)
+    edges = _edges(uses, machine, {node: i for i, group in enumerate(groups) for node in group}, name)
     touched = {end for edge in edges if edge.use > 0 for end in (edge.a, edge.b)}
     ranks = {machine.gpus[gpu] for gpu in gpus}
     symbols = []
     for i, group in enumerate(groups):
-        node = machine.nodes[group[0]]
+        node, names = machine.nodes[group[0]], [machine.nodes[n].name for n in group]
         active = not ranks.isdisjoint(group) if node.kind == "gpu" else i in touched
-        limit = any(f"{machine.nodes[n].name}:{end}" == name for n in group for end in ("memory", "fabric"))
-        label = [machine.nodes[n].name for n in group]
+        limit = name in (f"{each}:{end}" for each in names for end in ("memory", "fabric"))
         if len(hosts) == 1 or machine.n_hosts > 1:
-            label = [re.sub(r"^node\d+\.", "", each) for each in label]
-        symbols.append(Symbol(_joined(label), node.kind, node.host, tuple(group), active, limit))
+            names = [_within_node(each) for each in names]
+        symbols.append(Symbol(_joined(names), node.kind, node.host, tuple(group), active, limit))
     busiest = f"{name}, {most.utilisation * 100:.1f} %" if most is not None else ""
     more = _more(machine, hosts) if any(symbol.kind == "network-switch" for symbol in symbols) else ""
     return View(tuple(symbols), tuple(edges), busiest, _note(machine, hosts, shown), _models(machine, kept), more)
@@ -154,16 +152,13 @@ def _gpus(ranks_on: Sequence[int], machine: Machine, hosts: Sequence[int], focus
 
 def _kept(machine: Machine, hosts: Sequence[int], gpus: Sequence[int]) -> list[int]:
     """Return the devices to show: all of the nodes, or the shown GPUs with what connects them to CPUs and NVLink."""
-    complete = sum(len(machine.gpus_of(host)) for host in hosts) == len(gpus)
     network = _switches(machine)
     if len(network) > 1 and len(hosts) < machine.n_hosts:  # those next to what is shown
         near = {link.dst for host in hosts for node in machine.nodes_of(host) for link in machine.outgoing[node.index]}
         network = [switch for switch in network if switch in near]
-    if complete:
-        inside = [
-            n.index for n in machine.nodes if n.host in set(hosts) and n.kind not in ("storage", "network-switch")
-        ]
-        return inside + network
+    if sum(len(machine.gpus_of(host)) for host in hosts) == len(gpus):
+        inside = (node for node in machine.nodes if node.host in set(hosts))
+        return [node.index for node in inside if node.kind not in ("storage", "network-switch")] + network
     reached = set(gpus)
     stack = list(gpus)
     while stack:
@@ -172,8 +167,7 @@ def _kept(machine: Machine, hosts: Sequence[int], gpus: Sequence[int]) -> list[i
             through = link.kind in HOST_LINKS and node.kind not in ("gpu", "storage")
             if (through or node.kind == "nvlink-switch") and node.index not in reached:
                 reached.add(node.index)
-                if through:
-                    stack.append(node.index)
+                stack += [node.index] if through else []
     return sorted(reached) + network
 
 
@@ -204,10 +198,9 @@ def _edges(
     grouped: dict[tuple[int, int, str, bool], list[Link]] = {}
     for is_down, every in ((False, machine.links), (True, machine.down)):
         for link in every:
-            if link.src in symbol_of and link.dst in symbol_of:
-                a, b = sorted((symbol_of[link.src], symbol_of[link.dst]))
-                if a != b:
-                    grouped.setdefault((a, b, link.kind, is_down), []).append(link)
+            a, b = sorted((symbol_of.get(link.src, -1), symbol_of.get(link.dst, -1)))
+            if -1 < a < b:
+                grouped.setdefault((a, b, link.kind, is_down), []).append(link)
     edges = []
     for (a, b, kind, is_down), links in grouped.items():
         names = {link.name for link in links}
@@ -218,12 +211,10 @@ def _edges(
         count, nominal_Bps = sum(link.count for link in forth), sum(link.nominal_Bps for link in forth)
         edges.append(DrawnEdge(a, b, kind, use, bottleneck in names, count, nominal_Bps, is_down=is_down))
     counts = {kind: sorted({edge.count for edge in edges if edge.kind == kind}) for kind in {e.kind for e in edges}}
-    return [
-        replace(edge, weight=counts[edge.kind].index(edge.count) / (len(counts[edge.kind]) - 1))
-        if len(counts[edge.kind]) > 1
-        else edge
-        for edge in edges
-    ]
+    for i, edge in enumerate(edges):
+        if len(of_kind := counts[edge.kind]) > 1:
+            edges[i] = replace(edge, weight=of_kind.index(edge.count) / (len(of_kind) - 1))
+    return edges
 
 
 def _models(machine: Machine, kept: Sequence[int]) -> tuple[str, ...]:
@@ -232,17 +223,21 @@ def _models(machine: Machine, kept: Sequence[int]) -> tuple[str, ...]:
     for index in kept:
         node = machine.nodes[index]
         what = node.part.description.removesuffix(", one socket") or node.part_name
-        found.setdefault((node.kind, what), {})[re.sub(r"^node\d+\.", "", node.name)] = None
+        found.setdefault((node.kind, what), {})[_within_node(node.name)] = None
     of_kinds = [(names, what) for kind in ("gpu", "cpu", "nic") for (of, what), names in found.items() if of == kind]
     return tuple(f"{_joined(list(names))}: {what}" for names, what in of_kinds if what)
 
 
+def _within_node(name: str) -> str:
+    return re.sub(r"^node\d+\.", "", name)
+
+
 def _joined(names: Sequence[str]) -> str:
     """Return *names* in short; names that differ only by a number become a range."""
+    numbers = [int(match[0]) for name in names if (match := re.search(r"\d+$", name))]
+    stems = {re.sub(r"\d+$", "", name) for name in names}
     if len(names) == 1:
         return names[0]
-    stems = {re.sub(r"\d+$", "", name) for name in names}
-    numbers = [int(match[0]) for name in names if (match := re.search(r"\d+$", name))]
     if len(stems) == 1 and len(numbers) == len(names):
         return f"{stems.pop()}{ranges(numbers)}"
     return f"{names[0]} and {len(names) - 1} more"
@@ -251,9 +246,8 @@ def _joined(names: Sequence[str]) -> str:
 def _note(machine: Machine, hosts: Sequence[int], gpus: Sequence[int]) -> str:
     parts = []
     if len(hosts) < machine.n_hosts:
-        shown = " and ".join(map(str, hosts))
-        parts.append(f"node{'s' * (len(hosts) > 1)} {shown} of {machine.n_hosts} nodes")
+        parts.append(f"node{'s' * (len(hosts) > 1)} {' and '.join(map(str, hosts))} of {machine.n_hosts} nodes")
     in_hosts = sum(len(machine.gpus_of(host)) for host in hosts)
     if len(gpus) < in_hosts:
-        parts.append(f"{len(gpus)} of its {in_hosts} GPUs" if parts else f"{len(gpus)} of {in_hosts} GPUs")
+        parts.append(f"{len(gpus)} of {'its ' * bool(parts)}{in_hosts} GPUs")
     return ", ".join(parts) + " shown" if parts else ""

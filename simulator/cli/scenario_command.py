@@ -40,9 +40,8 @@ def ask_scenario(**given: Any) -> Asked:
     shown = CommandOptions(json=given["json"], quiet=given["quiet"])
     name, folder, trace, plot = (given[option] for option in ("name", "copy", "trace", "plot"))
     outputs = {f"--{option}": given[option] for option in ("copy", "json", "trace", "plot", "report")}
-    files = [path for option, path in outputs.items() if option != "--json"]
     if given["list"]:
-        if given["show"] or any(each is not None for each in (name, *files)):
+        if given["show"] or any(each is not None for each in (name, folder, trace, plot, given["report"])):
             raise InputError("--list lists all scenarios; leave out what is about one")
         found = in_order()
         entries = [{"name": each.name, "chapter": each.chapter, "title": each.title} for each in found]
@@ -50,14 +49,13 @@ def ask_scenario(**given: Any) -> Asked:
         return Asked(shown, lambda _: Answers(document=lambda: document, lines=partial(list_lines, found)))
     if name is None:
         raise InputError("scenario needs a name or a file: simulate scenario --list shows those that are built in")
+    own, does = ("", "--show prints the file") if given["show"] else ("--copy", "--copy copies files")
     for option, value in outputs.items():
         if value == "":
             raise InputError(f"{option} needs the name of a {'folder' if option == '--copy' else 'file'}")
-    if given["show"] or folder is not None:
-        own, does = ("", "--show prints the file") if given["show"] else ("--copy", "--copy copies files")
-        for option, value in outputs.items():
-            if value not in (None, False) and option != own:
-                raise InputError(f"{does} and runs nothing; leave {option} out")
+    for option, value in outputs.items() if given["show"] or folder is not None else ():
+        if value not in (None, False) and option != own:
+            raise InputError(f"{does} and runs nothing; leave {option} out")
     scenario = find_scenario(name)
     if given["show"]:
         return Asked(shown, lambda _: Answers(lines=lambda _: scenario.path.read_text(encoding="utf-8").splitlines()))
@@ -170,23 +168,17 @@ def draws_run(scenario: Scenario) -> bool:
 
 def _may_fail(scenario: Scenario, run: ScenarioRun) -> bool:
     """Whether an answer asks about the exit of *run*."""
-    return any(
-        path.run == run.name and path.steps and path.steps[0] in _READS_STATUS
-        for asked in scenario.answers
-        for path in asked.value.paths
-    )
+    paths = (path for asked in scenario.answers for path in asked.value.paths)
+    return any(path.run == run.name and path.steps and path.steps[0] in _READS_STATUS for path in paths)
 
 
 def _reads_advice(scenario: Scenario, run: ScenarioRun) -> bool:
     """Whether an answer asks what advice makes of *run*, or of another run with the same words."""
     names = {other.name for other in scenario.runs if other.arguments == run.arguments}
-    read = [asked.value for asked in scenario.answers]
-    for asked in scenario.answers:
-        if asked.expected is not None:
-            read += [bound for bound in (asked.expected.low, asked.expected.high) if bound is not None]
-    return any(
-        path.run in names and not _OF_ADVICE.isdisjoint(path.steps) for expression in read for path in expression.paths
-    )
+    expected = [asked.expected for asked in scenario.answers if asked.expected is not None]
+    read = [*(asked.value for asked in scenario.answers), *(end for each in expected for end in (each.low, each.high))]
+    paths = (path for expression in read if expression is not None for path in expression.paths)
+    return any(path.run in names and not _OF_ADVICE.isdisjoint(path.steps) for path in paths)
 
 
 def _copy(scenario: Scenario, folder: str) -> list[str]:
@@ -261,10 +253,9 @@ def value_words(value: float | str, unit: str) -> str:
         return f"{100 * value:.4g} %"
     if unit in _FORMATS:
         return _FORMATS[unit](value)
-    if unit in _WITH_PREFIX:
-        for scale, prefix in _PREFIXES:
-            if abs(value) >= scale:
-                return f"{value / scale:.4g} {prefix}{unit}"
+    for scale, prefix in _PREFIXES if unit in _WITH_PREFIX else ():
+        if abs(value) >= scale:
+            return f"{value / scale:.4g} {prefix}{unit}"
     digits = f"{value:,.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:,.4g}"
     return digits if unit == "1" else f"{digits} {unit}"
 
@@ -288,8 +279,7 @@ def error_words(answer: ScenarioAnswer) -> str:
     if answer.error == 0 and answer.low != answer.high:
         return "within"
     shown = f"{100 * answer.error:+.1f} %"
-    shown = "0.0 %" if shown in ("+0.0 %", "-0.0 %") else shown
-    return f"{shown} missed" if answer.holds is False else shown
+    return ("0.0 %" if shown[1:] == "0.0 %" else shown) + " missed" * (answer.holds is False)
 
 
 def _table(answers: Sequence[ScenarioAnswer], style: Style) -> list[str]:

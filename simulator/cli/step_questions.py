@@ -180,14 +180,14 @@ def _questions(
     found: list[StepQuestion] = []
     how = None if written.accumulate is None else parse_choice("accumulation", written.accumulate, ACCUMULATIONS)
     for where in machines:
-        machine = session.machine(where)
-        gpus = _gpus(written, machine)
+        gpus = _gpus(written, session.machine(where))
         count = 1 if gpus is None else len(gpus)
         if count > 1:
             refuse_all(ways[0].device_faults(count))
         own = ways if count + len(ways[0].helpers) > 1 else [changed(ways[0], layout=REPLICAS)]
-        asked = [accumulating(changed(_shared_out(written, way, count), where=where, gpus=gpus), how) for way in own]
-        found += [_as_trained(written, session, question) for question in asked]
+        for way in own:
+            asked = changed(_shared_out(written, way, count), where=where, gpus=gpus)
+            found.append(_as_trained(written, session, accumulating(asked, how)))
     if written.optimizer is None and session.network(found[0]).sample == "sequences":  # usual for transformers
         found = [replace(each, options=replace(each.options, optimizer="adam")) for each in found]
     found = [replace(each, options=each.options.as_launched) for each in found]
@@ -306,17 +306,18 @@ def _overlap(text: str) -> float:
 def _sizes(written: CommandOptions) -> dict[str, int | str]:
     """Return the sizes of the network from ``--seq-len``, ``--image`` and ``--set``; raises InputError."""
     options = {"sequence_length": "seq_len", "image": "image"}
-    said = {name: text for name, option in options.items() if (text := getattr(written, option)) is not None}
-    found: dict[str, int | str] = {n: parse_count(options[n], text, _COUNT) for n, text in said.items()}
+    said = {name: option for name, option in options.items() if getattr(written, option) is not None}
+    found: dict[str, int | str] = {n: parse_count(o, getattr(written, o), _COUNT) for n, o in said.items()}
     for text in written.sizes:
         key, equals, value = (part.strip() for part in text.partition("="))
-        shown = mention("sizes", one_line(text, 60))
+        why = ""
         if not equals or not key or not value:
-            raise InputError(f"{shown}: write a name and a value, for example {mention('sizes', 'layers=12')}")
-        if key in said:
-            raise InputError(f"{shown}: {mention(options[key])} says it already; give one of the two")
-        if key in found:
-            raise InputError(f"{shown}: {one_line(key, 40)} is set twice")
+            why = f"write a name and a value, for example {mention('sizes', 'layers=12')}"
+        elif key in found:
+            by = f"{mention(options[key])} says it already; give one of the two" if key in said else ""
+            why = by or f"{one_line(key, 40)} is set twice"
+        if why:
+            raise InputError(f"{mention('sizes', one_line(text, 60))}: {why}")
         number = whole_number(value)
         found[key] = value if number is None else number
     return found

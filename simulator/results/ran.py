@@ -173,7 +173,8 @@ def layers_of(ran: Sequence[LaunchRun]) -> tuple[LayerTime, ...]:
         for cost in issue.work.costs:
             if name not in longest or cost.time_s > longest[name][0].time_s:
                 longest[name] = cost, issue.part
-    layers = [LayerTime(name, times[name], cost.bound, cost.detail, part) for name, (cost, part) in longest.items()]
+    found = [(name, time_s, *longest[name]) for name, time_s in times.items() if name in longest]
+    layers = [LayerTime(name, time_s, cost.bound, cost.detail, part) for name, time_s, cost, part in found]
     return tuple(sorted(layers, key=lambda layer: -round(layer.time_s, 12)))
 
 
