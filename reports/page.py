@@ -58,16 +58,19 @@ def page_of(page: Page) -> str:
     title, *blocks = _joined(page.blocks)
     timeline = _timeline(page.trace) if page.trace else {}
     data = json.dumps(timeline, separators=(",", ":")).replace("<", "\\u003c")  # no text in it can leave its element
-    return rendered(
-        "page.html",
-        name=str(title).removeprefix("# "),
-        blocks=blocks,
-        **_machine_drawing(page.result),
-        timeline=Markup(data) if timeline else "",
-        left_out=timeline.get("left_out"),
-        figure=inline_svg(page.figure, larger=_LARGER) if page.figure else "",
-        sources=PlainTable(("part", "figure", "value", "source"), page.sources, (False,) * 4),
-        command=page.command,
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            name=str(title).removeprefix("# "),
+            blocks=blocks,
+            **_machine_drawing(page.result),
+            timeline=Markup(data) if timeline else "",
+            left_out=timeline.get("left_out"),
+            figure=inline_svg(page.figure, larger=_LARGER) if page.figure else "",
+            sources=PlainTable(("part", "figure", "value", "source"), page.sources, (False,) * 4),
+            command=page.command,
+        )
     )
 
 
@@ -214,27 +217,18 @@ def _link(view: View, edge: DrawnEdge, layout: DrawingLayout, at: Callable[[Poin
     }
 
 
-def rendered(template: str, /, **values: Any) -> str:
-    """Return *template* with *values*, all text of which is escaped; equal values give equal text."""
-    return _environment().get_template(template).render(values)
-
-
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
+    """Return what renders the templates in ``html``: characters of texts that would be obeyed or hidden are escaped."""
     return Environment(
         loader=PackageLoader("reports", "html"),
         autoescape=True,
-        finalize=_escaped,
+        finalize=lambda value: value if hasattr(value, "__html__") else Markup(html_text(str(value))),
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
         undefined=StrictUndefined,
     )
-
-
-def _escaped(value: object) -> object:
-    """Return *value* for HTML, its characters that would be obeyed or hidden escaped."""
-    return value if hasattr(value, "__html__") else Markup(html_text(str(value)))
 
 
 def inline_svg(svg: bytes, name: str = "", label: str = "", larger: float = 1.0) -> Markup:

@@ -67,7 +67,7 @@ def answer_scale(written: CommandOptions, name: str, counts: Sequence[int]) -> A
     return Answers(
         document=partial(curve_document, curve),
         lines=partial(_lines, curve),
-        draw=later("reports.scale:draw_curve", curve),
+        draw=later("reports.sizes:draw_curve", curve),
         check=partial(check_fits, results),
     )
 

@@ -37,12 +37,6 @@ class Column:
     right: bool = True
     spare: int = 0
 
-    def fitted_widths(self) -> tuple[int, int]:
-        """Return the least width, with heading and text wrapped, and the width without."""
-        cells = max(map(len, self.cells), default=0)
-        least = cells if self.right else max([min(cells, _LEAST_TEXT), *map(longest_word, self.cells)])
-        return max(least, longest_word(self.head)), max(cells, len(self.head))
-
     def lines_of(self, text: str, width: int) -> list[str]:
         """Return *text* as lines of exactly *width*."""
         pieces = [text] if len(text) <= width else fold(text, width)
@@ -101,12 +95,9 @@ def table_of(
     *spare* holds the numbers of the columns that leave, the first one first; *marks* are bold lines before rows, *more*
     is a line below them.
     """
-    head, *body = rows
-    cells = list(zip(*body, strict=True)) or [()] * len(head)
-    columns = [
-        Column(name, column, to_right, len(spare) - spare.index(i) if i in spare else 0)
-        for i, (name, column, to_right) in enumerate(zip(head, cells, right, strict=True))
-    ]
+    leaves = {number: len(spare) - place for place, number in enumerate(spare)}
+    of_columns = zip(*rows, strict=True)
+    columns = [Column(head, cells, right[i], leaves.get(i, 0)) for i, (head, *cells) in enumerate(of_columns)]
     return table_lines(columns, style, marks, more=more, marked="bold")
 
 
@@ -165,10 +156,13 @@ def table_lines(
 
 def widths_of(columns: Sequence[Column], room: int | None) -> list[int] | None:
     """Return widths of *columns* within *room*, or None: headings of numbers wrap first, then text narrows."""
-    least, widths = map(list, zip(*(column.fitted_widths() for column in columns), strict=True))
-    if room is None:
-        return widths
-    excess = sum(widths) + _GAP * (len(widths) - 1) - room
+    least, widths = [], []
+    for column in columns:
+        cells, head = max(map(len, column.cells), default=0), column.head
+        narrow = cells if column.right else max([min(cells, _LEAST_TEXT), *map(longest_word, column.cells)])
+        least.append(max(narrow, longest_word(head)))
+        widths.append(max(cells, len(head)))
+    excess = 0 if room is None else sum(widths) + _GAP * (len(widths) - 1) - room
     for _ in range(max(0, excess)):
         wraps = [i for i in range(len(widths)) if widths[i] > least[i]]
         if not wraps:
@@ -202,11 +196,11 @@ def _records(columns: Sequence[Column], style: Style, before: _Lines, first: Seq
     lines = style.wrap(names.head, "bold") if names.head else []
     for number, name in enumerate(names.cells):
         lines += before.get(number, ())
-        if not any(column.cells[number] for column in columns):
+        values = [(column.head, column.cells[number]) for column in others]
+        if not name and not any(value for _, value in values):
             lines.append("")
             continue
         lines += style.wrap(f"  {name}", *(first if number == 0 else ()), hang=4)
-        values = [(column.head, column.cells[number]) for column in others]
         facts = ", ".join(f"{head} {value}".strip() for head, value in values if value not in ("", "-"))
         lines += style.wrap(f"    {facts}", hang=4) if facts else []
     return lines

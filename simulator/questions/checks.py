@@ -121,19 +121,15 @@ def in_ways(cls: type[Q], values: Mapping[str, Any], ways: Iterable[Mapping[str,
 
 def changed(question: Q, **changes: Any) -> Q:
     """Return *question* with *changes*, and without the values that it does not read then."""
-    said = {name: getattr(question, name) for name in _names(type(question))} | changes
+    cls: Any = type(question)
+    said = {field.name: getattr(question, field.name) for field in fields(cls)} | changes
     unread = {name for name, _ in question.unread(SimpleNamespace(**said))}
-    usual = _usual(type(question))
+    usual = _usual(cls)
     return type(question)(**{name: usual[name] if name in unread else value for name, value in said.items()})
 
 
 def _as_switch(name: str, usual: Mapping[str, Any]) -> str:
     return mention(name, False) if usual[name] is True else mention(name)
-
-
-@cache
-def _names(cls: type) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(cls))
 
 
 @cache

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from reports.scale import _machines
+from reports.sizes import _machines
 from simulator.cli import run
 from simulator.errors import InputError
 from simulator.launch.launch import read_launch
