@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -48,16 +48,15 @@ def given_of(perturbations: Iterable[Perturbation], end_s: float) -> dict[str, C
     capacity 0 throughout are left out, as nothing crosses them.
     """
     since: dict[str, tuple[float, float]] = {}
-    whole_s: dict[str, float] = {}
-    up_s: dict[str, float] = {}
+    whole_s, up_s = defaultdict[str, float](float), defaultdict[str, float](float)
     ends = [Perturbation(end_s, target) for target in dict.fromkeys(p.target for p in perturbations)]
     for change in sorted([*perturbations, *ends], key=lambda change: change.at_s):
-        if change.target:
+        if name := change.target:
             at_s = min(change.at_s, end_s)
-            from_s, factor = since.get(change.target, (0.0, 1.0))
-            whole_s[change.target] = whole_s.get(change.target, 0.0) + factor * (at_s - from_s)
-            up_s[change.target] = up_s.get(change.target, 0.0) + (at_s - from_s if factor else 0.0)
-            since[change.target] = at_s, change.factor
+            from_s, factor = since.get(name, (0.0, 1.0))
+            whole_s[name] += factor * (at_s - from_s)
+            up_s[name] += at_s - from_s if factor else 0.0
+            since[name] = at_s, change.factor
     return {name: CapacityGiven(s / end_s, s / up_s[name]) for name, s in whole_s.items() if s > 0}
 
 
@@ -89,14 +88,13 @@ def _limited_s(machine: Machine, plan: Plan, slowed: Mapping[int, CapacityGiven]
     """Return by resource the seconds that it limits a transfer of *plan* while those in *slowed* give less."""
     everywhere = {_on_first(machine, r): r for r in sorted(slowed, key=lambda r: slowed[r].always, reverse=True)}
     least: dict[int, float] = {}
-    for task in plan.tasks:
-        for part in task.parts:
-            if isinstance(part, Flow) and part.limits is not None:
-                for limit in part.limits.links:
-                    of = limit.resource
-                    of = of if part.at is None else everywhere.get(_on_first(machine, of), of)
-                    s = limit.fixed_s + limit.full_s / slowed.get(of, CapacityGiven()).always
-                    least[of] = max(s, least.get(of, 0.0))
+    flows = (part for task in plan.tasks for part in task.parts if isinstance(part, Flow) and part.limits is not None)
+    for flow in flows:
+        for limit in flow.limits.links if flow.limits is not None else ():
+            of = limit.resource
+            of = of if flow.at is None else everywhere.get(_on_first(machine, of), of)
+            s = limit.fixed_s + limit.full_s / slowed.get(of, CapacityGiven()).always
+            least[of] = max(s, least.get(of, 0.0))
     return least
 
 

@@ -116,7 +116,5 @@ def is_changed(question: Any) -> bool:
 def unchanged(question: Q) -> Q:
     """Return *question* without its changes."""
     found: Any = question
-    found = replace(found, where=replace(found.where, slow_links=(), neighbours=()))
-    if found.topic == "step":
-        found = replace(found, stragglers=(), lost=None)
-    return found  # type: ignore[no-any-return]
+    whole = {"stragglers": (), "lost": None} if found.topic == "step" else {}
+    return replace(found, where=replace(found.where, slow_links=(), neighbours=()), **whole)  # type: ignore[no-any-return]

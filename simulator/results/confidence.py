@@ -70,8 +70,7 @@ class Confidence:
     @property
     def why(self) -> str:
         """The width of the band, the rows and sources behind it, and how to narrow it; empty without a band."""
-        found = self.estimate
-        if found is None:
+        if (found := self.estimate) is None:
             return ""
         rows, sources = counted(found.widest.rows, "row"), counted(found.widest.sources, "source")
         text = f"{_widths(found)}; {rows}, {sources}, {self.known}"
@@ -80,10 +79,8 @@ class Confidence:
     @property
     def widest(self) -> str:
         """What most of the width is from, in words; empty without a band."""
-        if self.estimate is None:
-            return ""
-        most = self.estimate.widest
-        return f"mostly {_class_words(most.name)}, on {counted(most.places, 'place')}"
+        most = self.estimate and self.estimate.widest
+        return f"mostly {_class_words(most.name)}, on {counted(most.places, 'place')}" if most else ""
 
 
 def confidence_of(time_s: float, composition: Composition, question: object = None) -> Confidence:
@@ -288,29 +285,21 @@ def collective_composition(
     facts = exchange_facts(machine, ranks, strategy, collective, changed=changed)
     if facts.unmeasured:
         return Composition((), (), facts)
-    network = _between(machine, ranks) if facts.way == "nodes" else _inside(machine, ranks)
-    chain = collective_chain(collective, size_bytes, network, len(machine.hosts_of(ranks)))
-    return Composition(chain, (), facts)
+    network = _network(machine, ranks, nodes=facts.way == "nodes")
+    return Composition(collective_chain(collective, size_bytes, network, len(machine.hosts_of(ranks))), (), facts)
 
 
-def _inside(machine: Machine, ranks: Sequence[int]) -> str:
-    """Return whether GPUs of one node exchange over direct links or, where one of them has none, over PCIe."""
-    mine = set(ranks)
-    direct = all(
-        any(
-            link.kind in ("nvlink", "xgmi") and (link.dst in mine or machine.nodes[link.dst].kind == "nvlink-switch")
-            for link in machine.outgoing[rank]
-        )
-        for rank in ranks
-    )
-    return "nvlink" if direct else "pcie"
+def _network(machine: Machine, ranks: Sequence[int], *, nodes: bool) -> str:
+    """Return the network between the *nodes* of *ranks*, or within the only one.
 
-
-def _between(machine: Machine, ranks: Sequence[int]) -> str:
-    """Return the network of most bandwidth of the adapters in the nodes of *ranks*; empty without adapters.
-
-    InfiniBand's adapters speak Ethernet too, where their links are.
+    Within: direct links or, where a GPU has none, PCIe.  Between: that of most bandwidth of the adapters, empty without
+    any; InfiniBand's adapters speak Ethernet too, where their links are.
     """
+    if not nodes:
+        mine = set(ranks)
+        links = ([link for link in machine.outgoing[rank] if link.kind in ("nvlink", "xgmi")] for rank in ranks)
+        ends = ([link.dst in mine or machine.nodes[link.dst].kind == "nvlink-switch" for link in of] for of in links)
+        return "nvlink" if all(map(any, ends)) else "pcie"
     hosts = machine.hosts_of(ranks)
     rates: dict[str, float] = defaultdict(float)
     for at, node in enumerate(machine.nodes):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -32,12 +33,11 @@ def held_curve(held: Iterable[HeldMemory], spans: Sequence[Span]) -> tuple[float
     hold the same memory as the one before are left out, as the written ones show it.  The curve keeps at most about 200
     points, the highest among them.
     """
-    jumps: dict[float, float] = {}
-    slopes: dict[float, float] = {}
+    jumps, slopes = defaultdict[float, float](float), defaultdict[float, float](float)
 
     def change(at_s: float, size_bytes: float, steps: Sequence[tuple[int, float]]) -> None:
         if not steps:
-            jumps[at_s] = jumps.get(at_s, 0.0) + size_bytes
+            jumps[at_s] += size_bytes
             return
         (times, period_s), outer = steps[0], steps[1:]
         if outer and outer[-1][0] <= _WRITTEN:
@@ -46,11 +46,10 @@ def held_curve(held: Iterable[HeldMemory], spans: Sequence[Span]) -> tuple[float
         elif outer:  # spread an inner loop's repetitions evenly over the outer loop's period
             change(at_s, size_bytes, ((times * outer[0][0], outer[0][1] / times), *outer[1:]))
         elif period_s <= 0:
-            jumps[at_s] = jumps.get(at_s, 0.0) + times * size_bytes
+            jumps[at_s] += times * size_bytes
         else:
-            slope, end_s = size_bytes / period_s, at_s + times * period_s
-            slopes[at_s] = slopes.get(at_s, 0.0) + slope
-            slopes[end_s] = slopes.get(end_s, 0.0) - slope
+            slopes[at_s] += size_bytes / period_s
+            slopes[at_s + times * period_s] -= size_bytes / period_s
 
     for each in held:
         same = each.again and all(abs(a.issue_s - a.done_s) <= _SAME * a.done_s for a in each.again)
