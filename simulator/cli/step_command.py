@@ -16,7 +16,8 @@ from simulator.cli.written import CommandOptions
 from simulator.collectives.request import Unsuitable
 from simulator.console import later
 from simulator.console.style import Progress, Style
-from simulator.errors import Fault, InputError, SimulationError
+from simulator.errors import InputError, SimulationError
+from simulator.questions.checks import refuse_all
 from simulator.questions.options import SamplesOption
 from simulator.records import replace
 from simulator.results.columns import duration_column, percent, rate_words
@@ -40,12 +41,12 @@ def answer_steps(written: CommandOptions, session: Session) -> Answers:
     found: list[TrainingResult] = []
     unfit: dict[str, str] = {}
     several = len({question.where for question in questions}) > 1
-    samples = cut_by(written)
     with Progress(len(questions), "simulating", quiet=written.quiet) as progress:
         for question in questions:
             try:
                 # Advice takes longer than the step itself, so only a single question gets it.
-                result = session.advised(question, samples) if len(questions) == 1 else session.step(question)
+                alone = len(questions) == 1
+                result = session.advised(question, cut_by(written)) if alone else session.step(question)
                 found.append(replace(result, changed=session.changed(question, result)))
             except Unsuitable as reason:
                 of = f" on {session.machine(question.where).name}" if several else ""
@@ -54,18 +55,15 @@ def answer_steps(written: CommandOptions, session: Session) -> Answers:
                 raise on_machine(error, session.machine(question.where).name) if several else error from None
             progress.advance(question.way)
     if not found:
-        raise InputError([Fault(f"{mention('strategy', name)} does not fit: {why}") for name, why in unfit.items()])
+        refuse_all(f"{mention('strategy', name)} does not fit: {why}" for name, why in unfit.items())
     found.sort(key=lambda answer: (not answer.fits, -answer.throughput))
+    best, faster = best_of(found), None
     if written.what_if:
-        from simulator.api.what_if import what_if
-
-        best = best_of(found)
         with Progress(1, "looking for what would be faster", quiet=written.quiet):
-            better = replace(best, what_if=what_if(session, best.question, best.step_time_s))
-        found = [better if each is best else each for each in found]
-    best = best_of(found)
-    faster = None
-    if written.gpus is not None and len({question.where for question in questions}) == 1:
+            gains = later("simulator.api.what_if:what_if")(session, best.question, best.step_time_s)
+        found = [replace(each, what_if=gains) if each is best else each for each in found]
+        best = best_of(found)
+    if written.gpus is not None and not several:
         faster = faster_gpus(written, session, best.step_time_s, best.question)
 
     def lines(style: Style) -> list[str]:
@@ -121,19 +119,16 @@ def _lacks(result: TrainingResult) -> str:
 
 
 def _out_of_memory(result: TrainingResult) -> str:
-    each, part, run = result.tightest.need, result.tightest.part, result.offload
-    text = f"out of memory: {result.step.workload} at batch {result.question.batch} needs"
+    each, run, where, more = result.tightest.need, result.offload, f", {result.tightest.part}", ""
+    sizes = each.total_bytes, each.available_bytes, each.missing_bytes
     if run is not None and each.fits:
-        text += f" {format_size(run.host_bytes, 3)} on the host, which has {format_size(run.host_available_bytes, 3)},"
-        text += f" {format_size(run.host_missing_bytes, 3)} too little"
-    else:
-        text += f" {format_size(each.total_bytes, 3)}, {part} has {format_size(each.available_bytes, 3)},"
-        text += f" {format_size(each.missing_bytes, 3)} too little"
-        if run is not None and not run.fits:
-            lacks = f"{format_size(run.host_missing_bytes, 3)} of {format_size(run.host_bytes, 3)}"
-            text += f"; the host lacks {lacks} too"
+        where, sizes = " on the host, which", (run.host_bytes, run.host_available_bytes, run.host_missing_bytes)
+    elif run is not None and not run.fits:
+        more = f"; the host lacks {format_size(run.host_missing_bytes, 3)} of {format_size(run.host_bytes, 3)} too"
+    needs, has, lacks = (format_size(n_bytes, 3) for n_bytes in sizes)
+    text = f"out of memory: {result.step.workload} at batch {result.question.batch} needs {needs}{where} has {has},"
     changes = " or ".join(remedy.change for remedy in result.remedies)
-    return f"{text}; what would fit: {changes}" if changes else text
+    return f"{text} {lacks} too little{more}" + (f"; what would fit: {changes}" if changes else "")
 
 
 _SAME = 1e-6  # relative difference of rates that rounding makes

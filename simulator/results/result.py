@@ -216,8 +216,7 @@ def _launch_note(timeline: Timeline) -> list[str]:
     last_s = max((span.end_s for span in timeline.spans if span.task not in launches), default=0.0)
     if not launches or last_s >= timeline.end_s:
         return []
-    n_gpus = timeline.plan.facts.get("gpus_per_process", "several")
-    end = format_duration(timeline.end_s)
+    n_gpus, end = timeline.plan.facts.get("gpus_per_process", "several"), format_duration(timeline.end_s)
     text = f"launching takes longest: one host thread starts the kernels of {n_gpus} GPUs in {end}"
     return [f"{text}, the exchange itself is over after {format_duration(last_s)}"]
 
@@ -244,8 +243,8 @@ def staging_notes(machine: Machine, plans: Iterable[Plan]) -> list[str]:
     if staged is None:
         return []
     ends = {end for index, _ in staged.links for end in (machine.links[index].src, machine.links[index].dst)}
-    parts = {node.index: node.part for node in (machine.nodes[end] for end in sorted(ends))}
-    if any(isinstance(part, NicPart) and not part.gpudirect for part in parts.values()):
+    parts = (machine.nodes[end].part for end in ends)
+    if any(isinstance(part, NicPart) and not part.gpudirect for part in parts):
         return [f"{STAGED}: the NIC has no GPUDirect (gpudirect: true in its part, or under devices)"]
     return [f"{STAGED}: no GPUDirect over that distance (transport.gpudirect_rdma)"]
 
@@ -278,15 +277,13 @@ def grouped(results: Sequence[Answer]) -> tuple[list[Answer], dict[int, str]]:
 
     First stands what counts its software, then what users can select but is timed on the bare links, then bounds.
     """
-    groups = {"": [result for result in results if result.counts_software], BARE: [], BOUNDS: []}
+    groups: dict[str, list[Answer]] = {"": [], BARE: [], BOUNDS: []}
     for result in results:
-        if not result.counts_software:
-            groups[BOUNDS if result.is_bound else BARE].append(result)
+        groups["" if result.counts_software else BOUNDS if result.is_bound else BARE].append(result)
     ordered: list[Answer] = []
-    marks = {}
+    marks: dict[int, str] = {}
     for line, group in groups.items():
-        if line and group:
-            marks[len(ordered)] = line
+        marks |= {len(ordered): line} if line and group else {}
         ordered += group
     return ordered, marks
 
