@@ -169,23 +169,20 @@ def _compared(results: Sequence[TrainingResult]) -> Figure:
     _draw_title(figure, head)
     figure.text(0.02, 1 - 0.52 / height, "\n".join(said), fontsize=9, va="top")
     axes = figure.add_axes((0.26, 0.5 / height, 0.6, (height - room) / height))
-    alone = [min(r.alone_s, r.step_time_s) for r in shown]
-    exposed = [min(r.exposed_s, max(0.0, r.step_time_s - a)) for r, a in zip(shown, alone, strict=True)]
-    filling = [min(r.bubble_s, max(0.0, r.step_time_s - a - e)) for r, a, e in zip(shown, alone, exposed, strict=True)]
-    slowed = [max(0.0, r.step_time_s - a - e - f) for r, a, e, f in zip(shown, alone, exposed, filling, strict=True)]
-    alone, exposed, filling, slowed = (
-        [seconds / part for seconds, part in zip(of, parts, strict=True)] for of in (alone, exposed, filling, slowed)
-    )
     rows = list(range(len(shown)))
-    lefts = [0.0] * len(shown)
-    for lengths, colour, label in (
-        (alone, ACTIVITIES["computing"], "one device alone"),
-        (exposed, ACTIVITIES["exchange"], "waiting for an exchange"),
-        *([(filling, ACTIVITIES["fill"], "waiting for other stages")] if any(filling) else []),
-        (slowed, ACTIVITIES["slowest"], "slowed: the slowest rank, copies, contention"),
+    lefts, rest_s = [0.0] * len(shown), [r.step_time_s for r in shown]
+    for of, activity, label in (
+        ("alone_s", "computing", "one device alone"),
+        ("exposed_s", "exchange", "waiting for an exchange"),
+        ("bubble_s", "fill", "waiting for other stages"),
+        ("step_time_s", "slowest", "slowed: the slowest rank, copies, contention"),
     ):
-        axes.barh(rows, lengths, left=lefts, color=colour, height=0.62, label=label)
-        lefts = [left + length for left, length in zip(lefts, lengths, strict=True)]
+        lengths_s = [min(getattr(r, of), max(0.0, seconds)) for r, seconds in zip(shown, rest_s, strict=True)]
+        rest_s = [seconds - length_s for seconds, length_s in zip(rest_s, lengths_s, strict=True)]
+        if of != "bubble_s" or any(lengths_s):
+            lengths = [length_s / part for length_s, part in zip(lengths_s, parts, strict=True)]
+            axes.barh(rows, lengths, left=lefts, color=ACTIVITIES[activity], height=0.62, label=label)
+            lefts = [left + length for left, length in zip(lefts, lengths, strict=True)]
     ends = [r.step_time_s / part for r, part in zip(shown, parts, strict=True)]
     for row, (result, end_s) in enumerate(zip(shown, ends, strict=True)):
         rate = f"{format_duration(end_s)}, {rate_words(result.throughput)}/s"
@@ -193,7 +190,7 @@ def _compared(results: Sequence[TrainingResult]) -> Figure:
     axes.set_yticks(rows, names)
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_xlim(0, max(ends) * 1.02 or 1.0)
-    left = -0.35 if any(filling) else -0.005  # four legend entries need more room
+    left = -0.35 if len(axes.containers) > 3 else -0.005  # four legend entries need more room
     axes.legend(ncols=4, loc="lower left", bbox_to_anchor=(left, 0.99), handlelength=1.0)
     _plain(axes)
     return figure

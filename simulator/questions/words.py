@@ -107,8 +107,8 @@ def _read(cls: type[Single], items: list[str], kind: str) -> dict[str, Any]:
         place = found if owner is cls else inner
         if field.name in place:
             raise ValueError(f"{_name(field.name)} is given twice")
-        is_flag = not name and get_type_hints(owner)[field.name] is bool
-        place[field.name] = _value(owner, field, "yes" if is_flag else value)
+        hint = get_type_hints(owner)[field.name]
+        place[field.name] = _value(owner, field, hint, "yes" if not name and hint is bool else value)
     if operator is not None:
         _check_complete(operator, inner, _snake(operator.__name__))
         found["operator"] = operator(**inner)
@@ -151,8 +151,8 @@ def _field(cls: type[Any], operator: type[Any] | None, name: str, value: str) ->
     raise ValueError(f"there is no '{one_line(value, 40)}'; {nearest(value, words, listed=40)}")
 
 
-def _value(owner: type[Any], field: Field[Any], text: str) -> Any:
-    hint, name = get_type_hints(owner)[field.name], _name(field.name)
+def _value(owner: type[Any], field: Field[Any], hint: Any, text: str) -> Any:
+    name, choices = _name(field.name), _choices(hint)
     if field.name.endswith("_bytes"):
         size = parse_quantity(text, "size", positive=True)
         return int(size) if hint is int else size
@@ -160,13 +160,10 @@ def _value(owner: type[Any], field: Field[Any], text: str) -> Any:
         if text.lower() not in ("yes", "no"):
             raise ValueError(f"{name} is yes or no; got '{one_line(text, 20)}'")
         return text.lower() == "yes"
-    choices = _choices(hint)
     if get_origin(hint) is tuple:
         return tuple(_choice(name, part, choices) for part in text.split("+"))
-    if choices:
-        return _choice(name, text, choices)
-    if hint is str:
-        return text
+    if choices or hint is str:
+        return _choice(name, text, choices) if choices else text
     if not re.fullmatch(r"-?\d{1,15}", text, re.ASCII):
         raise ValueError(f"{name} is a whole number of up to 15 digits; got '{one_line(text, 20)}'")
     # Sizes of an operator are at least 1, unless their default is 0 or their metadata say otherwise.
