@@ -13,9 +13,9 @@ from simulator.questions.run import RunQuestion
 from simulator.questions.single import CopyQuestion, DiskQuestion
 from simulator.questions.step import StepQuestion
 from simulator.records import replace
-from simulator.results.checkpoints import Checkpoints, Cycle, best_interval_s
 from simulator.results.run import Run
 from simulator.results.training import TrainingResult
+from simulator.results.training_run import Checkpoints, Cycle, best_interval_s
 from simulator.spelling import mention
 from simulator.step.memory import state_bytes
 from simulator.step.precision import has_master, storage_of, updated_bytes

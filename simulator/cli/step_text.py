@@ -35,9 +35,9 @@ from simulator.workload.operators import Attention
 from simulator.workload.zoo import FUSED
 
 if TYPE_CHECKING:
-    from simulator.results.checkpoints import Checkpoints
     from simulator.results.input import InputRun
     from simulator.results.servers import ServerRun
+    from simulator.results.training_run import Checkpoints
 
 _SHOWN_LAYERS = 8
 _SHOWN_CHANGES = 3

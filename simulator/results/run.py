@@ -8,9 +8,8 @@ from typing import Any
 from simulator.questions.run import RunQuestion
 from simulator.records import dataclass, replace
 from simulator.results import SCHEMA_VERSION, plain, taken
-from simulator.results.checkpoints import Cycle
 from simulator.results.rates import Rates, rates_of
-from simulator.results.training_run import TrainingRun
+from simulator.results.training_run import Cycle, TrainingRun
 from simulator.topology.schema import Price
 
 

@@ -15,7 +15,7 @@ from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import CheckpointQuestion, StepQuestion
 from simulator.questions.where import Neighbour, SlowLink, Where
-from simulator.results.checkpoints import Checkpoints, best_interval_s
+from simulator.results.training_run import Checkpoints, best_interval_s
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("answered_once")]
 

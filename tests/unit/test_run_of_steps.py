@@ -17,7 +17,7 @@ from simulator.questions.options import StepOptions
 from simulator.questions.run import RunQuestion
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.results.checkpoints import Checkpoints, Cycle, best_interval_s
+from simulator.results.training_run import Checkpoints, Cycle, best_interval_s
 from simulator.topology.schema import Price
 
 OPTIONS = StepOptions(precision="amp-bf16", optimizer="adam")
