@@ -5,12 +5,11 @@ A collective as a part is :class:`FragmentLoads`; what it loads on the GPUs that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from functools import cache, cached_property
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import cached_property
 
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.request import Request, Strategy
-from simulator.network.machine import Machine
 from simulator.plan.alike import Alike
 from simulator.plan.plan import Flow, Fragment, Plan, merge
 from simulator.records import dataclass, field
@@ -19,14 +18,10 @@ from simulator.workload import Collective
 
 
 class GpuLoads:
-    """The loads of *plan* on each GPU of *machine*; counted on first use.
+    """The loads on each GPU of *plan*, which *bundle* runs; counted on first use."""
 
-    *stand_ins* returns nodes that do in an equal plan elsewhere what others do in this one.
-    """
-
-    def __init__(self, machine: Machine, plan: Plan, stand_ins: Callable[[], Mapping[int, int]]) -> None:
-        self.machine, self._plan = machine, plan
-        self._find_stand_ins = cache(stand_ins)
+    def __init__(self, bundle: ConcurrentGroups, plan: Plan) -> None:
+        self.machine, self._bundle, self._plan = bundle.groups[0].machine, bundle, plan
 
     @cached_property
     def _moved(self) -> tuple[dict[int, float], dict[Alike, list[tuple[Flow, float]]]]:
@@ -49,12 +44,12 @@ class GpuLoads:
     def kind(self) -> Hashable:
         """What :meth:`place` depends on: for equal kinds it is equal."""
         single, several = self._moved
-        return id(self._find_stand_ins()), bool(single), *several
+        return id(self._bundle.stand_ins), bool(single), *several
 
     def place(self, node: int) -> Hashable:
         """Return a key that *node* shares only with nodes of equal load."""
         single, several = self._moved
-        node = self._find_stand_ins().get(node, node)
+        node = self._bundle.stand_ins.get(node, node)
         return node if single else tuple([sites.place(node) for sites in several])
 
     def on(self, node: int) -> tuple[float, float]:
@@ -63,7 +58,7 @@ class GpuLoads:
         Each channel is a thread block on a multiprocessor of its own.  The seconds are those in which the memory moves
         the bytes that cross its ports once.
         """
-        node = self._find_stand_ins().get(node, node)
+        node = self._bundle.stand_ins.get(node, node)
         part = self.machine.nodes[node].part
         single = self._moved[0].get(node, 0.0)
         crossing = sum((at.get(sites.place(node), 0.0) for sites, at in self._crossing_at), single)
@@ -115,7 +110,7 @@ class ConcurrentGroups:
         return [*own, *(nodes[i : i + size] for nodes in self._others for i in range(0, len(nodes), size))]
 
     @cached_property
-    def _stand_ins(self) -> dict[int, int]:
+    def stand_ins(self) -> dict[int, int]:
         """By node of the other bundles: the node of this one that does the same."""
         own = [node for group in self.groups for node in group.ranks]
         return {node: first for nodes in self._others for node, first in zip(nodes, own, strict=True)}
@@ -136,11 +131,8 @@ class ConcurrentGroups:
         first, *others = self.groups
         asked = tuple(g.ranks for g in others), op, size_bytes, strategy
         plan = first.once(("plan", *asked), lambda: planned(self.groups, op, size_bytes, strategy))
-        mine = id(self) if self._others else None  # kept alive by the loads
-        key = ("bundle", *asked, mine)
-        found = first.once(
-            key, lambda: FragmentLoads(plan, gpu_loads=GpuLoads(first.machine, plan, lambda: self._stand_ins))
-        )
+        key = ("bundle", *asked, id(self) if self._others else None)  # kept alive by the loads
+        found = first.once(key, lambda: FragmentLoads(plan, gpu_loads=GpuLoads(self, plan)))
         if not loads_on:
             return found
         return first.once((*key, tuple(loads_on.items())), lambda: found.loading(loads_on))

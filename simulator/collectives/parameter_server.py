@@ -12,7 +12,7 @@ one server needs 2(m-1)S/B, one on each node 2((m-1)/m)S/B.  Inside a node, GPUs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from simulator.collectives.algorithms.direct import push_pull
@@ -112,67 +112,61 @@ class ParameterServer:
         if request.n_ranks < 2:
             return builder.build()
         refuse_beyond(request, MAX_RANKS["one"])
-        hosts = request.by_host()
-        cpus = [worker_cpu(request.router, request.ranks[ranks[0]]) for ranks in hosts.values()]
-        servers = place_servers(request.machine, cpus, self.n_servers, self.places)
-        rings = rings_by_host(request)
-        workers = [
-            _Worker(builder, request, host, ranks, rings[host], cpu)
-            for (host, ranks), cpu in zip(hosts.items(), cpus, strict=True)
-        ]
-        ready = [worker.collect() for worker in workers]
-        if len(hosts) > 1 or servers != tuple(cpus):
-            nodes = list(dict.fromkeys((*cpus, *servers)))
-            schedule = push_pull(len(hosts), [nodes.index(server) for server in servers])
+        cpus = {h: worker_cpu(request.router, request.ranks[ranks[0]]) for h, ranks in request.by_host().items()}
+        servers = place_servers(request.machine, list(cpus.values()), self.n_servers, self.places)
+        workers = _Workers(builder, request, rings_by_host(request))
+        ready = [workers.collect(host, cpu) for host, cpu in cpus.items()]
+        if len(cpus) > 1 or servers != tuple(cpus.values()):
+            nodes = list(dict.fromkeys((*cpus.values(), *servers)))
+            schedule = push_pull(len(cpus), [nodes.index(server) for server in servers])
             size = request.size_bytes
             ready = [lower(builder, request, schedule, size_bytes=size, nodes=nodes, stream="servers", after=ready)]
         else:
             builder.notes.append("one node: its GPUs' sum goes to the CPU and back, and no network is crossed")
-        for worker in workers:
-            worker.spread(ready)
+        for host, cpu in cpus.items():
+            workers.spread(host, cpu, ready)
         builder.facts |= {"runs_as": "MXNet's KVStore dist_sync, BytePS", "server_count": len(servers)}
         return builder.build()
 
 
 @dataclass(frozen=True, slots=True)
-class _Worker:
-    """A node: its number, its ranks and their rings, and the CPU through which it pushes."""
+class _Workers:
+    """The working nodes, by number, each with its rings; a node pushes through a CPU."""
 
     builder: PlanBuilder
     request: Request
-    host: int
-    ranks: list[int]
-    rings: Sequence[FoundRing]
-    cpu: int
+    rings: Mapping[int, Sequence[FoundRing]]
 
-    def collect(self) -> int:
+    def collect(self, host: int, cpu: int) -> int:
         """Sum inside the node, one shard per GPU, and move the sum to the CPU; return the last task's number."""
-        return self._shards("to the CPU", self._inside("reduce-scatter", "local aggregation", ()))
+        after = self._inside(host, "reduce-scatter", "local aggregation", ())
+        ends = [(self.request.ranks[rank], cpu) for rank in self.request.by_host()[host]]
+        return self._shards(host, "to the CPU", ends, after)
 
-    def spread(self, after: Sequence[int]) -> None:
+    def spread(self, host: int, cpu: int, after: Sequence[int]) -> None:
         """Move one shard of the total from the CPU to each GPU, and all-gather the shards."""
-        self._inside("all-gather", "local all-gather", [self._shards("to the GPUs", after, back=True)])
+        ends = [(cpu, self.request.ranks[rank]) for rank in self.request.by_host()[host]]
+        self._inside(host, "all-gather", "local all-gather", [self._shards(host, "to the GPUs", ends, after)])
 
-    def _shards(self, label: str, after: Sequence[int], *, back: bool = False) -> int:
-        """Add the moves of one shard between each GPU and the CPU, or *back*; return the task's number."""
-        n, route = len(self.ranks), self.request.router.route
-        ends = [(self.request.ranks[rank], self.cpu)[:: -1 if back else 1] for rank in self.ranks]
+    def _shards(self, host: int, label: str, ends: list[tuple[int, int]], after: Sequence[int]) -> int:
+        """Add the moves of one shard between each of *ends*; return the task's number."""
+        n, route = len(ends), self.request.router.route
         flows = [Flow(route(src, dst), self.request.size_bytes / n) for src, dst in ends]
 
         def carries(_: int) -> list[FlowData]:
             return [FlowData(block(i, n)) for i in range(n)]
 
-        return self.builder.transfer(label, flows, stream=f"node{self.host}", after=after, carries=carries)
+        return self.builder.transfer(label, flows, stream=f"node{host}", after=after, carries=carries)
 
-    def _inside(self, what: Collective, label: str, after: Sequence[int]) -> list[int]:
+    def _inside(self, host: int, what: Collective, label: str, after: Sequence[int]) -> list[int]:
         """Add the collective *what* of the whole buffer inside the node, along its rings; return the last tasks."""
-        if len(self.ranks) < 2:
+        ranks, own = self.request.by_host()[host], PlanBuilder()
+        if len(ranks) < 2:
             return list(after)
-        own = PlanBuilder()
-        part = subset(self.request, self.ranks, collective=what)
-        add_rings(own, part, self.rings, size_bytes=self.request.size_bytes)
+        part = subset(self.request, ranks, collective=what)
+        add_rings(own, part, self.rings[host], size_bytes=self.request.size_bytes)
         plan = replace(own.build(), tasks=tuple(task._replace(label=label) for task in own.tasks), rings=())
-        return self.builder.inline(plan, f"node{self.host}.", after)
+        return self.builder.inline(plan, f"node{host}.", after)
 
 
 def parameter_server(name: str) -> ParameterServer:
