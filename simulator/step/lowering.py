@@ -14,7 +14,7 @@ from simulator.devices import KernelCost
 from simulator.devices.cpu import Cpu
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import resident_share
-from simulator.devices.gpu.tensor_product import is_pipelined
+from simulator.devices.gpu.product import is_pipelined
 from simulator.devices.optimizer import TensorPass, first_reads, optimizer_kernels, state_tensors, tensor_passes
 from simulator.devices.predict import Device, kernel_cost
 from simulator.questions.options import QUANTISED, StepOptions

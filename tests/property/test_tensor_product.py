@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.devices.gpu import Gpu
+from simulator.devices.gpu.product import tensor_product_time
 from simulator.devices.gpu.rates import arithmetic_rate
-from simulator.devices.gpu.tensor_product import tensor_product_time
 from simulator.devices.predict import cold_device
 from simulator.step.lowering import padded
 from simulator.workload.kernels import Gemm

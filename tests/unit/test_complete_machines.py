@@ -10,8 +10,7 @@ from simulator import simulate
 from simulator.api.context import load_machine
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.nccl.cost import NcclConstants
-from simulator.collectives.nccl.graph import channel_rings
-from simulator.collectives.nccl.rccl import direct_protocol
+from simulator.collectives.nccl.graph import channel_rings, direct_protocol
 from simulator.collectives.nccl.strategy import Nccl
 from simulator.collectives.request import Request
 from simulator.collectives.search.cycles import separate_chains, separate_rings

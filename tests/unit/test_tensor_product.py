@@ -9,8 +9,8 @@ import pytest
 
 from simulator.constants import DEFAULT
 from simulator.devices.gpu import Gpu
+from simulator.devices.gpu.product import TensorProducts, is_pipelined, tensor_product_time
 from simulator.devices.gpu.rates import PowerCosts, arithmetic_rate, highest_clock, sustained_clock
-from simulator.devices.gpu.tensor_product import TensorProducts, is_pipelined, tensor_product_time
 from simulator.devices.predict import cold_device, kernel_cost, looped_device, steady_device
 from simulator.step.issue import budgeted
 from simulator.workload.kernels import Gemm

@@ -18,9 +18,8 @@ from simulator.collectives.algorithms.binary_tree import in_order_tree, two_tree
 from simulator.collectives.communicator import Equal
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.cost import NcclCosts, Paces, ProtocolCost, Window
-from simulator.collectives.nccl.graph import relays_of
+from simulator.collectives.nccl.graph import is_amd, relays_of
 from simulator.collectives.nccl.graph import way as way_of
-from simulator.collectives.nccl.rccl import is_amd
 from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.search.rings import FoundRing
 from simulator.network.machine import Machine
@@ -91,7 +90,6 @@ class KernelPlanner:
         n, size, collective = self.request.n_ranks, self.request.size_bytes, self.request.collective
         root = self.request.ranks[self.request.root]
         cost = self.costs.chunked(protocol, self._gpus)
-        after = self._begin(self._name("PAT" if log_steps else "RING", protocol), cost.base_s)
         laps = 2 if collective == "all-reduce" else 1
         rounds = laps * (n - 1)
         net_hops = laps * (len(self._hosts) - 1)
@@ -131,13 +129,12 @@ class KernelPlanner:
             ]
             self.paces.channels.append((f"channel {i}", flows, 1 if piped else rounds, cost))
             self.builder.rings.append(self.request.group.nodes_along(ring.order))
-        self.paces.submit(self.builder, collective, after)
+        self._submit(self._name("PAT" if log_steps else "RING", protocol), cost.base_s)
 
     def tree(self, rings: Sequence[FoundRing], protocol: str) -> None:
         """Plan an all-reduce along chains inside machines and a double binary tree between them."""
         cost = self.costs.chunked(protocol, self._gpus)
         relays = _NONE if self._several else relays_of(self.request.machine, rings)
-        after = self._begin(self._name("TREE", protocol), cost.base_s)
         total = sum(ring.bandwidth_Bps for ring in rings)
         for i, ring in enumerate(rings):
             fraction = ring.bandwidth_Bps / total
@@ -149,7 +146,7 @@ class KernelPlanner:
             net_hops = 2 * in_order_tree(len(self._hosts)).depth if self._several else 0
             flows = self._both_ways(edges, heads, part / 2, cost, hops, net_hops, fraction, relays)
             self.paces.channels.append((f"channel {i}", flows, 1, cost))
-        self.paces.submit(self.builder, self.request.collective, after)
+        self._submit(self._name("TREE", protocol), cost.base_s)
 
     def nvls(self, heads: int) -> None:
         """Plan NVLS: the switch reduces and multicasts; each GPU sends its data once and receives the result once.
@@ -163,7 +160,6 @@ class KernelPlanner:
         received = size / n if collective == "reduce-scatter" else size
         stages, simple = _NVLS_STAGES[collective], self.costs.protocols["Simple"]
         round_s = simple.hop_s + heads * cost.head_s
-        after = self._begin(self._name("NVLS", "Simple"), cost.base_s + stages * round_s)
         nodes: list[tuple[int, PairGroup | None]] = [(node, None) for node in self.request.ranks]
         if self._equal:  # those of one machine per role in the trees
             own = [self.request.ranks[rank] for rank in self._hosts[0]]
@@ -188,7 +184,7 @@ class KernelPlanner:
             for i, firsts in enumerate(zip(*near, strict=True)):
                 edges = self._both_ways([], firsts, size / heads / 2, simple, 1, self.paces.net_stages, 1 / heads)
                 self.paces.channels.append((f"tree {i}", edges, 1, simple))
-        self.paces.submit(self.builder, collective, after)
+        self._submit(self._name("NVLS", "Simple"), cost.base_s + stages * round_s)
 
     def direct(self, protocol: str) -> None:
         """Plan an all-reduce or all-gather in which each GPU exchanges with all others at once, part by part (RCCL).
@@ -200,14 +196,13 @@ class KernelPlanner:
         cost = ProtocolCost(
             costs.protocols["LL"].base_s, hop_s=of.hop_s, share=costs.shared.rccl_direct_share, wire=of.wire
         )
-        after = self._begin(self._name("DIRECT", protocol), cost.base_s)
         rounds = 2 if self.request.collective == "all-reduce" else 1
         flows = [
             replace(flow, overhead=cost.wire, latency_s=cost.hop_s * self._pace)
             for flow in self._pair_by_pair(permutations(range(n), 2), self.request.size_bytes / n)
         ]
         self.paces.channels.append(("direct", flows, rounds, cost))
-        self.paces.submit(self.builder, self.request.collective, after)
+        self._submit(self._name("DIRECT", protocol), cost.base_s)
 
     def point_to_point(self, *, one_channel: bool) -> None:
         """Plan all-to-all or send-recv, with the flows of all pairs at once, those to other nodes in *one_channel*."""
@@ -229,7 +224,6 @@ class KernelPlanner:
             from simulator.collectives.algorithms.direct import neighbour_pairs
 
             flows, peers = self._pair_by_pair(self.request.pairs or neighbour_pairs(n), self.request.size_bytes), 1
-        after = self._begin("ncclDevKernel_SendRecv", cost.base_s, peers)
         each_Bps = t.P2P_CHANNELS * cost.channel_Bps / (n if self.request.collective == "all-to-all" else 1)
         far_Bps = cost.channel_Bps if one_channel else math.inf
         late = []
@@ -238,7 +232,7 @@ class KernelPlanner:
             latency_s = cost.hop_s * self._pace * peers + over_network * (cost.net_hop_s + self._plugin_s)
             late.append(replace(flow, latency_s=latency_s, cap_Bps=far_Bps if over_network else each_Bps))
         self.paces.channels.append(("p2p", late, 1, cost))
-        self.paces.submit(self.builder, self.request.collective, after)
+        self._submit("ncclDevKernel_SendRecv", cost.base_s, peers)
 
     def _pair_by_pair(self, pairs: Iterable[tuple[int, int]], n_bytes: float) -> Iterator[Flow]:
         """Yield a flow of *n_bytes* for each (source, target) of *pairs* of ranks."""
@@ -247,15 +241,16 @@ class KernelPlanner:
 
     # -- parts of kernels ----------------------------------------------------------
 
-    def _begin(self, kernel: str, base_s: float, n_peers: int = 0) -> list[int]:
-        """Add the launches, which run in parallel, and the kernel's start; return the tasks that transfers wait for."""
+    def _submit(self, kernel: str, base_s: float, n_peers: int = 0) -> None:
+        """Add the launches, which run in parallel, the kernel's start, and the transfers, which wait for it."""
         driven = self.request.gpus_per_process
         self.builder.facts["gpus_per_process"] = driven
         first = self.request.machine.nodes[self.request.ranks[0]]
         launch_s = driven * (self.costs.shared.launch_s + n_peers * self.costs.shared.peer_launch_s)
         self.builder.work("launch", f"host of {first.name}", launch_s, stream="host")
         base_s = base_s * self._pace + (self.costs.shared.rccl_base_s if is_amd(first.part) else 0.0)
-        return [self.builder.work(kernel, first.name, base_s, stream="kernel")]
+        began = self.builder.work(kernel, first.name, base_s, stream="kernel")
+        self.paces.submit(self.builder, self.request.collective, [began])
 
     def _own_part(self) -> None:
         """Record the time of the rank's own part, 1/n of the data, which passes through its memory but no link."""

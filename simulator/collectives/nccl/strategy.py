@@ -11,9 +11,8 @@ from typing import cast
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.cost import NcclCosts, costs_of
-from simulator.collectives.nccl.graph import channel_rings, comm_graph, with_peers
+from simulator.collectives.nccl.graph import channel_rings, comm_graph, direct_protocol, with_peers
 from simulator.collectives.nccl.kernels import KernelPlanner
-from simulator.collectives.nccl.rccl import direct_protocol
 from simulator.collectives.nccl.tables import version_notes
 from simulator.collectives.nccl.tuning import CommGraph, NcclChoice, fastest_choice
 from simulator.collectives.request import Request, Unsuitable

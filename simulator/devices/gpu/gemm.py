@@ -4,7 +4,7 @@ A way is a tile and a number of parts into which k is split.  Its time is a norm
 arithmetic, in whole waves of tiles over the SMs; device memory, from which each wave reads its operands anew unless L2
 still holds them; L2, from which every tile fetches its rows and columns; and address translation, where rows are far
 apart and operands are contiguous along k.  Products on tensor cores since Ampere have their own model
-(:mod:`simulator.devices.gpu.tensor_product`).
+(:mod:`simulator.devices.gpu.product`).
 
 Products of experts come all in one kernel, or a kernel each, on several streams or one after the other.
 
@@ -27,9 +27,17 @@ from simulator.devices import KernelCost, bound_of
 from simulator.devices.dispatch import ContentionCosts
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import l2_bandwidth, memory_time, resident_share
-from simulator.devices.gpu.product import GemmConstants, PlacedProduct, ProductTime, Tile, Way, tiles_for
+from simulator.devices.gpu.product import (
+    GemmConstants,
+    PlacedProduct,
+    ProductTime,
+    Tile,
+    Way,
+    is_pipelined,
+    tensor_product_time,
+    tiles_for,
+)
 from simulator.devices.gpu.rates import arithmetic_rate, computes_on_tensor_cores, energy_time, held, sustained_clock
-from simulator.devices.gpu.tensor_product import is_pipelined, tensor_product_time
 from simulator.devices.predict import cold_device
 from simulator.records import replace
 from simulator.workload.kernels import Gemm
