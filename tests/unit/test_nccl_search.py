@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from simulator.collectives.nccl.orders import closed_rings
+from simulator.collectives.nccl.orders import RingOrders
 from simulator.collectives.nccl.paths import DevicePath, SeenMachine, rank_of
 from simulator.collectives.nccl.search import ChannelSolution, Search, doubled, solution
 from simulator.collectives.search import Budget
@@ -279,7 +279,7 @@ def test_orders_that_are_known_spend_what_they_cost() -> None:
 
     def found(steps: int) -> tuple[int, bool, bool]:
         budget = Budget(steps)
-        rings = len(list(closed_rings(seen, 20.0, _NVL, capacity, budget)))
+        rings = len(list(RingOrders(seen, 20.0, _NVL, capacity, budget).closed()))
         return rings, budget.ended, budget.spend()
 
     assert [found(steps) for steps in (0, 5, 6, 10, 11)] == [(n, True, False) for n in (0, 0, 1, 1, 2)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 from simulator.collectives.nccl.paths import SeenMachine, rank_of
 from simulator.collectives.search import Budget, greedy_order
@@ -49,104 +49,86 @@ def hops_round(order: Sequence[int]) -> list[tuple[int, int]]:
     return [*pairwise(order), (order[-1], order[0])]
 
 
-def closed_rings(seen: SeenMachine, speed: float, intra: int, free: Free, budget: Budget) -> Iterator[RingCandidate]:
-    """Yield rings inside the machine whose hops are of class *intra* or better and have *speed* (GB/s) free.
+class RingOrders:
+    """The orders of a machine's GPUs over hops of class *intra* or better with *speed* (GB/s) *free* (MB/s by link).
 
     *budget*: a step is a GPU tried as the next of an order.
     """
-    following = _following(seen, speed, intra, free)
-    for order in _orders(seen, seen.gpus[0], following, budget, cut=False):
-        hops = hops_round(order)
-        if all(_open(seen, hop, speed, intra, free) for hop in hops):
-            yield RingCandidate(order, _loads(seen, hops), ())
 
+    def __init__(self, seen: SeenMachine, speed: float, intra: int, free: Free, budget: Budget) -> None:
+        self._seen, self._speed, self._intra, self._free, self._budget = seen, speed, intra, free, budget
+        gpus = seen.gpus
+        self._following: Following | None = None  # where only some orders are tried
+        if not seen.has_switch and intra <= _NVB and 1 < len(gpus) <= _ALL_ORDERS_UP_TO:
+            hops = [hop for hop in permutations(gpus, 2) if self._open(hop)]
+            hops.sort(key=lambda hop: (seen.paths[hop].kind, -seen.paths[hop].bandwidth, hop[1]))
+            self._following = tuple((gpu, tuple(b for a, b in hops if a == gpu)) for gpu in gpus)
 
-def rings_through_network(
-    seen: SeenMachine, speeds: tuple[float, float], intra: int, inter: int, free: Free, budget: Budget
-) -> Iterator[RingCandidate]:
-    """Yield chains of all GPUs that enter and leave by the same network device.
+    def closed(self) -> Iterator[RingCandidate]:
+        """Yield rings inside the machine."""
+        for order in self._orders(self._seen.gpus[0], self._seen.gpus):
+            hops = hops_round(order)
+            if all(map(self._open, hops)):
+                yield RingCandidate(order, self._loads(hops), ())
 
-    *seen*: the machine.
-    *speeds*: GB/s inside the machine and to the network.
-    *intra*, *inter*: the worst admissible path classes.
-    *free*: the free MB/s of each link.
-    *budget*: as in :func:`closed_rings`.
-    """
-    speed, wide = speeds[0], round(speeds[1] * 1000)
-    following = _following(seen, speed, intra, free)
-    inside: dict[tuple[int, ...], tuple[tuple[int, float], ...] | None] = {}  # an order's loads, if its hops are open
-    for net in seen.nets:
-        into = {gpu: seen.paths[net, gpu] for gpu in seen.gpus if (net, gpu) in seen.paths}
-        usable = {gpu: p for gpu, p in into.items() if p.kind <= inter and p.bandwidth >= wide}
-        nearest = min((p.kind for p in usable.values()), default=None)
-        for gpu in [g for g, p in usable.items() if p.kind == nearest][:_MAX_STARTS]:
-            for order in _orders(seen, gpu, following, budget, cut=True):
-                back = seen.paths.get((order[-1], net))
-                if back is None or back.kind > inter or back.bandwidth < wide:
-                    continue
-                if order not in inside:
-                    hops = list(pairwise(order))
-                    is_open = following is not None or all(_open(seen, hop, speed, intra, free) for hop in hops)
-                    inside[order] = _loads(seen, hops) if is_open else None
-                loads = inside[order]
-                if loads is not None:
-                    yield RingCandidate(order, loads, usable[gpu].loads + back.loads)
+    def through_network(self, speed: float, inter: int) -> Iterator[RingCandidate]:
+        """Yield chains of all GPUs that enter and leave by the same network device.
 
+        *speed*: GB/s to the network.
+        *inter*: the worst admissible path class.
+        """
+        seen, wide = self._seen, round(speed * 1000)
+        inside: dict[tuple[int, ...], tuple[tuple[int, float], ...] | None] = {}  # an order's loads, if hops are open
+        for net in seen.nets:
+            into = {gpu: seen.paths[net, gpu] for gpu in seen.gpus if (net, gpu) in seen.paths}
+            usable = {gpu: p for gpu, p in into.items() if p.kind <= inter and p.bandwidth >= wide}
+            nearest = min((p.kind for p in usable.values()), default=None)
+            for gpu in [g for g, p in usable.items() if p.kind == nearest][:_MAX_STARTS]:
+                for order in self._orders(gpu, (gpu,)):
+                    back = seen.paths.get((order[-1], net))
+                    if back is None or back.kind > inter or back.bandwidth < wide:
+                        continue
+                    if order not in inside:
+                        hops = list(pairwise(order))
+                        is_open = self._following is not None or all(map(self._open, hops))
+                        inside[order] = self._loads(hops) if is_open else None
+                    loads = inside[order]
+                    if loads is not None:
+                        yield RingCandidate(order, loads, usable[gpu].loads + back.loads)
 
-def _open(seen: SeenMachine, hop: tuple[int, int], speed: float, intra: int, free: Free) -> bool:
-    path = seen.paths.get(hop)
-    if path is None or path.kind > intra:
-        return False
-    return all(free[link] >= round(share * speed * 1000) for link, share in path.loads)
+    def _open(self, hop: tuple[int, int]) -> bool:
+        path, free = self._seen.paths.get(hop), self._free
+        if path is None or path.kind > self._intra:
+            return False
+        return all(free[link] >= round(share * self._speed * 1000) for link, share in path.loads)
 
+    def _loads(self, hops: Sequence[tuple[int, int]]) -> tuple[tuple[int, float], ...]:
+        return tuple(sums_by_key(load for hop in hops for load in self._seen.paths[hop].loads).items())
 
-def _loads(seen: SeenMachine, hops: Sequence[tuple[int, int]]) -> tuple[tuple[int, float], ...]:
-    return tuple(sums_by_key(load for hop in hops for load in seen.paths[hop].loads).items())
+    def _orders(self, start: int, firsts: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        """Yield orders that begin with *start*: all, depth first, up to a fixed number, while the budget lasts.
 
+        Where only some are tried, among them the greedy orders from *firsts* on, in which each GPU is followed by the
+        nearest remaining one.
+        """
+        seen, spent = self._seen, 0
+        if self._following is not None:
+            found, steps = _enumerated(start, self._following)
+            for order, at_step in found:
+                if not self._budget.spend(at_step - spent):
+                    return
+                spent = at_step
+                yield order
+            self._budget.spend(steps - spent)
+            return
 
-def _following(seen: SeenMachine, speed: float, intra: int, free: Free) -> Following | None:
-    """Return the GPUs that may follow each, by admissible and free hops; None where only some orders are tried."""
-    gpus = seen.gpus
-    if seen.has_switch or intra > _NVB or not 1 < len(gpus) <= _ALL_ORDERS_UP_TO:
-        return None
-    found = []
-    for a in gpus:
-        near = [b for b in gpus if b != a and _open(seen, (a, b), speed, intra, free)]
-        reach = {b: (seen.paths[a, b].kind, -seen.paths[a, b].bandwidth, b) for b in near}
-        found.append((a, tuple(sorted(near, key=reach.__getitem__))))
-    return tuple(found)
+        def distance(here: int, gpu: int) -> tuple[int, int, int]:
+            path = seen.paths.get((here, gpu))
+            return (path.kind, -path.bandwidth, len(path.hops)) if path is not None else (len(rank_of), 0, 0)
 
-
-def _orders(
-    seen: SeenMachine, start: int, following: Following | None, budget: Budget, *, cut: bool
-) -> Iterator[tuple[int, ...]]:
-    """Yield orders of the GPUs that begin with *start*; *cut* if the last GPU is not joined to the first.
-
-    With *following*, all orders come, depth first, up to a fixed number, while *budget* lasts.
-    """
-    if following is not None:
-        spent = 0
-        found, steps = _enumerated(start, following)
-        for order, at_step in found:
-            if not budget.spend(at_step - spent):
-                return
-            spent = at_step
-            yield order
-        budget.spend(steps - spent)
-        return
-    near = [] if seen.has_switch else [_nearest(seen, first) for first in ((start,) if cut else seen.gpus)]
-    turned = [order[order.index(start) :] + order[: order.index(start)] for order in (seen.gpus, *near)]
-    yield from dict.fromkeys((turned[0], turned[0][:1] + turned[0][:0:-1], *turned[1:]))
-
-
-def _nearest(seen: SeenMachine, start: int) -> tuple[int, ...]:
-    """Return the greedy order in which each GPU is followed by the nearest remaining one."""
-
-    def distance(here: int, gpu: int) -> tuple[int, int, int]:
-        path = seen.paths.get((here, gpu))
-        return (path.kind, -path.bandwidth, len(path.hops)) if path is not None else (len(rank_of), 0, 0)
-
-    return greedy_order(start, seen.gpus, distance)
+        near = [] if seen.has_switch else [greedy_order(first, seen.gpus, distance) for first in firsts]
+        turned = [order[order.index(start) :] + order[: order.index(start)] for order in (seen.gpus, *near)]
+        yield from dict.fromkeys((turned[0], turned[0][:1] + turned[0][:0:-1], *turned[1:]))
 
 
 @lru_cache(maxsize=256)

@@ -27,7 +27,7 @@ from functools import lru_cache
 from itertools import combinations
 
 from simulator.collectives.nccl import tables as t
-from simulator.collectives.nccl.orders import closed_rings, hops_round, rings_through_network
+from simulator.collectives.nccl.orders import RingOrders, hops_round
 from simulator.collectives.nccl.paths import SeenMachine, rank_of
 from simulator.collectives.search import Budget, pack
 from simulator.records import dataclass, replace
@@ -190,10 +190,8 @@ class Search:
         return self._kept[key]
 
     def _packed(self, speeds: tuple[float, float], intra: int, inter: int) -> tuple[Orders, bool]:
-        if self.several:
-            rings = list(rings_through_network(self.seen, speeds, intra, inter, self.capacity, self._ordering))
-        else:
-            rings = list(closed_rings(self.seen, speeds[0], intra, self.capacity, self._ordering))
+        among = RingOrders(self.seen, speeds[0], intra, self.capacity, self._ordering)
+        rings = list(among.through_network(speeds[1], inter) if self.several else among.closed())
         needs = [ring.needs(*speeds) for ring in rings]
         room = [min(self.capacity[link] // need for link, need in taken.items()) for taken in needs]
         order = sorted((i for i in range(len(rings)) if room[i]), key=lambda i: (-room[i], len(needs[i]), i))
@@ -234,7 +232,7 @@ class Search:
         free = dict(self.capacity)
         found: list[tuple[int, ...]] = []
         while len(found) < bound:
-            for ring in closed_rings(self.seen, speed, intra, free, self._ordering):
+            for ring in RingOrders(self.seen, speed, intra, free, self._ordering).closed():
                 taken = ring.needs(speed, speed)
                 if all(need <= free[link] for link, need in taken.items()):
                     found.append(ring.order)
