@@ -56,7 +56,7 @@ _WEIGHT = (*_WEIGHT_EARLY, (64, 64), (64, 32))
 
 _CHANNELS = 8  # tensor cores take channels in multiples of this
 _TAP_CHANNELS = 32  # channels of one tap in a step of the reduction
-_ONCE = (1,)
+_ONCE: tuple[int, ...] = (1,)
 _FILTER_TILE = 128  # channels of one tap, and of the result, in whole_filter_tiles
 _NARROW = 16  # rows and columns of a filter
 _BYTE_TILE = 128  # channels and pixels of the one tile that cuDNN 6 and 7 have for bytes
@@ -87,8 +87,7 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
     else:
         candidates = [] if tensor_flops_per_s and kernel.shape.groups == 1 else _on_lanes(asked, kernel.channels_last)
     if tensor_flops_per_s and not packed:
-        pace, energy_s = tensor_pace(gpu, kernel.precision), energy_time(gpu, kernel.precision, float(kernel.flop))
-        candidates.append(tensor_gemm(asked, tensor_flops_per_s, pace, energy_s, kernel.channels_last))
+        candidates.append(tensor_gemm(asked, kernel, tensor_flops_per_s))
     best = min(candidates)
     bound = bound_of(best.time_s, best.compute_s, best.memory_s)
     return KernelCost(best.time_s, bound, float(kernel.flop), best.bytes, best.name)
@@ -143,50 +142,35 @@ def _backward_data_share(problem: Problem) -> float:
 
 def implicit_gemm(problem: Problem) -> ConvolutionAlgorithm:
     """Return the matrix product whose columns never reach memory (AMD: they do, for more than one tap)."""
-    costs, shape, groups = problem.costs, problem.shape, problem.shape.groups
-    kernels = problem.gpu.traits.kernels
+    costs, shape, kernels = problem.costs, problem.shape, problem.gpu.traits.kernels
     amd, few_tiles = kernels == "amd", kernels == "maxwell"
     c_in, c_out, taps = problem.c_in, problem.c_out, problem.taps
     n_bytes: float = problem.bytes
     columns = amd and (taps > 1 or not problem.unit_stride)
-    if problem.direction == "fwd" and taps > 1 and c_in <= _FEW_CHANNELS:
-        columns = False  # MIOpen's direct kernels
+    tiles: tuple[tuple[int, int], ...] = ANY_TILES if amd else _FORWARD_EARLY if few_tiles else _FORWARD
+    splits, split_s = _ONCE, 0.0
     if problem.direction == "bwd_weight":
         by_hand = amd and problem.unit_stride and taps in (9, 25)
         columns = columns and not by_hand
+        share = costs.gemm * (costs.backward_weight_1x1 if taps == 1 else costs.backward)
         if amd:
             share = costs.amd_backward_weight_direct if by_hand else costs.amd_gemm
-        else:
-            share = costs.gemm * (costs.backward_weight_1x1 if taps == 1 else costs.backward)
-        if by_hand:
-            tiles: tuple[tuple[int, int], ...] = ANY_TILES
-        elif taps > 1:
-            tiles = _WEIGHT_EARLY if amd or few_tiles else _WEIGHT
-        else:
-            tiles = _WEIGHT_1X1_EARLY if amd or few_tiles else _WEIGHT_1X1
-        compute_s = blocks_time(
-            costs,
-            problem.engine(share),
-            c_in * taps,
-            c_out,
-            problem.pixels_out,
-            tiles,
-            batch=groups,
-            splits=SPLITS if amd else _WEIGHT_SPLITS,
-            split_s=_split_s(problem),
-        )
+        if not by_hand:
+            early, late = (_WEIGHT_EARLY, _WEIGHT) if taps > 1 else (_WEIGHT_1X1_EARLY, _WEIGHT_1X1)
+            tiles = early if amd or few_tiles else late
+        m, n, k = c_in * taps, c_out, problem.pixels_out
+        splits, split_s = SPLITS if amd else _WEIGHT_SPLITS, _split_s(problem)
     elif problem.direction == "fwd":
-        tiles = ANY_TILES if amd else _FORWARD_EARLY if few_tiles else _FORWARD
-        engine = problem.engine(costs.amd_gemm if amd else costs.gemm)
-        compute_s = blocks_time(costs, engine, c_out, problem.pixels_out, c_in * taps, tiles, batch=groups)
+        columns = columns and not (taps > 1 and c_in <= _FEW_CHANNELS)  # MIOpen's direct kernels
+        share = costs.amd_gemm if amd else costs.gemm
+        m, n, k = c_out, problem.pixels_out, c_in * taps
     else:
         columns = False  # explicit_gemm covers columns in memory
-        tiles = ANY_TILES if amd else _FORWARD_EARLY if few_tiles else _FORWARD
-        if few_tiles and not problem.unit_stride:
-            tiles = _STRIDED_EARLY
+        tiles = _STRIDED_EARLY if few_tiles and not problem.unit_stride else tiles
         share = _backward_data_share(problem)
-        k = c_out * problem.taps_of_a_place
-        compute_s = blocks_time(costs, problem.engine(share), c_in, problem.pixels_in, k, tiles, batch=groups)
+        m, n, k = c_in, problem.pixels_in, c_out * problem.taps_of_a_place
+    engine = problem.engine(share)
+    compute_s = blocks_time(costs, engine, m, n, k, tiles, batch=shape.groups, splits=splits, split_s=split_s)
     fixed_s = costs.kernel_s
     if columns:
         n_bytes += 2 * problem.element_bytes * shape.c_in * taps * problem.pixels_out
@@ -211,31 +195,26 @@ def explicit_gemm(problem: Problem) -> ConvolutionAlgorithm:
     return ConvolutionAlgorithm(time_s, "GEMM and col2im", compute_s, memory_s + spread_s, n_bytes)
 
 
-def tensor_gemm(
-    problem: Problem, rate_flops_per_s: float, pace: float, energy_s: float, channels_last: bool
-) -> ConvolutionAlgorithm:
+def tensor_gemm(problem: Problem, kernel: Convolution, rate_flops_per_s: float) -> ConvolutionAlgorithm:
     """Return the implicit product on tensor cores, with copies of images by planes unless it has one tap.
 
     Before Ampere no time of copies shows (DeepBench).  Since then, kernels of the forward direction write planes
     themselves, so that only what they read is copied (profilers show
     ``sm80_xmma_fprop_implicit_gemm_..._nhwckrsc_nchw_...``, by layout of images, filters and result; kernels of
     gradients end on ``_nhwc``).
-    Computing takes at least *energy_s*, the least time in which the board can supply its energy; *pace* as
-    :func:`simulator.devices.gpu.rates.tensor_pace` returns it.
+    Computing takes at least the time in which the board can supply its energy.
     """
     costs, groups, traits = problem.costs, problem.shape.groups, problem.gpu.traits
+    pace = tensor_pace(problem.gpu, kernel.precision)
     c_in, c_out = (_CHANNELS * ceil(c / _CHANNELS) for c in (problem.c_in, problem.c_out))
     images = c_in * groups * problem.pixels_touched
     result = c_out * groups * problem.pixels_out
     filters = c_in * c_out * groups * problem.taps
     n_bytes: float = problem.element_bytes * (images + result + filters)
     read_bytes, written_bytes = problem.element_bytes * images, problem.element_bytes * result
-    share = costs.hopper if traits.operands == "warps" else 1.0
-    if traits.kernels == "amd":
-        share = costs.amd_tensor
-    sms = problem.gpu.sm_count
+    share = costs.amd_tensor if traits.kernels == "amd" else costs.hopper if traits.operands == "warps" else 1.0
     rate = rate_flops_per_s * share * costs.tensor / (costs.tensor + (1.0 - costs.tensor) * pace)
-    engine = tensor_engine(sms, rate, costs.tensor_tile_intensity * pace, costs.prologue_k)
+    engine = tensor_engine(problem.gpu.sm_count, rate, costs.tensor_tile_intensity * pace, costs.prologue_k)
     splits: tuple[int, ...] = SPLITS
     early = traits.kernels == "volta"
     zeros_s = 0.0
@@ -256,11 +235,13 @@ def tensor_gemm(
     narrow = max(problem.shape.kernel_h, problem.shape.kernel_w) <= _NARROW  # wider filters have other kernels
     if problem.direction == "bwd_weight" and traits.whole_filter_tiles and narrow:
         m, tiles = problem.taps * _FILTER_TILE * ceil(c_in / _FILTER_TILE), ((_FILTER_TILE, _FILTER_TILE),)
-    compute_s = blocks_time(costs, engine, m, n, k, tiles, batch=groups, splits=splits, split_s=split_s)
-    compute_s = max(compute_s, energy_s)
+    compute_s = max(
+        blocks_time(costs, engine, m, n, k, tiles, batch=groups, splits=splits, split_s=split_s),
+        energy_time(problem.gpu, kernel.precision, float(kernel.flop)),
+    )
     memory_s = n_bytes / problem.bandwidth_Bps
     turned: tuple[float, ...] = (read_bytes,) if problem.direction == "fwd" else (read_bytes, written_bytes)
-    if channels_last or early or (problem.taps == 1 and problem.unit_stride):
+    if kernel.channels_last or early or (problem.taps == 1 and problem.unit_stride):
         turned = ()
     copies_s = sum(memory_time(problem.gpu, size, size) for size in turned) / costs.transform
     helpers = 0 if problem.direction == "fwd" else 2  # kernels that rearrange filters or zero the result
