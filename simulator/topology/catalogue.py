@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
@@ -47,21 +47,18 @@ def find_topology(name: str, beside: Path | None = None) -> tuple[Path, str]:
     """
     candidates = [beside / name] if beside is not None else []
     for path in [*candidates, Path(name)]:
-        try:
-            if path.exists() and not path.is_dir():
-                return path, str(path)
-        except (OSError, ValueError):
-            break
+        if os.path.exists(path) and not os.path.isdir(path):  # which also take what is no name of a file
+            return path, str(path)
     stem = name
     for suffix in _SUFFIXES:
         stem = stem.removesuffix(suffix)
     found = builtin_topologies().get(stem)
     if found is not None:
         return found, found.name
-    beside_it = [f"{stem}{suffix}" for suffix in _SUFFIXES if _is(Path.is_file, f"{stem}{suffix}")] if name else []
+    beside_it = [f"{stem}{suffix}" for suffix in _SUFFIXES if name and os.path.isfile(f"{stem}{suffix}")]
     if beside_it:
         raise InputError(Fault(f"no such file; did you mean '{one_line(beside_it[0])}'?", one_line(name)))
-    if name and _is(Path.is_dir, name):
+    if name and os.path.isdir(name):
         raise InputError(Fault("is a folder; a YAML file or a built-in name is needed", name))
     if stem in _part_files():
         raise InputError(Fault(f"is a part, not a machine; {_machines_with(stem)}", one_line(name)))
@@ -89,13 +86,6 @@ def _machines_with(part: str) -> str:
         return "no built-in machine has it: describe one (docs/topology.md)"
     more = ", ..." if len(found) > 3 else ""
     return f"{', '.join(found[:3])}{more} {'have' if len(found) > 1 else 'has'} it"
-
-
-def _is(what: Callable[[Path], bool], name: str) -> bool:
-    try:
-        return what(Path(name))
-    except OSError:  # the name is too long for a file
-        return False
 
 
 @lru_cache(maxsize=1)

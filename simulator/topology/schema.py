@@ -132,8 +132,7 @@ class TransportSpec(Strict):
     @classmethod
     def _as_nvidia_smi_says(cls, value: object) -> object:
         """Translate nvidia-smi's words: NODE is one socket, as phb; SOC is the former name of SYS."""
-        word = value.lower() if isinstance(value, str) else value
-        return {"node": "phb", "soc": "sys"}.get(word, word) if isinstance(word, str) else word
+        return {"node": "phb", "soc": "sys"}.get(value.lower(), value.lower()) if isinstance(value, str) else value
 
     source: str = Field("", description="Where this comes from")
 
