@@ -7,7 +7,6 @@ mappings, each of which is then checked as a :class:`LayerSpec`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator
@@ -51,6 +50,7 @@ Side = Annotated[int | tuple[int, int], _sides(1)]
 Pad = Annotated[int | tuple[int, int], _sides(0)]
 Name = Annotated[str, PlainValidator(_name)]
 Names = Annotated[tuple[str, ...], PlainValidator(_names)]
+_CELLS, _FUNCTIONS = ("lstm", "gru", "rnn"), ("relu", "gelu", "silu", "sigmoid", "tanh")
 # For each kind: its required keys, and its optional ones.
 KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "linear": ((), ("outputs", "bias", "tied")),
@@ -61,11 +61,11 @@ KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "batch-norm": ((), ()),
     "layer-norm": ((), ("bias",)),
     "rms-norm": ((), ()),
-    **dict.fromkeys(("lstm", "gru", "rnn"), (("hidden",), ())),
+    **dict.fromkeys(_CELLS, (("hidden",), ())),
     **dict.fromkeys(("max-pool", "avg-pool"), (("kernel",), ("stride", "pad", "ceil"))),
     **dict.fromkeys(("global-avg-pool", "flatten"), ((), ())),
     "relu": ((), ("in_place",)),
-    **dict.fromkeys(("gelu", "silu", "sigmoid", "tanh", "softmax", "dropout"), ((), ())),
+    **dict.fromkeys((*_FUNCTIONS[1:], "softmax", "dropout"), ((), ())),
     "add": (("inputs",), ("in_place",)),
     **dict.fromkeys(("mul", "concat"), (("inputs",), ())),
 }
@@ -162,14 +162,16 @@ def add_layer(spec: LayerSpec, name: str, inputs: list[Tensor], tied: Tensor | N
             size = weight.elements // vocabulary
             raise SizeError(f"the tied embedding has rows of {size}, and what comes in {x.shape[-1]}")
         return x.linear(name, vocabulary, bias=bool(spec.bias), tied=weight)
-    needed, make, fixed = _MAKERS.get(kind, ("", "", {}))
-    _rank(kind, inputs, needed)
-    if not make:
+    _rank(kind, inputs, _NEEDS.get(kind, ""))
+    if kind in _FUNCTIONS:
         return x.apply(name, kind, in_place=bool(spec.in_place))
-    if callable(make):
-        return make(spec, name, x)
+    if kind == "flatten":
+        return x.flatten()
+    if kind in _OWN:
+        return _OWN[kind](spec, name, x)
+    method, fixed = _METHODS.get(kind, (kind.replace("-", "_"), {}))
     given = {key: getattr(spec, key) for keys in KINDS[kind] for key in keys}
-    added: Tensor = getattr(x, make)(name, **fixed, **{key: v for key, v in given.items() if v is not None})
+    added: Tensor = getattr(x, method)(name, **fixed, **{key: v for key, v in given.items() if v is not None})
     return added
 
 
@@ -225,23 +227,17 @@ def _attention(spec: LayerSpec, name: str, x: Tensor) -> Tensor:
     return y.linear(f"{name}.out", hidden, bias=bias)
 
 
-Maker = Callable[[LayerSpec, str, Tensor], Tensor]
-# For each kind: the inputs that it takes ("": any), the builder's method or function that appends it, which takes the
-# kind's keys, and what it takes besides.  The others are functions of each element.
-_MAKERS: dict[str, tuple[str, str | Maker, dict[str, str]]] = {
-    "linear": ("", "linear", {}),
-    "conv": ("images", "conv", {}),
-    "max-pool": ("images", "pool", {}),
-    "avg-pool": ("images", "pool", {"kind": "avg"}),
-    "global-avg-pool": ("images", "adaptive_avg_pool", {}),
-    "flatten": ("", lambda _, __, x: x.flatten(), {}),
-    "batch-norm": ("images", "batch_norm", {}),
-    "layer-norm": ("", "layer_norm", {}),
-    "rms-norm": ("", "rms_norm", {}),
-    "embedding": ("tokens", "embedding", {}),
-    "positions": ("sequences", _positions, {}),
-    "self-attention": ("sequences", _attention, {}),
-    **{cell: ("sequences", "recurrent", {"cell": cell}) for cell in ("lstm", "gru", "rnn")},
-    "softmax": ("", "softmax", {}),
-    "dropout": ("", "dropout", {}),
+# What a kind works on, if not on anything; which are functions of each element; which method of a tensor with what
+# appends it, if not that of its name, or which function here.
+_NEEDS = {
+    **dict.fromkeys(("conv", "max-pool", "avg-pool", "global-avg-pool", "batch-norm"), "images"),
+    **dict.fromkeys(("positions", "self-attention", *_CELLS), "sequences"),
+    "embedding": "tokens",
 }
+_METHODS: dict[str, tuple[str, dict[str, str]]] = {
+    "max-pool": ("pool", {}),
+    "avg-pool": ("pool", {"kind": "avg"}),
+    "global-avg-pool": ("adaptive_avg_pool", {}),
+    **{cell: ("recurrent", {"cell": cell}) for cell in _CELLS},
+}
+_OWN = {"positions": _positions, "self-attention": _attention}

@@ -84,12 +84,11 @@ NORM_WAYS: tuple[NormWay, ...] = get_args(NormWay)
 
 def with_fused_norms(network: Network) -> Network:
     """Return *network* with each RMSNorm in one kernel: torch's since 2.9, apex's, Liger's, flash-attn's, Paddle's."""
-
-    def fused(layer: Layer) -> Layer:
-        operator = layer.operator
-        return replace(layer, operator=replace(operator, plain=False)) if isinstance(operator, LayerNorm) else layer
-
-    return replace(network, layers=tuple(map(fused, network.layers)))
+    layers = list(network.layers)
+    for place, layer in enumerate(layers):
+        if isinstance(layer.operator, LayerNorm):
+            layers[place] = replace(layer, operator=replace(layer.operator, plain=False))
+    return replace(network, layers=tuple(layers))
 
 
 LossWay = Literal["plain", "half", "in-place", "fused-linear", "chunked"]
@@ -106,31 +105,26 @@ def with_losses(network: Network, way: LossWay) -> Network:
 
     Raises InputError if there is no linear layer whose result only the loss reads.
     """
-    writers = {layer.output: layer for layer in network.layers}
-    readers = readers_of(network)
-    elements = list(network.elements)
-    found: list[Layer] = []
+    writers, readers = {layer.output: layer for layer in network.layers}, readers_of(network)
+    elements, found = list(network.elements), list(network.layers)
     for layer in network.layers:
         if not isinstance(layer.operator, CrossEntropy):
-            found.append(layer)
             continue
-        scores = layer.inputs[0]
+        place, scores, rows, classes = found.index(layer), layer.inputs[0], layer.operator.rows, layer.operator.cols
         if way == "half":
-            found.append(replace(layer, operator=HalfCrossEntropy(layer.operator.rows, layer.operator.cols)))
+            found[place] = replace(layer, operator=HalfCrossEntropy(rows, classes))
             continue
         head = writers.get(scores)
         if head is None or not isinstance(head.operator, Linear) or len(readers[scores]) > 1:
-            raise InputError(
-                f"{network.name}: cross_entropy={way} needs a linear layer whose result only the loss reads"
-            )
-        rows, classes = layer.operator.rows, layer.operator.cols
+            told = f"cross_entropy={way} needs a linear layer whose result only the loss reads"
+            raise InputError(f"{network.name}: {told}")
         if way == "in-place":
-            found.append(replace(layer, operator=InPlaceCrossEntropy(rows, classes)))
+            found[place] = replace(layer, operator=InPlaceCrossEntropy(rows, classes))
             continue
-        found.remove(head)
         elements[scores] = 0
-        chunks = _CHUNKS if way == "chunked" else 0
-        operator = LinearCrossEntropy(rows, head.operator.inputs, classes, min(chunks, rows), bool(head.trained))
+        chunks = min(_CHUNKS, rows) if way == "chunked" else 0
+        operator = LinearCrossEntropy(rows, head.operator.inputs, classes, chunks, bool(head.trained))
         inputs = head.inputs[0], layer.inputs[1]
-        found.append(replace(layer, operator=operator, inputs=inputs, parameters=head.parameters))
+        found[place] = replace(layer, operator=operator, inputs=inputs, parameters=head.parameters)
+        found.remove(head)
     return replace(network, layers=tuple(found), elements=tuple(elements))

@@ -17,7 +17,7 @@ import threading
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any
 
 from simulator.console.run import environment_given
 from simulator.effects import effect
@@ -32,14 +32,8 @@ _START = (
 )
 
 
-class _Serving(NamedTuple):
-    """A tracing process, and the connection to it."""
-
-    process: subprocess.Popen[bytes]
-    connection: Connection
-
-
-_serving: dict[tuple[str, ...], _Serving] = {}  # at most one, keyed by working directory and import path
+# At most one tracing process with the connection to it, by working directory and import path.
+_serving: dict[tuple[str, ...], tuple[subprocess.Popen[bytes], Connection]] = {}
 
 
 def trace_apart(text: str, **sizes: Any) -> TracedNetwork:
@@ -49,21 +43,35 @@ def trace_apart(text: str, **sizes: Any) -> TracedNetwork:
     """
     what = mention("workload", one_line(text, 80))
     effect("runs code", what)
-    serving = _started()
+    process, connection = _started()
+    answer: Any = None
     try:
-        answer = _asked(serving, (text, sizes), what)
+        connection.send((text, sizes))
+        if connection.poll(LIMIT_S):
+            answer = connection.recv()
+    except (OSError, EOFError):
+        status = process.wait()
+        how = f"signal {-status}" if status < 0 else f"exit status {status}"
+        told = f"its process ended without an answer ({how}); does the module leave it?"
+    except Exception as error:
+        told = f"its process gave no answer that can be read ({type(error).__name__})"
     except BaseException:
         _end()
         raise
+    else:
+        told = f"did not end within {LIMIT_S:g} s; is there a loop without an end, or work that a build needs not?"
+    if answer is None:
+        _end()
+        raise InputError(f"{what}: {told}")
     if isinstance(answer, TopocastError):
         raise answer
     return answer  # type: ignore[no-any-return]
 
 
-def _started() -> _Serving:
+def _started() -> tuple[subprocess.Popen[bytes], Connection]:
     path = sys.path if "" in sys.path else ["", *sys.path]  # consoles' scripts do not search the current folder
     key = (os.getcwd(), *path)
-    if key not in _serving or _serving[key].process.poll() is not None:
+    if key not in _serving or _serving[key][0].poll() is not None:
         _end()
         ours, theirs = Pipe()
         with theirs:
@@ -76,7 +84,7 @@ def _started() -> _Serving:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # so that its children are killed with it
             )
-        _serving[key] = _Serving(process, ours)
+        _serving[key] = process, ours
     return _serving[key]
 
 
@@ -89,23 +97,6 @@ def _end() -> None:
         process.wait()
         connection.close()
     _serving.clear()
-
-
-def _asked(serving: _Serving, question: tuple[str, dict[str, Any]], what: str) -> Any:
-    process, connection = serving
-    try:
-        connection.send(question)
-        if connection.poll(LIMIT_S):
-            return connection.recv()
-    except (OSError, EOFError):
-        status = process.wait()
-        how = f"signal {-status}" if status < 0 else f"exit status {status}"
-        raise InputError(f"{what}: its process ended without an answer ({how}); does the module leave it?") from None
-    except Exception as error:
-        raise InputError(f"{what}: its process gave no answer that can be read ({type(error).__name__})") from None
-    raise InputError(
-        f"{what}: did not end within {LIMIT_S:g} s; is there a loop without an end, or work that a build needs not?"
-    )
 
 
 # -- in the tracing process --------------------------------------------------------

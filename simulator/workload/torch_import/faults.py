@@ -42,21 +42,15 @@ def fault_of(error: BaseException, doing: str, *, path: str = "", hint: str = ""
         hint = hint or next(matching, "")
     where = f" in {one_line(path, 80)}" if path else ""
     text = f"{doing}{where}: {message}" + (f"; {hint}" if hint else "")
-    file, line, column = place_of(error)
-    return InputError(Fault(text, file, line, column))
-
-
-def place_of(error: BaseException) -> tuple[str, int, int]:
-    """Return the file, line and column of the innermost frame of the user's code; ("", 0, 0) if there is none."""
     cause: BaseException | None = error
-    while cause is not None:
+    while cause is not None:  # the innermost frame of the user's code
         for frame in reversed(traceback.extract_tb(cause.__traceback__)):
             if _is_user(frame.filename):
-                return frame.filename, frame.lineno or 0, (frame.colno or 0) + 1
+                return InputError(Fault(text, frame.filename, frame.lineno or 0, (frame.colno or 0) + 1))
         cause = cause.__cause__
     if isinstance(error, SyntaxError) and error.filename:
-        return error.filename, error.lineno or 0, error.offset or 0
-    return "", 0, 0
+        return InputError(Fault(text, error.filename, error.lineno or 0, error.offset or 0))
+    return InputError(Fault(text))
 
 
 def stack_place() -> tuple[str, int]:
