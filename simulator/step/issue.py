@@ -35,7 +35,7 @@ from simulator.step.precision import scales
 from simulator.step.recompute import reruns_of
 from simulator.workload.backward import BackwardStep, backward_steps
 from simulator.workload.kernels import Kernel, Streaming, error_class
-from simulator.workload.network import Layer, Network, added_needs, backward_needs, block_name, forward_needs, once
+from simulator.workload.network import Layer, Network, backward_needs, block_name, forward_needs, once
 from simulator.workload.operators import Copy, Elementwise, Exchange, GroupedLinear, LayerNorm, Operator, Phase
 
 if TYPE_CHECKING:
@@ -61,11 +61,9 @@ class _Issuer:
         self.scale = framework_scale(device, options.framework, engine=has_engine(network))
         self.of_library = framework_scale(device, options.framework) / self.scale  # calls of a module in C++
         exchanges = any(isinstance(layer.operator, Exchange) for layer in network.layers)
-        self.needs: Mapping[Part, Mapping[str, tuple[str, ...]]] = {
-            "forward": forward_needs(network) if exchanges else {},
-            "backward": backward_needs(network) if exchanges else {},
-        }
-        self.added_needs = added_needs(network) if exchanges else {}
+        backward, self.added_needs = backward_needs(network) if exchanges else ({}, {})
+        forward = forward_needs(network) if exchanges else {}
+        self.needs: Mapping[Part, Mapping[str, tuple[str, ...]]] = {"forward": forward, "backward": backward}
 
     def layer(self, layer: Layer, phase: Phase, part: Part) -> Iterator[Launch]:
         if isinstance(layer.operator, Exchange):

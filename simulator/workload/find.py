@@ -144,10 +144,6 @@ def is_config(text: str) -> bool:
         return True
     if not text or not os.path.isfile(os.path.join(text, "config.json")):
         return False
-    from simulator.workload.zoo.registry import find_entry
+    from simulator.workload.zoo.registry import entry_of
 
-    try:
-        find_entry(text)
-    except InputError:
-        return True
-    return False
+    return entry_of(text) is None

@@ -228,18 +228,12 @@ def forward_needs(network: Network) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def backward_needs(network: Network) -> dict[str, tuple[str, ...]]:
-    """Return, by layer name, the backward-pass exchanges that produce the gradient of the layer's output."""
-    return _backward(network)[0]
-
-
-def added_needs(network: Network) -> dict[str, tuple[str, ...]]:
-    """Return, by layer name, the backward-pass exchanges that produce parts of its inputs' gradients, to be added."""
-    return _backward(network)[1]
-
-
 @once
-def _backward(network: Network) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+def backward_needs(network: Network) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+    """Return, by layer name, the backward-pass exchanges that produce the gradient of the layer's output.
+
+    Then those that produce parts of its inputs' gradients, to be added.
+    """
     brought: dict[int, dict[str, None]] = {}
     found: dict[str, tuple[str, ...]] = {}
     added: dict[str, tuple[str, ...]] = {}

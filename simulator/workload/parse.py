@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
-from simulator.errors import InputError, nearest, one_line, refused
+from simulator.errors import nearest, one_line, refused
 from simulator.records import dataclass, replace
 from simulator.units import format_size, parse_quantity
 
@@ -66,19 +66,22 @@ def parse_workload(text: str) -> Payload:
         except ValueError as error:
             raise refused("workload", str(error), one_line(text, 60)) from None
     notes: tuple[str, ...] = ()
-    is_file = not colon and text.endswith((".yaml", ".yml"))
-    if not colon and not is_file and text not in _KEPT:
+    count = _KEPT.get(text)
+    is_file = not colon and count is None and text.endswith((".yaml", ".yml"))
+    if not colon and count is None:
         from simulator.workload.find import is_config
 
-        is_file = is_config(text)
+        is_file = is_file or is_config(text)
     if is_file or (colon and scheme == "torch"):
         from simulator.workload.find import find_network
 
         source = find_network(text)
-        count: int | None = source.build(_ANY_BATCH).trained_count
-        notes = source.notes
-    else:
-        count = None if colon else gradient_count(text)
+        count, notes = source.build(_ANY_BATCH).trained_count, source.notes
+    elif count is None and not colon:
+        from simulator.workload.zoo.registry import build_entry, entry_of
+
+        entry = entry_of(text)
+        count = build_entry(text, entry, batch=1).trained_count if entry is not None else None
     if count is not None:
         return Payload(text, (), notes=notes, gradients=count).in_type("fp32")
     from simulator.workload.zoo.registry import nearest_network
@@ -95,26 +98,6 @@ def parse_workload(text: str) -> Payload:
     found = "" if colon else " (simulate networks)"
     hint = f"{hint}{found}" if hint.startswith("did") else f"allowed: {forms}"
     raise refused("workload", f"no such workload; {hint}", one_line(text, 60))
-
-
-def gradient_count(name: str) -> int | None:
-    """Return the trained parameters (elements) of the network *name* with its default sizes; None if there is none.
-
-    *name* may be a YAML file of layers; raises InputError for faults in it.
-    """
-    if name in _KEPT:
-        return _KEPT[name]
-    if name.endswith((".yaml", ".yml")):
-        from simulator.workload.layers_yaml import load_network
-
-        return load_network(name, batch=1).trained_count
-    from simulator.workload.zoo.registry import build_network, find_entry
-
-    try:
-        find_entry(name)
-    except InputError:
-        return None
-    return build_network(name, batch=1).trained_count
 
 
 def _whole(text: str) -> int:

@@ -50,7 +50,7 @@ def test_each_exchange_is_waited_for_by_the_layer_that_reads_it(
     issues = launches_of(DEVICE, network, options)
     ways = [("forward", forward_needs(network))]
     if mode == "train":
-        ways.append(("backward", backward_needs(network)))
+        ways.append(("backward", backward_needs(network)[0]))
     for part, needs in ways:
         waited: dict[str, set[str]] = {}
         for issue in issues:

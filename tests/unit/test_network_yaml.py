@@ -16,7 +16,7 @@ from simulator.workload.layers_build import KINDS, InputSpec, LayerSpec, Network
 from simulator.workload.layers_yaml import load_network
 from simulator.workload.network import Network
 from simulator.workload.operators import Attention, Copy, CrossEntropy, Elementwise, Pool
-from simulator.workload.parse import gradient_count
+from simulator.workload.parse import parse_workload
 from simulator.workload.zoo.registry import build_network
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "networks.md"
@@ -71,7 +71,7 @@ def test_files_of_the_document_can_be_named_as_workloads(name: str, tmp_path: Pa
     (tmp_path / name).write_text(examples()[name], encoding="utf-8")
     loaded = load_network(str(tmp_path / name), batch=2)
     assert vars(loaded) == vars(written_network(examples()[name], batch=2))
-    assert gradient_count(str(tmp_path / name)) == loaded.parameter_count
+    assert parse_workload(str(tmp_path / name)).gradients == loaded.parameter_count
 
 
 def test_every_key_and_kind_is_explained() -> None:

@@ -14,7 +14,7 @@ from simulator.errors import InputError
 from simulator.workload.backward import training_flop
 from simulator.workload.network import Network
 from simulator.workload.operators import Attention, Conv2d, CrossEntropy, Elementwise, Linear, MatMul
-from simulator.workload.parse import gradient_count
+from simulator.workload.parse import parse_workload
 from simulator.workload.zoo.registry import build_network, find_entry, network_names
 
 _FIGURES = json.loads((Path(__file__).parents[1] / "oracles" / "network_figures.json").read_text(encoding="utf-8"))
@@ -240,8 +240,9 @@ def test_the_parameters_that_measurements_state_are_met(corpus: Path) -> None:
 
 def test_gradients_are_those_of_the_zoo() -> None:
     for name in ("resnet50", "alexnet", "vgg16", "resnet18", "resnet101", "resnet152", "bert-large", "resnet-34"):
-        assert gradient_count(name) == build_network(name, batch=1).parameter_count
-    assert gradient_count("resnet51") is None
+        assert parse_workload(name).gradients == build_network(name, batch=1).parameter_count
+    with pytest.raises(InputError, match="no such workload"):
+        parse_workload("resnet51")
 
 
 def test_the_usual_gradients_are_known_without_the_zoo() -> None:

@@ -131,8 +131,8 @@ def network_names() -> list[str]:
     return list(_entries())
 
 
-def find_entry(name: str) -> ZooEntry:
-    """Return the entry for *name* or an alias, in any spelling; raises InputError, with the nearest name, for others.
+def entry_of(name: str) -> ZooEntry | None:
+    """Return the entry for *name* or an alias, in any spelling, or None.
 
     What a name says of a use is passed over: ``llama2-7b-sft`` is a Llama 2 7B that is fine-tuned.
     """
@@ -141,6 +141,12 @@ def find_entry(name: str) -> ZooEntry:
     if entry is None:
         found = _spelt().get(spelt) or _spelt().get(_USE.sub("", spelt), "")
         entry = _entries().get(network_aliases().get(found, found))
+    return entry
+
+
+def find_entry(name: str) -> ZooEntry:
+    """Return the entry of :func:`entry_of`; raises InputError, with the nearest name, if there is none."""
+    entry = entry_of(name)
     if entry is None:
         why = why_not_built(name)
         hint = f"it is not built in: {why}" if why else nearest_network(name, listed=8)
