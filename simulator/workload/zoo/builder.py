@@ -6,7 +6,7 @@ width)``, sequences ``(batch, length, hidden)``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
 from typing import Literal
@@ -45,22 +45,22 @@ class NetworkBuilder:
         self.layers: list[Layer] = []
         self.elements: list[int] = []
         self.frozen = self.constant_norms = False
-        self._part: Part | None = None
-        self._shared = "", ""
+        self.of_part: Part | None = None
+        self.shared = "", ""
 
     @contextmanager
     def part(self, part: Part) -> Iterator[None]:
         """Assign the layers added inside the context to *part* of a block."""
-        self._part, before = part, self._part
+        self.of_part, before = part, self.of_part
         yield
-        self._part = before
+        self.of_part = before
 
     @contextmanager
     def sharing(self, prefix: str, other: str) -> Iterator[None]:
         """Give parameters whose names begin with *prefix*, of layers added inside the context, those of *other*."""
-        self._shared, before = (prefix, other), self._shared
+        self.shared, before = (prefix, other), self.shared
         yield
-        self._shared = before
+        self.shared = before
 
     def build(self, samples: int, sample: str = "images") -> Network:
         """Return the network built so far, for a batch of *samples*."""
@@ -70,28 +70,6 @@ class NetworkBuilder:
         """Return an input tensor of the network."""
         self.elements.append(prod(shape))
         return Tensor(self, len(self.elements) - 1, shape)
-
-    def add(
-        self,
-        name: str,
-        operator: ops.Operator,
-        read: Sequence[Tensor],
-        shape: tuple[int, ...],
-        parameters: tuple[Parameter, ...] = (),
-        in_place: bool = False,
-        split: Split | None = None,
-    ) -> Tensor:
-        """Append *operator* and return its result of *shape*."""
-        own, other = self._shared
-        if own:
-            parameters = tuple(
-                replace(p, name=other + p.name.removeprefix(own)) if p.name.startswith(own) else p for p in parameters
-            )
-        if self.frozen:
-            parameters = tuple(replace(p, trained=False) for p in parameters)
-        found, numbers = self.input(*shape), tuple(x.number for x in read)
-        self.layers.append(Layer(name, operator, numbers, found.number, parameters, in_place, self._part, split))
-        return found
 
     def embedding_of(self, x: Tensor) -> tuple[Parameter, int]:
         """Return the weight and vocabulary size of the embedding that returned *x*; raises SizeError if none did."""
@@ -125,7 +103,17 @@ class Tensor:
         split: Split | None = None,
     ) -> Tensor:
         """Return the result of *operator*, which reads this tensor and *also* others; *shape*: its own by default."""
-        return self.net.add(name, operator, (self, *also), shape or self.shape, parameters, in_place, split)
+        net, found = self.net, self.net.input(*(shape or self.shape))
+        own, other = net.shared
+        if own:
+            parameters = tuple(
+                replace(p, name=other + p.name.removeprefix(own)) if p.name.startswith(own) else p for p in parameters
+            )
+        if net.frozen:
+            parameters = tuple(replace(p, trained=False) for p in parameters)
+        read = self.number, *(x.number for x in also)
+        net.layers.append(Layer(name, operator, read, found.number, parameters, in_place, net.of_part, split))
+        return found
 
     # -- views: no data movement -------------------------------------------------------
 

@@ -105,9 +105,9 @@ def _looped(x: Tensor, shares: Tensor, name: str, d: MixtureOfExperts) -> Tensor
             y = _squared(y.linear(f"{own}_up", d.expert_inner, bias=False), own)
         y = y.linear(f"{own}_down", hidden, bias=d.expert_bias)
         y = y.layer(f"{own}_weigh", Elementwise("mul", rows * hidden), None, (), shares)
-        read = (result, y, found) if number else (y, found)
+        first, *also = (result, y, found) if number else (y, found)
         added = RowsAdded(tokens, rows, hidden, first=not number)
-        result = x.net.add(f"{own}_added", added, read, x.shape, in_place=bool(number))
+        result = first.layer(f"{own}_added", added, x.shape, (), *also, in_place=bool(number))
     return result
 
 
