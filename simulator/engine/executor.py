@@ -116,21 +116,20 @@ class _Executor:
 
     def _passing(self, task: Activity) -> Span | None:
         """Return *task*'s span if its predecessors' ends are known and nothing can slow it; it costs no events."""
-        duration_s = self.lasting_s[task.id]
+        number, duration_s = task.id, self.lasting_s[task.id]
         if duration_s is None or task.takes or task.gives:
             return None
-        number = task.id
         begin_s = self.not_before_s[number]
-        return Span(number, begin_s, begin_s + duration_s)
+        return tuple.__new__(Span, (number, begin_s, begin_s + duration_s, 0.0, ()))  # in half the time
 
     def _seconds(self, task: Activity) -> float | None:
         """Return the seconds that *task* takes, if nothing can slow it."""
         if self.is_perturbed or len(task.parts) != 1 or task.repeat != 1:
             return None
         (part,) = task.parts
-        if isinstance(part, Flow):
-            return None
-        duration_s, loads = self._held(task, part)
+        if type(part) is Work and not part.loads:
+            return part.duration_s
+        duration_s, loads = (None, ()) if isinstance(part, Flow) else self._held(task, part)
         return None if loads else duration_s
 
     def _begin(self, task: Activity) -> None:
@@ -190,8 +189,6 @@ class _Executor:
             duration_s, loads = self.fragments[part]
         else:
             duration_s, shares = part
-            if not shares:
-                return duration_s, ()
             if id(shares) not in self.works:
                 self.works[id(shares)] = self._taken(shares)
             loads = self.works[id(shares)]
