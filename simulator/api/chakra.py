@@ -14,8 +14,7 @@ from simulator.host.copies import copy_plan
 from simulator.plan.plan import Fragment, Part
 from simulator.programs.chakra import read_chakra
 from simulator.programs.chakra_plan import ChakraCosts, plan_trace
-from simulator.programs.costs import Bound
-from simulator.programs.state import State
+from simulator.programs.costs import Bound, State
 from simulator.questions.single import CopyQuestion, ProgramQuestion
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import TODAY

@@ -80,9 +80,9 @@ def copy_plan(question: CopyQuestion, places: Places, router: Router) -> Plan:
     ways = [route := copy_route(question, router)]
     if question.both_ways:
         ends = route.dst, route.src
-        ways.append(_through_host(router, *ends) if is_staged(route) else router.route(*ends))
+        ways.append(_through_host(router, *ends) if route.transport == _STAGED else router.route(*ends))
     for way in ways:
-        stream, place, staged = f"{way.src}->{way.dst}", machine.nodes[way.src].name, is_staged(way)
+        stream, place, staged = f"{way.src}->{way.dst}", machine.nodes[way.src].name, way.transport == _STAGED
         engine_s, rate_Bps, piece_s = costs.engine_s, way.bandwidth_Bps, 0.0
         if question.pinned or question.kind == "p2p":
             rate_Bps = 1.0 / (1.0 / rate_Bps + (engine_s / costs.staged_piece_bytes if staged else 0.0))
@@ -124,11 +124,6 @@ def thread_rate(machine: Machine, places: Places, way: Route) -> float:
     return bandwidth(places.host_of(host, 1), float("inf"), 1) / 2.0
 
 
-def is_staged(route: Route) -> bool:
-    """Return whether traffic on *route* is written to host memory by one engine and read from it by another."""
-    return route.transport == _STAGED
-
-
 def copy_route(question: CopyQuestion, router: Router) -> Route:
     """Return the route of a copy; raises InputError where none exists."""
     machine = router.machine
@@ -138,7 +133,7 @@ def copy_route(question: CopyQuestion, router: Router) -> Route:
         if src == dst:
             raise InputError(f"src and dst are both GPU {question.src}; name another one (dst=1), or write copy:d2d")
         direct = router.route(src, dst)
-        staged = question.staged or is_staged(direct)
+        staged = question.staged or direct.transport == _STAGED
         return _through_host(router, src, dst) if staged else direct
     cpu = stated(router.nearest_cpu(src), _NO_CPU)
     if question.socket:
@@ -183,7 +178,7 @@ def copy_answer(question: CopyQuestion, places: Places, router: Router, time_s: 
         said = f"{format_size(size, 4)} are read and written"
         return HostTime(time_s, "a copy", bound, (said, *faults), figures)
     route = copy_route(question, router)
-    staged = is_staged(route)
+    staged = route.transport == _STAGED  # one engine writes to host memory, another reads from it
     starts_s = route.latency_s + costs.engine_s * (2 if staged else 1)
     waited_s = costs.waited_s if question.waited or not question.pinned else 0.0
     link_Bps, slowest = min(

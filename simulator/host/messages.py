@@ -12,7 +12,7 @@ import math
 from simulator.constants import constants
 from simulator.errors import InputError, stated
 from simulator.host.answer import HostTime
-from simulator.network.machine import Link, Machine
+from simulator.network.machine import Link
 from simulator.network.route import Route
 from simulator.network.routing import Router
 from simulator.places import Places
@@ -97,19 +97,17 @@ def _on_the_line(question: MessageQuestion, line: Link) -> tuple[float, str]:
     return frames.wire_bytes, said
 
 
-def _cpu(machine: Machine, host: int, name: str) -> int:
-    """Return the index of *host*'s first CPU; raises InputError where there is none."""
-    if not 0 <= host < machine.n_hosts:
-        hint = f"; {mention('nodes', 2)} {mention('fabric', 'ethernet-10g')} makes two" if machine.n_hosts == 1 else ""
-        raise InputError(f"{name}={host}: {machine.name} has {machine.n_hosts} machines, from 0{hint}")
-    cpus = (node.index for node in machine.nodes_of(host) if node.kind == "cpu")
-    return stated(next(cpus, None), f"{name}={host}: the machine has no CPU")
-
-
 def _line(question: MessageQuestion, router: Router) -> tuple[Route, Link]:
     """Return the route between the two and its slowest network link; raises InputError where there is none."""
-    machine = router.machine
-    route = router.route(_cpu(machine, question.src, "src"), _cpu(machine, question.dst, "dst"))
+    machine, cpus = router.machine, []
+    for name, host in (("src", question.src), ("dst", question.dst)):
+        if not 0 <= host < machine.n_hosts:
+            two = f"; {mention('nodes', 2)} {mention('fabric', 'ethernet-10g')} makes two"
+            hint = two if machine.n_hosts == 1 else ""
+            raise InputError(f"{name}={host}: {machine.name} has {machine.n_hosts} machines, from 0{hint}")
+        first = next((node.index for node in machine.nodes_of(host) if node.kind == "cpu"), None)
+        cpus.append(stated(first, f"{name}={host}: the machine has no CPU"))
+    route = router.route(*cpus)
     lines = [machine.links[index] for index, _ in route.links if machine.links[index].kind in NETWORK_LINKS]
     if not lines:
         raise InputError(f"src={question.src} and dst={question.dst} are one machine; a message goes to another one")

@@ -15,8 +15,7 @@ from math import floor
 
 from simulator.engine.executor import execute
 from simulator.engine.timeline import Span
-from simulator.programs.costs import Bound, ProgramLabel, SkippedRepetitions, Use
-from simulator.programs.state import Repetitions, StreamQueue
+from simulator.programs.costs import Bound, ProgramLabel, Repetitions, SkippedRepetitions, StreamQueue, Use
 from simulator.programs.statements import Repeat
 from simulator.programs.writer import Writer
 from simulator.records import dataclass, replace

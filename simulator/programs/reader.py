@@ -265,18 +265,9 @@ class _Reader:
 
 
 def _copied(here: s.Path, spec: StatementSpec) -> s.CopyTo:
-    name = spec.copy_ or spec.move or ""
-    return s.CopyTo(
-        here,
-        name,
-        spec.to or "",
-        spec.gives or name,
-        pinned=bool(spec.pinned),
-        waits=spec.blocking,
-        only_if_elsewhere=spec.move is not None,
-        fresh=bool(spec.fresh),
-        stream=spec.stream,
-    )
+    name, is_move = spec.copy_ or spec.move or "", spec.move is not None
+    to, gives, pinned = spec.to or "", spec.gives or name, bool(spec.pinned)
+    return s.CopyTo(here, name, to, gives, pinned, spec.blocking, is_move, bool(spec.fresh), spec.stream)
 
 
 # Verbs whose keys have no faults of their own.

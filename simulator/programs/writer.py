@@ -2,7 +2,7 @@
 
 A host stream issues, runs Python and waits; each stream of a device runs what it has been issued, in order; a GPU has
 one copy engine per direction.  An operator waits for its issue, for the tensors it reads, and for its stream.  The host
-waits for a free entry in the stream's queue (:mod:`simulator.programs.state`), so that a slow device holds it up.
+waits for a free entry in the stream's queue (:mod:`simulator.programs.costs`), so that a slow device holds it up.
 Loops are written by :mod:`simulator.programs.loops`.
 """
 
@@ -19,8 +19,18 @@ from simulator.network.routing import Router
 from simulator.places import Place, Places
 from simulator.plan.plan import PlanBuilder, Resource
 from simulator.programs import statements as s
-from simulator.programs.costs import CallPrice, ProgramLabel, ProgramPricer, Use
-from simulator.programs.state import DeviceTensor, HeldMemory, MarkState, State, Stream, StreamQueue
+from simulator.programs.costs import (
+    CallPrice,
+    DeviceTensor,
+    HeldMemory,
+    MarkState,
+    ProgramLabel,
+    ProgramPricer,
+    State,
+    Stream,
+    StreamQueue,
+    Use,
+)
 from simulator.questions.single import CopyKind, CopyQuestion
 from simulator.questions.where import Where
 from simulator.records import replace

@@ -9,9 +9,8 @@ from typing import Any
 from simulator.bands.composition import AnswerFacts, Composition
 from simulator.engine.timeline import Span, Timeline
 from simulator.errors import counted
-from simulator.programs.costs import ProgramLabel, SkippedRepetitions
+from simulator.programs.costs import HeldMemory, ProgramLabel, SkippedRepetitions, State
 from simulator.programs.loops import busy_of
-from simulator.programs.state import HeldMemory, State
 from simulator.programs.writer import LOCK
 from simulator.records import dataclass, field
 from simulator.results import SCHEMA_VERSION, Fact, html_of, taken

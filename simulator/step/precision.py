@@ -51,7 +51,10 @@ def precision_of(policy: Policy, operator: Operator, device: Device) -> Precisio
     if policy in QUANTISED:
         if operator.quantised:
             return policy  # type: ignore[return-value]
-        return _wide(device) if operator.fp32_in_mixed or operator.is_product else "int8"
+        if not operator.fp32_in_mixed and not operator.is_product:
+            return "int8"
+        found = half_policy([device], "inference")  # in floating point
+        return "fp32" if found == "torch" else found  # type: ignore[return-value]
     if policy == "master-fp8" and operator.narrow and isinstance(device, Gpu) and "fp8" in device.peak_flops_per_s:
         return "fp8"
     if policy == "nvfp4" and operator.narrow:
@@ -67,12 +70,6 @@ def precision_of(policy: Policy, operator: Operator, device: Device) -> Precisio
         return "tf32" if has_tf32 and operator.torch_tf32 else "fp32"
     plain: Precision = policy  # type: ignore[assignment]
     return plain
-
-
-def _wide(device: Device) -> Precision:
-    """Return the format of a quantised network's operators in floating point."""
-    found = half_policy([device], "inference")
-    return "fp32" if found == "torch" else found  # type: ignore[return-value]
 
 
 def weight_bytes(policy: Policy) -> float:
