@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from simulator.errors import InputError
 from validate.kinds import COPIES, LAUNCH, MEMORY, OPERATORS, STEPS, STORAGE
-from validate.score.predictions import Predictions
-from validate.score.report import ScoredTable, scores_document, scores_for, scores_report
+from validate.score.report import Predictions, ScoredTable, scores_document, scores_for, scores_report
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.table import read_table
 

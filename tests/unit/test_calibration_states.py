@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("scipy")
 
 from simulator.questions.calibration import Calibration
-from validate.constants.neighbours import fit_neighbours
+from validate.constants.calibrate import fit_neighbours
 from validate.constants.rows import calibrating_rows
 from validate.kinds.operators import read_operator
 from validate.kinds.row import MeasuredRow

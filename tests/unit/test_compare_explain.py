@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from tests.measured_folders import DEVICE, ENVIRONMENT, TOPOLOGY, constant, operators, steps, timed, write
 from validate.compare.comparison import ComparisonOptions, compare_folder, compared
-from validate.compare.drift import compare_runs, differences
 from validate.compare.explain import NO_EXPLANATION, RowFacts, explain, in_words, row_facts
-from validate.compare.folder import read_folder
+from validate.compare.folder import compare_runs, differences, read_folder
 from validate.score.scoring import Scoring, ScoringOptions
 
 SLOWER, FASTER = math.log(1 / 1.5), math.log(1.5)

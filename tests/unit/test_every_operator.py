@@ -51,7 +51,7 @@ from simulator.workload.precision import Precision
 from simulator.workload.split.context import context_split
 from simulator.workload.split.tensor import tensor_split
 from simulator.workload.zoo.registry import build_network
-from validate.importing.kernel_classes import class_of_prediction
+from validate.importing.kineto import class_of_prediction
 
 OPERATORS: tuple[Operator, ...] = (
     ops.Linear(64, 32, 32),

@@ -389,7 +389,7 @@ def test_kernels_of_a_stage_take_no_longer_than_it_computes(words: str) -> None:
 
 
 def test_columns_of_a_table_are_a_layout() -> None:
-    from validate.kinds.step_columns import ranks_and_layout
+    from validate.kinds.steps import ranks_and_layout
 
     row = {"n_gpus": "16", "n_nodes": "2", "tp": "4", "pp": "2", "dp": "2", "sp": "1", "zero": "1"}
     assert ranks_and_layout(lambda column: row.get(column, "")) == (16, 2, Layout(tp=4, pp=2, sp=True, zero=1))

@@ -27,7 +27,7 @@ from validate.machine.measure.cases.stepping import Stepper, make_step  # noqa: 
 from validate.machine.measure.cases.steps import Patience  # noqa: E402
 from validate.machine.measure.run import DONE, Settings, measure  # noqa: E402
 from validate.machine.measure.table import COLUMNS, RowFile, cell_text  # noqa: E402
-from validate.tables.csv_text import CsvRecord  # noqa: E402
+from validate.tables.csv_text import csv_bytes, read_records  # noqa: E402
 from validate.tables.names import MachineNames, RowNames  # noqa: E402
 from validate.tables.table import tabulate  # noqa: E402
 
@@ -118,7 +118,7 @@ GPUS, CPUS = (RowNames(machines=MachineNames(named={"m": name})) for name in ("d
 def read(shape: MeasuredStep, threads: int = 0) -> StepQuestion:
     cells = {name: cell_text(value) for name, value in shape.cells(threads).items()}
     cells |= {"machine": "m", "software": "torch 2.11.0+cu128", "dataset": "topocast_measure", "step_time_s": "1"}
-    records = [CsvRecord(1, tuple(cells)), CsvRecord(2, tuple(cells.values()))]
+    records = read_records(csv_bytes([tuple(cells), tuple(cells.values())]), "t.csv")
     table = tabulate(records, "training.csv", STEPS.needed, STEPS.columns, STEPS.name)
     asked = {column: table.cell(table.rows[0], column) for column in STEPS.asked}
     found = STEPS.read(asked.__getitem__, CPUS if threads else GPUS).question

@@ -17,7 +17,7 @@ from simulator.workload.zoo.registry import build_network, find_entry, network_n
 from validate.kinds import STEPS
 from validate.tables.conventions import PUBLISHED as PUBLISHED_TABLES
 from validate.tables.conventions import read_conventions
-from validate.tables.csv_text import CsvRecord
+from validate.tables.csv_text import csv_bytes, read_records
 from validate.tables.names import RowNames
 from validate.tables.table import made_complete, tabulate
 
@@ -185,7 +185,7 @@ def test_tables_keep_the_network_that_neusight_measured() -> None:
     }
     for dataset, network in (("neusight_model_latency", "gpt3-2.9b"), ("mine", "gpt3-xl")):
         cells = {**row, "model": "gpt3-xl", "dataset": dataset, "step_time_s": "1", "n_gpus": "1", "trust": "A"}
-        records = [CsvRecord(1, tuple(cells)), CsvRecord(2, tuple(cells.values()))]
+        records = read_records(csv_bytes([tuple(cells), tuple(cells.values())]), "t.csv")
         table = tabulate(records, "t.csv", STEPS.needed, STEPS.columns, STEPS.name)
         written, _ = made_complete(table, read_conventions(PUBLISHED_TABLES))
         (complete,) = csv.DictReader(io.StringIO(written.decode()))

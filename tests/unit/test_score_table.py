@@ -12,7 +12,7 @@ from simulator.collectives.registry import strategy_of
 from simulator.collectives.request import Unsuitable
 from simulator.plan.plan import Flow, PlanBuilder
 from validate.cli.score import score_command
-from validate.score.predictions import ADDED
+from validate.score.report import ADDED
 
 HEADER = "machine,n_nodes,n_gpus,gpu_set,group_size,n_groups_concurrent,collective,bytes,time_s,trust,note"
 

@@ -19,12 +19,12 @@ from tests.asked import alone_on
 from validate.cli.score import score_command
 from validate.kinds import KINDS, STEPS
 from validate.kinds.kind import RowQuestion
-from validate.kinds.step_columns import step_measured_s
+from validate.kinds.steps import step_measured_s
 from validate.kinds.timing import FromStart, TimingCosts
 from validate.score.scoring import read_published
 from validate.tables.cells import NotScored
 from validate.tables.conventions import PUBLISHED, general, read_conventions
-from validate.tables.csv_text import CsvRecord
+from validate.tables.csv_text import csv_bytes, read_records
 from validate.tables.names import RowNames, builtin_names
 from validate.tables.table import made_complete, read_table, tabulate
 
@@ -46,7 +46,7 @@ NCF = {"model": "ncf", "dataset": "lambda_pytorch_throughput", "dtype": "fp16"}
 def read(**cells: str) -> RowQuestion:
     """Return the question of a row, of a table that was completed, with the conventions of every table filled in."""
     row = {**ROW, **cells}
-    records = [CsvRecord(1, tuple(row)), CsvRecord(2, tuple(row.values()))]
+    records = read_records(csv_bytes([tuple(row), tuple(row.values())]), "t.csv")
     table = tabulate(records, "t.csv", STEPS.needed, STEPS.columns, STEPS.name)
     raw, _ = made_complete(table, read_conventions(PUBLISHED))
     table = read_table(raw, "t.csv", STEPS.needed, STEPS.columns, STEPS.name)
@@ -702,7 +702,7 @@ def test_published_batches_are_of_known_networks_on_known_machines():
 )
 def test_what_throughput_counts(cells, seconds):
     row = {**ROW, "step_time_s": "", **cells}
-    records = [CsvRecord(1, tuple(row)), CsvRecord(2, tuple(row.values()))]
+    records = read_records(csv_bytes([tuple(row), tuple(row.values())]), "t.csv")
     found = tabulate(records, "t.csv", STEPS.needed, STEPS.columns, STEPS.name)
     measured = STEPS.measured_s(lambda column: found.cell(found.rows[0], column), NAMES)
     assert measured == pytest.approx(seconds * (1 if "n_gpus" not in cells else int(cells["n_gpus"])))

@@ -16,8 +16,7 @@ from simulator.errors import InputError
 from validate.cli import main
 from validate.compare.trace import compare_traces
 from validate.importing import kineto
-from validate.importing.kernel_classes import CLASSES, class_of_kernel, class_of_operator
-from validate.importing.kineto import read_trace
+from validate.importing.kineto import CLASSES, class_of_kernel, class_of_operator, read_trace
 
 STEP = ("--topology", "p3.2xlarge", "--workload", "resnet18", "--batch", "8")
 

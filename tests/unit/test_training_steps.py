@@ -26,7 +26,7 @@ from simulator.workload.zoo.registry import build_network
 from tests.asked import alone_on, exchange_on, step_on
 from validate.kinds import STEPS
 from validate.tables.cells import NotScored
-from validate.tables.csv_text import CsvRecord
+from validate.tables.csv_text import csv_bytes, read_records
 from validate.tables.names import RowNames
 from validate.tables.table import tabulate
 
@@ -217,7 +217,7 @@ ROW = {"machine": "dgx-a100-40gb", "n_nodes": "1", "n_gpus": "8", "framework": "
 
 def read(**cells: str) -> StepQuestion:
     row = {**ROW, **cells}
-    records = [CsvRecord(1, tuple(row)), CsvRecord(2, tuple(row.values()))]
+    records = read_records(csv_bytes([tuple(row), tuple(row.values())]), "t.csv")
     table = tabulate(records, "training.csv", STEPS.needed, STEPS.columns, STEPS.name)
     asked = {column: table.cell(table.rows[0], column) for column in STEPS.asked}
     found = STEPS.read(asked.__getitem__, NAMES).question

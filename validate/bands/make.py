@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from statistics import median
@@ -41,6 +41,13 @@ class CalibratedRow:
 
 
 Family = Sequence[Sequence[material.BandRow]]  # the rows of a class, then of each wider class behind it
+By = Callable[[material.BandRow], Hashable]
+LEFT_OUT: Mapping[str, By] = {
+    "place": lambda row: row.place,
+    "source": lambda row: row.source,
+    "generation": lambda row: row.generation,
+}
+"""What is left out in turn: the key of a row's part.  Widths are made for places."""
 
 
 def make_evidence(
@@ -53,20 +60,25 @@ def make_evidence(
     """Return the evidence of *rows*: the error classes with enough rows, and what was measured.
 
     *calibrated* holds the errors of operators after calibrating their devices, by question; *session* simulates a few
-    steps of each class, to find the width that their kernels explain.  With *wanted*, only the first class with enough
-    rows of each of these chains is made.
+    steps of each class, to find the width that their kernels explain.  *wanted*: only the first class of each of these
+    chains.
     """
     by_class: dict[str, list[material.BandRow]] = defaultdict(list)
     for row in rows:
         for name in row.chain:
             by_class[name].append(row)
-    there = {name: mine for name, mine in sorted(by_class.items()) if _is_enough(mine)}
+    there = {name for name, mine in by_class.items() if _is_enough(mine)}
     if wanted is not None:
-        firsts = {next((name for name in chain if name in there), "") for chain in wanted}
-        there = {name: mine for name, mine in there.items() if name in firsts}
+        there &= {next((name for name in chain if name in there), "") for chain in wanted}
     wider = {name: behind for row in rows for name, behind in pairwise(row.chain)}
-    spreads = {name: spread_of(name, _family(name, there, wider, by_class), calibrated or {}) for name in there}
-    found = Evidence(spreads, seen_in(rows))
+    spreads = {}
+    for name in sorted(there):
+        family, behind = [by_class[name]], wider.get(name)
+        while behind is not None:
+            family += [by_class[behind]] if behind in there else []
+            behind = wider.get(behind)
+        spreads[name] = _spread_of(name, family, calibrated or {})
+    found = Evidence(spreads, _seen_in(rows))
     if session is None:
         return found
     return replace(found, spreads={**spreads, **_with_parts(found, by_class, session)})
@@ -77,22 +89,13 @@ def _is_enough(rows: Sequence[material.BandRow]) -> bool:
     return len(rows) >= LEAST_ROWS and len({row.place for row in rows}) >= material.LEAST_PLACES
 
 
-def _family(
-    name: str, there: Collection[str], wider: Mapping[str, str], rows: Mapping[str, Sequence[material.BandRow]]
-) -> Family:
-    """Return the rows of the class *name*, and of each class behind it that has enough."""
-    names = [name]
-    while (behind := wider.get(names[-1])) is not None:
-        names.append(behind)
-    return [rows[each] for each in names if each == name or each in there]
-
-
-def spread_of(name: str, family: Family, calibrated: Mapping[Question, CalibratedRow]) -> Spread:
+def _spread_of(name: str, family: Family, calibrated: Mapping[Question, CalibratedRow]) -> Spread:
     """Return the spread of errors of the class *name*, whose rows come first in *family*."""
     rows, mixture = family[0], material.RowMixture(family)
     whole = mixture.quantiles()
-    unseen = mixture.widening(lambda row: row.place) or 1.0
-    seen = min(unseen, mixture.widening(lambda row: row.source) or 1.0)
+    place, source, generation, network = (
+        mixture.widening(by) or 1.0 for by in (*LEFT_OUT.values(), lambda row: row.composition.facts.network)
+    )
     narrower, near = _calibrated(rows, calibrated)
     return Spread(
         name,
@@ -102,10 +105,10 @@ def spread_of(name: str, family: Family, calibrated: Mapping[Question, Calibrate
         middle=round(whole.middle, 4),
         high=round(whole.high, 4),
         shared=round(_shared(rows, whole), 3),
-        unseen=round(unseen, 3),
-        seen=round(seen, 3),
-        outside=round(max(unseen, mixture.widening(lambda row: row.generation) or 1.0), 3),
-        strange=round(mixture.widening(lambda row: row.composition.facts.network) or 1.0, 3),
+        unseen=round(place, 3),
+        seen=round(min(place, source), 3),
+        outside=round(max(place, generation), 3),
+        strange=round(network, 3),
         calibrated=round(narrower, 3),
         near=round(near, 3),
         ways=_differing(rows, lambda row: (row.machine, row.alike)),
@@ -199,61 +202,48 @@ def _with_parts(
 # -- coverage of the rows --------------------------------------------------------------
 
 
-def seen_in(rows: Iterable[material.BandRow]) -> MeasuredCoverage:
+def _seen_in(rows: Iterable[material.BandRow]) -> MeasuredCoverage:
     """Return the devices, machines, collectives, networks, ... that *rows* cover."""
+
+    def grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+        found: dict[str, set[str]] = defaultdict(set)
+        for name, each in pairs:
+            found[name].add(each)
+        return {name: tuple(sorted(found[name])) for name in sorted(found)}
+
+    def most_ranks(every: Sequence[AnswerFacts]) -> dict[str, int]:
+        return {scale: max(f.ranks for f in every if f.scale == scale) for scale in sorted({f.scale for f in every})}
+
     every = [row.composition.facts for row in rows]
     hosts, collectives = ([facts for facts in every if facts.kind == kind] for kind in ("host", "collective"))
     computing = [facts for facts in every if facts.kind not in ("host", "collective")]
     steps = [facts for facts in computing if facts.kind == "step"]
     exchanging = Counter(facts.exchange.generation for facts in steps if facts.exchange is not None)
     return MeasuredCoverage(
-        devices=_grouped((facts.place, facts.form) for facts in computing),
-        generations=_grouped((facts.generation, facts.form) for facts in computing),
+        devices=grouped((facts.place, facts.form) for facts in computing),
+        generations=grouped((facts.generation, facts.form) for facts in computing),
         machines=tuple(sorted({facts.place for facts in collectives})),
-        collectives=_most_ranks(collectives),
+        collectives=most_ranks(collectives),
         linked=tuple(sorted({facts.generation for facts in collectives})),
-        gpus=_most_ranks(steps),
+        gpus=most_ranks(steps),
         networks=tuple(sorted({facts.network for facts in steps})),
         kernels=tuple(sorted({name for facts in steps for name in facts.kernels})),
         exchanging=tuple(sorted(name for name, rows in exchanging.items() if rows >= LEAST_ROWS)),
-        hosts=_grouped((facts.what, facts.place) for facts in hosts),
+        hosts=grouped((facts.what, facts.place) for facts in hosts),
     )
-
-
-def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, set[str]] = defaultdict(set)
-    for name, each in pairs:
-        found[name].add(each)
-    return {name: tuple(sorted(found[name])) for name in sorted(found)}
-
-
-def _most_ranks(every: Sequence[AnswerFacts]) -> dict[str, int]:
-    return {scale: max(f.ranks for f in every if f.scale == scale) for scale in sorted({f.scale for f in every})}
 
 
 def bands_document(evidence: Evidence, tables: Sequence[str]) -> dict[str, Any]:
     """Return *evidence*, made from *tables*, as plain data."""
-    classes = [
-        {name: value for name, value in asdict(spread).items() if value is not None}
-        for spread in evidence.spreads.values()
-    ]
+    spreads = map(asdict, evidence.spreads.values())
     return {
         "schema_version": 1,
         "summary": "log(measured / predicted) by class, for the bands of answers; docs/decisions/bands.md",
         "level": LEVEL,
         "command": " ".join(["validate bands", *tables]),
         "seen": asdict(evidence.seen),
-        "classes": classes,
+        "classes": [{name: value for name, value in spread.items() if value is not None} for spread in spreads],
     }
-
-
-By = Callable[[material.BandRow], Hashable]
-LEFT_OUT: Mapping[str, By] = {
-    "place": lambda row: row.place,
-    "source": lambda row: row.source,
-    "generation": lambda row: row.generation,
-}
-"""What is left out in turn: the key of a row's part.  Widths are made for places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,26 +259,19 @@ class Coverage:
 
 def coverage(rows: Sequence[material.BandRow], by: By = LEFT_OUT["place"]) -> list[Coverage]:
     """Return by group the coverage of bands: *rows* are divided by the key *by*, each judged by bands of the rest."""
-    held: list[tuple[material.BandRow, bool, float]] = []
+    groups: dict[str, list[tuple[material.BandRow, bool, float]]] = defaultdict(list)
     for part in sorted({by(row) for row in rows}, key=str):
         mine = [row for row in rows if by(row) == part]
         classes = {name for row in mine for name in row.chain}
         others = [row for row in rows if by(row) != part and classes.intersection(row.chain)]
         chains = {part.chain for row in mine for part in row.composition.parts} | {row.chain for row in mine}
-        held += held_by(make_evidence(others, wanted=chains), mine)
-    groups: dict[str, list[tuple[material.BandRow, bool, float]]] = defaultdict(list)
-    for each in held:
-        groups[each[0].group].append(each)
-    return [
-        Coverage(
-            group,
-            len(of),
-            len({row.place for row, _, _ in of}),
-            sum(inside for _, inside, _ in of) / len(of),
-            percentile(sorted(half for _, _, half in of), 0.5),
-        )
-        for group, of in sorted(groups.items())
-    ]
+        for each in held_by(make_evidence(others, wanted=chains), mine):
+            groups[each[0].group].append(each)
+    found = []
+    for group, of in sorted(groups.items()):
+        held, half = sum(inside for _, inside, _ in of) / len(of), percentile(sorted(half for *_, half in of), 0.5)
+        found.append(Coverage(group, len(of), len({row.place for row, *_ in of}), held, half))
+    return found
 
 
 def held_by(evidence: Evidence, rows: Sequence[material.BandRow]) -> Iterator[tuple[material.BandRow, bool, float]]:

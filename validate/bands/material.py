@@ -63,18 +63,26 @@ def measured(rows: Iterable[MeasuredRow], session: Session) -> Iterator[BandRow]
             continue
         if row.labels.get("era") == "before 2019" and row.labels.get("framework_rank") != "best":
             continue
+        question = row.asked.question
         try:
-            composition = session.composed(row.asked.question)
+            composition = session.composed(question)
         except InputError:
             continue
-        chain = _chain(composition)
-        if chain:
-            facts = composition.facts
-            place = facts.place
-            yield BandRow(
-                chain, -math.log1p(row.error), place, _source(row), facts.generation or place, _group(row, chain),
-                row.asked.question, composition, _alike(row.asked.question),
-            )  # fmt: skip
+        # of an operator, the classes are those of the kernel class that takes most of its time
+        longest = max(composition.parts, key=lambda part: part.share, default=None)
+        chain = composition.chain or (() if longest is None else longest.chain)
+        if not chain:
+            continue
+        publisher = re.split("[@:#]", row.labels.get("source", ""), maxsplit=1)[0].strip()
+        source = " ".join(filter(None, (row.labels.get("dataset", ""), publisher)))
+        alike: Hashable = None
+        if isinstance(question, StepQuestion):
+            alike = question.workload, question.options.mode, question.options.precision
+        elif isinstance(question, CollectiveQuestion):
+            alike = question.collective, question.size_bytes
+        place = composition.facts.place
+        generation, group = composition.facts.generation or place, _group(row, chain)
+        yield BandRow(chain, -math.log1p(row.error), place, source, generation, group, question, composition, alike)
 
 
 def thinned(rows: Iterable[BandRow]) -> list[BandRow]:
@@ -82,33 +90,10 @@ def thinned(rows: Iterable[BandRow]) -> list[BandRow]:
     counts: Counter[tuple[str, str, str]] = Counter()
     kept = []
     for row in sorted(rows, key=lambda row: sha256(repr(row.question).encode()).digest()):
-        counts[row.place, row.source, row.chain[0]] += 1
-        if counts[row.place, row.source, row.chain[0]] <= _MOST:
-            kept.append(row)
+        key = row.place, row.source, row.chain[0]
+        counts[key] += 1
+        kept += [row] if counts[key] <= _MOST else []
     return kept
-
-
-def _source(row: MeasuredRow) -> str:
-    """Return the data set and publisher of a row; the publisher is its source up to the first ``@``, ``:`` or ``#``."""
-    publisher = re.split("[@:#]", row.labels.get("source", ""), maxsplit=1)[0]
-    return " ".join(filter(None, (row.labels.get("dataset", ""), publisher.strip())))
-
-
-def _chain(composition: Composition) -> Chain:
-    """Return the classes of an answer; for an operator, those of the kernel class that takes most of its time."""
-    if composition.chain:
-        return composition.chain
-    longest = max(composition.parts, key=lambda part: part.share, default=None)
-    return () if longest is None else longest.chain
-
-
-def _alike(question: Question) -> Hashable:
-    """Return the key of questions for the same work in other ways or on other machines; None if not compared."""
-    if isinstance(question, StepQuestion):
-        return question.workload, question.options.mode, question.options.precision
-    if isinstance(question, CollectiveQuestion):
-        return question.collective, question.size_bytes
-    return None
 
 
 def _group(row: MeasuredRow, chain: Chain) -> str:
@@ -163,21 +148,28 @@ def weights_of(counts: Mapping[Unit, int]) -> dict[Unit, float]:
     return {unit: (n * places[unit[0]]) ** -0.5 for unit, n in counts.items()}
 
 
-def _order(item: tuple[float, int, BandRow]) -> tuple[float, int, str]:
-    return item[0], item[1], item[2].source
-
-
 class RowMixture:
     """The rows of a class mixed with those of wider classes behind it, in that order in *family*."""
 
     def __init__(self, family: Sequence[Sequence[BandRow]]) -> None:
         self._rows = family[0]
-        pooled = sorted(((row.error, level, row) for level, rows in enumerate(family) for row in rows), key=_order)
-        self._pooled = [(error, (level, unit_of(row)), row) for error, level, row in pooled]
+        pooled = [(row.error, (level, unit_of(row)), row) for level, rows in enumerate(family) for row in rows]
+        self._pooled = sorted(pooled, key=lambda each: (each[0], each[1][0], each[2].source))
 
-    def quantiles(self) -> Quantiles:
-        """Return the quantiles of all rows."""
-        return self._quantiles(Counter(key for _, key, _ in self._pooled), lambda _: False)
+    def quantiles(
+        self, counts: Counter[_Key] | None = None, without: Callable[[BandRow], bool] = lambda _: False
+    ) -> Quantiles:
+        """Return the quantiles of all rows; or *without* some, where *counts* are those of the rest."""
+        share = self._shares(Counter(key for _, key, _ in self._pooled) if counts is None else counts)
+        passed, error, ends = 0.0, 0.0, (_TAIL, 0.5, 1.0 - _TAIL)
+        found: list[float] = []
+        for error, key, row in self._pooled:
+            passed += 0.0 if without(row) else share[key]
+            while len(found) < len(ends) and passed >= ends[len(found)] - 1e-9:
+                found.append(error)
+            if len(found) == len(ends):
+                break
+        return Quantiles(*found, *[error] * (len(ends) - len(found)))
 
     def widening(self, by: Callable[[BandRow], Hashable]) -> float | None:
         """Return the factor, from 0.5 to 4, with which bands made without a group hold 80 % of its rows.
@@ -196,27 +188,9 @@ class RowMixture:
         whole = Counter(key for _, key, _ in self._pooled)
         found = []
         for group, rows in groups.items():
-            band = self._quantiles(whole - counts[group], lambda row, group=group: by(row) == group)  # type: ignore[misc]
+            band = self.quantiles(whole - counts[group], lambda row, group=group: by(row) == group)  # type: ignore[misc]
             found += [(band.beyond(row.error), weights[unit_of(row)]) for row in rows]
         return min(_WIDEST, max(_NARROWEST, weighted_quantile(sorted(found), LEVEL)))
-
-    def _quantiles(self, counts: Counter[_Key], without: Callable[[BandRow], bool]) -> Quantiles:
-        share = self._shares(counts)
-        passed, ends = 0.0, iter((_TAIL, 0.5, 1.0 - _TAIL))
-        found: list[float] = []
-        end = next(ends)
-        error = 0.0
-        for error, key, row in self._pooled:
-            if without(row):
-                continue
-            passed += share[key]
-            while passed >= end - 1e-9:
-                found.append(error)
-                following = next(ends, None)
-                if following is None:
-                    return Quantiles(*found)
-                end = following
-        return Quantiles(*found, *[error] * (3 - len(found)))
 
     def _shares(self, counts: Counter[_Key]) -> dict[_Key, float]:
         """Return the weight of one row of each class and unit, normalised to 1 over all *counts* rows."""

@@ -20,6 +20,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
@@ -29,7 +30,7 @@ from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.records import asdict, dataclass, field, fields
 from simulator.user_files import read_user_file
 from validate.kinds.kind import Kind
-from validate.kinds.row import MeasuredRow, every_row
+from validate.kinds.row import every_row
 from validate.score.scoring import Scoring
 from validate.tables.cells import figure
 from validate.tables.conventions import rule_columns
@@ -43,9 +44,11 @@ PROJECT = Path(__file__).resolve().parent
 
 RECORD, PREDICTIONS = "record.jsonl", "predictions"
 _MOST_BYTES = 64_000_000
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
-_COMMIT = re.compile(r"[0-9a-f]{7,40}")
-_DATE = re.compile(r"20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])")
+_WANTED = {
+    "--name": ("[a-z0-9][a-z0-9-]{0,39}", "small letters, digits and hyphens are needed, such as mi300x-rings"),
+    "--commit": ("[0-9a-f]{7,40}", "7 to 40 digits of a commit are needed, as git rev-parse HEAD prints"),
+    "--date": ("20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])", "a day such as 2026-11-29 is needed"),
+}
 
 What = Literal["reported", "predicted", "scored"]
 
@@ -106,13 +109,8 @@ def digest_of(content: bytes) -> str:
 
 def checked(option: str, text: str) -> str:
     """Return *text*, the value of *option* (``--name``, ``--commit`` or ``--date``); raises InputError if unfit."""
-    wanted = {
-        "--name": (_NAME, "small letters, digits and hyphens are needed, such as mi300x-rings"),
-        "--commit": (_COMMIT, "7 to 40 digits of a commit are needed, as git rev-parse HEAD prints"),
-        "--date": (_DATE, "a day such as 2026-11-29 is needed"),
-    }
-    pattern, needed = wanted[option]
-    if not pattern.fullmatch(text):
+    pattern, needed = _WANTED[option]
+    if not re.fullmatch(pattern, text):
         raise InputError(f"{option}: {needed}; got '{one_line(text, 60)}'")
     return text
 
@@ -122,28 +120,21 @@ def read_record(folder: Path) -> list[BlindEvent]:
 
     Raises InputError, with the line, where a line is no event, or where a line before it was changed or left out.
     """
-    file = folder / RECORD
-    if not file.exists():
-        return []
-    events, previous = [], ""
-    for number, line in enumerate(read_user_file(file, _MOST_BYTES, needed="a record").splitlines(), start=1):
-        event = _event(line, str(file), number)
+    file, events, previous = folder / RECORD, [], ""
+    raw = read_user_file(file, _MOST_BYTES, needed="a record") if file.exists() else b""
+    for number, line in enumerate(raw.splitlines(), start=1):
+        try:
+            found: dict[str, Any] = json.loads(line)
+            errors = tuple(BlindErrors(**each) for each in found.pop("errors", ()))
+            event = BlindEvent(errors=errors, **found)
+        except (ValueError, TypeError, AttributeError):
+            raise InputError(Fault("is no event of a blind record", str(file), number, 1)) from None
         if event.previous != previous:
-            raise InputError(
-                Fault("the lines before this one are not those that it was added to", str(file), number, 1)
-            )
+            told = "the lines before this one are not those that it was added to"
+            raise InputError(Fault(told, str(file), number, 1))
         events.append(event)
         previous = digest_of(line)
     return events
-
-
-def _event(line: bytes, file: str, number: int) -> BlindEvent:
-    try:
-        found: dict[str, Any] = json.loads(line)
-        errors = tuple(BlindErrors(**each) for each in found.pop("errors", ()))
-        return BlindEvent(errors=errors, **found)
-    except (ValueError, TypeError, AttributeError):
-        raise InputError(Fault("is no event of a blind record", file, number, 1)) from None
 
 
 def line_of(event: BlindEvent, events: Sequence[BlindEvent], record: bytes) -> bytes:
@@ -151,10 +142,9 @@ def line_of(event: BlindEvent, events: Sequence[BlindEvent], record: bytes) -> b
 
     Raises InputError where the entry is there already, or is scored and was never predicted.
     """
-    done = {each.name for each in events if each.what == "scored"}
     if event.what != "scored":
         check_new(event.name, events)
-    if event.what == "scored" and event.name in done:
+    elif event.name in {each.name for each in events if each.what == "scored"}:
         raise InputError(f"{event.name} was scored already; only the first time is blind")
     last = record.splitlines()[-1] if record.strip() else b""
     written = {key: value for key, value in asdict(event).items() if value not in (None, "", (), {}, [])}
@@ -228,25 +218,23 @@ def written_predictions(predictions: Sequence[BlindPrediction]) -> bytes:
     """Return *predictions* as CSV, in the order of the table."""
     rows: list[Sequence[object]] = [_COLUMNS]
     for each in predictions:
-        band = ("", "") if each.band is None else (repr(each.band.low_s), repr(each.band.high_s))
-        predicted = "" if each.predicted_s is None else repr(each.predicted_s)
-        rows.append([each.row, each.dataset, predicted, *band, each.refused])
+        figures = (each.predicted_s, *((each.band.low_s, each.band.high_s) if each.band else (None, None)))
+        rows.append([each.row, each.dataset, *("" if s is None else repr(s) for s in figures), each.refused])
     return csv_bytes(rows)
 
 
 def read_predictions(raw: bytes, name: str) -> list[BlindPrediction]:
     """Return the predictions in *raw*, called *name* in messages; raises InputError where it is no such table."""
     table = read_table(raw, name, _COLUMNS, _COLUMNS, "blind predictions")
-    return [_prediction(table, row.line, [table.written(row, column) for column in _COLUMNS]) for row in table.rows]
-
-
-def _prediction(table: Table, line: int, cells: Sequence[str]) -> BlindPrediction:
-    of, dataset, predicted, low, high, refused = cells
-    predicted_s, low_s, high_s = figure(predicted), figure(low), figure(high)
-    if not of.isdecimal() or (predicted_s is None) != (not predicted) or (low_s is None) != (high_s is None):
-        raise InputError(Fault("is no blind prediction", table.file, line, 1))
-    band = None if low_s is None or high_s is None else Band(LEVEL, low_s, high_s)
-    return BlindPrediction(int(of), dataset, predicted_s, band, refused)
+    found = []
+    for record in table.rows:
+        row, dataset, *texts, refused = (table.written(record, column) for column in _COLUMNS)
+        predicted_s, low_s, high_s = map(figure, texts)
+        if not row.isdecimal() or (predicted_s is None) != (not texts[0]) or (low_s is None) != (high_s is None):
+            raise InputError(Fault("is no blind prediction", name, record.line, 1))
+        band = None if low_s is None or high_s is None else Band(LEVEL, low_s, high_s)
+        found.append(BlindPrediction(int(row), dataset, predicted_s, band, refused))
+    return found
 
 
 def outcomes_of(predictions: Sequence[BlindPrediction]) -> tuple[int, int, dict[str, int]]:
@@ -258,25 +246,20 @@ def outcomes_of(predictions: Sequence[BlindPrediction]) -> tuple[int, int, dict[
 
 def errors_of(predictions: Sequence[BlindPrediction], table: Table, kind: Kind, names: RowNames) -> list[BlindErrors]:
     """Return the errors of *predictions* on the measured *table*: of all rows, then of each data set with some rows."""
-    rows = {number: row for number, row in enumerate(every_row(table, kind, names), start=1) if not row.untimed}
-    pairs = [(each, rows[each.row]) for each in predictions if not each.refused and each.row in rows]
-    found = [_errors(pairs, "")]
-    for name in sorted({each.dataset for each, _ in pairs} - {""}):
-        of_name = [(each, row) for each, row in pairs if each.dataset == name]
-        found += [_errors(of_name, name)] if len(of_name) >= _FEWEST else []
+    times_s = {n: row.time_s for n, row in enumerate(every_row(table, kind, names), start=1) if not row.untimed}
+    pairs = [(each, times_s[each.row]) for each in predictions if not each.refused and each.row in times_s]
+    found = []
+    for of in ("", *sorted({each.dataset for each, _ in pairs} - {""})):
+        mine = [(each, time_s) for each, time_s in pairs if of in ("", each.dataset)]
+        if of and len(mine) < _FEWEST:
+            continue
+        whole = summarise([relative_error(p.predicted_s, s) for p, s in mine if p.predicted_s is not None])
+        inside = [p.band.low_s <= time_s <= p.band.high_s for p, time_s in mine if p.band is not None]
+        share = sum(inside) / len(inside) if inside else None
+        figures = (whole.median_ape, whole.p90_ape, whole.bias, share)
+        median, p90, bias, held = (None if each is None else round(each, 4) for each in figures)
+        found.append(BlindErrors(whole.n, median, p90, bias, held, len(inside), of))
     return found
-
-
-def _errors(pairs: Sequence[tuple[BlindPrediction, MeasuredRow]], of: str) -> BlindErrors:
-    errors = [relative_error(p.predicted_s, row.time_s) for p, row in pairs if p.predicted_s is not None]
-    whole = summarise(errors)
-    banded = [(p.band, row.time_s) for p, row in pairs if p.band is not None]
-    inside = sum(band.low_s <= time_s <= band.high_s for band, time_s in banded)
-    share = round(inside / len(banded), 4) if banded else None
-    median, p90, bias = (
-        None if each is None else round(each, 4) for each in (whole.median_ape, whole.p90_ape, whole.bias)
-    )
-    return BlindErrors(whole.n, median, p90, bias, share, len(banded), of)
 
 
 _HEAD = b"sealed table of measurements; validate blind score opens it\n"
@@ -304,11 +287,9 @@ def opened_seal(file: str) -> bytes:
     raw = read_user_file(file, MAX_BYTES, needed="a sealed table")
     if not raw.startswith(_HEAD):
         raise InputError(Fault("is no sealed table; validate blind add writes one", shown_as(file), 1, 1))
-    try:
-        opening = zlib.decompressobj()
+    opening = zlib.decompressobj()
+    with suppress(binascii.Error, zlib.error):
         found = opening.decompress(base64.b64decode(raw[len(_HEAD) :]), MAX_BYTES)
-    except (binascii.Error, zlib.error):
-        found, opening = b"", None
-    if opening is None or not opening.eof:
-        raise InputError(Fault("is damaged: it does not hold the whole table", shown_as(file), 2, 1))
-    return found
+        if opening.eof:
+            return found
+    raise InputError(Fault("is damaged: it does not hold the whole table", shown_as(file), 2, 1))

@@ -35,11 +35,11 @@ _ALIKE = 0.06  # for a healthy log, largest remaining error of an explanation wo
 class CheckedLog:
     """A checked log.
 
-    ``groups`` are the largest sizes and the others; either may be absent.  ``pace`` judges the times, ``wrong``
-    says which results are wrong, and ``verdict`` is ``wrong`` if there are such.  ``tried`` is the number of causes
-    simulated.  ``cliff`` is where bandwidth falls and stays low.  ``ignored`` are the log's settings that may
-    change times and are not modelled, as ``NAME=value``: the verdict is as if they were not set.  ``effects`` are what
-    the log's settings change, and others would; ``uneven`` says where times in and out of place, or of equal runs,
+    ``groups`` are the largest sizes and the others; either may be absent.  ``pace`` judges the times, ``wrong`` says
+    which results are wrong, and ``verdict`` is ``wrong`` if there are such.  ``tried`` is the number of causes
+    simulated; ``cliff`` is where bandwidth falls and stays low.  ``ignored`` are settings of the log, as
+    ``NAME=value``, that may change times and are not modelled: the verdict is as if they were not set.  ``effects`` are
+    what its settings change, and others would; ``uneven`` says where times in and out of place, or of equal runs,
     differ; ``links`` were measured apart.
     """
 
@@ -208,10 +208,10 @@ def _question(
 def _gpus(session: Session, log: NcclLog, where: Where, gpus: tuple[int, ...] | None) -> tuple[int, ...] | None:
     """Return the GPUs that took part: *gpus*, or those of the log, None for all; raises InputError."""
     machine = session.machine(where)
-    total = len(machine.gpus)
+    total, name = len(machine.gpus), one_line(machine.name, 60)
     if gpus is not None:
         if max(gpus) >= total:
-            told = f"--gpus: {one_line(machine.name, 60)} has {counted(total, 'GPU')}, 0 to {total - 1}"
+            told = f"--gpus: {name} has {counted(total, 'GPU')}, 0 to {total - 1}"
             raise InputError(f"{told}; --nodes says how many machines")
         return gpus if gpus != tuple(range(total)) else None
     hosts = max(1, machine.n_hosts)
@@ -221,8 +221,7 @@ def _gpus(session: Session, log: NcclLog, where: Where, gpus: tuple[int, ...] | 
     if sum(counts) < log.n_ranks or taking > hosts or max(counts) > each:
         per = f"{log.n_ranks} ranks on {taking} host{'s' if taking > 1 else ''}"
         has = f"{hosts} x {counted(each, 'GPU')}" if hosts > 1 else counted(each, "GPU")
-        told = f"has {per}, but {one_line(machine.name, 60)} has {has}; --nodes says how many machines"
-        raise InputError(Fault(told, log.shown))
+        raise InputError(Fault(f"has {per}, but {name} has {has}; --nodes says how many machines", log.shown))
     listed = bool(log.devices) and all(max(devices) < each for devices in log.devices)
     local = log.devices if listed else [range(count) for count in counts]
     ran = tuple(host * each + gpu for host, devices in enumerate(local) for gpu in sorted(devices))
@@ -239,9 +238,7 @@ def _remarks(log: NcclLog, asked: LogQuestion, rows: Sequence[healthy.SizeCompar
         yield f"times in place are judged{where}: those out of place were not measured (N/A)"
     if len(rows) < len(log.points):
         yield f"{len(rows)} of {len(log.points):,} sizes are compared"
-    uneven = list(healthy.dips_in(rows))
-    if uneven:
-        sizes = ", ".join(in_binary(size) for size in uneven[:6])
+    if sizes := ", ".join([in_binary(size) for size in healthy.dips_in(rows)][:6]):
         yield f"dips at {sizes}: other jobs, or a network that drops packets; measure again with more iterations (-n)"
     for words, settings in (("is taken into account", asked.known), ("is not modelled", asked.unknown)):
         if settings:

@@ -1,11 +1,10 @@
 """Which causes explain a log's times, the likeliest first: :func:`explained`.
 
 A cause is judged by the shape over sizes and by the level: measured over its predicted time, as a logarithm, is the sum
-of one error of the machine (normal) and one of each size (Student's t with three degrees of freedom, as a size may be
-slow for another reason), as wide as those of published measurements (:class:`validate.check.pace.LogErrors`).  Causes
-whose times differ by less than the model's error of a size cannot be told apart, and are one explanation; of several
-degrees of one mechanism only the likeliest is.  A log is slow, however mildly, if a fault is clearly likelier than that
-there is none and that NCCL chose otherwise than predicted.
+of one error of the machine (normal) and one of each size (Student's t with three degrees of freedom), as wide as those
+of published measurements (:class:`validate.check.pace.LogErrors`).  Causes whose times differ by less than the model's
+error of a size are one explanation; of several degrees of one mechanism only the likeliest is.  A log is slow, however
+mildly, if a fault is clearly likelier than that there is none and that NCCL chose otherwise than predicted.
 """
 
 from __future__ import annotations
@@ -93,7 +92,8 @@ def explained(
     ratios = [row.ratio for row in some]
     error, slow = _error(ratios), healthy.is_slow(rows, some, ratios)
     healthy_unlikely = _unlikely(some, ratios)
-    if healthy_unlikely < _BY_CHANCE and not slow and not healthy.is_at_edge(rows):
+    at_edge = healthy.is_slow(rows, rows, [row.ratio for row in rows], scatter=1.0)
+    if healthy_unlikely < _BY_CHANCE and not slow and not at_edge:
         return Explanations()
     within = max(math.log(row.slowest_s / row.expected_s) for row in some)
     every = list(_times_of(session, topology, question, rows, some, fixed, step_done))

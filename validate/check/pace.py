@@ -1,9 +1,9 @@
 """Whether measured times are within their healthy ranges, and the shape of their bandwidth over sizes.
 
 Sizes are judged in two groups, the largest and the smaller ones, each by its median.  A group of fewer than three sizes
-does not decide alone; if no group has three, all sizes are judged together (:func:`log_pace`).  The largest sizes are
-slow too if they are farther behind the smaller ones from 1 MiB than sizes of one machine are apart.  Bandwidth
-may fall and stay low (:func:`cliff_in`), or only dip (:func:`dips_in`).
+does not decide alone; if no group has three, all sizes are judged together.  The largest sizes are slow too if they are
+farther behind the smaller ones from 1 MiB than sizes of one machine are apart.  Bandwidth may fall and stay low
+(:func:`cliff_in`), or only dip (:func:`dips_in`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
 from statistics import NormalDist
 from typing import Literal, NamedTuple
 
@@ -64,8 +64,7 @@ def healthy_range(exchange: Composition) -> HealthyRange:
     """Return the healthy range of *exchange*: the band of its prediction on an unmeasured machine.
 
     A log comes from a new source, and from a machine that may have a fault (docs/decisions/bands.md).  Small messages
-    over Ethernet have no band, and the widest range that was seen.  Raises InputError if no similar exchange was
-    measured.
+    over Ethernet have the widest range that was seen.  Raises InputError if no similar exchange was measured.
     """
     limits = DEFAULT(HealthConstants)
     if not exchange.chain and not exchange.facts.unmeasured:
@@ -172,19 +171,19 @@ def log_pace(rows: Sequence[SizeComparison]) -> Pace:
     return "slow" if slow_groups(rows) else "healthy"
 
 
-def is_slow(rows: Sequence[SizeComparison], some: Sequence[SizeComparison], ratios: Sequence[float]) -> bool:
-    """Return whether the log of *rows* is slow if *some* of them take *ratios* times the expected time."""
-    return bool(_slow(_deciding(rows), some, ratios))
+def is_slow(
+    rows: Sequence[SizeComparison], some: Sequence[SizeComparison], ratios: Sequence[float], scatter: float = SCATTER
+) -> bool:
+    """Return whether the log of *rows* is slow if *some* of them take *ratios* times the expected time.
 
-
-def is_at_edge(rows: Sequence[SizeComparison]) -> bool:
-    """Return whether *rows* are slow but for the scatter of runs: healthy, and a reason to look for causes."""
-    return bool(_slow(_deciding(rows), rows, [row.ratio for row in rows], scatter=1.0))
+    With a *scatter* of 1, it is slow but for the scatter of runs: healthy, and a reason to look for causes.
+    """
+    return bool(_slow(rows, some, ratios, scatter))
 
 
 def slow_groups(rows: Sequence[SizeComparison]) -> list[tuple[bool, ...]]:
     """Return the groups that make *rows* slow: of large sizes (True), the others (False), or both together."""
-    found = _slow(_deciding(rows), rows, [row.ratio for row in rows])
+    found = _slow(rows, rows, [row.ratio for row in rows])
     cliff = cliff_in(rows)
     beyond = [row.ratio for row in rows if cliff is not None and row.size_bytes >= cliff.after_bytes]
     falls = len(beyond) >= FEW and statistics.median(beyond) > SCATTER
@@ -192,14 +191,11 @@ def slow_groups(rows: Sequence[SizeComparison]) -> list[tuple[bool, ...]]:
 
 
 def _slow(
-    groups: Sequence[tuple[bool, ...]],
-    rows: Sequence[SizeComparison],
-    ratios: Sequence[float],
-    scatter: float = SCATTER,
+    rows: Sequence[SizeComparison], some: Sequence[SizeComparison], ratios: Sequence[float], scatter: float = SCATTER
 ) -> list[tuple[bool, ...]]:
-    pairs = list(zip(rows, ratios, strict=True))
+    pairs = list(zip(some, ratios, strict=True))
     found = []
-    for group in groups:
+    for group in _deciding(rows):
         over = [ratio * row.expected_s / row.slowest_s for row, ratio in pairs if row.is_large in group]
         found += [group] if over and statistics.median(over) > scatter else []
     large, middle = (
@@ -207,7 +203,7 @@ def _slow(
     )
     if not found and min(len(large), len(middle)) >= FEW:
         most, least = statistics.median(large), statistics.median(middle)
-        bend = scatter * max(row.band.bend for row in rows if row.is_full)
+        bend = scatter * max(row.band.bend for row in some if row.is_full)
         found += [(True,)] if most > max(1.0, bend * least) else []
     return found
 
@@ -215,8 +211,8 @@ def _slow(
 def _deciding(rows: Sequence[SizeComparison]) -> list[tuple[bool, ...]]:
     """Return the groups by which *rows* are judged, as values of ``is_large``."""
     large = sum(row.is_large for row in rows)
-    found = [(each,) for each, count in ((True, large), (False, len(rows) - large)) if count >= FEW]
-    return list(found) or [(True, False)]
+    counts = {True: large, False: len(rows) - large}
+    return [(each,) for each, count in counts.items() if count >= FEW] or [(True, False)]
 
 
 def outside(rows: Sequence[SizeComparison]) -> list[list[SizeComparison]]:
@@ -249,15 +245,11 @@ class Cliff(NamedTuple):
 
 def cliff_in(rows: Sequence[SizeComparison]) -> Cliff | None:
     """Return where bandwidth falls to half or less and stays there up to the largest size; None if it does not."""
-    lowest_after = [0.0] * len(rows)
-    most = 0.0
-    for at in reversed(range(len(rows))):
-        most = max(most, rows[at].size_bytes / rows[at].measured_s)
-        lowest_after[at] = most
-    for at in range(1, len(rows)):
-        before, after = rows[at - 1], rows[at]
+    rates_Bps = [row.size_bytes / row.measured_s for row in rows]
+    most_after = list(accumulate(reversed(rates_Bps), max))[::-1]
+    for at, (before, after) in enumerate(pairwise(rows)):
         expected = after.size_bytes / after.expected_s / (before.size_bytes / before.expected_s)
-        if lowest_after[at] <= _FALLS * before.size_bytes / before.measured_s and expected >= _EXPECTED:
+        if most_after[at + 1] <= _FALLS * rates_Bps[at] and expected >= _EXPECTED:
             return Cliff(before.size_bytes, before.measured_s, after.size_bytes, after.measured_s)
     return None
 

@@ -22,7 +22,7 @@ from validate.constants.fit import constants_text, write_package_file
 from validate.constants.rows import calibrate_devices
 from validate.kinds import OPERATORS
 from validate.kinds.kind import Kind, read_measurements
-from validate.score.predictions import ADDED
+from validate.score.report import ADDED
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.table import STDIN, Table
 

@@ -19,8 +19,7 @@ from validate.constants.rows import calibrate_devices
 from validate.kinds import OPERATORS
 from validate.kinds.kind import Kind, read_measurements
 from validate.kinds.row import MeasuredRow
-from validate.score.predictions import Predictions
-from validate.score.report import ScoredTable, scores_document, scores_for, scores_report
+from validate.score.report import Predictions, ScoredTable, scores_document, scores_for, scores_report
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.conventions import PUBLISHED
 from validate.tables.csv_text import MAX_HELD, MAX_ROWS

@@ -24,7 +24,7 @@ from simulator.records import dataclass, replace
 from simulator.topology.parts import GpuPart
 from simulator.workload.operators import MatMul
 from validate.compare.classes import ClassErrors, class_errors
-from validate.compare.folder import Folder
+from validate.compare.folder import COLUMNS, Folder
 from validate.constants.calibrate import CalibrationFactors, fit_calibration
 from validate.kinds.row import MeasuredRow
 from validate.kinds.timing import TimingCosts
@@ -42,12 +42,11 @@ def clock_factors(folder: Folder, session: Session, where: Where, part: str) -> 
     """Return what ``clocks.csv`` of *folder* says of *part* in *session*, by names of ``CLOCKS``; empty without it.
 
     Its rows are seconds of a call in a long run (``time_s``) and after rest (``burst_s``); ``side`` are the rows and
-    columns of a product, ``repeats`` the streams in turn with each.
-
-    ``power`` is such that the model's product takes as long as the measured one in a long run.  Where no power makes it
-    as fast, power does not bind, and the least that suffices counts if it is more than the model's.  ``burst`` is the
-    time in a long run over that after rest.  ``stream`` is w in p' = p - (1 - w) s: a product that takes p alone takes
-    p' in turn with streams of s seconds, which leave it power (:mod:`simulator.step.issue`).
+    columns of a product, ``repeats`` the streams in turn with each.  ``power`` is such that the model's product takes
+    as long as the measured one in a long run.  Where no power makes it as fast, power does not bind, and the least that
+    suffices counts if it is more than the model's.  ``burst`` is the time in a long run over that after rest.
+    ``stream`` is w in p' = p - (1 - w) s: a product that takes p alone takes p' in turn with streams of s seconds,
+    which leave it power (:mod:`simulator.step.issue`).
     """
     works: dict[str, tuple[float, float, int, int]] = {}
     for cell, time_s in folder.known_times(CLOCKS):
@@ -158,8 +157,7 @@ class FittedCalibration:
     """A calibration, and the rows that it was fitted to.
 
     ``operators`` is the fit to operators alone; ``launches`` counts the host constants from ``launch.csv``, ``clocks``
-    the factors of the board's power from ``clocks.csv``;
-    ``host_scale`` is the factor on host times from ``steps``, None if no step was used.
+    the factors of the board's power from ``clocks.csv``; ``host_scale`` is the factor on host times from ``steps``.
     """
 
     calibration: Calibration
@@ -280,8 +278,7 @@ class FolderDevice:
         return predict if account.host_s > _HOST_SHARE * account.kernels_s else None
 
 
-# Columns on how a row was run: the same shape with a cold cache or on another machine is not a new question.
-_HOW = frozenset(("device", "machine", "includes_dispatch", "cache", "threads", "schedule", "issue"))
+_HOW = frozenset(COLUMNS["how"])
 _ENOUGH = 5  # fewest operators to fit to or split
 
 
@@ -290,7 +287,7 @@ def question(row: MeasuredRow, without: Collection[str] = _HOW) -> str:
     return digest({"table": row.table} | {name: text for name, text in row.key if name not in without})
 
 
-_shape = partial(question, without=frozenset((*_HOW, "phase", "dtype", "variant")))
+_shape = partial(question, without=_HOW.union(COLUMNS["which"]))
 
 
 def _model(row: MeasuredRow) -> str:

@@ -124,17 +124,9 @@ def certify(
         for table in sorted({row.table for row in rows})
         if table != "ops.csv" and any(mine := [row for row in rows if row.table == table and row.counts])
     }
-    return CertifiedCalibration(
-        places,
-        bench,
-        fitted,
-        fitting.environment,
-        one_line(record.get("began") or fitting.record.get("date") or "", 40)[:10],
-        record["parts"],
-        tuple(judged_rows(folder, places)),
-        record["left"],
-        others,
-    )
+    date = one_line(record.get("began") or fitting.record.get("date") or "", 40)[:10]
+    told = date, record["parts"], tuple(judged_rows(folder, places)), record["left"], others
+    return CertifiedCalibration(places, bench, fitted, fitting.environment, *told)
 
 
 def judged_rows(folder: Path, places: ScoringPlaces, calibration: str | None = None) -> list[MeasuredRow]:

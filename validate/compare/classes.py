@@ -7,16 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from simulator.records import dataclass
+from validate.compare.folder import COLUMNS
 from validate.kinds import KINDS
 from validate.kinds.row import MeasuredRow
 from validate.machine.measure.timing import FEWEST, median_interval
 from validate.tables.statistics import percentile, summarise
 
-_AXES: dict[str, tuple[tuple[str, ...], ...]] = {
-    "operators": (("op",), ("dtype",), ("op", "dtype"), ("cache",), ("phase",)),
-    "training": (("model",), ("dtype",), ("issue",), ("phase",)),
-    "collectives": (("collective",), ("size",), ("n_gpus",)),
-}
 _PLACES = frozenset(("device", "machine", "dataset", "fit"))  # the same for all rows of a folder
 _FIRST = ("ops.csv", "training.csv", "collectives.csv")  # of most interest, shown first
 _MOST_LABELS = 40  # an axis with more values does not form classes
@@ -83,7 +79,9 @@ def classes_of(rows: Sequence[MeasuredRow]) -> list[ClassErrors]:
         kind = next((kind for kind in KINDS if kinds == {kind.name}), None)
         shown: tuple[tuple[str, ...], ...] = (("op",), ("bench",), ("kind",), ("mode",))
         if kind is not None:
-            shown = _AXES.get(kind.name) or tuple(axes for axes in kind.shown if not _PLACES.intersection(axes))
+            shown = COLUMNS["axes"].get(kind.name) or tuple(
+                axes for axes in kind.shown if not _PLACES.intersection(axes)
+            )
         for axes in shown if any(row.counts for row in mine) else ():
             counts = [len({row.labels.get(axis, "") for row in mine}) for axis in axes]
             if not all(1 < count <= min(_MOST_LABELS, max(2, len(mine) // 2)) for count in counts):
@@ -115,10 +113,9 @@ class Outlier:
 def find_outliers(rows: Sequence[MeasuredRow]) -> list[Outlier]:
     """Return the rows more than three deviations from their class's median of log(predicted / measured).
 
-    A deviation is the median absolute deviation times 1.4826 (Rousseeuw and Croux, Alternatives to the
-    median absolute deviation, 1993), so outliers in up to half of a class do not hide each other; it is at least the
-    row's measured interval.  A class is the rows of a table with one operator, network, collective, ... (see
-    :func:`row_class`); classes with fewer than five rows are skipped.
+    A deviation is the median absolute deviation times 1.4826 (Rousseeuw and Croux, Alternatives to the median absolute
+    deviation, 1993), so outliers in up to half of a class do not hide each other; it is at least the row's measured
+    interval.  Classes (:func:`row_class`) with fewer than five rows are skipped.
     """
     classes: dict[tuple[str, ...], list[MeasuredRow]] = {}
     for row in rows:

@@ -11,9 +11,8 @@ from simulator.errors import InputError, one_line
 from simulator.records import dataclass, field, replace
 from validate.compare import calibrating
 from validate.compare.classes import ClassErrors, Outlier, classes_of, find_outliers, worst_rows
-from validate.compare.drift import Drift, compare_runs
 from validate.compare.explain import ErrorCause, explain, row_facts
-from validate.compare.folder import Folder, key_of, row_name
+from validate.compare.folder import Drift, Folder, compare_runs, key_of, row_name
 from validate.compare.places import SEVERAL, ScoringPlaces, find_places
 from validate.kinds.kind import Kind, MemoryFigure
 from validate.kinds.row import MeasuredRow
@@ -88,7 +87,7 @@ def compare_folder(folder: Folder, scoring: Scoring, trust: Collection[str] = ("
     for name, table in folder.tables.items():
         kind = table_kind(table, scoring.kinds)
         if kind is not None:
-            known = replace(table, kind=kind.name, conventions=frozenset(filled_columns(kind.name)))
+            known = replace(table, kind=kind.name, conventions=filled_columns(kind.name))
             mine = list(scoring.score(known, kind, tuple(trust)))
         else:
             columns = table.position
@@ -142,30 +141,21 @@ def compared(
         judged = calibrating.judge_within(bench, folder, rows, _share_of(asked.calibrate, folder, count))
         if not judged:
             judged_notes.append(f"too few operators ({count}) to calibrate on some and judge on the others")
-    return Comparison(
-        folder,
-        places,
-        method,
-        asked.trust,
-        tuple(rows),
-        tuple(classes_of(rows)),
-        tuple(find_outliers(rows)),
-        tuple((row, explain(row_facts(row, scoring.names.session))) for row in worst_rows(rows)),
-        tuple(judged),
-        tuple(judged_notes),
-        compare_runs(folder, again) if again is not None else None,
-        tuple(_notes(folder, places)),
-    )
+    worst = tuple((row, explain(row_facts(row, scoring.names.session))) for row in worst_rows(rows))
+    found = tuple(rows), tuple(classes_of(rows)), tuple(find_outliers(rows)), worst
+    drift = compare_runs(folder, again) if again is not None else None
+    said = tuple(judged), tuple(judged_notes), drift, tuple(_notes(folder, places))
+    return Comparison(folder, places, method, asked.trust, *found, *said)
 
 
 def _by_another(
-    bench: calibrating.FolderDevice,
+    device: calibrating.FolderDevice,
     folder: Folder,
     short: Folder,
     rows: Sequence[MeasuredRow],
     asked: ComparisonOptions,
 ) -> tuple[list[calibrating.CalibrationErrors], list[str]]:
-    fitted, fitted_rows = fit_folder(bench, short, asked)
+    fitted, fitted_rows = fit_folder(device, short, asked)
     notes = []
     seconds = short.record.get("seconds")
     if isinstance(seconds, int | float):
@@ -175,7 +165,7 @@ def _by_another(
     asked_too = set(map(calibrating.question, fitted_rows))
     left = sum(row.counts and calibrating.question(row) in asked_too for row in rows)
     notes.append(f"{left} rows ask what it asked too and are not judged")
-    return calibrating.judge_by(bench, fitted, fitted_rows, rows), notes
+    return calibrating.judge_by(device, fitted, fitted_rows, rows), notes
 
 
 def fit_folder(

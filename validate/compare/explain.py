@@ -17,6 +17,7 @@ from simulator.errors import TopocastError
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, field, replace
 from simulator.units import format_duration, format_size
+from validate.compare.folder import COLUMNS
 from validate.kinds.row import MeasuredRow
 from validate.tables.cells import figure
 
@@ -95,12 +96,6 @@ _BUSY = 0.1  # relative half-width of the measured interval that only a busy mac
 # Largest factor that a cause of unknown effect can have on a time; larger errors have another cause.
 _LIMIT = {"near the cache's size": 3.0, "odd alignment": 4.0, "few waves": 2.0, "algorithm": 3.0}
 
-# The contiguous dimensions of operators whose kernels use vector loads.
-_ROW_LENGTHS = {
-    **dict.fromkeys(("linear", "matmul", "bmm"), ("k", "n")),
-    **dict.fromkeys(("softmax", "layer_norm"), ("cols",)),
-}
-
 
 @dataclass(frozen=True, slots=True)
 class ErrorCause:
@@ -161,7 +156,7 @@ def _odd_rows(facts: RowFacts) -> list[str]:
     if not (facts.is_slower and facts.is_gpu and element_bytes):
         return []
     op = facts.cells.get("op", "")
-    names = _ROW_LENGTHS.get(op, ())
+    names = COLUMNS["row_lengths"].get(op, ())
     if op == "conv2d" and "channels_last" in facts.cells.get("variant", ""):
         names = ("c_in", "c_out")
     return [f"{name}={facts.sizes[name]}" for name in names if facts.sizes.get(name, 0) * element_bytes % 16]

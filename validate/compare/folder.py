@@ -1,4 +1,4 @@
-"""A folder written by ``validate run``: its record and its tables."""
+"""A folder written by ``validate run``: its record, its tables, and its drift against another of the same machine."""
 
 from __future__ import annotations
 
@@ -9,34 +9,26 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.package_data import own_data
 from simulator.records import dataclass, field
 from simulator.user_files import read_user_file
 from validate.kinds.kind import ALL_COLUMNS
 from validate.machine.measure.table import asked_note
 from validate.tables.cells import figure
 from validate.tables.csv_text import MAX_BYTES, CsvRecord, read_records
+from validate.tables.statistics import percentile
 from validate.tables.table import Table, tabulate
 
 RECORD = "run.json"
 TOPOLOGY = "topology.yaml"  # the measured machine
 
-VALUES = ("time_s", "step_time_s", "latency_s", "GBps", "algbw_GBps", "busbw_GBps", "throughput")
+COLUMNS: Mapping[str, Any] = own_data("validate.compare", "columns.yaml")
+VALUES: tuple[str, ...] = tuple(COLUMNS["values"])
 """Columns of measured values, in order of preference: times, then rates."""
 
-_NOT_ASKED = frozenset(
-    name.lower()
-    for name in (
-        *VALUES,
-        *("latency_cycles", "clock_MHz", "burst_s", "throughput_unit", "interval", "samples", "sm_clock_MHz"),
-        *ALL_COLUMNS,  # of memory
-        *("memory_clock_MHz", "power_W", "temperature_C", "throttled", "dataset", "source", "software", "trust"),
-        *("note", "row_id"),
-    )
-)
+_NOT_ASKED = frozenset(name.lower() for name in (*VALUES, *COLUMNS["results"], *ALL_COLUMNS))
 _MOST = 1e18
 _WORST_KNOWN = 0.25  # half-width of the 95 % interval, relative to the time, up to which a row is fitted to
-_USUAL = {"groups": "1", "includes_dispatch": "0", "cache": "warm", "n_gpus": "1"}
-_SAME_THROUGHOUT = frozenset(("device", "machine", "fabric", "framework", "n_nodes"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +87,11 @@ def read_folder(path: str, option: str = "") -> Folder:
     faults: dict[str, str] = {}
     try:
         if not folder.is_dir():
-            what = "is a file; a folder" if folder.exists() else _missing(folder)
-            raise InputError(f"{prefix}: {what} that validate run wrote is needed")
+            beside = [p.name for p in folder.parent.iterdir() if p.is_dir()] if folder.parent.is_dir() else []
+            hint = nearest(folder.name, beside)
+            there = f"is not there{f'; {hint}' if hint.startswith('did') else ''}"
+            what = "is a file" if folder.exists() else there
+            raise InputError(f"{prefix}: {what}; a folder that validate run wrote is needed")
         files = sorted(p for p in folder.iterdir() if p.suffix == ".csv" and p.is_file())
         record = _record(folder / RECORD, shown)
         for file in files:
@@ -119,22 +114,18 @@ def read_folder(path: str, option: str = "") -> Folder:
     return Folder(path, record, tables, faults)
 
 
-def _missing(folder: Path) -> str:
-    beside = [p.name for p in folder.parent.iterdir() if p.is_dir()] if folder.parent.is_dir() else []
-    hint = nearest(folder.name, beside)
-    return f"is not there{f'; {hint}' if hint.startswith('did') else ''}; a folder"
-
-
 def _record(path: Path, shown: str) -> Mapping[str, Any]:
     if not path.is_file():
         return {}
+    what, found = "is not a record of a run: an object is needed", None
     try:
         found = _finite(json.loads(read_user_file(path, MAX_BYTES, f"{shown}/{RECORD}").decode("utf-8")))
-    except (ValueError, RecursionError) as error:
-        words = "nested too deep" if isinstance(error, RecursionError) else one_line(error)
-        raise InputError(Fault(f"is not JSON: {words}", f"{shown}/{RECORD}")) from None
+    except RecursionError:
+        what = "is not JSON: nested too deep"
+    except ValueError as error:
+        what = f"is not JSON: {one_line(error)}"
     if not isinstance(found, dict):
-        raise InputError(Fault("is not a record of a run: an object is needed", f"{shown}/{RECORD}"))
+        raise InputError(Fault(what, f"{shown}/{RECORD}"))
     return found
 
 
@@ -149,18 +140,18 @@ def _finite(value: Any) -> Any:
 
 def key_of(table: Table, record: CsvRecord) -> tuple[tuple[str, str], ...]:
     """Return the question that a row asks as sorted (column, text) pairs: all cells except results and provenance."""
-    asked = ((name, table.cell(record, name)) for name in table.position if _is_asked(table, name))
-    cells = ((name, asked_note(text) if name == "note" else text) for name, text in asked)
-    return tuple(sorted((name, text) for name, text in cells if text))
+    asked = {name: table.cell(record, name) for name in table.position if _is_asked(table, name)}
+    if "note" in asked:
+        asked["note"] = asked_note(asked["note"])
+    return tuple(sorted((name, text) for name, text in asked.items() if text))
 
 
 def _is_asked(table: Table, name: str) -> bool:
     """Return whether the column *name* is part of what a row asks; notes are, unless operators or models are named."""
     if name == "note":
         return "op" not in table.position and "model" not in table.position
-    if name == "issue":  # for an operator it is a result: how it was finally launched
-        return "op" not in table.position
-    return name not in _NOT_ASKED
+    # for an operator it is a result how it was finally launched
+    return "op" not in table.position if name == "issue" else name not in _NOT_ASKED
 
 
 def row_name(table: Table, record: CsvRecord) -> str:
@@ -168,13 +159,12 @@ def row_name(table: Table, record: CsvRecord) -> str:
     cells = {name: table.cell(record, name) for name in table.position}
     if cells.get("network"):
         return own_words(cells)
-    same = {"stride_w": "stride", "pad_w": "pad", "global_batch": "batch_per_gpu"}  # goes without saying where equal
-    words = []
+    same, words = COLUMNS["same"], []
     for name, text in cells.items():
-        usual = cells.get(same[name]) if name in same else _USUAL.get(name)
+        usual = cells.get(same[name]) if name in same else COLUMNS["usual"].get(name)
         if name == "batch" and cells.get("m"):
             usual = "1"
-        if not text or text == usual or name in _SAME_THROUGHOUT or not _is_asked(table, name):
+        if not text or text == usual or name in COLUMNS["shared"] or not _is_asked(table, name):
             continue
         if name == "includes_dispatch":
             words.append("with the host's part")
@@ -210,10 +200,95 @@ def own_words(cells: Mapping[str, str]) -> str:
     return one_line(", ".join(words for words, holds in said.items() if words and holds), 160)
 
 
-def value_of(table: Table, record: CsvRecord) -> tuple[str, float] | None:
-    """Return the column and value of the row's measurement, None if it has none."""
-    for name in VALUES:
-        value = figure(table.cell(record, name.lower()))
-        if value is not None and value > 0.0:
-            return name, value
-    return None
+BOUND = 0.03
+_RATES = ("GBps", "algbw_GBps", "busbw_GBps", "throughput")
+_IGNORED = frozenset(("date",))
+
+
+@dataclass(frozen=True, slots=True)
+class DriftRow:
+    """A row in both folders; ``ratio`` is the second time over the first."""
+
+    table: str
+    name: str
+    ratio: float
+
+    @property
+    def change(self) -> float:
+        """The relative change, without its sign."""
+        return abs(self.ratio - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class DriftClass:
+    """Drift of the matched rows of ``table``, or of all tables if it is empty.
+
+    ``median`` and ``p90`` are of abs(ratio - 1), ``ratio`` is the median ratio, ``beyond`` counts rows that changed by
+    more than :data:`BOUND`.
+    """
+
+    table: str
+    matched: int
+    median: float
+    p90: float
+    ratio: float
+    beyond: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """The drift from one folder to another."""
+
+    path: str
+    classes: tuple[DriftClass, ...]
+    beyond: tuple[DriftRow, ...]
+    only_first: int
+    only_second: int
+    environment: tuple[tuple[str, str, str], ...]
+
+
+def compare_runs(first: Folder, second: Folder) -> Drift:
+    """Return the drift of the rows of *second* against those of *first* that ask the same."""
+    before, after = _values(first), _values(second)
+    rows = []
+    for key in sorted(set(before) & set(after)):
+        (name, column, value), (_, other_column, other) = before[key], after[key]
+        if column == other_column:
+            rows.append(DriftRow(key[0], name, value / other if column in _RATES else other / value))
+    classes = []
+    for table in ("", *sorted({row.table for row in rows})) if rows else ():
+        mine = [row for row in rows if table in ("", row.table)]
+        changes, ratios = sorted(row.change for row in mine), sorted(row.ratio for row in mine)
+        figures = percentile(changes, 0.5), percentile(changes, 0.9), percentile(ratios, 0.5)
+        classes.append(DriftClass(table, len(mine), *figures, sum(change > BOUND for change in changes)))
+    beyond = sorted((row for row in rows if row.change > BOUND), key=lambda row: (-row.change, row.table, row.name))
+    only = len(set(before) - set(after)), len(set(after) - set(before))
+    environment = tuple(differences(first.environment, second.environment))
+    return Drift(second.path, tuple(classes), tuple(beyond), *only, environment)
+
+
+def differences(first: Mapping[str, Any], second: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str, str]]:
+    """Return the facts in which two environments differ, each as its name and both values."""
+    found = []
+    for name in sorted(set(first) | set(second), key=str):
+        one, two = first.get(name), second.get(name)
+        if one == two or name in _IGNORED:
+            continue
+        if isinstance(one, dict) and isinstance(two, dict):
+            found += differences(one, two, f"{prefix}{name}.")
+        else:
+            before, after = ("not said" if value is None else one_line(value, 100) for value in (one, two))
+            found.append((one_line(f"{prefix}{name}", 60), before, after))
+    return found
+
+
+def _values(folder: Folder) -> dict[tuple[str, tuple[tuple[str, str], ...]], tuple[str, str, float]]:
+    """Return by table and question a row's name, and the column and value of its measurement."""
+    found: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[str, str, float]] = {}
+    for name, table in folder.tables.items():
+        for record in table.rows:
+            values = {column: figure(table.cell(record, column.lower())) or 0.0 for column in VALUES}
+            measured = next(((column, value) for column, value in values.items() if value > 0.0), None)
+            if measured is not None:
+                found.setdefault((name, key_of(table, record)), (row_name(table, record), *measured))
+    return found

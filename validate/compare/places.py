@@ -142,10 +142,9 @@ def unlike_part(parts: Mapping[str, object], environment: Mapping[str, Any]) -> 
     if not facts:
         models = [name for name, part in gpus.items() if part.peak or part.memory_bandwidth or part.sm_count]
         return f"{', '.join(models)} is a GPU, and the CPU {measured} is what is measured" if models else ""
-    if not gpus:
-        return f"has no GPU, and the GPU {measured} is what is measured"
     reasons = [_unlike(name, part, measured, environment) for name, part in gpus.items()]
-    return "" if "" in reasons else reasons[0]
+    none = f"has no GPU, and the GPU {measured} is what is measured"
+    return "" if "" in reasons else next(iter(reasons), none)
 
 
 def _unlike(name: str, part: GpuPart, measured: str, environment: Mapping[str, Any]) -> str:

@@ -15,17 +15,12 @@ from simulator.results import plain, taken
 from simulator.units import format_duration, format_size
 from validate.compare.classes import FAR, ClassErrors
 from validate.compare.comparison import MEASURED_ONLY, Comparison
-from validate.compare.drift import BOUND, Drift
 from validate.compare.explain import in_words
-from validate.compare.folder import VALUES, own_words
+from validate.compare.folder import BOUND, COLUMNS, VALUES, Drift, own_words
 from validate.kinds.row import MeasuredRow
 from validate.tables.cells import figure
 
 SCHEMA_VERSION = 1
-_SHOWN_CELLS = (
-    *("op", "dtype", "phase", "cache", "model", "issue", "bench", "kernel", "kind", "pinned", "bytes", "mode"),
-    *("threads", "engine", "src", "dst", "note", "collective", "n_gpus", "network"),
-)
 
 
 def comparison_document(found: Comparison) -> dict[str, Any]:
@@ -116,7 +111,7 @@ def _row_document(row: MeasuredRow, *, is_far: bool) -> dict[str, Any]:
     skipped = "measured only" if row.skipped == MEASURED_ONLY else row.skipped
     shown: dict[str, Any] = {
         **_place(row),
-        "cells": {name: row.labels[name] for name in _SHOWN_CELLS if name in row.labels},
+        "cells": {name: row.labels[name] for name in COLUMNS["shown"] if name in row.labels},
         "interval": row.interval,
         "measured": {name: value for name, value in measured.items() if value is not None and value > 0},
         **({} if row.predicted_s is None else {"predicted_s": row.predicted_s, **_band(row)}),

@@ -11,8 +11,7 @@ from simulator.errors import Fault, InputError, counted
 from simulator.records import asdict, dataclass
 from simulator.results.columns import duration_column, percent
 from simulator.units import format_duration
-from validate.importing.kernel_classes import CLASSES
-from validate.importing.kineto import Trace, span_at
+from validate.importing.kineto import CLASSES, Trace, span_at
 
 _MOST = 10
 _NOTHING = 1e-9
@@ -75,67 +74,60 @@ def compare_traces(measured: Trace, predicted: Trace, steps: int | None = None) 
     Raises InputError if *steps* contradicts the marks or no kernel lies within them.
     """
     marks = measured.steps
+    inside, every = list(range(len(measured.kernels))), list(range(len(predicted.kernels)))
+    if marks:
+        inside = [i for i in inside if span_at(marks, measured.kernels.start_s[i]) is not None]
+    wrong = ""
     if steps is not None and marks and steps != len(marks):
-        raise InputError(Fault(f"marks {counted(len(marks), 'step')}, where --steps says {steps}", measured.shown))
+        wrong = f"marks {counted(len(marks), 'step')}, where --steps says {steps}"
+    elif steps is not None and steps > len(inside):
+        wrong = f"holds {counted(len(inside), 'kernel')}, too few for --steps {steps}"
+    elif not inside:
+        wrong = "holds no kernel within the steps that it marks"
+    if wrong:
+        raise InputError(Fault(wrong, measured.shown))
     count = steps or len(marks) or 1
-    inside = _within(measured, marks)
-    if steps is not None and steps > len(inside):
-        raise InputError(Fault(f"holds {counted(len(inside), 'kernel')}, too few for --steps {steps}", measured.shown))
     start_s, end_s = (marks[0][0], marks[-1][1]) if marks else _ends(measured, inside)
-    if not inside:
-        raise InputError(Fault("holds no kernel within the steps that it marks", measured.shown))
-    every = list(range(len(predicted.kernels)))
     seen = _overview(measured, inside, end_s - start_s, count)
     said = _overview(predicted, every, predicted.origin_s + _ends(predicted, every)[1], 1)
     classes, differences = [], []
     for number, kind in enumerate(CLASSES):
         mine = [i for i in inside if measured.kernels.kind[i] == number]
         theirs = [i for i in every if predicted.kernels.kind[i] == number]
-        if not mine and not theirs:
-            continue
-        mine_s = sum(measured.kernels.time_s[i] for i in mine) / count
-        theirs_s = sum(predicted.kernels.time_s[i] for i in theirs)
-        classes.append(ClassTime(kind, mine_s, theirs_s, len(mine) / count, float(len(theirs))))
-        differences += _differences(kind, measured, mine, predicted, theirs, count)
+        if mine or theirs:
+            mine_s = sum(measured.kernels.time_s[i] for i in mine) / count
+            theirs_s = sum(predicted.kernels.time_s[i] for i in theirs)
+            classes.append(ClassTime(kind, mine_s, theirs_s, len(mine) / count, float(len(theirs))))
+            differences += _differences(kind, measured, mine, predicted, theirs, count)
     differences.sort(key=lambda each: -abs(each.measured_s - each.predicted_s))
-    remarks = []
-    if measured.left_out:
-        what = "operators" if measured.on_host else "kernels"
-        remarks.append(f"{measured.left_out:,} {what} without a usable name, place, start or duration are left out")
-    if not marks and steps is None:
-        remarks.append("the trace marks no steps (profiler.step()); all of it is taken for one: --steps says how many")
-    if measured.devices > 1:
-        remarks.append(f"the trace holds {measured.devices} devices; the busiest is shown")
-    if measured.on_host:
-        remarks.append("the trace holds no kernels of a GPU; operators of the CPU count with their own time")
-    return ComparedTrace(seen, said, tuple(classes), tuple(differences[:_MOST]), count, tuple(remarks))
-
-
-def _within(trace: Trace, marks: Sequence[tuple[float, float]]) -> list[int]:
-    """Return the indices of kernels that start within a marked step; all if no step is marked."""
-    if not marks:
-        return list(range(len(trace.kernels)))
-    return [i for i, start_s in enumerate(trace.kernels.start_s) if span_at(marks, start_s) is not None]
+    what = "operators" if measured.on_host else "kernels"
+    remarks = {
+        f"{measured.left_out:,} {what} without a usable name, place, start or duration are left out": measured.left_out,
+        "the trace marks no steps (profiler.step()); all of it is taken for one: --steps says how many": (
+            not marks and steps is None
+        ),
+        f"the trace holds {measured.devices} devices; the busiest is shown": measured.devices > 1,
+        "the trace holds no kernels of a GPU; operators of the CPU count with their own time": measured.on_host,
+    }
+    told = tuple(words for words, holds in remarks.items() if holds)
+    return ComparedTrace(seen, said, tuple(classes), tuple(differences[:_MOST]), count, told)
 
 
 def _ends(trace: Trace, chosen: Sequence[int]) -> tuple[float, float]:
     kernels = trace.kernels
-    if not chosen:
-        return 0.0, 0.0
-    return min(kernels.start_s[i] for i in chosen), max(kernels.start_s[i] + kernels.time_s[i] for i in chosen)
+    begins, ends = ([kernels.start_s[i] + part * kernels.time_s[i] for i in chosen] for part in (0.0, 1.0))
+    return min(begins, default=0.0), max(ends, default=0.0)
 
 
 def _overview(trace: Trace, chosen: Sequence[int], span_s: float, steps: int) -> Overview:
     """Return the mean over *steps* of the times within *span_s*, with all streams taken together."""
     kernels = trace.kernels
-    whole = _union_s([(kernels.start_s[i], kernels.time_s[i]) for i in chosen])
-    if trace.on_host:
-        whole = sum(kernels.time_s[i] for i in chosen)
-    exposed_s = 0.0
+    spans = [(kernels.start_s[i], kernels.time_s[i]) for i in chosen]
+    whole, exposed_s = (sum(time_s for _, time_s in spans) if trace.on_host else _union_s(spans)), 0.0
     if not trace.on_host:
-        spans = {i: (kernels.start_s[i], kernels.time_s[i]) for i in chosen}
-        computing = [span for i, span in spans.items() if kernels.kind[i] not in _HIDES_NOTHING]
-        either = [span for i, span in spans.items() if kernels.kind[i] == _COLLECTIVE] + computing
+        kinds = [kernels.kind[i] for i in chosen]
+        computing = [span for span, kind in zip(spans, kinds, strict=True) if kind not in _HIDES_NOTHING]
+        either = [span for span, kind in zip(spans, kinds, strict=True) if kind == _COLLECTIVE] + computing
         exposed_s = _union_s(either) - _union_s(computing)
     idle_s = span_s - whole if span_s - whole > _NOTHING * span_s else 0.0  # ignore rounding errors
     return Overview(span_s / steps, whole / steps, exposed_s / steps, idle_s / steps)
@@ -157,24 +149,22 @@ def _differences(
     kind: str, measured: Trace, mine: Sequence[int], predicted: Trace, theirs: Sequence[int], steps: int
 ) -> list[Difference]:
     """Return the differences in a class: kernel by kernel if their numbers are equal, else for the class as a whole."""
+    ours, other = measured.kernels, predicted.kernels
     if len(mine) == steps * len(theirs):
         found = []
-        each = len(theirs)
         for place, their in enumerate(theirs):
-            same = [mine[step * each + place] for step in range(steps)]
-            mine_s = sum(measured.kernels.time_s[i] for i in same) / steps
-            ran_as = measured.names[measured.kernels.name[same[0]]]
-            name = predicted.names[predicted.kernels.name[their]]
-            found.append(Difference(kind, name, ran_as, mine_s, predicted.kernels.time_s[their]))
+            same = mine[place :: len(theirs)]
+            mine_s = sum(ours.time_s[i] for i in same) / steps
+            names = predicted.names[other.name[their]], measured.names[ours.name[same[0]]]
+            found.append(Difference(kind, *names, mine_s, other.time_s[their]))
         return found
     by_name: dict[int, float] = {}
     for i in mine:
-        by_name[measured.kernels.name[i]] = by_name.get(measured.kernels.name[i], 0.0) + measured.kernels.time_s[i]
+        by_name[ours.name[i]] = by_name.get(ours.name[i], 0.0) + ours.time_s[i]
     most = measured.names[max(by_name, key=lambda name: by_name[name])] if by_name else ""
     each_step = len(mine) / steps
     name = f"{each_step:.4g} kernel{'s' * (each_step != 1)}, {len(theirs)} predicted"
-    mine_s = sum(by_name.values()) / steps
-    return [Difference(kind, name, most, mine_s, sum(predicted.kernels.time_s[i] for i in theirs))]
+    return [Difference(kind, name, most, sum(by_name.values()) / steps, sum(other.time_s[i] for i in theirs))]
 
 
 SCHEMA_VERSION = 1
@@ -185,6 +175,10 @@ _SHORT = 18
 
 def trace_text(compared: ComparedTrace, shown: str, style: Style = PLAIN) -> str:
     """Return the comparison as text: the step time, times by class of kernels, and the largest differences."""
+
+    def cut(text: str, width: int) -> str:
+        return text if len(text) <= width else text[: width - 3] + "..."
+
     style = style.at_most(_WIDTH)
     seen, said = compared.measured, compared.predicted
     ratio = said.step_s / seen.step_s if seen.step_s > 0 else 0.0
@@ -193,36 +187,22 @@ def trace_text(compared: ComparedTrace, shown: str, style: Style = PLAIN) -> str
         f"a step takes {format_duration(seen.step_s, digits=3)} (mean of {counted(compared.steps, 'step')}), "
         f"predicted {format_duration(said.step_s, digits=3)}, {change}"
     )
-    lines = [*style.wrap(head, hang=2), *style.wrap(f"of {shown}", hang=2), ""]
-    rows = [("", "measured", "predicted", "difference")]
-    overview = (
-        ("step", seen.step_s, said.step_s),
-        ("kernels run", seen.busy_s, said.busy_s),
-        ("exposed communication", seen.exposed_s, said.exposed_s),
-        ("device idle", seen.idle_s, said.idle_s),
-    )
-    rows += [(name, *_pair(a, b)) for name, a, b in overview]
-    lines += [*table_of(rows, (False, True, True, True), style), ""]
-    table = [("kernels", "number", "predicted", "measured", "predicted", "difference")]
+    overview: list[tuple[str, ...]] = [("", "measured", "predicted", "difference")]
+    fields = {"step": "step_s", "kernels run": "busy_s", "exposed communication": "exposed_s", "device idle": "idle_s"}
+    overview += [(name, *_pair(getattr(seen, of), getattr(said, of))) for name, of in fields.items()]
+    table: list[tuple[str, ...]] = [("kernels", "number", "predicted", "measured", "predicted", "difference")]
     for each in sorted(compared.classes, key=lambda each: -max(each.measured_s, each.predicted_s)):
         pair = _pair(each.measured_s, each.predicted_s)
         table.append((each.kind, f"{each.measured:.4g}", f"{each.predicted:.4g}", *pair))
-    lines += [*table_of(table, (False, True, True, True, True, True), style), ""]
     worst: list[tuple[str, ...]] = [("largest differences", "ran as", "measured", "predicted")]
     for other in compared.differences:
-        worst.append(
-            (
-                _cut(f"{other.kind}: {other.name}", _NAME),
-                _cut(other.ran_as, _SHORT),
-                *duration_column([other.measured_s, other.predicted_s]),
-            )
-        )
-    lines += table_of(worst, (False, False, True, True), style)
+        names = cut(f"{other.kind}: {other.name}", _NAME), cut(other.ran_as, _SHORT)
+        worst.append((*names, *duration_column([other.measured_s, other.predicted_s])))
+    lines = [*style.wrap(head, hang=2), *style.wrap(f"of {shown}", hang=2)]
+    for body, words in ((overview, 1), (table, 1), (worst, 2)):
+        right = [False] * words + [True] * (len(body[0]) - words)
+        lines += ["", *table_of(body, right, style)]
     return "\n".join(lines) + "\n"
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 3] + "..."
 
 
 def _pair(measured_s: float, predicted_s: float) -> tuple[str, str, str]:

@@ -21,11 +21,12 @@ from simulator.api import Session
 from simulator.api.calibrations import places_of
 from simulator.bands import evidence, kernel_chain
 from simulator.errors import InputError, MissingDependency
+from simulator.package_data import own_data
 from simulator.questions.calibration import Shape
 from simulator.records import dataclass
 from simulator.workload.described import network_document
 from simulator.workload.find import find_network
-from validate.constants.neighbours import NEAR, NOISE
+from validate.constants.calibrate import NEAR, NOISE
 from validate.kinds.operators import read_operator
 from validate.machine.measure.built.description import Description, description_of, operator_parts
 from validate.tables.cells import NotScored
@@ -103,14 +104,7 @@ class _Field:
         return self._all[i]
 
 
-# A network of each family of the zoo, with a batch that fills a GPU; their cells are those of their relatives.
-NETWORKS: tuple[tuple[str, int], ...] = (
-    *(("resnet50", 64), ("resnet152", 32), ("vgg16", 32), ("inception3", 32), ("densenet121", 32), ("unet", 4)),
-    *(("alexnet", 128), ("resnext101-32x4d", 16), ("ssd-resnet50", 16), ("nnunet-2d", 8), ("mask-rcnn", 2)),
-    *(("bert-large", 8), ("gpt2", 8), ("gpt2-xl", 4), ("gpt3-6.7b", 1), ("opt-1.3b", 4), ("mpt-350m", 8)),
-    *(("llama2-7b", 1), ("llama3-8b", 1), ("llama3-70b", 1), ("qwen3-8b", 1), ("qwen3-30b-a3b", 1)),
-    *(("mixtral-8x7b", 1), ("lstm-shi2016", 128), ("mlp", 1024)),
-)
+NETWORKS: tuple[tuple[str, int], ...] = tuple(own_data("validate.constants", "families.yaml")["networks"].items())
 POLICIES = ("amp-bf16", "bf16", "tf32", "fp32", "fp8")
 _MULTIPLE = 16  # of the sizes of products in fp8
 

@@ -92,10 +92,8 @@ def fit_family(
 ) -> FittedFamily:
     """Return the constants fitted to *rows* without those in the groups *without*.
 
-    *off* is a term to turn off while the others are fitted; *share* is the share of the rows to use, below 1 for
-    faster fits.
-
-    Raises MissingDependency if SciPy is not installed.
+    *off* is a term to turn off meanwhile; *share* is the share of the rows to use, below 1 for faster fits.  Raises
+    MissingDependency if SciPy is not installed.
     """
     mine = [row for row in rows_of(family, rows) if counts(family, row) and not _is_in(without, row)]
     values: dict[str, float] = dict(off.off) if off else {}

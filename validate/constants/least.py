@@ -1,10 +1,9 @@
 """Least-squares fit of constants, used for calibrations of devices and for the shared constants.
 
-It minimises log(predicted / measured) in two passes, with a prior for every constant: a constant that few rows depend
-on stays near its prior, one that many rows agree on moves to their value.  The first pass uses a soft L1 loss, which is
-linear for outliers.  The second weighs the rows of each kind by the scatter that the first left, so that kinds with a
-poor model do not distort those with a good one.  It assumes Student's distribution with two degrees of freedom, so
-that the influence of outliers stays small.
+It minimises log(predicted / measured) in two passes, with a prior for every constant.  The first pass uses a soft L1
+loss, which is linear for outliers.  The second weighs the rows of each kind by the scatter that the first left, so that
+kinds with a poor model do not distort those with a good one, and assumes Student's distribution with two degrees of
+freedom, so that the influence of outliers stays small.
 """
 
 from __future__ import annotations
@@ -67,15 +66,12 @@ def least_errors(
     max_evaluations: int | None = None,
     unseen: bool = False,
 ) -> LeastSquares:
-    """Return the constants that minimise *log_errors* over all rows.
+    """Return the constants, by *priors*, that minimise *log_errors* over all rows.
 
-    - ``priors``: the prior of each constant.
-    - ``log_errors``: returns log(predicted / measured) of every row for constants by name.
-    - ``kinds``: the kind of each row.
-    - ``weights``: the weight of each row; 1 by default.
-    - ``max_evaluations``: most evaluations of each of the two passes; SciPy's default otherwise.
-    - ``unseen``: also estimate each row's error without it in the fit: by one Gauss-Newton step from the constants
-      found, with the other rows' weights as they are there.
+    *log_errors* returns log(predicted / measured) of every row for constants by name; *kinds* and *weights* (1 by
+    default) are those of the rows.  *max_evaluations* is the most evaluations of each of the two passes; SciPy's
+    default otherwise.  *unseen*: also estimate each row's error without it in the fit, by one Gauss-Newton step from
+    the constants found, with the other rows' weights as they are there.
 
     Raises MissingDependency if SciPy is not installed.
     """
@@ -170,9 +166,9 @@ def _scipy() -> tuple[Any, Any]:
 class Lines:
     """Linearised errors of rows: ``errors`` are log(predicted / measured) at the constants ``at``.
 
-    ``slopes`` holds by constant the derivative of each row's error by the constant's logarithm.  A time is a sum of
-    parts that grow or shrink with the constants, so near ``at`` its logarithm is almost linear in theirs: the slopes
-    take one prediction of all rows per constant, and serve all leave-one-out fits without another.
+    ``slopes`` holds by constant the derivative of each row's error by the constant's logarithm, which near ``at`` is
+    almost constant: times are sums of parts that grow with constants.  They take one prediction of all rows per
+    constant, and serve all leave-one-out fits without another.
     """
 
     rows: tuple[MeasuredRow, ...]

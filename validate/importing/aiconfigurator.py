@@ -10,25 +10,18 @@ import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 
 from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.package_data import own_data
 from simulator.records import dataclass
 from simulator.user_files import open_user_file, read_user_file
 from validate.tables.csv_text import MAX_BYTES
 from validate.tables.table import read_table
 
-_DEVICES = {  # our parts by the package's names, and the machines (8 GPUs; GB: 4 per node) of their collectives
-    "a100_sxm": ("a100-sxm4-80gb", "dgx-a100-80gb"),
-    "b200_sxm": ("b200", "dgx-b200"),
-    "gb200": ("gb200", "gb200-nvl72"),
-    "gb300": ("gb300", "gb300-nvl72"),
-    "h100_sxm": ("h100-sxm5-80gb", "dgx-h100"),
-    "h200_sxm": ("h200-sxm", "dgx-h200"),
-    "l40s": ("l40s", ""),
-}
+_DEVICES: Mapping[str, tuple[str, str]] = own_data("validate.importing", "formats.yaml")["aiconfigurator"]
 MACHINES = {part: machine for part, machine in _DEVICES.values() if machine}
 _PATTERN = "*/*/*/*_perf.txt"
 _FOLDERS = ("aiconfigurator/systems/data", "systems/data", "data", "")
@@ -68,7 +61,17 @@ class Source:
 
     def __init__(self, root: str) -> None:
         self.shown = one_line(root, 1000)
-        self._zip = None if Path(root).is_dir() else self._opened(Path(root))
+        needed = "a wheel or an unpacked folder"
+        self._zip: zipfile.ZipFile | None = None
+        if not Path(root).is_dir():
+            try:
+                open_user_file(Path(root), self.shown, needed=needed).close()  # refuses what is no file
+                self._zip = zipfile.ZipFile(root)
+            except zipfile.BadZipFile:
+                raise InputError(Fault(f"is not a zip; {needed} is needed", self.shown)) from None
+            except (OSError, ValueError, NotImplementedError, OverflowError) as error:
+                words = getattr(error, "strerror", None) or one_line(error)
+                raise InputError(Fault(f"cannot be read: {words}", self.shown)) from None
         self._paths = next(filter(None, (self._files_in(Path(root), folder) for folder in _FOLDERS)), {})
         if not self._paths:
             raise InputError(Fault(f"holds no file {_PATTERN} of measurements", self.shown))
@@ -82,17 +85,6 @@ class Source:
             else:
                 self.unknown[folder] += 1
 
-    def _opened(self, path: Path) -> zipfile.ZipFile:
-        needed = "a wheel or an unpacked folder"
-        try:
-            open_user_file(path, self.shown, needed=needed).close()  # refuses what is no file
-            return zipfile.ZipFile(path)
-        except zipfile.BadZipFile:
-            raise InputError(Fault(f"is not a zip; {needed} is needed", self.shown)) from None
-        except (OSError, ValueError, NotImplementedError, OverflowError) as error:
-            words = getattr(error, "strerror", None) or one_line(error)
-            raise InputError(Fault(f"cannot be read: {words}", self.shown)) from None
-
     def _files_in(self, root: Path, folder: str) -> dict[str, str]:
         """Return the paths of the tables in *folder* of the wheel or of *root*, by their paths relative to it."""
         if self._zip is None:
@@ -101,22 +93,19 @@ class Source:
         found = {str(PurePosixPath(name).relative_to(folder)): name for name in inside if not name.endswith("/")}
         return {short: name for short, name in found.items() if short.count("/") == 3 and short.endswith("_perf.txt")}
 
-    def _place(self, name: str) -> str:
-        """Return the path of the file *name* for messages."""
-        return f"{self.shown}/{one_line(name)}"
-
     def _read(self, name: str) -> bytes:
         """Return the content of the file *name*; raises InputError if it cannot be read or is too large."""
+        place = f"{self.shown}/{one_line(name)}"
         if self._zip is None:
-            return read_user_file(self._paths[name], MAX_BYTES, self._place(name))
+            return read_user_file(self._paths[name], MAX_BYTES, place)
         try:
             with self._zip.open(self._paths[name]) as member:
                 raw = member.read(MAX_BYTES + 1)
         except (OSError, KeyError, ValueError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
             words = getattr(error, "strerror", None) or one_line(error)
-            raise InputError(Fault(f"cannot be read: {words}", self._place(name))) from None
+            raise InputError(Fault(f"cannot be read: {words}", place)) from None
         if len(raw) > MAX_BYTES:
-            raise InputError(Fault(f"is larger than {MAX_BYTES // 1_000_000} MB", self._place(name)))
+            raise InputError(Fault(f"is larger than {MAX_BYTES // 1_000_000} MB", place))
         return raw
 
     @property
@@ -160,7 +149,7 @@ class Source:
 
         Raises InputError if the table cannot be read, a column of *needed* is missing, or a number is not whole.
         """
-        place = self._place(table.name)
+        place = f"{self.shown}/{one_line(table.name)}"
         found = read_table(self._read(table.name), place, needed, needed, "measurements", _MAX_ROWS)
         for row in found.rows:
             if len(row.fields) != len(found.header):

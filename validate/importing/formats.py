@@ -1,19 +1,17 @@
 """The package's three formats as rows of the project's tables: matrix products, causal attention, collectives.
 
-The collectors are in the package's repository.  ``collect_gemm.py`` captures six operators in a row, each with its own
-weight, in one graph and replays it; the time is that of one operator.  If the six together fit in the last-level cache,
-the next replay finds them there and the row is warm; otherwise it is cold.  SGLang's 16-bit rows are fp16 if they say
-float16; the collectors of vLLM and TensorRT-LLM make bf16 data whatever their rows say.  Rows in fp8, and in formats
-quantised by block or by weight only, include quantising the input; they are not plain products and left out.
+``collect_gemm.py`` captures six operators in a row, each with its own weight, in one graph and replays it; the time is
+that of one operator.  If the six together fit in the last-level cache, the next replay finds them there and the row is
+warm; otherwise it is cold.  SGLang's 16-bit rows are fp16 if they say float16; the collectors of vLLM and TensorRT-LLM
+make bf16 data whatever their rows say.  Rows in fp8, and in formats quantised by block or by weight only, include
+quantising the input and are left out.
 
 ``collect_attn.py`` captures one call over whole sequences (prefill) and replays it, so data that fit in the last-level
 cache are found there.  Data are bf16 whatever the rows say.  A call also writes keys and values into a paged cache, and
-TensorRT-LLM's also rotates queries and keys, by separate or fused kernels.  Attention with keys in fp8, in a window, or
-of one query (decode) is not comparable and left out.
+TensorRT-LLM's rotates queries and keys.  Attention with keys in fp8, in a window, or of one query (decode) is left out.
 
 ``collect_nccl.py`` runs nccl-tests with one thread per GPU (``-t n``, so ``-g 1``), with 40 warm-up and 100 to 1,000
-timed iterations, and keeps the out-of-place time.  ``message_size`` is nccl-tests' size in elements of 2 bytes (half)
-or 1 byte (int8).
+timed iterations, and keeps the out-of-place time.  ``message_size`` is in elements of 2 bytes (half) or 1 byte (int8).
 """
 
 from __future__ import annotations
@@ -22,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
+from simulator.package_data import own_data
 from simulator.records import dataclass
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import GpuPart
@@ -30,14 +29,10 @@ from validate.tables.cells import figure
 from validate.tables.csv_text import csv_bytes
 from validate.tables.share import SampledShapes
 
-OPERATORS = (
-    *("device", "op", "variant", "phase", "dtype", "batch", "m", "n", "k", "heads", "kv_heads", "c_in", "c_out"),
-    *("h_in", "w_in", "kernel_h", "kernel_w", "stride", "pad", "stride_w", "pad_w", "groups", "rows", "cols", "time_s"),
-    *("includes_dispatch", "cache", "issue", "software", "trust", "note", "dataset"),
-)
-COLLECTIVES = (
-    *("machine", "n_nodes", "n_gpus", "collective", "bytes", "dtype", "placement", "time_s"),
-    *("software", "trust", "note", "dataset"),
+OPERATORS: Sequence[str]
+COLLECTIVES: Sequence[str]
+OPERATORS, COLLECTIVES = (
+    own_data("validate.importing", "formats.yaml")[which] for which in ("operators", "collectives")
 )
 Row = Mapping[str, object]
 Shape = tuple[int, ...]

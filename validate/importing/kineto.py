@@ -20,9 +20,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
 from simulator.errors import Fault, InputError, one_line
+from simulator.package_data import own_data
 from simulator.records import dataclass
 from simulator.user_files import open_user_file
-from validate.importing.kernel_classes import CLASSES, class_of_kernel, class_of_operator, class_of_prediction
+from simulator.workload.operators import CLASSES as KERNELS
 
 _CHUNK = 1 << 20
 _LONGEST_EVENT = 16 << 20
@@ -71,8 +72,8 @@ class Kernels:
     def chosen(self, order: list[int]) -> Kernels:
         """Return the kernels with the indices *order*, in this order."""
         made = Kernels()
-        for i in order:
-            made.add(self.start_s[i], self.time_s[i], self.group[i], self.kind[i], self.name[i], self.launch[i])
+        for name in vars(self):
+            getattr(made, name).extend(getattr(self, name)[i] for i in order)
         return made
 
 
@@ -98,17 +99,14 @@ class Trace:
 def read_trace(path: str) -> Trace:
     """Return the trace in the file *path*; raises InputError if it cannot be read or is not a trace."""
     reader = _Reader(one_line(path, 1000))
-    for event in _events_of(path, reader):
+    for event in trace_events(path, reader):
         reader.take(event)
     return reader.trace()
 
 
-def trace_events(path: str) -> Iterator[dict[str, Any]]:
+def trace_events(path: str, reader: _Reader | None = None) -> Iterator[dict[str, Any]]:
     """Yield the events of the trace in the file *path*; raises InputError if it cannot be read or is not a trace."""
-    return _events_of(path, _Reader(one_line(path, 1000)))
-
-
-def _events_of(path: str, reader: _Reader) -> Iterator[dict[str, Any]]:
+    reader = reader or _Reader(one_line(path, 1000))
     try:
         with open_user_file(path) as raw:
             stream: IO[bytes] = raw
@@ -147,29 +145,27 @@ class _Reader:
         while True:
             between = _BETWEEN.match(held, at)
             at = between.end() if between is not None else at
-            if at < len(held) and held[at] == "]":
+            if held.startswith("]", at):
                 return
+            fault, place = "ends within its list of events", at
             if at < len(held):
                 try:
                     event, end = decoder.raw_decode(held, at)
                 except (ValueError, RecursionError) as error:
                     if len(held) - at > _LONGEST_EVENT:
                         raise self._fault("holds an event of more than 16 MB", held, at) from None
-                    more = text.read(_CHUNK)
-                    if not more:
-                        deep = isinstance(error, RecursionError)
-                        words = "it is nested too deep" if deep else one_line(getattr(error, "msg", error))
-                        raise self._fault(f"is not valid JSON: {words}", held, getattr(error, "pos", at)) from None
-                    held, at = self._moved(held, at) + more, 0
+                    deep = isinstance(error, RecursionError)
+                    words = "it is nested too deep" if deep else one_line(getattr(error, "msg", error))
+                    fault, place = f"is not valid JSON: {words}", getattr(error, "pos", at)
+                else:
+                    if not isinstance(event, dict):
+                        raise self._fault(f"{one_line(event, 40)} is not an event: each is an object {{...}}", held, at)
+                    yield event
+                    at = end
                     continue
-                if not isinstance(event, dict):
-                    raise self._fault(f"{one_line(event, 40)} is not an event: each is an object {{...}}", held, at)
-                yield event
-                at = end
-                continue
             more = text.read(_CHUNK)
             if not more:
-                raise self._fault("ends within its list of events", held, at)
+                raise self._fault(fault, held, place)
             held, at = self._moved(held, at) + more, 0
 
     def _find_list(self, text: IO[str]) -> str:
@@ -221,18 +217,17 @@ class _Reader:
             marks[category == "gpu_user_annotation"].append((start_us * 1e-6, (start_us + time_us) * 1e-6))
         elif category in _ON_DEVICE:
             kind = "copy" if category != "kernel" else class_of_prediction(told) or class_of_kernel(name)
-            self._keep(self._on_device, start_us, time_us, place, kind, name, _correlation(told))
+            self._keep(self._on_device, (start_us, time_us), place, kind, name, _correlation(told))
         elif category in _LAUNCHES and not self._steps[True]:
             if (launch := _correlation(told)) >= 0:
                 self._launched_s[launch] = start_us * 1e-6
         elif category in _OPERATORS and not len(self._on_device):
-            self._keep(self._on_host, start_us, time_us, place, class_of_operator(name), name)
+            self._keep(self._on_host, (start_us, time_us), place, class_of_operator(name), name)
 
     def _keep(
         self,
         kept: Kernels,
-        start_us: float,
-        time_us: float,
+        span_us: tuple[float, float],
         place: int | str | None,
         kind: str,
         name: str,
@@ -246,7 +241,7 @@ class _Reader:
             if len(self._names) <= _MOST_NAMES:
                 self._names.append(one_line(name, 200))
         group = self._group.setdefault("" if place is None else place, len(self._group))
-        kept.add(start_us * 1e-6, time_us * 1e-6, group, CLASSES.index(kind), number, launch)
+        kept.add(span_us[0] * 1e-6, span_us[1] * 1e-6, group, CLASSES.index(kind), number, launch)
 
     def trace(self) -> Trace:
         """Return the trace of all recorded events; raises InputError if there is no kernel or operator."""
@@ -256,25 +251,27 @@ class _Reader:
         if not len(kept):
             of = f"; {left_out:,} have no usable name, place, start or duration" if left_out else ""
             raise InputError(Fault(f"holds no kernel and no operator of PyTorch's profiler{of}", self.shown))
-        busy: dict[int, float] = {}
-        for group, time_s in zip(kept.group, kept.time_s, strict=True):
-            busy[group] = busy.get(group, 0.0) + time_s
+        steps, device, devices = sorted(self._steps[True] or self._steps[False]), "", 1
         if on_host:
             kernels = _by_themselves(kept)
         else:
-            busiest = max(busy, key=lambda group: busy[group])
+            busy: dict[int, float] = {}
+            for group, time_s in zip(kept.group, kept.time_s, strict=True):
+                busy[group] = busy.get(group, 0.0) + time_s
+            busiest, devices = max(busy, key=lambda group: busy[group]), len(busy)
             mine = [i for i in range(len(kept)) if kept.group[i] == busiest]
             kernels = kept.chosen(sorted(mine, key=lambda i: kept.start_s[i]))
-        steps = sorted(self._steps[True] or self._steps[False])
-        if not on_host:
             steps = steps if self._steps[True] else steps_on_device(steps, kernels, self._launched_s)
             kernels = _joined(kernels, self._names)
-        _name_updates(kernels, sorted(self._updates[not on_host]))
-        named = _DEVICE.search(self._head)
-        device = one_line(named[1], 60) if named and not on_host else ""
-        count = 1 if on_host else len(busy)
-        origin_s = self._origin_us * 1e-6
-        return Trace(self.shown, kernels, self._names, steps, device, count, on_host, origin_s, left_out)
+            named = _DEVICE.search(self._head)
+            device = one_line(named[1], 60) if named else ""
+        updates = sorted(self._updates[not on_host])
+        for i, start_s in enumerate(kernels.start_s):  # an optimiser's kernels may have generic names
+            if CLASSES[kernels.kind[i]] == "elementwise" and span_at(updates, start_s) is not None:
+                kernels.kind[i] = CLASSES.index("optimizer")
+        return Trace(
+            self.shown, kernels, self._names, steps, device, devices, on_host, self._origin_us * 1e-6, left_out
+        )
 
 
 def _joined(kernels: Kernels, names: list[str]) -> Kernels:
@@ -292,13 +289,6 @@ def _joined(kernels: Kernels, names: list[str]) -> Kernels:
     return made
 
 
-def _name_updates(kernels: Kernels, updates: list[tuple[float, float]]) -> None:
-    """Set the class of elementwise kernels within *updates* to optimizer, as its kernels may have generic names."""
-    for i, start_s in enumerate(kernels.start_s):
-        if CLASSES[kernels.kind[i]] == "elementwise" and span_at(updates, start_s) is not None:
-            kernels.kind[i] = CLASSES.index("optimizer")
-
-
 def span_at(spans: Sequence[tuple[float, float]], time_s: float) -> int | None:
     """Return the index of the last of *spans*, which are in order, to begin by *time_s*; None if it is over."""
     place = bisect.bisect_right(spans, time_s, key=lambda span: span[0]) - 1
@@ -311,13 +301,12 @@ def _by_themselves(kept: Kernels) -> Kernels:
     own_s = list(kept.time_s)
     open_: list[int] = []
     for i in order:
-        while open_ and (
-            kept.group[open_[-1]] != kept.group[i]
-            or kept.start_s[i] >= kept.start_s[open_[-1]] + kept.time_s[open_[-1]]
-        ):
+        while open_:
+            last = open_[-1]
+            if kept.group[last] == kept.group[i] and kept.start_s[i] < kept.start_s[last] + kept.time_s[last]:
+                own_s[last] -= kept.time_s[i]
+                break
             open_.pop()
-        if open_:
-            own_s[open_[-1]] -= kept.time_s[i]
         open_.append(i)
     for i, time_s in enumerate(own_s):
         kept.time_s[i] = max(0.0, time_s)
@@ -369,3 +358,31 @@ def steps_on_device(
         begin_s = max(start_s, found[-1][1] if found else before_s)
         found.append((begin_s, max(begin_s, end_s)))
     return found
+
+
+CLASSES = ("product", "convolution", "attention", "elementwise", "optimizer", "copy", "collective", "other")
+
+_PATTERNS: Mapping[str, list[tuple[str, str]]] = own_data("validate.importing", "kernel_classes.yaml")
+_NORMALISES = re.compile(r"norm|bn_(?:fw|bw)", re.IGNORECASE)
+
+
+def class_of_kernel(name: str) -> str:
+    """Return the class of a GPU kernel by its *name*; unmatched names, such as normalisations, count as elementwise."""
+    found = (kind for kind, pattern in _PATTERNS["kernels"] if re.search(pattern, name[:400]))
+    normalises = _NORMALISES.search(name[:400])
+    return next((kind for kind in found if kind != "convolution" or not normalises), "elementwise")
+
+
+def class_of_operator(name: str) -> str:
+    """Return the class of a PyTorch operator on a CPU by its *name*."""
+    return next((kind for kind, pattern in _PATTERNS["operators"] if re.search(pattern, name[:200])), "elementwise")
+
+
+def class_of_prediction(told: Mapping[str, Any]) -> str:
+    """Return the class of a kernel from a trace of ``simulate --trace``, by its arguments; empty for other traces."""
+    if "class" in told and "bound by" in told:
+        known = KERNELS.get(str(told["class"]))
+        return "optimizer" if told.get("part") == "update" else known.traced if known is not None else "other"
+    if "task" in told and "waits for" in told:
+        return "collective" if "bytes" in told else "other"
+    return ""

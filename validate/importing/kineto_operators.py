@@ -56,7 +56,7 @@ def traced_rows(path: str, device: str) -> tuple[list[Row], LeftOut]:
             continue  # a call that only calls others
         found = _read(call, names.get(number, ""))
         if found is None:
-            if kernels_us or call["name"] in _SAID:
+            if kernels_us or call["name"] in {f"aten::{name}" for name in _READERS}:
                 left[f"{one_line(call['name'], 60)}: not read"] += 1
             continue
         key = tuple(sorted(found.items()))
@@ -86,27 +86,19 @@ def _read(call: Mapping[str, Any], kernels: str) -> Reading:
 
 def _layout(strides: Dims, first: int) -> str:
     """Return whether each of two matrices is stored transposed, as the letters of a product; NN where not known."""
-    letters = ""
-    for each in list(strides[first : first + 2]) or [(1, 1), (1, 1)]:
-        letters += "T" if len(each) > 1 and each[-2] == 1 and each[-1] > 1 else "N"
-    return letters
+    two = list(strides[first : first + 2]) or [(1, 1), (1, 1)]
+    return "".join("T" if len(each) > 1 and each[-2] == 1 and each[-1] > 1 else "N" for each in two)
 
 
-def _mm(dims: Dims, _: Sequence[str], strides: Dims) -> Reading:
-    (m, k), n = dims[0], dims[1][1]
-    return {"op": "matmul", "variant": _layout(strides, 0), "m": m, "n": n, "k": k}
+def _product(dims: Dims, _: Sequence[str], strides: Dims) -> Reading:
+    *batch, m, k = dims[0]
+    cells = {"op": "bmm", "batch": batch[0]} if batch else {"op": "matmul"}
+    return {**cells, "variant": _layout(strides, 0), "m": m, "n": dims[1][len(batch) + 1], "k": k}
 
 
-def _addmm(dims: Dims, _: Sequence[str], strides: Dims) -> Reading:
+def _linear(dims: Dims, _: Sequence[str], strides: Dims) -> Reading:
     (m, k), n = dims[1], dims[2][1]
-    if _layout(strides, 1) != "NT":
-        return None
-    return {"op": "linear", "batch": 1, "m": m, "n": n, "k": k}
-
-
-def _bmm(dims: Dims, _: Sequence[str], strides: Dims) -> Reading:
-    (batch, m, k), n = dims[0], dims[1][2]
-    return {"op": "bmm", "variant": _layout(strides, 0), "batch": batch, "m": m, "n": n, "k": k}
+    return {"op": "linear", "batch": 1, "m": m, "n": n, "k": k} if _layout(strides, 1) == "NT" else None
 
 
 def _numbers(text: str) -> list[int]:
@@ -119,12 +111,11 @@ def _convolution(stride: int, pad: int, groups: int) -> Callable[[Dims, Sequence
     def read(dims: Dims, given: Sequence[str], strides: Dims) -> Reading:
         (batch, c_in, height, width), (c_out, _, kernel_h, kernel_w) = dims[0], dims[1]
         (down, right), (above, beside) = ((2 * _numbers(given[i]))[-2:] for i in (stride, pad))
+        by_pixels = bool(strides) and len(strides[0]) == 4 and strides[0][1] == 1 and c_in > 1
         found: dict[str, object] = {"op": "conv2d", "batch": batch, "c_in": c_in, "c_out": c_out, "h_in": height}
         found |= {"w_in": width, "kernel_h": kernel_h, "kernel_w": kernel_w, "stride": down, "stride_w": right}
-        by_pixels = bool(strides) and len(strides[0]) == 4 and strides[0][1] == 1 and c_in > 1
-        return found | {"pad": above, "pad_w": beside, "groups": _numbers(given[groups])[0]} | (
-            {"variant": "channels_last"} if by_pixels else {}
-        )  # fmt: skip
+        found |= {"pad": above, "pad_w": beside, "groups": _numbers(given[groups])[0]}
+        return found | ({"variant": "channels_last"} if by_pixels else {})
 
     return read
 
@@ -133,12 +124,10 @@ def _rows_of(op: str, at: int = 0) -> Callable[[Dims, Sequence[str], Dims], Read
     """Return the reader of *op*, which works along the last axis, also the one that argument *at* names."""
 
     def read(dims: Dims, given: Sequence[str], *_: object) -> Reading:
-        *rows, cols = dims[0]
         if op == "layer_norm":
             return {"op": op, "rows": prod(dims[0]) // prod(_numbers(given[1])), "cols": prod(_numbers(given[1]))}
-        if _numbers(given[at])[0] % len(dims[0]) != len(dims[0]) - 1:
-            return None
-        return {"op": op, "rows": prod(rows), "cols": cols}
+        is_last = _numbers(given[at])[0] % len(dims[0]) == len(dims[0]) - 1
+        return {"op": op, "rows": prod(dims[0][:-1]), "cols": dims[0][-1]} if is_last else None
 
     return read
 
@@ -163,20 +152,15 @@ def _attention(causal: int) -> Callable[[Dims, Sequence[str], Dims], Reading]:
 
 
 _READERS: Mapping[str, Callable[[Dims, Sequence[str], Dims], Reading]] = {
-    "mm": _mm,
-    "addmm": _addmm,
-    "bmm": _bmm,
+    **dict.fromkeys(("mm", "bmm"), _product),
+    "addmm": _linear,
     "cudnn_convolution": _convolution(3, 2, 5),
     "mkldnn_convolution": _convolution(4, 3, 6),
     "native_layer_norm": _rows_of("layer_norm"),
     "_softmax": _rows_of("softmax", 1),
-    "add": _function("add", 2),
-    "mul": _function("mul", 2),
-    "relu": _function("relu", 1),
-    "gelu": _function("gelu", 1),
-    "tanh": _function("tanh", 1),
+    **{name: _function(name, 2) for name in ("add", "mul")},
+    **{name: _function(name, 1) for name in ("relu", "gelu", "tanh")},
     "_scaled_dot_product_flash_attention": _attention(4),
     "_scaled_dot_product_flash_attention_for_cpu": _attention(4),
     "_scaled_dot_product_cudnn_attention": _attention(6),
 }
-_SAID = tuple(f"aten::{name}" for name in _READERS)

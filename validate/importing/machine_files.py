@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -141,30 +141,22 @@ def primus_rows(path: str, device: str) -> tuple[list[Row], LeftOut]:
     Raises InputError if it is no such file.
     """
     shown = one_line(path, 1000)
-    text = read_user_file(Path(path), MAX_BYTES, shown).decode("utf-8", "replace")
-    rows, left = sorted_out(_primus_found(text, device))
-    if not rows and not left:
-        raise InputError(Fault("holds no table with the columns m, n, k, dtype and a time", shown, 1, 1))
-    return rows, left
-
-
-def _primus_found(text: str, device: str) -> Iterator[Row | str]:
-    """Yield the rows in *text*, or why one is left out."""
     header: list[str] = []
-    for line in text.splitlines():
-        cells = _cells(line)
+    found = []
+    for line in read_user_file(Path(path), MAX_BYTES, shown).decode("utf-8", "replace").splitlines():
+        if line.strip().startswith("|"):  # of Markdown
+            cells = line.strip().strip("|").split("|")
+        else:
+            cells = next(csv.reader([line], delimiter="\t" if "\t" in line else ","), [])
+        cells = [cell.strip() for cell in cells]
         names = [cell.lower() for cell in cells]
         if set(_NEEDED) <= set(names):
             header = names
         elif header and len(cells) == len(header) and not set("".join(cells)) <= set("-: "):
-            yield _primus_row(dict(zip(header, cells, strict=True)), device)
-
-
-def _cells(line: str) -> list[str]:
-    """Return the cells of a line of CSV, TSV or Markdown."""
-    if line.strip().startswith("|"):
-        return [cell.strip() for cell in line.strip().strip("|").split("|")]
-    return [cell.strip() for cell in next(csv.reader([line], delimiter="\t" if "\t" in line else ","), [])]
+            found.append(_primus_row(dict(zip(header, cells, strict=True)), device))
+    if not found:
+        raise InputError(Fault("holds no table with the columns m, n, k, dtype and a time", shown, 1, 1))
+    return sorted_out(found)
 
 
 def _primus_row(cells: Mapping[str, str], device: str) -> Row | str:

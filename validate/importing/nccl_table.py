@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from itertools import dropwhile, pairwise, takewhile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from simulator.errors import Fault, InputError, one_line
+from simulator.package_data import own_data
 from simulator.questions.collective import DTYPES, REDUCTIONS, Dtype, Reduction
 from simulator.records import dataclass, field
 from simulator.workload.precision import precision_named
@@ -56,45 +57,25 @@ def _span(text: str) -> tuple[float, float] | None:
     """Return the least and the most that a printed positive figure may mean; None if it is none."""
     try:
         value = Decimal(text)
-        exponent = value.as_tuple().exponent
     except InvalidOperation:
         return None
+    exponent = value.as_tuple().exponent
     if not isinstance(exponent, int) or value < 0 or not math.isfinite(float(value)):
         return None
     unit = 10.0 ** min(max(exponent, -300), 300)
     return max(0.0, float(value) - unit), float(value) + unit
 
 
-PROGRAM = re.compile(
-    r"\b(all_reduce|all_gather|reduce_scatter|broadcast|alltoall|sendrecv|reduce|gather|scatter|hypercube)_perf\b"
+LOGS: Mapping[str, Any] = own_data("validate.importing", "formats.yaml")
+PATTERNS, _TRANSPORTS = (
+    {name: re.compile(pattern) for name, pattern in LOGS[which].items()} for which in ("nccl", "transports")
 )
 MOST_ROWS = 100_000
 MOST_BYTES = 1 << 50
-_RANK = re.compile(
-    r"#\s{1,20}Rank\s{1,20}(\d+)(?:\s{1,20}Group\s{1,20}(\d{1,9}))?\s{1,20}Pid\s{1,20}\d{1,20}\s{1,20}on\s{1,40}(\S{1,255})"
-    r"\s{1,20}device\s{1,20}(\d+)\s{1,20}\[[^\]]{0,40}\]\s{0,20}(.{0,200})",
-    re.ASCII,
-)
-_THREADS = re.compile(r"#\s{0,20}nThread\s{1,20}(\d{1,6})\s{1,20}nGpus\s{1,20}(\d{1,6})\b", re.ASCII)
-_BOUNDS = re.compile(r"#\s{0,20}Out of bounds values\s{0,20}:\s{0,20}(\d{1,18})\s{1,20}(OK|FAILED)", re.ASCII)
 _HEADER = ("Avg bus bandwidth", "out-of-place", "#wrong", "algbw")
 NOT_MEASURED = "N/A"
 _CUT = "cut off"
 _COLUMNS = ("size", "count", "type", "time", "algbw", "busbw")
-_TYPE = re.compile(r"[a-z]\w{2,11}", re.ASCII)
-_OPERATION = re.compile(r"[a-z]{3,6}", re.ASCII)
-_FIGURE = re.compile(
-    r"-?\d{1,20}(?:\.\d{0,20})?(?:e[+-]?\d{1,4})?|N/A|[-+]?(?:nan|inf)|-?\d{0,3}\.?#[a-z]{1,8}\d{0,3}",
-    re.ASCII | re.IGNORECASE,
-)
-_CUT_ROW = re.compile(r"\d{1,18}(?: \d{1,18}(?: [a-z]\w{0,11})?)?", re.ASCII)
-_COUNT = re.compile(r"\d{1,18}", re.ASCII)
-_FAILURE = re.compile(r"\bTest (?:NCCL |CUDA )?failure\b")
-_TORN = re.compile(  # a size, a count, a type, a reduction, a root; then a host that starts NCCL's message
-    r"(\d{1,18}\s{1,20}\d{1,18}\s{1,20}[a-z]\w{2,11}\s{1,20}(?:[a-z]{3,6}\s{1,20})?(?:-1|\d)?)[^\s:]{1,255}:\d{1,9}:",
-    re.ASCII,
-)
-_AFTER_PREFIX = re.compile(r"[>:|\])]")  # what ends a launcher's prefix, where no space follows it
 _MOST_WORDS = 60  # of one line
 _MOST_RANK = 1 << 20
 _LONGEST_S, _SHORTEST_S = 1e6, 1e-9  # nccl-tests prints hundredths of a microsecond
@@ -182,13 +163,12 @@ def runs_in(text: str, shown: str) -> list[TestRun]:
             if len(run.rows) + len(run.unread) > MOST_ROWS:
                 raise InputError(Fault(f"holds more than {MOST_ROWS} rows", shown))
             continue
-        bounds = _BOUNDS.search(line)
+        bounds = PATTERNS["bounds"].search(line)
         if bounds is not None and runs:
             runs[-1].out_of_bounds = max(int(bounds[1]), bounds[2] == "FAILED")
-        if _FAILURE.search(line):
+        if PATTERNS["failure"].search(line):
             run.failure = run.failure or f"line {number}: {one_line(line, 120)}"
-        is_header = _is_header(line, shown, number)
-        begins = told is not None or is_header
+        begins = _is_header(line, shown, number) or told is not None
         if begins and filled and (run.rows or run.program):
             run = TestRun(number)
         filled = filled and not begins
@@ -200,11 +180,11 @@ def runs_in(text: str, shown: str) -> list[TestRun]:
         elif told is not None:
             run.ranks[told[0]] = told[1]
     if not runs and not looks:
-        told = "is no output of nccl-tests, rccl-tests or OSU's collectives, nor of ib_write_bw or nvbandwidth"
-        raise InputError(Fault(told, shown, 1, 1))
+        no = "is no output of nccl-tests, rccl-tests or OSU's collectives, nor of ib_write_bw or nvbandwidth"
+        raise InputError(Fault(no, shown, 1, 1))
     for before, after in pairwise(runs):  # a further table of the same process
-        kinds = [(run.rows[-1].redop, run.rows[-1].root < 0) for run in (before, after) if run.rows]
-        after.program = after.program or (before.program if len(set(kinds)) < 2 else None)
+        kinds = {(run.rows[-1].redop, run.rows[-1].root < 0) for run in (before, after) if run.rows}
+        after.program = after.program or (before.program if len(kinds) < 2 else None)
         after.ranks = after.ranks or before.ranks
         after.gpus_per_thread = after.gpus_per_thread or before.gpus_per_thread
     return runs or [run]
@@ -215,11 +195,11 @@ def _mended(lines: list[str]) -> list[str]:
     torn: tuple[int, str] | None = None
     for at, line in enumerate(lines):
         if " NCCL " in line:
-            head = _TORN.search(line)
+            head = PATTERNS["torn"].search(line)
             torn = (at, line[: head.end(1)]) if head is not None else torn
         elif torn is not None:
-            words = list(dropwhile(lambda word: not _FIGURE.fullmatch(word), line.split(None, _MOST_WORDS)))
-            if len(words) >= 3 and all(map(_FIGURE.fullmatch, words)):
+            words = list(dropwhile(lambda word: not PATTERNS["figure"].fullmatch(word), line.split(None, _MOST_WORDS)))
+            if len(words) >= 3 and all(map(PATTERNS["figure"].fullmatch, words)):
                 lines[torn[0]], lines[at] = f"{torn[1]} {' '.join(words)}", ""
             torn = None if words else torn
     return lines
@@ -242,18 +222,16 @@ def _is_header(line: str, shown: str, number: int) -> bool:
 
 def _told(line: str, shown: str, number: int) -> str | int | tuple[int, Rank] | None:
     """Return the program, the GPUs per thread or the rank that *line* tells; raises InputError for a huge number."""
-    if "Rank" in line:
-        found = _RANK.search(line)
-        if found is not None:
-            for column, what in ((1, "rank"), (4, "device")):
-                if len(found[column]) > 7 or int(found[column]) >= _MOST_RANK:
-                    told = f"there is no {what} {one_line(found[column], 30)}"
-                    raise InputError(Fault(told, shown, number, found.start(column) + 1))
-            return int(found[1]), Rank(found[3], int(found[4]), int(found[2] or 0), found[5].strip())
+    if "Rank" in line and (found := PATTERNS["rank"].search(line)):
+        for column, what in ((1, "rank"), (4, "device")):
+            if len(found[column]) > 7 or int(found[column]) >= _MOST_RANK:
+                told = f"there is no {what} {one_line(found[column], 30)}"
+                raise InputError(Fault(told, shown, number, found.start(column) + 1))
+        return int(found[1]), Rank(found[3], int(found[4]), int(found[2] or 0), found[5].strip())
     if "_perf" in line and "concluded" not in line:
-        program = PROGRAM.search(line)
+        program = PATTERNS["program"].search(line)
         return program[1] if program is not None else None
-    threads = _THREADS.search(line) if "nThread" in line else None
+    threads = PATTERNS["threads"].search(line) if "nThread" in line else None
     return int(threads[2]) if threads is not None else None
 
 
@@ -264,33 +242,32 @@ def _row(line: str, number: int, column: int) -> tuple[Row | UnreadRow | None, i
     """
     words = line.split(None, _MOST_WORDS)[:_MOST_WORDS]
     for at in range(len(words) - 2):
-        if _COUNT.fullmatch(words[at + 1]) and _TYPE.fullmatch(words[at + 2]):
-            first = _AFTER_PREFIX.split(words[at])[-1]
+        if PATTERNS["count"].fullmatch(words[at + 1]) and PATTERNS["type"].fullmatch(words[at + 2]):
+            first = PATTERNS["after prefix"].split(words[at])[-1]
             where = f"line {number}"
-            row = _figures(int(first), words[at + 2 :], where) if _COUNT.fullmatch(first) else None
-            is_size = _COUNT.fullmatch(first) or at != column or dtype_named(words[at + 2]) is None
+            row = _figures(int(first), words[at + 2 :], where) if PATTERNS["count"].fullmatch(first) else None
+            is_size = PATTERNS["count"].fullmatch(first) or at != column or dtype_named(words[at + 2]) is None
             if not is_size or (isinstance(row, Row) and row.size_bytes > MOST_BYTES):
                 row = f"size '{one_line(first, 20)}'"
             if row is not None:
                 return (UnreadRow(where, row) if isinstance(row, str) else row), at
     cut = words[column:] if column >= 0 else []
-    if cut and _CUT_ROW.fullmatch(" ".join((_AFTER_PREFIX.split(cut[0])[-1], *cut[1:4]))):
+    if cut and PATTERNS["cut row"].fullmatch(" ".join((PATTERNS["after prefix"].split(cut[0])[-1], *cut[1:4]))):
         return UnreadRow(f"line {number}", _CUT), column
     return None, column
 
 
 def _figures(size_bytes: int, words: Sequence[str], where: str) -> Row | str | None:
     """Return the row of *size_bytes* with *words* from its type on, or why it cannot be read; None if it is no row."""
-    dtype, rest = words[0], list(words[1:])
-    redop = rest.pop(0) if rest and _OPERATION.fullmatch(rest[0]) and rest[0] not in ("nan", "inf") else ""
-    figures = list(takewhile(_FIGURE.fullmatch, rest))
+    dtype, *rest = words
+    redop = rest.pop(0) if rest and PATTERNS["operation"].fullmatch(rest[0]) and rest[0] not in ("nan", "inf") else ""
+    figures = list(takewhile(PATTERNS["figure"].fullmatch, rest))
     beyond = rest[len(figures) :]
-    root = -1
+    root, unknown = -1, unknown_types(dtype, redop)
     whole = bool(figures) and re.fullmatch(r"-?\d{1,6}", figures[0], re.ASCII) is not None
     # Each half has three or four figures; an odd number is a root and two halves, or one of four.
     if whole and (figures[0].startswith("-") or (len(figures) % 2 and len(figures) >= 5)):
         root = int(figures.pop(0))
-    unknown = unknown_types(dtype, redop)
     if len(figures) < 3:
         cut = f"'{one_line(beyond[0], 20)}' in place of a figure" if beyond else _CUT
         return None if unknown else cut
@@ -338,16 +315,11 @@ def number_of(text: str) -> float:
     """Return the finite number *text*, or NaN."""
     try:
         value = float(text)
-    except (ValueError, OverflowError):
+    except ValueError:
         return math.nan
     return value if math.isfinite(value) else math.nan
 
 
-_NAME = r"((?:NCCL|RCCL)_[A-Z0-9_]{1,60}|(?:CUDA|HIP|ROCR)_VISIBLE_DEVICES)"
-_VALUE = r"(\"[^\"\n]{0,400}\"|'[^'\n]{0,400}'|[^\s;\"'`]{1,400})"
-_GIVEN = re.compile(rf"\b{_NAME}(?:=|\s+set (?:by environment )?to )" + _VALUE, re.ASCII)
-_SPACED = re.compile(rf"(?:-g?env|\bsetenv)\s{{1,20}}{_NAME}\s{{1,20}}" + _VALUE, re.ASCII)  # MPICH, csh
-_SOCKETS = re.compile(r"\bUsing network Socket\b", re.ASCII)
 _ABOUT_OUTPUT = ("NCCL_DEBUG", "NCCL_TOPO_DUMP_FILE", "NCCL_GRAPH_DUMP_FILE", "NCCL_TESTS_")
 
 
@@ -356,39 +328,28 @@ def settings_in(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
     NCCL reports a setting as ``NCCL_ALGO set by environment to Ring.`` or ``NCCL_IB_HCA set to mlx5_0``
     (NVIDIA/nccl@5067397c ``src/misc/param.cc``, ``src/transport/net_ib.cc``); others stand on the command line or in
-    the environment.  A value that a shell would still expand (``$ALGO``) is not known and left out too.  Sockets that
-    NCCL reports to use are as if they were asked for.
+    the environment.  A value that a shell would still expand (``$ALGO``) is left out too.  Sockets in use count as
+    asked for.
     """
     found: dict[str, str] = {}
     for text in texts:
-        for pattern in (_GIVEN, _SPACED):
+        for pattern in (PATTERNS["given"], PATTERNS["spaced"]):
             for name, value in pattern.findall(text):
                 plain = value.strip("\"'").rstrip(".")
                 if plain and "$" not in plain and not name.startswith(_ABOUT_OUTPUT):
                     found[name] = plain
-        if _SOCKETS.search(text):
+        if PATTERNS["sockets"].search(text):
             found["NCCL_NET"] = "Socket"
     return tuple(found.items())
 
 
-_SHOWN = {
-    "RDMA": re.compile(r"\bUsing network (?:IB|AWS Libfabric|Libfabric|IBext\w*|GPUDirect)", re.ASCII),
-    "GDRDMA": re.compile(r"\bvia NET/\S{1,40}/GDRDMA", re.ASCII),
-    "no GDRDMA": re.compile(r"\bvia NET/(?!Socket)[^\s/]{1,30}/\d{1,3}(?:\(\d{1,3}\))?(?:\s|$)", re.A | re.M),
-    "P2P": re.compile(r"\bvia P2P/", re.ASCII),
-    "no P2P": re.compile(r"\bvia SHM\b", re.ASCII),
-    "NVLS": re.compile(r"\bNVLS multicast support is available", re.ASCII),
-    "no NVLS": re.compile(r"\bNVLS multicast support is not available", re.ASCII),
-}
-
-
 def shown_in(text: str) -> frozenset[str]:
-    """Return what NCCL_DEBUG=INFO in *text* shows of its transports: a key of ``_SHOWN``, or its contrary.
+    """Return what NCCL_DEBUG=INFO in *text* shows of its transports: a transport of ``formats.yaml``, or its contrary.
 
     A contrary counts only where NCCL reports nothing else: channels to other GPUs may differ
     (NVIDIA/nccl@5067397c ``src/transport/net.cc``, ``p2p.cc``, ``nvls.cc``).
     """
     if " NCCL INFO " not in text:
         return frozenset()
-    found = {name for name, pattern in _SHOWN.items() if pattern.search(text)}
+    found = {name for name, pattern in _TRANSPORTS.items() if pattern.search(text)}
     return frozenset(name for name in found if name.removeprefix("no ") not in found or not name.startswith("no "))

@@ -11,21 +11,12 @@ from typing import Any, cast
 
 from simulator.errors import Fault, InputError, counted, nearest, one_line
 from simulator.questions.collective import Dtype, Reduction
-from simulator.records import dataclass
+from simulator.records import dataclass, replace
 from simulator.workload import COLLECTIVES, Collective, bus_factor
 from validate.importing import nccl_table as printed
 from validate.importing.nccl_table import settings_in, shown_in
 
-_PROGRAMS: dict[str, Collective] = {
-    "all_reduce": "all-reduce",
-    "all_gather": "all-gather",
-    "reduce_scatter": "reduce-scatter",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-    "alltoall": "all-to-all",
-    "sendrecv": "send-recv",
-}
-_LIBRARY = re.compile(r"nccl-library=(\d{4,6})|[NR]CCL version (?:: )?(\d{1,2})\.(\d{1,3})", re.ASCII)
+_PROGRAMS: Mapping[str, Collective] = printed.LOGS["programs"]
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _MOST_TOLD = 6  # rows that cannot be read
 _AN_ERROR = 0.12  # relative error of a ratio of two figures with two or three digits
@@ -51,9 +42,9 @@ class NcclLog:
 
     ``per_host`` are the numbers of ranks of each host.  ``devices`` are their GPUs by their index in the machine, in
     rank order, empty where the log does not tell them.  ``settings`` are pairs of a variable and its value; ``shows``
-    what NCCL reports of its transports (:func:`validate.importing.nccl_table.shown_in`); ``out_of_bounds`` the tool's
-    own count of wrong values; ``unread`` the rows that cannot be read; ``failure`` what the tool says of its failure;
-    ``remarks`` says what was left out.
+    what NCCL reports of its transports (:func:`shown_in`); ``out_of_bounds`` the tool's own count of wrong values;
+    ``unread`` the rows that cannot be read; ``failure`` what the tool says of its failure; ``remarks`` says what was
+    left out.
     """
 
     shown: str
@@ -93,18 +84,17 @@ def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_r
         raise InputError(f"--collective: no collective is called '{said}'; {nearest(collective, COLLECTIVES)}")
     stripped = text.lstrip("\ufeff \t\r\n")
     facts: dict[str, Any] = {}
-    if stripped.startswith("{"):
+    if is_json := stripped.startswith("{"):
         run, facts = _of_json(stripped, shown)
     else:
         run = _chosen(printed.runs_in(text, shown), collective, shown)
-        found = _LIBRARY.search(text)
+        found = printed.PATTERNS["library"].search(text)
         if found is not None:
             facts["nccl"] = _version(int(found[1])) if found[1] else (int(found[2]), int(found[3]))
         facts["settings"], facts["shows"] = settings_in([text]), shown_in(text)
-    if not run.rows and run.unread:
-        raise InputError(Fault(_unread_words(run.unread), shown))
     if not run.rows:
-        raise InputError(Fault("holds no row of nccl-tests' table (size, count, type, ..., time, algbw, busbw)", shown))
+        none = "holds no row of nccl-tests' table (size, count, type, ..., time, algbw, busbw)"
+        raise InputError(Fault(_unread_words(run.unread) or none, shown))
     rows = [row for row in run.rows if (row.dtype, row.redop) == (run.rows[0].dtype, run.rows[0].redop)]
     devices = _devices(run.ranks, dict(facts.get("settings", ())), shown) | facts.pop("devices", {})
     ranks = devices.pop("n_ranks") or (n_ranks or 0)
@@ -117,17 +107,16 @@ def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_r
     unread = [*run.unread, *(printed.UnreadRow(row.where, why) for row, why in contradicting if why)]
     left_out = {each.where for each in unread}
     points = _points([row for row in rows if row.where not in left_out])
-    if not points and len(unread) > len(run.unread):
-        raise InputError(Fault(_unread_words(unread), shown))
+    wrong = "has one rank, which exchanges nothing" if ranks < 2 else ""
     if not points:
-        raise InputError(Fault("holds no size above zero", shown))
-    if ranks < 2:
-        raise InputError(Fault("has one rank, which exchanges nothing", shown))
+        wrong = _unread_words(unread) if len(unread) > len(run.unread) else "holds no size above zero"
+    if wrong:
+        raise InputError(Fault(wrong, shown))
     remarks = []
     if left := len(run.rows) - len(rows):
         kept = " ".join(filter(None, (rows[0].dtype, rows[0].redop)))
         remarks.append(f"{counted(left, 'row')} of other types or reductions than {kept} left out")
-    if not stripped.startswith("{") and run.ranks and run.out_of_bounds is None and not run.failure:
+    if not is_json and run.ranks and run.out_of_bounds is None and not run.failure:
         remarks.append("the log has no line 'Out of bounds values', which ends a run: is it cut off?")
     return NcclLog(
         shown=shown,
@@ -156,23 +145,25 @@ def _chosen(runs: Sequence[printed.TestRun], collective: str | None, shown: str)
     if len(groups) > 1 and collective is not None:
         named = {key: each for key, each in groups.items() if _PROGRAMS.get(str(key[0])) == collective}
         groups = named if len(named) == 1 else groups
-    if len(groups) > 1:
-        firsts = [mine[0] for mine in groups.values()]
+    first, *others = (mine[0] for mine in groups.values())
+    if others:
         words = [
             f"{f'{run.program}_perf' if run.program else 'one without a name'} over "
             f"{len(run.ranks) or 'unknown'} ranks (line {run.line})"
-            for run in firsts[:4]
+            for run in (first, *others[:3])
         ]
-        more = f" and {len(firsts) - 4} more" if len(firsts) > 4 else ""
-        told = f"holds {len(firsts)} unlike runs: {', '.join(words)}{more}; keep one, or pick it by --collective"
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        told = f"holds {len(groups)} unlike runs: {', '.join(words)}{more}; keep one, or pick it by --collective"
         raise InputError(Fault(told, shown))
     (alike,) = groups.values()
     bounds = [run.out_of_bounds for run in alike if run.out_of_bounds is not None]
-    first = alike[0]
-    rows = [row for run in alike for row in run.rows]
-    unread = [each for run in alike for each in run.unread]
-    wrong, failure = max(bounds, default=None), next(filter(None, (run.failure for run in alike)), "")
-    return printed.TestRun(first.line, first.program, first.ranks, first.gpus_per_thread, rows, unread, wrong, failure)
+    return replace(
+        first,
+        rows=[row for run in alike for row in run.rows],
+        unread=[each for run in alike for each in run.unread],
+        out_of_bounds=max(bounds, default=None),
+        failure=next(filter(None, (run.failure for run in alike)), ""),
+    )
 
 
 def _unread_words(unread: Sequence[printed.UnreadRow]) -> str:
@@ -209,9 +200,8 @@ def _devices(ranks: Mapping[int, printed.Rank], settings: Mapping[str, str], sho
     n_ranks = max(ranks, default=-1) + 1
     if n_ranks > len(ranks):
         missing = next(number for number in range(n_ranks) if number not in ranks)
-        raise InputError(
-            Fault(f"lists rank {n_ranks - 1} and not rank {missing}; without these lines, --gpus says how many", shown)
-        )
+        told = f"lists rank {n_ranks - 1} and not rank {missing}; without these lines, --gpus says how many"
+        raise InputError(Fault(told, shown))
     groups = len({rank.group for rank in ranks.values()})
     if groups > 1:
         raise InputError(Fault(f"ran in {groups} groups at once (NCCL_TESTS_SPLIT); one group is compared", shown))
@@ -260,7 +250,7 @@ def _of_json(text: str, shown: str) -> tuple[printed.TestRun, dict[str, Any]]:
             device, group = _whole(each.get("device")), _whole(each.get("group"))
             name = one_line(each.get("device_info", ""), 200)
             run.ranks[number] = printed.Rank(str(each.get("hostname", "")), device, group, name)
-    program = printed.PROGRAM.search(" ".join(filter(None, listed(document.get("args"), str))))
+    program = printed.PATTERNS["program"].search(" ".join(filter(None, listed(document.get("args"), str))))
     run.program = program[1] if program else None
     threads, run.gpus_per_thread = _whole(config.get("nthreads")), _whole(config.get("ngpus"))
     facts: dict[str, Any] = {"settings": settings_in(filter(None, listed(document.get("env"), str)))}
@@ -297,18 +287,11 @@ def _json_row(entry: object, where: str) -> printed.Row | str:
     unknown = printed.unknown_types(dtype, redop)
     if unknown or isinstance(times, str):
         return unknown or str(times)
-    root = str(entry.get("root", "-1")).strip()
-    return printed.Row(
-        size_bytes=size,
-        dtype=dtype,
-        redop=redop,
-        root=int(root) if re.fullmatch(r"-?\d{1,6}", root, re.ASCII) else -1,
-        out_s=times[0],
-        in_s=times[1],
-        wrong=any(printed.number_of(side[3]) > 0 for side in sides),
-        halves=tuple(printed.PrintedHalf(*side[:3]) for side in sides),
-        where=where,
-    )
+    said = str(entry.get("root", "-1")).strip()
+    root = int(said) if re.fullmatch(r"-?\d{1,6}", said, re.ASCII) else -1
+    wrong = any(printed.number_of(side[3]) > 0 for side in sides)
+    halves = tuple(printed.PrintedHalf(*side[:3]) for side in sides)
+    return printed.Row(size, dtype, redop, root, *times, wrong, halves, where)
 
 
 def _collective(
@@ -318,23 +301,19 @@ def _collective(
     named = _PROGRAMS.get(program) if program is not None else None
     if program is not None and named is None:
         raise InputError(Fault(f"is of {program}_perf, which is not modelled; {', '.join(_PROGRAMS)} are", shown))
-    if named is not None:
-        if said is not None and said != named:
-            raise InputError(Fault(f"is of {program}_perf, where --collective says {said}", shown))
-        return named
-    if said is not None:
-        return cast(Collective, said)
+    if named is not None and said is not None and said != named:
+        raise InputError(Fault(f"is of {program}_perf, where --collective says {said}", shown))
+    if named is not None or said is not None:
+        return named or cast(Collective, said)
     ratios = sorted(row.ratio for row in rows if math.isfinite(row.ratio) and row.ratio > 0)
     ratio = ratios[len(ratios) // 2] if ratios else math.nan
     reduces, rooted = rows[-1].redop not in ("none", ""), rows[-1].root >= 0
-    if reduces and ratio > 1.0 - _AN_ERROR and not rooted and (n_ranks == 2 or ratio > 1.0 + _AN_ERROR):
+    if rooted:
+        return "reduce" if reduces else "broadcast"
+    if reduces and ratio > 1.0 - _AN_ERROR and (n_ranks == 2 or ratio > 1.0 + _AN_ERROR):
         return "all-reduce"
-    if reduces and rooted:
-        return "reduce"
     if reduces and ratio < 1.0 - _AN_ERROR / 4:
         return "reduce-scatter"
-    if not reduces and rooted:
-        return "broadcast"
     raise InputError(Fault("does not say what was exchanged; say it, for example --collective all-gather", shown))
 
 

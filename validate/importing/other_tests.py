@@ -4,39 +4,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
 from simulator.errors import Fault, InputError
 from simulator.workload import Collective
-from validate.importing.nccl_table import MOST_BYTES, MOST_ROWS, settings_in
+from validate.importing.nccl_table import LOGS, MOST_BYTES, MOST_ROWS, settings_in
 from validate.importing.nccl_tests import NcclLog, Point
 
-_HEADER = re.compile(
-    r"#\s{0,4}OSU ([NR]CCL|xCCL|MPI)(?:-(CUDA|ROCM|OPENACC|SYCL))?"
-    r"\s{1,4}([A-Za-z_ -]{1,60}?)\s{1,4}(Latency|Bandwidth) Test",
-    re.ASCII | re.IGNORECASE,
-)
-_COLLECTIVES: dict[str, Collective] = {
-    "allreduce": "all-reduce",
-    "allgather": "all-gather",
-    "reduce_scatter": "reduce-scatter",
-    "broadcast": "broadcast",
-    "bcast": "broadcast",
-    "reduce": "reduce",
-    "all-to-all personalized exchange": "all-to-all",
-    "alltoall": "all-to-all",
-}
+_OSU, _LINKS = ({name: re.compile(pattern) for name, pattern in LOGS[which].items()} for which in ("osu", "links"))
+_COLLECTIVES: Mapping[str, Collective] = LOGS["osu collectives"]
 _OF_ONE_RANK = ("all-gather", "all-to-all")
-_ROW = re.compile(r"(?:^|[\s>:|\])])(\d{1,15})\s{1,40}(\d{1,12}\.\d{1,6})(?=\s|$)", re.ASCII)
-_RANKS = re.compile(r"\b(?:mpirun|mpiexec|srun|mpirun_rsh)\b[^\n]{0,400}?\s-(?:np?|-ntasks)[ =]?(\d{1,6})\b", re.ASCII)
 _MOST_BEFORE = 20_000  # characters before the table in which its launch line is looked for
-_NCCL = re.compile(r"NCCL version (\d{1,2})\.(\d{1,3})", re.ASCII)
 
 
 def is_osu_tests(text: str) -> bool:
     """Return whether *text* has a header of the OSU micro-benchmarks."""
-    return _HEADER.search(text) is not None
+    return _OSU["header"].search(text) is not None
 
 
 def read_osu_tests(text: str, shown: str, *, collective: str | None = None, n_ranks: int | None = None) -> NcclLog:
@@ -48,7 +32,7 @@ def read_osu_tests(text: str, shown: str, *, collective: str | None = None, n_ra
     Raises InputError if it holds no run or several, buffers in host memory, a test that is not modelled, or does not
     say how many ranks took part.
     """
-    headers = list(_HEADER.finditer(text))
+    headers = list(_OSU["header"].finditer(text))
     if len(headers) != 1:
         raise InputError(Fault(f"holds {len(headers)} runs of OSU's tests; keep one", shown))
     library, memory, name, kind = headers[0].groups()
@@ -60,18 +44,18 @@ def read_osu_tests(text: str, shown: str, *, collective: str | None = None, n_ra
         raise InputError(Fault(f"is of OSU's {name} test, where --collective says {collective}", shown))
     if library.upper() == "MPI" and memory is None:
         raise InputError(Fault("is of buffers in the hosts' memory; -d cuda D D measures those of GPUs", shown))
-    said = _RANKS.search(text[: headers[0].start()][-_MOST_BEFORE:])
+    said = _OSU["ranks"].search(text[: headers[0].start()][-_MOST_BEFORE:])
     ranks = n_ranks or (int(said[1]) if said else 0)
     if ranks < 2:
         raise InputError(Fault("does not say how many GPUs took part; say it, for example --gpus 8", shown))
     times: dict[int, float] = {}
     for line in text[headers[0].end() :].splitlines()[:MOST_ROWS]:
-        row = _ROW.search(line) if "#" not in line else None
+        row = _OSU["row"].search(line) if "#" not in line else None
         if row is not None and 0 < int(row[1]) <= MOST_BYTES and float(row[2]) > 0.0:
             times[int(row[1]) * (ranks if which in _OF_ONE_RANK else 1)] = float(row[2]) * 1e-6
     if not times:
         raise InputError(Fault("holds no row of OSU's table (size, average latency in us)", shown))
-    version = _NCCL.search(text)
+    version = _OSU["nccl"].search(text)
     by_mpi = "the exchange is MPI's own, where the expected times are NCCL's: its settings do not act"
     return NcclLog(
         shown=shown,
@@ -87,21 +71,8 @@ def read_osu_tests(text: str, shown: str, *, collective: str | None = None, n_ra
 
 LinkKind = Literal["adapter", "h2d", "d2h", "p2p"]
 
-_PERFTEST = re.compile(r"#bytes\s{1,20}#iterations\s{1,20}BW peak\[(MB|MiB|Gb)/sec\]\s{1,20}BW average\[", re.ASCII)
+_TESTS: Mapping[str, LinkKind] = LOGS["nvbandwidth"]
 _UNITS = {"MB": float(1 << 20), "MiB": float(1 << 20), "Gb": 1.25e8}  # perftest's MB are 2^20 bytes
-_DEVICE = re.compile(r"\bDevice\s{1,10}:\s{1,10}([\w.-]{1,60})", re.ASCII)
-_NUMBER = re.compile(r"(\d{1,3})$", re.ASCII)
-_BANDWIDTHS = re.compile(
-    r"\s*(\d{1,12})\s+\d{1,12}\s+(\d{1,9}(?:\.\d{0,9})?)\s+(\d{1,9}(?:\.\d{0,9})?)(?:\s|$)", re.ASCII
-)
-_RUNNING = re.compile(r"Running (\w{1,80})\.", re.ASCII)
-_TESTS: dict[str, LinkKind] = {
-    "host_to_device_memcpy_ce": "h2d",
-    "device_to_host_memcpy_ce": "d2h",
-    "device_to_device_memcpy_read_ce": "p2p",
-    "device_to_device_memcpy_write_ce": "p2p",
-}
-_MATRIX_ROW = re.compile(r"\s*\d{1,3}((?:\s+(?:\d{1,7}\.\d{1,3}|N/A)){1,256})\s*$", re.ASCII)
 _MOST = 100_000
 
 
@@ -120,7 +91,9 @@ class LinkFigure(NamedTuple):
 
 def is_link_test(text: str) -> bool:
     """Return whether *text* is output of perftest or nvbandwidth."""
-    return _PERFTEST.search(text) is not None or ("memcpy" in text and _RUNNING.search(text) is not None)
+    return _LINKS["perftest"].search(text) is not None or (
+        "memcpy" in text and _LINKS["running"].search(text) is not None
+    )
 
 
 def read_link_tests(text: str, shown: str) -> tuple[LinkFigure, ...]:
@@ -131,23 +104,23 @@ def read_link_tests(text: str, shown: str) -> tuple[LinkFigure, ...]:
     """
     found = (*_of_perftest(text), *_of_nvbandwidth(text))
     if not found:
-        raise InputError(
-            Fault("holds no bandwidth of a single link by ib_write_bw or nvbandwidth's copy engines", shown)
-        )
+        told = "holds no bandwidth of a single link by ib_write_bw or nvbandwidth's copy engines"
+        raise InputError(Fault(told, shown))
     return found
 
 
 def _of_perftest(text: str) -> Iterator[LinkFigure]:
     before = 0
-    headers = list(_PERFTEST.finditer(text))
-    for number, header in enumerate(headers):
-        devices = _DEVICE.findall(text[before : header.start()])
+    headers = list(_LINKS["perftest"].finditer(text))
+    for header, until in zip(headers, [*(each.start() for each in headers[1:]), len(text)], strict=False):
+        devices = _LINKS["device"].findall(text[before : header.start()])
         before = header.end()
-        until = headers[number + 1].start() if number + 1 < len(headers) else len(text)
-        rows = [row for line in text[before:until].splitlines() if (row := _BANDWIDTHS.match(line)) is not None]
+        rows = [
+            row for line in text[before:until].splitlines() if (row := _LINKS["bandwidths"].match(line)) is not None
+        ]
         if rows:
             last = max(rows, key=lambda row: int(row[1]))
-            index = _NUMBER.search(devices[-1]) if devices else None
+            index = _LINKS["number"].search(devices[-1]) if devices else None
             adapter = int(index[1]) if index is not None else 0
             yield LinkFigure("adapter", adapter, adapter, int(last[1]), float(last[3]) * _UNITS[header[1]])
 
@@ -160,11 +133,11 @@ def _of_nvbandwidth(text: str) -> Iterator[LinkFigure]:
     kind: LinkKind | None = None
     source = 0
     for line in text.splitlines()[:_MOST]:
-        running = _RUNNING.search(line)
+        running = _LINKS["running"].search(line)
         if running is not None:
             kind, source = _TESTS.get(running[1]), 0
             reads = "_read_" in running[1]
-        row = _MATRIX_ROW.match(line) if kind is not None else None
+        row = _LINKS["matrix row"].match(line) if kind is not None else None
         if row is None or kind is None or line.lstrip().startswith("SUM"):
             continue
         for column, word in enumerate(row[1].split()):

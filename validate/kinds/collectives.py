@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from simulator.api.collectives import ALPHA_S, is_strategy, machines_fitted_to
 from simulator.errors import one_line
+from simulator.package_data import own_data
 from simulator.questions.collective import ALGORITHMS, DTYPES, SENDING, Algorithm, CollectiveQuestion
 from simulator.questions.nccl import Feature
 from simulator.questions.where import Software
@@ -19,15 +20,7 @@ from validate.tables.names import RowNames
 LARGE_BYTES = 1 << 20
 MAX_RANKS = 4096
 _MAX_BYTES = 1e15
-_COLLECTIVES: dict[str, tuple[str, Collective]] = {
-    "allreduce": ("all_reduce", "all-reduce"),
-    "allgather": ("all_gather", "all-gather"),
-    "reducescatter": ("reduce_scatter", "reduce-scatter"),
-    "broadcast": ("broadcast", "broadcast"),
-    "reduce": ("reduce", "reduce"),
-    "alltoall": ("all_to_all", "all-to-all"),
-    "sendrecv": ("sendrecv", "send-recv"),
-}
+_COLLECTIVES: Mapping[str, tuple[str, Collective]] = own_data("validate.kinds", "words.yaml")["collectives"]
 _INDICES = re.compile(r"\d{1,5}(?:-\d{1,5})?(?:[,;]\s*\d{1,5}(?:-\d{1,5})?)*", re.ASCII)
 _PAIRS = re.compile(r"pairs\s+(\d{1,5}>\d{1,5}(?:\s*;\s*\d{1,5}>\d{1,5})*)", re.ASCII)
 _ALGORITHM = re.compile(r"(?:nccl_algo\s*=\s*)?(ring|tree|nvls[ _-]?tree|nvls|pat)\b(?:\s*\(.*\))?", re.ASCII)

@@ -13,9 +13,9 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import get_args
 
 from simulator.errors import one_line
+from simulator.package_data import own_data
 from simulator.questions.single import (
     DISK_ACCESSES,
     AccessQuestion,
@@ -59,9 +59,7 @@ def beside_work(cell: Cell, names: RowNames, copy: CopyQuestion) -> ProgramQuest
     return ProgramQuestion(where=copy.where, workload="", text="\n".join(lines) + "\n", device=gpu)
 
 
-_KINDS: dict[str, tuple[CopyKind, bool]] = {kind: (kind, False) for kind in get_args(CopyKind)}
-_KINDS |= {"bidir": ("h2d", True), "d2d_bidir": ("d2d", True), "p2p_bidir": ("p2p", True)}
-_KINDS |= {"overlap_h2d": ("h2d", False), "overlap_d2h": ("d2h", False)}
+_KINDS: Mapping[str, tuple[CopyKind, bool]] = own_data("validate.kinds", "words.yaml")["copies"]
 _DEVICE = re.compile(r"(?:cuda:|gpu)?(\d{1,4})", re.IGNORECASE | re.ASCII)
 _BETWEEN = re.compile(r"gpu(\d{1,3})_(?:to|and)_gpu(\d{1,3})(?:_|$)", re.ASCII)
 _THREADS = re.compile(r"([1-9]\d{0,3}) threads?", re.ASCII)
@@ -174,14 +172,7 @@ STORAGE = kind_of(
 )
 
 
-# Starts of the names of kernels, by the numbers of arrays read and written.
-_ARRAYS = {
-    (1, 0): ("read",),
-    (2, 0): ("dot",),
-    (0, 1): ("write", "init"),
-    (1, 1): ("copy", "mul", "scale", "stencil"),
-    (2, 1): ("triad", "add"),
-}
+_ARRAYS: Mapping[str, tuple[int, int]] = own_data("validate.kinds", "words.yaml")["arrays"]
 _ELEMENT = {"fp32": 4, "fp64": 8, "double": 8, "float": 4, "": 8}
 _GATHER = re.compile(r"gather rows of (\d{1,6}) B", re.ASCII)
 _OCCUPANCY = re.compile(r"occupancy (\d{1,3}(?:\.\d+)?) ?%", re.ASCII)
@@ -217,7 +208,7 @@ def _access(cell: Cell, names: RowNames) -> AccessQuestion:
             raise NotScored("rows that are no part of their table")
         rows = min(int(size / row_bytes), (_CPU_GATHERED if on_cpu else _GATHERED) // row_bytes)
         return ask(kind="gather", size_bytes=size, rows=rows, row_bytes=row_bytes, threads=threads, in_graph=True)
-    arrays = next((n for n, starts in _ARRAYS.items() if kernel.lower().startswith(starts)), None)
+    arrays = next((n for name, n in _ARRAYS.items() if kernel.lower().startswith(name)), None)
     if arrays is None:
         raise NotScored(f"no model of {one_line(kernel, 40) or 'a kernel without a name'}")
     of_one_array = bench.startswith(("BabelStream", "superbench"))

@@ -58,8 +58,7 @@ def memory_figures(cell: Callable[[str], str]) -> tuple[MemoryFigure, ...]:
     """Return the figures that a row holds."""
     found = []
     for name, columns in MEMORY_COLUMNS.items():
-        column = next(filter(cell, columns), None)
-        if column is not None:
+        if column := next(filter(cell, columns), ""):
             try:
                 found.append(MemoryFigure(name, size_bytes(cell, column)))
             except NotScored as reason:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from simulator.errors import one_line
+from simulator.package_data import own_data
 from simulator.questions.single import Call, Launched, LaunchQuestion
 from simulator.records import replace
 from simulator.topology.parts import CpuPart
@@ -21,52 +22,20 @@ from validate.kinds.timing import between_events
 from validate.tables.cells import NotScored, measured_s
 from validate.tables.names import RowNames
 
-_NUMBERS = 64  # elements of validate run's small operators
+
+def _operators(which: str) -> dict[str, ops.Operator]:
+    """Return operators by their names in tables, as ``words.yaml`` describes them."""
+    every = own_data("validate.kinds", "words.yaml")[which].items()
+    return {name: getattr(ops, said[0])(*said[1:]) for name, said in every}
+
+
+_CALLS: Mapping[str, tuple[Call, Launched]] = own_data("validate.kinds", "words.yaml")["calls"]
+_SMALL, _ALONE, _LAYERS = map(_operators, ("small", "alone", "layers"))
+_PARAMETERS: Mapping[str, int] = own_data("validate.kinds", "words.yaml")["parameters of layers"]
+_OPTIMISED = 64  # parameters of the measured optimisers
 _FLOOR = ops.Elementwise("mul_scalar", (64 << 10) // 16)  # fp64, 64 KiB read and written
-_PARAMETERS = 64
-# Calls that run no operator, as named by validate run and published tables.
-_CALLS: dict[str, tuple[Call, Launched]] = {
-    "host time of one view, no kernel": ("view", "host"),
-    "host time of reading one number back": ("read", "host"),
-    "host time of recording an event": ("record", "host"),
-    "host time of having a stream wait for an event": ("hold", "host"),
-    "host time of synchronising with an idle device": ("wait", "host"),
-    "kernel-launch/event_overhead": ("empty", "stream"),
-    "kernel-launch/wall_overhead": ("empty", "device"),
-}
-_CAPTURED = ops.Elementwise("relu", _NUMBERS)
-_SMALL: dict[str, ops.Operator] = {
-    "one relu in place": ops.Elementwise("relu", _NUMBERS),
-    "one sum of two": ops.Elementwise("add", _NUMBERS, 2),
-    "one fill": ops.Elementwise("fill", _NUMBERS),
-    "one matrix product": ops.MatMul(_NUMBERS, _NUMBERS, _NUMBERS),
-}
-# Layers of validate run, and their numbers of parameters.
-_LAYERS: dict[str, tuple[ops.Operator, int]] = {
-    "linear": (ops.Linear(4, 16, 16), 2),
-    "conv2d": (ops.Conv2d(2, 4, 4, 8, 8, 3, 3, pad_h=1, pad_w=1), 1),
-    "relu": (ops.Elementwise("relu", 64), 0),
-    "batch_norm": (ops.BatchNorm(2, 4, 8, 8), 2),
-    "layer_norm": (ops.LayerNorm(4, 16), 2),
-    "softmax": (ops.Softmax(4, 16), 0),
-    "gelu": (ops.Elementwise("gelu", 64), 0),
-    "dropout": (ops.Elementwise("dropout", 64), 0),
-    "max_pool": (ops.Pool("max", 2, 4, 8, 8, 8, 8, 3, 3), 0),
-    "sum of two": (ops.Elementwise("add", 64, 2), 0),
-    "attention": (ops.Attention(2, 2, 8, 8, 16), 0),
-    "lstm": (ops.Recurrent("lstm", 2, 4, 16, 16), 4),
-    "linear under autocast to bf16": (ops.Linear(4, 16, 16), 2),
-}
+_CAPTURED = ops.Elementwise("relu", 64)
 _CASTS = (ops.Elementwise("cast", 16 * 16), ops.Elementwise("cast", 16))  # under autocast: of the weight and the bias
-# The shortest PyTorch operators between two events, by their names in published tables.
-_ALONE: dict[str, ops.Operator] = {
-    "bmm": ops.MatMul(1, 1, 1),
-    "elementwise": ops.Elementwise("add", 1, 2),
-    "linear": ops.Linear(1, 1, 1),
-    "ln": ops.LayerNorm(1, 1),
-    "softmax": ops.Softmax(1, 1),
-    "conv": ops.Conv2d(1, 1, 1, 1, 1, 1, 1),
-}
 _LAYER = re.compile(r"host time of ([\w ]+), forward(, recorded| and backward)")
 _GRAPH = re.compile(r"(host time|time) of a graph of (\d{1,6}) kernels?", re.ASCII)
 _LEAST = re.compile(r"min measured (\w+) latency \(cudaEvent around one PyTorch op\)")
@@ -95,11 +64,10 @@ def _said(cell: Cell) -> tuple[_Said, str]:
         if found and found[1] not in table:
             raise NotScored(f"no model of {one_line(found[0], 50)}")
     if layer:
-        operator, parameters = _LAYERS[layer[1]]
-        said: _Said = {"operator": operator, "timed": "host", "is_taped": True}
+        said: _Said = {"operator": _LAYERS[layer[1]], "timed": "host", "is_taped": True}
         if "backward" not in layer[2]:
             return said, "host"
-        return {**said, "phases": ("fwd", "bwd"), "parameters": parameters}, "both"
+        return {**said, "phases": ("fwd", "bwd"), "parameters": _PARAMETERS.get(layer[1], 0)}, "both"
     if graph := _GRAPH.match(metric):
         way = "host" if graph[1] == "host time" else "alone" if "alone" in mode else "graph"
         return {"operator": _CAPTURED, "kernels": int(graph[2]), "timed": _TIMED[way]}, way
@@ -116,7 +84,7 @@ def _said(cell: Cell) -> tuple[_Said, str]:
         way = "host" if metric.startswith("host") else _way(mode)
         return {"operator": _SMALL[small], "timed": _TIMED[way]}, way
     if metric.startswith("host time of a step of ") and metric.endswith((", foreach", ", fused")):
-        return {"parameters": _PARAMETERS, "timed": "host"}, "host"
+        return {"parameters": _OPTIMISED, "timed": "host"}, "host"
     raise NotScored(f"no model of {one_line(metric, 50) or 'a launch without a name'}")
 
 

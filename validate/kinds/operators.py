@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast, get_args
 
 from simulator.api.session import Question
 from simulator.errors import one_line
+from simulator.package_data import own_data
 from simulator.questions.single import Issued, OperatorQuestion
 from simulator.records import replace
 from simulator.topology.parts import CpuPart, GpuPart
@@ -34,21 +35,8 @@ from validate.tables.names import RowNames
 _MAX_SIZE = 1e10
 _THREADS = re.compile(r"cpu threads=([1-9][0-9]{0,3})", re.IGNORECASE | re.ASCII)
 _PHASES = ("fwd", "bwd_data", "bwd_weight", "bwd")
-_LAYOUTS = ("NN", "NT", "TN", "TT")
 _WORDS = {"cache": ("warm", "cold"), "order": ("row", "column"), "clock": ("events", "host")}
-_VARIANTS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("softmax", "layer_norm", "batch_norm", "embedding", "rnn", "lstm", "gru"), ()),
-    **dict.fromkeys(("matmul", "bmm"), _LAYOUTS),
-    "linear": ("lm_head",),
-    "conv2d": ("channels_last",),
-    "attention": ("causal",),
-    "grouped_linear": get_args(ops.Grouping),
-    "cross_entropy": ("in-place",),
-    "permute": ("back",),
-    "gated": ("silu", "gelu"),
-    "rotary": (),
-}
-"""The variants of each operator; those of elementwise ones are functions."""
+_VARIANTS: Mapping[str, Sequence[str]] = own_data("validate.kinds", "words.yaml")["variants"]
 _GRADIENTS = {"NT": "fwd", "NN": "bwd_data", "TN": "bwd_weight"}
 """What a batched product of Transformer Engine is: it has none but of experts, whose layouts tell the gradients."""
 _TWO_INPUTS = frozenset(("add", "mul", "div", "pow", "sub"))
@@ -113,20 +101,23 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
 
 def _check_words(cell: Cell, op: str, phase: str, precision: str) -> None:
     """Raise NotScored where a column of an operator has a word that is not known."""
-    if phase not in _PHASES:
-        raise NotScored(f"no such phase: {one_line(phase, 20)}")
-    if precision not in PRECISIONS:
-        raise NotScored(f"no such dtype: {one_line(precision, 20) or 'none'}; {', '.join(PRECISIONS)}")
-    if op not in _READERS:
-        raise NotScored(f"no model of {one_line(op, 30) or 'an operator without a name'}")
-    if precision == "nvfp4" and op != "linear":
-        raise NotScored(f"{op} in nvfp4 is not modelled; linear is")
-    if cell("variant") and op in _VARIANTS and cell("variant") not in _VARIANTS[op]:
-        known = ", ".join([*_VARIANTS[op], "or empty"]).removeprefix("or ")
-        raise NotScored(f"{op} '{one_line(cell('variant'), 20)}' is not modelled; {known}")
-    for column, words in _WORDS.items():
-        if cell(column) and cell(column) not in words:
-            raise NotScored(f"no such {column}: {one_line(cell(column), 20)}; {' or '.join(words)}")
+    variants, variant = _VARIANTS.get(op), cell("variant")
+    known = ", ".join([*(variants or ()), "or empty"]).removeprefix("or ")
+    wrong = {
+        f"no such phase: {one_line(phase, 20)}": phase not in _PHASES,
+        f"no such dtype: {one_line(precision, 20) or 'none'}; {', '.join(PRECISIONS)}": precision not in PRECISIONS,
+        f"no model of {one_line(op, 30) or 'an operator without a name'}": op not in _READERS,
+        f"{op} in nvfp4 is not modelled; linear is": precision == "nvfp4" and op != "linear",
+        f"{op} '{one_line(variant, 20)}' is not modelled; {known}": variants is not None
+        and variant not in ("", *variants),
+        **{
+            f"no such {column}: {one_line(cell(column), 20)}; {' or '.join(words)}": cell(column) not in ("", *words)
+            for column, words in _WORDS.items()
+        },
+    }
+    for why, holds in wrong.items():
+        if holds:
+            raise NotScored(why)
 
 
 Size = Callable[..., int]

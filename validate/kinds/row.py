@@ -28,11 +28,10 @@ class MeasuredRow:
 
     ``asked`` is None, and ``skipped`` the reason, if it cannot be read as a question.  ``time_s`` is NaN, and
     ``untimed`` the reason, if it has no valid time; ``set_aside`` is why it does not count though it is predicted.
-    ``cells`` are the non-empty ones, with what empty ones stand for and the labels of its ``kind``; ``labels`` those
-    as written, with the same labels: what rows are grouped by.  ``digest`` is that of its question.  ``place`` is a
-    device or a machine, ``part`` the device's part.
-
-    ``memory`` are its figures of memory, each with its own prediction and reason.
+    ``cells`` are the non-empty ones, with what empty ones stand for and the labels of its ``kind``; ``labels`` those as
+    written, with the same labels: what rows are grouped by.  ``digest`` is that of its question.  ``place`` is a device
+    or a machine, ``part`` the device's part.  ``memory`` are its figures of memory, each with its own prediction and
+    reason.
 
     ``table``, ``name``, ``key``, ``interval`` are of rows of folders: the file, what is asked in a few words and as
     pairs of column and text, and the half-width of the measured median's 95 % interval, as a fraction of the median.
@@ -143,27 +142,25 @@ def every_row(table: Table, kind: Kind, names: RowNames) -> Iterator[MeasuredRow
         def cell(column: str, cells: Mapping[str, str] = cells) -> str:
             return cells.get(column, "")
 
-        time_s, untimed, part = math.nan, "", None
         asked: RowQuestion | str = f"{len(record.fields)} fields where the header has {len(table.header)}"
         if len(record.fields) == len(table.header):
             asked = question(tuple(map(cell, kind.asked)))
-        place = cell(kind.place)
-        if kind.place in kind.asked and kind.place == "device" and not isinstance(asked, str):
-            part = names.devices.described(place)
-        try:
-            time_s = measured_time(kind.measured_s(cell, names))
-        except NotScored as reason:
-            untimed = str(reason)
         own = kind.labelled(cell, names)
         written = {name: text for name in table.position if (text := table.written(record, name))}
-        found = MeasuredRow(
-            None if isinstance(asked, str) else asked, time_s, {**own, **cells}, kind.name, table.file, record,
-            digest({column: cell(column) for column in kind.asked}), place, part, untimed,
-            {name: text for name, text in {**written, **own}.items() if text},
-        )  # fmt: skip
+        found = MeasuredRow(None, math.nan, {**own, **cells}, kind.name, table.file, record, place=cell(kind.place))
+        found.digest = digest({column: cell(column) for column in kind.asked})
+        found.labels = {name: text for name, text in {**written, **own}.items() if text}
         found.set_aside = one_line(cell(kind.set_aside), 200) if kind.set_aside else ""
-        found.skipped = asked if isinstance(asked, str) else ""
+        try:
+            found.time_s = measured_time(kind.measured_s(cell, names))
+        except NotScored as reason:
+            found.untimed = str(reason)
         found.memory = memory_figures(cell) if kind.holds_memory else ()
-        if found.asked is not None and not all(each.skipped for each in found.memory):
-            found.asked = replace(found.asked, memory=True)
+        if isinstance(asked, str):
+            found.skipped = asked
+        else:
+            memory = not all(each.skipped for each in found.memory)
+            found.asked = replace(asked, memory=True) if memory else asked
+            if kind.place in kind.asked and kind.place == "device":
+                found.part = names.devices.described(found.place)
         yield found

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 
 from simulator.api import Session
 from simulator.api.session import Question
 from simulator.constants import constants
-from simulator.questions.single import Call, LaunchQuestion
+from simulator.questions.single import LaunchQuestion
 from simulator.questions.where import Where
 from simulator.records import dataclass, replace
 from simulator.workload import operators as ops
@@ -55,11 +56,9 @@ class TimingCosts:
 _ISOLATED: dict[type, str] = {
     ops.Elementwise: "isolated_elementwise_s",
     ops.Softmax: "isolated_softmax_s",
-    ops.LayerNorm: "isolated_norm_s",
-    ops.BatchNorm: "isolated_norm_s",
-    ops.Linear: "isolated_linear_s",
+    **dict.fromkeys((ops.LayerNorm, ops.BatchNorm), "isolated_norm_s"),
+    **dict.fromkeys((ops.Linear, ops.Conv2d), "isolated_linear_s"),  # a library that is asked for a kernel, and a bias
     ops.MatMul: "isolated_matmul_s",
-    ops.Conv2d: "isolated_linear_s",  # a library that is asked for a kernel, and a bias
 }
 
 
@@ -122,16 +121,10 @@ class ByHost:
 
 def by_host(where: Where, device: str, operator: ops.Operator, *, is_compiled: bool) -> ByHost:
     """Return the timing of *operator* on the host's clock; *where* and *device* as in its question."""
-
-    def timed(operator: ops.Operator) -> LaunchQuestion:
-        return LaunchQuestion(where=where, device=device, timed="host", operator=operator)
-
-    def called(call: Call) -> LaunchQuestion:
-        return LaunchQuestion(where=where, device=device, timed="host", call=call)
-
+    timed = partial(LaunchQuestion, where=where, device=device, timed="host")
     is_product = isinstance(operator, ops.Linear | ops.MatMul)
-    choosing = (timed(operator), timed(ops.Elementwise("relu", 1))) if is_product else None
-    return ByHost(device, called("empty"), called("wait"), choosing, is_compiled)
+    choosing = (timed(operator=operator), timed(operator=ops.Elementwise("relu", 1))) if is_product else None
+    return ByHost(device, timed(call="empty"), timed(call="wait"), choosing, is_compiled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +212,13 @@ def attention_library(software: str) -> AttentionLibrary:
     return "native" if _NATIVE.search(software) else "flash2"
 
 
+def _served(software: str) -> tuple[str, bool]:
+    """Return the framework for serving that *software* is, and whether it writes the cache by a separate operation."""
+    found = _SERVING.match(software)
+    name, version = (found[1].lower(), (int(found[2]), int(found[3]))) if found is not None else ("", (0, 0))
+    return name, name == "vllm" and version >= _WRITES_APART
+
+
 def replays(software: str) -> bool:
     """Return whether attention of *software* was timed by replaying a graph with that one call."""
     return _SERVING.match(software) is not None
@@ -226,22 +226,15 @@ def replays(software: str) -> bool:
 
 def copied_besides(operator: Attention, software: str) -> int:
     """Return the number of elements that *software* copies before *operator*, within the measured time."""
-    serving = _SERVING.match(software)
-    if serving is None:
+    name, apart = _served(software)
+    if not name or apart:
         return 0
-    name, version = serving[1].lower(), (int(serving[2]), int(serving[3]))
-    if name == "vllm" and version >= _WRITES_APART:
-        return 0
-    heads = 2 * (operator.kv_heads or operator.heads)
-    if name in ("trtllm", "tensorrt-llm"):
-        heads += operator.heads
+    heads = 2 * (operator.kv_heads or operator.heads) + operator.heads * (name in ("trtllm", "tensorrt-llm"))
     return operator.batch * heads * operator.key_length * operator.head_size
 
 
 def cache_warps(operator: Attention, software: str) -> int:
     """Return the warps in which *software* writes keys and values, each finding one token's place in the cache."""
-    serving = _SERVING.match(software)
-    if serving is None or serving[1].lower() != "vllm" or (int(serving[2]), int(serving[3])) >= _WRITES_APART:
-        return 0
+    name, apart = _served(software)
     threads = min(_MOST_THREADS, (operator.kv_heads or operator.heads) * operator.head_size)
-    return operator.batch * operator.key_length * math.ceil(threads / 32)
+    return operator.batch * operator.key_length * math.ceil(threads / 32) if name == "vllm" and not apart else 0

@@ -1,8 +1,13 @@
-"""The scores as one JSON document, with errors as fractions, and as text for the terminal."""
+r"""The scores as one JSON document, with errors as fractions, as text for the terminal, and each row as CSV.
+
+Cells of CSV are inert: characters that a terminal would obey or hide are written as ``\x1b``, and a text that a
+spreadsheet would compute (``=...``) starts with an apostrophe.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from simulator.api.collectives import ALPHA_S
@@ -11,10 +16,12 @@ from simulator.console.style import PLAIN, Style
 from simulator.errors import one_line
 from simulator.records import asdict, dataclass, field
 from simulator.results import taken
-from validate.kinds.kind import MEMORY_COLUMNS, Kind
+from validate.kinds.kind import ALL_COLUMNS, MEMORY_COLUMNS, Kind
 from validate.kinds.row import MeasuredRow
 from validate.score.scores import Efficiencies, ScoreGroup, Scores, median_of
+from validate.tables.cells import figure
 from validate.tables.statistics import Errors, by_frequency, percent_text, skipped_table
+from validate.tables.table import Table
 
 SCHEMA_VERSION = 1
 
@@ -215,3 +222,72 @@ def _scaling(table: ScoredTable, style: Style) -> list[str]:
         body.append([each.dataset or "(no dataset)", str(each.pairs), *figures, f"{100 * each.bias:+.1f}"])
     none = "scaling efficiency: no two scored rows differ in their number of GPUs alone"
     return table_of(body, [False] + [True] * 6, style) if body[1:] else [none]
+
+
+ADDED = ("predicted_s", "low_s", "high_s", "error", "skipped")
+_MEMORY = {name: f"predicted_{name}_bytes" for name in MEMORY_COLUMNS}  # where a table has such columns
+
+
+class Predictions:
+    """Writes all rows of *tables* as CSV to *write* as they come: their own columns, then those of ``ADDED``.
+
+    Tables with measured memory have the predicted bytes of each figure that a row holds too.
+    Columns of several tables are joined by name, and a column ``table`` names each row's table.  Columns of the input
+    with such a name are dropped.  Fields beyond the header are joined to the last column as text.
+    """
+
+    def __init__(self, tables: Sequence[Table], write: Callable[[bytes], None]) -> None:
+        columns: dict[str, str] = {}
+        for table in tables:
+            for index, name in enumerate(_names(table)):
+                columns.setdefault(name, table.header[index])
+        self._write = write
+        self._kept = [name for name in columns if name not in (*ADDED, *_MEMORY.values())]
+        self._memory = list(_MEMORY) if not columns.keys().isdisjoint(ALL_COLUMNS) else []
+        self._several = len(tables) > 1
+        added = [*ADDED, *(_MEMORY[name] for name in self._memory)]
+        self._line([*(columns[name] for name in self._kept), *(["table"] if self._several else []), *added])
+
+    def begin(self, table: Table) -> Callable[[MeasuredRow], None]:
+        """Return the function that writes a row of *table*."""
+        names = _names(table)
+        own = [table.file] if self._several else []
+        last = len(names) - 1
+
+        def write(row: MeasuredRow) -> None:
+            fields = row.record.fields
+            fitted = [*fields[:last], ",".join(fields[last:]), *[""] * (last - len(fields))]
+            cells = dict(zip(names, fitted, strict=True))
+            band = (None, None) if row.band is None else (row.band.low_s, row.band.high_s)
+            figures = ["" if value is None else repr(value) for value in (row.predicted_s, *band, row.error)]
+            held = {each.name: repr(each.predicted_bytes) for each in row.memory if each.predicted_bytes is not None}
+            memory = [held.get(name, "") for name in self._memory]
+            self._line([*[cells.get(name, "") for name in self._kept], *own, *figures, row.skipped, *memory])
+
+        return write
+
+    def _line(self, cells: Sequence[str]) -> None:
+        self._write((",".join(map(_inert, cells)) + "\n").encode())
+
+
+_OBEYED = ("Cc", "Cf", "Zl", "Zp")  # control and format characters, separators of lines
+
+
+def _inert(text: str) -> str:
+    if not (text.isascii() and text.isprintable()):
+        text = "".join(
+            c.encode("unicode_escape").decode() if unicodedata.category(c) in _OBEYED and c not in "\t\r\n" else c
+            for c in text
+        )
+    text = f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") and figure(text) is None else text
+    # The standard library's writer does not quote a lone CR, at which readers end the line.
+    return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',"\r\n') else text
+
+
+def _names(table: Table) -> list[str]:
+    """Return a unique name for each column."""
+    names: list[str] = []
+    for index, text in enumerate(table.header):
+        name = text.strip().lower()
+        names.append(name if name and name not in names else f"\0{index}")
+    return names

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from simulator.api import Session
 from simulator.api.calibrations import read_calibration
-from simulator.api.session import Question
 from simulator.bands.composition import Band
 from simulator.console.run import collect_rarely, collected_after
 from simulator.errors import Fault, InputError, SimulationError, one_line
@@ -49,55 +48,40 @@ class Predicted:
     no_memory: str = ""
 
 
-Predict = Callable[[Iterable[RowQuestion]], Iterator[Predicted]]
-"""Yields a prediction for each row that asks something, in order."""
-
-
 @collected_after()
 def predicted(asked: RowQuestion, session: Session) -> Predicted:
     """Return the prediction of what a row asks."""
+    baseline_s: float | None = None
     try:
         predicted_s = asked.time_s(session)
         band = asked.band(session, predicted_s)
     except NotScored as reason:
         return Predicted(skipped=str(reason))
-    baseline_s: float | None = None
     with contextlib.suppress(NotScored):
         baseline_s = asked.bound_s(session)
     try:
-        memory_bytes = asked.memory_bytes(session) if asked.memory else {}
+        return Predicted(predicted_s, band, baseline_s, "", asked.memory_bytes(session) if asked.memory else {})
     except NotScored as reason:
         return Predicted(predicted_s, band, baseline_s, no_memory=str(reason))
-    return Predicted(predicted_s, band, baseline_s, memory_bytes=memory_bytes)
-
-
-def in_turn(session: Session) -> Predict:
-    """Return the predictions of rows in this process."""
-    known = lru_cache(maxsize=_KEPT)(lambda asked: predicted(asked, session))
-    return lambda rows: map(known, rows)
 
 
 # -- in several processes --------------------------------------------------------------
 
 
-def in_processes(session: Session, jobs: int) -> Predict:
-    """Return the predictions of rows in *jobs* processes; each question is asked once."""
-
-    def predict(rows: Iterable[RowQuestion]) -> Iterator[Predicted]:
-        context = multiprocessing.get_context("spawn")  # others would copy a process with threads
-        before = set(multiprocessing.active_children())
-        with ProcessPoolExecutor(jobs, context, _begin, (session.calibrations,)) as pool:
-            try:
-                yield from _in_order(pool, rows)
-            except BrokenProcessPool:
-                reason = "a process ended before it had answered, as for want of memory; fewer --jobs need less"
-                raise SimulationError(reason) from None
-            except BaseException:
-                for child in set(multiprocessing.active_children()) - before:
-                    child.terminate()  # and the pool waits for their end: two threads that wait may miss it
-                raise
-
-    return predict
+def in_processes(session: Session, jobs: int, rows: Iterable[RowQuestion]) -> Iterator[Predicted]:
+    """Yield the predictions of *rows*, found in *jobs* processes; each question is asked once."""
+    context = multiprocessing.get_context("spawn")  # others would copy a process with threads
+    before = set(multiprocessing.active_children())
+    with ProcessPoolExecutor(jobs, context, _begin, (session.calibrations,)) as pool:
+        try:
+            yield from _in_order(pool, rows)
+        except BrokenProcessPool:
+            reason = "a process ended before it had answered, as for want of memory; fewer --jobs need less"
+            raise SimulationError(reason) from None
+        except BaseException:
+            for child in set(multiprocessing.active_children()) - before:
+                child.terminate()  # and the pool waits for their end: two threads that wait may miss it
+            raise
 
 
 def _in_order(pool: ProcessPoolExecutor, rows: Iterable[RowQuestion]) -> Iterator[Predicted]:
@@ -106,7 +90,12 @@ def _in_order(pool: ProcessPoolExecutor, rows: Iterable[RowQuestion]) -> Iterato
     while ahead := list(islice(rest, _AHEAD)):
         together: dict[Hashable, list[RowQuestion]] = {}
         for asked in dict.fromkeys(ahead):
-            together.setdefault(_work(asked.question), []).append(asked)
+            # what questions have in common that share most of their work: the network, or the machine
+            question = asked.question
+            work: Hashable = question.where.topology
+            if isinstance(question, StepQuestion):
+                work = question.workload, question.sizes, question.batch, question.options
+            together.setdefault(work, []).append(asked)
         done: dict[RowQuestion, tuple[Future[list[Predicted]], int]] = {}
         for alike in together.values():
             for task in (alike[i : i + _AT_ONCE] for i in range(0, len(alike), _AT_ONCE)):
@@ -117,11 +106,8 @@ def _in_order(pool: ProcessPoolExecutor, rows: Iterable[RowQuestion]) -> Iterato
             yield future.result()[place]
 
 
-def _work(question: Question) -> Hashable:
-    """Return what questions have in common that share most of their work: the network, or the machine."""
-    if isinstance(question, StepQuestion):
-        return question.workload, question.sizes, question.batch, question.options
-    return question.where.topology
+def _task(asked: Sequence[RowQuestion]) -> list[Predicted]:
+    return [predicted(each, _sessions[0]) for each in asked]
 
 
 _sessions: list[Session] = []  # of another process: the one that it answers with
@@ -135,10 +121,6 @@ def _begin(calibrations: Mapping[str, Calibration]) -> None:
     _sessions.append(Session(calibrations))
 
 
-def _task(asked: Sequence[RowQuestion]) -> list[Predicted]:
-    return [predicted(each, _sessions[0]) for each in asked]
-
-
 MOST_DIFFERENT = 100_000
 """Most distinct labels, reasons and configurations of a table; each takes some 100 bytes or more."""
 
@@ -146,50 +128,18 @@ OTHER_REASON = f"another of more than {MOST_DIFFERENT:,} reasons"
 """Stands for the reasons beyond these."""
 
 
-def score_rows(
-    rows: Iterable[MeasuredRow],
-    trust: Sequence[str],
-    *,
-    published: Mapping[str, Mapping[str, float]],
-    set_aside: Callable[[MeasuredRow], str],
-    predict: Predict | None,
-    advance: Callable[[], None] = lambda: None,
-) -> Iterator[MeasuredRow]:
-    """Yield each of *rows* with its prediction, in order.
-
-    Rows with a trust grade outside *trust* are predicted but do not count (they are context); rows without a grade do.
-    *published* holds predictions of others, by ``row_id`` and predictor.  *set_aside* returns a further reason why a
-    row does not count, or "".  *predict* predicts the rows; without it, the predictions in the table are used.
-    *advance* is called after each row.
-    """
-    rows, ahead = tee(rows)
-    unasked = Predicted()
-    asking = (row for row in ahead if row.asked is not None)
-    answers = map(_written, asking) if predict is None else predict(row.asks for row in asking)
-    for row in rows:
-        answer, is_outside = unasked, bool(row.grade) and row.grade not in trust
-        if row.asked is not None:
-            answer = next(answers)
-            row.predicted_s, row.band, row.baseline_s = answer.predicted_s, answer.band, answer.baseline_s
-            row.skipped = answer.skipped
-        for figure in row.memory:
-            figure.predicted_bytes = answer.memory_bytes.get(figure.name)
-            reason = row.skipped or answer.no_memory or (_context(row) if is_outside else "")
-            figure.skipped = figure.skipped or reason
-        if row.predicted_s is not None:
-            row.skipped = row.untimed or row.set_aside
-            row.published = published.get(row.cells.get("row_id", ""), {})
-            row.is_context = is_outside and not row.untimed
-        if row.is_context:
-            row.skipped = _context(row)
-        row.skipped = row.skipped or row.set_aside or set_aside(row)
-        yield row
-        advance()
-    next(answers, None)  # ends other processes in peace
-
-
-def _context(row: MeasuredRow) -> str:
-    return f"context: trust {one_line(row.grade, 20)}"
+def _judge(row: MeasuredRow, answer: Predicted, trust: Sequence[str]) -> None:
+    """Give *row* its prediction, and the reason why it or a figure of its memory does not count."""
+    is_outside = bool(row.grade) and row.grade not in trust
+    context = f"context: trust {one_line(row.grade, 20)}" if is_outside else ""
+    row.predicted_s, row.band, row.baseline_s = answer.predicted_s, answer.band, answer.baseline_s
+    row.skipped = answer.skipped
+    for figure in row.memory:
+        figure.predicted_bytes = answer.memory_bytes.get(figure.name)
+        figure.skipped = figure.skipped or row.skipped or answer.no_memory or context
+    if row.predicted_s is not None:
+        row.is_context = is_outside and not row.untimed
+        row.skipped = context if row.is_context else row.untimed or row.set_aside
 
 
 def ranked(rows: Iterable[MeasuredRow], table: Table, kind: Kind, names: RowNames) -> Iterator[MeasuredRow]:
@@ -197,19 +147,7 @@ def ranked(rows: Iterable[MeasuredRow], table: Table, kind: Kind, names: RowName
 
     Raises InputError where the table has too many different configurations.
     """
-    best = _fastest(table, kind, names)
-    for row in rows:
-        if best and row.labels.get("ranks") == "one":
-            with contextlib.suppress(NotScored):
-                cell = partial(table.cell, row.record)
-                is_best = kind.measured_s(cell, names) <= best.get(configuration(cell), 0.0)
-                row.labels = {**row.labels, "framework_rank": "best" if is_best else "other"}
-        yield row
-
-
-def _fastest(table: Table, kind: Kind, names: RowNames) -> dict[tuple[str, ...], float]:
-    """Return the least time of each configuration over all frameworks; empty where the kind does not rank them."""
-    best: dict[tuple[str, ...], float] = {}
+    best: dict[tuple[str, ...], float] = {}  # the least time of each configuration over all frameworks
     for record in table.rows if "framework_rank" in kind.labels else ():
         cell = partial(table.cell, record)
         with contextlib.suppress(NotScored):
@@ -219,15 +157,21 @@ def _fastest(table: Table, kind: Kind, names: RowNames) -> dict[tuple[str, ...],
             if len(best) > MOST_DIFFERENT:
                 message = f"has more than {MOST_DIFFERENT:,} different configurations; score it in parts"
                 raise InputError(Fault(message, table.file))
-    return best
+    for row in rows:
+        if best and row.labels.get("ranks") == "one":
+            with contextlib.suppress(NotScored):
+                cell = partial(table.cell, row.record)
+                is_best = kind.measured_s(cell, names) <= best.get(configuration(cell), 0.0)
+                row.labels = {**row.labels, "framework_rank": "best" if is_best else "other"}
+        yield row
 
 
 def _written(row: MeasuredRow) -> Predicted:
     """Return the prediction that the table holds for a row."""
     text = row.cells.get("predicted_s", "")
-    if not text:
-        return Predicted(skipped=row.cells.get("skipped") or "no prediction")
     try:
+        if not text:
+            raise NotScored(row.cells.get("skipped") or "no prediction")
         return Predicted(measured_time(number("predicted_s", text)), no_memory="no prediction")
     except NotScored as reason:
         return Predicted(skipped=str(reason))
@@ -316,26 +260,34 @@ class Scoring:
         jobs: int = 1,
         advance: Callable[[], None] = lambda: None,
     ) -> Iterator[MeasuredRow]:
-        """Yield the rows of *table* with their predictions.
+        """Yield the rows of *table* with their predictions, in order.
 
-        Rows of operators whose question is among *seen*, the digests to which calibrations were fitted, do not count;
-        nor do those to which the options' calibration was fitted.  *as_written*: use the predictions in the table, as
-        ``validate score --out`` writes them.  *jobs*: most processes that predict.
+        Rows with a trust grade outside *trust* are predicted but do not count (they are context); rows without a grade
+        do.  Rows of operators whose question is among *seen*, the digests to which calibrations were fitted, do not
+        count; nor do those to which the options' calibration was fitted.  *as_written*: use the predictions in the
+        table, as ``validate score --out`` writes them.  *jobs*: most processes that predict.  *advance* is called after
+        each row.
         """
         fitted_to = (seen | self._seen) if kind.name == OPERATORS.name else frozenset()
-
         names = replace(names or self.names, folder=str(Path(table.file).parent))
-        predict = None if as_written else in_turn(names.session)
-        if predict and kind.is_simulated and jobs > 1 and len(table.rows) >= _MANY:
-            predict = in_processes(names.session, min(jobs, _MOST_JOBS))
-        return score_rows(
-            ranked(every_row(table, kind, names), table, kind, names),
-            trust,
-            published=self._published,
-            set_aside=lambda row: CALIBRATED_ON if row.digest in fitted_to else "",
-            predict=predict,
-            advance=advance,
-        )
+        rows, ahead = tee(ranked(every_row(table, kind, names), table, kind, names))
+        asking = (row for row in ahead if row.asked is not None)
+        answers = map(_written, asking) if as_written else self._predicted(table, kind, names.session, asking, jobs)
+        for row in rows:
+            _judge(row, next(answers) if row.asked is not None else Predicted(skipped=row.skipped), trust)
+            row.published = self._published.get(row.cells.get("row_id", ""), {}) if row.predicted_s is not None else {}
+            row.skipped = row.skipped or row.set_aside or (CALIBRATED_ON if row.digest in fitted_to else "")
+            yield row
+            advance()
+        next(answers, None)  # ends other processes in peace
+
+    def _predicted(
+        self, table: Table, kind: Kind, session: Session, rows: Iterable[MeasuredRow], jobs: int
+    ) -> Iterator[Predicted]:
+        asked = (row.asks for row in rows)
+        if kind.is_simulated and jobs > 1 and len(table.rows) >= _MANY:
+            return in_processes(session, min(jobs, _MOST_JOBS), asked)
+        return map(lru_cache(maxsize=_KEPT)(partial(predicted, session=session)), asked)
 
     def check(self, tables: Sequence[tuple[Table, Kind]], calibrate: int = 0) -> None:
         """Raise InputError for options that apply to none of *tables*, and for names that no row has."""
@@ -352,11 +304,9 @@ class Scoring:
             ("--baselines", options.baselines, ("training",)),
         ):
             if value and not kinds.intersection(read):
-                given = " and ".join(sorted(kinds))
-                known = " and ".join([*([", ".join(read[:-1])] if read[1:] else []), read[-1]])
-                raise InputError(f"{option} is for tables of {known}; these are of {given}")
+                known = " and ".join(filter(None, (", ".join(read[:-1]), read[-1])))
+                raise InputError(f"{option} is for tables of {known}; these are of {' and '.join(sorted(kinds))}")
         # A name that the user assigns may occur in any of several tables.
         for place, book in (("machine", self.names.machines), ("device", self.names.devices)):
-            mine = [table for table, kind in tables if place in kind.asked]
-            if mine:
+            if mine := [table for table, kind in tables if place in kind.asked]:
                 check_used(place, book.named, (table.cell(row, place) for table in mine for row in table.rows))

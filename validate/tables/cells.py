@@ -138,30 +138,23 @@ def nccl_of(software: str, compute_capability: str | None, *features: Feature) -
 
     It is the one that *software* states; else that of the date it implies (a year, a container's year and month, a
     PyTorch release); else that of one year after the release of GPUs with *compute_capability*, from the oldest version
-    on whose rules are known; else today's.  If not stated, it is at least the first one made for these GPUs, with all
-    of *features*.
+    on whose rules are known; else today's.  If not stated, it is at least the first one for these GPUs, with all of
+    *features*.
     """
-    said = _NCCL.search(software)
-    if said is not None:
+    if said := _NCCL.search(software):
         return int(said[1]), int(said[2])
-    year = _year(software)
     least = [FEATURES[feature].version for feature in features]
     if compute_capability is not None:
         least.append(chip_since(round(10 * float(compute_capability))))
-    if year is None and compute_capability is not None:
+    if month := _MONTH.search(software):
+        year = 2000 + int(month[1]) + int(month[2]) / 12
+    elif said := _YEAR.search(software):
+        year = int(said[1]) + 0.5
+    elif torch := _TORCH.search(software):
+        year = _TORCH_CAME[int(torch[1])] + _TORCH_APART * int(torch[2])
+    elif compute_capability is not None:
         year = _IN_USE + max((came for since, came in _CAME["gpus"] if since <= float(compute_capability)), default=0.0)
         least.append(OLDEST_RULES)
-    if year is None:
+    else:
         return NCCL_TODAY
     return max([_RELEASES[0][1], *(version for came, version in _RELEASES if came <= year), *least])
-
-
-def _year(software: str) -> float | None:
-    month, year, torch = _MONTH.search(software), _YEAR.search(software), _TORCH.search(software)
-    if month is not None:
-        return 2000 + int(month[1]) + int(month[2]) / 12
-    if year is not None:
-        return int(year[1]) + 0.5
-    if torch is not None:
-        return _TORCH_CAME[int(torch[1])] + _TORCH_APART * int(torch[2])
-    return None

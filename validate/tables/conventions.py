@@ -1,9 +1,8 @@
 """Conventions: what empty cells of a table stand for.
 
-``conventions.yaml`` has those that hold for every table, by what ran: the framework, its version, the network and the
-layout.  No rule of it looks at the name of a data set, a machine, a source or a note.  What the authors of one table
-left out is in files of their own (``published.yaml``: of the published tables), and becomes columns of the table
-(``validate table complete``) before anything is predicted.
+``conventions.yaml`` has those of every table, by what ran: framework, version, network and layout.  No rule looks at
+the name of a data set, a machine, a source or a note.  What the authors of one table left out is in files of their own
+(``published.yaml``), and becomes columns of the table (``validate table complete``) before anything is predicted.
 """
 
 from __future__ import annotations
@@ -150,12 +149,11 @@ def _conventions(rule: Mapping[str, Any]) -> Iterator[Convention]:
         for part in ("when", "unless")
     )
     for column, value in rule["set"].items():
+        found = Convention(when, unless, column, "" if isinstance(value, dict) else str(value), str(rule["source"]))
         if isinstance(value, dict):
-            (by, values), *_ = value.items()
-            chosen = {str(key).lower(): str(each) for key, each in values.items()}
-            yield Convention(when, unless, column, "", str(rule["source"]), by, chosen)
-        else:
-            yield Convention(when, unless, column, str(value), str(rule["source"]))
+            ((by, values),) = value.items()
+            found = replace(found, by=by, values={str(key).lower(): str(each) for key, each in values.items()})
+        yield found
 
 
 def general() -> Conventions:
@@ -163,9 +161,9 @@ def general() -> Conventions:
     return conventions_of("conventions")
 
 
-def filled_columns(kind: str) -> tuple[str, ...]:
+def filled_columns(kind: str) -> frozenset[str]:
     """Return the columns of tables of *kind* whose empty cells may stand for something."""
-    return tuple(general().get(kind, ()))
+    return frozenset(general().get(kind, ()))
 
 
 def rule_columns(kind: str) -> frozenset[str]:
@@ -189,9 +187,8 @@ def stands_for(
             return cell("software")
         return found or (stands_for(rules, name, cell)[0] if name != column else "")
 
-    for each in rules:
-        for rule in each.get(column, ()):
-            value = rule.value_for(text)
-            if value is not None:
-                return value, rule
+    for rule in (rule for each in rules for rule in each.get(column, ())):
+        value = rule.value_for(text)
+        if value is not None:
+            return value, rule
     return "", None

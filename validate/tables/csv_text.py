@@ -1,10 +1,9 @@
 """CSV with positions: the records of a file as text, with the line on which each starts.
 
 The format is RFC 4180 with commas.  Lines end in LF or CRLF (in CR where the file has no LF); a UTF-8 byte order mark
-and empty lines are skipped.  A file that is too large for a table is refused before it is split.  Of other files, the
-text is kept, with the start and the line of each record (8 bytes), and records are split on access.  A text of ASCII
-takes as much memory as its file; one beyond Latin-1 takes 2 bytes a character, and a single emoji makes that 4: up to
-256 MB for the largest file.  The standard library's reader does not report the column of an error.
+and empty lines are skipped.  The text is kept, with the start and the line of each record (8 bytes), and records are
+split on access: it takes as much memory as its file, with a single emoji up to four times as much (256 MB at most).
+The standard library's reader does not report the column of an error.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from __future__ import annotations
 import csv
 import io
 import re
-from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import overload
 
 from simulator.errors import Fault, InputError
@@ -38,27 +37,8 @@ class CsvRecord:
     fields: tuple[str, ...]
 
 
-class LazyRecords(Sequence[CsvRecord], ABC):
-    """A sequence of records made on access, so that only those in use take memory."""
-
-    @abstractmethod
-    def made(self, index: int) -> CsvRecord:
-        """Return the record at *index*, counted from 0."""
-
-    @overload
-    def __getitem__(self, index: int) -> CsvRecord: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[CsvRecord]: ...
-    def __getitem__(self, index: int | slice) -> CsvRecord | list[CsvRecord]:
-        if isinstance(index, slice):
-            return [self.made(i) for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        return self.made(index % len(self))
-
-
-class Records(LazyRecords):
-    """The records of the CSV *text*, called *name* in messages; each is split on access.
+class Records(Sequence[CsvRecord]):
+    """The records of the CSV *text*, called *name* in messages; split on access: only text takes memory.
 
     Raises InputError where there are more than *most* records besides a header, a quote is not closed, or a row or a
     cell exceeds its limit.
@@ -69,6 +49,7 @@ class Records(LazyRecords):
         self._name = name
         self._starts = array("I")
         self._lines = array("I")
+        self._below = 0
         position, line = 0, 1
         while position < len(text):
             fields, after, next_line = self._split(position, line)
@@ -78,14 +59,35 @@ class Records(LazyRecords):
                 self._starts.append(position)
                 self._lines.append(line)
             position, line = after, next_line
+        self._columns = len(self[0].fields) if self else 0
+
+    def rows(self) -> Records:
+        """Return the records below the header, with unquoted commas of prose rejoined."""
+        found = copy(self)
+        found._below = 1
+        return found
 
     def __len__(self) -> int:
-        return len(self._starts)
+        return len(self._starts) - self._below
 
-    def made(self, index: int) -> CsvRecord:
-        """Return the record at *index*, split."""
-        line = self._lines[index]
-        return CsvRecord(line, self._split(self._starts[index], line)[0])
+    @overload
+    def __getitem__(self, index: int) -> CsvRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[CsvRecord]: ...
+    def __getitem__(self, index: int | slice) -> CsvRecord | list[CsvRecord]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        at = range(len(self))[index] + self._below
+        fields = self._split(self._starts[at], self._lines[at])[0]
+        if self._below and len(fields) > self._columns:
+            joined: list[str] = []  # a field that begins with a blank is the rest of the one before
+            for text in fields:
+                if joined and text.startswith(" "):
+                    joined[-1] += "," + text
+                else:
+                    joined.append(text)
+            fields = tuple(joined) if len(joined) == self._columns else fields
+        return CsvRecord(self._lines[at], fields)
 
     def _fault(self, message: str, line: int, column: int = 1) -> InputError:
         return InputError(Fault(message, self._name, line, column))

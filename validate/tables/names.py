@@ -24,8 +24,6 @@ from validate.tables.cells import NotScored
 
 _SOCKETS = re.compile(r"([1-9][0-9]?)\s*x\s+(.+)", re.IGNORECASE | re.ASCII)
 _NEAR = 10_000  # names of a table that are searched for the nearest one
-_REVISION = re.compile(r"v[1-9]")
-_WORD = re.compile(r"[a-z0-9]+", re.ASCII)
 MAKERS = ("nvidia", "amd")  # vendors for whose GPUs there are operator models
 
 
@@ -75,8 +73,9 @@ class MachineNames:
 @lru_cache(maxsize=1)
 def builtin_names() -> Mapping[str, str]:
     """Return the built-in topologies by name and by alias; names take precedence."""
-    found = {name: name for name in builtin_topologies()}
-    for name, path in builtin_topologies().items():
+    paths = builtin_topologies()
+    found = {name: name for name in paths}
+    for name, path in paths.items():
         data = read_yaml(path, path.name).data
         aliases = data.get("aliases") if isinstance(data, dict) else None
         for alias in aliases if isinstance(aliases, list) else ():
@@ -143,21 +142,15 @@ def find_cpu(name: str) -> str | None:
     The name must contain all words of the part's name: ``xeon-e5-2686-v4`` matches
     ``Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz``.  Revisions must agree: an E5-2670 v2 is not an E5-2670.
     """
-    words = set(_WORD.findall(name.lower()))
-    revisions = set(filter(_REVISION.fullmatch, words))
-    parts = {part: set(part.split("-")) for part in part_names("cpu")}
-    found = [part for part, its in parts.items() if its <= words and revisions <= its]
-    return max(found, key=len) if found else None
+    words = set(re.findall("[a-z0-9]+", name.lower()))
+    revisions = {word for word in words if re.fullmatch("v[1-9]", word)}
+    found = [part for part in part_names("cpu") if revisions <= set(part.split("-")) <= words]
+    return max(found, key=len, default=None)
 
 
 def _names(kind: str) -> dict[str, str]:
-    names: dict[str, str] = {}
-    for name in part_names(kind):
-        part = load_part(name)
-        assert part is not None
-        for known in (*part.aliases, name):
-            names[known] = name
-    return names
+    parts = {name: load_part(name) for name in part_names(kind)}
+    return {known: name for name, part in parts.items() if part is not None for known in (*part.aliases, name)}
 
 
 def has_model(name: str) -> bool:

@@ -1,9 +1,8 @@
 """Choices by hash: a share of shapes, the same on all devices and in all frameworks; rows that calibrate a device.
 
-The latter are chosen from their questions before any measured time is read: the rows of a device are ordered by the
-SHA-256 of their question (every column that a prediction reads), and the first distinct ones are taken.  The choice
-thus depends neither on measured times nor on the order of the table, is the same on every run, and is random in
-operator and size.  It is not stratified, as that would require a choice of strata.
+The latter are the first distinct rows of a device in the order of the SHA-256 of their question (every column that a
+prediction reads).  The choice depends neither on measured times nor on the order of the table, is the same on every
+run, and is random in operator and size.  It is not stratified, as that would require a choice of strata.
 """
 
 from __future__ import annotations

@@ -45,13 +45,11 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 def summarise(errors: Sequence[float]) -> Errors:
     """Return the statistics of signed relative *errors*."""
-    n = len(errors)
+    n, absolute = len(errors), sorted(map(abs, errors))
     if n == 0:
         return Errors(0, None, None, None, None)
-    absolute = sorted(abs(error) for error in errors)
-    return Errors(
-        n, percentile(absolute, 0.5), percentile(absolute, 0.9), math.fsum(absolute) / n, math.fsum(errors) / n
-    )
+    half, p90 = percentile(absolute, 0.5), percentile(absolute, 0.9)
+    return Errors(n, half, p90, math.fsum(absolute) / n, math.fsum(errors) / n)
 
 
 def weighted_quantile(ordered: Sequence[tuple[float, float]], share: float) -> float:

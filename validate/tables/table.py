@@ -16,7 +16,7 @@ from simulator.records import dataclass, replace
 from simulator.user_files import read_user_file
 from simulator.workload.precision import precision_named
 from validate.tables.conventions import Convention, Conventions, filled, filled_columns, general, stands_for
-from validate.tables.csv_text import MAX_BYTES, MAX_HELD, CsvRecord, LazyRecords, csv_bytes, read_records
+from validate.tables.csv_text import MAX_BYTES, MAX_HELD, CsvRecord, Records, csv_bytes, read_records
 
 STDIN = "-"
 
@@ -82,78 +82,36 @@ class Table:
 
 
 def read_table(
-    raw: bytes,
-    name: str,
-    needed: Iterable[str],
-    read: Iterable[str],
-    what: str = "collectives",
-    most: int = MAX_HELD,
+    raw: bytes, name: str, needed: Iterable[str], read: Iterable[str], what: str = "collectives", most: int = MAX_HELD
 ) -> Table:
     """Return the table in *raw*, called *name* in messages; raises as :func:`read_records` and :func:`tabulate` do."""
     return tabulate(read_records(raw, name, most), name, needed, read, what)
 
 
-def tabulate(records: Sequence[CsvRecord], name: str, needed: Iterable[str], read: Iterable[str], what: str) -> Table:
+def tabulate(records: Records, name: str, needed: Iterable[str], read: Iterable[str], what: str) -> Table:
     """Return *records*, the first of which holds the column names, as a table of *what*.
 
     Raises InputError where a column of *needed* is missing, one of *read* occurs twice, or there are too many.
     """
     head = records[0]
-    if len(head.fields) > _MAX_COLUMNS:
-        raise InputError(Fault(f"has {len(head.fields)} columns; at most {_MAX_COLUMNS} are read", name, head.line, 1))
-    position: dict[str, int] = {}
-    for index, text in enumerate(head.fields):
-        column = text.strip().lower()
-        position.setdefault(column, index)
-    missing = [column for column in needed if column not in position]
-    if missing:
-        raise InputError(Fault(_missing(what, missing, head.fields), name, head.line, 1))
+    wrong = ""
     named = [text.strip().lower() for text in head.fields]
-    for column in read:
-        if named.count(column) > 1:
-            raise InputError(Fault(f"the column '{column}' is there twice", name, head.line, 1))
-    return Table(name, head.fields, _Rows(records, len(head.fields)), position, what, frozenset(filled_columns(what)))
-
-
-class _Rows(LazyRecords):
-    """The rows of *records* below the header, where unquoted commas may have split some into too many fields."""
-
-    def __init__(self, records: Sequence[CsvRecord], n_columns: int) -> None:
-        self._records = records
-        self._n_columns = n_columns
-
-    def __len__(self) -> int:
-        return len(self._records) - 1
-
-    def made(self, index: int) -> CsvRecord:
-        """Return the row at *index*, with unquoted commas rejoined."""
-        return _rejoined(self._records[index + 1], self._n_columns)
-
-
-def _rejoined(row: CsvRecord, n_columns: int) -> CsvRecord:
-    """Join fields that begin with a blank to the one before, as unquoted commas of prose have split them.
-
-    The row is returned unchanged unless this results in *n_columns* fields.
-    """
-    if len(row.fields) <= n_columns:
-        return row
-    fields: list[str] = []
-    for field in row.fields:
-        if fields and field.startswith(" "):
-            fields[-1] += "," + field
-        else:
-            fields.append(field)
-    return replace(row, fields=tuple(fields)) if len(fields) == n_columns else row
-
-
-def _missing(what: str, missing: list[str], found: tuple[str, ...]) -> str:
-    shown = one_line(", ".join(name.strip() for name in found[:8]), 90)
-    more = f", ... ({len(found)} in all)" if len(found) > 8 else ""
-    columns = "column" if len(missing) == 1 else "columns"
-    text = f"no table of {what}: missing {columns} {', '.join(missing)}; found: {shown}{more}"
-    if len(found) == 1 and any(mark in found[0] for mark in ";\t|"):
-        text += "; fields are separated by commas"
-    return text
+    position = {column: index for index, column in reversed(list(enumerate(named)))}
+    missing = [column for column in needed if column not in position]
+    if len(named) > _MAX_COLUMNS:
+        wrong = f"has {len(named)} columns; at most {_MAX_COLUMNS} are read"
+    elif missing:
+        shown = one_line(", ".join(text.strip() for text in head.fields[:8]), 90)
+        more = f", ... ({len(named)} in all)" if len(named) > 8 else ""
+        columns = f"column{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
+        by_another = len(named) == 1 and any(mark in named[0] for mark in ";\t|")
+        wrong = f"no table of {what}: missing {columns}; found: {shown}{more}"
+        wrong += "; fields are separated by commas" if by_another else ""
+    elif twice := next((column for column in read if named.count(column) > 1), None):
+        wrong = f"the column '{twice}' is there twice"
+    if wrong:
+        raise InputError(Fault(wrong, name, head.line, 1))
+    return Table(name, head.fields, records.rows(), position, what, filled_columns(what))
 
 
 SOURCES = "completed"
@@ -208,12 +166,11 @@ def made_complete(table: Table, conventions: Conventions) -> tuple[bytes, Counte
             message = f"{len(row.fields)} fields where the header has {len(table.header)}"
             raise InputError(Fault(message, table.file, row.line, 1))
         fields = [*row.fields, *[""] * len(new)]
-        for column, (value, _) in found.items():
+        of: dict[str, list[str]] = {}
+        for column, (value, rule) in found.items():
             fields[at[column]] = value
+            of.setdefault(rule.source, []).append(column)
         if found:
-            of: dict[str, list[str]] = {}
-            for column, (_, rule) in found.items():
-                of.setdefault(rule.source, []).append(column)
             told = [f"{', '.join(names)}: {source}" for source, names in of.items()]
             fields[at[SOURCES]] = "; ".join([*filter(None, [fields[at[SOURCES]]]), *told])
         lines.append(fields)
