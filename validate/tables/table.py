@@ -96,7 +96,7 @@ def tabulate(records: Records, name: str, needed: Iterable[str], read: Iterable[
     head = records[0]
     wrong = ""
     named = [text.strip().lower() for text in head.fields]
-    position = {column: index for index, column in reversed(list(enumerate(named)))}
+    position = {column: named.index(column) for column in dict.fromkeys(named[:_MAX_COLUMNS])}
     missing = [column for column in needed if column not in position]
     if len(named) > _MAX_COLUMNS:
         wrong = f"has {len(named)} columns; at most {_MAX_COLUMNS} are read"
