@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validate.tables.share import digest, sampled_digests
+from validate.tables.statistics import digest, sampled_digests
 
 NAMES = st.sampled_from(["device", "op", "m", "n", "k", "rows"])
 ASKED = st.dictionaries(NAMES, st.text(max_size=6))

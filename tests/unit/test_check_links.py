@@ -19,7 +19,7 @@ from simulator.topology.parts import NicPart
 from tests.nccl_logs import as_log
 from validate.check.causes import causes_of
 from validate.check.check import CheckedLog, check_log
-from validate.check.links import checked_links, sound
+from validate.check.pace import checked_links, sound
 from validate.check.report import as_text
 from validate.cli import main
 from validate.importing.nccl_table import shown_in

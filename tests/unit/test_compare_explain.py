@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.measured_folders import DEVICE, ENVIRONMENT, TOPOLOGY, constant, operators, steps, timed, write
+from validate.compare.classes import NO_EXPLANATION, RowFacts, explain, in_words, row_facts
 from validate.compare.comparison import ComparisonOptions, compare_folder, compared
-from validate.compare.explain import NO_EXPLANATION, RowFacts, explain, in_words, row_facts
 from validate.compare.folder import compare_runs, differences, read_folder
 from validate.score.scoring import Scoring, ScoringOptions
 

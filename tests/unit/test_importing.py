@@ -32,7 +32,7 @@ from validate.importing.formats import is_cold
 from validate.kinds import COLLECTIVES, OPERATORS, Kind
 from validate.kinds.kind import RowQuestion
 from validate.tables.names import RowNames
-from validate.tables.share import SampledShapes
+from validate.tables.statistics import SampledShapes
 
 NAMES = RowNames()
 

@@ -21,7 +21,7 @@ from simulator.workload import bus_factor
 from validate.check import pace as healthy
 from validate.check.causes import SettingEffect, setting_effects
 from validate.check.explain import Explanations, FaultExplanation, explained
-from validate.check.links import CheckedLink, sound
+from validate.check.pace import CheckedLink, sound
 from validate.importing.nccl_tests import NcclLog, Point
 from validate.kinds.collectives import MAX_RANKS
 from validate.machine.tools import named_for

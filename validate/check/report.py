@@ -12,8 +12,7 @@ from simulator.errors import few
 from simulator.results import taken
 from simulator.units import format_duration
 from validate.check.check import CheckedLog, in_binary
-from validate.check.links import links_document, links_words
-from validate.check.pace import SizeComparison, SizeGroup, outside, slow_groups
+from validate.check.pace import SizeComparison, SizeGroup, links_document, links_words, outside, slow_groups
 
 SCHEMA_VERSION = 1
 _WIDTH = 80

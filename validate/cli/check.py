@@ -14,7 +14,7 @@ from simulator.errors import InputError, one_line
 from simulator.questions.where import Where
 from validate.check.causes import MOST_CAUSES
 from validate.check.check import check_log, judged
-from validate.check.links import checked_links, links_document, links_text
+from validate.check.pace import checked_links, links_document, links_text
 from validate.check.report import as_document, as_text, check_page, headline
 from validate.cli.command import CHECK_EPILOG, Json, Quiet, Text, Texts, command, command_again, positional, value
 from validate.cli.words import opened, print_answer, print_remarks

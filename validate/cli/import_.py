@@ -16,7 +16,7 @@ from validate.cli.words import print_remarks
 from validate.importing import formats
 from validate.importing.aiconfigurator import Source, SourceTable
 from validate.importing.machine_files import primus_rows, simumax_rows
-from validate.tables.share import SampledShapes
+from validate.tables.statistics import SampledShapes
 
 FORMATS = ("aiconfigurator", "simumax", "primus")
 _SINGLE = {"simumax": ("SimuMax", simumax_rows), "primus": ("Primus", primus_rows)}

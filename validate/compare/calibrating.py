@@ -30,7 +30,7 @@ from validate.kinds.row import MeasuredRow
 from validate.kinds.timing import TimingCosts
 from validate.tables.cells import NotScored, figure
 from validate.tables.names import RowNames
-from validate.tables.share import digest
+from validate.tables.statistics import digest
 
 CLOCKS = "clocks.csv"
 _LEAST, _MOST = 0.1, 10.0  # of the power that the model gives

@@ -1,16 +1,28 @@
-"""Errors by class: their size with its uncertainty, bias, the spread of measurements, and rows far from the rest."""
+"""Errors by class: their size with its uncertainty, bias, the spread of measurements, rows far from the rest, causes.
+
+A likely cause is a rule for one effect that the model leaves out.  It applies only if the row's facts show the cause
+and if the cause moves the time in the direction of the error: a low clock explains a time longer than predicted, never
+a shorter one.  Where possible, it gives the factor on the time; the rest of the error stays unexplained.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from simulator.records import dataclass
+from simulator.api import Session
+from simulator.errors import TopocastError
+from simulator.questions.step import StepQuestion
+from simulator.records import dataclass, field, replace
+from simulator.units import format_duration, format_size
 from validate.compare.folder import COLUMNS
 from validate.kinds import KINDS
 from validate.kinds.row import MeasuredRow
 from validate.machine.measure.timing import FEWEST, median_interval
+from validate.tables.cells import figure
 from validate.tables.statistics import percentile, summarise
 
 _PLACES = frozenset(("device", "machine", "dataset", "fit"))  # the same for all rows of a folder
@@ -154,3 +166,190 @@ def worst_rows(rows: Sequence[MeasuredRow], count: int = 10, of_one_class: int =
         taken[row_class(row)] += 1
         found += [row] if taken[row_class(row)] <= of_one_class else []
     return found[:count]
+
+
+@dataclass(frozen=True, slots=True)
+class RowFacts:
+    """Facts of a row; unknown facts are 0, "" or empty."""
+
+    cells: Mapping[str, str]  # the row's cells, by column in lower case
+    log_ratio: float  # log(predicted / measured): below 0 the prediction is too fast
+    measured_s: float
+    interval: float = 0.0  # half-width of the measured median's 95 % interval, as a fraction of the median
+    # clock_Hz, assumed_clock_Hz: the sensor's reading during the run, and the model's assumption
+    clock_Hz: float = 0.0
+    assumed_clock_Hz: float = 0.0
+    bound: str = ""  # the predicted bottleneck: compute, memory, latency, host
+    detail: str = ""  # the tile or algorithm that the model assumes
+    kernels_s: float = 0.0  # predicted time of kernels on the device
+    host_s: float = 0.0  # predicted time of the host's launches
+    waiting_share: float = 0.0  # share of a step in which the device waits for the host
+    # working_set_bytes, cache_bytes, memory_bytes: the bytes touched, the last-level cache, the device's memory
+    working_set_bytes: float = 0.0
+    cache_bytes: float = 0.0
+    memory_bytes: float = 0.0
+    waves: float = 0.0  # waves of blocks that the work takes on the device
+    kind: str = ""  # the kind of table, which decides the predictor
+    sizes: Mapping[str, int] = field(default_factory=dict)  # the operator's sizes, by column
+    is_gpu: bool = False  # True only for operators on a known GPU
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether the machine took longer than predicted."""
+        return self.log_ratio < 0
+
+
+_SIZES = frozenset(("m", "n", "k", "c_in", "c_out", "rows", "cols", "hidden"))
+_TILE_ELEMENTS = 128 * 128  # elements of the result per block of a matrix product
+
+
+def row_facts(row: MeasuredRow, session: Session) -> RowFacts:
+    """Return the facts of a row: those in its cells, and those of *session*'s prediction where available."""
+
+    def number(column: str) -> float:
+        return figure(row.labels.get(column, "")) or 0.0
+
+    sizes = {name: int(text) for name, text in row.labels.items() if name in _SIZES and text.isdecimal()}
+    known: dict[str, Any] = {
+        "cells": row.labels,
+        "kind": row.kind,
+        "log_ratio": row.log_ratio,
+        "measured_s": row.measured_s or 0.0,
+        "interval": row.interval or 0.0,
+        "clock_Hz": 1e6 * number("sm_clock_mhz"),
+        "sizes": sizes,
+    }
+    question = row.asked.question if row.asked is not None else None
+    if question is None or row.kind not in ("operators", "training", "memory"):
+        return RowFacts(**known)
+    with contextlib.suppress(TopocastError):
+        one = replace(question, micro_batches=1) if isinstance(question, StepQuestion) else question
+        account = session.account(one)
+        told = "bound detail kernels_s host_s waiting_share working_set_bytes cache_bytes memory_bytes"
+        known |= {name: getattr(account, name) for name in told.split()}
+        if row.kind == "memory":
+            return RowFacts(**known | {"bound": "memory", "working_set_bytes": number("bytes")})
+        known |= {"assumed_clock_Hz": account.clock_Hz, "is_gpu": account.is_gpu and row.kind == "operators"}
+        if account.sm_count and sizes.get("m") and sizes.get("n"):
+            blocks = (number("batch") or 1.0) * sizes["m"] * sizes["n"] / _TILE_ELEMENTS
+            known["waves"] = blocks / account.sm_count
+    return RowFacts(**known)
+
+
+NO_EXPLANATION = "no explanation known"
+_MOST = 2  # explanations per row
+_BUSY = 0.1  # relative half-width of the measured interval that only a busy machine shows
+# Largest factor that a cause of unknown effect can have on a time; larger errors have another cause.
+_LIMIT = {"near the cache's size": 3.0, "odd alignment": 4.0, "few waves": 2.0, "algorithm": 3.0}
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorCause:
+    """A cause in words; ``factor`` is its factor on the time (1.2: 20 % up or down), None if unknown."""
+
+    rule: str
+    text: str
+    factor: float | None = None
+
+
+def _of_the_run(facts: RowFacts) -> Iterator[ErrorCause]:
+    """Yield what the measurement itself shows: noise, full memory, another clock than the model assumes."""
+    if facts.interval and math.log1p(facts.interval) >= 0.5 * abs(facts.log_ratio):
+        yield ErrorCause("noise", f"measured only to within {_percent(facts.interval)}", 1 + facts.interval)
+    if facts.is_slower and facts.memory_bytes and facts.working_set_bytes > 0.9 * facts.memory_bytes:
+        yield ErrorCause("memory full", "touches more than the memory holds: pages are swapped")
+    ran_Hz, assumed_Hz, throttled = facts.clock_Hz, facts.assumed_clock_Hz, facts.cells.get("throttled", "")
+    clocks = f"{ran_Hz / 1e6:.0f} MHz instead of the assumed {assumed_Hz / 1e6:.0f} MHz"
+    are_known = bool(ran_Hz and assumed_Hz)
+    if throttled and facts.is_slower and not are_known:
+        yield ErrorCause("throttled", f"throttled ({throttled})")
+    elif throttled and facts.is_slower and ran_Hz < assumed_Hz:
+        yield ErrorCause("throttled", f"throttled ({throttled}): {clocks}", assumed_Hz / ran_Hz)
+    counts = are_known and facts.bound != "memory"  # what memory bounds does not follow the clock
+    if counts and facts.is_slower and not throttled and ran_Hz <= 0.97 * assumed_Hz:
+        yield ErrorCause("low clock", f"ran at a lower clock: {clocks}", assumed_Hz / ran_Hz)
+    if counts and not facts.is_slower and ran_Hz >= 1.03 * assumed_Hz:
+        yield ErrorCause("high clock", f"ran at a higher clock: {clocks}", ran_Hz / assumed_Hz)
+    if facts.is_slower and facts.interval >= _BUSY:
+        differ = f"repeated timings differ by {_percent(facts.interval)}"
+        yield ErrorCause("disturbed", f"{differ}: something else used the machine")
+
+
+def _of_the_host(facts: RowFacts) -> str:
+    """Return how the time depends on the host, whose launch rate no data sheet gives; empty if it does not."""
+    if facts.waiting_share > 0.3:
+        share = _percent(facts.waiting_share)
+        return f"the device waits for the host {share} of the step; no data sheet gives this host's speed"
+    if facts.kind == "launch":
+        return "this host's speed, which no data sheet gives"
+    is_graph = facts.cells.get("issue") in ("graph", "queued") or "captured graph" in facts.cells.get("note", "")
+    with_host = facts.cells.get("includes_dispatch") == "1"
+    if not facts.host_s or is_graph or facts.cells.get("step_time_s"):
+        return ""
+    if with_host and facts.host_s > 0.5 * min(facts.measured_s, facts.kernels_s + facts.host_s):
+        return (
+            f"the time includes the host: about {_time(facts.host_s)} of {_time(facts.measured_s)}, as on other hosts"
+        )
+    at_its_pace = 0.3 * facts.host_s < facts.measured_s < 2 * facts.host_s
+    if not with_host and facts.is_slower and facts.kernels_s < facts.host_s and at_its_pace:
+        return f"shorter ({_time(facts.kernels_s)}) than its launch, so measured at the host's pace"
+    return ""
+
+
+def _odd_rows(facts: RowFacts) -> list[str]:
+    """Return the row lengths that are no multiples of 16 bytes, so that kernels cannot use full vector loads."""
+    element_bytes = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}.get(facts.cells.get("dtype", ""))
+    if not (facts.is_slower and facts.is_gpu and element_bytes):
+        return []
+    op = facts.cells.get("op", "")
+    names = COLUMNS["row_lengths"].get(op, ())
+    if op == "conv2d" and "channels_last" in facts.cells.get("variant", ""):
+        names = ("c_in", "c_out")
+    return [f"{name}={facts.sizes[name]}" for name in names if facts.sizes.get(name, 0) * element_bytes % 16]
+
+
+def _of_the_work(facts: RowFacts) -> Iterator[ErrorCause]:
+    """Yield what the model leaves out of such work: caches, vector loads, the library's choices, short kernels."""
+    if host := _of_the_host(facts):
+        yield ErrorCause("host bound", host)
+    share = facts.working_set_bytes / facts.cache_bytes if facts.cache_bytes else 0.0
+    if 0.5 <= share <= 2.0 and facts.bound != "compute":
+        touched = f"touches {format_size(facts.working_set_bytes, digits=3)}, {share:.2g} times the last-level cache"
+        yield ErrorCause("near the cache's size", f"{touched}: how much of it stays cached is not modelled well")
+    if odd := _odd_rows(facts):
+        yield ErrorCause("odd alignment", f"rows not aligned to 16-byte vectors ({', '.join(odd)})")
+    if facts.bound == "compute" and 0 < facts.waves < 2:
+        tile = f"the library's tile decides ({facts.detail or 'one'})"
+        yield ErrorCause("few waves", f"fills the device {facts.waves:.2g} times: {tile}")
+    if facts.cells.get("op") == "conv2d" and facts.detail and abs(facts.log_ratio) >= math.log(1.15):
+        yield ErrorCause("algorithm", f"the library may have chosen another algorithm than '{facts.detail}'")
+    if facts.bound == "latency" and facts.kernels_s:
+        yield ErrorCause("short kernel", f"of {_time(facts.kernels_s)}, mostly start and end, a shared constant")
+
+
+def explain(facts: RowFacts) -> list[ErrorCause]:
+    """Return the likely causes of a row's error, at most two, the surest first; empty if none is known."""
+    found = [*_of_the_run(facts), *_of_the_work(facts)]
+    far = math.exp(abs(facts.log_ratio))
+    return [explanation for explanation in found if far <= _LIMIT.get(explanation.rule, math.inf)][:_MOST]
+
+
+def in_words(explanations: Sequence[ErrorCause], log_ratio: float) -> str:
+    """Return *explanations* as text, with the share of *log_ratio*, log(predicted / measured), if it is small."""
+    if not explanations:
+        return NO_EXPLANATION
+    text = "; ".join(e.text for e in explanations)
+    known = [e.factor for e in explanations if e.factor is not None]
+    if len(known) == len(explanations) and known:
+        share = math.log(math.prod(known)) / abs(log_ratio) if log_ratio else 1.0
+        if share < 0.75:
+            text += f" (accounts for {_percent(max(share, 0.0))} of the error)"
+    return text
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def _time(seconds: float) -> str:
+    return format_duration(seconds, digits=3)

@@ -10,8 +10,16 @@ from simulator.api.calibrations import read_calibration
 from simulator.errors import InputError, one_line
 from simulator.records import dataclass, field, replace
 from validate.compare import calibrating
-from validate.compare.classes import ClassErrors, Outlier, classes_of, find_outliers, worst_rows
-from validate.compare.explain import ErrorCause, explain, row_facts
+from validate.compare.classes import (
+    ClassErrors,
+    ErrorCause,
+    Outlier,
+    classes_of,
+    explain,
+    find_outliers,
+    row_facts,
+    worst_rows,
+)
 from validate.compare.folder import Drift, Folder, compare_runs, key_of, row_name
 from validate.compare.places import SEVERAL, ScoringPlaces, find_places
 from validate.kinds.kind import Kind, MemoryFigure

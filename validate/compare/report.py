@@ -13,9 +13,8 @@ from simulator.console.style import PLAIN, Style
 from simulator.errors import one_line
 from simulator.results import plain, taken
 from simulator.units import format_duration, format_size
-from validate.compare.classes import FAR, ClassErrors
+from validate.compare.classes import FAR, ClassErrors, in_words
 from validate.compare.comparison import MEASURED_ONLY, Comparison
-from validate.compare.explain import in_words
 from validate.compare.folder import BOUND, COLUMNS, VALUES, Drift, own_words
 from validate.kinds.row import MeasuredRow
 from validate.tables.cells import figure

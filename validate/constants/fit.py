@@ -21,7 +21,7 @@ from validate.constants.families import Family, FitStage, Term, in_use
 from validate.constants.least import Lines, draw_lines, fit_along, least_errors
 from validate.kinds.row import MeasuredRow
 from validate.tables.cells import NotScored
-from validate.tables.share import HELD_OUT
+from validate.tables.statistics import HELD_OUT
 
 Group = tuple[str, str]
 """Rows left out together: ``(BY, NAME)``, with one of ``GROUPINGS`` and the name of what they share."""

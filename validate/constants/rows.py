@@ -13,7 +13,7 @@ from validate.kinds.row import MeasuredRow, every_row
 from validate.kinds.timing import replays
 from validate.tables.cells import NotScored
 from validate.tables.names import RowNames
-from validate.tables.share import sampled_digests
+from validate.tables.statistics import sampled_digests
 from validate.tables.table import Table
 
 Skip = Callable[[int, str], None]

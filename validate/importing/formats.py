@@ -27,7 +27,7 @@ from simulator.topology.parts import GpuPart
 from validate.importing.aiconfigurator import MACHINES, Source, SourceTable
 from validate.tables.cells import figure
 from validate.tables.csv_text import csv_bytes
-from validate.tables.share import SampledShapes
+from validate.tables.statistics import SampledShapes
 
 OPERATORS: Sequence[str]
 COLLECTIVES: Sequence[str]

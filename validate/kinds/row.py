@@ -14,8 +14,7 @@ from validate.kinds.kind import Kind, MemoryFigure, RowQuestion, memory_figures
 from validate.tables.cells import NotScored, measured_time
 from validate.tables.csv_text import CsvRecord
 from validate.tables.names import RowNames
-from validate.tables.share import digest
-from validate.tables.statistics import relative_error
+from validate.tables.statistics import digest, relative_error
 from validate.tables.table import Table
 
 _NOWHERE = CsvRecord(0, ())
