@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from statistics import median
 
@@ -248,11 +249,8 @@ class FolderDevice:
         session = self._bare.calibrated({self.part: calibration})
         found = []
         for row in rows:
-            if row.asked is not None:
-                try:
-                    found.append(replace(row, predicted_s=row.asked.time_s(session)))
-                except NotScored:
-                    continue
+            with suppress(NotScored):
+                found += [] if row.asked is None else [replace(row, predicted_s=row.asked.time_s(session))]
         return found
 
     def judged(

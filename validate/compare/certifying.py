@@ -73,11 +73,10 @@ def unpack(archive: str, into: Path) -> Mapping[str, Any]:
     ``left`` of the record are the cases that could not be measured, each with its group and the reason.
     Raises InputError if it is no archive of a certificate.
     """
-    shown = one_line(archive, 1000)
-    raw = read_user_file(Path(archive), MOST_BYTES + 1, shown)
-    held: dict[str, bytes] = {}
+    shown, held = one_line(archive, 1000), dict[str, bytes]()
+    raw = io.BytesIO(read_user_file(Path(archive), MOST_BYTES + 1, shown))
     try:
-        with tarfile.open(fileobj=io.BytesIO(raw), mode="r:gz") as tar:
+        with tarfile.open(fileobj=raw, mode="r:gz") as tar:
             for member in tar:
                 path = PurePosixPath(member.name)
                 if not member.isfile() or path.parts[:1] != (_TOP,) or ".." in path.parts:

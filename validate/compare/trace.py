@@ -135,13 +135,10 @@ def _overview(trace: Trace, chosen: Sequence[int], span_s: float, steps: int) ->
 
 def _union_s(spans: list[tuple[float, float]]) -> float:
     """Return the length of the union of *spans* (pairs of start and length), in seconds."""
-    total = 0.0
-    reached = float("-inf")
+    total, reached = 0.0, float("-inf")
     for start_s, time_s in sorted(spans):
-        end_s = start_s + time_s
-        if end_s > reached:
-            total += end_s - max(start_s, reached)
-            reached = end_s
+        total += max(0.0, start_s + time_s - max(start_s, reached))
+        reached = max(reached, start_s + time_s)
     return total
 
 

@@ -226,13 +226,11 @@ def _recompute(cell: Cell) -> tuple[known.Recompute, tuple[known.RecomputedPart,
     said = cell("recompute").split(" ")[0] or "none"  # details follow the first word
     refusal = f"recompute '{one_line(said, 20)}' is not modelled; {', '.join(known.RECOMPUTES)} are"
     how: known.Recompute = one_of(said, known.RECOMPUTES, refusal)
-    named = cell("recompute_parts").split()
+    named, blocks = cell("recompute_parts").split(), cell("recompute_blocks")
     parts = tuple(part for part in known.RECOMPUTED_PARTS if part in named)
     if len(parts) != len(set(named)) or (named and how != "selective"):
-        raise NotScored(
-            f"recompute_parts '{one_line(' '.join(named), 40)}': with selective, of {', '.join(known.RECOMPUTED_PARTS)}"
-        )
-    blocks = cell("recompute_blocks")
+        told = f"with selective, of {', '.join(known.RECOMPUTED_PARTS)}"
+        raise NotScored(f"recompute_parts '{one_line(' '.join(named), 40)}': {told}")
     if blocks and how == "none":
         raise NotScored("recompute_blocks without recompute")
     return how, parts or known.StepOptions().recompute_parts, whole_cell("recompute_blocks", blocks) if blocks else None

@@ -118,7 +118,7 @@ def _table_document(table: ScoredTable, by: tuple[str, ...], *, scales: bool) ->
             for name, theirs, ours in rows.beside_published()
         },
         **({"memory": memory} if kind.holds_memory else {}),
-        **({"scaling": [asdict(each) for each in table.efficiencies.scaling()]} if scales else {}),
+        **({"scaling": table.efficiencies.scaling()} if scales else {}),
     }
 
 
@@ -218,8 +218,8 @@ def _scaling(table: ScoredTable, style: Style) -> list[str]:
     """Return the errors of scaling efficiencies as a table, in percentage points; one line where nothing scales."""
     body = [["scaling efficiency, in points", "pairs", "measured", "predicted", "median", "p90", "bias"]]
     for each in table.efficiencies.scaling():
-        figures = [f"{100 * value:.1f}" for value in (each.measured, each.predicted, each.median, each.p90)]
-        body.append([each.dataset or "(no dataset)", str(each.pairs), *figures, f"{100 * each.bias:+.1f}"])
+        figures = [f"{100 * each[name]:.1f}" for name in ("measured", "predicted", "median", "p90")]
+        body.append([each["dataset"] or "(no dataset)", str(each["pairs"]), *figures, f"{100 * each['bias']:+.1f}"])
     none = "scaling efficiency: no two scored rows differ in their number of GPUs alone"
     return table_of(body, [False] + [True] * 6, style) if body[1:] else [none]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
 
 from simulator.errors import Fault, InputError
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
@@ -179,22 +180,6 @@ def _order(labels: tuple[str, ...]) -> list[tuple[int, float, str]]:
 _SAME = ("framework", "software", "model", "data")
 
 
-@dataclass(frozen=True, slots=True)
-class Scaling:
-    """Differences of efficiencies, predicted minus measured, as fractions, over ``pairs`` rows.
-
-    ``measured`` and ``predicted`` are the medians of the efficiencies themselves.
-    """
-
-    dataset: str
-    pairs: int
-    measured: float
-    predicted: float
-    median: float
-    p90: float
-    bias: float
-
-
 class Efficiencies:
     """Measured and predicted step times, by configuration and number of GPUs.
 
@@ -222,8 +207,12 @@ class Efficiencies:
         if len(self._found) > MOST_DIFFERENT:
             raise InputError(f"--scaling: more than {MOST_DIFFERENT:,} different steps; score the table in parts")
 
-    def scaling(self) -> list[Scaling]:
-        """Return the differences of efficiencies by dataset; empty where no configuration has two numbers of GPUs."""
+    def scaling(self) -> list[dict[str, Any]]:
+        """Return by ``dataset`` the differences of efficiencies, predicted minus measured, as fractions over ``pairs``.
+
+        ``measured`` and ``predicted`` are the medians of the efficiencies themselves; ``median`` and ``p90`` are of the
+        absolute differences, ``bias`` is their mean.  Empty where no configuration has two numbers of GPUs.
+        """
         pairs: dict[str, list[tuple[float, float]]] = {}
         for (dataset, _), by_count in self._found.items():
             fewest = min(by_count)
@@ -233,10 +222,10 @@ class Efficiencies:
                 pairs.setdefault(dataset, []).extend((first[0] / m, first[1] / p) for m, p in times)
         found = []
         for dataset, each in sorted(pairs.items()):
-            measured, predicted = map(sorted, zip(*each, strict=True))
+            measured, predicted = (percentile(sorted(side), 0.5) for side in zip(*each, strict=True))
             off = [p - m for m, p in each]
             absolute = sorted(map(abs, off))
-            shares = ((measured, 0.5), (predicted, 0.5), (absolute, 0.5), (absolute, 0.9))
-            of_measured, of_predicted, half, p90 = (percentile(ordered, share) for ordered, share in shares)
-            found.append(Scaling(dataset, len(each), of_measured, of_predicted, half, p90, math.fsum(off) / len(off)))
+            told = {"dataset": dataset, "pairs": len(each), "measured": measured, "predicted": predicted}
+            told |= {"median": percentile(absolute, 0.5), "p90": percentile(absolute, 0.9)}
+            found.append({**told, "bias": math.fsum(off) / len(off)})
         return found
