@@ -32,17 +32,9 @@ _MOST_KEPT = 6_000_000
 _MOST_NAMES = 200_000
 _LONGEST_NAME = 10_000
 _LONGEST_US, _LATEST_US = 1e12, 1e18  # 12 days; since 1970, times are some 2e15
-_ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
-_OPERATORS = ("cpu_op", "operator")
-_LAUNCHES = ("cuda_runtime", "cuda_driver", "hip_runtime", "runtime")
-_STEP = re.compile(r"ProfilerStep#\d+")
-_UPDATE = re.compile(r"Optimizer\.step#")
-# Kernels that finish the work of the kernel before them: split-k reductions, and parts of fused attention's backward.
-_ENDS = re.compile(
-    r"split_?k_?reduce|reduce_1Block|flash_bwd_(?:dq|convert)|fmha\w*bwd\w*(?:convert|reduce)", re.IGNORECASE
-)
-_DEVICE = re.compile(r'"(?:device|compute)Properties"\s*:\s*\[\s*\{[^{}]*?"name"\s*:\s*"([^"\\]{1,80})"')
-_BETWEEN = re.compile(r"[ \t\r\n,]*")
+_KNOWN: Mapping[str, Any] = own_data("validate.importing", "kernel_classes.yaml")
+_ON_DEVICE, _OPERATORS, _LAUNCHES = (tuple(_KNOWN[which]) for which in ("on device", "on host", "launches"))
+_PATTERNS = {name: re.compile(pattern) for name, pattern in _KNOWN["patterns"].items()}
 _GZIP = b"\x1f\x8b"
 
 
@@ -143,7 +135,7 @@ class _Reader:
         held = self._find_list(text)
         at = 0
         while True:
-            between = _BETWEEN.match(held, at)
+            between = _PATTERNS["between"].match(held, at)
             at = between.end() if between is not None else at
             if held.startswith("]", at):
                 return
@@ -212,7 +204,13 @@ class _Reader:
         start_us -= self._origin_us
         arguments = event.get("args")
         told = arguments if isinstance(arguments, dict) else {}
-        marks = self._steps if _STEP.fullmatch(name) else self._updates if _UPDATE.match(name) else None
+        marks = (
+            self._steps
+            if _PATTERNS["step"].fullmatch(name)
+            else self._updates
+            if _PATTERNS["update"].match(name)
+            else None
+        )
         if marks is not None and category in ("user_annotation", "gpu_user_annotation", *_OPERATORS):
             marks[category == "gpu_user_annotation"].append((start_us * 1e-6, (start_us + time_us) * 1e-6))
         elif category in _ON_DEVICE:
@@ -263,7 +261,7 @@ class _Reader:
             kernels = kept.chosen(sorted(mine, key=lambda i: kept.start_s[i]))
             steps = steps if self._steps[True] else steps_on_device(steps, kernels, self._launched_s)
             kernels = _joined(kernels, self._names)
-            named = _DEVICE.search(self._head)
+            named = _PATTERNS["device"].search(self._head)
             device = one_line(named[1], 60) if named else ""
         updates = sorted(self._updates[not on_host])
         for i, start_s in enumerate(kernels.start_s):  # an optimiser's kernels may have generic names
@@ -276,7 +274,7 @@ class _Reader:
 
 def _joined(kernels: Kernels, names: list[str]) -> Kernels:
     """Return *kernels* with those that finish another's work merged into it, so that an operator is one kernel."""
-    ends = [bool(_ENDS.search(name)) for name in names]
+    ends = [bool(_PATTERNS["ends"].search(name)) for name in names]
     made = Kernels()
     for i in range(len(kernels)):
         kind, time_s = kernels.kind[i], kernels.time_s[i]
@@ -362,20 +360,17 @@ def steps_on_device(
 
 CLASSES = ("product", "convolution", "attention", "elementwise", "optimizer", "copy", "collective", "other")
 
-_PATTERNS: Mapping[str, list[tuple[str, str]]] = own_data("validate.importing", "kernel_classes.yaml")
-_NORMALISES = re.compile(r"norm|bn_(?:fw|bw)", re.IGNORECASE)
-
 
 def class_of_kernel(name: str) -> str:
     """Return the class of a GPU kernel by its *name*; unmatched names, such as normalisations, count as elementwise."""
-    found = (kind for kind, pattern in _PATTERNS["kernels"] if re.search(pattern, name[:400]))
-    normalises = _NORMALISES.search(name[:400])
+    found = (kind for kind, pattern in _KNOWN["kernels"] if re.search(pattern, name[:400]))
+    normalises = _PATTERNS["normalises"].search(name[:400])
     return next((kind for kind in found if kind != "convolution" or not normalises), "elementwise")
 
 
 def class_of_operator(name: str) -> str:
     """Return the class of a PyTorch operator on a CPU by its *name*."""
-    return next((kind for kind, pattern in _PATTERNS["operators"] if re.search(pattern, name[:200])), "elementwise")
+    return next((kind for kind, pattern in _KNOWN["operators"] if re.search(pattern, name[:200])), "elementwise")
 
 
 def class_of_prediction(told: Mapping[str, Any]) -> str:
