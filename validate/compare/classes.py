@@ -287,9 +287,8 @@ def _of_the_host(facts: RowFacts) -> str:
     if not facts.host_s or is_graph or facts.cells.get("step_time_s"):
         return ""
     if with_host and facts.host_s > 0.5 * min(facts.measured_s, facts.kernels_s + facts.host_s):
-        return (
-            f"the time includes the host: about {_time(facts.host_s)} of {_time(facts.measured_s)}, as on other hosts"
-        )
+        times = f"about {_time(facts.host_s)} of {_time(facts.measured_s)}"
+        return f"the time includes the host: {times}, as on other hosts"
     at_its_pace = 0.3 * facts.host_s < facts.measured_s < 2 * facts.host_s
     if not with_host and facts.is_slower and facts.kernels_s < facts.host_s and at_its_pace:
         return f"shorter ({_time(facts.kernels_s)}) than its launch, so measured at the host's pace"
@@ -336,14 +335,11 @@ def explain(facts: RowFacts) -> list[ErrorCause]:
 
 def in_words(explanations: Sequence[ErrorCause], log_ratio: float) -> str:
     """Return *explanations* as text, with the share of *log_ratio*, log(predicted / measured), if it is small."""
-    if not explanations:
-        return NO_EXPLANATION
-    text = "; ".join(e.text for e in explanations)
+    text = "; ".join(e.text for e in explanations) or NO_EXPLANATION
     known = [e.factor for e in explanations if e.factor is not None]
-    if len(known) == len(explanations) and known:
+    if known and len(known) == len(explanations):
         share = math.log(math.prod(known)) / abs(log_ratio) if log_ratio else 1.0
-        if share < 0.75:
-            text += f" (accounts for {_percent(max(share, 0.0))} of the error)"
+        text += f" (accounts for {_percent(max(share, 0.0))} of the error)" if share < 0.75 else ""
     return text
 
 

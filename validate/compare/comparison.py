@@ -206,11 +206,9 @@ def _share_of(text: str, folder: Folder, count: int) -> float:
 
 
 def _notes(folder: Folder, places: ScoringPlaces) -> Sequence[str]:
-    said = []
     record = folder.record
-    if not record:
-        said.append("no run.json: where and how this was measured is not known")
-    elif record.get("finished") is False:
+    said = [] if record else ["no run.json: where and how this was measured is not known"]
+    if record.get("finished") is False:
         said.append(f"the run did not finish: {record.get('end') or 'no reason is on record'}")
     said += load_notes(record)
     if not places.part and places.topology is None and places.how != SEVERAL:

@@ -24,12 +24,9 @@ _APART = 1.25  # chosen: times of one question that differ by more are of differ
 
 def read_rows(files: Sequence[str], names: RowNames, kinds: Collection[str]) -> list[MeasuredRow]:
     """Return the measured rows of *files* of *kinds*; raises InputError if one cannot be read or lacks a column."""
-    found: list[MeasuredRow] = []
-    for file in files:
-        table, kind = read_measurements(file, KINDS)
-        if kind.name in kinds:
-            found += [row for row in every_row(table, kind, names) if row.asked and not row.untimed]
-    return found
+    every = (read_measurements(file, KINDS) for file in files)
+    rows = (row for table, kind in every if kind.name in kinds for row in every_row(table, kind, names))
+    return [row for row in rows if row.asked and not row.untimed]
 
 
 def device_rows(table: Table, names: RowNames, skip: Skip = lambda _line, _why: None) -> dict[str, list[MeasuredRow]]:
@@ -93,12 +90,11 @@ def calibrate_devices(
     """Return each device's calibration from *count* rows (at most half), and digests; raises MissingDependency."""
     from validate.constants.calibrate import fit_calibration
 
-    calibrations: dict[str, Calibration] = {}
-    seen: set[str] = set()
+    calibrations, seen = dict[str, Calibration](), frozenset[str]()
     for part, rows in device_rows(table, names).items():
         usable = countable(rows, names.session, trust)
         taken = sampled_digests((row.digest for row in usable), count)
         if taken:
             calibrations[part] = fit_calibration(names.session, part, calibrating_rows(usable, taken)).calibration
             seen |= taken
-    return calibrations, frozenset(seen)
+    return calibrations, seen

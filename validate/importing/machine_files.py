@@ -169,13 +169,12 @@ def _primus_row(cells: Mapping[str, str], device: str) -> Row | str:
         sizes = {name: int(cells[name]) for name in ("m", "n", "k")}
         time_ms = float(cells["forward time (ms)" if turbo else "avg_time_ms"])
         letters = "NT" if turbo else "".join("T" if int(cells[name]) else "N" for name in ("trans_a", "trans_b"))
+        if not 0.0 < time_ms < float("inf") or min(sizes.values()) < 1:
+            raise ValueError
     except (KeyError, ValueError):
-        return "rows without sizes or a time"
-    if not 0.0 < time_ms < float("inf") or min(sizes.values()) < 1:
         return "rows without sizes or a time"
     if turbo and time_ms < _COARSE_MS:
         return f"times of two decimals below {_COARSE_MS} ms"
-    software = "primus-turbo" if turbo else "primus"
-    same = {"device": device, "dtype": form, "issue": "stream", "software": software, "dataset": "primus"}
+    same = {"device": device, "dtype": form, "issue": "stream", "dataset": "primus"}
     same |= {"op": "matmul", "variant": letters, "phase": "fwd", "cache": "warm", "trust": "A"}
-    return {**same, **sizes, "time_s": f"{time_ms / 1e3:.6g}"}
+    return {**same, **sizes, "software": "primus-turbo" if turbo else "primus", "time_s": f"{time_ms / 1e3:.6g}"}

@@ -38,11 +38,9 @@ def figure(text: str) -> float | None:
 
 def number(column: str, text: str) -> float:
     """Return the number *text* of *column*; raises NotScored where it is empty, no number, or not positive."""
-    if not text:
-        raise NotScored(f"{column} missing")
     value = figure(text)
     if value is None:
-        raise NotScored(f"{column} is not a number")
+        raise NotScored(f"{column} is not a number" if text else f"{column} missing")
     if value <= 0:
         raise NotScored(f"{column} not positive")
     return value
@@ -88,10 +86,7 @@ def measured_time(seconds: float) -> float:
 
 def size_bytes(cell: Callable[[str], str], column: str = "bytes") -> float:
     """Return the bytes under *column*, ``NOMINAL_BYTES`` where it is empty; raises NotScored on no valid size."""
-    text = cell(column)
-    if not text:
-        return float(NOMINAL_BYTES)
-    value = number(column, text)
+    value = number(column, cell(column)) if cell(column) else float(NOMINAL_BYTES)
     if value > _MOST_BYTES:
         raise NotScored(f"{column} is more than {_MOST_BYTES:g}")
     return value

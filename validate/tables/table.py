@@ -104,7 +104,7 @@ def tabulate(records: Records, name: str, needed: Iterable[str], read: Iterable[
         shown = one_line(", ".join(text.strip() for text in head.fields[:8]), 90)
         more = f", ... ({len(named)} in all)" if len(named) > 8 else ""
         columns = f"column{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
-        by_another = len(named) == 1 and any(mark in named[0] for mark in ";\t|")
+        by_another = len(named) == 1 and any(mark in head.fields[0] for mark in ";\t|")
         wrong = f"no table of {what}: missing {columns}; found: {shown}{more}"
         wrong += "; fields are separated by commas" if by_another else ""
     elif twice := next((column for column in read if named.count(column) > 1), None):
