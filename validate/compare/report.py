@@ -124,17 +124,8 @@ def _row_document(row: MeasuredRow, *, is_far: bool) -> dict[str, Any]:
 
 WIDTH = 80
 _MOST_ON_PAGES = 200  # of anything that is listed
-_MOST_OUTLIERS = 12
-_MOST_REASONS = 5
-_MOST_LEFT = 8
-_MOST_DRIFT = 10
-_MOST_OWN = 20
+_MOST = {"outliers": 12, "reasons": 5, "left": 8, "drift": 10, "own": 20}  # in texts
 _LEAST_LABEL = 12  # columns for the name of a class
-_MEMORY = {
-    "allocated": "peak tensor memory",
-    "reserved": "memory that the allocator holds",
-    "process": "memory of the process",
-}
 _HUGE = 100.0  # errors of 10,000 % and more are written with an exponent
 
 
@@ -158,9 +149,9 @@ def comparison_page(found: Comparison, command: str) -> str:
     return page_of(Page([title, *text, *comparison_figures(document), *environment], command))
 
 
-def _most(count: int, style: Style) -> int:
-    """Return how many of a list are shown: *count*, or nearly all on a page."""
-    return _MOST_ON_PAGES if isinstance(style, Collected) else count
+def _most(what: str, style: Style) -> int:
+    """Return how many of a list are shown; on a page nearly all."""
+    return _MOST_ON_PAGES if isinstance(style, Collected) else _MOST[what]
 
 
 def _listed(heads: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> list[str]:
@@ -194,7 +185,7 @@ def _own(found: Comparison, style: Style) -> list[str]:
     if not found.own:
         return []
     held = {id(row): each for row, each in found.held if each.name == "allocated"}
-    most = _most(_MOST_OWN, style)
+    most = _most("own", style)
     body = [["asked for", "predicted", "measured", "error", "memory", "measured"]]
     for row in found.own[:most]:
         cells = [one_line(own_words(row.labels), 80), "-", "-", "-", "-", "-"]
@@ -207,7 +198,7 @@ def _own(found: Comparison, style: Style) -> list[str]:
     laid = table_of(_fitting(body, style), [False] + [True] * (len(body[0]) - 1), style)
     more = len(found.own) - most
     python = [
-        line for row, times in found.own_code[:_MOST_OWN] for line in style.wrap(_own_code_words(row.name, times))
+        line for row, times in found.own_code[: _MOST["own"]] for line in style.wrap(_own_code_words(row.name, times))
     ]
     return [*laid, *([f"and {more} more (--json)"] if more > 0 else []), *python]
 
@@ -226,7 +217,7 @@ def _fitting(body: Sequence[Sequence[str]], style: Style) -> list[list[str]]:
 
 def _held(found: Comparison, style: Style) -> list[str]:
     lines: list[str] = []
-    for name, what in _MEMORY.items():
+    for name, what in COLUMNS["memory"].items():
         held = [(abs(each.error or 0.0), row, each) for row, each in found.held if each.name == name]
         if not held:
             continue
@@ -283,7 +274,7 @@ def _worst(found: Comparison, style: Style) -> list[str]:
 
 
 def _outliers(found: Comparison, style: Style) -> list[str]:
-    count, most = len(found.outliers), _most(_MOST_OUTLIERS, style)
+    count, most = len(found.outliers), _most("outliers", style)
     title = f"{count} outlier{'s' if count > 1 else ''}: more than {FAR:g} deviations from the median of their class"
     rows = [
         (f"{o.deviations:+8.1f}", f"{o.row.table}:{o.row.line} {o.row.name} ({_percent(o.row.error, '+')})")
@@ -322,7 +313,7 @@ def _drift(found: Comparison, style: Style) -> list[str]:
     lines += whole or ["the two have no row in common"]
     if drift.only_first or drift.only_second:
         lines.append(f"{drift.only_first} rows in the first alone, {drift.only_second} in the second alone")
-    most = _most(_MOST_DRIFT, style)
+    most = _most("drift", style)
     rows = [(f"{_percent(row.ratio - 1, '+'):>9}", f"{row.table} {row.name}") for row in drift.beyond[:most]]
     lines += _listed(("change", "row"), rows, style) if rows else []
     if len(drift.beyond) > most:
@@ -333,14 +324,14 @@ def _drift(found: Comparison, style: Style) -> list[str]:
 
 
 def _left(found: Comparison, style: Style) -> list[str]:
-    most = _most(_MOST_REASONS, style)
+    most = _most("reasons", style)
     judged: list[tuple[str, str]] = []
     for table, reasons in _skipped_of(found).items():
         judged += [(f"{count:>6}", f"{table}: {reason}") for reason, count in list(reasons.items())[:most]]
         if len(reasons) > most:
             judged.append((" " * 6, f"{table}: {len(reasons) - most} more reasons (--json)"))
     ordered = _by_count(Counter(f"{row.get('group', '')}: {row.get('reason', '')}" for row in found.folder.left))
-    most = _most(_MOST_LEFT, style)
+    most = _most("left", style)
     left = [(f"{count:>6}", one_line(text, 200)) for text, count in ordered[:most]]
     if len(ordered) > most:
         left.append((" " * 6, f"{len(ordered) - most} more reasons (--json)"))

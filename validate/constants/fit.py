@@ -61,10 +61,10 @@ def counts(family: Family, row: MeasuredRow) -> bool:
 
 def is_held_out(family: Family, row: MeasuredRow) -> bool:
     """Return whether the shape of *row* is one of those that no fit may use."""
-    operator: Any = getattr(row.asks.question, "operator", None)
-    if not family.held_out or not all(hasattr(operator, name) for name in family.held_out):
+    operator = getattr(row.asks.question, "operator", None)
+    sizes: dict[str, Any] = {name: getattr(operator, name, None) for name in family.held_out}
+    if not sizes or None in sizes.values():
         return False
-    sizes = {name: getattr(operator, name) for name in family.held_out}
     if "kv_heads" in sizes:
         sizes["kv_heads"] = sizes["kv_heads"] or sizes["heads"]
     return HELD_OUT.holds(tuple(sizes.values()))
@@ -74,10 +74,8 @@ def group_of(row: MeasuredRow, what: str) -> str:
     """Return the generation of *row*'s GPU, its data set, or its device or machine, by *what* of ``GROUPINGS``."""
     if what == "dataset":
         return row.cells.get("dataset") or UNNAMED
-    if what == "generation":
-        architecture = getattr(row.part, "architecture", "") or ""
-        return architecture.split()[0].lower() if architecture else row.place
-    return row.place
+    architecture = getattr(row.part, "architecture", "") or ""
+    return architecture.split()[0].lower() if what == "generation" and architecture else row.place
 
 
 def fit_family(

@@ -131,18 +131,16 @@ _COPY_BYTES = 512 << 20
 
 def _of_nvbandwidth(text: str) -> Iterator[LinkFigure]:
     kind: LinkKind | None = None
-    source = 0
+    source, reads = 0, False
     for line in text.splitlines()[:_MOST]:
-        running = _LINKS["running"].search(line)
-        if running is not None:
-            kind, source = _TESTS.get(running[1]), 0
-            reads = "_read_" in running[1]
+        if running := _LINKS["running"].search(line):
+            kind, source, reads = _TESTS.get(running[1]), 0, "_read_" in running[1]
         row = _LINKS["matrix row"].match(line) if kind is not None else None
         if row is None or kind is None or line.lstrip().startswith("SUM"):
             continue
         for column, word in enumerate(row[1].split()):
             if word != "N/A" and float(word) > 0.0:
-                ends = (source, column) if kind == "p2p" and not reads else (column, source)
+                ends = (source, column) if not reads else (column, source)
                 src, dst = ends if kind == "p2p" else (column, column)
                 yield LinkFigure(kind, src, dst, _COPY_BYTES, float(word) * 1e9)
         source += 1

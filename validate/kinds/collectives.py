@@ -105,19 +105,17 @@ def _gpu_set(
 ) -> tuple[tuple[int, ...] | None, tuple[tuple[int, int], ...]]:
     if not text:
         return None, ()
-    match = _PAIRS.fullmatch(text)
-    if match is not None:
+    if match := _PAIRS.fullmatch(text):
         if collective != "send-recv":
             raise NotScored("gpu_set names pairs, which belong to a sendrecv")
-        pairs = tuple((int(a), int(b)) for a, b in (pair.split(">") for pair in match.group(1).split(";")))
+        pairs = tuple((int(a), int(b)) for a, b in (pair.split(">") for pair in match[1].split(";")))
         if any(a == b or max(a, b) >= group_size for a, b in pairs):
             raise NotScored("gpu_set names pairs that are no two ranks of the group")
         return None, pairs
     if not _INDICES.fullmatch(text):
         raise NotScored(f"gpu_set '{one_line(text, 40)}' is neither a list such as 0-3 or 0,2 nor pairs 0>1;2>3")
     gpus: list[int] = []
-    for piece in re.split(r"[,;]\s*", text):
-        low, _, high = piece.partition("-")
+    for low, _, high in (piece.partition("-") for piece in re.split(r"[,;]\s*", text)):
         gpus.extend(range(int(low), int(high or low) + 1))
         if len(gpus) > MAX_RANKS:
             break
@@ -130,9 +128,8 @@ def forced_algorithm(text: str) -> tuple[Algorithm | None, str | None]:
     """Return the NCCL algorithm or, failing that, the simulator strategy that *text* names; raises NotScored."""
     if not text:
         return None, None
-    match = _ALGORITHM.fullmatch(text.lower())
-    if match is not None:
-        named = re.sub(r"nvls[ _-]?tree", "nvls_tree", match.group(1))
+    if match := _ALGORITHM.fullmatch(text.lower()):
+        named = re.sub(r"nvls[ _-]?tree", "nvls_tree", match[1])
         return next(algorithm for algorithm in ALGORITHMS if algorithm == named), None
     if not is_strategy(text):
         raise NotScored(f"forced algorithm '{one_line(text, 40)}' is not modelled")

@@ -200,13 +200,9 @@ def _positive(value: float, what: str) -> float:
 def recognise(header: Sequence[str], kinds: Sequence[Kind]) -> Kind:
     """Return the kind whose needed columns are most completely in *header*; the first of equals."""
     found = {name.strip().lower() for name in header}
-
-    def likeness(kind: Kind) -> float:
-        return sum(name in found for name in kind.needed) / len(kind.needed)
-
-    best = max(kinds, key=likeness)
-    if likeness(best) > 0:
-        return best
+    likeness = [sum(name in found for name in kind.needed) / len(kind.needed) for kind in kinds]
+    if max(likeness) > 0:
+        return kinds[likeness.index(max(likeness))]
     # A misspelt column also identifies the kind; without any, the first kind is assumed.
-    close = [kind for kind in kinds if any(nearest(name, kind.needed).startswith("did") for name in found)]
-    return (close or list(kinds))[0]
+    close = (kind for kind in kinds if any(nearest(name, kind.needed).startswith("did") for name in found))
+    return next(close, kinds[0])
