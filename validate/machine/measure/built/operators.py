@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812  torch's own short name
 
+from validate.machine.measure.built import shapes as views
 from validate.machine.measure.built.description import DescribedLayer
-from validate.machine.measure.built.elementwise import elementwise
-from validate.machine.measure.built.shapes import Neighbours, Shape, TorchLayer, WithParameters, as_heads, named, seen
+from validate.machine.measure.built.shapes import Neighbours, Shape, TorchLayer, WithParameters, named, seen
 from validate.machine.measure.case import Unavailable
 
 
@@ -93,8 +93,8 @@ def _grouped(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
 def _matmul(layer: DescribedLayer, shapes: Sequence[Shape]) -> TorchLayer:
     m, n, k, batch = (layer.size(name, 1) for name in ("m", "n", "k", "batch"))
     turn_a, turn_b = (way == "T" for way in layer.sizes.get("layout", "NN"))
-    first = as_heads(shapes[0], batch, *((k, m) if turn_a else (m, k)))
-    second = as_heads(shapes[-1], batch, *((n, k) if turn_b else (k, n)))
+    first = views.as_heads(shapes[0], batch, *((k, m) if turn_a else (m, k)))
+    second = views.as_heads(shapes[-1], batch, *((n, k) if turn_b else (k, n)))
 
     def call(a: Any, b: Any) -> Any:
         a, b = first(a), second(b)
@@ -334,7 +334,7 @@ def _joined(layer: DescribedLayer, shapes: Sequence[Shape], elements: int) -> To
     return TorchLayer(lambda *xs: torch.cat([x.reshape(-1) for x in xs]), (elements,))
 
 
-BY_NEIGHBOURS = {"Elementwise": elementwise, "Copy": _copy}
+BY_NEIGHBOURS = {"Elementwise": views.elementwise, "Copy": _copy}
 MAKERS: dict[str, Callable[[DescribedLayer, Sequence[Shape]], TorchLayer]] = {
     "Linear": _linear,
     "GroupedLinear": _grouped,

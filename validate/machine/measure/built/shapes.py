@@ -1,4 +1,4 @@
-"""A layer as torch runs it (:class:`TorchLayer`), and views of tensors: one as another, and parts that operators share.
+"""A layer as torch runs it (:class:`TorchLayer`), views of tensors, and functions of each element.
 
 A description says how many elements an operator reads, and a view keeps the number of the tensor it views.  Where a
 tensor is larger than what its readers need, as with a joint projection of queries, keys and values, the readers get
@@ -7,13 +7,15 @@ its columns in turn.  Readers that together cover the tensor share one ``split``
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional as F  # noqa: N812  torch's own short name
 
 from validate.machine.measure.built.description import DescribedLayer
 from validate.machine.measure.case import Unavailable
@@ -128,3 +130,171 @@ class WithParameters(nn.Module):  # type: ignore[misc]
     def forward(self, x: Any) -> Any:
         """Return the function of *x*."""
         return self.function(x, *(getattr(self, name) for name in self.names))
+
+
+# -- functions of each element: of one tensor, of several that are broadcast, and of a parameter -----------------------
+
+DROPOUT = 0.1  # fraction set to zero, which does not affect the time
+BINARY = frozenset(("add", "sub", "mul", "div", "maximum", "minimum", "pow", "atan2", "fmod", "remainder"))
+CHOOSING = ("where", "masked_fill")  # functions of a mask, which stays in the cache
+LOSSES = ("mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "soft_margin_loss")
+SCALAR: dict[str, Callable[[Any], Any]] = {
+    "add_scalar": lambda x: x + 1.0,
+    "sub_scalar": lambda x: x - 1.0,
+    "mul_scalar": lambda x: x * 0.5,
+    "div_scalar": lambda x: x / 8.0,
+    "pow_scalar": lambda x: torch.pow(x, 3.0),
+}
+_RENAMED = {"log_sigmoid_forward": "logsigmoid"}
+_IN_PLACE = ("silu", "mish", "hardswish")  # these have an option, and no function of their own
+_LEFT = frozenset(("dropout", "dropout_add", "topk", "nll_loss", "lstm_cell", "fill", "random", "sort", "cast"))
+
+
+def unary(function: str, *, in_place: bool) -> Callable[[Any], Any] | None:
+    """Return torch's *function* of one tensor; None where it has none of that name."""
+    if function in SCALAR:
+        return SCALAR[function]
+    name = _RENAMED.get(function, function)
+    if name in _LEFT or name in BINARY or not name.isidentifier() or name.startswith("_"):
+        return None
+    if in_place:
+        in_places = [getattr(place, f"{name}_", None) for place in (torch, F, torch.Tensor)]
+        with_option = partial(getattr(F, name), inplace=True) if name in _IN_PLACE else None
+        return next((found for found in (*in_places, with_option) if found is not None), None)
+    return getattr(F, name, None) or getattr(torch, name, None)
+
+
+_NOT_IN_TORCH = {
+    "lstm_cell": "the fused cell of an LSTM without its products is no public function of torch",
+    "dropout_add": "a sum that drops some of it in one kernel is Megatron-LM's and not torch's",
+}
+
+
+def _constants(cols: int, *, mask: bool = False) -> Callable[[Any], Any]:
+    """Return what gives ones like a tensor, along its last dimension: kept stand-ins for masks and tables."""
+    held: dict[Any, Any] = {}
+
+    def like(x: Any) -> Any:
+        key = x.device, x.dtype
+        if key not in held:
+            held[key] = torch.ones(cols, dtype=torch.bool if mask else x.dtype, device=x.device)
+        return held[key]
+
+    return like
+
+
+def elementwise(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
+    """Return a function of each element, a loss, or a choice; raises Unavailable where torch has none."""
+    function, elements = str(layer.sizes["function"]), layer.size("elements")
+    if layer.parameters:
+        return _with_parameter(layer, shapes, function, elements)
+    if function in ("fill", "random") and not shapes:
+        return TorchLayer(lambda: torch.zeros(elements), (elements,))
+    if not shapes:
+        raise Unavailable(f"{layer.name}: {function} of no tensor")
+    if function in _NOT_IN_TORCH:
+        raise Unavailable(f"{layer.name}: {_NOT_IN_TORCH[function]}")
+    if len(shapes) > 1 and (function == "nll_loss" or function in LOSSES):
+        return _loss(layer, shapes, function)
+    if function == "dropout":
+        return TorchLayer(lambda x: F.dropout(x, DROPOUT, training=True), shapes[0])
+    if function == "topk":  # returns all values sorted; the reader takes the first ones
+        return TorchLayer(lambda x: torch.topk(x, shapes[0][-1]).values, shapes[0])
+    if function == "mul" and len(shapes) == 2:
+        last = near.before[-1]
+        if last is not None and last.sizes.get("function") == "topk":  # scores of the experts that each token chose
+            return _weighed_rows(shapes[0], shapes[1])
+    return _of_tensors(layer, shapes, function, elements)
+
+
+def _weighed_rows(rows: Shape, scores: Shape) -> TorchLayer:
+    """Return rows multiplied by their scores: the best ones of each token, from sorted *scores*."""
+    count = prod(rows) // rows[-1]
+    chosen = count * scores[-1] // prod(scores)
+
+    def call(x: Any, best: Any) -> Any:
+        return x * best[..., :chosen].reshape(*rows[:-1], 1).to(x.dtype)
+
+    return TorchLayer(call, rows)
+
+
+def _loss(layer: DescribedLayer, shapes: Sequence[Shape], function: str) -> TorchLayer:
+    """Return a loss of predictions and labels or, for each element, of predictions and targets."""
+    if function == "nll_loss":
+        rows = prod(shapes[1])
+        view, labels = seen(shapes[0], (rows, prod(shapes[0]) // rows), layer), seen(shapes[1], (rows,), layer)
+        return TorchLayer(lambda x, y: F.nll_loss(view(x), labels(y)), ())
+    loss, view = getattr(F, function), seen(shapes[1], shapes[0], layer)
+    return TorchLayer(lambda x, y: loss(x, view(y), reduction="none"), shapes[0])
+
+
+def _of_tensors(layer: DescribedLayer, shapes: Sequence[Shape], function: str, elements: int) -> TorchLayer:
+    """Return *function* of tensors of which one has the shape of the result, or of all pairs of two."""
+    whole = next((shape for shape in shapes if prod(shape) == elements), None)
+    if whole is None and function in BINARY and len(shapes) == 2:
+        return _each_with_each(layer, shapes, function, elements)
+    if whole is None:
+        raise Unavailable(f"{layer.name}: none of what it reads has its {elements} elements")
+    if function in CHOOSING:
+        like = _constants(whole[-1], mask=True)
+        if function == "where":
+            return TorchLayer(lambda x, *_: torch.where(like(x), x, -1.0), whole)
+        return TorchLayer(lambda x, *_: x.masked_fill(like(x), -1.0), whole)
+    if function in BINARY:
+        return _binary(layer, shapes, whole, function)
+    found = unary(function, in_place=layer.in_place)
+    if found is None or len(shapes) > 1:
+        raise Unavailable(f"{layer.name}: no function '{function}' of {len(shapes)} tensors is built")
+    return TorchLayer(found, shapes[0])
+
+
+def _each_with_each(layer: DescribedLayer, shapes: Sequence[Shape], function: str, elements: int) -> TorchLayer:
+    """Return *function* of each row of the first input with each row of the second, within a sample (keys, queries)."""
+    (batch, rows, *cols), (others, keys, *theirs) = (shape if len(shape) > 2 else (1, *shape) for shape in shapes)
+    if batch != others or cols != theirs or batch * rows * keys * prod(cols) != elements:
+        raise Unavailable(f"{layer.name}: none of what it reads has its {elements} elements")
+    of_two = getattr(torch, function)
+    a, b = (batch, rows, 1, *cols), (batch, 1, keys, *cols)
+    return TorchLayer(lambda x, y: of_two(x.reshape(a), y.reshape(b)), (batch, rows, keys, *cols))
+
+
+def _binary(layer: DescribedLayer, shapes: Sequence[Shape], whole: Shape, function: str) -> TorchLayer:
+    of_two = getattr(torch.Tensor, f"{function}_") if layer.in_place else getattr(torch, function)
+    if len(shapes) == 1:
+        like = _constants(whole[-1])
+        return TorchLayer(lambda x: of_two(x, like(x)), whole)
+    if len(shapes) > 2:
+        raise Unavailable(f"{layer.name}: {function} of {len(shapes)} tensors is not built")
+    large, small = prod(whole), min(map(prod, shapes))
+    sides = {prod(part) for k in range(len(whole)) for part in (whole[k:], whole[: k + 1])}
+    if small not in sides and large % small == 0:  # repeat the smaller, ignoring dimensions
+        wide = (large // small, small)
+        repeated = [seen(shape, wide if prod(shape) == large else wide[1:], layer) for shape in shapes]
+        return TorchLayer(lambda a, b: of_two(repeated[0](a), repeated[1](b)).reshape(whole), whole)
+    views = [_spread(shape, whole, layer) for shape in shapes]
+    return TorchLayer(lambda a, b: of_two(views[0](a), views[1](b)), whole)
+
+
+def _spread(have: Shape, whole: Shape, layer: DescribedLayer) -> Callable[[Any], Any]:
+    """Return the view that broadcasts a tensor over *whole*, by rows, images or channels; raises Unavailable."""
+    if prod(have) == prod(whole):
+        return seen(have, whole, layer)
+    for sides in range(len(whole)):
+        if prod(whole[sides:]) == prod(have):
+            return seen(have, whole[sides:], layer)
+        if prod(whole[: len(whole) - sides]) == prod(have):
+            return seen(have, (*whole[: len(whole) - sides], *[1] * sides), layer)
+    raise Unavailable(f"{layer.name}: {'x'.join(map(str, have))} is not spread over {'x'.join(map(str, whole))}")
+
+
+def _with_parameter(layer: DescribedLayer, shapes: Sequence[Shape], function: str, elements: int) -> TorchLayer:
+    if len(layer.parameters) > 1 or len(shapes) != 1 or function not in BINARY:
+        raise Unavailable(f"{layer.name}: {function} with {len(layer.parameters)} parameters is not built")
+    whole, size = shapes[0], layer.parameters[0].elements
+    shape = next((whole[i:] for i in range(len(whole)) if prod(whole[i:]) == size), None)
+    if shape is None and len(whole) == 4 and whole[1] == size:
+        shape = (size, 1, 1)
+    if shape is None or prod(whole) != elements:
+        raise Unavailable(f"{layer.name}: {size} numbers are not spread over {'x'.join(map(str, whole))}")
+    module = WithParameters(getattr(torch, function), weight=shape)
+    return TorchLayer(module, whole, module, named(layer, module))
