@@ -161,7 +161,7 @@ def _links(
 ) -> tuple[list[str], list[str]]:
     """Return the lines of the PCIe and inter-socket links, and those of the PCIe switches."""
     lines, switches = [], []
-    above = {gpu: number for number, members in enumerate(placement.switches) for gpu in members}
+    above = {gpu: number for number, switch in enumerate(placement.switches) for gpu in switch.gpus}
     for gpu, card in enumerate(cards):
         slot, said = driver.pcie_part(card)
         to = f"plx{above[gpu]}" if gpu in above else f"cpu{placement.socket[gpu]}"
@@ -169,11 +169,11 @@ def _links(
         notes += ["UNVERIFIED: nothing says at which socket"] if placement.guessed and gpu not in above else []
         source = f', source: "{"; ".join(notes)}"' if notes else ""
         lines.append(f"- {{between: [gpu{gpu}, {to}], part: {slot}{source}}}")
-    for number, up in enumerate(placement.above):
+    for number, switch in enumerate(placement.switches):
         switches.append(f"plx{number}: {{kind: pcie-switch}}")
-        to = f"cpu{placement.switch_sockets[number]}" if up is None else f"plx{up}"
+        to = f"cpu{switch.socket}" if switch.above is None else f"plx{switch.above}"
         below = [*(cards[gpu] for gpu in placement.gpus_below(number)), driver.Card("")]
-        port = driver.port_part(*placement.ports[number]) or driver.pcie_part(below[0])[0]  # else that of its first GPU
+        port = driver.port_part(*switch.port) or driver.pcie_part(below[0])[0]  # else that of its first GPU
         lines.append(f"- {{between: [plx{number}, {to}], part: {port}}}")
     name = sockets_like(find_cpu(slug(processor.model)) or "", part, driver.slot_generation(cards))
     for a, b in combinations(range(processor.sockets), 2):

@@ -149,27 +149,32 @@ class AttachedAdapter:
     lanes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Attachments:
-    """Where the GPUs and adapters of a machine are attached.
+@dataclass(slots=True)
+class DrawnSwitch:
+    """A PCIe switch: the GPUs directly at it, the switch at which it hangs (None: at the CPU), and its socket.
 
-    Entries of ``switches``, ``above``, ``switch_sockets`` and ``ports`` are of one PCIe switch each: the GPUs directly
-    at it, the switch at which it hangs (None: at the CPU), its socket, and its upstream port as (generation, lanes),
-    zeros where unknown.
+    ``port`` is its upstream port as (generation, lanes), zeros where unknown.
     """
 
+    gpus: tuple[int, ...]
+    above: int | None
+    socket: int
+    port: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Attachments:
+    """Where the GPUs and adapters of a machine are attached."""
+
     socket: tuple[int, ...]  # of each GPU
-    switches: tuple[tuple[int, ...], ...] = ()
-    above: tuple[int | None, ...] = ()
-    switch_sockets: tuple[int, ...] = ()
-    ports: tuple[tuple[int, int], ...] = ()
+    switches: tuple[DrawnSwitch, ...] = ()
     guessed: bool = False  # whether the GPUs' sockets are guesses
     adapters: tuple[AttachedAdapter, ...] = ()
 
     def gpus_below(self, switch: int) -> list[int]:
         """Return the GPUs at switch number *switch* and at those below it, in order."""
-        inner = [gpu for n, above in enumerate(self.above) if above == switch for gpu in self.gpus_below(n)]
-        return sorted([*self.switches[switch], *inner])
+        inner = [gpu for n, each in enumerate(self.switches) if each.above == switch for gpu in self.gpus_below(n)]
+        return sorted([*self.switches[switch].gpus, *inner])
 
 
 Adapters = Mapping[str, Adapter]
@@ -200,16 +205,13 @@ def place_gpus(
         drawn += [(alone, None)] if has_upper else []
     at = {name: n for n, (members, _) in enumerate(drawn) for name in members}
     near = {name: _nearest_socket(name, matrix, socket) for name in names}
-    below = [members or next(under for under, up in drawn if up == n) for n, (members, _) in enumerate(drawn)]
-    return Attachments(
-        socket,
-        tuple(tuple(int(name[3:]) for name in members if name not in known) for members, _ in drawn),
-        tuple(up for _, up in drawn),
-        tuple(near[members[0]] for members in below),
-        ((0, 0),) * len(drawn),
-        guessed,
-        tuple(AttachedAdapter(known[name], at.get(name), near[name]) for name in matrix.nics if name in known),
-    )
+    switches = []
+    for n, (members, up) in enumerate(drawn):
+        first_below = (members or next(under for under, above in drawn if above == n))[0]
+        gpus = tuple(int(name[3:]) for name in members if name not in known)
+        switches.append(DrawnSwitch(gpus, up, near[first_below]))
+    hung = (AttachedAdapter(known[name], at.get(name), near[name]) for name in matrix.nics if name in known)
+    return Attachments(socket, tuple(switches), guessed, tuple(hung))
 
 
 _CHIP_PORTS = 8  # devices with 16 lanes, besides the port to the host: a PEX89144 has 144 lanes

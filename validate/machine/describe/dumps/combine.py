@@ -212,10 +212,12 @@ def _placement(
         return placed
     if sockets > 1:
         socket = place_gpus(matrix, sockets, {}).socket
-        below = [placed.gpus_below(number) for number in range(len(placed.switches))]
-        at = tuple(socket[members[0]] if members else 0 for members in below)
+        for number, switch in enumerate(placed.switches):
+            below = placed.gpus_below(number)
+            switch.socket = socket[below[0]] if below else 0
+        at = [switch.socket for switch in placed.switches]
         hung = tuple(each if each.switch is None else replace(each, socket=at[each.switch]) for each in hung)
-        return replace(placed, socket=socket, switch_sockets=at, adapters=hung, guessed=False)
+        return replace(placed, socket=socket, adapters=hung, guessed=False)
     remarks.append("UNVERIFIED: no file says at which socket a GPU hangs; all are at one; nvidia-smi topo -m says it")
     return placed
 
@@ -242,7 +244,8 @@ def _processor(
     """Return the host's processor: as a tree names it, else by its family and model, else as in similar machines."""
     numas = next((tree.numas for tree in trees if any(numa.vendor for numa in tree.numas)), [])
     first = numas[0] if numas else None
-    used = {*placement.socket, *placement.switch_sockets, *(hung.socket for hung in placement.adapters)}
+    used = {*placement.socket, *(switch.socket for switch in placement.switches)}
+    used |= {hung.socket for hung in placement.adapters}
     sockets = 1 + max(used | {*(trees[0].sockets().values() if numas else ())}, default=0)
     threads = (sum(numa.threads for numa in numas) or matrix.threads) // sockets
     vendor = first.vendor if first else ""

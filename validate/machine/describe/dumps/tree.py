@@ -15,7 +15,7 @@ from simulator.records import dataclass, field
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import NicPart
 from validate.machine.describe.driver import Adapter, Card, driver_part
-from validate.machine.describe.placement import AttachedAdapter, Attachments, Matrix
+from validate.machine.describe.placement import AttachedAdapter, Attachments, DrawnSwitch, Matrix
 
 _MELLANOX = {"1013": 12.5e9, "1017": 12.5e9, "1019": 12.5e9, "101b": 25e9, "1021": 50e9}  # ConnectX-4, 5, 5 Ex, 6, 7
 _SPEED = re.compile(r"\s*(\d{1,3}(?:\.\d+)?)\s*GT/s", re.ASCII)
@@ -198,60 +198,43 @@ class BusTree:
     def placement(self) -> Attachments:
         """Return where GPUs and adapters are attached; bridges that branch are switches, other bridges ports."""
         gpus, sockets = {gpu.name: number for number, gpu in enumerate(self.gpus())}, self.sockets()
-        at: dict[str, int] = {}
-        drawn: list[_Switch] = []
-        of_switch: list[int] = []
+        at: dict[str, int] = {}  # the socket of each device
+        hung: dict[str, int] = {}  # the switch of each
+        drawn: list[DrawnSwitch] = []
+
+        def draw(bus: Bus, socket: int) -> tuple[Bus, ...] | int:
+            """Append the switches at and below *bus*; return the number of the uppermost, or the only device, if any.
+
+            Where a bridge reports a slower port than all devices below, it is virtual or was idle: the slowest of
+            theirs is taken.
+            """
+            if bus.kind != "bridge":
+                return (bus,)
+            found = [each for each in (draw(below, socket) for below in bus.below) if each != ()]
+            if len(found) < 2:
+                return found[0] if found else ()
+            number = len(drawn)
+            members = [leaf for each in found if not isinstance(each, int) for leaf in each]
+            for below in (each for each in found if isinstance(each, int)):
+                drawn[below].above = number
+            ports = [(leaf.generation, leaf.lanes) for leaf in bus.leaves() if leaf.generation and leaf.lanes]
+            own, slowest = (bus.generation, bus.lanes), min(ports, key=_rate, default=(0, 0))
+            port = own if all(own) and _rate(own) >= _rate(slowest) else slowest
+            drawn.append(
+                DrawnSwitch(tuple(gpus[leaf.name] for leaf in members if leaf.kind == "gpu"), None, socket, port)
+            )
+            hung.update({leaf.name: number for leaf in members})
+            return number
+
         for numa in sorted(self.numas, key=lambda numa: numa.number):
             for bus in numa.below:
-                _draw(bus, drawn)
+                draw(bus, sockets[numa.number])
                 at |= {leaf.name: sockets[numa.number] for leaf in bus.leaves()}
-            of_switch += [sockets[numa.number]] * (len(drawn) - len(of_switch))
-        hung = {leaf.name: number for number, switch in enumerate(drawn) for leaf in switch.members}
-        return Attachments(
-            tuple(at[name] for name in gpus),
-            tuple(tuple(gpus[leaf.name] for leaf in each.members if leaf.kind == "gpu") for each in drawn),
-            tuple(each.above for each in drawn),
-            tuple(of_switch),
-            tuple(each.port for each in drawn),
-            guessed=not self.sockets_said,
-            adapters=tuple(
-                AttachedAdapter(nic.adapter, hung.get(nic.name), at[nic.name], nic.generation, nic.lanes)
-                for nic in self.nics()
-            ),
+        adapters = (
+            AttachedAdapter(nic.adapter, hung.get(nic.name), at[nic.name], nic.generation, nic.lanes)
+            for nic in self.nics()
         )
-
-
-@dataclass(slots=True)
-class _Switch:
-    """A switch: the devices directly at it, its upstream port, and the number of the switch above it."""
-
-    members: list[Bus]
-    port: tuple[int, int]
-    above: int | None = None
-
-
-def _draw(bus: Bus, drawn: list[_Switch]) -> tuple[Bus, ...] | int:
-    """Append the switches at and below *bus*; return the number of the uppermost, or the only device, if any.
-
-    Where a bridge reports a slower port than all devices below, it is virtual or was idle: the slowest of theirs is
-    taken.
-    """
-    if bus.kind != "bridge":
-        return (bus,)
-    found = [each for each in (_draw(below, drawn) for below in bus.below) if each != ()]
-    if len(found) < 2:
-        return found[0] if found else ()
-    members: list[Bus] = []
-    for each in found:
-        if isinstance(each, int):
-            drawn[each].above = len(drawn)
-        else:
-            members += each
-    below = [(leaf.generation, leaf.lanes) for leaf in bus.leaves() if leaf.generation and leaf.lanes]
-    slowest = min(below, key=_rate, default=(0, 0))
-    own = bus.generation, bus.lanes
-    drawn.append(_Switch(members, own if all(own) and _rate(own) >= _rate(slowest) else slowest))
-    return len(drawn) - 1
+        return Attachments(tuple(at[name] for name in gpus), tuple(drawn), not self.sockets_said, tuple(adapters))
 
 
 def _rate(port: Sequence[int]) -> int:
