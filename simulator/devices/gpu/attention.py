@@ -158,10 +158,8 @@ def attention_cost(gpu: Gpu, kernel: FusedAttention) -> KernelCost:
     flop = (4 if is_forward else 10) * scores * kernel.head_size
     is_emulated = kernel.library == "flash4" and has_high_tiles and is_forward
     exposed = 1.0 if is_plain else costs.emulated if is_emulated else costs.exponentials
-    exponentials_per_clock = costs.exponentials_per_clock * gpu.traits.exponentials
-    step_clocks = flop / flop_per_clock + exposed * scores / exponentials_per_clock
-    if kernel.library == "flash1":
-        step_clocks *= costs.first
+    step_clocks = flop / flop_per_clock + exposed * scores / (costs.exponentials_per_clock * gpu.traits.exponentials)
+    step_clocks *= costs.first if kernel.library == "flash1" else 1.0
     # Native kernels start the longest blocks first, and one block keeps its SM busy: one of its warp groups multiplies
     # while the other takes exponentials.
     alone, last = (1.0, 0.0) if is_native else (costs.alone, costs.last)

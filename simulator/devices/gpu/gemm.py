@@ -152,22 +152,16 @@ def _walks(gpu: Gpu, p: PlacedProduct, layout: str, c: GemmConstants) -> Callabl
 
     def walk_s_of(tile: Tile, fetched: int) -> float:
         rows, columns = min(tile.rows, p.m), min(tile.columns, p.n)
-        missed = _missed(min(rows, columns), p.k * p.element_bytes, known_pages)
+        fewer = min(rows, columns)
+        # Rows within one page share one translation, which stays cached, so the number of further pages counts.  Tiles
+        # follow one another, so their offsets within a page follow the greatest common divisor.
+        span = fewer * p.k * p.element_bytes
+        besides = min(fewer - 1.0, (span - math.gcd(span, _PAGE_BYTES)) / _PAGE_BYTES)
+        missed = 1.0 / (1.0 + (known_pages / besides) ** 2) if besides > 0.0 else 0.0
         walked = (rows * far * by_row + columns * far * by_column) * missed
         return fetched / _SECTOR_BYTES * walked / walks_per_s
 
     return walk_s_of
-
-
-def _missed(rows: int, pitch_bytes: int, known_pages: float) -> float:
-    """Return the share of accesses whose translation is not cached, for *rows* rows every *pitch_bytes*.
-
-    Rows within one page share one translation, which stays cached, so the number of further pages counts.
-    Tiles follow one another, so their offsets within a page follow the greatest common divisor.
-    """
-    span = rows * pitch_bytes
-    besides = min(rows - 1.0, (span - math.gcd(span, _PAGE_BYTES)) / _PAGE_BYTES)
-    return 1.0 / (1.0 + (known_pages / besides) ** 2) if besides > 0.0 else 0.0
 
 
 # -- products of experts ---------------------------------------------------------------

@@ -122,10 +122,9 @@ def sustained_clock(gpu: Gpu, precision: Precision, energy: float = 1.0) -> floa
     the higher clock at which the board is known to run.  *energy* is the energy per clock relative to that of a large
     product.
     """
-    costs = gpu.constants(PowerCosts)
     clock_Hz = highest_clock(gpu, precision)
     if gpu.board_power_W > 0.0:
-        clock_Hz = min(clock_Hz, _clock_of_power(gpu, precision, _available_W(gpu, costs), energy))
+        clock_Hz = min(clock_Hz, _clock_of_power(gpu, precision, energy))
     return max(clock_Hz, gpu.base_clock_Hz) * gpu.calibration.compute
 
 
@@ -202,12 +201,11 @@ def _available_W(gpu: Gpu, costs: PowerCosts) -> float:  # noqa: N802  units kee
     return (gpu.board_power_W * (1.0 - costs.idle_share) - costs.idle_W) * measured
 
 
-def _clock_of_power(gpu: Gpu, precision: Precision, available_W: float, energy: float) -> float:
+def _clock_of_power(gpu: Gpu, precision: Precision, energy: float) -> float:
     """Solve n E f v(f)^2 = available_W for f, in Hz; v falls linearly with f down to the process's lowest voltage."""
     costs, process = gpu.constants(PowerCosts), gpu.traits.process
     joule_per_clock = _busy_lanes(gpu, precision, costs) * (energy * costs.multiply_add_J) * process.energy
-    available_W = max(available_W, 1.0)
-    low = costs.lowest_voltage
+    available_W, low = max(_available_W(gpu, costs), 1.0), costs.lowest_voltage
     slope = (1.0 - low) / process.full_voltage_Hz
     lowest_Hz = (process.lowest_voltage - low) / slope  # below this clock the voltage is constant
     clock_Hz = available_W / (joule_per_clock * process.lowest_voltage**2)
