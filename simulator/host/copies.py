@@ -26,7 +26,6 @@ from simulator.network.routing import Router
 from simulator.places import Places
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 from simulator.questions.single import CopyQuestion
-from simulator.records import dataclass
 from simulator.units import format_bandwidth, format_duration, format_size
 from simulator.workload.kernels import Streaming
 
@@ -36,7 +35,6 @@ _NO_CPU = "the machine has no CPU"
 
 
 @constants("copying")
-@dataclass(frozen=True, slots=True)
 class CopyCosts:
     """Constants of copies, the same for all machines."""
 

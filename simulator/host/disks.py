@@ -25,7 +25,7 @@ from simulator.network.machine import Machine, Node
 from simulator.places import Places
 from simulator.plan.plan import Plan, PlanBuilder
 from simulator.questions.single import DiskQuestion
-from simulator.records import dataclass, replace
+from simulator.records import replace
 from simulator.topology.parts import StoragePart
 from simulator.units import format_bandwidth, format_duration, format_size
 
@@ -36,7 +36,6 @@ _ROUNDS = 4  # requests of each thread for each slot of the disk
 
 
 @constants("disks")
-@dataclass(frozen=True, slots=True)
 class FileCosts:
     """Constants of file requests, other than the disk's."""
 

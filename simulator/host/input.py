@@ -37,7 +37,6 @@ _EQUAL = 1.0 + 1e-9
 
 
 @constants("input")
-@dataclass(frozen=True, slots=True)
 class InputCosts:
     """Constants of loading samples, the same for all machines."""
 

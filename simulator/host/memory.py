@@ -23,7 +23,6 @@ from simulator.host.latency import Memory, chase, memory_of, random_answer, stri
 from simulator.network.machine import Machine
 from simulator.places import Places
 from simulator.questions.single import AccessQuestion
-from simulator.records import dataclass
 from simulator.spelling import mention
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.units import format_bandwidth, format_duration, format_size
@@ -205,7 +204,6 @@ def _gpu_chase_answer(question: AccessQuestion, part: GpuPart) -> HostTime:
 
 
 @constants("occupancy")
-@dataclass(frozen=True, slots=True)
 class OccupancyCosts:
     """Constants of occupancy, the same for all GPUs."""
 

@@ -27,7 +27,6 @@ _LARGE_BYTES = 1e9  # large enough for its payload share to be the limit
 
 
 @constants("distance")
-@dataclass(frozen=True, slots=True)
 class DistanceCosts:
     """Constants of distances and switches, the same for all networks."""
 

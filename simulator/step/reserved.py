@@ -207,7 +207,6 @@ def workspace_bytes(device: Device, options: StepOptions) -> float:
 
 
 @constants("residents")
-@dataclass(frozen=True, slots=True)
 class Residents:
     """Constants of what stands in memory besides tensors."""
 

@@ -83,7 +83,6 @@ def _meant(machine: Machine, name: str) -> tuple[frozenset[int], ...]:
 
 
 @constants("fleet")
-@dataclass(frozen=True, slots=True)
 class FleetCosts:
     """Constants of a fleet of equal devices."""
 

@@ -59,7 +59,6 @@ _HALF = NormalDist().inv_cdf(0.9)  # half-width of an 80 % band, in standard dev
 
 
 @constants("health")
-@dataclass(frozen=True, slots=True)
 class HealthConstants:
     """Limits of healthy ranges, without a unit (``health.json``)."""
 
