@@ -164,6 +164,7 @@ class ChunkScan(Operator):
     saved = ("output",)  # the backward pass runs the convolution again
     per_token = None
     called = "scan"
+    result = ("batch", "length", "heads", "head_size")
 
     batch: int
     length: int
@@ -190,18 +191,9 @@ class ChunkScan(Operator):
         return 2 * self.tokens * (self.heads * self.head_size * (2 * self.state + self.chunk) + within)
 
     @property
-    def output_elements(self) -> int:
-        return self.tokens * self.heads * self.head_size
-
-    @property
-    def shared_elements(self) -> int:
-        """Elements of B, or of C."""
-        return self.tokens * self.groups * self.state
-
-    @property
     def mixed_elements(self) -> int:
         """Elements of the input: x, B and C."""
-        return self.output_elements + 2 * self.shared_elements
+        return self.output_elements + 2 * self.tokens * self.groups * self.state
 
     @property
     def state_elements(self) -> int:
@@ -216,7 +208,7 @@ class ChunkScan(Operator):
         element = ELEMENT_BYTES[precision]
         q, p, n, side = self.chunk, self.head_size, self.state, self.head_size * self.heads // self.groups
         by_head, by_group = self.chunks * self.heads, self.chunks * self.groups
-        out, states, shared = self.output_elements, self.state_elements, self.shared_elements
+        out, states, shared = self.output_elements, self.state_elements, self.tokens * self.groups * n
         of_state = Gemm(q, n, side, precision, by_group, "NN", epilogue_elements=shared, out_bytes=_WIDE)
         of_scores = Gemm(q, n, q, precision, by_group, "NN", epilogue_elements=shared)
         steps = self.tokens * self.heads
