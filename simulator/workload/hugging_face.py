@@ -143,7 +143,12 @@ class Config:
         """Add notes on the keys that nothing has read; raises InputError with all faults."""
         if self._faults:
             raise InputError(sorted(set(self._faults), key=lambda fault: (fault.line, fault.column, fault.message)))
-        unread = [name for name, value in self._data.items() if self._matters(name, value)]
+        known = self._read | _TIMELESS
+        unread = [
+            name
+            for name, value in self._data.items()
+            if name not in known and not any(value is off or value == off for off in _OFF)
+        ]
         for name in unread[:_TOLD]:
             if name == "quantization_config":
                 self.note(name, f"is not modelled; parameters are in the format of {mention('precision')}")
@@ -155,10 +160,6 @@ class Config:
         if len(unread) > _TOLD:
             more = f"{len(unread) - _TOLD:,} more keys from here on are not known and have no effect"
             self.notes.append(self._source.fault((unread[_TOLD],), more, key=True))
-
-    def _matters(self, name: str, value: Any) -> bool:
-        """Whether nothing has read the key *name*, although *value* may change a step."""
-        return name not in self._read and name not in _TIMELESS and not any(value is e or value == e for e in _OFF)
 
     def _name(self, names: tuple[str, ...]) -> str:
         self._read.update(names)

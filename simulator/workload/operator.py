@@ -4,7 +4,7 @@ An **operator** is one call of a framework's forward pass, as sizes that are ind
 follow from the sizes, counted as ``torch.utils.flop_counter.FlopCounterMode`` counts: matrix products and convolutions
 only, with a multiplication and an addition as two.
 
-Each is a frozen dataclass in a file of its own, and answers whatever networks, steps, divisions and imports ask of it;
+Each is a frozen dataclass, a card, which answers whatever networks, steps, divisions and imports ask of it;
 nothing else lists operators.  What is abstract here must be said of each; the rest has the answer of an operator
 without parameters that every rank computes whole.
 """

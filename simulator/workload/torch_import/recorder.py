@@ -128,7 +128,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by
 
         In a leaf module of torch's own, the layer has the submodule's name alone, unless *function* begins with a dot.
         """
-        self.layers.append(Layer(self._name(function), operator, inputs, output, parameters, in_place))
+        path = self.stack.path
+        whole = path and self.stack.is_leaf and not function.startswith(".")
+        name = path if whole else f"{path}.{function.strip('._')}".lstrip(".")
+        uses = self._uses[name] = self._uses.get(name, 0) + 1
+        name = name if uses == 1 else f"{name}_{uses}"
+        self.layers.append(Layer(name, operator, inputs, output, parameters, in_place))
 
     def split(self, tensors: Sequence[Any]) -> tuple[tuple[int, ...], tuple[Parameter, ...]]:
         """Return the numbers of the activations among *tensors*, and the trained parameters among them."""
@@ -210,13 +215,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by
             self.append(operators[-1], numbers, parameters, output, function=call.name, in_place=in_place)
         if call.name == "_log_softmax":
             self._log_softmax.add(output)
-
-    def _name(self, function: str) -> str:
-        path = self.stack.path
-        whole = path and self.stack.is_leaf and not function.startswith(".")
-        name = path if whole else f"{path}.{function.strip('._')}".lstrip(".")
-        uses = self._uses[name] = self._uses.get(name, 0) + 1
-        return name if uses == 1 else f"{name}_{uses}"
 
 
 def _refusal(func: Any, args: Any) -> str:
