@@ -60,7 +60,7 @@ from validate.cli.app import app as validate_app
 from validate.constants.rows import calibrate_devices
 from validate.kinds import COLLECTIVES, KINDS, OPERATORS, STEPS, Kind
 from validate.kinds.row import MeasuredRow
-from validate.score.scores import ScoreGroup, Scores, beside_published
+from validate.score.scores import ScoreGroup, Scores
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.conventions import PUBLISHED, read_conventions
 from validate.tables.statistics import Errors, summarise
@@ -261,7 +261,7 @@ def _origins(node: Any) -> Iterator[str]:
 def published_table(rows: Sequence[MeasuredRow]) -> str:
     """Return the table of errors of other predictors and of this one, on the rows that both predict."""
     lines = ["| predictor | rows | its median | its mean | Topocast: median | mean |", "|---|" + "--:|" * 5]
-    for name, theirs, ours in beside_published(Scores(rows)):
+    for name, theirs, ours in Scores(rows).beside_published():
         lines.append(f"| {name} | {theirs.n} | " + " | ".join([*cells_of(theirs), *cells_of(ours)]) + " |")
     return "\n".join(lines) + "\n"
 
