@@ -27,10 +27,9 @@ _FEWEST_SCATTERED = 3
 
 def comparison_figures(document: Document) -> Iterator[Block]:
     """Yield the figures of *document*, the output of ``validate compare --json``, each kind below its heading."""
-    rows, classes = document["rows"], document["classes"]
-    tables = list(dict.fromkeys(item["table"] for item in classes))
+    rows, classes, drift = document["rows"], document["classes"], document["drift"]
     found: dict[str, list[tuple[str, Callable[[], Figure]]]] = {"Predicted against measured": [], "Error by class": []}
-    for name in tables:
+    for name in dict.fromkeys(item["table"] for item in classes):
         scored = [row for row in rows if row["table"] == name and "error" in row]
         if len(scored) >= _FEWEST_SCATTERED:
             caption = f"{name}: each point a row with its 80 % band; on the line both are equal, in grey within 25 %"
@@ -38,21 +37,19 @@ def comparison_figures(document: Document) -> Iterator[Block]:
         of_table = [item for item in classes if item["table"] == name and item["median"] is not None]
         of_table = [item for item in of_table if len(item["by"]) <= 1]
         if len(of_table) > 1:
-            caption = f"{name}: absolute error by class"
-            found["Error by class"].append((caption, partial(errors_figure, of_table)))
+            found["Error by class"].append((f"{name}: absolute error by class", partial(errors_figure, of_table)))
     found["Staircases"] = [
         (f"{name} by size: measured, and dashed what is predicted", partial(staircase_figure, series))
         for name, series in staircases(rows).items()
     ]
-    if document["drift"] and document["drift"]["classes"]:
-        drift, bound = document["drift"]["classes"], document["drift"]["bound"]
+    if drift and drift["classes"]:
         caption = "How far the second time is from the first: median (dot) and 90th percentile, and"
-        found["Drift"] = [(f"{caption} {bound:.1%} dotted", partial(drift_figure, drift, bound))]
+        figure = partial(drift_figure, drift["classes"], drift["bound"])
+        found["Drift"] = [(f"{caption} {drift['bound']:.1%} dotted", figure)]
     for title, figures in found.items():
         yield from [Heading(title)] if figures else []
         for number, (caption, make) in enumerate(figures):
-            name = f"{title.partition(' ')[0].lower()}{number}"
-            yield Drawing(plot_svg(name, caption, make), caption)
+            yield Drawing(plot_svg(f"{title.partition(' ')[0].lower()}{number}", caption, make), caption)
 
 
 def environment_blocks(environment: Document) -> Iterator[Block]:

@@ -108,18 +108,18 @@ def _too_large(session: Session, question: Single) -> Iterator[str]:
 
 def single_lines(found: Sequence[SingleResult], style: Style) -> list[str]:
     """Return the answer of each machine: its time, the data sheet's, and the limiter with its reason."""
-    first = found[0]
+    sheet = [(each.time_s, each.least_s) for each in found]
     columns = [
         Column("machine", [each.machine for each in found], right=False),
         Column("time", [_time(each) for each in found]),
         Column(BAND_HEAD, [each.confidence.words for each in found]),
-        Column("data sheet", [format_duration(each.least_s) if each.least_s else "-" for each in found], spare=1),
-        Column("against it", [f"{e.time_s / e.least_s:.3g} x" if e.least_s else "-" for e in found], spare=2),
+        Column("data sheet", [format_duration(least_s) if least_s else "-" for _, least_s in sheet], spare=1),
+        Column("against it", [f"{time_s / least_s:.3g} x" if least_s else "-" for time_s, least_s in sheet], spare=2),
         Column("bound by", [_bound(each) for each in found], right=False),
     ]
-    trust = trust_lines(first.confidence, style)
     clock = [line for each in found for line in _clock(each, found, style)]
-    return [*_head(first.words, found, style), *table_lines(columns, style), *clock, *trust, *_why(found, style)]
+    lines = [*_head(found[0].words, found, style), *table_lines(columns, style), *clock]
+    return [*lines, *trust_lines(found[0].confidence, style), *_why(found, style)]
 
 
 def _clock(result: SingleResult, found: Sequence[SingleResult], style: Style) -> list[str]:
@@ -156,8 +156,8 @@ def _time(result: SingleResult) -> str:
 def _bound(result: SingleResult) -> str:
     if result.answer is not None:
         return result.answer.bound
-    bound = WORDS["bounds"].get(result.account.get("bound", ""), "-")
-    return bound + (f" ({result.account['detail']})" if result.account.get("detail") else "")
+    bound, detail = WORDS["bounds"].get(result.account.get("bound", ""), "-"), result.account.get("detail")
+    return f"{bound} ({detail})" if detail else bound
 
 
 def _why(found: Sequence[SingleResult], style: Style) -> list[str]:
@@ -165,8 +165,8 @@ def _why(found: Sequence[SingleResult], style: Style) -> list[str]:
     lines: list[str] = []
     for result in found:
         if result.answer is not None and result.answer.why:
-            lines += ["", *(style.wrap(f"{result.machine}:") if len(found) > 1 else [])]
-            lines += [line for reason in result.answer.why for line in style.wrap(f"  {reason}", hang=4)]
+            named = style.wrap(f"{result.machine}:") if len(found) > 1 else []
+            lines += ["", *named, *(line for why in result.answer.why for line in style.wrap(f"  {why}", hang=4))]
     return lines
 
 

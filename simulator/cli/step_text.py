@@ -146,8 +146,7 @@ def _count(number: float) -> str:
 
 def parameter_words(step: StepResult) -> str:
     """Return the number of parameters, and of those that are trained if these are fewer."""
-    frozen = step.trained_count < step.parameter_count
-    trained = f", {_count(step.trained_count)} trained" if frozen else ""
+    trained = f", {_count(step.trained_count)} trained" if step.trained_count < step.parameter_count else ""
     return f"{_count(step.parameter_count)} parameters{trained}"
 
 
@@ -158,9 +157,8 @@ def _account(result: TrainingResult, style: Style) -> list[str]:
     rows += [[SHARE_WORDS[name], format_duration(s), percent(s / whole_s)] for name, s in time_shares(result).items()]
     streams = [["streams", "busy", "share", "waits"]]
     for name, use in result.streams.items():
-        waits = ", ".join(f"{format_duration(s, 3)} for {other}" for other, s in use.waits_s.items())
-        busy = [format_duration(use.busy_s), percent(use.busy_s / whole_s)]
-        streams.append([name.replace("/", " "), *busy, waits or "-"])
+        waits = ", ".join(f"{format_duration(s, 3)} for {other}" for other, s in use.waits_s.items()) or "-"
+        streams.append([name.replace("/", " "), format_duration(use.busy_s), percent(use.busy_s / whole_s), waits])
     return [*table_of(rows, [False, True, True], style), "", *table_of(streams, [False, True, True, False], style)]
 
 

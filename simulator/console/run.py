@@ -280,26 +280,23 @@ def _having(option: str, commands: Mapping[str, Any]) -> str:
 
 def _usage_words(error: BaseException, command: Any, commands: Sequence[str]) -> str:
     """Return the text of *error*, one of Click's, in our words."""
-    kind = type(error).__name__
-    message = str(getattr(error, "message", error))
-    options = [name for name in _options(command) if name.startswith("--")]
+    kind, message = type(error).__name__, str(getattr(error, "message", error))
+    arguments = [p.metavar or p.name for p in command.params if p.param_type_name == "argument"]
     if kind == "BadOptionUsage":
         name = getattr(error, "option_name", "the option")
-        return f"{name} needs a value (--help)" if _NEEDS_VALUE in message else f"{name} takes no value (--help)"
-    if kind == "MissingParameter":
-        needed = [p.metavar or p.name for p in command.params if p.param_type_name == "argument"]
-        return f"{command.name} needs {' and '.join(needed)} (--help)"
-    unknown = re.match(r"No such command '(.*?)'\.", message, re.DOTALL)
-    if unknown is not None:
+        said = f"{name} needs a value" if _NEEDS_VALUE in message else f"{name} takes no value"
+    elif kind == "MissingParameter":
+        said = f"{command.name} needs {' and '.join(arguments)}"
+    elif unknown := re.match(r"No such command '(.*?)'\.", message, re.DOTALL):
         found = one_line(unknown[1], 60)
-        return f"'{found}' is not a command; {nearest(found, getattr(command, 'commands', ()))} (--help)"
-    extra = re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message, re.DOTALL)
-    if extra is not None and any(p.param_type_name == "argument" for p in command.params):
-        return f"'{one_line(extra[1], 60)}' is one too many; {command.name} takes one at a time (--help)"
-    if extra is not None:
-        hint = nearest(extra[1].split()[0], commands) if extra[1].split() and commands else ""
-        if hint.startswith("did you mean"):
-            return f"'{one_line(extra[1], 60)}' belongs to no option; {hint} (--help)"
-        example = "; write for example --topology FILE" if "--topology" in options else ""
-        return f"'{one_line(extra[1], 60)}' belongs to no option{example} (--help)"
-    return one_line(message.rstrip("."), 200)
+        said = f"'{found}' is not a command; {nearest(found, getattr(command, 'commands', ()))}"
+    elif extra := re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message, re.DOTALL):
+        found, words = one_line(extra[1], 60), extra[1].split()
+        hint = nearest(words[0], commands) if words and commands and not arguments else ""
+        example = "; write for example --topology FILE" if "--topology" in _options(command) else ""
+        said = f"'{found}' belongs to no option" + (f"; {hint}" if hint.startswith("did you mean") else example)
+        if arguments:
+            said = f"'{found}' is one too many; {command.name} takes one at a time"
+    else:
+        return one_line(message.rstrip("."), 200)
+    return f"{said} (--help)"
