@@ -78,8 +78,7 @@ def draw_links(axes: Axes, result: Result, colours: ScalarMappable) -> None:
         if use.bytes > 0:
             alike.setdefault((round(use.utilisation, 6), round(use.bytes, 3)), []).append(use.name)
     kinds = sorted(alike.items(), key=lambda item: -item[0][0])[:_SHOWN_LINKS]
-    rows = range(len(kinds))
-    uses = [share * 100 for (share, _), _ in kinds]
+    rows, uses = range(len(kinds)), [share * 100 for (share, _), _ in kinds]
     axes.barh(rows, uses, color=[colours.cmap(use / 100) for use in uses], height=0.66, zorder=2)
     for i, ((share, n_bytes), _) in enumerate(kinds):
         text = f"{percent(share)}, {format_size(n_bytes)}"
@@ -160,7 +159,6 @@ def draw(by_size: Sequence[Sequence[Result]]) -> Figure:
     drawing = figure.add_axes((beside / width, (foot + legend) / height, size_in[0] / width, size_in[1] / height))
     scale = figure.add_axes((1 - 0.62 / width, (low + 0.2) / height, 0.12 / width, (tall - 0.55) / height))
     colours = ScalarMappable(Normalize(0, 100), LinearSegmentedColormap.from_list("use", USE[1:]))  # in percent
-    gpus = f"{best.n_ranks} GPUs" if best.n_ranks != 1 else "1 GPU"
     if len(by_size) > 1:
         draw_sweep(panel, by_size)
         head = f"bus bandwidth over size; {winners(by_size)}"
@@ -182,16 +180,16 @@ def draw(by_size: Sequence[Sequence[Result]]) -> Figure:
     at = f" for {format_size(best.size_bytes)}" if len(by_size) > 1 else ""
     rate = f", {format_bandwidth(best.busbw_Bps, 3)} of bus bandwidth" if best.busbw_Bps else ""
     takes = f"{'takes' if best.counts_software else 'needs at least'} {format_duration(best.sync_time_s)}{at}{rate}"
+    gpus = f"{best.n_ranks} GPU{'s' * (best.n_ranks != 1)}"
     title = f"{best.machine}: {best.collective} over {gpus}, {best.strategy} {takes}"
     figure.text(0.25 / width, 1 - 0.16 / height, title, fontsize=12, fontweight="bold", va="top")
     wrapped = textwrap.wrap(head, int((margin + 3.5) / 0.082), max_lines=_HEAD_LINES, placeholder=" ...")
     figure.text(0.25 / width, y, "\n".join(wrapped), fontsize=10, va="top", linespacing=1.1)
     lower = 0.17 * max(0, len(wrapped) - 2)  # there is room for two lines above the panel
     panel.set_position((margin / width, low / height, 3.7 / width, (tall - lower) / height))
-    parts = [f"links under {best.strategy}, by use of the busier direction"]
-    if len(by_size) > 1:
-        parts[0] += f" at {format_size(best.size_bytes)}"
-    beneath = textwrap.wrap("; ".join([*parts, *([view.note] if view.note else [])]), int((width - beside) / 0.082))
+    under = f"links under {best.strategy}, by use of the busier direction"
+    under += f" at {format_size(best.size_bytes)}" if len(by_size) > 1 else ""
+    beneath = textwrap.wrap("; ".join(filter(None, (under, view.note))), int((width - beside) / 0.082))
     figure.text(beside / width, y, "\n".join(beneath), fontsize=10, va="top", linespacing=1.1)
     if said:
         figure.text(0.25 / width, 0.12 / height, "\n".join(said), fontsize=9, va="bottom")

@@ -235,12 +235,11 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
         cells = ["-" if row[key] is None else words(row[key]) for row in rows]
         return Column(head, cells, right, spare) if any(row[key] is not None for row in rows) else None
 
-    ends = [(row["low_s"], row["high_s"]) for row in rows]
-    bands = ["-" if low is None else ends_words(low, high) for low, high in ends]
+    bands = ["-" if row["low_s"] is None else ends_words(row["low_s"], row["high_s"]) for row in rows]
     columns = [
         *(Column(word_of(name)[2:], [_as_written(row[name]) for row in rows], right=False) for name in over),
         column("time", "time_s", format_duration),
-        Column(BAND_HEAD, bands, spare=1) if any(low is not None for low, _ in ends) else None,
+        Column(BAND_HEAD, bands, spare=1) if {*bands} != {"-"} else None,
         column("samples/s", "samples_per_s", rate_words),
         column("tokens/s/GPU", "tokens_per_s_per_device", rate_words, spare=3),
         column("MFU", "mfu", percent, spare=4),
@@ -253,9 +252,8 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
     varied = "over " + ", ".join(word_of(name)[2:] for name in over)
     title = f"1 question: {rows[0]['question']}" if len(rows) == 1 else f"{len(rows)} questions: {varied}"
     lines = [*style.wrap(title, "bold"), "", *table_lines(columns, style)]
-    fitting = [row for row in rows if row["fits"] and row["samples_per_s"]]
-    if len(rows) > 1 and fitting:
-        most = max(fitting, key=lambda row: float(str(row["samples_per_s"])))
+    most = max(rows, key=lambda row: (row["fits"] and row["samples_per_s"]) or 0.0)
+    if len(rows) > 1 and most["fits"] and most["samples_per_s"]:
         lines += ["", *style.wrap(f"most samples/s of what fits: {_place(over, most)}")]
     if (least := _least_unfit(rows)) is not None:
         needs = f"{_place(over, least)} needs the least, {format_size(least['memory_bytes'], 3)}"

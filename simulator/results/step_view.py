@@ -188,18 +188,17 @@ def time_shares(result: TrainingRun) -> dict[str, float]:
     parameters, while no stage computes, and pipeline fill.
     """
     found: dict[str, float] = {}
+    is_pipeline, whole_s = result.question.layout.pp > 1, result.step_time_s
     several = f"{result.step.device}/compute"  # if ranks have several roles
     compute = result.streams.get(several, result.streams.get("compute", StreamUse()))
     for stream, waited_s in compute.waits_s.items():
-        axis = stream.rpartition("/")[2].removesuffix(STREAM).strip()
+        name = "fill" if is_pipeline else "data"  # servers, a copy between devices, or one that has not sent yet
         if stream.endswith((HOST, AUTOGRAD)):
             name = "host"
         elif stream.endswith(STREAM):
-            name = _AXES.get(axis, "data")
-        else:  # a stage of servers, a copy between devices, or another device that has not sent yet
-            name = "fill" if result.question.layout.pp > 1 else "data"
+            name = _AXES.get(stream.rpartition("/")[2].removesuffix(STREAM).strip(), "data")
         found[name] = found.get(name, 0.0) + waited_s
-    if result.question.layout.pp > 1:
+    if is_pipeline:
         waits_s = found.get("fill", 0.0) + found.get("data", 0.0)
         found["fill"] = min(waits_s, result.bubble_s)
         found["tied"] = min(waits_s - found["fill"], result.tied_s)
@@ -209,13 +208,12 @@ def time_shares(result: TrainingRun) -> dict[str, float]:
         found["cpu_update"] = min(run.exposed_update_s, waits_s)
         found["cpu_copies"] = min(run.exposed_copies_s, waits_s - found["cpu_update"])
         found["data"] = waits_s - found["cpu_update"] - found["cpu_copies"]
-    by_kind = [] if result.question.layout.pp > 1 else [kind.parts_s for kind in result.step.kinds]
+    by_kind = [] if is_pipeline else [kind.parts_s for kind in result.step.kinds]
     found["update"] = sum(parts_s.get("update", 0.0) for parts_s in by_kind or [result.step.parts_s])
     if result.input is not None:
-        found["input"] = max(0.0, result.step_time_s - result.input.step_s)
-    rest_s = max(0.0, result.step_time_s - sum(found.values()))
-    found["slowest"] = rest_s * (1.0 - 1.0 / result.pace)
-    found["computing"] = result.step_time_s - sum(found.values())
+        found["input"] = max(0.0, whole_s - result.input.step_s)
+    found["slowest"] = max(0.0, whole_s - sum(found.values())) * (1.0 - 1.0 / result.pace)
+    found["computing"] = whole_s - sum(found.values())
     ranked = sorted(found.items(), key=lambda share: (-round(share[1], 12), share[0]))
     return {name: seconds for name, seconds in ranked if seconds > 0}
 
