@@ -5,7 +5,6 @@ Each is a copy of the topology in which one thing is missing, slower or disabled
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -88,14 +87,11 @@ def _of_adapters(topology: Topology) -> Iterator[tuple[str, tuple[float | str, .
 
 def fewer_adapters(topology: Topology, kept: Collection[int]) -> Topology:
     """Return *topology* with only the *kept* adapters of each node, counted from 0."""
-    seen: Counter[int] = Counter()
-    gone = set()
+    of_nodes: dict[int, list[str]] = {}
     for device in topology.devices:
         if isinstance(device.part, NicPart):
-            if seen[device.node] not in kept:
-                gone.add(device.name)
-            seen[device.node] += 1
-    return _without(topology, gone)
+            of_nodes.setdefault(device.node, []).append(device.name)
+    return _without(topology, {name for names in of_nodes.values() for i, name in enumerate(names) if i not in kept})
 
 
 def with_transport(topology: Topology, **changes: Any) -> Topology:
@@ -129,13 +125,10 @@ def with_far_adapters(topology: Topology) -> Topology | None:
     nics = [device.name for device in topology.devices if isinstance(device.part, NicPart)]
     if len(cpus) < 2:
         return None
-    near = [next((w for w in topology.wires if w.part.of == "pcie" and nic in (w.a, w.b)), None) for nic in nics]
-    half = max(1, len(nics) // 2)
-    moved = {
-        id(wire): replace(wire, a=nic, b=cpus[(at // half + 1) % len(cpus)])
-        for at, (nic, wire) in enumerate(zip(nics, near, strict=True))
-        if wire is not None
-    }
+    half, moved = max(1, len(nics) // 2), {}
+    for at, nic in enumerate(nics):
+        for wire in [w for w in topology.wires if w.part.of == "pcie" and nic in (w.a, w.b)][:1]:
+            moved[id(wire)] = replace(wire, a=nic, b=cpus[(at // half + 1) % len(cpus)])
     return replace(topology, wires=tuple(moved.get(id(wire), wire) for wire in topology.wires))
 
 

@@ -175,11 +175,20 @@ class _Input:
         return InputWork(asked, load, loaders, question.micro_batches, self.cpu.core_count, copies)
 
     def _steady(self, feeding: InputWork, shape: FedStep, steps: int) -> tuple[Timeline, float]:
-        """Return the timeline of several steps (a short epoch as a whole) and the steady time of a step, in seconds."""
-        feeding = _fewer(feeding)
-        workers = max(1, feeding.asked.workers)
+        """Return the timeline of several steps (a short epoch as a whole) and the steady time of a step, in seconds.
+
+        Of more than ``_WORKERS`` workers, so many are simulated, each as fast as several.
+        """
+        asked = feeding.asked
+        if asked.workers * asked.prefetch > _WORKERS * _AHEAD:  # once steady, a longer queue changes nothing
+            asked = replace(asked, prefetch=min(_AHEAD, asked.prefetch))
+        if asked.workers > _WORKERS:
+            feeding = replace(feeding, pace=asked.workers / _WORKERS)
+            asked = replace(asked, workers=_WORKERS)
+        feeding = replace(feeding, asked=asked)
+        workers = max(1, asked.workers)
         cycle = workers // gcd(workers, feeding.batches)
-        ahead = ceil(workers * feeding.asked.prefetch / feeding.batches) + feeding.asked.ahead
+        ahead = ceil(workers * asked.prefetch / feeding.batches) + asked.ahead
         count = 2 * ahead + 3 * cycle + 2
         while True:
             count = min(count, steps or count)
@@ -291,13 +300,3 @@ class _Input:
         for node in self.machine.nodes_of(0) if disks else ():
             if isinstance(node.part, StoragePart) and node.index not in used:
                 yield f"disk={node.name}", replace(asked, disks=(node.name,))
-
-
-def _fewer(feeding: InputWork) -> InputWork:
-    """Return *feeding* with at most ``_WORKERS`` workers, each as fast as several, to simulate fewer of them."""
-    asked = feeding.asked
-    if asked.workers * asked.prefetch > _WORKERS * _AHEAD:  # once steady, a longer queue changes nothing
-        asked = replace(asked, prefetch=min(_AHEAD, asked.prefetch))
-    if asked.workers <= _WORKERS:
-        return replace(feeding, asked=asked)
-    return replace(feeding, asked=replace(asked, workers=_WORKERS), pace=asked.workers / _WORKERS)

@@ -47,12 +47,6 @@ class _Ran(NamedTuple):
     ends: list[list[float]]
     cycle: int | None
 
-    @property
-    def nodes_per_s(self) -> float:
-        """Steps a second, summed over all nodes."""
-        periods = periods_of(self.ends, self.cycle)
-        return sum(len(team.cpus) / period_s for team, (_, _, period_s) in zip(self.teams, periods, strict=True))
-
 
 def _steady(
     shared: SharedStep, teams: list[NodeTeam], servers: tuple[int, ...], starts_s: Sequence[float] = ()
@@ -94,7 +88,12 @@ def _best(shared: SharedStep, teams: list[NodeTeam], servers: tuple[int, ...]) -
         found.append(_steady(shared, teams, servers, starts_s))
     if late and any(team.spread for team in teams):
         found.append(_steady(replace(shared, question=replace(shared.question, staleness=0)), teams, servers))
-    return max(found, key=lambda ran: ran.nodes_per_s)
+
+    def nodes_per_s(ran: _Ran) -> float:
+        periods = periods_of(ran.ends, ran.cycle)
+        return sum(len(team.cpus) / period_s for team, (_, _, period_s) in zip(ran.teams, periods, strict=True))
+
+    return max(found, key=nodes_per_s)
 
 
 def run_servers(shared: SharedStep) -> TrainingResult:

@@ -1,4 +1,4 @@
-"""What a step asks in vain, as neither its network nor its devices have it: :func:`check_there`, :func:`as_there`."""
+"""What a step asks in vain, as neither its network nor its devices have it: :func:`faults_of`, :func:`as_there`."""
 
 from __future__ import annotations
 
@@ -28,14 +28,9 @@ _Faults = Iterator[tuple[str, dict[str, Any]]]  # each with the changes that lea
 _TORCH_COMPILES = TORCH_RELEASE_MONTHS["2.0"]
 
 
-def check_there(context: Context, question: StepQuestion) -> None:
-    """Raise InputError for what *question* asks and neither its network nor its devices have."""
-    refuse_all(fault for fault, _ in _faults(context, question))
-
-
 def as_there(context: Context, questions: Sequence[StepQuestion]) -> list[StepQuestion]:
     """Return *questions*, each without what has no effect on it; raises InputError for what has none on any of them."""
-    faults = [dict(_faults(context, question)) for question in questions]
+    faults = [dict(faults_of(context, question)) for question in questions]
     refuse_all(fault for fault in faults[0] if all(fault in others for others in faults))
     found = []
     for question, leaves_out in zip(questions, faults, strict=True):
@@ -58,7 +53,8 @@ def devices_of(context: Context, question: StepQuestion) -> list[Device]:
     return [places.place(node.index).device for node in machine.unlike(chosen_gpus(machine, question.gpus))]
 
 
-def _faults(context: Context, question: StepQuestion) -> _Faults:
+def faults_of(context: Context, question: StepQuestion) -> _Faults:
+    """Yield what *question* asks and neither its network nor its devices have."""
     options, layout = question.options, question.layout
     if options.recompute != "none":
         yield from _of_recomputation(question.workload, options, context.network(question), layout.pp * layout.vp)

@@ -43,16 +43,6 @@ class Command:
     container: Word | None = None
     note: str = ""
 
-    @property
-    def is_launched(self) -> bool:
-        """Whether a launcher starts the program, and not the shell alone."""
-        return bool(self.starter) or any(word.name in COMMANDS["of_clusters"] for word in self.launcher)
-
-    @property
-    def starts_one(self) -> bool:
-        """Whether the launcher starts one process unless it is told otherwise."""
-        return self.starter in COMMANDS["start_one_unless_told"]
-
 
 def find_command(script: Script, file: str) -> Command:
     """Return the last command that runs a program with options, best by a launcher; raises InputError if none."""

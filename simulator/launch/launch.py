@@ -68,7 +68,8 @@ def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -
     read_variables(found)
     ranks = read_ranks(command, launcher, script.comments, own)
     args.faults += [] if launcher is args else launcher.faults
-    of_program = ranks if command.is_launched else ranks.first
+    is_launched = command.starter or any(word.name in COMMANDS["of_clusters"] for word in command.launcher)
+    of_program = ranks if is_launched else ranks.first
     if command.program in COMMANDS["of_llm_c"]:
         read_llm_c(command, args, of_program, found)
     elif is_nanogpt(command, args):

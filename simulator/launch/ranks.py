@@ -70,7 +70,7 @@ def read_ranks(command: Command, launcher: Arguments, comments: Sequence[Word], 
     if not (nodes or whole):
         nodes = batch.number("nodes", "N")
     if not (each or whole):  # None: all GPUs of a node have a process
-        if command.starts_one:
+        if command.starter in COMMANDS["start_one_unless_told"]:
             each = 1
         elif command.starter:
             each = visible.each or gpus_per_node(batch)
