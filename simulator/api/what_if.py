@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from simulator.api.advice import faster_options
-from simulator.api.faulty import scaled, with_adapters, with_transport
 from simulator.api.outcome import faster
 from simulator.api.session import Session
+from simulator.api.variants import scaled, with_adapters, with_transport
 from simulator.questions.calibration import Calibration
 from simulator.questions.checks import changed
 from simulator.questions.step import BUCKET_BYTES, StepQuestion

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from simulator.api.session import Session
-from simulator.api.settings import OF_NCCL, choices, passed_over
+from simulator.api.variants import OF_NCCL, choices, passed_over
 from simulator.cli.options import parse_choice, refuse
 from simulator.cli.output import Answers
 from simulator.cli.step_questions import ask_steps

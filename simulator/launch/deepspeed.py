@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from simulator.errors import Fault, InputError, few, one_line
-from simulator.launch.arguments import Files, divides, is_off, is_on
-from simulator.launch.unread import KNOWN, Names, reasons
+from simulator.launch.arguments import KNOWN, Files, Names, divides, is_off, is_on, reasons
 from simulator.questions.step import Offload
 from simulator.records import dataclass, field
 from simulator.topology.yaml_source import YamlSource

@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import Fault, InputError, nearest, one_line
-from simulator.launch.arguments import ARGUMENTS, Arguments, whole_sum
+from simulator.launch.arguments import ARGUMENTS, KNOWN, Arguments, whole_sum
 from simulator.launch.command import Command
 from simulator.launch.ranks import LaunchRanks
 from simulator.launch.result import LaunchLine
-from simulator.launch.unread import KNOWN
 from simulator.launch.words import NAMES
 
 _MOST_BYTES = 100_000

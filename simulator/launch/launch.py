@@ -6,7 +6,7 @@ import os.path
 import re
 
 from simulator.errors import Fault, InputError, few, nearest, one_line
-from simulator.launch.arguments import ARGUMENTS, Arguments, Files, is_off
+from simulator.launch.arguments import ARGUMENTS, Arguments, Files, is_off, refuse_arguments, unread
 from simulator.launch.command import find_command
 from simulator.launch.deepspeed import DeepSpeed, read_deepspeed
 from simulator.launch.gpt2 import is_nanogpt, read_llm_c, read_nanogpt
@@ -16,7 +16,6 @@ from simulator.launch.result import LaunchLine, read_variables
 from simulator.launch.shell import commands_of
 from simulator.launch.torchtitan import is_torchtitan, read_torchtitan
 from simulator.launch.trainer import add_config, read_format, read_sharding, read_sizes, read_trainer, read_update
-from simulator.launch.unread import refuse_arguments, unread
 from simulator.launch.words import COMMANDS
 from simulator.questions.options import RECOMPUTED_PARTS
 from simulator.spelling import mention

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 from simulator.errors import one_line
-from simulator.launch.arguments import is_off
+from simulator.launch.arguments import KNOWN, is_off, reasons
 from simulator.launch.ranks import LaunchRanks
-from simulator.launch.unread import KNOWN, reasons
 from simulator.launch.visible import EVERY_GPU, VisibleGpus, written_gpus
 from simulator.records import dataclass, field, replace
 

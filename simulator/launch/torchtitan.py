@@ -12,11 +12,10 @@ import tomllib
 from collections.abc import Mapping
 
 from simulator.errors import Fault, InputError, nearest, one_line
-from simulator.launch.arguments import Arguments
+from simulator.launch.arguments import KNOWN, Arguments, Names
 from simulator.launch.command import Command
 from simulator.launch.ranks import LaunchRanks
 from simulator.launch.result import LaunchLine
-from simulator.launch.unread import KNOWN, Names
 from simulator.launch.words import NAMES
 from simulator.workload.zoo.registry import find_entry
 

@@ -11,9 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from simulator.errors import Fault, InputError, nearest, one_line
-from simulator.launch.arguments import Arguments, spelt_flag
+from simulator.launch.arguments import ON_CPU, Arguments, spelt_flag
 from simulator.launch.command import Command
-from simulator.launch.unread import ON_CPU
 from simulator.launch.words import Word
 from simulator.records import dataclass
 from simulator.spelling import mention

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from simulator.api import Session
-from simulator.api.faulty import (
+from simulator.api.variants import (
     fewer_adapters,
     narrower_pcie,
     slower_adapters,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from simulator.api import Session
-from simulator.api.faulty import (
+from simulator.api.variants import (
     fewer_adapters,
     fewer_links,
     narrower_pcie,

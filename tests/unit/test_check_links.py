@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from simulator.api import Session
-from simulator.api.faulty import ADAPTERS, SLOTS, with_far_adapters, with_sockets
+from simulator.api.variants import ADAPTERS, SLOTS, with_far_adapters, with_sockets
 from simulator.errors import InputError
 from simulator.package_data import own_data
 from simulator.questions.collective import CollectiveQuestion

@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from simulator.api import Session
-from simulator.api.faulty import fewer_adapters, without_gpudirect, without_nvlink, without_peers
-from simulator.api.settings import applied
+from simulator.api.variants import applied, fewer_adapters, without_gpudirect, without_nvlink, without_peers
 from simulator.collectives.nccl.cost import NcclConstants
 from simulator.constants import DEFAULT
 from simulator.errors import InputError

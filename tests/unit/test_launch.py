@@ -16,9 +16,9 @@ from simulator.cli import run
 from simulator.cli.launch_line import with_launch
 from simulator.cli.written import CommandOptions
 from simulator.errors import InputError
+from simulator.launch.arguments import NOT_MODELLED, is_timeless
 from simulator.launch.launch import LaunchLine, read_launch
 from simulator.launch.shell import commands_of
-from simulator.launch.unread import NOT_MODELLED, is_timeless
 from simulator.workload.find import find_network
 
 GPT3 = (

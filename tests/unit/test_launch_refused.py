@@ -9,8 +9,8 @@ import pytest
 
 from simulator.cli import run
 from simulator.errors import InputError
+from simulator.launch.arguments import NOT_MODELLED, REFUSED
 from simulator.launch.launch import LaunchLine, read_launch
-from simulator.launch.unread import NOT_MODELLED, REFUSED
 
 GPT = (
     "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 4 --hidden-size 512 --num-attention-heads 8 "

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from simulator.api import Session
-from simulator.api.faulty import without_nvlink
+from simulator.api.variants import without_nvlink
 from simulator.console.run import run_app
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where

@@ -11,8 +11,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from simulator.api import Session
-from simulator.api.faulty import faulty_machines, fewer_links, narrower_pcie
-from simulator.api.settings import LogQuestion
+from simulator.api.variants import LogQuestion, faulty_machines, fewer_links, narrower_pcie
 from simulator.bands import evidence
 from simulator.bands.composition import estimate
 from simulator.errors import InputError

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from simulator.api import Session
-from simulator.api.settings import LogQuestion, applied
+from simulator.api.variants import LogQuestion, applied
 from simulator.bands import evidence
 from simulator.bands.composition import distance
 from simulator.errors import Fault, InputError, counted, few, one_line

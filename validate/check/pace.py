@@ -16,7 +16,7 @@ from statistics import NormalDist
 from typing import Any, Literal, NamedTuple
 
 from simulator.api import Session
-from simulator.api.faulty import ADAPTERS, SLOTS
+from simulator.api.variants import ADAPTERS, SLOTS
 from simulator.bands import evidence
 from simulator.bands.composition import Composition, estimate
 from simulator.console.style import PLAIN, Style
