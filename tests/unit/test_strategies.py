@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.api import load_machine
+from simulator.collectives.communicator import Communicator
 from simulator.collectives.lower import best_chunk_count
 from simulator.collectives.registry import find_strategy, strategy_names
-from simulator.collectives.request import Unsuitable
+from simulator.collectives.request import Request, Unsuitable
 from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.network.machine import Machine
@@ -100,6 +101,14 @@ def test_trees_on_the_cube_mesh_use_its_links_alone():
     for strategy in ("tree", "double-tree"):
         result = exchange_on(machine, strategy, S)
         assert {link.name for link in result.links if link.bytes > 0 and "plx" in link.name} == set()
+
+
+@pytest.mark.parametrize("strategy", ["tree", "double-tree", "halving-doubling"])
+def test_ranks_may_be_the_cpus_of_one_machine(strategy):
+    machine = load_machine("cpu-2xe5-2630v3")
+    group = Communicator(machine, [node.index for node in machine.nodes if node.kind == "cpu"])
+    plan = find_strategy(strategy).plan(Request(group, "all-reduce", S))
+    assert execute(machine, plan).end_s > 0.0
 
 
 def test_the_naive_ring_grows_with_the_ranks_and_the_chunked_one_hardly():
