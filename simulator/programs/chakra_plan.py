@@ -82,27 +82,24 @@ def _doings(trace: ChakraTrace) -> tuple[dict[_Key, list[Member]], list[dict[int
 def _check(trace: ChakraTrace, doings: Mapping[_Key, Sequence[Member]]) -> None:
     """Raise InputError where ranks do not do the same together, with all such places."""
     faults: list[Fault] = []
-    for key, members in doings.items():
-        rank, node = members[0]
-        found = list(_unlike(trace, key, members))
-        faults += [Fault(f"{trace.name}: node {node.id} of rank {rank}{said}") for said in found]
+    for key, ((rank, node), *others) in doings.items():
+        said: list[str] = []
+        if key[0] == "exchange":
+            there = {rank, *(other for other, _ in others)}
+            absent = [each for each in trace.groups[node.group] if each not in there][:1]
+            named = f"group {one_line(node.group, 40)!r} has no exchange number {key[-1]}"
+            said += [f": rank {each} of {named}" for each in absent]
+            said += [
+                f" is {_told(node)}; node {theirs.id} of rank {other} is {_told(theirs)}"
+                for other, theirs in others
+                if (theirs.op, theirs.size_bytes) != (node.op, node.size_bytes)
+            ]
+        elif key[0] == "transfer" and sorted([node.kind, *(each.kind for _, each in others)]) != ["receive", "send"]:
+            lacks = "receive" if node.kind == "send" else "send"
+            said.append(f": rank {node.peer} has no {lacks} that matches, with tag {node.tag}")
+        faults += [Fault(f"{trace.name}: node {node.id} of rank {rank}{each}") for each in said]
     if faults:
         raise InputError(faults)
-
-
-def _unlike(trace: ChakraTrace, key: _Key, members: Sequence[Member]) -> Iterator[str]:
-    """Yield in what way *members* do not do one thing together."""
-    (_, node), *others = members
-    if key[0] == "exchange":
-        there = {rank for rank, _ in members}
-        for absent in [rank for rank in trace.groups[node.group] if rank not in there][:1]:
-            yield f": rank {absent} of group {one_line(node.group, 40)!r} has no exchange number {key[-1]}"
-        for other, theirs in others:
-            if (theirs.op, theirs.size_bytes) != (node.op, node.size_bytes):
-                yield f" is {_told(node)}; node {theirs.id} of rank {other} is {_told(theirs)}"
-    elif key[0] == "transfer" and sorted(each.kind for _, each in members) != ["receive", "send"]:
-        lacks = "receive" if node.kind == "send" else "send"
-        yield f": rank {node.peer} has no {lacks} that matches, with tag {node.tag}"
 
 
 def _told(node: ChakraNode) -> str:
@@ -165,11 +162,8 @@ class _Writer:
         costs, builder = self._costs, self.builder
         gpu, label = costs.gpus[rank], node.name or node.kind
         if node.kind == "host":
-            thread = f" {node.stream}" if node.stream else ""
-            about = ProgramLabel("issue")
-            return builder.work(
-                label, costs.hosts[rank], node.duration_s, stream=f"host {rank}{thread}", after=after, about=about
-            )
+            stream, about = f"host {rank}" + (f" {node.stream}" if node.stream else ""), ProgramLabel("issue")
+            return builder.work(label, costs.hosts[rank], node.duration_s, stream=stream, after=after, about=about)
         if node.kind == "compute":
             seconds, bound = node.duration_s, _GIVEN
             if not seconds and (node.flop or node.size_bytes):
@@ -182,9 +176,8 @@ class _Writer:
             stream = f"{gpu}/copies {'in' if node.kind == 'load' else 'out'}"
             number = -1
             for parts in costs.copy(rank, node.kind == "load", node.size_bytes):
-                number = builder.add(
-                    label, parts, stream=stream, after=after if number < 0 else [number], place=gpu, about=about
-                )
+                number = builder.add(label, parts, stream=stream, after=after, place=gpu, about=about)
+                after = [number]
             return number
         if node.kind == "exchange":
             ranks = self._trace.groups[node.group]

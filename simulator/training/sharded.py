@@ -104,18 +104,13 @@ def _units(network: Network, passes: Sequence[tuple[Launch, ...]], apart: frozen
     found: list[_Unit] = []
     outside: list[int] = []  # units outside of blocks: gathered first, and kept until the end
     for (part, name), issues in groupby(passes, key=lambda same: (same[0].part, block_name(same[0].layer))):
-        unit = _Unit(part, tuple(issues))
-        if name:
-            scattered = with_gradients.get(name, (0, 0)) if part == "backward" else (0, 0)
-            unit = replace(unit, gathered=elements.get(name, (0, 0)), scattered=scattered)
-        else:
-            outside.append(len(found))
-        found.append(unit)
-    if outside:
-        found[outside[0]] = replace(found[outside[0]], gathered=elements.get("", (0, 0)))
-        last = outside[-1]
-        if found[last].part == "backward":
-            found[last] = replace(found[last], scattered=with_gradients.get("", (0, 0)))
+        gathered = elements.get(name, (0, 0)) if name or not outside else (0, 0)
+        scattered = with_gradients.get(name, (0, 0)) if name and part == "backward" else (0, 0)
+        outside += [] if name else [len(found)]
+        found.append(_Unit(part, tuple(issues), gathered, scattered))
+    last = outside[-1] if outside else 0
+    if outside and found[last].part == "backward":
+        found[last] = replace(found[last], scattered=with_gradients.get("", (0, 0)))
     return found
 
 
