@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import NamedTuple
 
 from simulator.devices.gpu import Gpu
@@ -15,9 +16,9 @@ from simulator.step.megatron import buffer_element_bytes, has_gradient_buffer, s
 from simulator.step.moments import Moment, tape_of
 from simulator.step.precision import casts, gathered_bytes, has_master, storage_of, updated_bytes, weight_bytes
 from simulator.step.recompute import of_blocks
-from simulator.step.reserved import RankState, Residents, flat_bytes, reserved_and_allocated, workspace_bytes
+from simulator.step.reserved import RankState, Residents, reserved_and_allocated, workspace_bytes
 from simulator.workload.activations import peak_forward_bytes
-from simulator.workload.network import Network, once, packed_weights
+from simulator.workload.network import Network, once, packed_weights, unit_elements
 from simulator.workload.precision import ELEMENT_BYTES, NVFP4_BYTES, PACKED
 from simulator.workload.split.experts import expert_parameters
 
@@ -191,7 +192,12 @@ def with_gaps(
         accumulates=bool(shares.accumulates),
     )
     options = of_blocks(of_tensors(options, updated=True), network)
-    copied = flat_bytes(network, held.gathered_bytes) if shares.gathered and options.framework == "pytorch" else 0
+    copied = 0
+    if shares.gathered and options.framework == "pytorch":
+        # FSDP's flat buffers of gathered units hold the parameters outside of blocks, then two blocks at a time: one is
+        # gathered while one is copied out.
+        units = unit_elements(network)
+        copied = ceil(held.gathered_bytes * max(units.pop("", 0), sum(sorted(units.values())[-2:])))
     reserved, allocated = reserved_and_allocated(network, options, gradient, held)
     most_bytes = allocated + int(need.available_bytes - need.total_bytes) - copied
     if reserved > most_bytes:  # in more pieces, the first refused request may lead to more than where none is

@@ -8,7 +8,8 @@ units and gradients come and go between activations.  So two steps are replayed,
 
 FSDP gathers a unit into one flat buffer on a stream of its own, then copies it out to parameters, and keeps the buffer
 until the next unit is copied (``foreach_all_gather`` and ``AllGatherState`` in torch/distributed/fsdp/_fully_shard).
-Each stream has its own segments, so these buffers never serve what is computed: :func:`flat_bytes`.
+Each stream has its own segments, so these buffers never serve what is computed (:func:`simulator.step.memory.with_gaps`
+counts them).
 """
 
 from __future__ import annotations
@@ -73,15 +74,6 @@ def reserved_and_allocated(
     except OutOfMemoryError as error:
         return error.needed_bytes, allocator.most_allocated_bytes
     return allocator.most_reserved_bytes, allocator.most_allocated_bytes
-
-
-def flat_bytes(network: Network, element_bytes: float) -> int:
-    """Return the bytes of FSDP's flat buffers of gathered units, with *element_bytes* an element.
-
-    They hold the parameters outside of blocks, then two blocks at a time: one is gathered while one is copied out.
-    """
-    units = unit_elements(network)
-    return ceil(element_bytes * max(units.pop("", 0), sum(sorted(units.values())[-2:])))
 
 
 class _Replay:

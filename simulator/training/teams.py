@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from math import isqrt
-from typing import NamedTuple
 
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.parameter_server import place_servers, worker_cpu
@@ -167,21 +166,21 @@ def teams_of(shared: SharedStep, servers: Sequence[int], n_steps: int) -> tuple[
     """
     machine, group, network, question = shared.machine, shared.group, shared.network, shared.question
     check_stragglers(machine, group.ranks, question.stragglers)
-    nodes: dict[int, _Node] = {}
+    nodes: dict[int, NodeTeam] = {}  # by host: a team of it alone
     for host, ranks in group.by_host().items():
         gpus = [group.ranks[rank] for rank in ranks]
         roles = roles_of(shared.places, gpus, network, question.options, stragglers=question.stragglers)
-        nodes[host] = _Node(worker_cpu(group.router, gpus[0]), ranks, roles)
+        nodes[host] = NodeTeam((worker_cpu(group.router, gpus[0]),), tuple(ranks), tuple(roles))
     if not shared.fold:
-        return [_team([node]) for node in nodes.values()], None
+        return list(nodes.values()), None
     passes = next(iter(nodes.values())).roles[0].passes
     keys = keys_of(network, passes, gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32), len(servers))
     held: dict[int, list[tuple[int, tuple[float, ...]]]] = {}  # by host its servers' places and shares of each key
     for number, server in enumerate(servers):
         _, host, index = machine.locate(server)
         held.setdefault(host, []).append((index, tuple(key.shares_bytes[number] for key in keys)))
-    exact: dict[object, list[_Node]] = {}
-    rough: dict[object, list[_Node]] = {}
+    exact: dict[object, list[NodeTeam]] = {}
+    rough: dict[object, list[NodeTeam]] = {}
     for host, node in nodes.items():
         first = machine.gpus_of(host)[0]
         same = (
@@ -204,18 +203,9 @@ def teams_of(shared: SharedStep, servers: Sequence[int], n_steps: int) -> tuple[
     return [_team(alike) for alike in exact.values()], None
 
 
-class _Node(NamedTuple):
-    """A working node: its CPU, ranks and roles."""
-
-    cpu: int
-    ranks: list[int]
-    roles: list[Role]
-
-
-def _team(nodes: Sequence[_Node], *, spread: bool = False) -> NodeTeam:
-    first = nodes[0]
-    roles = tuple(replace(role, count=role.count * len(nodes)) for role in first.roles)
-    return NodeTeam(tuple(node.cpu for node in nodes), tuple(first.ranks), roles, spread)
+def _team(nodes: Sequence[NodeTeam], *, spread: bool = False) -> NodeTeam:
+    roles = tuple(replace(role, count=role.count * len(nodes)) for role in nodes[0].roles)
+    return NodeTeam(tuple(cpu for node in nodes for cpu in node.cpus), nodes[0].ranks, roles, spread)
 
 
 def bundled(
