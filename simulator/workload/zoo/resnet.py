@@ -57,7 +57,8 @@ def resnet_stages(
         y = y.conv(f"{name}.conv2", width, 3, stride=stride, pad=1, groups=groups)
         y = y.batch_norm(f"{name}.bn2").relu(f"{name}.relu2")
         y = y.conv(f"{name}.conv3", 4 * planes, 1).batch_norm(f"{name}.bn3")
-        return _join(x, squeeze_excite(y, f"{name}.se", y.shape[1] // 16) if squeezed else y, name, stride)
+        y = squeeze_excite(y, f"{name}.se", y.shape[1] // 16) if squeezed else y
+        return _added(x, y, name, stride).relu(f"{name}.relu")
 
     block = _basic if depth < _FIRST_BOTTLENECK else bottleneck
     return _stages(x, 64, RESNET_BLOCKS[depth][: len(strides)], block, strides, frozen)
@@ -105,10 +106,7 @@ def _head(x: Tensor, classes: int, name: str = "fc") -> Tensor:
 def _basic(x: Tensor, name: str, planes: int, stride: int, *, padded: bool = False) -> Tensor:
     y = x.conv(f"{name}.conv1", planes, 3, stride=stride, pad=1).batch_norm(f"{name}.bn1").relu(f"{name}.relu1")
     y = y.conv(f"{name}.conv2", planes, 3, pad=1).batch_norm(f"{name}.bn2")
-    return _join(x.copy(f"{name}.pad", *y.shape) if padded and x.shape != y.shape else x, y, name, stride)
-
-
-def _join(x: Tensor, y: Tensor, name: str, stride: int) -> Tensor:
+    x = x.copy(f"{name}.pad", *y.shape) if padded and x.shape != y.shape else x
     return _added(x, y, name, stride).relu(f"{name}.relu")
 
 

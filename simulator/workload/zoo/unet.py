@@ -26,8 +26,8 @@ _DEEP = 3  # convolutions of a residual block of V-Net
 Unit = Callable[[Tensor, str, int], Tensor]
 
 
-def _twice(x: Tensor, name: str, width: int, unit: Unit, first: Unit | None = None) -> Tensor:
-    return unit((first or unit)(x, f"{name}.1", width), f"{name}.2", width)
+def _twice(x: Tensor, name: str, width: int, unit: Unit) -> Tensor:
+    return unit(unit(x, f"{name}.1", width), f"{name}.2", width)
 
 
 def _beside(x: Tensor, other: Tensor, name: str) -> Tensor:
