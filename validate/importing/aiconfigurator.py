@@ -118,9 +118,7 @@ class Source:
 
         Raises InputError, with the nearest name, if a part has no measurements.
         """
-        if text is None:
-            return self.devices
-        wanted = [name.strip() for name in text.split(",")]
+        wanted = self.devices if text is None else [name.strip() for name in text.split(",")]
         for name in wanted:
             if name not in self.devices:
                 found = f"'{one_line(name, 60)}' in {self.shown}"
@@ -134,11 +132,8 @@ class Source:
 
     def newest(self, what: str, device: str) -> list[SourceTable]:
         """Return the newest table of *what* on *device* for each framework."""
-        first: dict[str, SourceTable] = {}
-        for table in self.tables(what):
-            if table.device == device:
-                first.setdefault(table.framework, table)
-        return list(first.values())
+        mine = [table for table in self.tables(what) if table.device == device]
+        return list({table.framework: table for table in reversed(mine)}.values())[::-1]
 
     def count(self, table: SourceTable) -> int:
         """Return the number of rows of *table*; raises InputError if it cannot be read."""

@@ -177,22 +177,20 @@ def _written(row: MeasuredRow) -> Predicted:
         return Predicted(skipped=str(reason))
 
 
-_NEEDED = ("row_id", "predictor", "predicted_s")
-
-
 def read_published(file: str) -> dict[str, dict[str, float]]:
     """Return the predicted seconds in the table *file*, by row and predictor.
 
     Raises InputError where it cannot be read, lacks a column, or has a prediction that is not a positive number.
     """
-    table = read_table(read_bytes(file), shown_as(file), _NEEDED, _NEEDED, "published predictions")
+    needed = ("row_id", "predictor", "predicted_s")
+    table = read_table(read_bytes(file), shown_as(file), needed, needed, "published predictions")
     found: dict[str, dict[str, float]] = {}
     for record in table.rows:
+        row, predictor, text = (table.cell(record, column) for column in needed)
         try:
-            predicted_s = number("predicted_s", table.cell(record, "predicted_s"))
+            found.setdefault(row, {})[predictor] = number("predicted_s", text)
         except NotScored as reason:
             raise InputError(Fault(str(reason), shown_as(file), record.line, 1)) from None
-        found.setdefault(table.cell(record, "row_id"), {})[table.cell(record, "predictor")] = predicted_s
     return found
 
 
