@@ -249,8 +249,9 @@ class FolderDevice:
         session = self._bare.calibrated({self.part: calibration})
         found = []
         for row in rows:
-            with suppress(NotScored):
-                found += [] if row.asked is None else [replace(row, predicted_s=row.asked.time_s(session))]
+            if row.asked is not None:
+                with suppress(NotScored):
+                    found.append(replace(row, predicted_s=row.asked.time_s(session)))
         return found
 
     def judged(

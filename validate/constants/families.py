@@ -88,10 +88,9 @@ class Term:
 
 
 TERMS: tuple[Term, ...] = tuple(
-    Term(family, name, {key: float(value) for key, value in values.items()}, tuple(idle))
+    Term(family, name, {key: float(value) for key, value in said.items() if key != "idle"}, tuple(said.get("idle", ())))
     for family, terms in _WRITTEN["terms"].items()
-    for name, written in terms.items()
-    for idle, values in [(written.get("idle", ()), {key: each for key, each in written.items() if key != "idle"})]
+    for name, said in terms.items()
 )
 """The terms of all families, in the order of reports.
 
