@@ -9,12 +9,18 @@ from simulator.errors import Fault, InputError, few, nearest, one_line
 from simulator.launch.arguments import ARGUMENTS, Arguments, Files, is_off, refuse_arguments, unread
 from simulator.launch.command import find_command
 from simulator.launch.deepspeed import DeepSpeed, read_deepspeed
-from simulator.launch.gpt2 import is_nanogpt, read_llm_c, read_nanogpt
 from simulator.launch.model import named_network, read_model
-from simulator.launch.ranks import LaunchRanks, read_layout, read_overlap, read_ranks, started_ranks
-from simulator.launch.result import LaunchLine, read_variables
+from simulator.launch.programs import is_nanogpt, is_torchtitan, read_llm_c, read_nanogpt, read_torchtitan
+from simulator.launch.ranks import (
+    LaunchLine,
+    LaunchRanks,
+    read_layout,
+    read_overlap,
+    read_ranks,
+    read_variables,
+    started_ranks,
+)
 from simulator.launch.shell import commands_of
-from simulator.launch.torchtitan import is_torchtitan, read_torchtitan
 from simulator.launch.trainer import add_config, read_format, read_sharding, read_sizes, read_trainer, read_update
 from simulator.launch.words import COMMANDS
 from simulator.questions.options import RECOMPUTED_PARTS

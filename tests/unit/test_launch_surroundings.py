@@ -11,7 +11,7 @@ from simulator.cli.launch_line import with_launch
 from simulator.cli.written import CommandOptions
 from simulator.errors import InputError
 from simulator.launch.launch import read_launch
-from simulator.launch.result import LaunchLine
+from simulator.launch.ranks import LaunchLine
 
 PROGRAM = "train.py --per_device_train_batch_size 32"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulator.errors import refused
 from simulator.launch.emit.parts import Emission, Ranks, all_sizes, check_precision, other_sizes, torchrun
-from simulator.launch.torchtitan import NETWORKS
+from simulator.launch.programs import NETWORKS
 from simulator.questions.layout import ORDER, Layout
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.spelling import mention
