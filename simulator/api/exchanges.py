@@ -6,7 +6,6 @@ The result is plain data (:meth:`ExchangeProgram.data`) that can be read without
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 from math import floor
 from typing import Any
 
@@ -91,8 +90,10 @@ def exchange_of(session: Session, question: CollectiveQuestion) -> ExchangeProgr
                 into = rounds.setdefault(level, [])
                 for flow, carried in zip(task.flows, task.carries(repetition), strict=True):
                     src, dst = (numbers.setdefault(n, len(numbers)) for n in (flow.route.src, flow.route.dst))
-                    if src != dst:  # a device's own data are already there
-                        into += _moves(src, dst, carried.region, n_elements, reduce=carried.reduce)
+                    for start, stop in carried.region if src != dst else ():  # a device's own data are already there
+                        first, last = floor(start * n_elements), floor(stop * n_elements)
+                        move = ElementMove(src, dst, first, last - first, carried.reduce)
+                        into += [move] if last > first else []
                 level += 1
         ends.append(level)
         streams[task.stream] = level
@@ -114,17 +115,6 @@ def stands_of(session: Session, question: CollectiveQuestion) -> tuple[BufferPla
     """Return the stand of each rank of *question*, in rank order; raises InputError."""
     _, requests = session.planned(question)
     return tuple(_stand(request.machine, node) for request in requests for node in request.ranks)
-
-
-def _moves(
-    src: int, dst: int, region: Sequence[tuple[Fraction, Fraction]], n_elements: int, *, reduce: bool
-) -> list[ElementMove]:
-    found = []
-    for start, stop in region:
-        first, last = floor(start * n_elements), floor(stop * n_elements)
-        if last > first:
-            found.append(ElementMove(src, dst, first, last - first, reduce))
-    return found
 
 
 def _first_stored(rounds: Sequence[tuple[ElementMove, ...]], n_ranks: int) -> list[tuple[ElementMove, ...]]:

@@ -106,7 +106,12 @@ class StepFitting:
         The result has all combinations with the fewest changes, then the most samples that fit without changes; if
         there are none, the most that fit with all changes, and those of them that it needs.
         """
-        savings = list(self._savings(asked))
+        source = self.context.source(asked)
+        whole_scores = asked.layout.tp == 1 and asked.options.framework != "megatron" and asked.options.trains
+        sizes = (*source.variants, *(source.savings if whole_scores else ()))
+        savings: list[Saving] = [(words, partial(with_size, setting=setting)) for words, setting in sizes]
+        possible = possible_changes(asked.options, self.device)
+        savings += [(each.words, partial(with_change, each)) for each in possible if each.memory]
         found: list[Way] = []
         for n_changes in range(1, _MOST_CHANGES + 1):
             for chosen in combinations(savings, n_changes):
@@ -122,15 +127,6 @@ class StepFitting:
             fewer = self.fewer_samples(whole)
             found = [self._needed(savings, asked, fewer)] if fewer is not None else []
         return found
-
-    def _savings(self, asked: StepQuestion) -> Iterator[Saving]:
-        source = self.context.source(asked)
-        whole_scores = asked.layout.tp == 1 and asked.options.framework != "megatron" and asked.options.trains
-        for words, setting in (*source.variants, *(source.savings if whole_scores else ())):
-            yield words, partial(with_size, setting=setting)
-        for each in possible_changes(asked.options, self.device):
-            if each.memory:
-                yield each.words, partial(with_change, each)
 
     def _needed(self, savings: Sequence[Saving], asked: StepQuestion, fewer: Way) -> Way:
         """Return *asked* with *fewer* samples and those of *savings* without which it would not fit."""

@@ -64,12 +64,10 @@ def _writing(context: Context, question: RunQuestion, result: TrainingResult, n_
             write_s = context.time_s(disk)
         except InputError as error:
             ways = f"{mention('storage_Bps', '100GB/s')}, or {mention('write_s', '30s')}"
-            given = next(
-                name for name in ("every_steps", "mtbf_s", "gpu_mtbf_s") if getattr(question, name) is not None
-            )
-            raise refused(
-                given, f"checkpoints need a disk: {error}; or say how fast a checkpoint is written: {ways}"
-            ) from None
+            why = f"checkpoints need a disk: {error}; or say how fast a checkpoint is written: {ways}"
+            fields = ("every_steps", "mtbf_s", "gpu_mtbf_s")
+            given = next(name for name in fields if getattr(question, name) is not None)
+            raise refused(given, why) from None
     if not question.asynchronous:
         return write_s, 0.0
     copy = CopyQuestion(where=where, kind="d2h", size_bytes=n_bytes / result.device_count)
@@ -129,9 +127,8 @@ def with_checkpoints(context: Context, result: TrainingResult) -> TrainingResult
         try:
             write_s = context.time_s(disk)
         except InputError as error:
-            raise refused(
-                "mtbf_s", f"{error}; or say how long a checkpoint takes, {mention('write_s', '30s')}"
-            ) from None
+            why = f"{error}; or say how long a checkpoint takes, {mention('write_s', '30s')}"
+            raise refused("mtbf_s", why) from None
     best_s = best_interval_s(write_s, asked.mtbf_s)
     steps = asked.every_steps or max(1, round(best_s / result.step_time_s))
     found = Checkpoints(result.step_time_s, steps, write_s, asked.restart_s, asked.mtbf_s)

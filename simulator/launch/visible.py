@@ -134,9 +134,8 @@ def _filtered(name: str, said: str, hosts: Mapping[str, int], own: int | None) -
             raise InputError(f"{shown}: write hosts with numbers of their GPUs, each once: localhost:0,1")
         if hosts and (host not in hosts or max(gpus or (0,)) >= hosts[host]):
             where = f"{hosts[host]} GPUs" if host in hosts else f"no host '{one_line(host, 40)}'"
-            raise InputError(
-                f"{shown}: the host file has {where}{'' if host in hosts else f'; {nearest(host, hosts)}'}"
-            )
+            hint = "" if host in hosts else f"; {nearest(host, hosts)}"
+            raise InputError(f"{shown}: the host file has {where}{hint}")
         listed_of[host] = gpus
     if name == "include" and not hosts and not any(listed_of.values()):
         return ()
