@@ -9,11 +9,11 @@ the errors by figure and source as Markdown instead.  A band is made of the figu
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from math import log
@@ -23,8 +23,11 @@ from typing import NamedTuple
 
 from simulator.api import Session
 from simulator.bands.composition import LEVEL, class_of
+from simulator.cli import read
+from simulator.cli.step_questions import ask_steps
 from simulator.errors import SimulationError
 from simulator.questions.step import StepQuestion
+from simulator.results.training import steps_document
 from validate.kinds import KINDS
 from validate.kinds.kind import read_measurements
 from validate.kinds.row import every_row
@@ -35,6 +38,7 @@ from validate.tables.table import made_complete, read_table
 OUT = Path(__file__).parents[1] / "simulator" / "bands" / "memory.json"
 _STATED = re.compile(r"\bmem(?:ory)? (\d+) ?G")
 _FIGURES = {"allocated": "allocated_bytes", "reserved": "reserved_bytes", "smi": "process_bytes"}
+_SESSION = Session()
 _COLUMNS = {"max_allocated_gib": "allocated", "max_reserved_gib": "reserved", "smi_gib": "smi"}
 
 
@@ -124,17 +128,16 @@ def stated_memory(file: Path) -> Iterator[StatedMemory]:
 def _answered(
     asked: list[str], file: Path, source: str, stated: Mapping[str, float], stage: str = ""
 ) -> Iterator[StatedMemory]:
-    done = subprocess.run(
-        [sys.executable, "-m", "simulator", *asked, "--json"],
-        capture_output=True, text=True, cwd=file.parent, check=False,
-    )  # fmt: skip
-    if not done.stdout:
-        sys.stderr.write(f"{file.name}: {source}: {done.stderr.strip()[-200:]}\n")
+    try:
+        with contextlib.chdir(file.parent):
+            session, (question, *_) = ask_steps(read(asked).written, _SESSION)  # type: ignore[attr-defined]
+            memory = steps_document([session.step(question)], {})["results"][0]["memory"]
+    except SimulationError as error:
+        sys.stderr.write(f"{file.name}: {source}: {str(error)[-200:]}\n")
         return
-    answer = json.loads(done.stdout)
-    devices = [each for each in answer["results"][0]["memory"] if stage in ("", str(each["stage"]))]
+    devices = [each for each in memory if stage in ("", str(each["stage"]))]
     need = max(devices, key=lambda device: float(device["total_bytes"]))
-    framework = class_of(answer["options"]["framework"])
+    framework = class_of(question.options.framework)
     assert framework is not None
     for figure, stated_bytes in stated.items():
         predicted_bytes = need[_FIGURES.get(figure, "allocated_bytes")]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal, get_args
 
 from simulator.errors import InputError, one_line
@@ -123,6 +123,7 @@ def _answer(name: List, option: str, choices: tuple[str, ...]) -> tuple[Answer, 
     return ("modelled" if is_read or not _is_timeless(name, option) else "without influence"), ""
 
 
+_read_launch = cache(partial(read_launch, own=4))
 _UNKNOWN = "not known, and without effect"
 
 
@@ -146,7 +147,7 @@ def _read(line: str, option: str, value: str | None) -> LaunchLine:
     """Return *line*, or one with a file of DeepSpeed's, with *option* at *value*; None: without it."""
     if line:
         words = "" if value is None else f"--{option} {shlex.quote(value) if value else ''}"
-        return read_launch(line.format(words), own=4)
+        return _read_launch(line.format(words))
     data: dict[str, Any] = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}
     *sections, key = option.split(".")
     within = data
@@ -157,4 +158,4 @@ def _read(line: str, option: str, value: str | None) -> LaunchLine:
             data["zero_optimization"]["offload_optimizer"] = {"device": "cpu"} | data["zero_optimization"][section]
     if value is not None:
         within[key] = json.loads(value) if value in ("3", "2", "true") else value or None
-    return read_launch(_KEYS.format(json.dumps(data)), own=4)
+    return _read_launch(_KEYS.format(json.dumps(data)))
