@@ -35,6 +35,7 @@ _EXCEPTIONS = {
     "cli/app.py": "imports Click's or Typer's completion",
     "cli/scenario_command.py": "--copy, which is an option of the user alone: no scenario runs a scenario",
     "devices/predict.py": "imports the costs that the classes of kernels name",
+    "programs/chakra.py": "imports protobuf",
     "console/__init__.py": "imports modules of the product when they are first called",
     "console/run.py": "imports the modules of the other commands, which the program lists; redirects a closed stream",
     "topology/json_schema.py": "a tool of developers, with its own command",
