@@ -123,7 +123,7 @@ class Operator(ABC):
     torch_tf32: ClassVar[bool] = False
     by_token: ClassVar[bool] = False
     by_channel: ClassVar[str] = ""
-    result: ClassVar[tuple[str, ...]] = ()
+    result: ClassVar[tuple[str, ...]]  # every operator says it, or its output_elements
     from_torch: ClassVar[Mapping[str, Callable[[Any], Operator | tuple[Operator, ...] | None]]] = {}
 
     # -- sizes -----------------------------------------------------------------------

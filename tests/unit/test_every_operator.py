@@ -247,6 +247,7 @@ def test_an_operator_says_what_is_asked_of_all() -> None:
 
     with pytest.raises(TypeError, match="input_gradients"):
         Forgetful(64, 32)  # type: ignore[abstract]
+    assert not hasattr(Operator, "result"), "an operator that says no size would count as one number"
 
 
 def network_of_transforms() -> Network:
