@@ -197,6 +197,7 @@ class LinearCrossEntropy(Operator):
     saved = ()
     saves_gradients = True
     per_token = ("rows",)
+    result = ()
     least_inputs = 2
     indices = (1,)
     host_constant = "product_s"
