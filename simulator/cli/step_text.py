@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -61,8 +61,12 @@ def step_lines(result: TrainingResult, style: Style, *, full: bool = False) -> l
     for part in dict.fromkeys(device.part for device in result.memory) if full else ():
         of_part = [device for device in result.memory if device.part == part]
         within.append(_memory(of_part, len(of_part) < len(result.memory), style))
+    lacks = ["does not fit: needs {1}, {0} has {2} ({3} too much)".format(*lack) for lack in _lacks(result)]
     blocks = [
-        head_lines(_title(result), style, [result.confidence], result.changed),
+        [
+            *head_lines(_title(result), style, [result.confidence], result.changed),
+            *(line for text in lacks for line in style.wrap(text, "bold", "red", hang=2)),
+        ],
         [*facts, *loss_lines(result.changed, style, full=full)],
         _account(result, style) if full and result.device_count > 1 else [],
         _input(result.input, result.samples, result.step.sample, style) if result.input is not None else [],
@@ -129,13 +133,21 @@ def how_words(result: TrainingResult, precision: str) -> list[str]:
 
 def fit_words(result: TrainingResult) -> str:
     """Return the memory of the fullest device, or how much it or its host lacks."""
+    for of, _, _, less in _lacks(result):
+        return f"{less} too little{' on the host' * (of == 'the host')}"
+    need = result.tightest.need
+    has = f" of {format_size(need.available_bytes, 3)}" if isfinite(need.available_bytes) else ""
+    return f"{format_size(need.total_bytes, 3)}{has}"
+
+
+def _lacks(result: TrainingResult) -> Iterator[list[str]]:
+    """Yield what lacks memory, and what it needs, has and lacks: the fullest device, and the host that updates."""
     need, run = result.tightest.need, result.offload
-    if need.fits and run is not None and not run.fits:
-        return f"{format_size(run.host_missing_bytes, 3)} too little on the host"
-    if need.fits:
-        has = f" of {format_size(need.available_bytes, 3)}" if isfinite(need.available_bytes) else ""
-        return f"{format_size(need.total_bytes, 3)}{has}"
-    return f"{format_size(need.missing_bytes, 3)} too little"
+    of = f"{'a' if result.device_count > 1 else 'the'} {'CPU' if result.step.on_host else 'GPU'}"
+    found = [] if need.fits else [(of, need.total_bytes, need.available_bytes, need.missing_bytes)]
+    if run is not None and not run.fits:
+        found.append(("the host", run.host_bytes, run.host_available_bytes, run.host_missing_bytes))
+    yield from ([of, *(format_size(n_bytes, 3) for n_bytes in sizes)] for of, *sizes in found)
 
 
 def _count(number: float) -> str:

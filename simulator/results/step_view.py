@@ -108,9 +108,6 @@ def _explained(result: TrainingRun) -> Iterator[Fact]:
     yield Fact("past errors", trust_words(result), detail=True)
 
 
-_LARGEST = 3
-
-
 def _largest(result: TrainingRun) -> str:
     """Return the largest parts of the time: of a step of several devices, or of the kernels of one."""
     if result.device_count > 1:
@@ -118,7 +115,7 @@ def _largest(result: TrainingRun) -> str:
     else:
         shares = {kernel_words(kind.kind): kind.time_s for kind in result.step.kinds}
         whole_s = result.step.busy_s
-    first = list(shares.items())[:_LARGEST]
+    first = list(shares.items())[:3]
     return "; ".join(f"{percent(seconds / (whole_s or 1.0))} {name}" for name, seconds in first)
 
 
