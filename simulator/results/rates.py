@@ -152,7 +152,8 @@ def rate_facts(result: TrainingRun) -> Iterator[Fact]:
     """Yield the rates of *result* in words; those of one device without tokens stand elsewhere."""
     rates, several = rates_of(result), result.device_count > 1
     if several or result.tokens:
-        yield Fact("each device" if several else "rate", rate_of_device(rates, result.step))
+        each = "per device" if result.step.on_host else "per GPU"
+        yield Fact(each if several else "rate", rate_of_device(rates, result.step))
     if rates.days_per_trillion_tokens is not None and result.question.options.mode == "train":
         said = [days_words(rates.days_per_trillion_tokens)]
         if rates.price_per_million_tokens is not None:

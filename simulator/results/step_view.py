@@ -89,7 +89,7 @@ def _offload(run: OffloadRun | None) -> Iterator[Fact]:
 
 def _explained(result: TrainingRun) -> Iterator[Fact]:
     yield Fact("bound by", bound_words(result))
-    yield Fact("arithmetic", _arithmetic(result))
+    yield Fact("achieved", _achieved(result))
     yield Fact("time goes to", _largest(result))
     if (clock := result.clock) is not None:
         words, less = WORDS["clocks"][clock.state], percent(1.0 - clock.rested_s / clock.kernels_s)
@@ -119,15 +119,15 @@ def _largest(result: TrainingRun) -> str:
     return "; ".join(f"{percent(seconds / (whole_s or 1.0))} {name}" for name, seconds in first)
 
 
-def _arithmetic(result: TrainingRun) -> str:
+def _achieved(result: TrainingRun) -> str:
     """Return the FLOP/s of the products, and their share of the device's peak; of unlike devices, those of the mean."""
     step, count = result.step, result.device_count
     rate, peak = step.utilisation * step.peak_flops_per_s, step.peak_flops_per_s
-    each = " per device" if count > 1 else ""
+    each = (" per device" if step.on_host else " per GPU") * (count > 1)
     if len(result.parts) > 1 and not result.question.layout.divides_network:
         rate *= result.samples / step.samples / count
         peak = sum(device.count * device.peak_flops_per_s for device in result.memory) / count
-        each = " per device, on average"
+        each += ", on average"
     share = rate / peak if peak else 0.0
     used = f"{three_digits(rate / 1e12)} of {three_digits(peak / 1e12)} TFLOP/s{each}, {percent(share)} of the peak"
     if share <= 1.0:
