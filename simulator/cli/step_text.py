@@ -178,7 +178,7 @@ def _kinds(result: StepResult, style: Style) -> list[str]:
     """Return the time of each kind of kernel."""
     rows = [["where the time goes", "time", "share", "kernels", "bound by"]]
     for kind in result.kinds:
-        times = {"arithmetic": kind.compute_s, "memory": kind.memory_s, "latency": kind.latency_s}
+        times = {"compute": kind.compute_s, "memory": kind.memory_s, "latency": kind.latency_s}
         bound = max(times, key=lambda bound: round(times[bound], 12))
         of_it = times[bound] / kind.time_s if kind.time_s else 1.0
         time = [format_duration(kind.time_s), percent(kind.time_s / (result.busy_s or 1.0)), f"{kind.count:,}"]

@@ -209,7 +209,7 @@ def _row(point: CommandOptions, door: Door) -> Row:
         row |= {"low_s": band.low_s, "high_s": band.high_s}
     if isinstance(best, TrainingResult):
         row |= {"samples_per_s": best.throughput, "memory_bytes": best.tightest.need.total_bytes, "fits": best.fits}
-        rates, row["bound_by"] = rates_of(best), bound_words(best)
+        rates, row["bound_by"] = rates_of(best), "arithmetic" if best.bound == "compute" else bound_words(best)
         row |= {name: getattr(rates, name) for name in (*_OF_TOKENS, "mfu")}
         if (price := rates.price_per_million_tokens) is not None:
             row |= {"price_per_million_tokens": price.amount, "price_currency": price.currency}
@@ -247,7 +247,13 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
         column("memory", "memory_bytes", lambda n_bytes: format_size(n_bytes, 3)),
         column("fits", "fits", lambda fits: "yes" if fits else "no"),
         column("busbw", "busbw_Bps", format_bandwidth),
-        column("bound by", "bound_by", lambda bound: bound.partition(":")[0], right=False, spare=2),
+        column(
+            "bound by",
+            "bound_by",
+            lambda bound: bound.partition(":")[0].replace("arithmetic", "compute"),
+            right=False,
+            spare=2,
+        ),
     ]
     varied = "over " + ", ".join(word_of(name)[2:] for name in over)
     title = f"1 question: {rows[0]['question']}" if len(rows) == 1 else f"{len(rows)} questions: {varied}"

@@ -151,7 +151,7 @@ class ProgramResult:
         facts = [
             *([Fact("host returns", format_duration(self.issued_s))] if runs_on_host else []),
             Fact("all done", format_duration(self.done_s)),
-            Fact("bound by", f"{bound}{at}"),
+            Fact("bound by", f"{'compute' if bound == 'arithmetic' else bound}{at}"),
             Fact("issued", issued),
         ]
         return facts + [Fact("queued holds", f"{format_size(self.held_bytes)} at most")] * bool(self.held_bytes)
