@@ -159,5 +159,5 @@ def rate_facts(result: TrainingRun) -> Iterator[Fact]:
         if rates.price_per_million_tokens is not None:
             said.append(f"{rates.price_per_million_tokens.words()} for a million")
         if rates.energy_J_per_token is not None:
-            said.append(f"the boards use at most {energy_words(TRILLION * rates.energy_J_per_token)}")
+            said.append(f"GPU energy at most {energy_words(TRILLION * rates.energy_J_per_token)}")
         yield Fact("1T tokens", "; ".join(said))
