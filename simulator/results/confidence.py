@@ -69,12 +69,12 @@ class Confidence:
 
     @property
     def why(self) -> str:
-        """The width of the band, the rows and sources behind it, and how to narrow it; empty without a band."""
+        """The width of the band, the rows and sources behind it, and how to tighten it; empty without a band."""
         if (found := self.estimate) is None:
             return ""
-        rows, sources = counted(found.widest.rows, "row"), counted(found.widest.sources, "source")
-        text = f"{_widths(found)}; {rows}, {sources}, {self.known}"
-        return f"{text}; to narrow it: {self.narrowed}" if self.narrowed else text
+        rows, sources = counted(found.widest.rows, "measurement"), counted(found.widest.sources, "source")
+        text = f"{_widths(found)}; {rows} of {sources}, {self.known}"
+        return f"{text}; to tighten it: {self.narrowed}" if self.narrowed else text
 
     @property
     def widest(self) -> str:

@@ -330,7 +330,7 @@ def test_every_kind_of_answer_has_a_band_or_says_why_not() -> None:
         assert found.outside == ()
         assert 0 < found.band.low_s < found.band.high_s
         assert found.why.startswith("band ")
-        assert f"to narrow it: validate run --topology {question.where.topology} " in found.why
+        assert f"to tighten it: validate run --topology {question.where.topology} " in found.why
     disk = session.confidence(DiskQuestion(where=Where("p3.16xlarge"), kind="read_random", block_bytes=4096.0))
     assert (disk.band, disk.outside, disk.why) == (None, ("no measured disk",), "")
 
@@ -362,7 +362,7 @@ def test_the_trust_line_names_what_would_narrow_the_band(
     monkeypatch.setenv("COLUMNS", "2000")
     assert run(["--topology", "p3.16xlarge", *words]) == 0
     (trust,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("trust")]
-    narrowing = trust.partition("; to narrow it: ")[2]
+    narrowing = trust.partition("; to tighten it: ")[2]
     assert narrowing.startswith("validate run --topology p3.16xlarge ")
     assert said in narrowing
 

@@ -251,8 +251,8 @@ def test_the_trust_line_is_the_band_its_evidence_and_a_command(capsys: pytest.Ca
     (line,) = (x for x in capsys.readouterr().out.splitlines() if x.startswith("trust"))
     band, evidence, command = line.removeprefix("trust: ").split("; ")
     assert re.fullmatch(r"band (of|from) [^;]*", band)
-    assert re.fullmatch(r"[\d,]+ rows, \d+ sources, device measured", evidence)
-    assert command.startswith("to narrow it: validate run --topology p3.2xlarge.yaml ")
+    assert re.fullmatch(r"[\d,]+ measurements of \d+ sources, device measured", evidence)
+    assert command.startswith("to tighten it: validate run --topology p3.2xlarge.yaml ")
 
 
 def test_a_trace_of_a_step(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
