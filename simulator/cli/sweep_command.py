@@ -260,7 +260,7 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
     lines = [*style.wrap(title, "bold"), "", *table_lines(columns, style)]
     most = max(rows, key=lambda row: (row["fits"] and row["samples_per_s"]) or 0.0)
     if len(rows) > 1 and most["fits"] and most["samples_per_s"]:
-        lines += ["", *style.wrap(f"most samples/s of what fits: {_place(over, most)}")]
+        lines += ["", *style.wrap(f"best that fits, by samples/s: {_place(over, most)}")]
     if (least := _least_unfit(rows)) is not None:
         needs = f"{_place(over, least)} needs the least, {format_size(least['memory_bytes'], 3)}"
         lines += ["", *style.wrap(f"none fits into the memory of its devices; {needs}", "red")]
