@@ -113,7 +113,7 @@ def answer_best(written: CommandOptions, wanted: Mapping[str, Any]) -> Answers:
     def lines(style: Style) -> list[str]:
         shown = best_lines(space, machine.name, session.network(question), found, style)
         again = (line for command in commands for line in style.wrap_command(command))
-        shown += ["", *style.wrap("the same again", "bold"), *again]
+        shown += ["", *style.wrap("to repeat it", "bold"), *again]
         return shown + (launch_rows(asked, launches) if launches else [])
 
     def document() -> dict[str, Any]:

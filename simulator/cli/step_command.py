@@ -271,7 +271,7 @@ def ranking_lines(
         priced.sort(key=lambda each: each[1].amount)
         ranked[f"price of a million {what}"] = [machine for machine, _ in priced]
     width = max(map(len, ranked))
-    lines = ["", style.mark("best first, by", "bold")]
+    lines = ["", style.mark("ranked by", "bold")]
     for name, machines in ranked.items():
         lines += style.wrap(f"  {name.ljust(width)}  {', '.join(machines)}", hang=width + 4)
     if len(currencies) > 1:

@@ -166,7 +166,7 @@ def _unmeasured(result: TrainingRun) -> str:
 # -- memory ----------------------------------------------------------------------------
 
 
-UNSURE = "it fits, but not by its band"
+UNSURE = "may run out of memory: its band does not fit"
 
 
 def memory_band(result: TrainingRun, need: MemoryNeed) -> tuple[float, float] | None:
@@ -203,7 +203,7 @@ def memory_band_words(result: TrainingRun, need: MemoryNeed) -> str:
     low, high = (format_size(n_bytes, 3) for n_bytes in band)
     unit = high.rpartition(" ")[2]
     unsure = need.fits and not fits_by_band(result, need)
-    return f"80 % band {low.removesuffix(' ' + unit)} to {high}" + (f": {UNSURE}" if unsure else "")
+    return f"80 % band {low.removesuffix(' ' + unit)} to {high}" + (f"; {UNSURE}" if unsure else "")
 
 
 def _trains_on_gpus(result: TrainingRun) -> bool:

@@ -104,7 +104,7 @@ def test_the_heading_says_whose_batch_it_is(words: list[str], batch: str, capsys
 
 def test_machines_have_one_order(capsys) -> None:
     lines = shown(["--topology", "p3.8xlarge,p3.16xlarge", *STEP[2:]], capsys)
-    start = lines.index("best first, by")
+    start = lines.index("ranked by")
     assert lines[start + 1].split("  ")[1:] == ["images a second", "p3.16xlarge, p3.8xlarge"]
     assert not any("time of a step" in line for line in lines)
 
