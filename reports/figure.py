@@ -196,7 +196,7 @@ def draw(by_size: Sequence[Sequence[Result]]) -> Figure:
     return figure
 
 
-_DOWN = (0.0, (3.0, 2.0))  # dashes of links that are out of use
+_DOWN = (0.0, (3.0, 2.0))  # dashes of links that are down
 _NETWORK = "network-switch"
 _MOST_IN = 0.85  # largest distance of two GPUs, in inches
 _LINE_IN = 0.165  # line spacing of the legend
@@ -274,7 +274,7 @@ def _links(view: View) -> dict[str, DrawnEdge]:
     """Return the kind, count and rate of each sort of link in words, with an edge of that sort."""
     found: dict[str, DrawnEdge] = {}
     for edge in sorted(view.edges, key=lambda edge: (list(WORDS["links"]).index(edge.kind), -edge.count)):
-        found.setdefault(f"{'out of use: ' * edge.is_down}{edge.words}", edge)
+        found.setdefault(f"{'down: ' * edge.is_down}{edge.words}", edge)
     return dict(list(found.items())[:_MOST_SORTS])
 
 

@@ -207,7 +207,7 @@ def _drawing(view: View, name: str) -> dict[str, Any]:
 
 def _link(view: View, edge: DrawnEdge, layout: DrawingLayout, at: Callable[[Point], Point]) -> dict[str, Any]:
     a, b, c, d = ("{:.1f} {:.1f}".format(*at(point)) for point in edge_curve(view, edge, layout))
-    use = "out of use" if edge.is_down else f"{edge.use * 100:.1f} % in use"
+    use = "down" if edge.is_down else f"{edge.use * 100:.1f} % in use"
     return {
         "said": f"{view.symbols[edge.a].label} - {view.symbols[edge.b].label}: {edge.words}, each direction, {use}",
         "path": f"M{a} C{b} {c} {d}",

@@ -42,7 +42,7 @@ class DrawnEdge:
     """The links between two symbols: ``count`` of one kind, with ``nominal_Bps`` in total per direction.
 
     ``use`` is the utilisation of the busiest direction of the busiest link; ``weight`` ranks the edge by ``count``
-    among those of its kind, from 0 (fewest) to 1.  ``is_down``: they are out of use for good.
+    among those of its kind, from 0 (fewest) to 1.  ``is_down``: they are down for good.
     """
 
     a: int

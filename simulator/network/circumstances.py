@@ -71,7 +71,7 @@ def passing(machine: Machine, slow_links: Sequence[SlowLink]) -> list[tuple[floa
     """Return the temporary changes of links as (time in s, name of the resource, factor on its capacity), sorted.
 
     A link's factor is of its file's bandwidth, so for this time it replaces one that holds for good; neighbours keep
-    their rates while the link is not out of use.
+    their rates while the link is not down.
 
     Raises InputError if a link does not exist, has two factors at one time, or has no room for its neighbours.
     """
@@ -122,7 +122,7 @@ def _joined(machine: Machine, slow_links: Sequence[SlowLink]) -> list[tuple[Slow
 def _clash(slow: SlowLink, other: SlowLink) -> str:
     """Return why a link cannot be *slow* as well as *other*; empty if it can."""
     if slow.is_passing != other.is_passing:
-        return "" if slow.factor and other.factor else "is out of use for good, and cannot be slow for a while"
+        return "" if slow.factor and other.factor else "is down for good, and cannot be slow for a while"
     from_s, until_s = max(slow.from_s, other.from_s), min(slow.until_s, other.until_s)
     if from_s >= until_s:
         return ""

@@ -197,7 +197,7 @@ class Machine:
     notes: tuple[str, ...] = ()  # oddities, each with its place in a file
     price_per_hour: Price | None = None  # of all hosts
     nominal: Machine | None = field(default=None, repr=False)  # without slow links and neighbours, if there are any
-    down: tuple[Link, ...] = ()  # out of use for good, one direction of each, numbered as if they were among the links
+    down: tuple[Link, ...] = ()  # down for good, one direction of each, numbered as if they were among the links
 
     def peer_level(self, *gpus: Node) -> PeerLevel:
         """Return how far *gpus* copy directly over PCIe: as the topology says, else pxb where drivers let all."""

@@ -44,7 +44,7 @@ class CapacityGiven(NamedTuple):
 def given_of(perturbations: Iterable[Perturbation], end_s: float) -> dict[str, CapacityGiven]:
     """Return what each resource or place that *perturbations* name gives until *end_s*.
 
-    What binds is what lacks time (``always``); but while a link is out of use it is not used (``in_use``).  Those with
+    What binds is what lacks time (``always``); but while a link is down it is not used (``in_use``).  Those with
     capacity 0 throughout are left out, as nothing crosses them.
     """
     since: dict[str, tuple[float, float]] = {}

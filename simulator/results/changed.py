@@ -44,12 +44,12 @@ class ChangeEffect:
             line += f"; the next step ends {late}, and those after it take {format_duration(self.then_s)}"
         if self.without_s is None:
             return f"{line}; without that there is no answer"
-        takes = f"{of or 'it'} takes {format_duration(self.without_s)}"
+        takes = f"; {of or 'it'} takes" if self.delay_s is not None else f": {of} takes" if of else ":"
+        takes, without = f"{takes} {format_duration(self.time_s)}", format_duration(self.without_s)
         if not math.isclose(self.without_s, self.time_s, rel_tol=1e-9):
-            return f"{line}; without that {takes} instead of {format_duration(self.time_s)}{self._cause()}"
-        if self.delay_s is not None:
-            return f"{line} instead of {format_duration(self.without_s)}"
-        return f"{line}; without that {takes} too"
+            more = f"{100 * (self.time_s / self.without_s - 1):+.1f} %"
+            return f"{line}{takes} instead of {without} ({more}){self._cause()}"
+        return f"{line}{f' instead of {without}' if self.delay_s is not None else f'{takes}, as without that'}"
 
     def _cause(self) -> str:
         """Return what most of the loss is, or what limits the time instead; empty where neither is known."""
@@ -94,7 +94,7 @@ def change_fact(changed: ChangeEffect | None) -> list[Fact]:
 def changes_of(question: Any) -> Iterator[str]:
     """Yield what *question* changes of its machine, in words."""
     for slow in question.where.slow_links:
-        yield f"{slow.ends} {f'at {slow.factor:g} of its bandwidth' if slow.factor else 'out of use'}{slow.when}"
+        yield f"{slow.ends} {f'at {slow.factor:g} of its bandwidth' if slow.factor else 'down'}{slow.when}"
     for neighbour in question.where.neighbours:
         yield f"another job moves {format_bandwidth(neighbour.rate_Bps)} over {neighbour.ends}"
     if question.topic == "step":

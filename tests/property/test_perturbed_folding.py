@@ -98,7 +98,7 @@ def test_rounds_perturbed_at_any_moment(data: st.DataObject) -> None:
 
 
 def test_an_outage_costs_its_length() -> None:
-    """Two links out of use for 2 ms in a run of 14.1 ms: not more, although thousands of rounds are folded."""
+    """Two links down for 2 ms in a run of 14.1 ms: not more, although thousands of rounds are folded."""
     asked = CollectiveQuestion(where=Where("p3.16xlarge"), size_bytes=1e9)
     link = SlowLink("gpu0-gpu3", 0.0, 1e-3, 3e-3)
     lost = CollectiveQuestion(where=Where("p3.16xlarge", slow_links=(link,)), size_bytes=1e9)

@@ -158,7 +158,7 @@ def test_a_machine_that_is_cut_off_is_refused_in_a_line(strategy: str, capsys: p
         ("gpu0-switch0:0.5x@1ms..5ms,gpu0-switch0:0.5x@3ms..8ms", "gpu0-switch0 is given twice from 3 ms to 5 ms"),
         ("gpu*-switch0:0x@1ms..5ms,switch0-gpu2:0.5x@3ms", "switch0-gpu2 is given twice from 3 ms to 5 ms"),
         ("gpu0-switch0:0.5x@1ms,gpu0-switch0:0.2x@3ms", "gpu0-switch0 is given twice from 3 ms on"),
-        ("gpu0-switch0:0x,gpu0-switch0:0.5x@1ms..2ms", "gpu0-switch0 is out of use for good, and cannot be slow for a"),
+        ("gpu0-switch0:0x,gpu0-switch0:0.5x@1ms..2ms", "gpu0-switch0 is down for good, and cannot be slow for a"),
     ],
 )
 def test_a_link_has_one_factor_at_a_time(said: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
