@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 from reports.colours import ACTIVITIES, HELD
 from reports.file import drawn, with_foot
 from simulator.programs.costs import ProgramLabel, SkippedRepetitions
-from simulator.results.changed import changed_words
+from simulator.results.changed import said
 from simulator.results.program import ProgramResult
 from simulator.units import format_duration, format_size
 
@@ -58,7 +58,7 @@ def draw_program(result: ProgramResult) -> Figure:
         streams.set_xlabel(unit)
     patches = [Patch(color=_COLOURS[use], label=_WORDS[use]) for use in _COLOURS if use in used]
     figure.legend(handles=patches, loc="lower right", ncols=len(patches) or 1)
-    return with_foot(figure, changed_words(result.changed))
+    return with_foot(figure, said(result.changed, begin=""))
 
 
 def _draw_streams(axes: Axes, result: ProgramResult, scale: float) -> tuple[set[str], float]:

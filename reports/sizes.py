@@ -16,7 +16,7 @@ from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocat
 from reports.colours import ACTIVITIES, BEST, INK
 from reports.colours import MARKED_SERIES as SERIES
 from reports.file import drawn, with_foot
-from simulator.results.changed import changed_words
+from simulator.results.changed import said
 from simulator.results.columns import percent, rate_words
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.single import SingleResult
@@ -55,7 +55,7 @@ def draw_sizes(results: Sequence[SingleResult], title: str) -> Figure:
     axes.set_ylabel(f"time of {of}" if of else "time")
     axes.legend()
     figure.text(0.02, 0.97, "\n".join(textwrap.wrap(title, _WIDTH)), fontsize=11.5, fontweight="bold", va="top")
-    return with_foot(figure, changed_words(results[-1].changed, results[-1].name_among(results)))
+    return with_foot(figure, said(results[-1].changed, begin="", of=results[-1].name_among(results)))
 
 
 def draw_over_sizes(axes: Axes, label: str = "size") -> None:

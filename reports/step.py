@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from reports.colours import ACTIVITIES, BEST, HELD, INK, OTHER, WAITING, WARNING, kernel_colour
 from reports.file import drawn, with_foot
 from reports.kernels import draw_held, draw_passes, draw_roofline, roofline_points, roofs_of
-from simulator.results.changed import changed_words
+from simulator.results.changed import said
 from simulator.results.columns import percent, rate_words
 from simulator.results.held import held_over, not_followed
 from simulator.results.ran import critical_path
@@ -47,10 +47,10 @@ _LONGEST_NAME = 32  # letters of a line beside a bar
 def draw_steps(results: Sequence[TrainingResult]) -> Figure:
     """Return a figure of *results*, fastest first: one in parts, several by time."""
     if len(results) == 1:
-        return with_foot(_figure(results[0]), changed_words(results[0].changed))
+        return with_foot(_figure(results[0]), said(results[0].changed, begin=""))
     first = grouped(results)[0][0]
     of = f"{first.way} on {first.machine}" if len({result.machine for result in results}) > 1 else first.way
-    return with_foot(_compared(results), changed_words(first.changed, of))
+    return with_foot(_compared(results), said(first.changed, begin="", of=of))
 
 
 def _figure(result: TrainingResult) -> Figure:

@@ -61,12 +61,11 @@ def step_lines(result: TrainingResult, style: Style, *, full: bool = False) -> l
     for part in dict.fromkeys(device.part for device in result.memory) if full else ():
         of_part = [device for device in result.memory if device.part == part]
         within.append(_memory(of_part, len(of_part) < len(result.memory), style))
-    lacks = ["does not fit: needs {1}, {0} has {2} ({3} too much)".format(*lack) for lack in _lacks(result)]
+    head = head_lines(_title(result), style, [result.confidence], result.changed)
+    for lack in _lacks(result):
+        head += style.wrap("does not fit: needs {1}, {0} has {2} ({3} too much)".format(*lack), "bold", "red", hang=2)
     blocks = [
-        [
-            *head_lines(_title(result), style, [result.confidence], result.changed),
-            *(line for text in lacks for line in style.wrap(text, "bold", "red", hang=2)),
-        ],
+        head,
         [*facts, *loss_lines(result.changed, style, full=full)],
         _account(result, style) if full and result.device_count > 1 else [],
         _input(result.input, result.samples, result.step.sample, style) if result.input is not None else [],
@@ -288,9 +287,8 @@ def _input(run: InputRun, samples: int, sample: str, style: Style) -> list[str]:
     idle = f"wait for their input, {percent(run.idle_share)} of the time"
     facts = [Fact("devices", idle if run.is_slower else "are fed in time")]
     if run.is_slower:
-        cure = "none of the input's own; another disk, or a host with more cores"
-        if run.cure is not None:
-            cure = f"{run.cure.change}: {rate(run.cure.step_time_s)}"
+        none = "none of the input's own; another disk, or a host with more cores"
+        cure = none if run.cure is None else f"{run.cure.change}: {rate(run.cure.step_time_s)}"
         facts += [Fact("bound by", INPUT_WORDS[run.bound]), Fact("cheapest cure", cure)]
     facts += _epochs(run) if run.epoch_steps else []
     has = f" of {format_size(run.memory_bytes, 3)}" if isfinite(run.memory_bytes) else ""
@@ -299,8 +297,8 @@ def _input(run: InputRun, samples: int, sample: str, style: Style) -> list[str]:
     facts.append(Fact("host memory", f"{format_size(run.buffers_bytes, 3)} of batches{kept}{has}{lacks}"))
     lines = [*style.wrap(f"input: {name}from {where}, {resized}{loader}", "bold"), *alone, *fact_lines(facts, style)]
     if run.cures:
-        gains = [(each.change, each.step_time_s, run.period_s / each.step_time_s) for each in run.cures]
-        rows = [[change, format_duration(time_s), f"{gain:.2f} x"] for change, time_s, gain in gains]
+        times = [(each.change, each.step_time_s) for each in run.cures]
+        rows = [[change, format_duration(s), f"{run.period_s / s:.2f} x"] for change, s in times]
         lines += ["", *table_of([["what would feed it", "time", "gain"], *rows], [False, True, True], style)]
     return lines
 

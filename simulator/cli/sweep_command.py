@@ -248,11 +248,7 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
         column("fits", "fits", lambda fits: "yes" if fits else "no"),
         column("busbw", "busbw_Bps", format_bandwidth),
         column(
-            "bound by",
-            "bound_by",
-            lambda bound: bound.partition(":")[0].replace("arithmetic", "compute"),
-            right=False,
-            spare=2,
+            "bound by", "bound_by", lambda by: by.split(":")[0].replace("arithmetic", "compute"), right=False, spare=2
         ),
     ]
     varied = "over " + ", ".join(word_of(name)[2:] for name in over)

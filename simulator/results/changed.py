@@ -76,14 +76,9 @@ def changed_entry(changed: ChangeEffect | None) -> dict[str, Any]:
     return {"changed": {"what": list(changed.what), "without_s": changed.without_s, "parts": parts, "differs": others}}
 
 
-def changed_words(changed: ChangeEffect | None, of: str = "") -> str:
-    """Return the line of *changed*, as :meth:`ChangeEffect.said`; empty if there is none."""
-    return changed.said(of) if changed is not None else ""
-
-
-def said(changed: ChangeEffect | None) -> str:
-    """Return the line of *changed* as the end of another one; empty if there is none."""
-    return f"; {changed.said()}" if changed is not None else ""
+def said(changed: ChangeEffect | None, begin: str = "; ", of: str = "") -> str:
+    """Return *begin* and the line of *changed*, as :meth:`ChangeEffect.said`; empty if there is none."""
+    return f"{begin}{changed.said(of)}" if changed is not None else ""
 
 
 def change_fact(changed: ChangeEffect | None) -> list[Fact]:

@@ -47,8 +47,7 @@ class Confidence:
     """The band of an answer (None if nothing similar was measured), and its aspects ``outside`` all measured rows.
 
     ``estimate`` is the band in logarithms, ``known`` says in words what was measured, and ``narrowed`` is the command
-    that would narrow the band.  ``is_exact``: there is nothing to measure, as of a lower
-    bound or of no time.
+    that would narrow the band.  ``is_exact``: there is nothing to measure, as of a lower bound or of no time.
     """
 
     band: Band | None

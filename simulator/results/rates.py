@@ -18,7 +18,6 @@ from simulator.workload.network import Layer, Network, once
 from simulator.workload.operators import Attention, MatMul, Softmax
 
 TRILLION = 1e12
-_DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +28,8 @@ class Rates:
     megatron/training/training.py): products alone, the backward pass as two forward passes, half the scores of causal
     attention, nothing that runs again.  Unlike it, it leaves out gradients that nothing trained needs: of frozen
     weights, and of what comes before all that is trained.  ``mfu`` is its share of the devices' mean peak, ``hfu`` that
-    with what runs again.
-    ``energy_J`` is that of a step with every board at its power limit, so no more is used by the boards; None if a
-    part has no such figure.  Figures of tokens are None for networks without tokens.
+    with what runs again.  ``energy_J`` is that of a step with every board at its power limit, so the boards use no
+    more; None if a part has no such figure.  Figures of tokens are None for networks without tokens.
     """
 
     samples_per_s_per_device: float
@@ -67,7 +65,7 @@ def rates_of(result: TrainingRun) -> Rates:
         model_flops_per_s_per_device=model * each,
         mfu=model * each / peak,
         hfu=(model + again) * each / peak,
-        days_per_trillion_tokens=TRILLION / tokens_per_s / _DAY_S if tokens_per_s else None,
+        days_per_trillion_tokens=TRILLION / tokens_per_s / 86_400.0 if tokens_per_s else None,
         price_per_million_tokens=million,
         energy_J=energy,
         energy_J_per_token=energy / tokens if energy is not None and tokens else None,

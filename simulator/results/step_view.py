@@ -115,8 +115,7 @@ def _largest(result: TrainingRun) -> str:
     else:
         shares = {kernel_words(kind.kind): kind.time_s for kind in result.step.kinds}
         whole_s = result.step.busy_s
-    first = list(shares.items())[:3]
-    return "; ".join(f"{percent(seconds / (whole_s or 1.0))} {name}" for name, seconds in first)
+    return "; ".join(f"{percent(seconds / (whole_s or 1.0))} {name}" for name, seconds in [*shares.items()][:3])
 
 
 def _achieved(result: TrainingRun) -> str:
@@ -226,8 +225,7 @@ def kernel_words(name: str) -> str:
 
 def bound_words(result: TrainingRun) -> str:
     """Return what bounds a step; if it waits for input, with the stage of the input."""
-    name = result.bound
-    words = BOUND_WORDS[name]
+    name, words = result.bound, BOUND_WORDS[result.bound]
     return f"{words}: {INPUT_WORDS[result.input.bound]}" if result.input is not None and name == "input" else words
 
 
