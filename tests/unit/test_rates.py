@@ -123,7 +123,7 @@ def test_unlike_devices_have_the_sum_of_their_peaks(way: dict[str, object], tmp_
     assert len(set(peaks)) == 2
     assert rates.mfu == pytest.approx(3 * rates.model_flops_per_s_per_device / sum(peaks))
     (said,) = [fact.said for fact in step_view(result) if fact.label == "achieved"]
-    assert f"of {sum(peaks) / 3e12:.3g} TFLOP/s per device, on average" in said
+    assert f"of {sum(peaks) / 3e12:.3g} TFLOP/s per GPU, on average" in said
 
 
 @pytest.mark.parametrize("size", ["0 GB", "1 kB", "2 PB", "1000 PB"])
