@@ -96,13 +96,13 @@ def answered_once(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
 def tables(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[Column]]:
     """Return a list to which every table adds its columns."""
     found: list[Sequence[Column]] = []
-    fitted = table._widths
+    fitted = table.widths_of
 
     def noted(columns: Sequence[Column], room: int | None) -> list[int] | None:
         found.append(columns)
         return fitted(columns, room)
 
-    monkeypatch.setattr(table, "_widths", noted)
+    monkeypatch.setattr(table, "widths_of", noted)
     return found
 
 
