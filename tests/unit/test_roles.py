@@ -12,9 +12,9 @@ from simulator.plan.plan import Flow, Plan, PlanBuilder
 from simulator.questions.layout import parse_layout
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import TODAY, Where
+from simulator.records import replace
 from simulator.results.training import TrainingResult
 from simulator.training.placement import Placement
-from simulator.training.plan import SharedStep
 from simulator.training.roles import MOST_ROLES
 
 SESSION = Session()
@@ -58,9 +58,8 @@ def answer(
         micro_batches=micro_batches,
         strategy=strategy if isinstance(strategy, str) else "nccl",
     )
-    places, group = SESSION.places(asked.where), SESSION.group(asked.where, asked.gpus)
-    ways = SESSION._strategies(asked) if isinstance(strategy, str) else (strategy, SESSION._strategies(asked)[1])
-    return run_together(SharedStep(places, SESSION.network(asked), asked, group, *ways, fold))
+    shared = SESSION._shared(asked, fold=fold)
+    return run_together(shared if isinstance(strategy, str) else replace(shared, strategy=strategy))
 
 
 def hosts(result: TrainingResult) -> list[str]:

@@ -44,7 +44,7 @@ def _asked(**said: str) -> RowQuestion:
 def test_no_process_stays_where_the_rows_are_left_early() -> None:
     known = _asked(machine="1x-rtx-3090", model="resnet18", batch_per_gpu="8")
     refused = _asked(machine="1x-rtx-3090", model="resnet18", batch_per_gpu="8", channels_last="1", seq_len="7")
-    rows = in_processes(Session(), 2)([known, refused, known])
+    rows = in_processes(Session(), 2, [known, refused, known])
     assert next(rows).predicted_s
     assert next(rows).skipped
     rows.close()
@@ -54,7 +54,7 @@ def test_no_process_stays_where_the_rows_are_left_early() -> None:
 def test_a_process_that_is_killed_is_told() -> None:
     said = {"machine": "1x-rtx-3090", "model": "resnet18"}
     batches = map(str, range(8, 400))
-    rows = in_processes(Session(), 1)([_asked(**said, batch_per_gpu=batch) for batch in batches])
+    rows = in_processes(Session(), 1, [_asked(**said, batch_per_gpu=batch) for batch in batches])
     assert next(rows).predicted_s
     (child,) = multiprocessing.active_children()
     child.kill()
