@@ -1,8 +1,8 @@
 """A GPU of tensors without numbers, with a clock, for a process that has torch alone; it begins with the interpreter.
 
-Copied as ``sitecustomize.py`` beside ``clocked_cuda.py``.  Tensors are on torch's device ``meta``; each operator takes
-the time of its FLOPs and bytes, and much of the host's, so that minutes of the clock pass in seconds.  ``GPU_FAULTS``
-names what is wrong with the GPU, ``GPU_CLOCK`` a file to which each process adds the seconds of its clock.
+Copied beside ``clocked_cuda.py``, and imported by a ``.pth`` file.  Tensors are on torch's device ``meta``; each
+operator takes the time of its FLOPs and bytes, and much of the host's, so that minutes of the clock pass in seconds.
+``GPU_FAULTS`` names what is wrong with the GPU, ``GPU_CLOCK`` a file to which each process adds its clock's seconds.
 """
 
 from __future__ import annotations

@@ -65,7 +65,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
         else:
             shutil.copyfile(source, into)
     shutil.copyfile(ROOT / "tests" / "clocked_cuda.py", packages / "clocked_cuda.py")
-    shutil.copyfile(ROOT / "tests" / "torch_alone.py", packages / "sitecustomize.py")
+    shutil.copyfile(ROOT / "tests" / "torch_alone.py", packages / "torch_alone.py")
+    (packages / "torch_alone.pth").write_text("import torch_alone\n")  # Debian's Python has a sitecustomize of its own
     return place / "bin" / "python"
 
 
