@@ -131,8 +131,9 @@ def sweep(topology: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *
     -------
     Sweep
         A list of dicts: each option that varies, ``time_s`` with the ends of its band (``low_s``, ``high_s``), of a
-        step ``samples_per_s``, ``memory_bytes``, ``fits``, of an exchange ``busbw_Bps``; ``bound_by``; ``error``, the
-        reason where a combination is refused; ``question``, the command that asks it.
+        step ``samples_per_s``, ``memory_bytes``, ``fits``, of an exchange ``busbw_Bps``; ``bound_by``;
+        ``counts_software``, false where exchanges are on bare links; ``error``, the reason where a combination is
+        refused; ``question``, the command that asks it.
 
     Raises
     ------

@@ -38,7 +38,7 @@ _TOGETHER = 8  # points of a job, which share a network
 _OF_TOKENS = ("tokens_per_s", "tokens_per_s_per_device", "energy_J_per_token")
 _FIGURES = (
     *("time_s", "low_s", "high_s", "samples_per_s", *_OF_TOKENS, "mfu", "price_per_million_tokens", "price_currency"),
-    *("memory_bytes", "fits", "busbw_Bps", "bound_by", "error"),
+    *("memory_bytes", "fits", "busbw_Bps", "bound_by", "counts_software", "error"),
 )
 _TIMES = ("step_time_s", "sync_time_s", "time_s", "done_s")  # as answers of each kind call theirs
 _LESS_IS_BETTER = ("time_s", "energy_J_per_token", "price_per_million_tokens", "memory_bytes")
@@ -213,6 +213,8 @@ def _row(point: CommandOptions, door: Door) -> Row:
         row |= {name: getattr(rates, name) for name in (*_OF_TOKENS, "mfu")}
         if (price := rates.price_per_million_tokens) is not None:
             row |= {"price_per_million_tokens": price.amount, "price_currency": price.currency}
+    if isinstance(best, TrainingResult | Result):
+        row["counts_software"] = best.counts_software  # else its exchanges are on bare links
     if isinstance(best, Result):
         row |= {"busbw_Bps": best.busbw_Bps, "bound_by": best.bottleneck.name if best.bottleneck else None}
     return row
@@ -254,8 +256,9 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
     varied = "over " + ", ".join(word_of(name)[2:] for name in over)
     title = f"1 question: {rows[0]['question']}" if len(rows) == 1 else f"{len(rows)} questions: {varied}"
     lines = [*style.wrap(title, "bold"), "", *table_lines(columns, style)]
-    most = max(rows, key=lambda row: (row["fits"] and row["samples_per_s"]) or 0.0)
-    if len(rows) > 1 and most["fits"] and most["samples_per_s"]:
+    run = [row for row in rows if row["counts_software"] and row["fits"] and row["samples_per_s"]]
+    if len(rows) > 1 and run:
+        most = max(run, key=lambda row: row["samples_per_s"])
         lines += ["", *style.wrap(f"best that fits, by samples/s: {_place(over, most)}")]
     if (least := _least_unfit(rows)) is not None:
         needs = f"{_place(over, least)} needs the least, {format_size(least['memory_bytes'], 3)}"

@@ -45,6 +45,15 @@ def test_an_exchange_is_nccls_and_is_swept_over_machines_and_switches(capsys) ->
     assert rows[2]["time_s"] == rows[3]["time_s"], "an A100 has none"
 
 
+def test_a_strategy_on_bare_links_is_not_named_the_best(capsys) -> None:
+    line = ["--topology", "p3.16xlarge", "--workload", "vgg16", "--batch", "8", "--over", "strategy=nccl,multi-ring"]
+    rows = swept(capsys, *line)
+    assert [row["counts_software"] for row in rows] == [True, False]
+    assert rows[1]["samples_per_s"] > rows[0]["samples_per_s"]
+    assert run(["sweep", *line, "--jobs", "1", "-q"]) == 0
+    assert "best that fits, by samples/s: strategy=nccl" in capsys.readouterr().out
+
+
 def test_values_with_commas_and_refused_combinations(capsys) -> None:
     words = ["--topology", "p3.16xlarge", "--workload", "resnet18", "--batch", "8"]
     rows = swept(capsys, *words, "--over", "parallel=dp;tp=2,dp=4;pp=3")
