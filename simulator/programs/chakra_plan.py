@@ -65,14 +65,11 @@ def _doings(trace: ChakraTrace) -> tuple[dict[_Key, list[Member]], list[dict[int
         for (number,) in _in_order(trace.name, alone, {rank: numbers}):
             node = nodes[number]  # type: ignore[index]  # the keys are those of alone
             key: _Key = rank, node.id
-            if node.kind == "exchange":
-                key = "exchange", node.group
-            elif node.kind in ("send", "receive"):
+            if node.kind in ("exchange", "send", "receive"):
                 ends = (rank, node.peer) if node.kind == "send" else (node.peer, rank)
-                key = node.kind, *ends, node.tag
-            if len(key) != 2 or key[0] == "exchange":
-                met[key] += 1
-                key = ("transfer" if node.kind != "exchange" else "exchange", *key[1:], met[key])
+                joint = ("exchange", node.group) if node.kind == "exchange" else ("transfer", *ends, node.tag)
+                met[node.kind, *joint] += 1
+                key = *joint, met[node.kind, *joint]
             own[node.id] = key
             doings[key].append((rank, node))
         keys.append(own)
