@@ -25,6 +25,7 @@ from simulator.workload.precision import ELEMENT_BYTES
 
 _ON_GPUS = ("in-place", "fused-linear")  # losses of which CPUs have no kernels
 _Faults = Iterator[tuple[str, dict[str, Any]]]  # each with the changes that leave out what is asked in vain
+_CUDNN_FIRST = {"9.0", "10.0"}  # compute capabilities
 _TORCH_COMPILES = TORCH_RELEASE_MONTHS["2.0"]
 
 
@@ -51,6 +52,16 @@ def devices_of(context: Context, question: StepQuestion) -> list[Device]:
         return [context.device(question.where, question.device, question.threads, question.software)]
     places = context.places(question.where, question.software)
     return [places.place(node.index).device for node in machine.unlike(chosen_gpus(machine, question.gpus))]
+
+
+def prefers_cudnn(context: Context, question: StepQuestion) -> bool:
+    """Return whether fused attention is cuDNN's there in today's PyTorch.
+
+    So it is since 2.11 on data-centre Hopper and Blackwell; elsewhere FlashAttention 2 comes first (PyTorch's
+    aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, ``check_prefer_cudnn_attention``).
+    """
+    part = context.places(question.where, question.software).part(question.device)
+    return question.software.libraries is None and getattr(part, "compute_capability", None) in _CUDNN_FIRST
 
 
 def faults_of(context: Context, question: StepQuestion) -> _Faults:

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from simulator.api.session import Session
-from simulator.api.there import as_there, devices_of
+from simulator.api.there import as_there, devices_of, prefers_cudnn
 from simulator.cli.machines import find_machines, with_calibration
 from simulator.cli.options import (
     fields_of,
@@ -234,7 +234,8 @@ def _as_trained(written: CommandOptions, session: Session, question: StepQuestio
         return question
     of_megatron = question.options.framework == "megatron"
     if "attention" not in dict(question.sizes):  # Megatron-LM's is Transformer Engine's
-        kind = "fused-native" if of_megatron and source.attention == FUSED[0] else source.attention
+        is_own = of_megatron or prefers_cudnn(session, question)
+        kind = "fused-native" if is_own and source.attention == FUSED[0] else source.attention
         question = replace(question, sizes=(*question.sizes, ("attention", kind)))
     if of_megatron and "gelu" not in dict(question.sizes):  # its GELU is one kernel
         one_kernel = [setting for _, setting in source.variants if setting[0] == "gelu"]

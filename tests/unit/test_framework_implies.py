@@ -65,3 +65,19 @@ def test_what_is_said_stays(said: dict[str, str], kept: tuple[str, object]) -> N
 def test_attention_that_is_said_stays() -> None:
     found = asked(replace(SAID, sizes=(*SAID.sizes, "attention=fused-softmax")))
     assert dict(found.sizes)["attention"] == "fused-softmax"
+
+
+@pytest.mark.parametrize(
+    ("said", "kernel"),
+    [
+        ({}, "fused-native"),  # PyTorch takes cuDNN's on data-centre Hopper
+        ({"sizes": ("attention=fused",)}, "fused"),
+        ({"libraries": "torch-2.9"}, "fused"),  # FlashAttention 2 came first
+        ({"topology": "dgx-a100-80gb"}, "fused"),
+        ({"workload": "gpt2", "sizes": ("attention=eager",)}, "eager"),
+    ],
+)
+def test_todays_pytorch_takes_cudnns_attention_where_it_prefers_it(said: dict[str, object], kernel: str) -> None:
+    written = CommandOptions(topology="dgx-h100", workload="llama3-8b", batch="1")
+    (question,) = ask_steps(replace(written, **said))[1]  # type: ignore[arg-type]
+    assert dict(question.sizes)["attention"] == kernel
