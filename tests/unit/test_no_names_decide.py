@@ -24,8 +24,8 @@ from validate.tables.names import DeviceNames, MachineNames, RowNames, machines_
 from validate.tables.table import Table, read_table
 
 ROOT = Path(__file__).resolve().parents[2]
-# Files that read tables document their conventions with sources; importers make tables.
-READERS = ("validate/importing/", "validate/cli/import_.py")
+# Files that read tables document their conventions with sources; importers and the measuring code make tables.
+READERS = ("validate/importing/", "validate/cli/import_.py", "validate/machine/measure/run.py")
 # What fills columns of published tables, with sources, before they are read; and what was measured, for readers.
 COMPLETING = ("validate/tables/published.yaml", "validate/measurements/", "validate/blind/")
 # What data say of where a figure is from, which nothing is decided by.
