@@ -41,6 +41,9 @@ _FULL_BATCH = 64  # fills those tiles
 _FEW_SPLITS: Sequence[int] = (1, 2, 4)
 _SPLITS = (1, 2, 4, 8)
 _ACCUMULATOR_BYTES = 4
+_TWO_KERNELS = 8  # cuDNN's version since which a step is the product and one kernel for the gates
+_GROUP = 16  # states
+_PERSISTENT_SMS, _PERSISTENT_WIDTH, _PERSISTENT_BATCH = 98, 1024, 128
 
 
 @constants("recurrence")
@@ -62,6 +65,11 @@ class RecurrenceCosts:
     call_s: float
     most_of_peak: float
     next_kernel_s: float
+    late_step_s: float
+    late_call_s: float
+    group_clocks: float
+    k_clocks: float
+    persistent_call_s: float
 
 
 def recurrence_cost(gpu: Gpu, kernel: Recurrence) -> KernelCost:
@@ -73,18 +81,39 @@ def recurrence_cost(gpu: Gpu, kernel: Recurrence) -> KernelCost:
         return KernelCost(time_s, "compute", flop, float(kernel.bytes), "all steps at once")
     backward = kernel.direction == "bwd_data"
     m, k = (kernel.hidden, gates) if backward else (gates, kernel.hidden)
+    inputs, outputs = (gates, kernel.inputs) if backward else (kernel.inputs, gates)
+    inputs_s = _all_steps(gpu, kernel, outputs, states, inputs, costs) if kernel.inputs else 0.0
+    if _is_persistent(gpu, kernel):
+        clocks = -(-kernel.batch // _GROUP) * (costs.group_clocks + costs.k_clocks * kernel.hidden)
+        time_s = kernel.timesteps * clocks / gpu.light_clock_Hz + costs.persistent_call_s + inputs_s
+        return KernelCost(time_s, "latency", flop, float(kernel.bytes), "persistent")
     compute_s = _step_compute(gpu, kernel, m, k, costs)
     weight_bytes = ELEMENT_BYTES[kernel.precision] * m * k
     memory_s = weight_bytes / achieved_bandwidth(gpu, 1.0)
-    fixed_s = kernel.gates * costs.amd_gate_s if gpu.traits.kernels == "amd" else costs.step_s
+    is_late = gpu.traits.cudnn >= _TWO_KERNELS
+    call_s, fixed_s = (costs.late_call_s, costs.late_step_s) if is_late else (costs.call_s, costs.step_s)
+    if gpu.traits.kernels == "amd":
+        fixed_s = kernel.gates * costs.amd_gate_s
     step_s = at_least(compute_s, memory_s) + fixed_s
-    time_s = kernel.timesteps * step_s + costs.call_s
-    if kernel.inputs:
-        inputs, outputs = (gates, kernel.inputs) if backward else (kernel.inputs, gates)
-        time_s += _all_steps(gpu, kernel, outputs, states, inputs, costs)
+    time_s = kernel.timesteps * step_s + call_s + inputs_s
     longest = max(compute_s, memory_s, fixed_s)
     bound: Bound = "latency" if longest == fixed_s else "compute" if longest == compute_s else "memory"
     return KernelCost(time_s, bound, flop, float(kernel.bytes + (kernel.timesteps - 1) * weight_bytes), "step by step")
+
+
+def _is_persistent(gpu: Gpu, kernel: Recurrence) -> bool:
+    """Return whether PyTorch asks for the persistent kernel, since Ampere, where SMs are many.
+
+    pytorch, aten/src/ATen/native/cudnn/RNN.cpp, ``use_persist_common_heuristics`` and
+    ``use_persist_device_heuristics``: layers of 128 i by 128 j in fp16, but for GRU.  It excludes compute capability
+    8.6, whose chips have fewer SMs in any case.
+    """
+    if gpu.traits.operands not in ("copies", "warps") or gpu.sm_count < _PERSISTENT_SMS or kernel.precision != "fp16":
+        return False
+    if kernel.batch % 8 or kernel.batch > _PERSISTENT_BATCH or kernel.hidden > _PERSISTENT_WIDTH:
+        return False
+    slow = kernel.cell == "gru" or (kernel.cell == "rnn" and kernel.batch >= 96 and kernel.hidden >= 896)
+    return not slow and kernel.hidden % 128 == 0 == kernel.inputs % 128
 
 
 def _rates(gpu: Gpu, precision: Precision) -> tuple[float, float]:
