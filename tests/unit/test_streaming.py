@@ -80,6 +80,21 @@ def test_in_place_stays_in_the_cache_twice_as_long() -> None:
     assert streaming_cost(h100, unary("relu_inplace", n)).time_s < 0.8 * streaming_cost(h100, unary("relu", n)).time_s
 
 
+def test_todays_lookups_copy_whole_rows() -> None:
+    """On an H200, torch 2.11 looks up 32,768 rows of 512 bytes in 21.1 us, and 9,494 of 2 KiB in 7.3 us."""
+    h200 = find_gpu("h200-sxm")
+    short, wide = Gather("fwd", 32768, 128, 0, "fp32"), Gather("fwd", 9494, 1024, 0, "bf16")
+    assert gather_cost(h200, short).time_s == pytest.approx(21.1e-6, rel=0.15)
+    assert gather_cost(h200, wide).time_s == pytest.approx(7.3e-6, rel=0.3)
+    blocks_s = 32768 * GATHER.block_clocks / h200.light_clock_Hz
+    assert gather_cost(h200, short).time_s == pytest.approx(MEMORY.start_s + blocks_s)
+    assert gather_cost(h200, replace(short, cols=64)).time_s == gather_cost(h200, short).time_s
+    taken = [replace(wide, whole_rows=False), replace(wide, cols=1023)]  # rows at no multiple of 16 bytes
+    assert all(gather_cost(h200, kernel).time_s > 2 * gather_cost(h200, wide).time_s for kernel in taken)
+    of_2024 = replace(h200, libraries=(2024, 7))
+    assert gather_cost(of_2024, wide).time_s == gather_cost(h200, taken[0]).time_s
+
+
 def test_few_lookups_add_their_gradients_in_one_kernel_and_many_are_sorted() -> None:
     v100 = find_gpu("v100-pcie-32gb")
     few, many = (gather_cost(v100, Gather("bwd", rows, 1024, 0, "fp32")) for rows in (3072, 3073))

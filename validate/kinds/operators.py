@@ -27,6 +27,7 @@ from validate.kinds.timing import (
     by_host,
     cache_warps,
     copied_besides,
+    copies_rows,
     replays,
 )
 from validate.tables.cells import NotScored, number, threads_of, whole_cell
@@ -206,7 +207,7 @@ _READERS: dict[str, Callable[[Size, Cell], ops.Operator]] = {
     "softmax": lambda size, _: ops.Softmax(size("rows"), size("cols")),
     "layer_norm": lambda size, _: ops.LayerNorm(size("rows"), size("cols")),
     "batch_norm": lambda size, _: ops.BatchNorm(size("batch"), size("c_in"), size("h_in"), size("w_in")),
-    "embedding": lambda size, _: ops.Embedding(size("rows"), size("cols")),
+    "embedding": lambda size, cell: ops.Embedding(size("rows"), size("cols"), whole_rows=copies_rows(cell("software"))),
     "rnn": _recurrent,
     "lstm": _recurrent,
     "gru": _recurrent,

@@ -18,6 +18,7 @@ from typing import ClassVar
 from simulator.constants import constants
 from simulator.devices import Bound, KernelCost
 from simulator.devices.gpu import Gpu
+from simulator.questions.where import Month
 from simulator.workload.kernels import Streaming
 from simulator.workload.operators import Gather, Pooling
 from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES
@@ -170,6 +171,9 @@ def pooling_cost(gpu: Gpu, kernel: Pooling) -> KernelCost:
     return KernelCost(time_s, bound, kernel.flop, kernel.bytes)
 
 
+VECTOR_BYTES = 16  # one load of a thread
+_COPYING_THREADS = 256
+_COPIES_ROWS: Month = (2025, 8)
 FEW_ROWS = 3072  # up to here PyTorch adds gradients row by row; beyond, it sorts the indices first
 
 
@@ -179,18 +183,28 @@ class GatherCosts:
 
     share: float
     slots: float
+    block_clocks: float
     few_s: float
     sort_s: float
 
 
 def gather_cost(gpu: Gpu, kernel: Gather) -> KernelCost:
-    """Return the cost of *kernel* on *gpu*."""
-    costs = gpu.constants(GatherCosts)
-    size = ELEMENT_BYTES[kernel.precision]
+    """Return the cost of *kernel* on *gpu*.
+
+    PyTorch since 2.8 copies whole rows, in pieces of 16 bytes and blocks of up to 256 threads (pytorch,
+    aten/src/ATen/native/cuda/IndexKernelUtils.cu, ``vectorized_gather_kernel``; pull request 151917).  Short rows take
+    as long as the blocks need to start, one after the other.
+    """
+    costs, size = gpu.constants(GatherCosts), ELEMENT_BYTES[kernel.precision]
     elements = kernel.rows * kernel.cols
-    indices = float(INDEX_BYTES * kernel.rows)
-    picked_s = memory_time(gpu, elements * size + indices, float(elements * size)) / costs.share
-    time_s = gpu.constants(MemoryCosts).start_s + max(picked_s, compute_time(gpu, elements, costs.slots))
+    copied_s = memory_time(gpu, elements * size + float(INDEX_BYTES * kernel.rows), float(elements * size))
+    is_old = gpu.libraries is not None and gpu.libraries < _COPIES_ROWS
+    if kernel.direction == "bwd" or not kernel.whole_rows or is_old or kernel.cols * size % VECTOR_BYTES:
+        time_s = max(copied_s / costs.share, compute_time(gpu, elements, costs.slots))
+    else:
+        blocks = kernel.rows * -(-kernel.cols * size // (VECTOR_BYTES * _COPYING_THREADS))
+        time_s = max(copied_s, blocks * costs.block_clocks / gpu.light_clock_Hz)
+    time_s += gpu.constants(MemoryCosts).start_s
     if kernel.direction == "fwd":
         return KernelCost(time_s, "memory", kernel.flop, kernel.bytes)
     filled_s = memory_time(gpu, 0.0, float(kernel.vocabulary * kernel.cols * size))

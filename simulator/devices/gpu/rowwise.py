@@ -26,7 +26,14 @@ import math
 from simulator.constants import constants
 from simulator.devices import Bound, KernelCost
 from simulator.devices.gpu import Gpu
-from simulator.devices.gpu.memory import MemoryCosts, achieved_bandwidth, compute_time, l2_bandwidth, memory_time
+from simulator.devices.gpu.memory import (
+    VECTOR_BYTES,
+    MemoryCosts,
+    achieved_bandwidth,
+    compute_time,
+    l2_bandwidth,
+    memory_time,
+)
 from simulator.records import replace
 from simulator.workload.kernels import Rowwise
 from simulator.workload.precision import ELEMENT_BYTES
@@ -46,7 +53,6 @@ class BatchNormCosts:
 
 
 WARP_ROW = 1024  # longest row that softmax keeps in a warp's registers
-VECTOR_BYTES = 16  # one load of a thread
 _IN_WARPS = ("masked_softmax", "causal_softmax")  # in registers whatever the row length
 NORM_THREADS = 128  # per block of layer normalisation
 _NORM_VECTOR = 4  # elements that a thread of it loads at once, of any size

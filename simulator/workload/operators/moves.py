@@ -19,7 +19,10 @@ from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES, Precision
 
 @dataclass(frozen=True, slots=True)
 class Gather(Kernel):
-    """``rows`` rows of ``cols`` elements gathered from a table (``fwd``) or added into its gradient (``bwd``)."""
+    """``rows`` rows of ``cols`` elements gathered from a table (``fwd``) or added into its gradient (``bwd``).
+
+    ``whole_rows``: a block of threads copies a row; else each thread finds the places of its elements.
+    """
 
     word = "embeddings"
     in_sentences = "look-ups"
@@ -35,6 +38,7 @@ class Gather(Kernel):
     cols: int
     vocabulary: int  # 0: not known
     precision: Precision
+    whole_rows: bool = True
 
     @property
     def bytes(self) -> int:
@@ -58,7 +62,7 @@ def _embedding(call: Any) -> Operator:
 
 @dataclass(frozen=True, slots=True)
 class Embedding(Rows):
-    """``rows`` lookups in a table of ``vocabulary`` rows of ``cols`` elements."""
+    """``rows`` lookups in a table of ``vocabulary`` rows of ``cols`` elements; ``whole_rows`` as of :class:`Gather`."""
 
     autocast = "fp32"
     saved = ("input",)
@@ -67,9 +71,10 @@ class Embedding(Rows):
     from_torch: ClassVar = dict.fromkeys(("embedding", "_embedding_bag", "_embedding_bag_forward_only"), _embedding)
 
     vocabulary: int = 0
+    whole_rows: bool = True
 
     def forward_kernels(self, precision: Precision) -> Kernels:
-        return (Gather("fwd", self.rows, self.cols, self.vocabulary, precision),)
+        return (Gather("fwd", self.rows, self.cols, self.vocabulary, precision, self.whole_rows),)
 
     def input_gradients(self, precision: Precision) -> Kernels:
         return ()  # words have none
