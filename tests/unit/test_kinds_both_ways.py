@@ -156,6 +156,17 @@ def test_work_beside_a_copy_takes_the_longer_of_both_where_they_share_nothing() 
     assert time_s["copy and matrix products"] < 0.9 * (time_s["matrix products alone"] + time_s["copy alone"])
 
 
+def test_work_that_is_queued_before_it_begins_takes_the_kernels_time_and_not_the_hosts() -> None:
+    names = RowNames(MachineNames())
+    sums = {"work": "op:elementwise,function=add,elements=1048576,inputs=2", "note": "sums alone"}
+    once_s, more_s = (read({**COPY, **sums, "repeats": n}, names, COPIES).time_s(names.session) for n in (20, 40))
+    assert more_s == pytest.approx(2.0 * once_s, rel=1e-6)
+    assert once_s / 20 < 8e-6  # three arrays of 4 MB in a cache; the host takes longer to issue a sum
+    beside_s = read({**COPY, **sums, "note": "copy and sums", "repeats": 20}, names, COPIES).time_s(names.session)
+    alone_s = read({**COPY, "note": "copy alone"}, names, COPIES).time_s(names.session)
+    assert beside_s == pytest.approx(alone_s, rel=0.02)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 
+from simulator.api import Session
 from simulator.errors import one_line
 from simulator.package_data import own_data
 from simulator.questions.single import (
@@ -24,6 +25,7 @@ from simulator.questions.single import (
     DiskQuestion,
     ProgramQuestion,
 )
+from simulator.records import dataclass
 from simulator.topology.parts import CpuPart
 from validate.kinds.kind import Cell, RowQuestion, kind_of
 from validate.tables.cells import NotScored, decade_of, measured_s, number, size_bytes, threads_of, whole_cell
@@ -31,9 +33,21 @@ from validate.tables.names import RowNames
 
 _ALONE, _BESIDE = " alone", "copy and "
 _MOST = 1e6
+_HELD_S = 40  # seconds for which the device is held up: longer than the host takes to issue so many operators
 
 
-def beside_work(cell: Cell, names: RowNames, copy: CopyQuestion) -> ProgramQuestion:
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    """The clock stands on the device, which is held up, as by ``held``, until the host has issued everything."""
+
+    held: ProgramQuestion
+
+    def shown_s(self, asked_s: float, session: Session) -> float:
+        """Return the seconds of the work behind what holds the device up."""
+        return asked_s - session.time_s(self.held)
+
+
+def _beside_work(cell: Cell, names: RowNames, copy: CopyQuestion) -> RowQuestion:
     """Return the program that a row timed: ``work`` run ``repeats`` times, with *copy* beside it or alone.
 
     Raises NotScored if the row does not give the work and its repeats, or if the machine lacks the GPU.
@@ -48,15 +62,31 @@ def beside_work(cell: Cell, names: RowNames, copy: CopyQuestion) -> ProgramQuest
         raise NotScored(f"{machine.name} has no GPU {copy.src}")
     gpu = machine.nodes[machine.gpus[copy.src]].name
     first, last = ("cpu", gpu) if copy.kind == "h2d" else (gpu, "cpu")
-    lines = ["schema_version: 1", "name: work and a copy", "program:"]
+    repeats = whole_cell("repeats", cell("repeats"), _MOST)
+    held = ["schema_version: 1", "name: work and a copy", "software: {depth: 0}", "program:"]
+    held.append(f"- {{run: {{compute: {_HELD_S} s}}, device: {gpu}}}")
+    lines = list(held)
     if note.startswith(_BESIDE):
         lines += [
+            f"- {{record: all issued, stream: {gpu}/compute}}",
+            f"- {{hold: {gpu}/copies, until: all issued}}",
             f"- {{tensor: copied, size: {copy.size_bytes:.0f} B, device: {first}}}",
-            f"- {{copy: copied, to: {last}, pinned: {str(copy.pinned).lower()}, blocking: false}}",
+            f"- {{copy: copied, to: {last}, pinned: {str(copy.pinned).lower()}, blocking: false, stream: copies}}",
         ]
-    run = f'{{run: "{work}", device: {gpu}}}'
-    lines += [f"- {{repeat: {whole_cell('repeats', cell('repeats'), _MOST)}, do: [{run}]}}", "- wait: all"]
-    return ProgramQuestion(where=copy.where, workload="", text="\n".join(lines) + "\n", device=gpu)
+    lines.append(f'- {{repeat: {repeats}, do: [{{run: "{work}", device: {gpu}}}]}}')
+    if note.startswith(_BESIDE):
+        lines += [
+            f"- {{record: copied, stream: {gpu}/copies}}",
+            f"- {{hold: {gpu}/compute, until: copied}}",
+        ]
+    lines.append(f"- {{run: {{compute: 0 s}}, device: {gpu}}}")
+    whole, alone = (
+        ProgramQuestion(
+            where=copy.where, workload="", text="\n".join([*text, f"- wait: {gpu}/compute", ""]), device=gpu
+        )
+        for text in (lines, held)
+    )
+    return RowQuestion(whole, timing=_Queued(alone))
 
 
 _KINDS: Mapping[str, tuple[CopyKind, bool]] = own_data("validate.kinds", "words.yaml")["copies"]
@@ -100,7 +130,7 @@ def _read(cell: Cell, names: RowNames) -> RowQuestion:
     """Return the question that a row asks, about a copy or a program of work and a copy; raises NotScored."""
     copy = _question(cell, names)
     if cell("kind").lower().startswith("overlap") and cell("note") != "copy alone":
-        return RowQuestion(beside_work(cell, names, copy))
+        return _beside_work(cell, names, copy)
     return RowQuestion(copy)
 
 
