@@ -40,6 +40,8 @@ class CopyCosts:
 
     engine_s: float
     waited_s: float
+    joined_s: float
+    duplex_share: float
     piece_bytes: float
     staged_piece_bytes: float
     page_s: float
@@ -75,27 +77,31 @@ def copy_plan(question: CopyQuestion, places: Places, router: Router) -> Plan:
     """
     plan, costs, machine = PlanBuilder(), places.constants(CopyCosts), router.machine
     size, faults_s, last = question.size_bytes, page_faults_s(question, places), []
-    ways = [route := copy_route(question, router)]
+    ways, forked = [route := copy_route(question, router)], ()
     if question.both_ways:
+        forked = (plan.work("fork", "streams", costs.joined_s, stream="streams"),)
         ends = route.dst, route.src
         ways.append(_through_host(router, *ends) if route.transport == _STAGED else router.route(*ends))
     for way in ways:
         stream, place, staged = f"{way.src}->{way.dst}", machine.nodes[way.src].name, way.transport == _STAGED
-        engine_s, rate_Bps, piece_s = costs.engine_s, way.bandwidth_Bps, 0.0
+        engine_s, piece_s = costs.engine_s, 0.0
+        rate_Bps = way.bandwidth_Bps * (costs.duplex_share if len(ways) > 1 and question.kind != "p2p" else 1.0)
         if question.pinned or question.kind == "p2p":
             rate_Bps = 1.0 / (1.0 / rate_Bps + (engine_s / costs.staged_piece_bytes if staged else 0.0))
             engine_s *= 2 if staged else 1
         else:
-            rate_Bps = thread_rate(machine, places, way)
-            if faults_s:
-                rate_Bps = 1.0 / (1.0 / rate_Bps + faults_s / size)
-            piece_s = min(size, costs.piece_bytes) / rate_Bps
+            thread_s, piece = size / thread_rate(machine, places, way) + faults_s, min(1.0, costs.piece_bytes / size)
+            piece_s = piece * thread_s
+            # Behind (or before) that piece the thread works beside the engine, which has one piece still (or already).
+            rate_Bps = size / max(size / rate_Bps, thread_s - piece_s + piece * size / rate_Bps)
         if piece_s and question.kind == "h2d":
-            plan.work("first piece", place, piece_s, stream=stream)
-        plan.work("engine", place, engine_s, stream=stream)
+            plan.work("first piece", place, piece_s, stream=stream, after=forked)
+        plan.work("engine", place, engine_s, stream=stream, after=forked)
         last.append(plan.transfer("copy", [Flow(way, size, cap_Bps=rate_Bps)], stream=stream))
         if piece_s and question.kind == "d2h":
             last[-1] = plan.work("last piece", place, piece_s, stream=stream)
+    if forked:
+        last = [plan.work("join", "streams", costs.joined_s, stream="streams", after=last)]
     if question.waited or not question.pinned:
         plan.work("wait", "host", costs.waited_s, stream="host", after=last)
     return plan.build()
@@ -117,9 +123,17 @@ def copy_bound_s(question: CopyQuestion, places: Places, router: Router) -> floa
 
 
 def thread_rate(machine: Machine, places: Places, way: Route) -> float:
-    """Return the rate, in B/s, at which one thread copies within the memory of the host at an end of *way*."""
+    """Return the rate, in B/s, at which one thread copies between memory of the host at an end of *way* and the buffer.
+
+    The driver's buffer holds the same few pieces again and again.  On Intel's CPUs, PCIe devices read them from the
+    last-level cache and write them there (Intel, "Data Direct I/O Technology", 2012): only the program's side of
+    the copy is memory traffic; elsewhere they write to memory, from where the thread has to fetch them.
+    """
     host = next(end for end in (way.src, way.dst) if machine.nodes[end].kind == "cpu")
-    return bandwidth(places.host_of(host, 1), float("inf"), 1) / 2.0
+    cpu, piece_bytes = places.host_of(host, 1), places.constants(CopyCosts).piece_bytes
+    memory_Bps = bandwidth(cpu, float("inf"), 1)
+    buffer_Bps = bandwidth(cpu, piece_bytes, 1) if cpu.vendor == "intel" else memory_Bps
+    return 1.0 / (1.0 / memory_Bps + 1.0 / buffer_Bps)
 
 
 def copy_route(question: CopyQuestion, router: Router) -> Route:
