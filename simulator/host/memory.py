@@ -16,6 +16,7 @@ from simulator.devices.cpu.memory import bandwidth
 from simulator.devices.cpu.passes import gather_times, start_time
 from simulator.devices.dispatch import cpu_call_time, in_graph
 from simulator.devices.gpu import Gpu
+from simulator.devices.gpu.memory import MemoryCosts, near_bytes
 from simulator.devices.predict import Device, kernel_cost
 from simulator.errors import InputError, stated
 from simulator.host.answer import HostTime, check_access_options
@@ -31,6 +32,8 @@ from simulator.workload.operators import Gather
 
 _FUNCTIONS = {(1, 0): "sum", (2, 0): "sum", (0, 1): "fill", (1, 1): "copy", (2, 1): "add"}
 _FLOAT_BYTES = 4
+_NEARLY_ALL = 0.999  # of the loads that caches serve, where the part may leave the latency of its memory out
+_SHOWN = 0.005  # smallest share of the loads that is mentioned in words
 
 
 def access_answer(question: AccessQuestion, machine: Machine, places: Places) -> HostTime:
@@ -97,10 +100,10 @@ def _on_gpu(question: AccessQuestion, part: GpuPart, places: Places) -> HostTime
     if question.node != "local":
         raise InputError(f"node={question.node}: a GPU's accesses are to its own memory; copy: crosses links")
     check_access_options(question, on_gpu=True)
-    if question.kind == "chase":
-        return _gpu_chase_answer(question, part)
     device = places.find(question.device, threads=question.threads).device
     assert isinstance(device, Gpu)
+    if question.kind == "chase":
+        return _gpu_chase_answer(question, part, device)
     cost = kernel_cost(device, _kernel(question))
     bound = "memory bandwidth" if cost.bound == "memory" else "latency of short kernels"
     time_s, slower, why = _with_few_threads(question, part, device, cost.time_s)
@@ -169,11 +172,11 @@ def _shared_answer(question: AccessQuestion, part: CpuPart) -> HostTime:
     return HostTime(moved_s, "a write", "moves of a cache line", why, figures)
 
 
-_WORDS = {"l1": "L1", "l2": "L2", "memory": "device memory"}
+_WORDS = {"l1": "L1", "l2": "L2", "far_l2": "the far half of L2", "memory": "device memory"}
 
 
-def _gpu_chase_answer(question: AccessQuestion, part: GpuPart) -> HostTime:
-    """Return the latency of dependent loads by one thread: each level serves the share of the set that it holds."""
+def _gpu_chase_answer(question: AccessQuestion, part: GpuPart, gpu: Gpu) -> HostTime:
+    """Return the latency of dependent loads by one thread, over and over in one order."""
     shared_s = part.shared_memory_latency
     if question.level == "scratchpad":
         load_s = stated(shared_s, "the part has no shared_memory_latency")
@@ -181,21 +184,30 @@ def _gpu_chase_answer(question: AccessQuestion, part: GpuPart) -> HostTime:
             raise InputError(f"a multiprocessor has {format_size(part.shared_memory_per_sm)} of shared memory")
         why = ("a multiprocessor's shared memory serves all of it",)
         return HostTime(load_s, "a load", "latency of shared memory", why)
-    levels = (("l1", part.l1_size_per_sm, part.l1_latency), ("l2", part.l2_size, part.l2_latency))
+    far_s = None if part.l2_latency is None else 2.0 * part.l2_latency  # after the near half has missed
+    levels = (
+        ("l1", part.l1_size_per_sm or 0.0, part.l1_latency),
+        ("l2", near_bytes(gpu), part.l2_latency),
+        ("far_l2", gpu.l2_bytes, far_s),
+    )
     shares: dict[str, tuple[float, float]] = {}
-    held = 0.0
+    held, slope = 0.0, gpu.constants(MemoryCosts).walk_slope
     for name, size, latency_s in levels:
-        reach = min(1.0, (size or 0.0) / question.size_bytes)
+        reach = 1.0 / (1.0 + (question.size_bytes / size) ** slope) if size else 0.0
         if reach > held and latency_s is not None:
             shares[name] = (reach - held, latency_s)
             held = reach
     if not shares:
         raise InputError("the part has no l1_latency and no l2_latency")
-    if held < 1.0:
+    if part.memory_latency is not None or held < _NEARLY_ALL:
         shares["memory"] = (1.0 - held, stated(part.memory_latency, "the part has no memory_latency"))
     time_s = sum(share * latency_s for share, latency_s in shares.values())
     slowest = max(shares, key=lambda name: shares[name][0] * shares[name][1])
-    served = ", ".join(f"{share:.0%} {_WORDS[name]} ({format_duration(s, 3)})" for name, (share, s) in shares.items())
+    served = ", ".join(
+        f"{share:.0%} {_WORDS[name]} ({format_duration(s, 3)})"
+        for name, (share, s) in shares.items()
+        if share >= _SHOWN
+    )
     reasons = [f"served by {served}"]
     if shared_s is not None:
         reasons.append(f"shared memory would answer after {format_duration(shared_s, 3)}")

@@ -222,10 +222,23 @@ def test_the_other_sockets_memory_gives_no_more_than_the_link(session) -> None:
 
 def test_a_gpu_answers_by_the_level_that_holds_the_set(session) -> None:
     l40 = {size: seconds(session, f"chase,{size}", "l40") for size in ("64KiB", "16MiB", "64GiB")}
-    assert l40["64KiB"] == pytest.approx(13.7e-9)
+    assert l40["64KiB"] == pytest.approx(13.7e-9, rel=0.01)
     assert l40["16MiB"] == pytest.approx(110e-9, rel=0.01)
     assert l40["64GiB"] == pytest.approx(244e-9, rel=0.01)
     assert seconds(session, "chase,32KiB,level=scratchpad", "v100-sxm2-16gb") == pytest.approx(13.8e-9)
+
+
+def test_loads_in_one_order_find_nothing_in_a_cache_that_they_outgrow(session) -> None:
+    v100 = session.answer(parse_question("access:chase,221184B", Where("v100-sxm2-16gb"))).figures
+    assert v100.get("l1_share", 0.0) < 0.03  # 214 cycles, those of L2 (te42kyfo/gpu-benches)
+
+
+def test_beyond_its_half_of_the_cache_an_sm_waits_for_both_halves(session) -> None:
+    near, far, memory = (seconds(session, f"chase,{size}", "a100-sxm4-40gb") for size in ("8MiB", "30MiB", "1GiB"))
+    assert far == pytest.approx(2 * near, rel=0.02)  # 425 and 213 cycles, and 574 of memory (te42kyfo/gpu-benches)
+    assert near < far < memory
+    whole = seconds(session, "chase,80MiB", "l40")  # GDDR: of 96 MiB
+    assert whole == pytest.approx(seconds(session, "chase,8MiB", "l40"), rel=0.2)
 
 
 def test_few_threads_draw_what_littles_law_says_and_many_what_memory_gives(session) -> None:

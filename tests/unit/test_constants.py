@@ -227,8 +227,8 @@ ASKED: dict[str, Question] = {
     "gemm.partial_speed": operator("p3.2xlarge", Linear(64, 16384, 64)),
     "recurrence.most_of_peak": operator("p3.2xlarge", Recurrent("lstm", 128, 50, 1024, 1024)),
     "recurrence.next_kernel_s": operator("p3.2xlarge", Recurrent("lstm", 16, 50, 2048, 2048)),
-    "rowwise.split_cache_bytes": SOFTMAX,
-    "rowwise.split_memory_Bps": SOFTMAX,
+    "memory.split_cache_bytes": SOFTMAX,
+    "memory.split_memory_Bps": SOFTMAX,
     "tensor_product.power_sharpness": operator("dgx-h200", Linear(8192, 8192, 8192), "bf16"),
     "tensor_product.synchronous_flop_bytes": operator("dgx-h200", Linear(8192, 8192, 8190), "bf16"),
 }

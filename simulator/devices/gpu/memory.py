@@ -38,6 +38,9 @@ class MemoryCosts:
     large_l2_bytes_per_clock: float
     l2_share: float
     l2_slope: int
+    walk_slope: int
+    split_cache_bytes: float
+    split_memory_Bps: float
 
 
 def achieved_bandwidth(gpu: Gpu, read_share: float = 0.5) -> float:
@@ -61,6 +64,17 @@ def l2_bandwidth(gpu: Gpu) -> float:
     per_clock = costs.large_l2_bytes_per_clock if gpu.traits.large_l2 else costs.l2_bytes_per_clock
     found = per_clock * gpu.sm_count * gpu.boost_clock_Hz * gpu.calibration.bandwidth
     return max(found, achieved_bandwidth(gpu))
+
+
+def near_bytes(gpu: Gpu) -> float:
+    """Return the size of the last-level cache, or of its half that is near an SM.
+
+    It has two halves, each with its own copy of what its SMs read, in NVIDIA's large chips with stacked memory since
+    A100 (NVIDIA, "A100 Tensor Core GPU architecture", 2020).
+    """
+    costs = gpu.constants(MemoryCosts)
+    is_split = gpu.l2_bytes >= costs.split_cache_bytes and gpu.memory_bandwidth_Bps >= costs.split_memory_Bps
+    return gpu.l2_bytes / (2.0 if is_split and gpu.vendor == "nvidia" else 1.0)
 
 
 def resident_share(gpu: Gpu, working_set_bytes: float) -> float:

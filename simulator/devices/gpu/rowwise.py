@@ -33,6 +33,7 @@ from simulator.devices.gpu.memory import (
     compute_time,
     l2_bandwidth,
     memory_time,
+    near_bytes,
 )
 from simulator.records import replace
 from simulator.workload.kernels import Rowwise
@@ -75,8 +76,6 @@ class RowwiseCosts:
     norm_row_s: float
     column_share: float
     amd_column_share: float
-    split_cache_bytes: float
-    split_memory_Bps: float
 
 
 def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
@@ -137,14 +136,8 @@ def _softmax_threads(vectors: int) -> int:
 
 
 def _found_again(gpu: Gpu, under_way_bytes: float) -> float:
-    """Return the share of a second reading that the last-level cache serves.
-
-    It has two halves, each with its own copy of what its SMs read, in NVIDIA's large chips with stacked memory since
-    A100 (NVIDIA, "A100 Tensor Core GPU architecture", 2020).
-    """
-    costs = gpu.constants(RowwiseCosts)
-    is_split = gpu.l2_bytes >= costs.split_cache_bytes and gpu.memory_bandwidth_Bps >= costs.split_memory_Bps
-    size_bytes = gpu.l2_bytes / (2.0 if is_split and gpu.vendor == "nvidia" else 1.0)
+    """Return the share of a second reading that the last-level cache, or its near half, serves."""
+    costs, size_bytes = gpu.constants(RowwiseCosts), near_bytes(gpu)
     if not size_bytes:
         return 0.0
     filled = under_way_bytes / (costs.reuse_share * size_bytes)
