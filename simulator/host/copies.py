@@ -77,9 +77,10 @@ def copy_plan(question: CopyQuestion, places: Places, router: Router) -> Plan:
     """
     plan, costs, machine = PlanBuilder(), places.constants(CopyCosts), router.machine
     size, faults_s, last = question.size_bytes, page_faults_s(question, places), []
-    ways, forked = [route := copy_route(question, router)], ()
+    ways = [route := copy_route(question, router)]
+    forked: list[int] = []
     if question.both_ways:
-        forked = (plan.work("fork", "streams", costs.joined_s, stream="streams"),)
+        forked = [plan.work("fork", "streams", costs.joined_s, stream="streams")]
         ends = route.dst, route.src
         ways.append(_through_host(router, *ends) if route.transport == _STAGED else router.route(*ends))
     for way in ways:
