@@ -39,6 +39,7 @@ class CopyCosts:
     """Constants of copies, the same for all machines."""
 
     engine_s: float
+    fetched_s: float
     waited_s: float
     joined_s: float
     duplex_share: float
@@ -85,7 +86,7 @@ def copy_plan(question: CopyQuestion, places: Places, router: Router) -> Plan:
         ways.append(_through_host(router, *ends) if route.transport == _STAGED else router.route(*ends))
     for way in ways:
         stream, place, staged = f"{way.src}->{way.dst}", machine.nodes[way.src].name, way.transport == _STAGED
-        engine_s, piece_s = costs.engine_s, 0.0
+        engine_s, piece_s = _start_s(costs, machine, way), 0.0
         rate_Bps = way.bandwidth_Bps * (costs.duplex_share if len(ways) > 1 and question.kind != "p2p" else 1.0)
         if question.pinned or question.kind == "p2p":
             rate_Bps = 1.0 / (1.0 / rate_Bps + (engine_s / costs.staged_piece_bytes if staged else 0.0))
@@ -106,6 +107,11 @@ def copy_plan(question: CopyQuestion, places: Places, router: Router) -> Plan:
     if question.waited or not question.pinned:
         plan.work("wait", "host", costs.waited_s, stream="host", after=last)
     return plan.build()
+
+
+def _start_s(costs: CopyCosts, machine: Machine, way: Route) -> float:
+    """Return the seconds until an engine's first bytes, which it has to ask host memory for unless it writes there."""
+    return costs.engine_s + (0.0 if machine.nodes[way.dst].kind == "cpu" else costs.fetched_s)
 
 
 def copy_bound_s(question: CopyQuestion, places: Places, router: Router) -> float:
@@ -192,7 +198,7 @@ def copy_answer(question: CopyQuestion, places: Places, router: Router, time_s: 
         return HostTime(time_s, "a copy", bound, (said, *faults), figures)
     route = copy_route(question, router)
     staged = route.transport == _STAGED  # one engine writes to host memory, another reads from it
-    starts_s = route.latency_s + costs.engine_s * (2 if staged else 1)
+    starts_s = route.latency_s + _start_s(costs, router.machine, route) * (2 if staged else 1)
     waited_s = costs.waited_s if question.waited or not question.pinned else 0.0
     link_Bps, slowest = min(
         (router.machine.capacity_Bps[resource] / share, resource) for resource, share in route.loads
