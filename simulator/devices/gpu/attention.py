@@ -12,7 +12,11 @@ Ada it is ``flash2`` whose tiles hold the queries of all heads that share keys. 
 FlashAttention 4's softmax on Blackwell.  ``flash1``, FlashAttention 1, divides work among warps less well and takes
 twice as long as ``flash2``.  ``fmha2``, TensorRT-LLM's ``fmha_v2_..._tma_ws_sm90``, hides no exponentials behind
 products (FlashAttention 3 without its pipelining reaches 570 instead of 661 TFLOP/s: Shah et al., 2024, table 2), and
-each of its blocks has the queries of one head.  Before Ampere PyTorch's memory-efficient kernel runs in place of all.
+each of its blocks has the queries of one head.  Before Ampere, and in 32 bits, PyTorch's memory-efficient kernel runs
+in place of all; it multiplies 32 bits in full, also where products may round to tf32.  It takes no heads that share
+keys: in 32 bits these run as products and passes over the scores in memory (pytorch,
+aten/src/ATen/native/transformers/attention.cpp, ``_scaled_dot_product_attention_math``, and cuda/sdp_utils.cpp,
+``can_use_mem_efficient_attention``, without ``supports_gqa``).
 The backward pass computes five products instead of two and accumulates the gradient of the queries with atomic
 additions.
 
@@ -30,14 +34,17 @@ from math import ceil
 from simulator.constants import constants
 from simulator.devices import KernelCost, bound_of
 from simulator.devices.gpu import Gpu
-from simulator.devices.gpu.memory import memory_time
+from simulator.devices.gpu.gemm import product_time
+from simulator.devices.gpu.memory import achieved_bandwidth, memory_time
 from simulator.devices.gpu.rates import compute_rate, energy_time, tensor_rate, working_clock
 from simulator.records import dataclass
+from simulator.workload.kernels import Gemm, Layout
 from simulator.workload.operators import FusedAttention
 from simulator.workload.precision import ELEMENT_BYTES
 
 ROWS = 128
 _EFFICIENT = "memory-efficient"  # PyTorch's kernel where FlashAttention does not run: before Ampere, and in fp32
+_WIDE = ("fp32", "tf32")
 _COLUMNS = 64
 _MOST_SEEN = 100_000  # blocks of windows that are looked at one by one
 _GROUPS = 64  # blocks of one batch-head pair are grouped into at most this many lengths; more add no accuracy
@@ -139,6 +146,8 @@ class AttentionCosts:
     amd: float
     lanes: float
     exponentials_per_clock: float
+    unfused_passes: float
+    unfused_backward_passes: float
 
 
 def attention_cost(gpu: Gpu, kernel: FusedAttention) -> KernelCost:
@@ -147,6 +156,8 @@ def attention_cost(gpu: Gpu, kernel: FusedAttention) -> KernelCost:
     Raises InputError where the device has no figure for the kernel's precision.
     """
     costs = gpu.constants(AttentionCosts)
+    if kernel.precision in _WIDE and kernel.kv_heads != kernel.heads:
+        return _unfused(gpu, kernel, costs)
     is_forward = kernel.direction == "fwd"
     is_native = kernel.library not in ("flash1", "flash2") and gpu.traits.operands == "warps"
     has_high_tiles = is_native and gpu.traits.tensor_memory
@@ -176,10 +187,25 @@ def attention_cost(gpu: Gpu, kernel: FusedAttention) -> KernelCost:
     return KernelCost(time_s, bound, float(kernel.flop), read_bytes + written_bytes, detail)
 
 
+def _unfused(gpu: Gpu, kernel: FusedAttention, costs: AttentionCosts) -> KernelCost:
+    """Return the cost of products and of passes over all scores, which no mask shortens."""
+    rows, columns, size, pairs = kernel.query_length, kernel.key_length, kernel.head_size, kernel.batch * kernel.heads
+    scores, weighted = (rows, columns, size), (rows, size, columns)
+    products: tuple[tuple[tuple[int, int, int], Layout], ...] = ((scores, "NT"), (weighted, "NN"))
+    if kernel.direction == "bwd":
+        products = (*products, ((columns, size, rows), "TN"), ((columns, size, rows), "TN"))
+    each_s = (product_time(gpu, Gemm(*mnk, kernel.precision, pairs, layout)).time_s for mnk, layout in products)
+    passes = costs.unfused_passes if kernel.direction == "fwd" else costs.unfused_backward_passes
+    moved = passes * pairs * rows * columns * ELEMENT_BYTES[kernel.precision]
+    compute_s, memory_s = sum(each_s), moved / achieved_bandwidth(gpu)
+    time_s = compute_s + memory_s
+    return KernelCost(time_s, bound_of(time_s, compute_s, memory_s), float(kernel.flop), moved, "not fused")
+
+
 def _flop_per_clock(gpu: Gpu, kernel: FusedAttention, is_native: bool, costs: AttentionCosts) -> tuple[float, str]:
     """Return the FLOPs per SM and clock of the matrix products, and the name of the kernel."""
     sm_clocks_per_s = gpu.sm_count * working_clock(gpu, kernel.precision)
-    peak = tensor_rate(gpu, kernel.precision) / sm_clocks_per_s
+    peak = 0.0 if kernel.precision in _WIDE else tensor_rate(gpu, kernel.precision) / sm_clocks_per_s
     if not peak:
         return costs.lanes * compute_rate(gpu, "fp32") / sm_clocks_per_s, _EFFICIENT
     if gpu.traits.operands == "warps" and not is_native:
