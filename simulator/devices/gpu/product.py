@@ -194,12 +194,14 @@ def tiles_for(gpu: Gpu, precision: Precision, layout: str, batched: bool) -> tup
     tensor, c = computes_on_tensor_cores(gpu, precision), gpu.constants(GemmConstants)
     clock_Hz = sustained_clock(gpu, precision)
     sm_rate = arithmetic_rate(gpu, precision) / gpu.sm_count * clock_Hz / gpu.boost_clock_Hz
+    # Since Ampere, lanes too have kernels whose threads copy operands while they multiply.
+    hiding = gpu.constants(TensorProducts).copies.alone if gpu.traits.kernels == "ampere" else c.alone
     tiles = []
     for columns, rows in _SIDES:
         if not tensor and not _in_library(gpu, columns, rows, layout, batched):
             continue
         share = _busy_share(gpu, tensor, columns, rows, layout)
-        alone = c.alone / (columns * rows)
+        alone = hiding / (columns * rows)
         tiles.append(Tile(columns, rows, sm_rate * share, alone, c.tile_clocks / clock_Hz * min(1.0, 1.0 / alone)))
     return tuple(tiles)
 
