@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import ceil
+from typing import get_args
 
 import pytest
 
@@ -13,7 +14,7 @@ from simulator.devices.gpu.product import TensorProducts, is_pipelined, tensor_p
 from simulator.devices.gpu.rates import PowerCosts, arithmetic_rate, highest_clock, sustained_clock
 from simulator.devices.predict import cold_device, kernel_cost, looped_device, steady_device
 from simulator.step.issue import budgeted
-from simulator.workload.kernels import Gemm
+from simulator.workload.kernels import Gemm, Layout
 from tests.devices import find_gpu
 
 TENSOR_PRODUCTS = DEFAULT(TensorProducts)
@@ -255,6 +256,7 @@ def test_an_sm_gets_fewer_bytes_by_smaller_pieces(name: str, n: int, piece_bytes
     fetched_bytes = tiles * (found.tile.rows + found.tile.columns) * 768 * 2
     clock_Hz = max(device.max_clock_Hz, device.boost_clock_Hz)
     rate_Bps = costs.l2_clock_bytes * piece_bytes / 16 * clock_Hz * device.sm_count
+    rate_Bps *= TENSOR_PRODUCTS.narrow if piece_bytes == 2 else 1.0
     assert found.parts == 1
     assert found.l2_s == pytest.approx(fetched_bytes / rate_Bps)
 
@@ -307,3 +309,24 @@ def test_a_product_says_in_what_pieces_unaligned_rows_come() -> None:
     device = find_gpu("a100-sxm4-80gb")
     assert "rows at 2 bytes" in kernel_cost(device, Gemm(1024, 50257, 768, "bf16")).detail
     assert "rows at" not in kernel_cost(device, Gemm(1024, 50304, 768, "bf16")).detail
+
+
+def test_operands_in_32_bits_are_turned_where_they_do_not_lie_along_k() -> None:
+    """On an H200, 4,096 cubed take 350 us forward (NT), 358 for inputs (NN) and 530 for weights (TN)."""
+    h200, b200 = find_gpu("h200-sxm"), find_gpu("b200")
+    layouts: tuple[Layout, ...] = ("NT", "NN", "TN")
+    none, one, both = (tensor_product_time(h200, Gemm(4096, 4096, 4096, "tf32", layout=x)).time_s for x in layouts)
+    assert none < one < both
+    assert both == pytest.approx(530e-6, rel=0.1)
+    assert len({tensor_product_time(b200, Gemm(4096, 4096, 4096, "tf32", layout=x)).time_s for x in layouts}) == 1
+    assert len({tensor_product_time(h200, Gemm(4096, 4096, 4096, "bf16", layout=x)).time_s for x in layouts}) == 1
+
+
+def test_odd_rows_of_results_slow_operands_along_k() -> None:
+    """On an H200, GPT-2's words take 6.6 ms forward (NT), 4.5 and 4.3 for gradients."""
+    forward, inputs = Gemm(8192, 50257, 768, "bf16", layout="NT"), Gemm(8192, 768, 50257, "bf16")
+    forward_s, inputs_s = (tensor_product_time(find_gpu("h200-sxm"), x).time_s for x in (forward, inputs))
+    assert forward_s == pytest.approx(6.6e-3, rel=0.15)
+    assert inputs_s == pytest.approx(4.5e-3, rel=0.15)
+    even = [Gemm(8192, 50264, 768, "bf16", layout=x) for x in get_args(Layout)]
+    assert len({tensor_product_time(find_gpu("h200-sxm"), x).time_s for x in even}) == 1

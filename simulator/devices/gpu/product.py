@@ -251,6 +251,7 @@ _PIPELINED_SIDES = (
 )
 _STEP_K = 32
 _SUM_BYTES = 4  # partial sums are in fp32
+_LEAST_PIECE = 4  # bytes: the least that cp.async copies
 _WHOLE_PIECE = 16  # bytes: the most that a thread copies at once, and the alignment that TMA requires
 
 
@@ -285,6 +286,8 @@ class TensorProducts:
     l2_share: float
     power_sharpness: float
     synchronous_flop_bytes: float
+    both_turned: float
+    narrow: float
 
 
 def is_pipelined(gpu: Gpu, precision: Precision) -> bool:
@@ -307,6 +310,8 @@ def tensor_product_time(gpu: Gpu, kernel: Gemm) -> ProductTime:
     clock_Hz = _top_clock(gpu)
     latency_s_per_k = both.latency_s * element / 2.0 * (1.0 - p.hits * (1.0 - both.cached))
     l2_Bps_per_sm = c.l2_clock_bytes * piece / _WHOLE_PIECE * clock_Hz
+    if piece < _LEAST_PIECE and kernel.layout == "NT":
+        l2_Bps_per_sm *= both.narrow
     start_s, reduce_s = c.start_clocks / clock_Hz, c.reduce_clocks / clock_Hz
     partial_s_per_byte = 1.0 / (gpu.constants(GemmConstants).partial_speed * p.memory_Bps)
     energy_s = energy_time(gpu, kernel.precision, 2.0 * m * n * k * batch)  # the board supplies it no sooner
@@ -329,7 +334,8 @@ def tensor_product_time(gpu: Gpu, kernel: Gemm) -> ProductTime:
             time_s = (time_s**sharpness + energy_s**sharpness) ** (1.0 / sharpness)
         return time_s, tile, parts, compute_s, memory_s, l2_s, latency_s
 
-    found = p.fastest(_tiles(gpu, kernel.precision, c, synchronous=synchronous), True, way_of)
+    turned = (kernel.layout[0] == "T") + (kernel.layout[1] == "N")
+    found = p.fastest(_tiles(gpu, kernel.precision, c, turned, synchronous=synchronous), True, way_of)
     return ProductTime(*found[:6], 0.0, found[6], piece, energy_s)
 
 
@@ -355,12 +361,17 @@ def _piece_bytes(kernel: Gemm) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _tiles(gpu: Gpu, precision: Precision, c: TensorProductCosts, *, synchronous: bool) -> tuple[Tile, ...]:
-    """Return the tiles of products in *precision*, largest first; *synchronous*: with Ampere's instructions."""
-    if gpu.traits.operands == "warps":  # energy_time limits large products to the board's power
-        clock_Hz = _top_clock(gpu) * gpu.calibration.compute
-    else:
-        clock_Hz = working_clock(gpu, precision)
+def _tiles(
+    gpu: Gpu, precision: Precision, c: TensorProductCosts, turned: int, *, synchronous: bool
+) -> tuple[Tile, ...]:
+    """Return the tiles of products in *precision*, largest first.
+
+    *turned* operands do not lie along k, as wgmma needs them in 32 bits: one is turned on its way through registers, at
+    the start of each tile; a second one besides, all the time.  *synchronous*: with Ampere's instructions.
+    """
+    by_warps = gpu.traits.operands == "warps"
+    # energy_time limits large products to the board's power
+    clock_Hz = _top_clock(gpu) * gpu.calibration.compute if by_warps else working_clock(gpu, precision)
     pace = tensor_pace(gpu, precision)
     sm_rate = arithmetic_rate(gpu, precision) / gpu.sm_count * clock_Hz / gpu.boost_clock_Hz
     sm_rate *= c.rate / (c.rate + (1.0 - c.rate) * pace)
@@ -370,7 +381,10 @@ def _tiles(gpu: Gpu, precision: Precision, c: TensorProductCosts, *, synchronous
     edge_clocks = c.edge_clocks
     if precision == "tf32" and gpu.traits.turned_32_bit:
         sm_rate *= c.rate_32_bit
-        edge_clocks = c.edge_32_bit_clocks
+        if turned or not by_warps:
+            edge_clocks = c.edge_32_bit_clocks
+        if turned > 1 and by_warps:
+            sm_rate *= gpu.constants(TensorProducts).both_turned
     found = []
     for columns, rows in _PIPELINED_SIDES:
         share = 1.0 / (1.0 + c.fetch * pace * (1.0 / columns + 1.0 / rows))
