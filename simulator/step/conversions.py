@@ -4,8 +4,9 @@ In PyTorch's autocast, products read and write half precision.  Normalisation ov
 compute and write fp32. Embeddings write fp32, as their parameters are fp32.  All other operators keep the format of
 their inputs, or the wider one if these differ.  So from the embedding on, the residual stream of a transformer is fp32,
 and each product casts it again, because only casts of parameters are cached (docs.pytorch.org, "Autocast Op Reference":
-operations that autocast to float32, that promote to the widest input type).  A softmax reads half precision without a
-cast.  In the backward pass, each cast becomes a cast in the other direction.
+operations that autocast to float32, that promote to the widest input type).  A softmax reads fp16 without a cast, and
+bf16 through one (aten/src/ATen/native/SoftMax.cpp, ``half_to_float``).  In the backward pass, each cast becomes a cast
+in the other direction.
 
 Tensor cores read images pixel by pixel (NHWC).  If a framework keeps them plane by plane (NCHW), cuDNN converts what a
 convolution reads.  Kernels for Volta and Turing write planes themselves (``nhwc2nchw``), whatever the filter size, so
@@ -59,7 +60,7 @@ from simulator.step.precision import autocasts, casts, has_master, storage_of
 from simulator.workload.activations import Formats, one_format, with_indices
 from simulator.workload.kernels import Kernel, Rowwise, Streaming
 from simulator.workload.network import Layer, Network, block_name, once
-from simulator.workload.operators import Conv2d, Convolution, Elementwise, GroupedLinear, Linear
+from simulator.workload.operators import Conv2d, Convolution, Elementwise, GroupedLinear, Linear, Softmax
 from simulator.workload.precision import ELEMENT_BYTES, NVFP4_BYTES
 
 _WIDE_BYTES = ELEMENT_BYTES["fp32"]
@@ -108,9 +109,11 @@ def numbers_of(layer: Layer) -> Sequence[int]:
     return [tensor for at, tensor in enumerate(layer.inputs) if at not in indices] if indices else layer.inputs
 
 
-def casts_of(layer: Layer, wide: Sequence[bool]) -> Iterator[Cast]:
+def casts_of(layer: Layer, wide: Sequence[bool], policy: Policy) -> Iterator[Cast]:
     """Yield the casts of *layer*'s inputs; *wide* says which tensors are in fp32."""
-    does = layer.operator.autocast
+    operator, does = layer.operator, layer.operator.autocast
+    if isinstance(operator, Softmax) and not operator.kernel and storage_of(policy) == "bf16":
+        does = "fp32 after a cast"
     if does == "half":
         yield from (Cast(tensor, to_half=True) for tensor in numbers_of(layer) if wide[tensor])
     elif does == "fp32 after a cast":
@@ -124,7 +127,7 @@ def formats_of(network: Network, options: StepOptions) -> Formats:
     """Return the formats of the tensors of *network* in a step with *options*."""
     half = ELEMENT_BYTES[storage_of(options.precision)]
     if autocasts(options.precision):
-        return _autocast(network, half, options.compiled)
+        return _autocast(network, half, options.precision, options.compiled)
     # Mixed precision computes the loss in fp32 though its scores are in half precision; and so do trainers of language
     # models in plain half precision, which cast the scores first (Hugging Face's ForCausalLMLoss and torchtitan's
     # cross_entropy_loss).
@@ -144,7 +147,7 @@ def _wide_loss(network: Network, half: int, *, copied: bool) -> Formats:
 
 
 @once
-def _autocast(network: Network, half: int, compiled: bool) -> Formats:
+def _autocast(network: Network, half: int, policy: Policy, compiled: bool) -> Formats:
     wide = list(wide_tensors(network))
     if compiled:
         for tensor in read_by_products(network):
@@ -153,7 +156,7 @@ def _autocast(network: Network, half: int, compiled: bool) -> Formats:
     copies: dict[int, dict[int, int]] = {}
     promoted: dict[int, dict[int, int]] = {}
     for index, layer in enumerate(network.layers):
-        for cast in casts_of(layer, wide):
+        for cast in casts_of(layer, wide, policy):
             made = promoted if cast.backward_alone else copies
             made.setdefault(index, {})[cast.tensor] = half if cast.to_half else _WIDE_BYTES
     computed = tuple(_WIDE_BYTES if wide[layer.output] else half for layer in network.layers)

@@ -17,7 +17,7 @@ from simulator.devices.gpu.memory import resident_share
 from simulator.devices.gpu.product import is_pipelined
 from simulator.devices.optimizer import TensorPass, first_reads, optimizer_kernels, state_tensors, tensor_passes
 from simulator.devices.predict import Device, kernel_cost
-from simulator.questions.options import QUANTISED, StepOptions
+from simulator.questions.options import PYTORCH, QUANTISED, StepOptions
 from simulator.records import dataclass, replace
 from simulator.step.conversions import (
     casts_of,
@@ -36,9 +36,9 @@ from simulator.step.megatron import buffer_element_bytes, has_gradient_buffer, s
 from simulator.step.memory import held_in, need_of
 from simulator.step.precision import autocasts, casts, has_master, precision_of, scales, storage_of, updated_bytes
 from simulator.workload.backward import needs_gradient
-from simulator.workload.kernels import Gemm, Kernel, Rowwise, Streaming
+from simulator.workload.kernels import Gemm, Kernel, PassForm, Rowwise, Streaming
 from simulator.workload.network import Layer, Network, once, readers_of
-from simulator.workload.operators import BatchNorm, Conv2d, Linear, Operator, Phase
+from simulator.workload.operators import BatchNorm, Conv2d, Copy, Linear, Operator, Phase
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 if TYPE_CHECKING:
@@ -73,10 +73,16 @@ class KernelRun:
 
 
 class Mix(NamedTuple):
-    """The format in which an operator computes, and the number of its inputs in a narrower format."""
+    """The format in which an operator computes, and the number of its inputs in a narrower format.
+
+    ``narrow_rows``: autocast casts the log-softmax of scores, for the loss alone (aten/src/ATen/native/LossNLL.cpp,
+    ``cross_entropy_loss``, asks for it in their own format).  ``strided``: a copy of one tensor in another order.
+    """
 
     precision: Precision
     narrow_inputs: int = 0
+    narrow_rows: bool = False
+    strided: bool = False
 
 
 @once
@@ -137,6 +143,8 @@ class Lowering:
         self._written = {layer.output for layer in network.layers}
         self._bias_later = _biases_of_readers(network) if options.compiled else frozenset()
         self._needed = needs_gradient(network)
+        self._dynamic = options.framework in PYTORCH and not options.compiled and options.precision not in QUANTISED
+        self._before_narrow = is_before(device, "2.6")
         narrow = (network.layers[index] for index in sorted(quantised_layers(network, options.precision), reverse=True))
         self._quantises = {layer.inputs[0]: layer.name for layer in narrow}  # the first of the layers that read it
         self.joined: Mapping[str, JointProduct] = {}
@@ -155,10 +163,15 @@ class Lowering:
         precision = precision_of(self._options.precision, layer.operator, self._device)
         if precision in ("fp8", "nvfp4") and is_plain(layer):
             precision = storage_of(self._options.precision)  # the logits stay in bf16
+        if isinstance(layer.operator, Copy):
+            wide = self._wide[layer.output]
+            return Mix("fp32" if wide else precision, strided=self._dynamic and len(layer.inputs) == 1)
         if not self._wide[layer.output] or layer.operator.is_product:
             return Mix(precision)
-        promotes = layer.operator.autocast == "promotes"
-        return Mix("fp32", sum(not self._wide[tensor] for tensor in layer.inputs) if promotes else 0)
+        narrow = sum(not self._wide[tensor] for tensor in layer.inputs)
+        if layer.operator.fp32_always and self._dynamic and not is_before(self._device, "1.10"):
+            return Mix("fp32", narrow_rows=not self._wide[layer.inputs[0]])
+        return Mix("fp32", narrow if layer.operator.autocast == "promotes" else 0)
 
     def computed(self, layer: Layer, phase: Phase) -> Operator | None:
         """Return the operator whose kernels compute *layer*; None if they compute another (``megatron_passes.py``).
@@ -182,11 +195,8 @@ class Lowering:
             return ()
         fused = options.compiled and options.framework in ("tensorflow", "pytorch")
         kernels = operator.kernels(phase, mix.precision, "" if fused else options.framework)
-        if mix.narrow_inputs and phase == "fwd":
-            saved = mix.narrow_inputs * operator.output_elements * (FP32_BYTES - element)
-            kernels = tuple(
-                replace(k, read_bytes=k.read_bytes - saved) if isinstance(k, Streaming) else k for k in kernels
-            )
+        if mix.narrow_inputs or mix.narrow_rows or mix.strided:
+            kernels = tuple(self._mixed(at, kernel, operator, phase, mix) for at, kernel in enumerate(kernels))
         if options.compiled and (fused or not is_before(self._device, "2.1")):
             kernels = tuple(padded(self._device, kernel) for kernel in kernels)
         if self._is_pointwise(operator):
@@ -203,6 +213,21 @@ class Lowering:
         just_cast = phase == "fwd" and casts(options.precision)
         olds = (k.old_bytes(forward=phase == "fwd", has_parameters=has_parameters) for k in kernels)
         return tuple(self._run(kernel, 0.0 if just_cast else old) for kernel, old in zip(kernels, olds, strict=True))
+
+    def _mixed(self, at: int, kernel: Kernel, operator: Operator, phase: Phase, mix: Mix) -> Kernel:
+        """Return the kernel *at* this place in a *phase* of *operator*, with what it reads in a narrower format.
+
+        In the backward pass of a product of factors, that is each narrow factor, in the gradient of another.
+        """
+        if isinstance(kernel, Rowwise) and mix.narrow_rows:
+            return replace(kernel, precision=storage_of(self._options.precision))
+        if isinstance(kernel, Streaming) and mix.strided:
+            return replace(kernel, form=kernel.form or "strided")
+        narrow = mix.narrow_inputs if phase == "fwd" else int(at < mix.narrow_inputs)
+        if not isinstance(kernel, Streaming) or not narrow or (phase != "fwd" and kernel.function != "mul"):
+            return kernel
+        saved = narrow * operator.output_elements * (FP32_BYTES - self._element_bytes)
+        return replace(kernel, read_bytes=kernel.read_bytes - saved, form="casts" if self._dynamic else kernel.form)
 
     def casts(self, layer: Layer, *, forward: bool) -> Iterator[KernelRun]:
         """Yield the casts around fp32 operators, and autocast's casts of weights or of their gradients.
@@ -226,7 +251,7 @@ class Lowering:
         elif precision == "nvfp4" and (not forward or self._quantises[layer.inputs[0]] == layer.name):
             yield from map(KernelRun, nvfp4_passes(elements[layer.inputs[0] if forward else layer.output]))
         if autocasts(policy):  # compilers fuse these into the kernels that write what is cast
-            for cast in casts_of(layer, self._wide):
+            for cast in casts_of(layer, self._wide, policy):
                 fused = self._options.compiled and cast.tensor in self._written
                 if not fused and (not cast.backward_alone if forward else self._needed[cast.tensor]):
                     widths = (FP32_BYTES, half) if cast.to_half == forward else (half, FP32_BYTES)
@@ -239,11 +264,17 @@ class Lowering:
         if has_master(policy) or not layer.operator.is_product or is_done:
             return
         for n in (parameter.elements for parameter in layer.trained if parameter.elements > 0):
-            yield self._run(Streaming("copy", n, n * half, n * FP32_BYTES), n * FP32_BYTES if forward else 0.0)
+            widths = (FP32_BYTES, half) if forward else (half, FP32_BYTES)
+            yield self._run(self._copied(n, *widths).kernel, n * FP32_BYTES if forward else 0.0)
 
     def _copied(self, elements: int, read: int, written: int) -> KernelRun:
-        """Return a copy of *elements* elements that reads and writes this many bytes of each."""
-        return KernelRun(Streaming("copy", elements, elements * read, elements * written))
+        """Return a copy of *elements* elements that reads and writes this many bytes of each.
+
+        PyTorch has kernels for casts to 16 bits from 2.6 on (pull request 137053), and none for those to fp32.
+        """
+        is_narrow = written < read and not self._before_narrow
+        form: PassForm = "" if is_narrow or written == read or not self._dynamic else "casts"
+        return KernelRun(Streaming("copy", elements, elements * read, elements * written, form))
 
     def _requantised(self, layer: Layer) -> Iterator[KernelRun]:
         """Yield the conversions around operators in floating point, and of the network's input and output."""

@@ -219,12 +219,17 @@ def _aligned(size: float) -> int:
     return min(_ALIGNED, (whole & -whole).bit_length() - 1)
 
 
+PassForm = Literal["", "casts", "strided", "transposed", "tensors"]
+
+
 @dataclass(frozen=True, slots=True)
 class Streaming(Kernel):
     """A pass over memory that reads and writes the given bytes and applies a function to each of ``elements``.
 
-    ``function`` names it (``add``, ``tanh``), which sets the cost of computing it.  ``transposed``: one side is not
-    accessed in memory order.
+    ``function`` names it (``add``, ``tanh``), which sets the cost of computing it.  ``form`` says how it reads and
+    writes, if not by vectors in the order of memory: ``casts``, each element by its format, known when it runs;
+    ``strided``, each from a place computed from its index; ``transposed``, so that neighbours lie apart on one side;
+    ``tensors``, one kernel for lists of tensors, a chunk to a block.
     """
 
     word = "elementwise, copies"
@@ -232,16 +237,16 @@ class Streaming(Kernel):
     colour = "#758e4f"
     gpu_cost = "simulator.devices.gpu.memory:streaming_cost"
     cpu_cost = "simulator.devices.cpu.passes:streaming_pass"
-    apart = ("transposed",)
+    apart = ("form",)
     axes: ClassVar = {"function": 0.5, "elements": 0.1, "element_bytes": 0.7}
     axis_words: ClassVar = {"function": ()}
-    variety_words = ("transposed",)
+    variety_words = ("casts", "strided", "transposed", "tensors")
 
     function: str
     elements: int
     read_bytes: int
     written_bytes: int
-    transposed: bool = False
+    form: PassForm = ""
 
     @property
     def bytes(self) -> int:

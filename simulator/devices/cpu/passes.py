@@ -76,7 +76,7 @@ def streaming_pass(cpu: Cpu, kernel: Streaming) -> KernelCost:
     elif not LIBRARIES[cpu.library].vectors:
         cycles = cpu.scalar_cycles.function if name in _FUNCTIONS else cpu.scalar_cycles.simple
         compute_s = n * cycles / scalar_rate(cpu, threads)
-    elif kernel.transposed:
+    elif kernel.form == "transposed":
         compute_s = n * c.transposed_cycles / scalar_rate(cpu, threads)
     else:
         compute_s = n * c.vector_cycles.get(name, c.simple_cycles) / vector_rate(cpu, threads)

@@ -129,11 +129,40 @@ class StreamingCosts:
     philox_products: float
     product_slots: float
     amd_product_slots: float
-    transposed_share: float
+    cast_slots: float
+    offset_slots: float
+    lines_per_clock: float
+    block_bytes_per_clock: float
     slots: Mapping[str, float]
 
 
 _DRAWN = ("dropout", "normal", "uniform")  # random numbers from Philox, each drawn independently
+_OF_TWO = ("add", "sub", "mul", "div", "where", "masked_fill")  # with an operand that is not read whole: broadcast
+_BLOCKS, _CHUNK = 320, 65536  # of a launch over lists of tensors; elements of a block (MultiTensorApply.cuh)
+_LIST_THREADS = 1024  # per SM: two blocks of 512 threads with 64 registers each, as Adam's has
+
+
+def _issuing_s(gpu: Gpu, kernel: Streaming) -> float:
+    """Return the seconds in which an SM's schedulers issue a pass that reads or writes one element after the other."""
+    costs, slots, lines = gpu.constants(StreamingCosts), 0.0, 0.0
+    is_broadcast = kernel.function in _OF_TWO and kernel.read_bytes <= kernel.written_bytes
+    if kernel.form == "casts" and gpu.vendor == "nvidia":
+        slots = costs.cast_slots * (3 if kernel.function == "copy" else 4)  # the function, its result, its operands
+    elif kernel.form in ("strided", "transposed") or is_broadcast:
+        slots = costs.offset_slots
+        lines = 1.0 / costs.lines_per_clock if kernel.form == "transposed" else 0.0
+    per_clock = gpu.lanes_per_sm * (2.0 if gpu.traits.integers == "own" else 1.0)
+    return kernel.elements * (slots / per_clock + lines) / (gpu.sm_count * gpu.light_clock_Hz)
+
+
+def _last_blocks(gpu: Gpu, kernel: Streaming, memory_s: float) -> float:
+    """Return *memory_s*, or more where blocks that are left of a launch are too few to draw the whole bandwidth."""
+    resident = gpu.sm_count * (min(gpu.traits.threads_per_sm, _LIST_THREADS) // 512)
+    blocks = min(_BLOCKS, max(1.0, kernel.elements / _CHUNK))
+    last = blocks % resident
+    drawn_Bps = last * gpu.constants(StreamingCosts).block_bytes_per_clock * gpu.light_clock_Hz
+    slower = max(1.0, achieved_bandwidth(gpu) / drawn_Bps) if last else 1.0
+    return memory_s * (1.0 + last / blocks * (slower - 1.0))
 
 
 def streaming_cost(gpu: Gpu, kernel: Streaming) -> KernelCost:
@@ -141,15 +170,15 @@ def streaming_cost(gpu: Gpu, kernel: Streaming) -> KernelCost:
     costs, start_s = gpu.constants(StreamingCosts), gpu.constants(MemoryCosts).start_s
     read, written, function = kernel.read_bytes, kernel.written_bytes, kernel.function
     memory_s = memory_time(gpu, read, written, max(read, written) if function.endswith("_inplace") else kernel.bytes)
-    if kernel.transposed:
-        memory_s /= costs.transposed_share
+    if kernel.form == "tensors":
+        memory_s = _last_blocks(gpu, kernel, memory_s)
     known = costs.slots.get(function, 0.0) or costs.slots.get(function.removesuffix("_scalar"), 0.0)
     slots = costs.base_slots + (costs.pow_slots if function.startswith("pow") else known)
     if function.startswith(_DRAWN) and not function.endswith("_bwd"):
         slots += costs.drawn_slots + costs.philox_products * (
             costs.amd_product_slots if gpu.vendor == "amd" else costs.product_slots
         )
-    compute_s = compute_time(gpu, kernel.elements, slots)
+    compute_s = max(compute_time(gpu, kernel.elements, slots), _issuing_s(gpu, kernel))
     longer_s = max(memory_s, compute_s)
     bound: Bound = "latency" if longer_s < start_s else "compute" if compute_s > memory_s else "memory"
     return KernelCost(start_s + longer_s, bound, kernel.flop, kernel.bytes)

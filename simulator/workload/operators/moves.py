@@ -118,7 +118,7 @@ class Copy(Elements):
 
     def forward_kernels(self, precision: Precision) -> Kernels:
         n_bytes = self.elements * ELEMENT_BYTES[precision]
-        return (Streaming("copy", self.elements, n_bytes, n_bytes, transposed=self.transposed),)
+        return (Streaming("copy", self.elements, n_bytes, n_bytes, "transposed" if self.transposed else ""),)
 
     def input_gradients(self, precision: Precision) -> Kernels:
         return self.forward_kernels(precision)  # the copy back

@@ -107,7 +107,7 @@ class LayerNorm(Rows):
         """Return the cast between *precision* and fp32, to fp32 if *wide*."""
         n, e = self.output_elements, ELEMENT_BYTES[precision]
         sizes = (n * e, n * _WIDE) if wide else (n * _WIDE, n * e)
-        return () if e == _WIDE else (Streaming("copy", n, *sizes),)
+        return () if e == _WIDE else (Streaming("copy", n, *sizes, "casts" if wide else ""),)
 
     def saved_bytes(self, element_bytes: int) -> int:  # of the statistics of each row
         return self.rows * STATISTIC_BYTES * (2 if self.kind == "layer_norm" else 1)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 from simulator.errors import InputError
 from simulator.records import dataclass, replace
 from simulator.spelling import mention
-from simulator.workload.kernels import Gemm, Kernel, Rowwise, Streaming, as_formula, streamed
+from simulator.workload.kernels import Gemm, Kernel, PassForm, Rowwise, Streaming, as_formula, streamed
 from simulator.workload.operator import Divided, Kernels, Meeting, Operator, Phase, Rows
 from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES, STATISTIC_BYTES, Precision
 
@@ -58,7 +58,7 @@ class Softmax(Rows):
         """Return the cast to fp32, the scale, the mask and the cast back, where these are kernels of their own."""
         n, size = self.output_elements, ELEMENT_BYTES[precision]
         wide = n * _WIDE_BYTES
-        widen, narrow = Streaming("copy", n, n * size, wide), Streaming("copy", n, wide, n * size)
+        widen, narrow = Streaming("copy", n, n * size, wide, "casts"), Streaming("copy", n, wide, n * size)
         return widen, Streaming("mul_scalar", n, wide, wide), Streaming("where", n, wide + n, wide), narrow
 
     def forward_kernels(self, precision: Precision) -> Kernels:
@@ -293,4 +293,5 @@ def _cast(elements: int, read_bytes: int, written_bytes: int) -> Sequence[Kernel
     """Return the pass that casts *elements* numbers of *read_bytes* each; none between equal formats."""
     if read_bytes == written_bytes:
         return ()
-    return (Streaming("copy", elements, elements * read_bytes, elements * written_bytes),)
+    form: PassForm = "casts" if written_bytes > read_bytes else ""
+    return (Streaming("copy", elements, elements * read_bytes, elements * written_bytes, form),)
