@@ -109,7 +109,7 @@ def numbers_of(layer: Layer) -> Sequence[int]:
     return [tensor for at, tensor in enumerate(layer.inputs) if at not in indices] if indices else layer.inputs
 
 
-def casts_of(layer: Layer, wide: Sequence[bool], policy: Policy) -> Iterator[Cast]:
+def casts_of(layer: Layer, wide: Sequence[bool], policy: Policy = "amp-fp16") -> Iterator[Cast]:
     """Yield the casts of *layer*'s inputs; *wide* says which tensors are in fp32."""
     operator, does = layer.operator, layer.operator.autocast
     if isinstance(operator, Softmax) and not operator.kernel and storage_of(policy) == "bf16":

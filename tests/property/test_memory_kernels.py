@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from simulator.devices.gpu import Gpu
 from simulator.devices.predict import kernel_cost
 from simulator.questions.calibration import Calibration
-from simulator.workload.kernels import Kernel, Rowwise, Streaming
+from simulator.workload.kernels import Kernel, PassForm, Rowwise, Streaming
 from simulator.workload.operators import Gather, Pooling
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 from tests.devices import find_gpu
@@ -48,7 +49,8 @@ def kernels(draw: st.DrawFn) -> Kernel:
         function = draw(
             st.sampled_from(["add", "relu", "gelu", "dropout", "pow_scalar", "copy", "adam_step", "relu_inplace"])
         )
-        return Streaming(function, n, n * size, n * size, transposed=draw(st.booleans()))
+        form = draw(st.sampled_from(get_args(PassForm)))
+        return Streaming(function, n, n * size, n * size, form)
     if made == "rowwise":
         return Rowwise(draw(kinds), draw(rows), draw(cols), precision)
     if made == "pooling":

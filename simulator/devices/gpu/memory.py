@@ -131,7 +131,7 @@ class StreamingCosts:
     amd_product_slots: float
     cast_slots: float
     offset_slots: float
-    lines_per_clock: float
+    line_slots: float
     block_bytes_per_clock: float
     slots: Mapping[str, float]
 
@@ -144,15 +144,14 @@ _LIST_THREADS = 1024  # per SM: two blocks of 512 threads with 64 registers each
 
 def _issuing_s(gpu: Gpu, kernel: Streaming) -> float:
     """Return the seconds in which an SM's schedulers issue a pass that reads or writes one element after the other."""
-    costs, slots, lines = gpu.constants(StreamingCosts), 0.0, 0.0
+    costs, slots = gpu.constants(StreamingCosts), 0.0
     is_broadcast = kernel.function in _OF_TWO and kernel.read_bytes <= kernel.written_bytes
     if kernel.form == "casts" and gpu.vendor == "nvidia":
         slots = costs.cast_slots * (3 if kernel.function == "copy" else 4)  # the function, its result, its operands
     elif kernel.form in ("strided", "transposed") or is_broadcast:
-        slots = costs.offset_slots
-        lines = 1.0 / costs.lines_per_clock if kernel.form == "transposed" else 0.0
+        slots = costs.offset_slots + (costs.line_slots if kernel.form == "transposed" else 0.0)
     per_clock = gpu.lanes_per_sm * (2.0 if gpu.traits.integers == "own" else 1.0)
-    return kernel.elements * (slots / per_clock + lines) / (gpu.sm_count * gpu.light_clock_Hz)
+    return kernel.elements * slots / (gpu.sm_count * per_clock * gpu.light_clock_Hz)
 
 
 def _last_blocks(gpu: Gpu, kernel: Streaming, memory_s: float) -> float:
