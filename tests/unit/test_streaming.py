@@ -80,8 +80,24 @@ def test_a_function_with_a_number_costs_what_it_costs_with_a_tensor() -> None:
         (Streaming("add", 33_554_432, 4 * 33_554_432, 2 * 33_554_432), 46.6),
         (Streaming("copy", 12_845_056, 2 * 12_845_056, 2 * 12_845_056, "transposed"), 82.5),
         (optimizer_kernels("adam", 320 * 65_536, fused=True)[0], 181.4),
+        (Streaming("dropout", 100_663_296, 4 * 100_663_296, 5 * 100_663_296), 276.6),
+        (Streaming("gelu_bwd", 16_777_216, 4 * 16_777_216, 2 * 16_777_216), 32.8),
+        (Streaming("silu_bwd", 29_360_128, 4 * 29_360_128, 2 * 29_360_128), 47.5),
     ],
-    ids=["weights to fp32", "scores to fp32", "to bf16", "mixed", "mask", "broadcast", "whole", "transposed", "adam"],
+    ids=[
+        "weights to fp32",
+        "scores to fp32",
+        "to bf16",
+        "mixed",
+        "mask",
+        "broadcast",
+        "whole",
+        "transposed",
+        "adam",
+        "dropout",
+        "gelu'",
+        "silu'",
+    ],
 )
 def test_the_form_of_a_pass_bounds_it_where_memory_is_fast(kernel: Streaming, measured_us: float) -> None:
     h200 = find_gpu("h200-sxm")
@@ -159,18 +175,16 @@ def test_an_optimiser_in_steps_moves_more_than_a_fused_one() -> None:
     assert passes(fused=False) == 18
 
 
-def test_dropout_is_bound_by_the_numbers_that_it_draws() -> None:
-    a100 = find_gpu("a100-sxm4-80gb")
-    kernel = Streaming("dropout", N, 2 * N, 3 * N)
-    slots = STREAMING.base_slots + STREAMING.drawn_slots + STREAMING.philox_products * STREAMING.product_slots
-    drawn_s = N * slots / (a100.sm_count * a100.lanes_per_sm * a100.light_clock_Hz)
-    cost = streaming_cost(a100, kernel)
-    assert cost.bound == "compute"
-    assert cost.time_s == pytest.approx(MEMORY.start_s + drawn_s, rel=1e-9)
-    assert streaming_cost(a100, replace(kernel, function="dropout_bwd")).bound == "memory"  # the mask already exists
-    joined = Streaming("dropout_add", N, 4 * N, 3 * N)
-    apart_s = cost.time_s + streaming_cost(a100, Streaming("add", N, 4 * N, 2 * N)).time_s
-    assert cost.time_s <= streaming_cost(a100, joined).time_s < apart_s
+def test_dropout_waits_for_each_load() -> None:
+    v100 = find_gpu("v100-pcie-32gb")
+    kernel = Streaming("dropout", N, 4 * N, 5 * N)
+    loads = N / (v100.sm_count * 4 * 1024)  # four elements of each of 1,024 threads
+    cost, known_s = streaming_cost(v100, kernel), streaming_cost(v100, replace(kernel, function="relu")).time_s
+    assert cost.time_s == pytest.approx(known_s + loads * STREAMING.drawn_clocks / v100.light_clock_Hz, rel=1e-9)
+    assert streaming_cost(v100, replace(kernel, function="dropout_bwd")).time_s == known_s  # the mask already exists
+    joined = Streaming("dropout_add", N, 8 * N, 5 * N)
+    apart_s = cost.time_s + streaming_cost(v100, Streaming("add", N, 8 * N, 4 * N)).time_s
+    assert cost.time_s <= streaming_cost(v100, joined).time_s < apart_s
 
 
 def test_products_of_32_bits_take_amd_longer() -> None:

@@ -126,9 +126,11 @@ class StreamingCosts:
     base_slots: float
     pow_slots: float
     drawn_slots: float
+    drawn_clocks: float
     philox_products: float
     product_slots: float
     amd_product_slots: float
+    half_slots: float
     cast_slots: float
     offset_slots: float
     line_slots: float
@@ -139,19 +141,29 @@ class StreamingCosts:
 _DRAWN = ("dropout", "normal", "uniform")  # random numbers from Philox, each drawn independently
 _OF_TWO = ("add", "sub", "mul", "div", "where", "masked_fill")  # with an operand that is not read whole: broadcast
 _BLOCKS, _CHUNK = 320, 65536  # of a launch over lists of tensors; elements of a block (MultiTensorApply.cuh)
+_DRAWN_AT_ONCE = 4096  # elements of an SM in dropout: of 1,024 threads with 51 registers each, four loaded at once
 _LIST_THREADS = 1024  # per SM: two blocks of 512 threads with 64 registers each, as Adam's has
 
 
-def _issuing_s(gpu: Gpu, kernel: Streaming) -> float:
-    """Return the seconds in which an SM's schedulers issue a pass that reads or writes one element after the other."""
-    costs, slots = gpu.constants(StreamingCosts), 0.0
-    is_broadcast = kernel.function in _OF_TWO and kernel.read_bytes <= kernel.written_bytes
+def _compute_time(gpu: Gpu, kernel: Streaming) -> float:
+    """Return the seconds in which an SM's schedulers issue what computes *kernel* and finds its elements."""
+    costs, function = gpu.constants(StreamingCosts), kernel.function
+    known = costs.slots.get(function, 0.0) or costs.slots.get(function.removesuffix("_scalar"), 0.0)
+    slots, form_slots = costs.base_slots + (costs.pow_slots if function.startswith("pow") else known), 0.0
+    if function.startswith(_DRAWN) and not function.endswith("_bwd"):
+        product_slots = costs.amd_product_slots if gpu.vendor == "amd" else costs.product_slots
+        slots += costs.drawn_slots + costs.philox_products * product_slots
+    is_broadcast = function in _OF_TWO and kernel.read_bytes <= kernel.written_bytes
     if kernel.form == "casts" and gpu.vendor == "nvidia":
-        slots = costs.cast_slots * (3 if kernel.function == "copy" else 4)  # the function, its result, its operands
+        form_slots = costs.cast_slots * (3 if function == "copy" else 4)  # the function, its result, its operands
     elif kernel.form in ("strided", "transposed") or is_broadcast:
-        slots = costs.offset_slots + (costs.line_slots if kernel.form == "transposed" else 0.0)
-    per_clock = gpu.lanes_per_sm * (2.0 if gpu.traits.integers == "own" else 1.0)
-    return kernel.elements * slots / (gpu.sm_count * per_clock * gpu.light_clock_Hz)
+        form_slots = costs.offset_slots + (costs.line_slots if kernel.form == "transposed" else 0.0)
+    elif kernel.written_bytes == 2 * kernel.elements:
+        form_slots = costs.half_slots * kernel.bytes / kernel.written_bytes
+    issued = gpu.sm_count * gpu.lanes_per_sm * gpu.light_clock_Hz
+    time_s = compute_time(gpu, kernel.elements, slots) + kernel.elements * form_slots / issued
+    # Lanes of their own for integers take as many instructions again.
+    return time_s / 2.0 if gpu.traits.integers == "own" else time_s
 
 
 def _last_blocks(gpu: Gpu, kernel: Streaming, memory_s: float) -> float:
@@ -171,13 +183,9 @@ def streaming_cost(gpu: Gpu, kernel: Streaming) -> KernelCost:
     memory_s = memory_time(gpu, read, written, max(read, written) if function.endswith("_inplace") else kernel.bytes)
     if kernel.form == "tensors":
         memory_s = _last_blocks(gpu, kernel, memory_s)
-    known = costs.slots.get(function, 0.0) or costs.slots.get(function.removesuffix("_scalar"), 0.0)
-    slots = costs.base_slots + (costs.pow_slots if function.startswith("pow") else known)
-    if function.startswith(_DRAWN) and not function.endswith("_bwd"):
-        slots += costs.drawn_slots + costs.philox_products * (
-            costs.amd_product_slots if gpu.vendor == "amd" else costs.product_slots
-        )
-    compute_s = max(compute_time(gpu, kernel.elements, slots), _issuing_s(gpu, kernel))
+    compute_s = _compute_time(gpu, kernel)
+    if function == "dropout" and read:  # a thread loads again when it has drawn and written for its last load
+        memory_s += kernel.elements / (gpu.sm_count * _DRAWN_AT_ONCE) * costs.drawn_clocks / gpu.light_clock_Hz
     longer_s = max(memory_s, compute_s)
     bound: Bound = "latency" if longer_s < start_s else "compute" if compute_s > memory_s else "memory"
     return KernelCost(start_s + longer_s, bound, kernel.flop, kernel.bytes)
