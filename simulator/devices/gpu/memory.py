@@ -158,7 +158,7 @@ def _compute_time(gpu: Gpu, kernel: Streaming) -> float:
         form_slots = costs.cast_slots * (3 if function == "copy" else 4)  # the function, its result, its operands
     elif kernel.form in ("strided", "transposed") or is_broadcast:
         form_slots = costs.offset_slots + (costs.line_slots if kernel.form == "transposed" else 0.0)
-    elif kernel.written_bytes == 2 * kernel.elements:
+    elif 0 < kernel.written_bytes == 2 * kernel.elements:
         form_slots = costs.half_slots * kernel.bytes / kernel.written_bytes
     issued = gpu.sm_count * gpu.lanes_per_sm * gpu.light_clock_Hz
     time_s = compute_time(gpu, kernel.elements, slots) + kernel.elements * form_slots / issued
