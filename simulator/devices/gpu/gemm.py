@@ -41,7 +41,7 @@ from simulator.devices.gpu.rates import arithmetic_rate, computes_on_tensor_core
 from simulator.devices.predict import cold_device
 from simulator.records import replace
 from simulator.workload.kernels import Gemm
-from simulator.workload.operators.grouped import GroupedGemm
+from simulator.workload.operators.grouped import GroupedGemm, Grouping
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 _THIN = 16  # largest number of rows or columns that dot-product kernels compute
@@ -183,20 +183,30 @@ def grouped_cost(gpu: Gpu, kernel: GroupedGemm) -> KernelCost:
     energy_s = energy_time(gpu, kernel.precision, kernel.flop, moved * (1.0 - hits))
     time_s = max(products_s, energy_s)
     bound = bound_of(time_s, max(energy_s, products_s - memory_s), memory_s)
-    return KernelCost(time_s, bound, kernel.flop, moved, f"{kernel.batch} products, {_WORDS[kernel.grouping]}")
+    grouping: Grouping = "loop" if kernel.grouping == "kernel" and not _is_one(kernel) else kernel.grouping
+    return KernelCost(time_s, bound, kernel.flop, moved, f"{kernel.batch} products, {_WORDS[grouping]}")
 
 
 _WORDS = {"kernel": "in one kernel", "streams": f"on {STREAMS} streams", "loop": "one after the other"}
 
 
+def _is_one(kernel: GroupedGemm) -> bool:
+    """Return whether one kernel has all products: there is none for 32 bits.
+
+    PyTorch then calls the library for each product (pytorch, aten/src/ATen/native/GroupedMMUtils.h,
+    ``_grouped_mm_fallback``).
+    """
+    return kernel.grouping == "kernel" and kernel.precision not in ("fp32", "tf32")
+
+
 def _products_s(gpu: Gpu, kernel: GroupedGemm) -> float:
     """Return the seconds of all products, as they share the SMs."""
-    if kernel.grouping == "kernel":
+    if _is_one(kernel):
         # The tiles of all fill the SMs together, and those of the largest product at least take their own time.
         shares = [product_time(gpu, replace(one, batch=kernel.batch)).time_s / kernel.batch for one, _ in kernel.groups]
         whole_s = sum(share * count for share, (_, count) in zip(shares, kernel.groups, strict=True))
         return max(whole_s, *(product_time(gpu, one).time_s for one, _ in kernel.groups))
-    if kernel.grouping == "loop":
+    if kernel.grouping != "streams":
         return sum(count * product_time(gpu, one).time_s for one, count in kernel.groups)
     return sum(count * _beside_others_s(gpu, one) for one, count in kernel.groups)
 
