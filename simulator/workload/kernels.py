@@ -270,7 +270,8 @@ class Rowwise(Kernel):
     ``kind``: softmax, log_softmax, masked_softmax and causal_softmax (a row in a warp's registers; a causal one reads
     half of it), layer_norm, rms_norm, batch_norm, each with ``_bwd``; sum (a reduction alone).  For ``batch_norm`` a
     row is a channel.  ``channels_last``: the elements of a channel are not contiguous, and blocks divide the pixels
-    rather than the channels.  ``in_warps``: a normalisation keeps a short row in a warp's registers, as softmax does.
+    rather than the channels.  ``in_warps``: a normalisation keeps a short row in a warp's registers, as softmax does;
+    softmax, a longer one.
     """
 
     word = "normalisation, softmax"

@@ -216,7 +216,7 @@ def operator(machine: str, operator: Operator, precision: Precision = "fp32") ->
 
 
 RESNET = StepQuestion(where=Where("p3.16xlarge"), workload="resnet18", batch=32)
-SOFTMAX = operator("1x-a100-pcie-40gb", Softmax(4096, 4096))
+SOFTMAX = operator("1x-a100-pcie-40gb", Softmax(4096, 4096, holds_rows=False))
 ASKED: dict[str, Question] = {
     "attention.exponentials_per_clock": operator("1x-a100-pcie-40gb", Attention(8, 16, 2048, 2048, 64), "bf16"),
     "contention.filling_share": ProgramQuestion(where=Where("p3.2xlarge"), workload="two", text=_IN_TWO_STREAMS),

@@ -11,6 +11,7 @@ from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import MemoryCosts, achieved_bandwidth
 from simulator.devices.gpu.rowwise import RowwiseCosts, _softmax_threads, rowwise_cost
 from simulator.workload.kernels import Rowwise
+from simulator.workload.precision import Precision
 from tests.devices import find_gpu
 
 ROWWISE = DEFAULT(RowwiseCosts)
@@ -102,3 +103,30 @@ def test_a_causal_softmax_reads_what_the_mask_leaves() -> None:
     a100 = find_gpu("a100-sxm4-80gb")
     assert passes(a100, "causal_softmax", 2048) == pytest.approx(1.5, rel=0.06)
     assert passes(a100, "causal_softmax_bwd", 2048) == pytest.approx(2, rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("rows", "cols", "precision", "known_s"),
+    [
+        (65536, 1024, "fp16", 113.8e-6),
+        (128, 1024, "bf16", 4.6e-6),
+        (262144, 2048, "fp32", 1082e-6),
+        (4776, 4096, "fp32", 64.6e-6),
+        (256, 4096, "bf16", 4.4e-6),
+        (32768, 12288, "fp16", 772e-6),
+    ],
+)
+def test_softmax_of_todays_pytorch_holds_its_rows(rows: int, cols: int, precision: Precision, known_s: float) -> None:
+    """In a warp, in a block's registers or in shared memory: torch 2.11 on an H200."""
+    device, kernel = find_gpu("h200-sxm"), Rowwise("softmax", rows, cols, precision, in_warps=True)
+    assert rowwise_cost(device, kernel).time_s == pytest.approx(known_s, rel=0.25)
+    before = rowwise_cost(device, replace(kernel, in_warps=False)).time_s
+    assert rowwise_cost(replace(device, libraries=(2025, 4)), kernel).time_s == before != known_s
+
+
+def test_a_row_too_long_for_shared_memory_is_read_three_times() -> None:
+    device, row = find_gpu("h200-sxm"), Rowwise("softmax", 4096, 12288, "fp32", in_warps=True)
+    for cols in (12288, 12289):  # 48 KiB, and no multiple of 16 bytes
+        kernel = replace(row, cols=cols)
+        assert rowwise_cost(device, kernel) == rowwise_cost(device, replace(kernel, in_warps=False))
+    assert rowwise_cost(device, replace(row, cols=12284)).bytes == 2 * 4096 * 12284 * 4

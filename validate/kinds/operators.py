@@ -27,7 +27,7 @@ from validate.kinds.timing import (
     by_host,
     cache_warps,
     copied_besides,
-    copies_rows,
+    is_torch_since,
     replays,
 )
 from validate.tables.cells import NotScored, number, threads_of, whole_cell
@@ -204,10 +204,14 @@ _READERS: dict[str, Callable[[Size, Cell], ops.Operator]] = {
     "permute": lambda size, cell: ops.Permute(size("rows"), size("cols"), size("batch"), cell("variant") == "back"),
     "rotary": lambda size, _: ops.Rotary(size("rows") * size("cols")),
     "gated": lambda size, cell: ops.Gated(size("rows") * size("cols"), "gelu" if cell("variant") == "gelu" else "silu"),
-    "softmax": lambda size, _: ops.Softmax(size("rows"), size("cols")),
+    "softmax": lambda size, cell: ops.Softmax(
+        size("rows"), size("cols"), holds_rows=is_torch_since(cell("software"), (2, 8))
+    ),
     "layer_norm": lambda size, _: ops.LayerNorm(size("rows"), size("cols")),
     "batch_norm": lambda size, _: ops.BatchNorm(size("batch"), size("c_in"), size("h_in"), size("w_in")),
-    "embedding": lambda size, cell: ops.Embedding(size("rows"), size("cols"), whole_rows=copies_rows(cell("software"))),
+    "embedding": lambda size, cell: ops.Embedding(
+        size("rows"), size("cols"), whole_rows=is_torch_since(cell("software"), (2, 8))
+    ),
     "rnn": _recurrent,
     "lstm": _recurrent,
     "gru": _recurrent,

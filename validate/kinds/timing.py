@@ -194,7 +194,6 @@ _CUDNN = re.compile(r"cudnn (?:\S+ backend )?(\d)(\d\d)(\d\d)\b|cudnn (\d+)\.(\d
 _FOURTH = re.compile(r"flash.?attention.?4", re.IGNORECASE)
 _FOURTH_CUDNN = (9, 14)  # cuDNN version from which attention is FlashAttention 4's on Blackwell
 _PREFERS_CUDNN = (2, 11)  # torch version from which attention uses cuDNN on data-centre Hopper and Blackwell
-_COPIES_ROWS = (2, 8)  # torch version from which a look-up copies whole rows
 _WRITES_APART = (0, 17)  # vLLM version from which the cache is written by a separate operation
 _MOST_THREADS = 512  # of a block of vLLM's reshape_and_cache_flash, which writes one token
 
@@ -213,10 +212,10 @@ def attention_library(software: str) -> AttentionLibrary:
     return "native" if _NATIVE.search(software) else "flash2"
 
 
-def copies_rows(software: str) -> bool:
-    """Return whether look-ups of *software* copy whole rows, as today's PyTorch does."""
+def is_torch_since(software: str, version: tuple[int, int]) -> bool:
+    """Return whether *software* is PyTorch of at least *version*, or is not said: today's."""
     torch = _TORCH.match(software)
-    return not software or (torch is not None and (int(torch[1]), int(torch[2])) >= _COPIES_ROWS)
+    return not software or (torch is not None and (int(torch[1]), int(torch[2])) >= version)
 
 
 def _served(software: str) -> tuple[str, bool]:

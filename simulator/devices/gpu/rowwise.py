@@ -1,10 +1,13 @@
 """Reductions over rows: softmax, normalisation, sums.
 
 The structure of PyTorch's kernels decides how often memory is read.  For softmax up to 1,024 columns, a warp holds a
-row in registers: one read and one write.  Megatron-LM's kernels do so with rows of any length, and Transformer
-Engine's in normalisation (normalization/rmsnorm: up to 1,024 columns, each of a block's four warps has a row).  For
-longer rows, a block reads its row three times (maximum, sum, result); in layer normalisation, twice.  The last-level
-cache serves repeated reads as long as the rows in flight on all SMs fit in it.
+row in registers: one read and one write.  Since PyTorch 2.8 it does so up to 2,048, and a block of 1,024 threads holds
+longer rows, up to nine elements a thread in registers, loaded one by one, and beyond in shared memory (pytorch,
+aten/src/ATen/native/cuda/SoftMax.cu, ``host_softmax``; pull request 144679): instructions bound these, not bytes.
+Megatron-LM's kernels hold rows of any length in warps, and Transformer Engine's in normalisation
+(normalization/rmsnorm: up to 1,024 columns, each of a block's four warps has a row).  For longer rows, a block reads
+its row three times (maximum, sum, result); in layer normalisation, twice.  The last-level cache serves repeated reads
+as long as the rows in flight on all SMs fit in it.
 
 Each row has one block, whose threads wait for every load before they start the next.  Where rows are many, other blocks
 fill the wait; 16 rows of 4 M elements keep 16 SMs waiting while the others idle.  The mean and variance of layer
@@ -35,6 +38,7 @@ from simulator.devices.gpu.memory import (
     memory_time,
     near_bytes,
 )
+from simulator.questions.where import Month
 from simulator.records import replace
 from simulator.workload.kernels import Rowwise
 from simulator.workload.precision import ELEMENT_BYTES
@@ -53,7 +57,12 @@ class BatchNormCosts:
     kept_bytes: float
 
 
-WARP_ROW = 1024  # longest row that softmax keeps in a warp's registers
+WARP_ROW = 1024  # longest row that softmax keeps in a warp's registers; PyTorch's since 2.8: twice that, forward
+_HOLDS_LONG_ROWS: Month = (2025, 8)
+_BLOCK = 1024  # threads that hold a longer row, in as many registers each
+_MOST_REGISTERS = 9
+_SHARED_BYTES = 48 << 10
+_WARP = 32
 _IN_WARPS = ("masked_softmax", "causal_softmax")  # in registers whatever the row length
 NORM_THREADS = 128  # per block of layer normalisation
 _NORM_VECTOR = 4  # elements that a thread of it loads at once, of any size
@@ -66,6 +75,10 @@ class RowwiseCosts:
     """Constants of reductions, the same for all GPUs."""
 
     warp_slots: float
+    warp_half_slots: float
+    lane_clocks: float
+    register_slots: float
+    shared_slots: float
     softmax_slots: float
     reuse_share: float
     reuse_slope: float
@@ -81,7 +94,8 @@ class RowwiseCosts:
 def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
     """Return the cost of *kernel* on *gpu*."""
     costs = gpu.constants(RowwiseCosts)
-    n_bytes = float(kernel.rows * kernel.cols * ELEMENT_BYTES[kernel.precision])
+    size = ELEMENT_BYTES[kernel.precision]
+    n_bytes = float(kernel.rows * kernel.cols * size)
     backward = kernel.kind.endswith("_bwd")
     name = kernel.kind.removesuffix("_bwd").removeprefix("log_")
     column_share = costs.amd_column_share if gpu.vendor == "amd" else costs.column_share
@@ -92,14 +106,23 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
         return _cost(gpu, kernel, time_s, 0.0, 2.0 * n_bytes)
     if name == "batch_norm":
         return _channels(gpu, kernel)
-    if name in _IN_WARPS or ((name == "softmax" or kernel.in_warps) and kernel.cols <= WARP_ROW):
+    holds = name == "softmax" and not backward and kernel.kind == "softmax" and _holds_long_rows(gpu, kernel)
+    in_warps = (name == "softmax" or kernel.in_warps) and kernel.cols <= (2 * WARP_ROW if holds else WARP_ROW)
+    if holds and not in_warps and (slots := _held_slots(kernel, costs)):
+        # Two blocks share an SM.
+        compute_s = compute_time(gpu, max(kernel.rows, 2 * gpu.sm_count), slots)
+        return _cost(gpu, kernel, memory_time(gpu, n_bytes, n_bytes), compute_s, 2.0 * n_bytes)
+    if name in _IN_WARPS or in_warps:
         read_share = 0.5 if name == "causal_softmax" else 1.0
         read = read_share * (2.0 * n_bytes if backward else n_bytes)
-        padded = read_share * kernel.rows * max(32, 1 << (kernel.cols - 1).bit_length())
-        memory_s = memory_time(gpu, read, n_bytes)
-        return _cost(gpu, kernel, memory_s, compute_time(gpu, padded, costs.warp_slots), read + n_bytes)
+        padded = max(_WARP, 1 << (kernel.cols - 1).bit_length())
+        slots = costs.warp_half_slots if holds and size < ELEMENT_BYTES["fp32"] else costs.warp_slots
+        compute_s = compute_time(gpu, read_share * kernel.rows * padded, slots)
+        if holds:  # the elements of a lane, one after the other
+            compute_s = max(compute_s, padded / _WARP * costs.lane_clocks / gpu.light_clock_Hz)
+        return _cost(gpu, kernel, memory_time(gpu, read, n_bytes), compute_s, read + n_bytes)
     if name == "softmax":
-        per_load = VECTOR_BYTES // ELEMENT_BYTES[kernel.precision]
+        per_load = VECTOR_BYTES // size
         threads = _softmax_threads(kernel.cols // per_load)
         vectors, left = divmod(kernel.cols, threads * per_load)
         loads = (2 if backward else 3) * (vectors + -(-left // threads))
@@ -127,6 +150,20 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
     compute_s = compute_time(gpu, kernel.rows * kernel.cols, slots)
     moved = (first + 1) * n_bytes + missed
     return _cost(gpu, kernel, max(memory_s, cache_s), max(compute_s, waiting_s), moved, row_s * crowding)
+
+
+def _holds_long_rows(gpu: Gpu, kernel: Rowwise) -> bool:
+    """Return whether softmax is PyTorch's since 2.8."""
+    return kernel.in_warps and not (gpu.libraries is not None and gpu.libraries < _HOLDS_LONG_ROWS)
+
+
+def _held_slots(kernel: Rowwise, costs: RowwiseCosts) -> float:
+    """Return the issue slots of a row that a block holds, all its threads' together; 0 where it is too long."""
+    size, registers = ELEMENT_BYTES[kernel.precision], -(-kernel.cols // _BLOCK)
+    if registers <= _MOST_REGISTERS:
+        return registers * _BLOCK * costs.register_slots
+    fits = kernel.cols * size < _SHARED_BYTES and kernel.cols % (VECTOR_BYTES // size) == 0
+    return kernel.cols * costs.shared_slots if fits else 0.0
 
 
 def _softmax_threads(vectors: int) -> int:

@@ -30,7 +30,8 @@ class Softmax(Rows):
 
     ``kernel``: "" is the framework's own.  Megatron-LM's fused kernels also scale and mask, and hold a row of any
     length in a warp's registers: ``masked`` is ``scaled_masked_softmax``; ``causal``,
-    ``scaled_upper_triang_masked_softmax``, reads only the unmasked elements.
+    ``scaled_upper_triang_masked_softmax``, reads only the unmasked elements.  ``holds_rows``: PyTorch's since 2.8 reads
+    a row once, of up to 2,048 elements into a warp's registers.
     """
 
     fuses = "rows"
@@ -40,6 +41,7 @@ class Softmax(Rows):
     from_torch: ClassVar = dict.fromkeys(("_softmax", "_safe_softmax", "_log_softmax"), _softmax)
 
     kernel: Literal["", "masked", "causal"] = ""
+    holds_rows: bool = True
 
     @property
     def calls(self) -> int:
@@ -52,7 +54,7 @@ class Softmax(Rows):
 
     def _over_rows(self, ending: str, precision: Precision) -> Rowwise:
         kind = f"{self.kernel}_softmax" if self.kernel and self.calls == 1 else "softmax"
-        return Rowwise(kind + ending, self.rows, self.cols, precision)
+        return Rowwise(kind + ending, self.rows, self.cols, precision, in_warps=self.holds_rows and not ending)
 
     def _apart(self, precision: Precision) -> tuple[Streaming, Streaming, Streaming, Streaming]:
         """Return the cast to fp32, the scale, the mask and the cast back, where these are kernels of their own."""
