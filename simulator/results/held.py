@@ -54,7 +54,7 @@ def held_over(result: TrainingResult) -> list[HeldAt]:
     layout = result.question.layout.on(result.device_count)
     if result.tightest.network is not None:
         return _held_in_stage(result, result.tightest.network)
-    held = held_in(step.network, options)
+    held = held_in(step.network, options, in_blocks=layout.zero == 3)
     shares = rank_shares(held, gathered_elements(step.network, layout), result.question, layout)
 
     def moments(of: NetworkMemory) -> list[list[RankMoment]]:
@@ -63,7 +63,7 @@ def held_over(result: TrainingResult) -> list[HeldAt]:
     first = moments(held)[0]
     lasting = _lasting_bytes(need, first) + bucket_bytes_of(held, result.question, layout)
     found = [HeldAt(0.0, lasting, 0.0, 0.0, 0.0)]
-    tape = tape_of(step.network, options, parameter_gradient_bytes(options))
+    tape = tape_of(step.network, options, parameter_gradient_bytes(options), in_blocks=layout.zero == 3)
     in_layers = replace(held, moments=(held.moments[0], *tape.layers))
     of_parts = {
         part: [_by_layer(step.network, each) for each in moments(of)]
@@ -87,7 +87,7 @@ def _held_in_stage(result: TrainingResult, network: Network) -> list[HeldAt]:
     question = result.question
     layout, stage = question.layout.on(result.device_count), result.tightest.stage
     options = stage_options(question.rank_options, layout)
-    held = held_in(network, options)
+    held = held_in(network, options, in_blocks=layout.zero == 3)
     shares = rank_shares(held, gathered_elements(network, layout), question, layout)
     lasting = _lasting_bytes(result.tightest.need, moments_of(held, options, shares))
     lasting += bucket_bytes_of(held, question, layout)

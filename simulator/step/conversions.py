@@ -123,17 +123,21 @@ def casts_of(layer: Layer, wide: Sequence[bool], policy: Policy = "amp-fp16") ->
         yield from (Cast(tensor, False, backward_alone) for tensor in layer.inputs if not wide[tensor])
 
 
-def formats_of(network: Network, options: StepOptions) -> Formats:
-    """Return the formats of the tensors of *network* in a step with *options*."""
+def formats_of(network: Network, options: StepOptions, *, in_blocks: bool = False) -> Formats:
+    """Return the formats of the tensors of *network* in a step with *options*.
+
+    *in_blocks*: what is compiled are its blocks, one by one, and not the loss.
+    """
+    whole = options.compiled and not in_blocks
     half = ELEMENT_BYTES[storage_of(options.precision)]
     if autocasts(options.precision):
-        return _autocast(network, half, options.precision, options.compiled)
+        return _autocast(network, half, options.precision, options.compiled, whole)
     # Mixed precision computes the loss in fp32 though its scores are in half precision; and so do trainers of language
     # models in plain half precision, which cast the scores first (Hugging Face's ForCausalLMLoss and torchtitan's
     # cross_entropy_loss).
     plain = options.precision in ("fp16", "bf16") and network.tokens > 0
     if options.trains and (plain or casts(options.precision) or has_master(options.precision)):
-        return _wide_loss(network, half, copied=options.framework != "megatron")
+        return _wide_loss(network, half, copied=options.framework != "megatron" and not whole)
     return one_format(network, half)
 
 
@@ -147,16 +151,19 @@ def _wide_loss(network: Network, half: int, *, copied: bool) -> Formats:
 
 
 @once
-def _autocast(network: Network, half: int, policy: Policy, compiled: bool) -> Formats:
+def _autocast(network: Network, half: int, policy: Policy, compiled: bool, whole: bool) -> Formats:
     wide = list(wide_tensors(network))
     if compiled:
-        for tensor in read_by_products(network):
+        written = {layer.output for layer in network.layers}
+        for tensor in written.intersection(read_by_products(network)):
             wide[tensor] = False
     stored = with_indices(network, [_WIDE_BYTES if each else half for each in wide])
     copies: dict[int, dict[int, int]] = {}
     promoted: dict[int, dict[int, int]] = {}
     for index, layer in enumerate(network.layers):
         for cast in casts_of(layer, wide, policy):
+            if compiled and not cast.to_half and (whole or not network.layers[index].operator.fp32_always):
+                continue  # in the registers of the kernel that reads it
             made = promoted if cast.backward_alone else copies
             made.setdefault(index, {})[cast.tensor] = half if cast.to_half else _WIDE_BYTES
     computed = tuple(_WIDE_BYTES if wide[layer.output] else half for layer in network.layers)

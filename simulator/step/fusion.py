@@ -4,7 +4,7 @@ Each layer of a group reads a result of an earlier layer in the group, or is the
 over rows (a normalisation, a softmax).  A group waits for layers that join later, past others that read none of its
 results: a gate's activation waits for the product that it is multiplied by, and a whole rotation is one kernel.  The
 group's kernel reads only external inputs and writes only results that are read outside the group.  In the backward
-pass, the group is recomputed from its inputs, so nothing else is saved. (As in TorchInductor; Ansel et al.,
+pass, the group is recomputed from what is saved (:mod:`simulator.step.partition`). (As in TorchInductor; Ansel et al.,
 "PyTorch 2", ASPLOS 2024, sections 4 and 5.)
 """
 

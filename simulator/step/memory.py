@@ -158,7 +158,8 @@ def memory_need(
 
     On a GPU this includes the driver's context.  *shares*: the device's shares, where several devices divide the state.
     """
-    need = need_of(held_in(network, options), options, device, shares, software)
+    held = held_in(network, options, in_blocks=shares.gathered > 0.0)
+    need = need_of(held, options, device, shares, software)
     return with_gaps(need, network, options, device, shares)
 
 
@@ -206,8 +207,11 @@ def with_gaps(
 
 
 @once
-def held_in(network: Network, options: StepOptions) -> NetworkMemory:
-    """Return the memory that a step of *network* takes, before it is divided into shares."""
+def held_in(network: Network, options: StepOptions, *, in_blocks: bool = False) -> NetworkMemory:
+    """Return the memory that a step of *network* takes, before it is divided into shares.
+
+    *in_blocks*: where compiled, blocks are so one by one, as trainers do that gather each for itself (FSDP).
+    """
     names = expert_parameters(network)
     experts = [p for p in network.parameters if p.name in names]
     packed = packed_weights(network)
@@ -222,10 +226,10 @@ def held_in(network: Network, options: StepOptions) -> NetworkMemory:
         packed=sum(p.elements for p in network.parameters if p.name in packed),
         packed_bytes=sum(packed.values()),
     )
-    formats = formats_of(network, options)
+    formats = formats_of(network, options, in_blocks=in_blocks)
     if not options.trains:
         return replace(held, most_forward_bytes=peak_forward_bytes(network, formats))
-    moments = tape_of(network, options, parameter_gradient_bytes(options)).moments
+    moments = tape_of(network, options, parameter_gradient_bytes(options), in_blocks=in_blocks).moments
     is_written = has_gradient_buffer(options) and options.accumulation == "product"
     unread = shared_gradients(network) if is_written else 0
     layers = tuple([layer.name for layer in network.layers])

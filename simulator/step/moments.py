@@ -20,9 +20,10 @@ from simulator.records import dataclass, field
 from simulator.step.conversions import formats_of, quantised_layers
 from simulator.step.fusion import run_groups
 from simulator.step.megatron import has_gradient_buffer, saved_by_megatron, steps_inside, writes_into_buffer
+from simulator.step.partition import is_generated, saved_by_partition
 from simulator.step.precision import autocasts, casts, storage_of
 from simulator.step.recompute import Rerun, of_blocks, reruns_of
-from simulator.workload.activations import SavedTensors, fed_bytes, saved_tensors
+from simulator.workload.activations import fed_bytes, saved_tensors
 from simulator.workload.backward import BackwardStep, backward_steps, needs_gradient, read_elements, storages
 from simulator.workload.network import Layer, Network, once
 from simulator.workload.precision import ELEMENT_BYTES
@@ -67,19 +68,22 @@ class Tape:
     layers: tuple[Moment, ...] = ()
 
 
-def tape_of(network: Network, options: StepOptions, graded_element: int) -> Tape:
+def tape_of(network: Network, options: StepOptions, graded_element: int, *, in_blocks: bool = False) -> Tape:
     """Return the tensors of a forward and backward pass of *network* in a step with *options*.
 
-    Gradients of parameters have *graded_element* bytes an element.  The first of the moments is the end of the forward
-    pass, the second that pass's highest.
+    *in_blocks*: where compiled, blocks are so one by one, and the loss is not.  Gradients of parameters have
+    *graded_element* bytes an element.  The first of the moments is the end of the forward pass, the second that pass's
+    highest.
     """
-    return _tape_of(network, of_blocks(of_tensors(options), network), graded_element)
+    options = of_blocks(of_tensors(options), network)
+    in_blocks = options.compiled and (in_blocks or options.recompute in ("full", "operators"))
+    return _tape_of(network, options, graded_element, in_blocks)
 
 
 @once
-def _tape_of(network: Network, options: StepOptions, graded_element: int) -> Tape:
+def _tape_of(network: Network, options: StepOptions, graded_element: int, in_blocks: bool) -> Tape:
     memory = _Memory()
-    activations = _Activations(network, options, graded_element, memory)
+    activations = _Activations(network, options, graded_element, memory, in_blocks)
     memory.tape.layers = forward = tuple(activations.forward())
     highest = max(forward, key=lambda moment: moment.saved_bytes + moment.casts_bytes + moment.working_bytes)
     highest = highest._replace(place=-1)
@@ -129,16 +133,21 @@ class _Memory:
 class _Activations:
     """Activations and copies of weights, from the forward pass to the backward pass that frees them."""
 
-    def __init__(self, network: Network, options: StepOptions, graded_element: int, memory: _Memory) -> None:
+    def __init__(
+        self, network: Network, options: StepOptions, graded_element: int, memory: _Memory, in_blocks: bool
+    ) -> None:
         self._network, self._memory, self._graded_element = network, memory, graded_element
-        self._formats = formats = formats_of(network, options)
-        saved = saved_tensors(network, formats, quantised_layers(network, options.precision))
-        self._inside: Collection[int] = ()
+        self.formats = self._formats = formats = formats_of(network, options, in_blocks=in_blocks)
+        self.in_blocks = in_blocks
+        narrow = quantised_layers(network, options.precision)
+        saved = saved_tensors(network, formats, narrow)
+        self.inside: Collection[int] = ()  # tensors that are in no memory, unless they are saved
         if options.compiled:
-            self._inside = {layer.output for layer in network.layers} - _outside(network, options)
-            saved = saved_by_groups(network, saved, options)
+            saved = saved_by_partition(network, formats, saved, narrow, in_blocks=in_blocks)
+            written = (group.writes for group in run_groups(network, options))
+            self.inside = {layer.output for layer in network.layers}.difference(*written)
         elif options.framework == "megatron":
-            self._inside = steps_inside(network)
+            self.inside = steps_inside(network)
             saved = saved_by_megatron(network, saved, ELEMENT_BYTES[storage_of(options.precision)])
         self._saved = saved
         reruns = reruns_of(network, options)
@@ -210,7 +219,7 @@ class _Activations:
         tensor = layer.output
         saved = self._saved.by_tensor.get(tensor)
         is_whole = saved == self._size[tensor]
-        if layer.in_place or tensor in self._inside:
+        if layer.in_place or (tensor in self.inside and saved is None):
             return None
         if again and tensor not in self._rerun_tensors:
             return None if saved is not None or tensor not in last else self._memory.take("working", self._size[tensor])
@@ -258,7 +267,7 @@ class _Backward:
         self, network: Network, options: StepOptions, graded_element: int, activations: _Activations, memory: _Memory
     ) -> None:
         self._network, self._options, self._memory, self._activations = network, options, memory, activations
-        self._formats, self._needed = formats_of(network, options), needs_gradient(network)
+        self._formats, self._needed = activations.formats, needs_gradient(network)
         self._element, self._has_buffer = graded_element, has_gradient_buffer(options)
         self._cast_bytes = ELEMENT_BYTES[storage_of(options.precision)] if autocasts(options.precision) else 0
         self._of: dict[int, int] = {}  # the storage of each live tensor's gradient
@@ -301,6 +310,7 @@ class _Backward:
         is_cast = bool(self._cast_bytes) and layer.operator.is_product and not layer.operator.saves_gradients
         halves = sum(p.elements for p in layer.trained) * self._cast_bytes if is_cast else self._graded_by(layer)
         in_place = self._has_buffer and layer.operator.fp32_always
+        in_place = in_place or (self._options.compiled and is_generated(layer, in_blocks=self._activations.in_blocks))
         scratch = 0 if in_place else layer.operator.scratch_bytes(self._formats.computed[place])
         yield now(place, halves + scratch)
         self._give(given)
@@ -320,7 +330,8 @@ class _Backward:
                 self._users[given] += 1
                 yield tensor, given, False
             else:
-                yield tensor, self._take(read * width), read < sizes[tensor]
+                taken = 0 if self._options.compiled and tensor in self._activations.inside else read * width
+                yield tensor, self._take(taken), read < sizes[tensor]
 
     def _graded_by(self, layer: Layer) -> int:
         """Add the gradients of the parameters of *layer*; return the bytes of those that are added to others."""
@@ -358,14 +369,3 @@ class _Backward:
                 self._give(here)
             else:
                 self._of[tensor] = here
-
-
-def saved_by_groups(network: Network, saved: SavedTensors, options: StepOptions) -> SavedTensors:
-    """Return the saved activations if layers are fused: the inputs and results of groups; the rest is recomputed."""
-    alone = {group.places[0] for group in run_groups(network, options) if len(group.places) == 1}
-    return saved.part(_outside(network, options).__contains__, alone.__contains__)
-
-
-def _outside(network: Network, options: StepOptions) -> set[int]:
-    """Return the tensors that groups of fused layers read or write."""
-    return {tensor for group in run_groups(network, options) for tensor in (*group.reads, *group.writes)}

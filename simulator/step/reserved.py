@@ -66,9 +66,10 @@ def reserved_and_allocated(
 
     It may hold *most_bytes*.  If that is too little, the bytes are those that the first refused request would lead to.
     """
+    tape = tape_of(network, options, graded_element, in_blocks=held.gathered_bytes > 0.0)
     allocator = CachingAllocator(most_bytes, expandable=options.expandable_segments)
     try:
-        replay = _Replay(network, options, tape_of(network, options, graded_element), held, allocator)
+        replay = _Replay(network, options, tape, held, allocator)
         for _ in range(_STEPS):
             replay.step()
     except OutOfMemoryError as error:

@@ -67,7 +67,7 @@ def device_memory(
     fewer ranks (:attr:`Layout.expert_shards`).
     """
     options, gathered = stage_options(question.rank_options, layout), gathered_elements(network, layout)
-    held = held_in(network, options)
+    held = held_in(network, options, in_blocks=layout.zero == 3)
     need = held_memory(held, gathered, question, device, layout, in_flight)
     if placement is not None:
         need = replace(need, communication_bytes=communication_bytes(placement, question, network))

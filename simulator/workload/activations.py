@@ -109,7 +109,7 @@ def saved_tensors(network: Network, formats: Formats, narrow: frozenset[int] = f
             continue
         copies = formats.copies.get(index, {})
         by_layer[index] = layer.operator.saved_bytes(formats.computed[index])
-        for number in dict.fromkeys(_kept(layer, needed)):
+        for number in dict.fromkeys(kept_by(layer, needed)):
             if number in copies:
                 copied[index] += network.elements[number] * copies[number]
                 continue
@@ -119,7 +119,7 @@ def saved_tensors(network: Network, formats: Formats, narrow: frozenset[int] = f
     return SavedTensors(by_tensor, tuple(by_layer), tuple(copied), first)
 
 
-def _kept(layer: Layer, needed: Sequence[bool]) -> Iterator[int]:
+def kept_by(layer: Layer, needed: Sequence[bool]) -> Iterator[int]:
     """Yield the numbers of the tensors that *layer* saves; *needed*: whether each tensor needs a gradient."""
     inputs = layer.inputs
     for what in layer.operator.saved:

@@ -53,12 +53,14 @@ from simulator.errors import InputError
 from simulator.network.machine import Machine
 from simulator.plan.plan import Activity, Flow, Fragment, Part, Plan, Work
 from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.results.training_run import DeviceMemory
 from simulator.step.conversions import formats_of
-from simulator.step.moments import saved_by_groups
+from simulator.step.partition import saved_by_partition
 from simulator.training.micro_batches import in_flight
 from simulator.workload.activations import saved_tensors
+from simulator.workload.network import Network
 from tests.property.asking import Asker, RefusedError
 from tests.property.questions import Question
 
@@ -188,10 +190,14 @@ def compiled_apart(asker: Asker, without: Question, recomputed: Question) -> str
     if not plain.options.compiled:
         return ""
     network = session.network(plain)
-    saved = saved_tensors(network, formats_of(network, plain.options))
-    kept, kept_apart = (saved_by_groups(network, saved, each.options).total_bytes for each in (plain, again))
+    kept, kept_apart = (_kept_bytes(network, each.options, in_blocks=each is again) for each in (plain, again))
     was, is_now = (max(_total(device) for device in asker.answer(each).memory) for each in (without, recomputed))
     return f"{ANOMALY}compiled apart" if 0 < is_now - was <= kept_apart - kept else ""
+
+
+def _kept_bytes(network: Network, options: StepOptions, *, in_blocks: bool) -> int:
+    formats = formats_of(network, options, in_blocks=in_blocks)
+    return saved_by_partition(network, formats, saved_tensors(network, formats), in_blocks=in_blocks).total_bytes
 
 
 def _total(device: DeviceMemory) -> float:
