@@ -71,6 +71,7 @@ def test_what_a_table_says_of_a_network() -> None:
         0,
     )
     assert (builtin_facts("gpt2").sample, builtin_facts("gpt2").length) == ("sequences", 1024)
+    assert (builtin_facts("gpt2").norms, builtin_facts("llama3-8b").norms) == ("", "fused")  # nn.RMSNorm
 
 
 def test_a_network_that_is_not_written_out_is_refused() -> None:

@@ -121,11 +121,15 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The kind of a network's samples, and the default length of a sequence or side of an image; 0 for others."""
+    """The kind of a network's samples, and the default length of a sequence or side of an image; 0 for others.
+
+    ``norms``: "fused" where it has RMSNorms, each of which is built as one kernel.
+    """
 
     sample: str
     length: int
     image: int
+    norms: str = ""
 
 
 @cache
@@ -143,7 +147,8 @@ def names() -> tuple[str, ...]:
 def builtin_facts(model: str) -> Facts:
     """Return what a table says of the network *model*."""
     line = _lines()[model, Sizes(), True]
-    return Facts(line["more"]["sample"], line["length"], line["image"])
+    kinds = (layer["sizes"].get("kind") for layer in line["one"]["layers"])
+    return Facts(line["more"]["sample"], line["length"], line["image"], "fused" if "rms_norm" in kinds else "")
 
 
 @lru_cache(maxsize=4)

@@ -111,7 +111,7 @@ class MeasuredStep:
         if self.network is None:
             facts, sizes = builtin_facts(self.model), self.sizes
             found = Columns(seq_len=sizes.length or facts.length, hidden=sizes.hidden, heads=sizes.heads)
-            return found | Columns(layers=sizes.layers, vocab=sizes.vocabulary, image=facts.image)
+            return found | Columns(layers=sizes.layers, vocab=sizes.vocabulary, image=facts.image, norms=facts.norms)
         summed = self.micro_batches if self.micro_batches > 1 else 0
         found = Columns(network=self.network.name, policy=self.policy, grad_accum=summed, recompute=self.recompute)
         found |= Columns(modules="own" if self.source else "", channels_last=int(self.channels_last))
