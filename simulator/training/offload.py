@@ -114,7 +114,7 @@ class OffloadScheme:
             passes = list(optimizer_kernels(optimizer, elements, self.kept_bytes, fused=fused))
         if self.way == "fsdp":
             return passes
-        scaled = Streaming("mul_scalar", elements, elements * _FP32, elements * _FP32)
+        scaled = Streaming("mul_scalar_inplace", elements, elements * _FP32, elements * _FP32)
         return [scaled, *passes, Streaming("copy", elements, elements * _FP32, elements * self.stored_bytes)]
 
     def host_bytes(self, question: StepQuestion, updated: float, kept: float) -> float:
@@ -297,11 +297,12 @@ class OffloadWriter:
         n_bytes, nodes = float(sum(kernel.bytes for kernel in kernels)), self._machine.nodes
         works: list[Part] = []
         for cpu, count in self._cpus.items():
-            time_s = sum(kernel_cost(self._places.host_of(cpu), kernel, cold=1.0).time_s for kernel in kernels)
+            costs = [kernel_cost(self._places.host_of(cpu), kernel, cold=1.0) for kernel in kernels]
+            time_s, moved = sum(cost.time_s for cost in costs), sum(cost.bytes for cost in costs)
             loads: list[tuple[Resource, float]] = [(f"{nodes[cpu].name}:cores", float(count))]
             bus = self._machine.memory_bus.get(cpu)
             if bus is not None:
-                loads.append((bus, count * min(1.0, n_bytes / time_s / self._machine.capacity_Bps[bus])))
+                loads.append((bus, count * min(1.0, moved / time_s / self._machine.capacity_Bps[bus])))
             works.append(Work(time_s, tuple(loads)))
         return self._added(ON_CPU, works, n_bytes, after, number, nodes[next(iter(self._cpus))].name)
 

@@ -140,7 +140,7 @@ def test_the_update_is_three_passes_over_the_memory_of_a_socket() -> None:
     n = elements(question)
     cpu = SESSION.places(question.where).host_of(SESSION.machine(question.where).node("cpu0").index)
     passes = [
-        Streaming("mul_scalar", n, 4 * n, 4 * n),
+        Streaming("mul_scalar_inplace", n, 4 * n, 4 * n),
         Streaming("adam_step", n, 16 * n, 12 * n),
         Streaming("copy", n, 4 * n, 2 * n),
     ]

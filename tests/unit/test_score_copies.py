@@ -145,7 +145,7 @@ def test_within_a_gpu_bytes_are_read_and_written(names) -> None:
 def test_within_the_host_by_so_many_threads(names) -> None:
     size = 1 << 30
     one_s, all_s = (seconds(names, kind="h2h", bytes=str(size), note=n) for n in ("1 thread", "all threads"))
-    assert one_s == pytest.approx(2 * size / 12e9, rel=0.01)
+    assert one_s == pytest.approx(3 * size / 12e9, rel=0.01)  # read, fetched before it is written, written
     assert all_s < one_s / 8
     assert query(names, kind="h2h", note="2 threads").threads == 2
 

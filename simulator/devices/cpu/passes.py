@@ -20,7 +20,7 @@ from simulator.devices.cpu import (
     scalar_rate,
     vector_rate,
 )
-from simulator.devices.cpu.memory import bandwidth, cache_bytes, transfer_time
+from simulator.devices.cpu.memory import bandwidth, cache_bytes, held_share, transfer_time
 from simulator.records import dataclass
 from simulator.workload.kernels import Rowwise, Streaming
 from simulator.workload.operators import Gather, Pooling
@@ -80,7 +80,11 @@ def streaming_pass(cpu: Cpu, kernel: Streaming) -> KernelCost:
         compute_s = n * c.transposed_cycles / scalar_rate(cpu, threads)
     else:
         compute_s = n * c.vector_cycles.get(name, c.simple_cycles) / vector_rate(cpu, threads)
-    return _pass(cpu, compute_s, kernel.bytes, threads)
+    # A store that misses all caches fetches its line first (McCalpin, STREAM, 1995), unless it was read just before.
+    stored = 0 if name.endswith(("_inplace", "_step")) else kernel.written_bytes
+    fetched = (1.0 - held_share(cpu, kernel.bytes)) * stored
+    memory_s = transfer_time(cpu, kernel.bytes, threads) + fetched / bandwidth(cpu, math.inf, threads)
+    return pass_cost(cpu, compute_s, memory_s, kernel.bytes + fetched, threads)
 
 
 def rowwise_pass(cpu: Cpu, kernel: Rowwise) -> KernelCost:
@@ -156,7 +160,9 @@ def _pass(cpu: Cpu, compute_s: float, n_bytes: int, threads: int) -> KernelCost:
     return pass_cost(cpu, compute_s, transfer_time(cpu, n_bytes, threads), n_bytes, threads)
 
 
-def pass_cost(cpu: Cpu, compute_s: float, memory_s: float, n_bytes: int, threads: int, flop: float = 0.0) -> KernelCost:
+def pass_cost(
+    cpu: Cpu, compute_s: float, memory_s: float, n_bytes: float, threads: int, flop: float = 0.0
+) -> KernelCost:
     """Return the cost of a kernel whose instructions overlap its transfer, after the start of *threads* threads."""
     start_s = start_time(cpu) + region_time(cpu, threads)
     longer_s = max(compute_s, memory_s)
