@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
 
@@ -49,39 +48,38 @@ def comparison_figures(document: Document) -> Iterator[Block]:
     for title, figures in found.items():
         yield from [Heading(title)] if figures else []
         for number, (caption, make) in enumerate(figures):
-            yield Drawing(plot_svg(f"{title.partition(' ')[0].lower()}{number}", caption, make), caption)
+            svg = figure_file(make, "svg").decode()
+            for colour, of_page in _OF_PAGE.items():
+                svg = svg.replace(colour, of_page)
+            name = f"{title.partition(' ')[0].lower()}{number}"
+            yield Drawing(inline_svg(svg.encode(), name, caption), caption)
 
 
 def environment_blocks(environment: Document) -> Iterator[Block]:
     """Yield the environment that the machine reported: short facts as a table, long lists verbatim."""
-    rows, blocks = _facts(environment, "")
+    facts = list(_facts(environment, ""))
+    rows = [(name, "", said) for name, said in facts if isinstance(said, str)]
     if rows:
         yield Heading("Environment")
-        yield PlainTable(("", "", ""), [(name, "", text) for name, text in rows], (False,) * 3)
-    for name, text in blocks:
-        yield Heading(name)
-        yield from text.split("\n")
-        yield ""
+        yield PlainTable(("", "", ""), rows, (False,) * 3)
+    for name, lines in facts:
+        if not isinstance(lines, str):
+            yield Heading(name)
+            yield from [*lines, ""]
 
 
-def _facts(facts: Document, prefix: str) -> tuple[list[list[str]], list[tuple[str, str]]]:
-    rows: list[list[str]] = []
-    blocks: list[tuple[str, str]] = []
+def _facts(facts: Document, prefix: str) -> Iterator[tuple[str, str | list[str]]]:
+    """Yield each fact with its name: its text, or the lines of a long list."""
     for key, value in facts.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
-            inner, more = _facts(value, f"{name}.")
-            rows += inner
-            blocks += more
+            yield from _facts(value, f"{name}.")
         elif isinstance(value, list):
             several = len(value) > 1 and all(isinstance(line, str) for line in value)
-            if several and max(map(len, value)) > 20:
-                blocks.append((name, "\n".join(value)))
-            else:
-                rows.append([name, (", " if several else "; ").join(map(_said, value))])
+            is_long = several and max(map(len, value)) > 20
+            yield name, value if is_long else (", " if several else "; ").join(map(_said, value))
         elif value not in (None, ""):
-            rows.append([name, str(value)])
-    return rows, blocks
+            yield name, str(value)
 
 
 def _said(value: Any) -> str:
@@ -191,15 +189,11 @@ def staircases(rows: Iterable[Row]) -> dict[str, dict[str, list[Row]]]:
         plot = f"{table}, {'latency' if value == 'latency_s' else 'bandwidth'}"
         series = found.setdefault(plot, {}).setdefault(" ".join(words) or "all", [])
         series.append({**row, "size_bytes": size, "value": row["measured"][value], "unit": value})
-    plots = {
-        plot: {
-            name: sorted(members, key=lambda row: row["size_bytes"])
-            for name, members in by_name.items()
-            if len({row["size_bytes"] for row in members}) >= 3
-        }
-        for plot, by_name in found.items()
-    }
-    return {plot: by_name for plot, by_name in plots.items() if by_name}
+    plots: dict[str, dict[str, list[Row]]] = {}
+    for plot, name, members in ((plot, *each) for plot, by_name in found.items() for each in by_name.items()):
+        if len({row["size_bytes"] for row in members}) >= 3:
+            plots.setdefault(plot, {})[name] = sorted(members, key=lambda row: row["size_bytes"])
+    return plots
 
 
 def staircase_figure(series: Mapping[str, Sequence[Row]]) -> Figure:
@@ -290,11 +284,3 @@ def _legend(axes: Axes, place: tuple[float, float] = (0.5, -0.13), columns: int 
 # Placeholders for the page's own colours, which differ between its light and dark themes.
 PAGE_INK, MUTED, GRID = "#010203", "#010204", "#010205"
 _OF_PAGE = {PAGE_INK: "currentColor", MUTED: "var(--muted)", GRID: "var(--grid)"}
-
-
-def plot_svg(name: str, caption: str, make: Callable[[], Figure]) -> Markup:
-    """Return the figure that *make* draws as an ``svg`` element called *name*, described by *caption*."""
-    text = figure_file(make, "svg")
-    for colour, of_page in _OF_PAGE.items():
-        text = text.replace(colour.encode(), of_page.encode())
-    return inline_svg(text, name, caption)

@@ -62,18 +62,12 @@ class RooflinePoint(NamedTuple):
         return self.flop / self.time_s
 
 
-class Roofs(NamedTuple):
-    """The data-sheet limits of a device: the peaks in FLOP/s of the step's formats, and the memory bandwidth in B/s."""
-
-    peaks: dict[str, float]
-    memory_Bps: float
+Roofs = tuple[dict[str, float], float]
+"""The data-sheet limits of a device: the peaks in FLOP/s of the step's formats, and the memory bandwidth in B/s."""
 
 
 def roofline_points(step: StepResult) -> list[RooflinePoint]:
-    """Return the kernels of *step* that compute and access memory, by class and layers, the longest first.
-
-    Each kernel counts once, with its time alone.
-    """
+    """Return the kernels of *step* that compute and access memory, each once, by class and layers, longest first."""
     sums: dict[tuple[str, str, str], list[float]] = {}
     for issue in _issues(step):
         layers = in_any_block(issue.layer or issue.name)
@@ -97,7 +91,7 @@ def roofs_of(step: StepResult) -> Roofs | None:
         peaks = {name: rate for name, rate in part.peak.items() if name in step.flop_by_format} or peaks
     elif not step.peak_flops_per_s:
         return None
-    return Roofs(dict(sorted(peaks.items(), key=lambda item: -item[1])), part.memory_bandwidth)
+    return dict(sorted(peaks.items(), key=lambda item: -item[1])), part.memory_bandwidth
 
 
 def _issues(step: StepResult) -> Iterator[Launch]:
@@ -119,35 +113,28 @@ def _issues(step: StepResult) -> Iterator[Launch]:
 
 def draw_roofline(axes: Axes, points: Sequence[RooflinePoint], roofs: Roofs) -> None:
     """Draw *points* under *roofs*, with areas in proportion to their time and the colours of their classes."""
-    shown = points[:_MOST_POINTS]
-    whole_s = sum(point.time_s for point in shown)
-    peak = max(roofs.peaks.values())
+    shown, (peaks, memory_Bps) = points[:_MOST_POINTS], roofs
+    whole_s, peak = sum(point.time_s for point in shown), max(peaks.values())
     low = min(0.5, *(point.intensity for point in shown)) / 1.5
-    high = max(4 * peak / roofs.memory_Bps, *(2 * point.intensity for point in shown))
-    for name, rate in roofs.peaks.items():
-        ridge = rate / roofs.memory_Bps
-        axes.plot([low, ridge, high], [low * roofs.memory_Bps, rate, rate], color=INK, linewidth=0.9, zorder=2)
-        if rate == peak or len(roofs.peaks) < 3:
+    high = max(4 * peak / memory_Bps, *(2 * point.intensity for point in shown))
+    for name, rate in peaks.items():
+        ridge = rate / memory_Bps
+        axes.plot([low, ridge, high], [low * memory_Bps, rate, rate], color=INK, linewidth=0.9, zorder=2)
+        if rate == peak or len(peaks) < 3:
             text = f"{name} {_rate(rate)}".strip()
             # No point is above the sloping roof, so the space left of the ridge is free.
             axes.annotate(text, (ridge, rate), (-3, 3), textcoords="offset points", ha="right", fontsize=8)
-    axes.scatter(
-        [point.intensity for point in shown],
-        [point.rate for point in shown],
-        s=[6.0 + _LARGEST * point.time_s / whole_s for point in shown],
-        c=[kernel_colour(point.kind) for point in shown],
-        linewidths=0,
-        alpha=0.85,
-        zorder=3,
-    )
+    at = [point.intensity for point in shown], [point.rate for point in shown]
+    areas = [6.0 + _LARGEST * point.time_s / whole_s for point in shown]
+    colours = [kernel_colour(point.kind) for point in shown]
+    axes.scatter(*at, s=areas, c=colours, linewidths=0, alpha=0.85, zorder=3)
     axes.set(xscale="log", yscale="log", xlim=(low, high))
     axes.set_ylim(min(point.rate for point in shown) / 3, 3 * peak)
-    axes.xaxis.set_major_locator(LogLocator(numticks=6))
-    axes.yaxis.set_major_locator(LogLocator(numticks=6))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(numticks=6))
+        axis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.yaxis.set_major_formatter(lambda value, _: _rate(value))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_minor_locator(NullLocator())
     axes.set_xlabel("FLOP for each byte of memory", fontsize=8)
     axes.set_title("kernels under the data sheet's roofs; larger: more time")
     axes.grid()
@@ -181,8 +168,8 @@ def draw_held(axes: Axes, held: Sequence[HeldAt], need: MemoryNeed) -> None:
     axes.set_ylim(0, 1.1 * top)
     axes.set_xlim(0, times[-1])
     axes.set_title(f"memory over the step; {text}")
-    axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-    axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(lambda value, _: format_duration(value, 3))
     axes.yaxis.set_major_formatter(lambda value, _: format_size(value, 3))
     axes.grid()

@@ -218,7 +218,6 @@ def _bent(xa: float, ya: float, xb: float, yb: float, aside: float) -> Curve:
 
 
 def _hides(curve: Curve, view: View, edge: DrawnEdge, layout: DrawingLayout) -> bool:
-    """Return whether *curve* passes behind a symbol other than its ends."""
     points = [point_on(curve, i / 48) for i in range(49)]
     return any(
         abs(x - px) < half_width(symbol) and abs(y - py) < HALF_HEIGHT

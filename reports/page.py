@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from reports.colours import ACTIVITIES, OTHER, USE, kernel_colour
@@ -58,19 +58,15 @@ def page_of(page: Page) -> str:
     title, *blocks = _joined(page.blocks)
     timeline = _timeline(page.trace) if page.trace else {}
     data = json.dumps(timeline, separators=(",", ":")).replace("<", "\\u003c")  # no text in it can leave its element
-    return (
-        _environment()
-        .get_template("page.html")
-        .render(
-            name=str(title).removeprefix("# "),
-            blocks=blocks,
-            **_machine_drawing(page.result),
-            timeline=Markup(data) if timeline else "",
-            left_out=timeline.get("left_out"),
-            figure=inline_svg(page.figure, larger=_LARGER) if page.figure else "",
-            sources=PlainTable(("part", "figure", "value", "source"), page.sources, (False,) * 4),
-            command=page.command,
-        )
+    return _template().render(
+        name=str(title).removeprefix("# "),
+        blocks=blocks,
+        **_machine_drawing(page.result),
+        timeline=Markup(data) if timeline else "",
+        left_out=timeline.get("left_out"),
+        figure=inline_svg(page.figure, larger=_LARGER) if page.figure else "",
+        sources=PlainTable(("part", "figure", "value", "source"), page.sources, (False,) * 4),
+        command=page.command,
     )
 
 
@@ -218,17 +214,12 @@ def _link(view: View, edge: DrawnEdge, layout: DrawingLayout, at: Callable[[Poin
 
 
 @lru_cache(maxsize=1)
-def _environment() -> Environment:
-    """Return what renders the templates in ``html``: characters of texts that would be obeyed or hidden are escaped."""
-    return Environment(
-        loader=PackageLoader("reports", "html"),
-        autoescape=True,
-        finalize=lambda value: value if hasattr(value, "__html__") else Markup(html_text(str(value))),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        undefined=StrictUndefined,
-    )
+def _template() -> Template:
+    """Return what renders a page: characters of texts that would be obeyed or hidden are escaped."""
+    how: dict[str, Any] = dict.fromkeys(("autoescape", "trim_blocks", "lstrip_blocks", "keep_trailing_newline"), True)
+    how["finalize"] = lambda value: value if hasattr(value, "__html__") else Markup(html_text(str(value)))
+    environment = Environment(loader=PackageLoader("reports", "html"), undefined=StrictUndefined, **how)
+    return environment.get_template("page.html")
 
 
 def inline_svg(svg: bytes, name: str = "", label: str = "", larger: float = 1.0) -> Markup:

@@ -14,6 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from reports.colours import ACTIVITIES, BEST, HELD, INK, OTHER, WAITING, WARNING, kernel_colour
 from reports.file import drawn, with_foot
 from reports.kernels import draw_held, draw_passes, draw_roofline, roofline_points, roofs_of
+from simulator.results import step_view as view
 from simulator.results.changed import said
 from simulator.results.columns import percent, rate_words
 from simulator.results.held import held_over, not_followed
@@ -21,15 +22,6 @@ from simulator.results.ran import critical_path
 from simulator.results.reason import steps_verdict
 from simulator.results.result import grouped, name_among
 from simulator.results.step import StepResult
-from simulator.results.step_view import (
-    MODE_WORDS,
-    bound_words,
-    change_words,
-    device_words,
-    divided_words,
-    kernel_words,
-    precision_words,
-)
 from simulator.results.training import TrainingResult
 from simulator.units import format_duration, format_size
 
@@ -62,14 +54,14 @@ def _figure(result: TrainingResult) -> Figure:
     height = _HEIGHT + below + (1.5 + more if several else 0.0)
     figure = Figure(figsize=(_WIDTH, height))
     options = step.options
-    how = f"batch {step.samples}, {precision_words(step)}"
-    where = device_words(result) if several else f"{step.device} ({step.part})"
-    head = f"{MODE_WORDS[options.mode]} of {step.workload}, {how}, on {result.machine}, {where}"
+    how = f"batch {step.samples}, {view.precision_words(step)}"
+    where = view.device_words(result) if several else f"{step.device} ({step.part})"
+    head = f"{view.MODE_WORDS[options.mode]} of {step.workload}, {how}, on {result.machine}, {where}"
     if result.strategy:
-        head += f", {divided_words(result)}"
+        head += f", {view.divided_words(result)}"
     _draw_title(figure, head)
     rate = f"{format_duration(result.step_time_s)}, {rate_words(result.throughput)} {step.sample}/s"
-    rate += f"; bound by {bound_words(result)}"
+    rate += f"; bound by {view.bound_words(result)}"
     if several:
         rate += f"; {percent(result.scaling_efficiency)} of {result.device_count} devices alone"
     if not result.fits:
@@ -163,9 +155,9 @@ def _compared(results: Sequence[TrainingResult]) -> Figure:
     batch = f"batch {step.samples} per device" if len(each) == len(samples) == 1 else "time for a sample"
     if len(samples) == 1 and len(each) > 1:
         batch = f"{shown[0].samples} {step.sample}"
-    head = f"{MODE_WORDS[step.options.mode]} of {step.workload}, {batch}, {precision_words(step)}"
+    head = f"{view.MODE_WORDS[step.options.mode]} of {step.workload}, {batch}, {view.precision_words(step)}"
     if len(machines) == 1:
-        head += f", on {shown[0].machine}, {device_words(shown[0])}"
+        head += f", on {shown[0].machine}, {view.device_words(shown[0])}"
     _draw_title(figure, head)
     figure.text(0.02, 1 - 0.52 / height, "\n".join(said), fontsize=9, va="top")
     axes = figure.add_axes((0.26, 0.5 / height, 0.6, (height - room) / height))
@@ -202,7 +194,7 @@ def _draw_parts(axes: Axes, result: StepResult, waiting: str) -> None:
     for place, kind in enumerate(result.kinds):
         widths = [kind.parts_s.get(part, 0.0) for part in parts]
         lefts = [sum(other.parts_s.get(part, 0.0) for other in result.kinds[:place]) for part in parts]
-        name = kernel_words(kind.kind)
+        name = view.kernel_words(kind.kind)
         axes.barh(parts, widths, left=lefts, color=kernel_colour(kind.kind), height=0.62, label=name)
     busy = [sum(kind.parts_s.get(part, 0.0) for kind in result.kinds) for part in parts]
     waits = [max(0.0, result.parts_s[part] - seconds) for part, seconds in zip(parts, busy, strict=True)]
@@ -250,7 +242,7 @@ def _draw_memory(axes: Axes, result: TrainingResult) -> None:
 def _draw_alternatives(axes: Axes, result: TrainingResult, remedies: Sequence[tuple[str, float, bool]]) -> None:
     """Draw the step's time next to those of the faster alternatives, or of the changes with which it would fit."""
     rows = [("as it is", result.step_time_s, result.fits)]
-    rows += [(change_words(other, result), other.step_time_s, other.fits) for other in result.alternatives[:5]]
+    rows += [(view.change_words(other, result), other.step_time_s, other.fits) for other in result.alternatives[:5]]
     rows += remedies
     colours = [INK, *(BEST if fits else OTHER for _, _, fits in rows[1:])]
     names = [fill(name, _LONGEST_NAME, break_on_hyphens=False) for name, _, _ in rows]

@@ -176,7 +176,6 @@ def _switches(machine: Machine) -> list[int]:
 
 
 def _groups(machine: Machine, kept: Sequence[int]) -> list[list[int]]:
-    """Return the groups of devices that share a symbol."""
     shown = set(kept)
     n_nics = sum(1 for node in kept if machine.nodes[node].kind == "nic")
     groups: dict[object, list[int]] = {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.collectives.communicator import Communicator
-from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.workload import Collective
 
@@ -43,24 +42,23 @@ def _ring_bandwidth(group: Communicator) -> float:
     hosts = {host: [group.ranks[rank] for rank in ranks] for host, ranks in group.by_host().items()}
     # Equal nodes with the same GPUs taking part are examined once.
     different = {key: hosts[host] for host, (_, _, key) in reversed(group.taking_part().items())}
-    rates = [_widest(machine, router, gpus, closed=len(hosts) == 1) for gpus in different.values() if len(gpus) > 1]
+    rates = [_widest(router, gpus, closed=len(hosts) == 1) for gpus in different.values() if len(gpus) > 1]
     if len(hosts) > 1:
         onward = [*list(hosts)[1:], *list(hosts)[:1]]
         unlike = {(machine.like(a), machine.like(b)): (a, b) for a, b in zip(hosts, onward, strict=True)}
         for a, b in unlike.values():
-            rates.append(max(_nominal_rate(machine, router, src, dst) for src in hosts[a] for dst in hosts[b]))
+            rates.append(max(_nominal_rate(router, src, dst) for src in hosts[a] for dst in hosts[b]))
     return min(rates)
 
 
-def _nominal_rate(machine: Machine, router: Router, src: int, dst: int) -> float:
-    route = router.route(src, dst)
-    return min(machine.links[link].nominal_Bps / share for link, share in route.links)
+def _nominal_rate(router: Router, src: int, dst: int) -> float:
+    return min(router.machine.links[link].nominal_Bps / share for link, share in router.route(src, dst).links)
 
 
-def _widest(machine: Machine, router: Router, gpus: Sequence[int], *, closed: bool) -> float:
+def _widest(router: Router, gpus: Sequence[int], *, closed: bool) -> float:
     """Return the largest rate in B/s at which a ring (or, if not *closed*, a chain) joins all *gpus*."""
     n = len(gpus)
-    rate = [[_nominal_rate(machine, router, a, b) if a != b else 0.0 for b in gpus] for a in gpus]
+    rate = [[_nominal_rate(router, a, b) if a != b else 0.0 for b in gpus] for a in gpus]
     if n > _MAX_SEARCHED:
         return min(rate[i][(i + 1) % n] for i in range(n if closed else n - 1))
     levels = sorted({value for row in rate for value in row if value > 0}, reverse=True)

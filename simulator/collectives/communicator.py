@@ -43,13 +43,14 @@ class Communicator(Kept):
 
     def by_host(self) -> dict[int, list[int]]:
         """Return the ranks (not nodes) of each machine, in order, by host number."""
-        return self.once("hosts", self._by_host)
 
-    def _by_host(self) -> dict[int, list[int]]:
-        hosts: dict[int, list[int]] = {}
-        for rank, node in enumerate(self.ranks):
-            hosts.setdefault(self.machine.locate(node)[1], []).append(rank)
-        return hosts
+        def find() -> dict[int, list[int]]:
+            hosts: dict[int, list[int]] = {}
+            for rank, node in enumerate(self.ranks):
+                hosts.setdefault(self.machine.locate(node)[1], []).append(rank)
+            return hosts
+
+        return self.once("hosts", find)
 
     def taking_part(self) -> dict[int, tuple[list[int], int, tuple[int, ...]]]:
         """Return the ranks of each machine, its first node, and a key that equal machines with the same GPUs share.

@@ -45,10 +45,7 @@ _BY_LEADERS: dict[Collective, tuple[str, Collective, str]] = {
 
 
 class _Levels:
-    """The machines of a request, and the plan being written.
-
-    ``groups`` has, for each shard of the buffer, one rank of each machine: the *leaders* alone, or all.
-    """
+    """The machines; ``groups`` has, for each shard, one rank of each machine: the *leaders* alone, or all."""
 
     def __init__(self, builder: PlanBuilder, request: Request, *, leaders: bool) -> None:
         self.builder, self.request, self.hosts = builder, request, request.by_host()
@@ -97,13 +94,10 @@ class _Levels:
             assert task.carries is not None
             return [carried for carried in task.carries(repetition) for _ in within.pairs]
 
-        tasks = [
-            task._replace(
-                parts=tuple(replace(part, at=within) for part in task.parts if isinstance(part, Flow)),
-                carries=partial(carries, task),
-            )
-            for task in first.tasks
-        ]
+        tasks = []
+        for task in first.tasks:
+            parts = tuple(replace(part, at=within) for part in task.parts if isinstance(part, Flow))
+            tasks.append(task._replace(parts=parts, carries=partial(carries, task)))
         nodes, found = self.request.ranks, [(ranks, ring) for h, ranks in self.hosts.items() for ring in self.inner[h]]
         rings = tuple(tuple(nodes[ranks[i]] for i in ring.order) for ranks, ring in found)
         return replace(first, tasks=tuple(tasks), rings=rings)

@@ -121,10 +121,7 @@ def lower(
 def carried_in(
     schedule: Schedule, repetition: int, region: Callable[[int], Region], rounds: tuple[Round, ...] | None = None
 ) -> Iterator[FlowData]:
-    """Yield the data carried by each send in one *repetition* of consecutive *rounds* of *schedule*.
-
-    *repetition* counts over all *rounds* (by default all rounds of the schedule).
-    """
+    """Yield the data of each send in one *repetition*, counted over *rounds*, by default all of *schedule*."""
     m = schedule.n_chunks
     for step in rounds or schedule.rounds:
         if repetition < step.repeat:
@@ -177,15 +174,6 @@ def best_chunk_count(size_bytes: float, n_fill: int, latency_s: float, s_per_byt
 
     ideal = min(float(most), max(1.0, sqrt(n_fill * size_bytes * s_per_byte / latency_s)))
     return min(floor(ideal), ceil(ideal), key=time_s)
-
-
-def pipeline_chunk_count(
-    request: Request, make: Callable[[int], Schedule], size_bytes: float, nodes: Sequence[int]
-) -> int:
-    """Return the best number of chunks for the pipeline ``make(n_chunks)`` of *size_bytes* over *nodes*."""
-    one = make(1)  # with one chunk, each round is one stage; in the steady state all stages are busy
-    latency_s, s_per_byte = overlapped_cost(request, one, nodes)
-    return best_chunk_count(size_bytes / one.n_chunks, len(one.rounds) - 1, latency_s, s_per_byte)
 
 
 def estimate_s(request: Request, schedule: Schedule, size_bytes: float, nodes: Sequence[int]) -> float:

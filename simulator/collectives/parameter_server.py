@@ -18,7 +18,7 @@ from itertools import groupby
 from simulator.collectives.algorithms.direct import push_pull
 from simulator.collectives.embedding import rings_by_host, subset
 from simulator.collectives.lower import lower
-from simulator.collectives.request import MAX_RANKS, Request, Strategy, Unsuitable, refuse_beyond
+from simulator.collectives.request import MAX_RANKS, Request, Unsuitable, refuse_beyond
 from simulator.collectives.rings import add_rings
 from simulator.collectives.search.rings import FoundRing
 from simulator.errors import nearest
@@ -175,10 +175,3 @@ def parameter_server(name: str) -> ParameterServer:
     if rest in ("colocated", "sharded"):
         return ParameterServer(name, None, (WORKERS,) if rest == "colocated" else ())
     return ParameterServer(name, int(rest or 1))
-
-
-def at_places(strategy: Strategy, places: tuple[str, ...]) -> Strategy:
-    """Return *strategy* with its servers at *places*; colocated servers stay on the workers."""
-    if not isinstance(strategy, ParameterServer) or strategy.places:
-        return strategy
-    return replace(strategy, places=places)

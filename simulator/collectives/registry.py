@@ -17,6 +17,7 @@ from simulator.constants import DEFAULT, Constants
 from simulator.effects import effect, has_effects
 from simulator.errors import nearest, one_line, refused
 from simulator.questions.where import Software
+from simulator.records import replace
 from simulator.spelling import mention
 
 if TYPE_CHECKING:
@@ -105,9 +106,10 @@ def strategy_of(
     Raises InputError if the name is unknown (:func:`find_strategy`).
     """
     if servers and name.startswith("parameter-server"):
-        from simulator.collectives.parameter_server import at_places
+        from simulator.collectives.parameter_server import ParameterServer
 
-        return at_places(find_strategy(name), servers)
+        found = find_strategy(name)  # colocated servers stay on the workers
+        return replace(found, places=servers) if isinstance(found, ParameterServer) and not found.places else found
     if name != "nccl":
         return find_strategy(name)
     from simulator.collectives.nccl.cost import costs_of

@@ -67,11 +67,17 @@ def add_rings(
         low, high = Fraction(passed_Bps / total_Bps), Fraction((passed_Bps + ring.bandwidth_Bps) / total_Bps)
         passed_Bps += ring.bandwidth_Bps
         region = partial(_region, ring, of_rank, (low, high if i < len(rings) - 1 else Fraction(1)))
-        if equal is not None:
-            ends.append(_of_equal(builder, request, equal, ring, share, f"ring{i}", region))
+        if equal is None:
+            schedule, stream = _schedule(request, ring, n_chunks), f"ring{i}"
+            ends.append(_lowered(builder, request, ring, schedule, share, stream, partial(region, schedule.n_chunks)))
             continue
-        schedule = _schedule(request, ring, n_chunks)
-        ends.append(_lowered(builder, request, ring, schedule, share, f"ring{i}", partial(region, schedule.n_chunks)))
+        lap = first_lap(request.group, ring)  # its hops represent those through all machines
+        label, laps = _ROUNDS[request.collective]
+        builder.rings.append(request.group.nodes_along(ring.order))
+        ways = [equal.within] * (len(lap) - 1) + [equal.onward]
+        flows = [Flow(route, share / request.n_ranks, at=way) for route, way in zip(lap, ways, strict=True)]
+        send = partial(builder.transfer, label, flows, stream=f"ring{i}", repeat=laps * (request.n_ranks - 1))
+        ends.append(send(carries=partial(_carried, request, ring, len(lap), region)))
     return ends
 
 
@@ -80,28 +86,13 @@ def first_lap(group: Communicator, ring: FoundRing) -> Sequence[Route]:
     return ring.routes[: len(ring.routes) // max(1, len(group.equal_hosts()))]
 
 
-def _of_equal(
-    builder: PlanBuilder,
-    request: Request,
-    equal: Equal,
-    ring: FoundRing,
-    size_bytes: float,
-    stream: str,
-    region: Callable[[int, int], Region],
-) -> int:
-    """Add the task of *ring* over equal machines; the hops through the first machine represent those through all."""
-    n, lap = request.n_ranks, first_lap(request.group, ring)
-    label, laps = _ROUNDS[request.collective]
-    builder.rings.append(request.group.nodes_along(ring.order))
-    ways = [equal.within] * (len(lap) - 1) + [equal.onward]
-    flows = [Flow(route, size_bytes / n, at=way) for route, way in zip(lap, ways, strict=True)]
-
-    def carries(repetition: int) -> list[FlowData]:
-        schedule = _schedule(request, ring)
-        found = list(carried_in(schedule, repetition, partial(region, schedule.n_chunks)))
-        return [each for place in range(len(lap)) for each in found[place :: len(lap)]]
-
-    return builder.transfer(label, flows, stream=stream, repeat=laps * (n - 1), carries=carries)
+def _carried(
+    request: Request, ring: FoundRing, lap: int, region: Callable[[int, int], Region], repetition: int
+) -> list[FlowData]:
+    """Return what a round on *ring* carries: over the first hop of each *lap* through a machine, then the second."""
+    schedule = _schedule(request, ring)
+    found = list(carried_in(schedule, repetition, partial(region, schedule.n_chunks)))
+    return [each for place in range(lap) for each in found[place::lap]]
 
 
 def _region(
@@ -170,14 +161,13 @@ def _write_naive(builder: PlanBuilder, request: Request) -> None:
     _lowered(builder, request, ring, schedule, request.size_bytes, "ring0")
 
 
-NAIVE_RING = Planned(
-    "naive-ring",
-    "pass the whole buffer on from GPU to GPU; one link works at a time",
-    _write_naive,
+_passes = "pass the whole buffer on from GPU to GPU; one link works at a time"
+_limits = (
     MAX_RANKS["one"],
     ("all-reduce", "broadcast", "reduce"),
     "it passes whole buffers on and cannot do {}; ring can",
 )
+NAIVE_RING = Planned("naive-ring", _passes, _write_naive, *_limits)
 _both_ways = partial(_write, directions=2)
 RING = Planned("ring", "chunks go round all disjoint rings of the link graph, one direction", _write)
 SINGLE_RING = Planned("single-ring", "chunks go round the fastest ring alone", partial(_write, single=True))

@@ -20,7 +20,7 @@ from simulator.collectives.algorithms.direct import star_schedule
 from simulator.collectives.algorithms.halving_doubling import halving_doubling_schedule
 from simulator.collectives.algorithms.ring import ring_schedule
 from simulator.collectives.embedding import embed_order
-from simulator.collectives.lower import estimate_s, host_work, lower, pipeline_chunk_count
+from simulator.collectives.lower import best_chunk_count, estimate_s, host_work, lower, overlapped_cost
 from simulator.collectives.request import MAX_RANKS, Planned, Request, Unsuitable
 from simulator.plan.flow import WHOLE, FlowData, block
 from simulator.plan.plan import Flow, PlanBuilder
@@ -80,7 +80,9 @@ def _write_tree(builder: PlanBuilder, request: Request, *, name: str) -> None:
     make = partial(tree_schedule, request.collective, double=name == "double-tree")
     order = embed_order(request, name, make, pipelined=True)  # the root comes first
     nodes = [request.ranks[rank] for rank in order]
-    n_chunks = pipeline_chunk_count(request, partial(make, request.n_ranks), request.size_bytes, nodes)
+    one = make(request.n_ranks)  # with one chunk, each round is one stage; in the steady state all stages are busy
+    cost = overlapped_cost(request, one, nodes)
+    n_chunks = best_chunk_count(request.size_bytes / one.n_chunks, len(one.rounds) - 1, *cost)
     lower(builder, request, make(request.n_ranks, n_chunks), size_bytes=request.size_bytes, nodes=nodes)
     builder.facts["chunk_count"] = n_chunks
 

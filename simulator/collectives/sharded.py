@@ -6,6 +6,7 @@ Of equal machines, and of few sets of twins, a few equal flows represent the n (
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from functools import partial
 from itertools import product
 
 from simulator.collectives.algorithms import Schedule
@@ -109,11 +110,8 @@ def _plan_folded(builder: PlanBuilder, request: Request, flows: list[Flow]) -> N
         for rank in request.ranks:
             seconds = memory_s(request, rank, request.size_bytes / request.n_ranks * (request.n_ranks + 1))
             names.setdefault(seconds, request.machine.nodes[rank].name)
-        last = [
-            builder.work("reduce", name, seconds, stream=f"main:{name}:reduce", after=last)
-            for seconds, name in names.items()
-            if seconds > 0
-        ] or last
+        add = partial(builder.work, "reduce", after=last)
+        last = [add(name, s, stream=f"main:{name}:reduce") for s, name in names.items() if s > 0] or last
 
 
 def _carries(request: Request, number: int, flows: list[Flow]) -> Carries:

@@ -123,7 +123,6 @@ class _Executor:
         return tuple.__new__(Span, (number, begin_s, begin_s + duration_s, 0.0, ()))  # in half the time
 
     def _seconds(self, task: Activity) -> float | None:
-        """Return the seconds that *task* takes, if nothing can slow it."""
         if self.is_perturbed or len(task.parts) != 1 or task.repeat != 1:
             return None
         (part,) = task.parts
@@ -253,10 +252,7 @@ class _Executor:
 
 
 def _on_first(flow: Flow) -> dict[int, float]:
-    """Return the use, per unit of rate, that *flow* and those it represents make of the first role's resources.
-
-    The same resource may be used at both ends: where bytes pass through a host's memory on their way out and in.
-    """
+    """Return the use, per unit of rate, of the first role's resources by *flow* and those it represents."""
     firsts = ((*load.keys[0], load.share) for load in crossed(flow, of_links=False))
     return sums_by_key((key, times * share) for key, times, share in firsts)
 
@@ -343,7 +339,6 @@ def _named(_machine: Machine, part: Part, _fold: bool) -> frozenset[Resource]:
 
 @lru_cache(maxsize=4096)
 def _loaded(machine: Machine, part: Part, fold: bool) -> frozenset[Resource]:
-    """Return all resources that *part* loads."""
     if isinstance(part, Flow):
         return frozenset(resource for each in part.apart() for resource, _ in each.route.loads)
     moved = alone(machine, part, fold=fold).resource_bytes.carried() if isinstance(part, Fragment) else ()

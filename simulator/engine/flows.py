@@ -98,13 +98,11 @@ class FlowNetwork:
         """Start (or resume) the flows of *batch* now."""
         now = self._kernel.now_s
         batch.pending = len(batch.flows)
-        finished = []
+        finished = [flow for flow in batch.flows if flow.remaining <= 0]
         for flow in batch.flows:
             flow.since_s = now
-            if flow.remaining <= 0:
-                finished.append(flow)
-                continue
-            self._use(flow)
+            if flow.remaining > 0:
+                self._use(flow)
         for flow in finished:
             self._finish(flow, now)
         self._request()
@@ -195,7 +193,11 @@ class FlowNetwork:
                 self._run_at(start, rate, now)
             else:
                 seen.update(part)
-                self._share(part, now)
+                batches = dict.fromkeys([each.batch for each in part])
+                for batch in batches if len(batches) > 1 else ():
+                    batch.peers.update(batches)
+                for flow, rate in zip(part, self._rates(part), strict=True):
+                    self._run_at(flow, rate, now)
         self._arm()
 
     def _connected(self, start: ActiveFlow) -> list[ActiveFlow]:
@@ -218,18 +220,7 @@ class FlowNetwork:
                             stack.append(user)
         return list(part)
 
-    def _share(self, part: list[ActiveFlow], now: float) -> None:
-        rates = self._rates(part)
-        first = part[0].batch
-        if any(flow.batch is not first for flow in part):
-            batches = dict.fromkeys([each.batch for each in part])
-            for batch in batches:
-                batch.peers.update(batches)
-        for flow, rate in zip(part, rates, strict=True):
-            self._run_at(flow, rate, now)
-
     def _run_at(self, flow: ActiveFlow, rate: float, now: float) -> None:
-        """Let *flow* go on at *rate*."""
         if rate <= 0 and not self._may_stall:
             raise SimulationError("a flow has no bandwidth left; a capacity is zero or too small to tell apart")
         if rate == flow.rate:
@@ -290,7 +281,6 @@ class FlowNetwork:
         self._arm()
 
     def _end_due(self) -> None:
-        """End the flows that are due now."""
         now = self._kernel.now_s
         due = now + abs(now) * _SAME_INSTANT
         ended = False

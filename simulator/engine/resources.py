@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from simulator.errors import SimulationError
 from simulator.network.machine import Machine
 from simulator.plan.plan import Flow, Fragment, Part, Plan, Resource, Work, crossed
+from simulator.sums import sums_by_key
 
 _FULL = 1 + 1e-12  # tolerance for caps that add up to exactly the capacity
 
@@ -77,18 +78,11 @@ def _most_at_once(plan: Plan) -> dict[int, float]:
         stream = most_Bps.setdefault(task.stream, own)
         if stream is not own:
             stream.update({r: max(rate_Bps, stream.get(r, 0.0)) for r, rate_Bps in own.items()})
-    total_Bps: dict[int, float] = {}
-    for stream in most_Bps.values():
-        for resource, rate_Bps in stream.items():
-            total_Bps[resource] = total_Bps.get(resource, 0.0) + rate_Bps
-    return total_Bps
+    return sums_by_key(rate for stream in most_Bps.values() for rate in stream.items())
 
 
 def needs_of(plan: Plan) -> list[tuple[int, ...]]:
-    """Return the predecessors of each activity: those that it names, and the one before it on its stream.
-
-    Raises SimulationError if one of them does not stand before it.
-    """
+    """Return each activity's predecessors: those it names, which must stand before it, and its stream's last one."""
     last_on: dict[str, int] = {}
     found: list[tuple[int, ...]] = []
     for task in plan.tasks:
@@ -102,16 +96,15 @@ def needs_of(plan: Plan) -> list[tuple[int, ...]]:
 
 def undisturbed(plan: Plan, needs: Sequence[Sequence[int]], loading: Mapping[str, Iterable[int]]) -> set[int]:
     """Return the activities in *loading* that run before or after each of the other streams' activities in it."""
-    key = tuple([(stream, *numbers) for stream, numbers in loading.items()])
-    return plan.of_order.once(key, lambda: _undisturbed(plan, needs, loading))
 
+    def find() -> set[int]:
+        found = {number for numbers in loading.values() for number in numbers if len(plan.tasks[number].parts) == 1}
+        for stream, numbers in loading.items():
+            ended, first = _between(needs, {number: place for place, number in enumerate(numbers)})
+            found = {each for each in found if plan.tasks[each].stream == stream or ended[each] == first[each]}
+        return found
 
-def _undisturbed(plan: Plan, needs: Sequence[Sequence[int]], loading: Mapping[str, Iterable[int]]) -> set[int]:
-    found = {number for numbers in loading.values() for number in numbers if len(plan.tasks[number].parts) == 1}
-    for stream, numbers in loading.items():
-        ended, first = _between(needs, {number: place for place, number in enumerate(numbers)})
-        found = {each for each in found if plan.tasks[each].stream == stream or ended[each] == first[each]}
-    return found
+    return plan.of_order.once(tuple([(stream, *numbers) for stream, numbers in loading.items()]), find)
 
 
 def _between(needs: Sequence[Sequence[int]], places: Mapping[int, int]) -> tuple[list[int], list[int]]:

@@ -110,7 +110,6 @@ class Rounds:
     # -- rounds --------------------------------------------------------------------
 
     def _round(self, run: RunningActivity) -> None:
-        """Start the next round of *run*."""
         now = self.kernel.now_s
         batch = Batch(now, lambda: self._boundary(run), now)
         batch.flows = [ActiveFlow(batch, position, part, part.amount) for position, part in enumerate(run.amounts)]

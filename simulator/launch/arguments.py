@@ -287,7 +287,7 @@ REFUSED = reasons(_KNOWN["refused"]) | dict.fromkeys(("use-cpu", "no-cuda", "cpu
 
 
 def is_timeless(name: str, of_launcher: bool = False) -> bool:
-    """Return whether the argument *name* does not affect the time of a step; *of_launcher*: one of a launcher's."""
+    """Return whether the argument *name*, perhaps *of_launcher*, does not affect the time of a step."""
     return name in _ANY or (of_launcher and name in _OF_LAUNCHER)
 
 

@@ -139,10 +139,7 @@ def _bare(words: Sequence[Word]) -> Sequence[Word]:
 
 
 def _container(words: Sequence[Word]) -> tuple[Word | None, str]:
-    """Return which GPUs ``docker run --gpus`` shows to *words*, as NVIDIA_VISIBLE_DEVICES says it; None: not said.
-
-    Then a note if *words* start a container and none of them shows it a GPU; otherwise an empty one.
-    """
+    """Return which GPUs ``docker run --gpus`` shows, None if not said, and a note if a container sees none."""
     start = next((i for i, word in enumerate(words) if word.name in COMMANDS["containers"]), len(words))
     for before, word in zip(words[start:], words[start + 1 :], strict=False):
         option, equals, value = word.text.partition("=")

@@ -6,20 +6,13 @@ import os.path
 import re
 
 from simulator.errors import Fault, InputError, few, nearest, one_line
+from simulator.launch import ranks as starting
 from simulator.launch.arguments import ARGUMENTS, Arguments, Files, is_off, refuse_arguments, unread
 from simulator.launch.command import find_command
 from simulator.launch.deepspeed import DeepSpeed, read_deepspeed
 from simulator.launch.model import named_network, read_model
-from simulator.launch.programs import is_nanogpt, is_torchtitan, read_llm_c, read_nanogpt, read_torchtitan
-from simulator.launch.ranks import (
-    LaunchLine,
-    LaunchRanks,
-    read_layout,
-    read_overlap,
-    read_ranks,
-    read_variables,
-    started_ranks,
-)
+from simulator.launch.programs import TITAN_MARKS, is_nanogpt, read_llm_c, read_nanogpt, read_torchtitan
+from simulator.launch.ranks import LaunchLine, LaunchRanks
 from simulator.launch.shell import commands_of
 from simulator.launch.trainer import add_config, read_format, read_sharding, read_sizes, read_trainer, read_update
 from simulator.launch.words import COMMANDS
@@ -70,8 +63,8 @@ def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -
     add_config(launcher)
     found = LaunchLine(notes=notes, variables={name: word.text for name, word in command.environment.items()})
     found.batch = args.written(*ARGUMENTS["batches"])
-    read_variables(found)
-    ranks = read_ranks(command, launcher, script.comments, own)
+    starting.read_variables(found)
+    ranks = starting.read_ranks(command, launcher, script.comments, own)
     args.faults += [] if launcher is args else launcher.faults
     is_launched = command.starter or any(word.name in COMMANDS["of_clusters"] for word in command.launcher)
     of_program = ranks if is_launched else ranks.first
@@ -79,10 +72,10 @@ def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -
         read_llm_c(command, args, of_program, found)
     elif is_nanogpt(command, args):
         read_nanogpt(args, of_program, found)
-    elif is_torchtitan(command, args):
+    elif "torchtitan" in command.program or any(name.startswith(TITAN_MARKS) for name in args):
         read_torchtitan(args, of_program, found)
     else:
-        ranks = started_ranks(command, args, ranks)
+        ranks = starting.started_ranks(command, args, ranks)
         _General(args, launcher, ranks, found).read(at_hand)
         if command.program.startswith("tf_"):  # tf_cnn_benchmarks.py
             found.options["framework"] = "tensorflow"
@@ -114,7 +107,7 @@ class _General:
         """Read all, where *at_hand* GPUs take part unless the line says it."""
         args, ranks, found, options, trainer = self.args, self.ranks, self.found, self.options, self.trainer
         precision = self._format()
-        layout = self.layout = read_layout(args, ranks, self.deepspeed)
+        layout = self.layout = starting.read_layout(args, ranks, self.deepspeed)
         if trainer.of_deepspeed or trainer.zero == 2:  # parameters in half precision, and an fp32 copy in shards
             precision = precision and precision.replace("amp-", "master-")
         plain, of_plain = read_sharding(args) if "num-layers" not in args else (None, "none")
@@ -136,7 +129,7 @@ class _General:
         if held is not None:
             self.deepspeed.offload = held
             self._offload(of_strategy=of_plain != "none" and bool(args.value("strategy")))
-        exchange = read_overlap(args, layout, precision, self.deepspeed)
+        exchange = starting.read_overlap(args, layout, precision, self.deepspeed)
         if ranks.whole == 1 and held == "optimizer" and "overlap" in exchange:
             options["overlap"] = exchange["overlap"]
         if ranks.whole != 1:

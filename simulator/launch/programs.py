@@ -26,11 +26,11 @@ from typing import Any
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.launch.arguments import ARGUMENTS, KNOWN, Arguments, Names, whole_sum
 from simulator.launch.command import Command
-from simulator.launch.ranks import LaunchLine, LaunchRanks
+from simulator.launch.ranks import LaunchDegrees, LaunchLine, LaunchRanks
 from simulator.launch.words import NAMES
 from simulator.workload.zoo.registry import find_entry
 
-_MOST_BYTES = 100_000
+_MOST_BYTES = {"a Python file": 100_000, "torchtitan's file": 1_000_000}
 _MOST = 10**9
 _KNOWN = KNOWN["nanogpt"]
 _DEFAULTS, _OWN = _KNOWN["defaults"], _KNOWN["own"]
@@ -42,9 +42,9 @@ NETWORKS: Mapping[tuple[str, str], str] = {
     (model, flavor): name for model, flavors in NAMES["torchtitan"].items() for flavor, name in flavors.items()
 }
 """Networks of the zoo by torchtitan's model and flavor."""
-_MOST_OF_TITAN_BYTES = 1_000_000
 _TIMELESS = Names(KNOWN["torchtitan"])
-_TITAN_MARKS = ("training.", "parallelism.", "model.name", "job.")
+TITAN_MARKS = ("training.", "parallelism.", "model.name", "job.")
+"""What arguments of torchtitan begin with."""
 
 
 def is_nanogpt(command: Command, args: Arguments) -> bool:
@@ -107,7 +107,7 @@ def _file(path: str, args: Arguments, found: LaunchLine) -> dict[str, Any]:
         return own
     known: dict[str, Any] = {}
     with args.recording():
-        raw = args.files.read(path, _MOST_BYTES, needed="a Python file", usual="a configuration is a few kB")
+        raw = _read(path, args, "a Python file")
         try:
             tree = ast.parse(raw.decode())
         except (SyntaxError, ValueError, RecursionError) as error:
@@ -124,6 +124,10 @@ def _file(path: str, args: Arguments, found: LaunchLine) -> dict[str, Any]:
                     told = f"{key}: {what} is known only as the file runs; write its value"
                     args.faults.append(Fault(told, path, node.lineno, node.col_offset + 1))
     return {key: value for key, value in known.items() if key in _DEFAULTS}
+
+
+def _read(path: str, args: Arguments, needed: str) -> bytes:
+    return args.files.read(path, _MOST_BYTES[needed], needed=needed, usual="a configuration is a few kB")
 
 
 def _assigned(node: ast.expr, known: Mapping[str, Any]) -> Any:
@@ -214,11 +218,6 @@ def _model(args: Arguments) -> tuple[int, int, int, int]:
     return depth or 12, *_GPT2[depth or 12], 1024
 
 
-def is_torchtitan(command: Command, args: Arguments) -> bool:
-    """Return whether *command* runs torchtitan's train.py."""
-    return "torchtitan" in command.program or any(name.startswith(_TITAN_MARKS) for name in args)
-
-
 def read_torchtitan(args: Arguments, ranks: LaunchRanks, found: LaunchLine) -> None:
     """Add what *args*, and the file that they name, say to *found*; faults are added to *args*."""
     options = found.options
@@ -251,11 +250,8 @@ def _take_file(args: Arguments, found: LaunchLine) -> None:
         found.files += [] if path is None else [path]
         return
     with args.recording():
-        raw = args.files.read(
-            path, _MOST_OF_TITAN_BYTES, needed="torchtitan's file", usual="a configuration is a few kB"
-        )
         try:
-            data = tomllib.loads(raw.decode())
+            data = tomllib.loads(_read(path, args, "torchtitan's file").decode())
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(Fault(f"is not TOML: {one_line(error, 80)}", path, 1, 1)) from None
         settings = {key: value for key, value in data.items() if isinstance(value, dict)}
@@ -298,18 +294,19 @@ def _titan_layout(args: Arguments, ranks: LaunchRanks, layers: int, found: Launc
         if whole is not None and shards is not None and degrees * shards != whole:
             product = f"{shards} x {degrees} ranks of the other degrees is {shards * degrees}"
             args.fault(of_shards, f"{product}, and {whole} take part")
-    dp = None if shards is None else copies * shards
-    words = [f"{name}={degree}" for name, degree in (("tp", tp), ("pp", pp), ("cp", cp)) if degree > 1]
-    words += [] if dp is None else [f"dp={dp}"]
-    words += [f"ep={ep}"] if ep > 1 else []
+    dp, whole_set = (None, None) if shards is None else (copies * shards, shards * cp)
+    words = [f"ep={ep}"] if ep > 1 else []
     args.has("parallelism.enable-sequence-parallel")
     overlaps = args.flag("parallelism.enable-async-tensor-parallel", "compile.enable-async-tensor-parallel")
     if tp > 1 and not args.has("parallelism.no-enable-sequence-parallel"):
         words += ["sp", "tp_overlap"] if overlaps else ["sp"]
     words += _titan_schedule(args, pp, layers, found)
-    words += _titan_shards(args, pp, None if shards is None else shards * cp, copies)
+    # With pipelines parameters stay gathered, and gradients are scattered once a step, as with zero=1.
+    policy = args.choice(("default", "always", "never"), "parallelism.fsdp-reshard-after-forward") or "default"
+    zero = 3 if policy == "always" or (policy == "default" and pp == 1) else 1 if pp > 1 else 2
     if whole != 1:
-        found.options["parallel"] = ",".join(words) or "dp"
+        zero = 0 if whole_set == 1 else zero
+        found.options["parallel"] = LaunchDegrees(tp, pp, cp, dp, words, zero, whole_set).words
     local = args.number("training.local-batch-size", "training.batch-size") or 8
     part = args.number("parallelism.pipeline-parallel-microbatch-size") or 1
     args.has("training.global-batch-size")
@@ -318,20 +315,6 @@ def _titan_layout(args: Arguments, ranks: LaunchRanks, layers: int, found: Launc
         batch = args.number("training.global-batch-size") or batch
     if batch is not None:
         found.options |= {"global_batch": str(batch), "micro_batch": str(part if pp > 1 else local)}
-
-
-def _titan_shards(args: Arguments, pp: int, each: int | None, copies: int) -> list[str]:
-    """Return the words for sharded parameters: *each* ranks hold a full set.
-
-    With pipelines parameters stay gathered, and gradients are scattered once a step, as with ``zero=1``.
-    """
-    policy = args.choice(("default", "always", "never"), "parallelism.fsdp-reshard-after-forward") or "default"
-    if each == 1:
-        return []
-    over = "" if copies == 1 or each is None else str(each)
-    if policy == "always" or (policy == "default" and pp == 1):
-        return [f"fsdp={over}" if over else "fsdp"]
-    return [f"zero={1 if pp > 1 else 2}", *([f"shards={over}"] if over else [])]
 
 
 def _titan_schedule(args: Arguments, pp: int, layers: int, found: LaunchLine) -> list[str]:

@@ -101,7 +101,6 @@ def read_ranks(command: Command, launcher: Arguments, comments: Sequence[Word], 
 def _completed(
     nodes: int | None, each: int | None, whole: int | None, launcher: Arguments, visible: VisibleGpus
 ) -> LaunchRanks:
-    """Return the ranks with what follows from the rest."""
     if nodes is None and each is not None and whole is not None and whole % each == 0:
         nodes = whole // each
     if nodes is None and each is None and "num-processes" in launcher:  # Accelerate's default is one machine

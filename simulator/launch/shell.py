@@ -96,12 +96,10 @@ class _Reader:
 
     def _documents(self) -> dict[str, tuple[int, str]]:
         """Return the here-documents since the last call, as they are written with the variables known so far."""
-        found = {}
-        for path, text, line, literal in self._scanner.documents:
-            found["".join(self._value(*piece) for piece in path.pieces)] = (
-                line,
-                self._value(text, "'" if literal else ""),
-            )
+        found = {
+            "".join(self._value(*piece) for piece in path.pieces): (line, self._value(text, "'" if literal else ""))
+            for path, text, line, literal in self._scanner.documents
+        }
         self._scanner.documents.clear()
         return found
 

@@ -155,7 +155,6 @@ def _filtered(name: str, said: str, hosts: Mapping[str, int], own: int | None) -
 
 
 def _of_environment(launcher: Arguments, environment: Mapping[str, Word]) -> VisibleGpus:
-    """Return the GPUs that the variables name."""
     variable = _BASE
     try:
         base, shown = (_of_variable(name, launcher, environment) for name in (_BASE, _CONTAINER))
@@ -189,9 +188,8 @@ def _of_variable(name: str, launcher: Arguments, environment: Mapping[str, Word]
     elif "$" in value or "`" in value:
         launcher.notes.append(f"{said}: is known only at run time; the first GPUs of the machine are simulated")
     else:
-        launcher.notes.append(
-            f"{said}: names GPUs, but not by number; as many, the first of the machine, are simulated"
-        )
+        named = "names GPUs, but not by number; as many, the first of the machine, are simulated"
+        launcher.notes.append(f"{said}: {named}")
         return VisibleGpus((tuple(range(len(value.split(",")))),), said)
     return EVERY_GPU
 

@@ -86,11 +86,8 @@ def passing(machine: Machine, slow_links: Sequence[SlowLink]) -> list[tuple[floa
                 factor = slow.factor * (whole_Bps / left_Bps) - taken_Bps / left_Bps
                 if slow.factor and factor <= 0.0:
                     gives, takes = format_bandwidth(slow.factor * whole_Bps), format_bandwidth(taken_Bps)
-                    raise refused(
-                        "slow_links",
-                        f"leaves {gives} of {name}, of which other jobs ({mention('neighbours')}) take {takes}",
-                        one_line(slow.ends, 60),
-                    )
+                    told = f"leaves {gives} of {name}, of which other jobs ({mention('neighbours')}) take {takes}"
+                    raise refused("slow_links", told, one_line(slow.ends, 60))
                 begins[slow.from_s, name] = max(0.0, factor)
                 if slow.until_s < float("inf"):
                     ends[slow.until_s, name] = 1.0
@@ -187,7 +184,6 @@ def _written(topology: Topology, node: Node) -> str:
 
 
 def _slowed(wire: Wire, factor: float) -> list[Wire]:
-    """Return *wire* at *factor* of its bandwidth; an empty list if the factor is 0."""
     if factor in (0.0, 1.0):
         return [wire] if factor else []
     part = wire.part.model_copy(update={"bandwidth": wire.part.bandwidth * factor})

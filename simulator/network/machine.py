@@ -283,10 +283,7 @@ class Machine:
 
 
 def near_each_other(machine: Machine, hosts: Sequence[int]) -> list[int]:
-    """Return *hosts* switch by switch, each switch followed by the one with the fewest hops that is left.
-
-    Otherwise the order stays, and it does not change where the network has a single switch.
-    """
+    """Return *hosts* switch by switch, each followed by the one left with the fewest hops; else in order."""
     network = machine.runs[-1]
     own = range(network.node, network.node + network.n_own)
     switches = [node for node in own if machine.nodes[node].kind == "network-switch"]

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 
 from simulator.network.machine import Link, Machine
 from simulator.records import dataclass
+from simulator.sums import sums_by_key
 
 # Best first; the same order as NCCL's path types.
 CLASSES = ("loc", "nvl", "nvb", "pix", "pxb", "phb", "sys", "net", "any")
 
-Shares = dict[int, float]
+Share = tuple[int, float]  # of a flow's bytes, by link or resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,38 +27,32 @@ class Route:
     dst: int
     path_class: str
     transport: str
-    links: tuple[tuple[int, float], ...]
-    loads: tuple[tuple[int, float], ...]
+    links: tuple[Share, ...]
+    loads: tuple[Share, ...]
     latency_s: float
     bandwidth_Bps: float
 
 
 def route_along(
-    machine: Machine, path: Sequence[Link], path_class: str, transport: str, extra: Iterable[tuple[int, float]] = ()
+    machine: Machine, path: Sequence[Link], path_class: str, transport: str, extra: Iterable[Share] = ()
 ) -> Route:
     """Return the route over *path*, which also loads the resources *extra*, given as (resource, share)."""
-    loads: Shares = {}
-    latency = 0.0
-    for i, link in enumerate(path):
-        loads[link.resource] = loads.get(link.resource, 0.0) + 1.0
-        latency += link.latency_s
-        if i:
-            latency += machine.nodes[link.src].latency_s
-            if link.src in machine.fabric:
-                loads[machine.fabric[link.src]] = loads.get(machine.fabric[link.src], 0.0) + 1.0
-    _add(loads, extra)
-    links: Shares = {}
-    _add(links, ((link.index, 1.0) for link in path))
-    return _made(machine, (path[0].src, path[-1].dst), (path_class, transport), links, loads, latency)
+    passed = [link.src for link in path[1:]]
+    loads = [
+        *((link.resource, 1.0) for link in path),
+        *((machine.fabric[v], 1.0) for v in passed if v in machine.fabric),
+    ]
+    steps_s = ((link.latency_s, machine.nodes[link.src].latency_s if i else 0.0) for i, link in enumerate(path))
+    latency_s = sum((seconds for step in steps_s for seconds in step), 0.0)
+    ends, links = (path[0].src, path[-1].dst), ((link.index, 1.0) for link in path)
+    return _made(machine, ends, (path_class, transport), links, [*loads, *extra], latency_s)
 
 
 def join(machine: Machine, first: Route, second: Route, path_class: str, transport: str) -> Route:
     """Return *first* followed by *second*, cut-through at the node where they meet."""
-    links, loads = dict(first.links), dict(first.loads)
-    _add(links, second.links)
-    _add(loads, second.loads)
-    latency = first.latency_s + second.latency_s + machine.nodes[first.dst].latency_s
-    return _made(machine, (first.src, second.dst), (path_class, transport), links, loads, latency)
+    links, loads = (*first.links, *second.links), (*first.loads, *second.loads)
+    latency_s = first.latency_s + second.latency_s + machine.nodes[first.dst].latency_s
+    return _made(machine, (first.src, second.dst), (path_class, transport), links, loads, latency_s)
 
 
 class MovableRoute:
@@ -91,24 +86,21 @@ def striped(machine: Machine, routes: Sequence[Route], *, evenly: bool = False) 
     if len(routes) == 1:
         return routes[0]
     total = sum(route.bandwidth_Bps for route in routes)
-    links: Shares = {}
-    loads: Shares = {}
-    for route in routes:
-        part = 1.0 / len(routes) if evenly else route.bandwidth_Bps / total
-        _add(links, route.links, part)
-        _add(loads, route.loads, part)
-    first, latency = routes[0], max(route.latency_s for route in routes)
-    return _made(machine, (first.src, first.dst), (first.path_class, first.transport), links, loads, latency)
-
-
-def _add(shares: Shares, more: Iterable[tuple[int, float]], times: float = 1.0) -> None:
-    for index, share in more:
-        shares[index] = shares.get(index, 0.0) + share * times
+    parts = [(route, 1.0 / len(routes) if evenly else route.bandwidth_Bps / total) for route in routes]
+    links, loads = ([(i, s * part) for r, part in parts for i, s in getattr(r, of)] for of in ("links", "loads"))
+    first, latency_s = routes[0], max(route.latency_s for route in routes)
+    return _made(machine, (first.src, first.dst), (first.path_class, first.transport), links, loads, latency_s)
 
 
 def _made(
-    machine: Machine, ends: tuple[int, int], by: tuple[str, str], links: Shares, loads: Shares, latency_s: float
+    machine: Machine,
+    ends: tuple[int, int],
+    by: tuple[str, str],
+    links: Iterable[Share],
+    loads: Iterable[Share],
+    latency_s: float,
 ) -> Route:
-    """Return the route between *ends*; *by*: its class of path and its transport."""
-    bandwidth = min((machine.capacity_Bps[r] / share for r, share in loads.items()), default=float("inf"))
-    return Route(*ends, *by, tuple(sorted(links.items())), tuple(sorted(loads.items())), latency_s, bandwidth)
+    """Return the route between *ends*, with the sums of shares; *by*: its class of path and its transport."""
+    crossed, loaded = (tuple(sorted(sums_by_key(shares).items())) for shares in (links, loads))
+    bandwidth = min((machine.capacity_Bps[r] / share for r, share in loaded), default=float("inf"))
+    return Route(*ends, *by, crossed, loaded, latency_s, bandwidth)

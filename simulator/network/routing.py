@@ -23,6 +23,7 @@ from simulator.network.machine import Link, Machine, Node
 from simulator.network.route import CLASSES, MovableRoute, Route, join, route_along, striped
 from simulator.records import replace
 from simulator.spelling import mention
+from simulator.sums import sums_by_key
 from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, NicPart
 
 _DEVICE_LINKS = GPU_LINKS | {"c2c"}
@@ -64,10 +65,7 @@ class Router(Kept):
         return join(self.machine, first, second, "nvb", "nvlink-relay")
 
     def out_through(self, src: int, via: int, dst: int) -> Route:
-        """Return the route over NVLink to the GPU *via*, and from there over its NICs to *dst* on another machine.
-
-        NCCL's PXN (PCI x NVLink): a GPU without a NIC of its own sends over a neighbour's.
-        """
+        """Return the route over NVLink to the GPU *via*, and on over its NICs to *dst* (NCCL's PXN)."""
         onward = self.route(via, dst)
         return join(self.machine, self.route(src, via), onward, onward.path_class, onward.transport)
 
@@ -85,10 +83,7 @@ class Router(Kept):
         return [nic for nic, _ in self._nics_of(node)]
 
     def owners(self, nodes: Iterable[int]) -> dict[int, list[int]]:
-        """Return, for each NIC that carries traffic of one of *nodes*, those of them that are nearest to it.
-
-        The NICs are in the order of *nodes*.
-        """
+        """Return, for each NIC that carries traffic of *nodes*, in their order, those nearest to it."""
         found: dict[int, dict[int, int]] = {}
         for node in nodes:
             for nic, leg in self._nics_of(node):
@@ -130,22 +125,15 @@ class Router(Kept):
             return None
         return striped(self.machine, [route_along(self.machine, p, "nvl", "nvlink") for p in paths])
 
-    def _staged(self, src: int, dst: int) -> Route | None:
+    def _staged(self, src: int, dst: int, transport: str = "host-staged", path_class: str = "") -> Route | None:
+        """Return the route into the memory of the CPU nearest to *src*, and out of it; None if a leg is missing."""
         cpu = self.nearest_cpu(src)
-        if cpu is None:
+        up, down = ([], []) if cpu is None else (self._host_paths(src, cpu), self._host_paths(cpu, dst))
+        if cpu is None or not up or not down:
             return None
-        up, down = self._host_paths(src, cpu), self._host_paths(cpu, dst)
-        if not up or not down:
-            return None
-        worst = max(self._class_of([*up[0], *down[0]]), "phb", key=CLASSES.index)
-        return self._over_memory(up, cpu, down, worst, "host-staged")
-
-    def _over_memory(
-        self, up: list[list[Link]], cpu: int, down: list[list[Link]], path_class: str, transport: str
-    ) -> Route:
-        """Return the route into the memory of *cpu* and out of it."""
-        first = self._along(up, "host", self._memory([cpu], 2.0), path_class)
-        return join(self.machine, first, self._along(down, "host", (), path_class), path_class, transport)
+        worst = path_class or max(self._class_of([*up[0], *down[0]]), "phb", key=CLASSES.index)
+        first = self._along(up, "host", self._memory([cpu], 2.0), worst)
+        return join(self.machine, first, self._along(down, "host", (), worst), worst, transport)
 
     def _along(
         self,
@@ -226,29 +214,18 @@ class Router(Kept):
             elif free and _allows(self.machine.transport.gpudirect_rdma, path_class):
                 leg = self._along(paths, "gpudirect")
             else:
-                cpu = self.nearest_cpu(node)
-                up = self._host_paths(node, cpu) if cpu is not None else []
-                down = self._host_paths(cpu, nic.index) if cpu is not None else []
-                if cpu is None or not up or not down:
-                    leg = self._along(paths, "host")
-                else:
-                    leg = self._over_memory(up, cpu, down, path_class, "host")
+                leg = self._staged(node, nic.index, "host", path_class) or self._along(paths, "host")
             found.append((CLASSES.index(path_class), nic.index, leg))
         return [(nic, leg) for _, nic, leg in sorted(found, key=lambda each: each[:2])]
 
     def _reversed(self, leg: Route) -> Route:
-        """Return *leg* in the opposite direction."""
         links = self.machine.links
         own = {links[index].resource for index, _ in leg.links}
         twins = [(self.machine.reverse(links[index]), share) for index, share in leg.links]
-        loads: dict[int, float] = {}
-        for resource, share in (
-            *((twin.resource, share) for twin, share in twins),
-            *(load for load in leg.loads if load[0] not in own),
-        ):
-            loads[resource] = loads.get(resource, 0.0) + share
+        kept = [load for load in leg.loads if load[0] not in own]
+        loads = tuple(sums_by_key([*((twin.resource, share) for twin, share in twins), *kept]).items())
         back = tuple((twin.index, share) for twin, share in twins)
-        return replace(leg, src=leg.dst, dst=leg.src, links=back, loads=tuple(loads.items()))
+        return replace(leg, src=leg.dst, dst=leg.src, links=back, loads=loads)
 
     # -- paths ---------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from simulator.errors import Fault, InputError, MissingDependency, nearest, one_line
+from simulator.package_data import own_data
 from simulator.records import dataclass
 from simulator.user_files import read_user_file
 from simulator.workload import Collective
@@ -28,31 +29,10 @@ Kind = Literal["nothing", "compute", "host", "exchange", "send", "receive", "loa
 
 MOST_NODES = 500_000  # of all ranks of a trace, which are simulated one by one
 _MOST_BYTES = 256_000_000
-_SCALARS = "double float int32 int64 uint32 uint64 sint32 sint64 fixed32 fixed64 sfixed32 sfixed64 bool string bytes"
-_NODE = {
-    "id": (1, "uint64"),
-    "name": (2, "string"),
-    "type": (3, "int32"),
-    "ctrl_deps": (4, "uint64", "repeated"),
-    "data_deps": (5, "uint64", "repeated"),
-    "duration_micros": (7, "uint64"),
-    "inputs": (8, "IOInfo"),
-    "attr": (10, "AttributeProto", "repeated"),
-}
-_KINDS: dict[int, Kind] = dict(
-    enumerate(("nothing", "nothing", "load", "store", "compute", "send", "receive", "exchange"))
-)
+_FORMAT = own_data("simulator.programs", "chakra.yaml")
+_KINDS: dict[int, Kind] = dict(enumerate(_FORMAT["kinds"]))
 _NUMBERS = {kind: number for number, kind in _KINDS.items()} | {"host": 4, "nothing": 0}
-_OPS: dict[int, Collective] = {
-    0: "all-reduce",
-    1: "reduce",
-    2: "all-gather",
-    5: "broadcast",
-    6: "all-to-all",
-    7: "reduce-scatter",
-    8: "reduce-scatter",
-    9: "all-reduce",  # a barrier
-}
+_OPS: dict[int, Collective] = _FORMAT["collectives"]
 _BARRIER_BYTES = 4
 _OF_ALL = ""
 """The group of exchanges that name none: all ranks."""
@@ -108,7 +88,7 @@ def _messages() -> tuple[Any, Any]:
     file = descriptors.FileDescriptorProto(name="chakra.proto", package="chakra", syntax="proto3")
     of = descriptors.FieldDescriptorProto
 
-    def message(name: str, told: Mapping[str, tuple[Any, ...]]) -> Any:
+    def message(name: str, told: Mapping[str, Sequence[Any]]) -> Any:
         added = file.message_type.add(name=name)
         for field, (number, kind, *repeated) in told.items():
             own = added.field.add(name=field, number=number, label=of.LABEL_REPEATED if repeated else of.LABEL_OPTIONAL)
@@ -118,7 +98,7 @@ def _messages() -> tuple[Any, Any]:
                 own.type, own.type_name = of.TYPE_MESSAGE, f".chakra.{kind}"
         return added
 
-    scalars = _SCALARS.split()
+    scalars = _FORMAT["scalars"].split()
     values = {}
     for place, kind in enumerate(scalars):
         message(f"{kind}_values", {"values": (1, kind, "repeated")})
@@ -128,9 +108,8 @@ def _messages() -> tuple[Any, Any]:
     attribute.oneof_decl.add(name="value")
     for field in attribute.field[2:]:
         field.oneof_index = 0
-    message("IOInfo", {"values": (1, "string")})
-    message("GlobalMetadata", {"version": (1, "string")})
-    message("Node", _NODE)
+    for name, fields in _FORMAT["messages"].items():
+        message(name, fields)
     known = pool.DescriptorPool()
     known.Add(file)
     node, head = (known.FindMessageTypeByName(f"chakra.{name}") for name in ("Node", "GlobalMetadata"))
@@ -185,11 +164,9 @@ def read_chakra(path: str) -> ChakraTrace:
     groups.setdefault(_OF_ALL, tuple(range(len(ranks))))
     for rank, nodes in enumerate(ranks):
         shown = one_line(f"{prefix}.{rank}.et")
-        faults += [
-            Fault(f"node {node.id}: {said}", shown)
-            for node in nodes.values()
-            for said in _lacks(node, nodes, rank, len(ranks), groups)
-        ]
+        for node in nodes.values():
+            lacks = _lacks(node, nodes, rank, len(ranks), groups)
+            faults += [Fault(f"node {node.id}: {said}", shown) for said in lacks]
     if faults:
         raise InputError(faults)
     return ChakraTrace(Path(prefix).name, tuple(ranks), groups)
@@ -285,17 +262,18 @@ def _node_of(message: Any, told: Mapping[str, Any]) -> ChakraNode:
 def _lacks(
     node: ChakraNode, nodes: Mapping[int, ChakraNode], rank: int, count: int, groups: Mapping[str, tuple[int, ...]]
 ) -> Iterator[str]:
-    """Yield what is wrong with *node* among its rank's *nodes*."""
     yield from (f"waits for node {other}, which its file lacks" for other in node.after if other not in nodes)
     if node.kind == "exchange" and node.group not in groups:
         known = ", ".join(sorted(groups)) or "none"
         yield f"no group {one_line(node.group, 40)}; {nearest(node.group, sorted(groups)) if groups else known}"
-    elif node.kind == "exchange" and rank not in groups[node.group]:
-        yield f"rank {rank} is not in group {one_line(node.group, 40)}"
-    elif node.kind == "exchange" and not {*range(count)}.issuperset(groups[node.group]):
-        yield f"group {one_line(node.group, 40)} has ranks beyond the {count} of the trace"
-    elif node.kind == "exchange" and len(set(groups[node.group])) < len(groups[node.group]):
-        yield f"group {one_line(node.group, 40)} has a rank twice"
+    elif node.kind == "exchange":
+        ranks, shown = groups[node.group], f"group {one_line(node.group, 40)}"
+        if rank not in ranks:
+            yield f"rank {rank} is not in {shown}"
+        elif not {*range(count)}.issuperset(ranks):
+            yield f"{shown} has ranks beyond the {count} of the trace"
+        elif len(set(ranks)) < len(ranks):
+            yield f"{shown} has a rank twice"
     elif node.kind in ("send", "receive") and (node.peer == rank or not 0 <= node.peer < count):
         yield f"rank {node.peer} is no other of the {count} of the trace"
     for what in ("duration_s", "size_bytes", "flop"):

@@ -150,7 +150,6 @@ def _together(device: Any, costs: Sequence[KernelCost], seconds: float) -> tuple
 
 
 def _captured(what: str, priced: Sequence[CallPrice], launch_s: float) -> CallPrice:
-    """Return all calls as one that launches them as a graph."""
     total_s = sum(each.compute_s for each in priced)
     by_bound = sums_by_key((each.bound, each.compute_s) for each in priced)
     bound = max(by_bound, key=lambda name: by_bound[name])
@@ -164,10 +163,7 @@ Use = Literal["issue", "python", "wait", "mark", "kernel", "copy", "hidden"]
 
 @dataclass(frozen=True, slots=True)
 class ProgramLabel:
-    """What an activity is: the host issues, computes or waits, a device computes, or data is copied.
-
-    ``hidden``: it only represents a known delay.
-    """
+    """The host issues, computes or waits, a device computes, data is copied, or (``hidden``) a delay passes."""
 
     use: Use
     bound: Bound = "given"
@@ -186,12 +182,7 @@ class SkippedRepetitions:
 # -- the writer's state ----------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class QueueEntry:
-    """The end of an operator: ``late_s`` seconds after the end of activity ``number``."""
-
-    number: int
-    late_s: float = 0.0
+QueueEntry = tuple[int, float]  # the end of an operator, so many seconds after that of the activity
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +196,8 @@ class _Passed:
 
     def at(self, number: int) -> QueueEntry:
         again, place = divmod(number - self.first, len(self.base))
-        base = self.base[place]
-        return QueueEntry(base.number, base.late_s + (again + 1) * self.period_s)
+        ended, late_s = self.base[place]
+        return ended, late_s + (again + 1) * self.period_s
 
 
 @dataclass(slots=True)
@@ -227,7 +218,7 @@ class StreamQueue:
         """Return the end of the operator with that number."""
         number = self._written.get(operator)
         if number is not None:
-            return QueueEntry(number)
+            return number, 0.0
         return next(passed for passed in reversed(self._passed) if passed.first <= operator).at(operator)
 
     def blocker(self) -> QueueEntry | None:

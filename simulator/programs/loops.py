@@ -136,10 +136,11 @@ class _Passing:
 
         def done_s(number: int) -> float:
             if number < queue.count:
-                entry = queue.entry(number)
-                return spans[entry.number].end_s + entry.late_s
+                activity, late_s = queue.entry(number)
+                return spans[activity].end_s + late_s
             again, place = divmod(number - queue.count, operators)
-            return spans[base[place].number].end_s + base[place].late_s + (again + 1) * device_s
+            activity, late_s = base[place]
+            return spans[activity].end_s + late_s + (again + 1) * device_s
 
         for place, issue in enumerate(issues[:operators]):
             host_s = self.period_s[tasks[issue].stream]

@@ -276,8 +276,8 @@ _PLAIN: Mapping[str, Callable[[s.Path, StatementSpec], s.Statement]] = {
     "move": _copied,
     "read": lambda here, spec: s.ReadTensor(here, spec.read or "", spec.form or "number"),
     "wait": lambda here, spec: s.Wait(here, spec.wait or ""),
-    "record": lambda here, spec: s.RecordEvent(here, spec.record or "", spec.stream or ""),
-    "hold": lambda here, spec: s.WaitEvent(here, spec.hold or "", spec.until or ""),
+    "record": lambda here, spec: s.EventStatement(here, spec.stream or "", spec.record or ""),
+    "hold": lambda here, spec: s.EventStatement(here, spec.hold or "", spec.until or "", waits=True),
     "python": lambda here, spec: s.Python(here, spec.python or 0.0),
     "mark": lambda here, spec: s.MarkTime(here, spec.mark or ""),
 }

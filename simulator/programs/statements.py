@@ -102,15 +102,6 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordEvent:
-    """Record an event behind the work that a stream has been given so far."""
-
-    path: Path
-    event: str
-    stream: str
-
-
-@dataclass(frozen=True, slots=True)
 class CollectiveStatement:
     """A collective of ``size_bytes``, as nccl-tests counts them, among the first ``gpus`` GPUs."""
 
@@ -124,12 +115,13 @@ class CollectiveStatement:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitEvent:
-    """A stream waits for an event; the host does not."""
+class EventStatement:
+    """Record an event behind the work that a stream has been given so far; if it *waits*, the stream waits for one."""
 
     path: Path
     stream: str
     event: str
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +158,7 @@ class Threads:
 
 
 _OfData = RunStatement | MakeTensor | CopyTo | CollectiveStatement | ReadTensor
-Statement = _OfData | Wait | RecordEvent | WaitEvent | Python | MarkTime | Repeat | Threads
+Statement = _OfData | Wait | EventStatement | Python | MarkTime | Repeat | Threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +181,7 @@ _WALKED_TWICE = 6  # loops within each other; deeper ones have been walked often
 
 
 def check_program(program: Program, places: Places, default: str | None) -> None:
-    """Raise InputError with every fault of *program* on the machine of *places*, each with its position.
-
-    Faults are unknown devices, tensors, streams and events, and arithmetic across devices.
-    """
+    """Raise InputError for unknown devices, tensors, streams and events, and for arithmetic across devices."""
     walk = _Walk(program, places, default)
     walk.block(program.body)
     if walk.faults:
@@ -234,10 +223,10 @@ class _Walk:
                         self.fault(f"{self.machine.name} has no CPU that could look at it", "read")
                 case Wait():
                     self.wait(statement.what)
-                case RecordEvent():
+                case EventStatement(waits=False):
                     self.events.add(statement.event)
                     self.stream(statement.stream, "stream")
-                case WaitEvent():
+                case EventStatement():
                     self.stream(statement.stream, "hold")
                     if statement.event not in self.events:
                         hint = nearest(statement.event, self.events) or "record one first (record: done)"

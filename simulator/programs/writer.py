@@ -9,6 +9,7 @@ Loops are written by :mod:`simulator.programs.loops`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from simulator.collectives.request import Unsuitable
 from simulator.devices.cpu import Cpu
@@ -18,19 +19,8 @@ from simulator.host.copies import copy_plan, copy_within_s
 from simulator.network.routing import Router
 from simulator.places import Place, Places
 from simulator.plan.plan import PlanBuilder, Resource
+from simulator.programs import costs as c
 from simulator.programs import statements as s
-from simulator.programs.costs import (
-    CallPrice,
-    DeviceTensor,
-    HeldMemory,
-    MarkState,
-    ProgramLabel,
-    ProgramPricer,
-    State,
-    Stream,
-    StreamQueue,
-    Use,
-)
 from simulator.questions.single import CopyKind, CopyQuestion
 from simulator.questions.where import Where
 from simulator.records import replace
@@ -48,7 +38,7 @@ class Writer:
         program: s.Program,
         places: Places,
         router: Router,
-        costs: ProgramPricer,
+        costs: c.ProgramPricer,
         device: str | None,
         threads: int | None,
         write_loop: Callable[[Writer, s.Repeat], None],
@@ -59,7 +49,7 @@ class Writer:
         self.front = places.constants(FrontEndCosts)
         self.is_mxnet = program.software.front_end == "mxnet"
         self.builder = PlanBuilder()
-        self.state = State()
+        self.state = c.State()
         self.host = HOST
         self.locks: tuple[str, ...] = ()
         self.runs_on_cpu = False
@@ -84,14 +74,14 @@ class Writer:
         node = self.places.machine.find(device)
         return "" if node is None else node.kind
 
-    def stream(self, device: str, name: str) -> Stream:
+    def stream(self, device: str, name: str) -> c.Stream:
         """Return the stream *name* of *device*, created empty at first use."""
         key = f"{device}/{name}"
         if key not in self.state.streams:
-            self.state.streams[key] = Stream(device, StreamQueue(self.program.software.depth))
+            self.state.streams[key] = c.Stream(device, c.StreamQueue(self.program.software.depth))
         return self.state.streams[key]
 
-    def _named(self, name: str) -> Stream:
+    def _named(self, name: str) -> c.Stream:
         device, _, stream = name.partition("/")
         return self.stream(self.place(device).name, stream)
 
@@ -111,7 +101,7 @@ class Writer:
                     self._run(statement)
                 case s.MakeTensor():
                     device = self.place(statement.device).name
-                    state.tensors[statement.name] = DeviceTensor(device, statement.size_bytes)
+                    state.tensors[statement.name] = c.DeviceTensor(device, statement.size_bytes)
                 case s.CopyTo():
                     self._copy(statement)
                 case s.CollectiveStatement():
@@ -120,17 +110,17 @@ class Writer:
                     self._read(statement)
                 case s.Wait():
                     self._wait(statement.what)
-                case s.RecordEvent():
-                    self.on_host("event", self.front.pytorch.event_s, use="issue")
-                    state.events[statement.event] = self._named(statement.stream).last
-                case s.WaitEvent():
+                case s.EventStatement():
                     self.on_host("event", self.front.pytorch.event_s, use="issue")
                     stream = self._named(statement.stream)
-                    stream.after = (*stream.after, *state.events.get(statement.event, ()))
+                    if statement.waits:
+                        stream.after = (*stream.after, *state.events.get(statement.event, ()))
+                    else:
+                        state.events[statement.event] = stream.last
                 case s.Python():
                     self.on_host("python", statement.seconds, use="python")
                 case s.MarkTime():
-                    noted = state.marks.setdefault(statement.name, MarkState())
+                    noted = state.marks.setdefault(statement.name, c.MarkState())
                     noted.numbers.append(self.on_host(statement.name, 0.0, use="mark"))
                     noted.count += 1
                 case s.Repeat():
@@ -144,10 +134,10 @@ class Writer:
             told = f"more than {MAX_STEPS:,} statements and activities that do not repeat evenly; repeat it less often"
             raise InputError(self.program.source.fault(path, told))
 
-    def on_host(self, label: str, seconds: float, *, use: Use, after: Sequence[int] = ()) -> int:
+    def on_host(self, label: str, seconds: float, *, use: c.Use, after: Sequence[int] = ()) -> int:
         """Add an activity of the host and return its number; where threads share the lock, all but waits need it."""
         locks = self.locks if use != "wait" and seconds > 0 else ()
-        stream, about, add = self.host, ProgramLabel(use), self.builder.work
+        stream, about, add = self.host, c.ProgramLabel(use), self.builder.work
         return add(label, self.host_place, seconds, stream=stream, after=after, takes=locks, gives=locks, about=about)
 
     # -- operators -----------------------------------------------------------------
@@ -167,42 +157,27 @@ class Writer:
             needs = []
         if run.gives is not None:
             back_s = calls[-1].back_s if calls else 0.0
-            tensors[run.gives] = DeviceTensor(place.name, result_bytes, last, back_s)
+            tensors[run.gives] = c.DeviceTensor(place.name, result_bytes, last, back_s)
 
-    def _call(self, call: CallPrice, place: Place, name: str, needs: Sequence[int]) -> int:
-        """Add one call; return its last activity."""
+    def _call(self, call: c.CallPrice, place: Place, name: str, needs: Sequence[int]) -> int:
         self.state.operators += 1
         stream = self.stream(place.name, name)
-        after = *stream.after, *needs
+        after, add = (*stream.after, *needs), partial(self.builder.work, call.label, place.name)
         if place.name == place.host and not self.program.software.cpu_queue:
-            number = self.builder.work(
-                call.label,
-                place.name,
-                call.issue_s + call.compute_s,
-                stream=self.host,
-                after=after,
-                takes=self.locks,
-                gives=self.locks,
-                about=ProgramLabel("kernel", call.bound, issue_s=call.issue_s),
-            )
+            locks, about = self.locks, c.ProgramLabel("kernel", call.bound, issue_s=call.issue_s)
+            seconds = call.issue_s + call.compute_s
+            number = add(seconds, stream=self.host, after=after, takes=locks, gives=locks, about=about)
             stream.last, stream.after, stream.back_s = (number,), (), 0.0
             return number
         blocker = stream.queue.blocker()
-        room = [] if blocker is None else [self.later(blocker.number, blocker.late_s)]
+        room = [] if blocker is None else [self.later(*blocker)]
         issued = self.on_host(call.label, call.issue_s, use="issue", after=room)
-        number = self.builder.work(
-            call.label,
-            place.name,
-            call.compute_s,
-            stream=f"{place.name}/{name}",
-            after=(issued, *after),
-            loads=self._loads(place, call),
-            about=ProgramLabel("kernel", call.bound),
-        )
+        loads, about = self._loads(place, call), c.ProgramLabel("kernel", call.bound)
+        number = add(call.compute_s, stream=f"{place.name}/{name}", after=(issued, *after), loads=loads, about=about)
         stream.queue.add(number)
         stream.last, stream.after, stream.back_s = (number,), (), call.back_s
         if call.holds_bytes:
-            self.state.held.append(HeldMemory(issued, number, call.holds_bytes))
+            self.state.held.append(c.HeldMemory(issued, number, call.holds_bytes))
         return number
 
     def later(self, number: int, late_s: float) -> int:
@@ -210,9 +185,9 @@ class Writer:
         if not late_s:
             return number
         stream = f"later/{len(self.builder.tasks)}"
-        return self.builder.work("", "", late_s, stream=stream, after=[number], about=ProgramLabel("hidden"))
+        return self.builder.work("", "", late_s, stream=stream, after=[number], about=c.ProgramLabel("hidden"))
 
-    def _loads(self, place: Place, call: CallPrice) -> tuple[tuple[Resource, float], ...]:
+    def _loads(self, place: Place, call: c.CallPrice) -> tuple[tuple[Resource, float], ...]:
         """Return the resources of its device that *call* uses, where other streams of the device may share them."""
         if len(self.shared.get(place.name, set()) | self.shared.get("", set())) < 2:
             return ()
@@ -233,15 +208,15 @@ class Writer:
         waits = copy.waits if copy.waits is not None else not self.is_mxnet
         if waits or (is_sync and not self.is_mxnet):
             done = self.on_host("wait", self.front.wait_s, use="wait", after=[done])
-        self.state.tensors[copy.gives] = DeviceTensor(to.name, tensor.size_bytes, (done,), self.front.wait_s)
+        self.state.tensors[copy.gives] = c.DeviceTensor(to.name, tensor.size_bytes, (done,), self.front.wait_s)
 
-    def _copied(self, copy: s.CopyTo, tensor: DeviceTensor, to: Place) -> tuple[int, bool]:
+    def _copied(self, copy: s.CopyTo, tensor: c.DeviceTensor, to: Place) -> tuple[int, bool]:
         """Add the copy of *tensor* to the device *to*; return its last activity, and whether it blocks the host."""
         question = self._question(tensor, to, pinned=copy.pinned, fresh=copy.fresh)
         kind, label, add = question.kind, f"copy {copy.name}", self.builder.add
         self.state.copies += 1
         issued = self.on_host(label, self.costs.call_s(to), use="issue")
-        about = ProgramLabel("copy", bytes=tensor.size_bytes)
+        about = c.ProgramLabel("copy", bytes=tensor.size_bytes)
         gpu = tensor.device if kind in ("d2h", "d2d", "p2p") else to.name
         ordered = None
         if not self.is_mxnet or copy.stream is not None:
@@ -263,7 +238,7 @@ class Writer:
             ordered.after = (*ordered.after, number)
         return number, not copy.pinned and kind in ("h2d", "d2h", "h2h")
 
-    def _question(self, tensor: DeviceTensor, to: Place, *, pinned: bool, fresh: bool) -> CopyQuestion:
+    def _question(self, tensor: c.DeviceTensor, to: Place, *, pinned: bool, fresh: bool) -> CopyQuestion:
         gpus = {self.places.machine.nodes[index].name: i for i, index in enumerate(self.places.machine.gpus)}
         src, dst = gpus.get(tensor.device), gpus.get(to.name)
         kind: CopyKind
@@ -299,7 +274,7 @@ class Writer:
         stream, name = self.stream(gpu, exchange.stream), f"{gpu}/{exchange.stream}"
         issued = self.on_host(label, self.front.launch_s, use="issue")
         after = (issued, *stream.after, *self._ready(exchange.reads))
-        about = ProgramLabel("copy", bytes=exchange.size_bytes)
+        about = c.ProgramLabel("copy", bytes=exchange.size_bytes)
         number = self.builder.splice(fragment, label=label, stream=name, after=after, place=gpu, about=about)
         stream.last, stream.after, stream.back_s = (number,), (), self.front.wait_s
 

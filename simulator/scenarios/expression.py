@@ -17,6 +17,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from operator import add, mul, neg, sub, truediv
 from typing import Any, TypeAlias
 
 from simulator.errors import nearest, one_line
@@ -167,15 +169,8 @@ def _value(node: Node, documents: Mapping[str, Any]) -> float:
     return _OPERATIONS[name](*values)
 
 
-_OPERATIONS: dict[str, Callable[..., float]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "/": lambda a, b: a / b,
-    "minus": lambda a: -a,
-    "min": lambda *values: min(values),
-    "max": lambda *values: max(values),
-}
+_OPERATIONS: dict[str, Callable[..., float]] = {"+": add, "-": sub, "*": mul, "/": truediv, "minus": neg}
+_OPERATIONS |= {"min": lambda *values: min(values), "max": lambda *values: max(values)}
 
 
 def parse_expression(text: str) -> Expression:
@@ -183,7 +178,7 @@ def parse_expression(text: str) -> Expression:
     if len(text) > _LONGEST:
         raise ValueError(f"is longer than {_LONGEST} characters")
     parser = _Parser(text)
-    node = parser.sum(0)
+    node = parser.binary(0)
     if not parser.taken("") and parser.at < len(text):
         raise parser.fault("an operator (+ - * /) or nothing is expected")
     return Expression(text.strip(), node, parser.unit if isinstance(node, float) else None)
@@ -197,16 +192,11 @@ class _Parser:
         self.at = 0
         self.unit: str | None = None
 
-    def sum(self, depth: int) -> Node:
-        node = self.product(depth)
-        while sign := self.taken("+-"):
-            node = (sign, (node, self.product(depth)))
-        return node
-
-    def product(self, depth: int) -> Node:
-        node = self.factor(depth)
-        while sign := self.taken("*/"):
-            node = (sign, (node, self.factor(depth)))
+    def binary(self, depth: int, signs: str = "+-") -> Node:
+        part = partial(self.binary, depth, "*/") if signs == "+-" else partial(self.factor, depth)
+        node = part()
+        while sign := self.taken(signs):
+            node = (sign, (node, part()))
         return node
 
     def factor(self, depth: int) -> Node:
@@ -216,7 +206,7 @@ class _Parser:
             inner = self.factor(depth + 1)
             return -inner if isinstance(inner, float) else ("minus", (inner,))
         if self.taken("("):
-            node = self.sum(depth + 1)
+            node = self.binary(depth + 1)
             self.needs(")")
             return node
         number = _NUMBER.match(self.text, self.at)
@@ -238,9 +228,9 @@ class _Parser:
         if name[0] not in _FUNCTIONS:
             self.at = name.start()
             raise self.fault(f"there is no function '{name[0]}'; {nearest(name[0], _FUNCTIONS)}")
-        given = [self.sum(depth + 1)]
+        given = [self.binary(depth + 1)]
         while self.taken(","):
-            given.append(self.sum(depth + 1))
+            given.append(self.binary(depth + 1))
         self.needs(")")
         if name[0] == "count" and len(given) != 1:
             raise self.fault("count is of one list")

@@ -142,10 +142,8 @@ class _Reader:
     """Reads what :func:`validate_in_part` left of a file, and adds its own *faults* to those found before."""
 
     def __init__(self, source: YamlSource, spec: ScenarioFile, told: InputError | None) -> None:
-        self.source = source
-        self.spec = spec
-        self.faults: list[Fault] = list(told.faults) if told is not None else []
-        self.more = told.more if told is not None else 0
+        self.source, self.spec = source, spec
+        self.faults, self.more = (list(told.faults), told.more) if told is not None else (list[Fault](), 0)
         self.run_names = list(source.data["runs"]) if isinstance(source.data.get("runs"), dict) else []
 
     def scenario(self, path: Path) -> Scenario:
@@ -162,19 +160,10 @@ class _Reader:
         if self.faults:
             faults = sorted(dict.fromkeys(self.faults), key=lambda fault: (fault.line, fault.column))
             raise InputError(faults, self.more)
-        return Scenario(
-            path.stem,
-            path,
-            self.source,
-            one_line(spec.title, 200),
-            spec.chapter.strip(),
-            spec.order,
-            _paragraph(spec.about),
-            _paragraph(spec.assumed),
-            tuple(runs),
-            timeline,
-            tuple(answer for answer in answers if answer is not None),
-        )
+        title, told = one_line(spec.title, 200), (_paragraph(spec.about), _paragraph(spec.assumed))
+        chapter, complete = spec.chapter.strip(), tuple(answer for answer in answers if answer is not None)
+        head = path.stem, path, self.source, title, chapter, spec.order
+        return Scenario(*head, *told, tuple(runs), timeline, complete)
 
     def run(self, name: str, words: str) -> ScenarioRun | None:
         place = ("runs", name)
@@ -300,13 +289,8 @@ def in_order() -> list[Scenario]:
         """Numbered chapters come first, by book and number, then chapters without a number."""
         match = re.fullmatch(r"(\d+(?:\.\d+)*)\s*(.*)", scenario.chapter, re.ASCII)
         chapter, book = match.groups() if match else ("", scenario.chapter)
-        return (
-            match is None,
-            book,
-            tuple(map(int, chapter.split("."))) if chapter else (),
-            scenario.order,
-            scenario.name,
-        )
+        numbers = tuple(map(int, chapter.split("."))) if chapter else ()
+        return match is None, book, numbers, scenario.order, scenario.name
 
     return sorted((read_scenario(path, path.name) for path in builtin_scenarios().values()), key=place)
 

@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from functools import cache, cached_property, partial
-from typing import NamedTuple
 
 from simulator.api.session import Session
 from simulator.collectives.request import Unsuitable
@@ -19,7 +18,7 @@ from simulator.errors import InputError
 from simulator.kept import Kept
 from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
-from simulator.records import dataclass, field, replace
+from simulator.records import replace
 from simulator.search.parts import CollectiveTimes, RankWork, UnitCost, units_apart
 from simulator.search.space import Candidate, Division, Space
 from simulator.spelling import spelt
@@ -32,23 +31,13 @@ from simulator.training.placement import Placement
 from simulator.training.roles import slowest_of
 from simulator.workload.precision import ELEMENT_BYTES
 
+Priced = tuple[Candidate, float, float]
+"""A feasible candidate, its step time in seconds, and the memory that it needs in bytes."""
 MEMORY = "memory"
 _UNEVEN = "samples do not share out evenly"
 _TURNS = "virtual stages do not share the micro-batches"
 _EXPLICIT = 3  # micro-batches that are followed one by one; all further ones take as long as the last of them
 _PIECES = 8  # most pieces into which a pipeline's gradients are cut during its last backward pass
-
-
-@dataclass(frozen=True, slots=True)
-class SearchOutcome:
-    """Feasible candidates with their step time in seconds and memory in bytes, and counts of others, by reason.
-
-    ``nearest`` is the smallest need, in bytes, among candidates that do not fit in memory, and that candidate in words.
-    """
-
-    priced: tuple[tuple[Candidate, float, float], ...] = ()
-    infeasible: Counter[str] = field(default_factory=Counter)
-    nearest: tuple[float, str] | None = None
 
 
 class Pricer:
@@ -72,9 +61,12 @@ class Pricer:
         """Number of blocks of the network, or of layers where none repeat."""
         return RankWork(self.session, replace(self.space.question, batch=1), self.group).short.unit_count
 
-    def outcome(self, division: Division) -> SearchOutcome:
-        """Return the outcome for all candidates with *division*."""
-        found: list[tuple[Candidate, float, float]] = []
+    def outcome(self, division: Division) -> tuple[list[Priced], Counter[str], tuple[float, str] | None]:
+        """Return the feasible candidates with *division*, the counts of the others by reason, and the nearest miss.
+
+        That is the smallest need, in bytes, among candidates that do not fit in memory, and that candidate in words.
+        """
+        found: list[Priced] = []
         infeasible: Counter[str] = Counter()
         layouts = list(self.space.layouts(division, self.unit_count))
         too_large: list[tuple[float, str]] = []
@@ -103,11 +95,11 @@ class Pricer:
                     continue
                 found += fitting
                 full = not fitting
-        return SearchOutcome(tuple(found), +infeasible, min(too_large, default=None))
+        return found, +infeasible, min(too_large, default=None)
 
     def _priced(
         self, part: RankWork, ways: list[Candidate], infeasible: Counter[str], too_large: list[tuple[float, str]]
-    ) -> list[tuple[Candidate, float, float]]:
+    ) -> list[Priced]:
         part.network  # noqa: B018  raises where the network cannot be divided
         found = []
         for way in ways:
@@ -123,7 +115,6 @@ class Pricer:
         return found
 
     def _memory_bytes(self, part: RankWork, way: Candidate) -> float:
-        """Return the bytes that the fullest device needs."""
         layout = way.layout
         most = 0.0
         for stage in sorted({0, min(1, layout.pp - 1), layout.pp - 1}):
@@ -175,10 +166,7 @@ class Pricer:
     def _exposed_s(
         self, layout: Layout, stage: UnitCost, question: StepQuestion, element: int, *, gathers: bool
     ) -> float:
-        """Return the seconds of gradient sums that remain exposed after the last backward pass.
-
-        Or, if it *gathers*, those of gathering parameters that were updated in shards.
-        """
+        """Return the seconds of sums, or of what *gathers* parameters, that the last pass leaves exposed."""
         plain, experts = (stage.trained - stage.trained_of_experts) * element, stage.trained_of_experts * element
         pieces = 1
         if question.bucket_bytes:
@@ -194,7 +182,7 @@ class Pricer:
     def _sharded_s(self, costs: tuple[UnitCost, ...], way: Candidate, question: StepQuestion, element: int) -> float:
         """Return seconds of a step that gathers units one ahead, as in :mod:`simulator.training.sharded`."""
         layout = way.layout
-        units = [self._sharded_unit(cost, layout, question, element) for cost in costs]
+        units = [(cost, *self._exchanges_s(cost, layout, question, element)) for cost in costs]
         passes = [(unit, False) for unit in units] + [(unit, True) for unit in reversed(units)]
         end_s = exchanged_s = 0.0  # ends of computation and of exchanges
         before_s = batch_s = 0.0
@@ -202,22 +190,25 @@ class Pricer:
         for number in range(explicit):
             before_s = end_s
             last = number == explicit - 1
-            exchanged_s = gathered_s = max(end_s, exchanged_s) + units[0].gather_s
-            for place, (unit, backward) in enumerate(passes):
-                following_s = passes[place + 1][0].gather_s if place + 1 < len(passes) else 0.0
+            exchanged_s = gathered_s = max(end_s, exchanged_s) + units[0][1]
+            for place, ((cost, _, scatter_s, sum_s), backward) in enumerate(passes):
+                following_s = passes[place + 1][0][1] if place + 1 < len(passes) else 0.0
                 ahead = question.prefetches or not backward
                 starts_s = end_s
-                end_s = max(end_s, gathered_s) + (unit.backward_s if backward else unit.forward_s)
+                end_s = max(end_s, gathered_s) + (cost.backward_s if backward else cost.forward_s)
                 if following_s:
                     exchanged_s = max(exchanged_s, starts_s if ahead else end_s) + following_s
                 gathered_s = exchanged_s if following_s else 0.0
                 if backward:
-                    exchanged_s = max(exchanged_s, end_s) + unit.scatter_s + (unit.sum_s if last else 0.0)
+                    exchanged_s = max(exchanged_s, end_s) + scatter_s + (sum_s if last else 0.0)
             batch_s = end_s - before_s
         skipped_s = (way.micro_batches - explicit) * batch_s
         return skipped_s + max(end_s, exchanged_s) + sum(_update_s(layout, cost) for cost in costs)
 
-    def _sharded_unit(self, cost: UnitCost, layout: Layout, question: StepQuestion, element: int) -> _ShardedUnit:
+    def _exchanges_s(
+        self, cost: UnitCost, layout: Layout, question: StepQuestion, element: int
+    ) -> tuple[float, float, float]:
+        """Return the seconds to gather a unit, to scatter its gradients, and to sum them among replicas of shards."""
         summed = ELEMENT_BYTES["fp32"] if question.sums_in_fp32 else element
         gather_s = scatter_s = sum_s = 0.0
         for experts, elements, trained in (
@@ -227,7 +218,7 @@ class Pricer:
             gather_s += self._exchange_s(layout, "shards", "all-gather", elements * element, experts=experts)
             scatter_s += self._exchange_s(layout, "shards", "reduce-scatter", trained * summed, experts=experts)
             sum_s += self._replicas_s(layout, trained * summed, experts=experts)
-        return _ShardedUnit(cost.forward_s, cost.backward_s, gather_s, scatter_s, sum_s)
+        return gather_s, scatter_s, sum_s
 
     def _sum_s(self, layout: Layout, size_bytes: float, *, experts: bool = False) -> float:
         """Return the seconds to sum *size_bytes* of gradients; *experts*: those of experts, among their replicas."""
@@ -255,7 +246,6 @@ class Pricer:
         return self._kept.once((among, which, experts, op, size_bytes), seconds)
 
     def _received_s(self, layout: Layout, size_bytes: float) -> float:
-        """Return the seconds until a stage has received *size_bytes* from the one before it."""
         alike = replace(layout, vp=1, zero=0, shards=None)
 
         def seconds() -> float:
@@ -267,16 +257,6 @@ class Pricer:
             return sent_s + gathered_s
 
         return self._kept.once((alike, "next", size_bytes), seconds)
-
-
-class _ShardedUnit(NamedTuple):
-    """Seconds of a unit's passes and exchanges; ``sum_s`` is that among replicas of its shards."""
-
-    forward_s: float
-    backward_s: float
-    gather_s: float
-    scatter_s: float
-    sum_s: float
 
 
 def _update_s(layout: Layout, cost: UnitCost) -> float:

@@ -25,7 +25,7 @@ from simulator.results.rates import Rates, rates_from, rates_of
 from simulator.results.step_confidence import all_fit_by_band
 from simulator.results.step_view import SHARE_WORDS, time_shares
 from simulator.results.training import options_entry
-from simulator.search.price import MEMORY, Pricer, SearchOutcome
+from simulator.search.price import MEMORY, Pricer
 from simulator.search.space import Candidate, Division, Space
 from simulator.spelling import spelt
 from simulator.units import format_size
@@ -177,7 +177,6 @@ def _chosen(priced: Sequence[list[Any]], count: int) -> list[list[Any]]:
 
 
 def _candidate(space: Space, words: str) -> Candidate:
-    """Return the candidate whose :attr:`Candidate.words` are *words*."""
     layout, micro_batch, recompute = words.split(" ")
     size = int(micro_batch.partition("=")[2])
     found = parse_layout(layout).on(space.device_count)
@@ -194,11 +193,11 @@ def _pricer(space: Space) -> Pricer:
 
 def price(space: Space, division: Division) -> dict[str, Any]:
     """Return the outcome of *division* as plain data."""
-    outcome: SearchOutcome = _pricer(space).outcome(division)
+    priced, infeasible, nearest = _pricer(space).outcome(division)
     return {
-        "priced": [[way.words, time_s, n_bytes] for way, time_s, n_bytes in outcome.priced],
-        "infeasible": dict(sorted(outcome.infeasible.items())),
-        "nearest": outcome.nearest and list(outcome.nearest),
+        "priced": [[way.words, time_s, n_bytes] for way, time_s, n_bytes in priced],
+        "infeasible": dict(sorted(infeasible.items())),
+        "nearest": nearest and list(nearest),
         "memory_bytes": _pricer(space).device.memory_bytes,
     }
 

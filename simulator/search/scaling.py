@@ -18,10 +18,7 @@ _WORTH_SAYING = 0.02  # smallest drop of the doubling efficiency that counts as 
 
 @dataclass(frozen=True, slots=True)
 class Knee:
-    """The increase from ``before`` to ``after`` devices at which the doubling efficiency falls most, by ``drop``.
-
-    ``cause`` is the part of the step whose time per sample grows most.
-    """
+    """The increase at which doubling efficiency falls most, and the part whose time per sample grows most."""
 
     before: int
     after: int

@@ -76,12 +76,8 @@ class Space:
 
     def asked(self, candidate: Candidate) -> StepQuestion:
         """Return the step's question for *candidate*."""
-        asked = self.laid_out(
-            candidate.layout,
-            batch=candidate.micro_batch,
-            micro_batches=candidate.micro_batches,
-            options=self.options(candidate.recompute),
-        )
+        of, options = candidate, self.options(candidate.recompute)
+        asked = self.laid_out(of.layout, batch=of.micro_batch, micro_batches=of.micro_batches, options=options)
         return accumulating(asked, None)
 
     def laid_out(self, layout: Layout, **more: Any) -> StepQuestion:
@@ -154,10 +150,9 @@ class Space:
                 for zero, shards in self._shardings(pp, cp * dp):
                     apart = pp > 1 and dp > 1 and ep == 1 and self.device_count > self.node_size
                     for order in self._choices("order", (ORDER, _FAR) if apart else (ORDER,)):
-                        usual = Layout(
-                            tp=tp, sp=sp, cp=cp, ep=ep, etp=etp, pp=pp, dp=dp, vp=vp, zero=zero, shards=shards
-                        )
-                        usual = replace(usual, tp_overlap=sp and self.tp_overlap, flex=ep > 1 and self.flex)
+                        overlap, flex = sp and self.tp_overlap, ep > 1 and self.flex
+                        usual = Layout(**division._asdict(), tp_overlap=overlap, flex=flex)
+                        usual = replace(usual, pp=pp, dp=dp, vp=vp, zero=zero, shards=shards)
                         rest = {key: value for key, value in self.fixed if key == "schedule" and pp > 1}
                         if vp == 1 or rest.get("schedule", "1f1b") == "1f1b":
                             yield replace(usual, order=order, **rest)

@@ -142,10 +142,8 @@ def lane_notes(
             said.setdefault((keys[name], taken[name], part.pcie_lanes), []).append(name)
     notes = []
     for (key, used, there), names in said.items():
-        message = (
-            f"{', '.join(names)}: links take {used} PCIe lanes, and the CPU has {there}; they are simulated at full "
-            f"width, which needs a switch, or links of fewer lanes"
-        )
+        simulated = "they are simulated at full width, which needs a switch, or links of fewer lanes"
+        message = f"{', '.join(names)}: links take {used} PCIe lanes, and the CPU has {there}; {simulated}"
         notes.append(str(source.fault(("devices", key), message, key=True)))
     return tuple(notes)
 
@@ -181,11 +179,8 @@ def cable_notes(
     *keys* maps each device to its key under ``devices``; the first adapter of a key stands for the others.
     """
     cables = [wire for wire in wires if wire.part.of in NETWORK_LINKS]
-    rates_Bps = sums_by_key(
-        (name, wire.count * wire.part.bandwidth * wire.part.efficiency / _directions(wire.part))
-        for wire in cables
-        for name in (wire.a, wire.b)
-    )
+    ends = [(name, wire.count, wire.part) for wire in cables for name in (wire.a, wire.b)]
+    rates_Bps = sums_by_key((name, n * of.bandwidth * of.efficiency / _directions(of)) for name, n, of in ends)
     found: dict[str, str] = {}
     for name, rate_Bps in rates_Bps.items():
         adapter = devices[name].part

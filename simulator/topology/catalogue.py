@@ -116,10 +116,7 @@ def load_part(name: str) -> Part | None:
 
 
 def part_figures(name: str) -> list[tuple[str, str, str]]:
-    """Return (figure, value as written, source) of each figure in the file of the part *name*; none of an unknown one.
-
-    A figure without a source of its own has that of the part, or "" if that names none.
-    """
+    """Return (figure, value as written, source, if any) of each figure of the part *name*, if there is one."""
     path = _part_files().get(name)
     written = {} if path is None else read_yaml(path).data
     said, usual = written.get("sources", {}), written.get("source", "")

@@ -158,8 +158,7 @@ def _added_nic(node: Topology, fabric: LinkPart | None) -> tuple[Device, Wire]:
     if cpu is None:
         raise refused("nodes", f"{node.name} has no CPU that a NIC could be put at")
     latency_s = _ADDED_LATENCY_S.get(fabric.of, 1e-6)
-    nic = NicPart.model_construct(
-        kind="nic", network=cast(Any, fabric.of), bandwidth=fabric.bandwidth, latency=latency_s
-    )
+    of = cast(Any, fabric.of)
+    nic = NicPart.model_construct(kind="nic", network=of, bandwidth=fabric.bandwidth, latency=latency_s)
     slot = LinkPart.model_construct(kind="link", of="pcie", bandwidth=max(fabric.bandwidth, 16e9))
     return Device("nic0", "nic", nic, "", 0), Wire("nic0", cpu.name, slot, 1)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 
 from simulator.errors import one_line
-from simulator.records import dataclass
 
 MAX_NAMES = 65_536
 _MAX_DIGITS = 9
@@ -48,9 +47,8 @@ def _read(text: str) -> tuple[str, list[tuple[int, int]], str]:
         low, dash, high = piece.strip().partition("-")
         numbers = [each.strip() for each in ((low, high) if dash else (low,))]
         if not all(each.isascii() and each.isdigit() for each in numbers):
-            raise ValueError(
-                f"{shown}: {one_line(repr(piece.strip()), 40)} is neither a number nor a range such as 0-7"
-            )
+            read = one_line(repr(piece.strip()), 40)
+            raise ValueError(f"{shown}: {read} is neither a number nor a range such as 0-7")
         if max(len(low.strip()), len(high.strip())) > _MAX_DIGITS:
             raise ValueError(f"{shown}: a number has at most {_MAX_DIGITS} digits")
         first, last = int(low), int(high or low)
@@ -71,16 +69,8 @@ _COUNT = re.compile(r"(?:NV|XGMI)?(\d{1,4})", re.IGNORECASE | re.ASCII)
 _NONE = {"SYS", "NODE", "PHB", "PXB", "PIX", "SOC", "-", "X"}
 
 
-@dataclass(frozen=True, slots=True)
-class LinkMatrix:
-    """A parsed matrix: ``gpus``, the numbers of all GPUs with a row, and ``links``, as (a, b, count) with a < b."""
-
-    gpus: tuple[int, ...]
-    links: tuple[tuple[int, int, int], ...]
-
-
-def read_matrix(text: str) -> LinkMatrix:
-    """Return the GPUs of a matrix and the links between them.
+def read_matrix(text: str) -> tuple[list[int], list[tuple[int, int, int]]]:
+    """Return the numbers of the GPUs with a row in a matrix, and the links between them, as (a, b, count) with a < b.
 
     Raises ValueError if a row is short, a cell is unknown, X is missing on the diagonal or found elsewhere, the header
     and rows name different GPUs, or the matrix is not symmetric.
@@ -103,8 +93,7 @@ def read_matrix(text: str) -> LinkMatrix:
     for (a, b), count_ab in counts.items():
         if counts[b, a] != count_ab:
             raise ValueError(f"matrix: gpu{a} to gpu{b} has {count_ab} links, but gpu{b} to gpu{a} has {counts[b, a]}")
-    links = tuple((a, b, n) for (a, b), n in sorted(counts.items()) if a < b and n)
-    return LinkMatrix(tuple(sorted(order)), links)
+    return sorted(order), [(a, b, n) for (a, b), n in sorted(counts.items()) if a < b and n]
 
 
 def _table(text: str) -> tuple[list[int] | None, dict[int, list[str]]]:

@@ -6,21 +6,10 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
+from simulator import topology as t
 from simulator.errors import FAULTS_SHOWN, Fault, InputError, nearest, one_line
 from simulator.sums import sums_by_key
-from simulator.topology import (
-    Device,
-    DeviceKind,
-    Topology,
-    Wire,
-    at_adapters,
-    cable_notes,
-    catalogue,
-    lane_notes,
-    neighbours,
-    on_hosts,
-    reached,
-)
+from simulator.topology import catalogue
 from simulator.topology.notation import MAX_NAMES, count, expand, read_matrix
 from simulator.topology.parts import CpuPart, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
 from simulator.topology.schema import DeviceSpec, LinkSpec, MeshSpec, TopologyFile
@@ -66,11 +55,9 @@ class Resolver:
     """Looks up the names in a file; keeps the first faults, counts the others. *told*: faults found by the schema."""
 
     def __init__(self, source: YamlSource, spec: TopologyFile, told: InputError | None = None) -> None:
-        self.source = source
-        self.spec = spec
-        self.faults: list[Fault] = list(told.faults) if told is not None else []
-        self.more = told.more if told is not None else 0
-        self.devices: dict[str, Device] = {}
+        self.source, self.spec = source, spec
+        self.faults, self.more = (list(told.faults), told.more) if told is not None else (list[Fault](), 0)
+        self.devices: dict[str, t.Device] = {}
         self.keys: dict[str, str] = {}
         self.n_wires = 0
         self.in_matrices: set[str] = set()
@@ -104,11 +91,11 @@ class Resolver:
         if self.faults:
             raise InputError(sorted(self.faults, key=lambda f: (f.line, f.column)), self.more)
 
-    def topology(self) -> Topology:
+    def topology(self) -> t.Topology:
         """Return the machine described by the file.  Raises InputError with every fault."""
         for key, device in self.spec.devices.items():
             self._device(key, device)
-        wires: list[Wire] = []
+        wires: list[t.Wire] = []
         for i, link in zip(self._positions("links"), self.spec.links, strict=True):
             wires.extend(self._link(i, link))
         for i, mesh in zip(self._positions("meshes"), self.spec.meshes, strict=True):
@@ -125,9 +112,9 @@ class Resolver:
             self._ports(wires)
             self._connected(wires)
         self.raise_faults()
-        devices, n_nodes = on_hosts(list(self.devices.values()), wires)
+        devices, n_nodes = t.on_hosts(list(self.devices.values()), wires)
         told = self.source, self.devices, self.keys, wires
-        return Topology(
+        return t.Topology(
             name=self.spec.name,
             description=self.spec.description,
             aliases=self.spec.aliases,
@@ -138,7 +125,7 @@ class Resolver:
             price_per_hour=self.spec.price_per_hour,
             file=self.source.file,
             trays=self.spec.trays,
-            notes=(*lane_notes(*told), *cable_notes(*told)),
+            notes=(*t.lane_notes(*told), *t.cable_notes(*told)),
         )
 
     def part(self, name: str | None, kind: type[AnyKind], path: tuple[str | int, ...]) -> AnyKind | None:
@@ -200,13 +187,13 @@ class Resolver:
         if isinstance(part, CpuPart) and "core_count" in changes and part.core_count and part.thread_count:
             changes.setdefault("thread_count", changes["core_count"] * part.thread_count // part.core_count)
         part = part.model_copy(update=changes) if changes else part
-        kind = cast(DeviceKind, f"{part.of}-switch" if isinstance(part, SwitchPart) else part_kind)
+        kind = cast(t.DeviceKind, f"{part.of}-switch" if isinstance(part, SwitchPart) else part_kind)
         for name in names:
             if name in self.devices:
                 self.fault(path, f"the device '{name}' is described twice; also by '{self.keys[name]}'", key=True)
                 continue
             self.keys[name] = key
-            self.devices[name] = Device(name, kind, part, spec.part or "", 0)
+            self.devices[name] = t.Device(name, kind, part, spec.part or "", 0)
 
     def _figures(self, path: tuple[str | int, ...], spec: LinkSpec | MeshSpec) -> LinkPart | None:
         figures = ("bandwidth", "efficiency", "latency", "duplex")
@@ -222,7 +209,7 @@ class Resolver:
             return None
         return LinkPart.model_construct(kind="link", of=spec.kind, **changes)
 
-    def _link(self, index: int, spec: LinkSpec) -> list[Wire]:
+    def _link(self, index: int, spec: LinkSpec) -> list[t.Wire]:
         path = ("links", index)
         part = self._figures(path, spec)
         try:
@@ -256,32 +243,32 @@ class Resolver:
             a, b = (a * len(b), b) if len(a) == 1 else (a, b * len(a))
         for name in list(dict.fromkeys(x for x, y in zip(a, b, strict=True) if x == y))[:_NAMED]:
             self.fault((*path, "between"), f"the link joins '{name}' with itself")
-        return [at_adapters(Wire(x, y, part, spec.count), self.devices) for x, y in zip(a, b, strict=True)]
+        return [t.at_adapters(t.Wire(x, y, part, spec.count), self.devices) for x, y in zip(a, b, strict=True)]
 
     def _count_wires(self, more: int, path: tuple[str | int, ...]) -> None:
         self.n_wires += more
         if self.n_wires > _MAX_WIRES:
             raise InputError(self.source.fault(path, f"a machine has at most {_MAX_WIRES} links"))
 
-    def _mesh(self, index: int, spec: MeshSpec) -> list[Wire]:
+    def _mesh(self, index: int, spec: MeshSpec) -> list[t.Wire]:
         path = ("meshes", index)
         part = self._figures(path, spec)
         try:
-            matrix = read_matrix(spec.matrix)
+            gpus, links = read_matrix(spec.matrix)
         except ValueError as error:
             self.fault((*path, "matrix"), str(error))
             return []
         if part is None or self.described is None:
             return []
-        unknown = [f"gpu{n}" for n in matrix.gpus if f"gpu{n}" not in self.described]
+        unknown = [f"gpu{n}" for n in gpus if f"gpu{n}" not in self.described]
         for name in unknown:
             near = name, self.known
             self.fault((*path, "matrix"), f"no device is called '{name}'", near=near, none="none is described")
-        self._count_wires(len(matrix.links), path)
+        self._count_wires(len(links), path)
         if unknown:
             return []
-        self.in_matrices.update(f"gpu{n}" for n in matrix.gpus)
-        return [Wire(f"gpu{a}", f"gpu{b}", part, n) for a, b, n in matrix.links]
+        self.in_matrices.update(f"gpu{n}" for n in gpus)
+        return [t.Wire(f"gpu{a}", f"gpu{b}", part, n) for a, b, n in links]
 
     def _whole(self) -> None:
         """Record a fault if matrices leave out GPUs, since their links may have been forgotten."""
@@ -292,7 +279,7 @@ class Resolver:
             message = f"no matrix has a row for {named}; write SYS where there is no link, or use links for a few"
             self.fault(("meshes", 0, "matrix"), message)
 
-    def _ports(self, wires: list[Wire]) -> None:
+    def _ports(self, wires: list[t.Wire]) -> None:
         """Record a fault for each GPU with more NVLinks than its part has."""
         ends = ((name, wire.count) for wire in wires if wire.part.of == "nvlink" for name in (wire.a, wire.b))
         for name, n_links in sums_by_key(ends).items():
@@ -309,10 +296,10 @@ class Resolver:
                     via = "; NVLink switches make every pair look linked: link each GPU to an nvlink-switch instead"
                 self.fault((place,), f"{name} has {n_links} NVLinks, {whose} {most}{via}", key=True)
 
-    def _connected(self, wires: list[Wire]) -> None:
-        """Record a fault for GPUs that cannot be reached from the first one."""
+    def _connected(self, wires: list[t.Wire]) -> None:
+        """Record a fault for GPUs that cannot be t.reached from the first one."""
         gpus = [name for name, device in self.devices.items() if device.kind == "gpu"]
-        found = reached(gpus[0], neighbours(self.devices, wires)) if gpus else set()
+        found = t.reached(gpus[0], t.neighbours(self.devices, wires)) if gpus else set()
         lost: dict[str, list[str]] = {}
         for name in gpus:
             if name not in found:

@@ -82,7 +82,6 @@ _adapter = lru_cache(maxsize=16)(TypeAdapter)
 
 
 def _alone(kind: type[BaseModel], key: str, value: Any) -> bool:
-    """Return whether *value* is valid as the field *key* of *kind*."""
     annotation: Any = kind.model_fields[key].annotation
     try:
         _adapter(annotation).validate_python(value)

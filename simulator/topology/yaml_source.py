@@ -33,7 +33,6 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def _line_column(mark: Any) -> tuple[int, int]:
-    """Return the line and column of *mark*, from 1."""
     return (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
 
 
@@ -211,7 +210,6 @@ def _structure_faults(loader: Any, root: yaml.Node, name: str, instead: str) -> 
 
 
 def _value_fault(loader: Any, node: yaml.ScalarNode) -> str | None:
-    """Return what is wrong with a value, None if nothing is."""
     kind, shown = node.tag.rpartition(":")[2], f"'{one_line(node.value, 60)}'"
     if kind in ("int", "float"):
         if ":" in node.value:

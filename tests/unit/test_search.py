@@ -51,7 +51,7 @@ def priced(of: Space):
     pricer = Pricer(of, SESSION)
     found = []
     for division in of.divisions(SESSION.network(replace(of.question, batch=1))):
-        found += pricer.outcome(division).priced
+        found += pricer.outcome(division)[0]
     return found
 
 
@@ -112,8 +112,8 @@ def test_what_does_not_fit_is_counted() -> None:
     of = space("gpt3-18b", batch=8, fixed=(("tp", 1), ("cp", 1), ("pp", 1), ("zero", 0)), recompute="none")
     with pytest.raises(InputError, match="memory"):
         find_best(of, SESSION, 3)
-    outcome = Pricer(of, SESSION).outcome(of.divisions(SESSION.network(of.question))[0])
-    assert outcome.infeasible == {MEMORY: 1}
+    _, infeasible, _ = Pricer(of, SESSION).outcome(of.divisions(SESSION.network(of.question))[0])
+    assert infeasible == {MEMORY: 1}
 
 
 def test_what_is_kept_is_not_found_again(monkeypatch) -> None:

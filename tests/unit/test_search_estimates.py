@@ -38,7 +38,7 @@ def test_shards_of_parameters_are_priced_as_simulated_where_exchanges_dominate(m
     )
     fixed = tuple({"tp": 1, "cp": 1, "pp": 1, "zero": 3, "shards": 16}.items())
     space = Space(question, 16 * micro_batches, 16, 8, fixed, micro_batch=1)
-    priced = Pricer(space, SESSION).outcome(Division(1, False, 1, 1)).priced
+    priced = Pricer(space, SESSION).outcome(Division(1, False, 1, 1))[0]
     assert {way.recompute for way, _, _ in priced} == {"none", "full"}
     for way, time_s, _ in priced:
         assert time_s == pytest.approx(SESSION.step(space.asked(way)).step_time_s, rel=0.06)

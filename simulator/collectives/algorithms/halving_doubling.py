@@ -52,23 +52,16 @@ class _Group:
         return Send(self.members[src], self.members[dst], first, self.bounds[low + count] - first, reduce=reduce)
 
 
-def _paired(n: int) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
-    """Return the 2^p members that fit, and the other k ranks as (2i + 1, the member 2i that stands for it), i < k."""
+def _group(collective: Collective, n: int, *, whole: bool) -> _Group:
+    """Return the 2^p members that fit; 2i stands for each other rank 2i + 1; of a *whole*, all own the only chunk."""
     rest = n - (1 << (n.bit_length() - 1))
     members = tuple(range(0, 2 * rest, 2)) + tuple(range(2 * rest, n))
-    return members, tuple((2 * i + 1, 2 * i) for i in range(rest))
-
-
-def _by_block(n: int) -> _Group:
-    """Return the group in which rank i, or the member that represents it, owns chunk i of n."""
-    members, folded = _paired(n)
-    return _Group(members, (*members, n), folded)
-
-
-def _by_member(n: int) -> _Group:
-    """Return the group with one chunk per member, ordered so that the largest halves go to nearby ranks."""
-    members, folded = _paired(n)
-    bits = len(members).bit_length() - 1
+    folded = tuple((2 * i + 1, 2 * i) for i in range(rest))
+    if whole:
+        return _Group(members, (0, 1), folded)
+    if collective in ("reduce-scatter", "all-gather"):  # rank i, or the member that stands for it, owns chunk i of n
+        return _Group(members, (*members, n), folded)
+    bits = len(members).bit_length() - 1  # one chunk per member, ordered so that the largest halves go to nearby ranks
     turned = [int(format(j, f"0{bits}b")[::-1], 2) if bits else 0 for j in range(len(members))]
     return _Group(tuple(members[j] for j in turned), tuple(range(len(members) + 1)), folded)
 
@@ -81,16 +74,10 @@ def halving_doubling_schedule(collective: Collective, n: int, root: int = 0, *, 
     gather on *root*; each takes 2 lg n L + 2(n-1)/n S/B if n is a power of two, and one more round of S otherwise.
     After a reduce-scatter rank i holds chunk i, and in an all-gather it sends it.
     """
-    group = _by_block(n) if collective in ("reduce-scatter", "all-gather") else _by_member(n)
-    if whole:  # one chunk, owned by all
-        members, folded = _paired(n)
-        group = _Group(members, (0, 1), folded)
-        rounds = [
-            Round(
-                tuple(Send(rank, members[j ^ far], 0, reduce=True) for j, rank in enumerate(members)), label="exchange"
-            )
-            for far in group.distances
-        ]
+    group = _group(collective, n, whole=whole)
+    if whole:
+        pairs = [[(rank, group.members[j ^ far]) for j, rank in enumerate(group.members)] for far in group.distances]
+        rounds = [Round(tuple(Send(a, b, 0, reduce=True) for a, b in each), label="exchange") for each in pairs]
     elif collective == "broadcast":
         rounds = [group.along("scatter", far, down=True) for far in reversed(group.distances)]
     elif collective == "all-gather":

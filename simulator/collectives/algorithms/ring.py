@@ -34,11 +34,7 @@ class ChunkEdge:
 def pipelined(
     n_ranks: int, stages: Sequence[Sequence[ChunkEdge]], n_chunks: int, *, n_parts: int = 1, label: str = ""
 ) -> Schedule:
-    """Return the schedule in which *n_chunks* chunks of each part pass through *stages*.
-
-    The buffer has *n_parts* equal parts that move in parallel (the halves of a double tree).  Raises ValueError if
-    *n_chunks* is below 1.
-    """
+    """Return *n_chunks* chunks (1 or more) of each of *n_parts* parallel parts, passing through *stages*."""
     if n_chunks < 1:
         raise ValueError(f"a pipeline needs a chunk at least; got {n_chunks}")
     last = len(stages) - 1

@@ -46,8 +46,6 @@ from simulator.workload import Collective
 _PAGE = 2 * 2**20  # CUDA_IPC_MIN, and the granularity of cuMem
 _STEPS = 8
 _SIMPLE = 4 * 2**20
-_LL, _LL128 = 8 * 512 * _STEPS * 16, 120 * 640 * _STEPS * 8
-_RCCL_LL, _RCCL_LL128 = 8 * 256 * _STEPS * 16, 28 * 256 * _STEPS * 8
 _HEAD = 4096  # heads and tails, before the buffers of a connection between GPUs
 _SHARED_STEPS = 16
 _NET_CHUNK, _NVLINK_CHUNK = 128 * 1024, 512 * 1024  # of sends and receives; over PCIe as over a network
@@ -57,12 +55,14 @@ def _pages(n_bytes: float) -> int:
     return ceil(n_bytes / _PAGE) * _PAGE
 
 
-PEER_BYTES = _pages(_HEAD) + _pages(_HEAD + _LL + _LL128 + _SIMPLE)
-"""Bytes of a pair of connections with a GPU of the same machine."""
-NETWORK_BYTES = _pages(_LL128 + _SIMPLE) + _pages(_LL + _LL128 + _SIMPLE)
-"""Bytes of a pair of connections over a network."""
-_RCCL_PEER_BYTES = _pages(_HEAD) + _pages(_HEAD + _RCCL_LL + _RCCL_LL128 + _SIMPLE)
-_RCCL_NETWORK_BYTES = _pages(_RCCL_LL128 + _SIMPLE) + _pages(_RCCL_LL + _RCCL_LL128 + _SIMPLE)
+def _pair(ll: int, ll128: int) -> tuple[int, int]:
+    """Return the bytes of a pair of connections with a GPU of the same machine, and over a network."""
+    both = ll + ll128 + _SIMPLE
+    return _pages(_HEAD) + _pages(_HEAD + both), _pages(ll128 + _SIMPLE) + _pages(both)
+
+
+PEER_BYTES, NETWORK_BYTES = _pair(8 * 512 * _STEPS * 16, 120 * 640 * _STEPS * 8)
+_OF_RCCL = _pair(8 * 256 * _STEPS * 16, 28 * 256 * _STEPS * 8)
 
 
 def communicator_bytes(
@@ -94,7 +94,7 @@ class _Taken:
 
     def __init__(self, nccl: Nccl, group: Communicator, *, is_rccl: bool) -> None:
         self.is_rccl = is_rccl
-        peer, network = (_RCCL_PEER_BYTES, _RCCL_NETWORK_BYTES) if is_rccl else (PEER_BYTES, NETWORK_BYTES)
+        peer, network = _OF_RCCL if is_rccl else (PEER_BYTES, NETWORK_BYTES)
         self._version, self._group = nccl.version, with_peers(group)
         self._graph: CommGraph = nccl.graph(group)
         hosts = list(group.by_host().values())

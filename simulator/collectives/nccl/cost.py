@@ -175,9 +175,7 @@ class Paces:
         self.own_s = 0.0
         self.windows: Sequence[Window] = (Window(),)
         self.net_stages = 0
-        self._machine = machine
-        self._links = machine.alike
-        self._shared = shared
+        self._machine, self._links, self._shared = machine, machine.alike, shared
         self._known_shares: dict[tuple[bool, float], dict[str, float]] = {}
         self._at_full_s: dict[int, float] = {}  # by key: the seconds of all flows at the links' full rates
 
@@ -252,7 +250,6 @@ class Paces:
         return LinkLimit(link.resource, fixed_s, full_s, link.bandwidth_Bps)
 
     def _limits(self, flow: Flow, repeat: int, needs: Mapping[int, tuple[LinkLimit, float]]) -> Iterator[LinkLimit]:
-        """Yield the limits of *flow* on each link that it crosses."""
         for index, carried, keys in crossed(flow):
             link, (found, _) = self._links[index], needs[keys[0][0]]
             if link.kind == "pcie" and flow.route.path_class in _THROUGH_CPU:
@@ -261,10 +258,7 @@ class Paces:
             yield found if found.resource == resource else found._replace(resource=resource)
 
     def _alone_s(self, flow: Flow, repeat: int, link: Link, carried: float) -> float:
-        """Return the least time in seconds of a flow over a PCIe *link* and through a CPU to another GPU.
-
-        A single flow does not saturate PCIe there; several together do.
-        """
+        """Return the least seconds of a single flow over a PCIe *link* and through a CPU, which does not fill PCIe."""
         direct = flow.route.transport == "peer-to-peer"
         share = self._shared.peer_share if direct else self._shared.pcie_share
         return repeat * (flow.wire_bytes * carried / link.bandwidth_Bps) / share

@@ -188,10 +188,7 @@ def channel_rings(group: Communicator, version: Version = NCCL_TODAY) -> list[Fo
 
 
 def relays_of(machine: Machine, rings: Sequence[FoundRing]) -> dict[tuple[int, int], int]:
-    """Return, for each (source, target) pair of GPUs that *rings* join through a neighbour, that neighbour.
-
-    If rings use different neighbours for a pair, the first one counts.  Both directions use the same neighbour.
-    """
+    """Return the first neighbour through which *rings* join each pair of GPUs, the same in both directions."""
     links = machine.links
     found: dict[tuple[int, int], int] = {}
     for route in (route for ring in rings for route in ring.routes if route.transport == "nvlink-relay"):

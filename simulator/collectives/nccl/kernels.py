@@ -116,17 +116,9 @@ class KernelPlanner:
                 routes = [route for route in routes if route.dst != root]
             elif collective == "reduce":
                 routes = [route for route in routes if route.src != root]
-            flows = [
-                self._flow(
-                    route,
-                    moved,
-                    cost,
-                    share,
-                    max(0.0, latency_s - route.latency_s) if piped else cost.hop_s * self._pace,
-                    way,
-                )
-                for route, way in zip(routes, ways, strict=False)
-            ]
+            late_s = [max(0.0, latency_s - each.latency_s) if piped else cost.hop_s * self._pace for each in routes]
+            each = zip(routes, late_s, ways, strict=False)
+            flows = [self._flow(route, moved, cost, share, extra_s, way) for route, extra_s, way in each]
             self.paces.channels.append((f"channel {i}", flows, 1 if piped else rounds, cost))
             self.builder.rings.append(self.request.group.nodes_along(ring.order))
         self._submit(self._name("PAT" if log_steps else "RING", protocol), cost.base_s)
@@ -193,14 +185,11 @@ class KernelPlanner:
         """
         costs, n = self.costs, self.request.n_ranks
         of = costs.protocols[protocol]
-        cost = ProtocolCost(
-            costs.protocols["LL"].base_s, hop_s=of.hop_s, share=costs.shared.rccl_direct_share, wire=of.wire
-        )
+        base_s, share = costs.protocols["LL"].base_s, costs.shared.rccl_direct_share
+        cost = ProtocolCost(base_s, hop_s=of.hop_s, share=share, wire=of.wire)
         rounds = 2 if self.request.collective == "all-reduce" else 1
-        flows = [
-            replace(flow, overhead=cost.wire, latency_s=cost.hop_s * self._pace)
-            for flow in self._pair_by_pair(permutations(range(n), 2), self.request.size_bytes / n)
-        ]
+        every = self._pair_by_pair(permutations(range(n), 2), self.request.size_bytes / n)
+        flows = [replace(flow, overhead=cost.wire, latency_s=cost.hop_s * self._pace) for flow in every]
         self.paces.channels.append(("direct", flows, rounds, cost))
         self._submit(self._name("DIRECT", protocol), cost.base_s)
 
@@ -211,11 +200,9 @@ class KernelPlanner:
             from simulator.collectives.sharded import between_equal
 
             n_bytes, peers = self.request.size_bytes / n, n - 1
-            flows = (
-                between_equal(self.request, self._equal, n_bytes)
-                if self._equal
-                else self._pair_by_pair(permutations(range(n), 2), n_bytes)
-            )
+            flows = self._pair_by_pair(permutations(range(n), 2), n_bytes)
+            if self._equal:
+                flows = between_equal(self.request, self._equal, n_bytes)
             self._own_part()
             size_bytes = self.request.size_bytes
             first = min(1.0, t.P2P_CHANNELS * t.P2P_CHUNK / size_bytes) if size_bytes > 0 else 1.0
@@ -235,7 +222,6 @@ class KernelPlanner:
         self._submit("ncclDevKernel_SendRecv", cost.base_s, peers)
 
     def _pair_by_pair(self, pairs: Iterable[tuple[int, int]], n_bytes: float) -> Iterator[Flow]:
-        """Yield a flow of *n_bytes* for each (source, target) of *pairs* of ranks."""
         ranks = self.request.ranks
         return (Flow(self.request.router.route(ranks[a], ranks[b]), n_bytes) for a, b in pairs)
 
@@ -328,16 +314,13 @@ class KernelPlanner:
         """
         ranks, router = self.request.ranks, self.request.router
         ends = [(ranks[src], ranks[dst], n_bytes) for a, b, n_bytes in edges for src, dst in ((a, b), (b, a))]
-        ways: list[tuple[Route, PairGroup | None, float]]
+        ways: list[tuple[Route, PairGroup | None, float]] = []
         if self._equal:
-            ways = [
-                (router.route(*(self._equal.node(end, way.pairs[0][0]) for end in (src, dst))), way, n_bytes)
-                for src, dst, n_bytes in ends
-                for way in self._equal.inside
-            ]
-            for way in self._equal.between if heads else ():
-                a, b = (self._equal.node(ranks[heads[0]], host) for host in way.pairs[0])
-                ways.append((router.route(a, b), way, half_bytes))
+            moved = [(end, way, n_bytes) for *end, n_bytes in ends for way in self._equal.inside]
+            moved += [([ranks[heads[0]]] * 2, way, half_bytes) for way in self._equal.between if heads]
+            for end, way, n_bytes in moved:
+                a, b = (self._equal.node(node, host) for node, host in zip(end, way.pairs[0], strict=True))
+                ways.append((router.route(a, b), way, n_bytes))
         else:
             if len(heads) > 1:
                 between = [(heads[c], heads[p]) for tree in two_trees(len(heads)) for c, p in tree.edges()]

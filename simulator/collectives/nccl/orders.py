@@ -28,10 +28,7 @@ Following = tuple[tuple[int, tuple[int, ...]], ...]  # for each GPU those that m
 
 @dataclass(frozen=True, slots=True)
 class RingCandidate:
-    """A candidate ring, with its load on each directed link inside the machine and to the network.
-
-    Loads are fractions of a channel's speed.
-    """
+    """A candidate ring, with its load on each directed link, inside and to the network, in a channel's speed."""
 
     order: tuple[int, ...]
     inside: tuple[tuple[int, float], ...]
@@ -72,11 +69,7 @@ class RingOrders:
                 yield RingCandidate(order, self._loads(hops), ())
 
     def through_network(self, speed: float, inter: int) -> Iterator[RingCandidate]:
-        """Yield chains of all GPUs that enter and leave by the same network device.
-
-        *speed*: GB/s to the network.
-        *inter*: the worst admissible path class.
-        """
+        """Yield chains that leave by the device they enter, at *speed* GB/s, over paths of class *inter* or better."""
         seen, wide = self._seen, round(speed * 1000)
         inside: dict[tuple[int, ...], tuple[tuple[int, float], ...] | None] = {}  # an order's loads, if hops are open
         for net in seen.nets:

@@ -23,7 +23,8 @@ from simulator.network.machine import Link, Machine, Node
 from simulator.questions.nccl import Version
 from simulator.questions.where import NCCL_TODAY
 from simulator.records import dataclass
-from simulator.topology.parts import NETWORK_LINKS, GpuPart, NicPart, Part
+from simulator.sums import sums_by_key
+from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, GpuPart, NicPart, Part
 
 UNKNOWN_CAPABILITY = 80  # GPUs without one, and those of other vendors, are tuned as an A100
 rank_of = {path_type: i for i, path_type in enumerate(t.PATH_TYPES)}
@@ -132,24 +133,21 @@ class Sight:
     def _nets(self, nics: list[Node], n_gpus: int) -> dict[int, int]:
         """Return the rate of each network device, in MB/s."""
         leader: dict[int, int] = {}
-        rates: dict[int, int] = {}
+        rates: list[tuple[int, int]] = []
         for nic in nics:
             assert isinstance(nic.part, NicPart)
             links = self._machine.outgoing[nic.index]
             rate_Bps = sum(link.nominal_Bps for link in links if link.kind in NETWORK_LINKS) or nic.part.bandwidth
-            first = nic.index
             parent = next((link.dst for link in links if link.kind == "pcie"), None)
-            if nic.part.network == "efa" and len(nics) > n_gpus and parent is not None:
-                first = leader.setdefault(parent, nic.index)
-            rates[first] = rates.get(first, 0) + round(rate_Bps / 1e6)
-        return rates
+            joins = nic.part.network == "efa" and len(nics) > n_gpus and parent is not None
+            rates.append((leader.setdefault(parent or 0, nic.index) if joins else nic.index, round(rate_Bps / 1e6)))
+        return sums_by_key(rates)
 
     def _link(self, megabytes: int) -> int:
         self._capacity.append(megabytes)
         return len(self._capacity) - 1
 
     def _join(self, a: int, b: int, kind: int, there: float, back: float) -> None:
-        """Join two devices by links of *there* and *back* GB/s."""
         forth, reverse = self._link(round(there * 1000)), self._link(round(back * 1000))
         self._twin |= {forth: reverse, reverse: forth}
         self._out.setdefault(a, []).append(_Edge(forth, a, b, kind))
@@ -163,15 +161,12 @@ class Sight:
         a, b = (_SWITCH if end.kind == "nvlink-switch" else end.index for end in ends)
         if a == b:
             return
-        if link.kind in ("nvlink", "xgmi"):
-            speed = min(_nvlink(end, link) for end in ends if end.kind == "gpu")
-            self._join(a, b, _NVL, speed, speed)
+        if link.kind in GPU_LINKS:
+            self._join(a, b, _NVL, *(min(_nvlink(end, link) for end in ends if end.kind == "gpu"),) * 2)
         elif link.kind == "c2c":
-            speed = link.bandwidth_Bps / 1e9
-            self._join(a, b, _C2C, speed, speed)
+            self._join(a, b, _C2C, *(link.bandwidth_Bps / 1e9,) * 2)
         elif link.kind == "pcie":
-            speed = t.planned_pcie(link.nominal_Bps / link.count) * link.count
-            self._join(a, b, _PIX, speed, speed)
+            self._join(a, b, _PIX, *(t.planned_pcie(link.nominal_Bps / link.count) * link.count,) * 2)
         elif link.kind == "socket":
             self._join(a, b, _SYS, *(planned_socket(end, link, self._version) for end in ends))
 
@@ -202,14 +197,12 @@ class Sight:
             for gpu in gpus
             if owner is not None and (path := _relayed(gpu, owner, net, paths)) is not None
         }
+        edges_of = {gpu: self._out.get(gpu, ()) for gpu in gpus}
         totals = {}
-        has_switch = False
-        for gpu in gpus:
-            edges = self._out.get(gpu, ())
+        for gpu, edges in edges_of.items():
             nvlink = sum(self._capacity[edge.link] for edge in edges if edge.kind == _NVL)
-            host = [self._capacity[edge.link] for edge in edges if edge.kind in (_PIX, _C2C)]
-            totals[gpu] = max([nvlink, *host])
-            has_switch = has_switch or any(edge.dst == _SWITCH for edge in edges)
+            totals[gpu] = max([nvlink, *(self._capacity[edge.link] for edge in edges if edge.kind in (_PIX, _C2C))])
+        has_switch = any(edge.dst == _SWITCH for edges in edges_of.values() for edge in edges)
         return SeenMachine(gpus, tuple(self._rate), tuple(self._capacity), paths, totals, has_switch)
 
     def _kind(self, node: int) -> str:

@@ -74,10 +74,7 @@ class ChannelSolution:
 
 @lru_cache(maxsize=64)
 def solution(seen: SeenMachine, capability_min: int, *, several: bool) -> ChannelSolution:
-    """Return the solution in *seen*; machines that NCCL sees alike are searched once in a process.
-
-    Machines that are compared, as with a fault and without, are often alike to NCCL, or on most of their hosts.
-    """
+    """Return the solution in *seen*; machines that NCCL sees alike are searched once in a process."""
     return Search(seen, capability_min, several).found()
 
 

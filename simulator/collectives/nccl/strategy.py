@@ -18,27 +18,16 @@ from simulator.collectives.nccl.tuning import CommGraph, NcclChoice, fastest_cho
 from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.search import say_ended
 from simulator.collectives.search.rings import FoundRing, find_rings
+from simulator.errors import counted
 from simulator.network.machine import Machine
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 from simulator.questions.collective import ALGORITHMS, SENDING, Algorithm, Protocol
 from simulator.questions.nccl import FEATURES, Version, has, version_words
 from simulator.questions.where import NCCL_TODAY
-from simulator.records import dataclass, replace
+from simulator.records import replace
 from simulator.topology.parts import GpuPart
 from simulator.units import format_bandwidth
 from simulator.workload import Collective
-
-
-@dataclass(frozen=True, slots=True)
-class KernelResources:
-    """The GPU resources of a kernel: thread blocks (one per channel) and threads per block.
-
-    ``n_filled`` is the number of channels that the buffer fills, not rounded.
-    """
-
-    n_channels: int
-    n_threads: int
-    n_filled: float
 
 
 def nvls_channels(graph: CommGraph) -> int:
@@ -46,8 +35,8 @@ def nvls_channels(graph: CommGraph) -> int:
     return 16 if graph.compute_capability_min < 100 else 24 if graph.n_nodes == 1 else 32
 
 
-def channels_used(graph: CommGraph, choice: NcclChoice, size_bytes: float) -> KernelResources:
-    """Return the number of channels and threads that NCCL launches for *choice* at a size.
+def channels_used(graph: CommGraph, choice: NcclChoice, size_bytes: float) -> tuple[int, int, float]:
+    """Return the channels and threads that NCCL launches for *choice*, and the channels filled, not rounded.
 
     Channels are removed while each thread would have fewer bytes than a threshold; then threads are halved.  NVLS uses
     a fixed number of channels.
@@ -55,7 +44,7 @@ def channels_used(graph: CommGraph, choice: NcclChoice, size_bytes: float) -> Ke
     protocol, is_ring = choice.protocol, choice.algorithm == "ring"
     if choice.algorithm in ("nvls", "nvls_tree"):
         fixed = min(nvls_channels(graph), graph.most_channels)
-        return KernelResources(fixed, t.NVLS_THREADS, fixed)
+        return fixed, t.NVLS_THREADS, fixed
     is_slow = is_ring and protocol == "Simple" and graph.n_channels * graph.bw_intra_GBps <= t.PCIE3_X16
     channels, threads = graph.comm_channels, t.FEW_THREADS if is_slow else t.THREADS[protocol]
     threshold = t.BYTES_PER_THREAD[protocol] * (graph.n_ranks if is_ring and protocol == "LL" else 1)
@@ -64,7 +53,7 @@ def channels_used(graph: CommGraph, choice: NcclChoice, size_bytes: float) -> Ke
         channels -= 1
     while threads % 128 == 0 and size_bytes < channels * threads * threshold:
         threads //= 2
-    return KernelResources(channels, threads, filled)
+    return channels, threads, filled
 
 
 KEPT = "NCCL still chooses by the nominal rate of the slow links; by their present rate it would choose otherwise"
@@ -141,10 +130,9 @@ class Nccl:
             builder.notes.insert(0, f"chosen: direct, {direct}")
             return builder.build()
         choice = self.choice(graph, request.collective, request.size_bytes)
-        launch = channels_used(graph, choice, request.size_bytes)
-        kernels.n_channels, kernels.n_filled = launch.n_channels, launch.n_filled
+        kernels.n_channels, _, kernels.n_filled = channels_used(graph, choice, request.size_bytes)
         builder.facts |= {"algorithm": choice.algorithm, "protocol": choice.protocol}
-        builder.facts |= {"channels": launch.n_channels, "planned_us": round(choice.time_us, 3)}
+        builder.facts |= {"channels": kernels.n_channels, "planned_us": round(choice.time_us, 3)}
         if choice.algorithm in ("nvls", "nvls_tree"):
             kernels.nvls(graph.nvls_channels)
         else:
@@ -155,8 +143,8 @@ class Nccl:
             else:
                 kernels.ring(rings, choice.protocol, log_steps=choice.algorithm == "pat")
             builder.notes += _what_could_be_won(request, rings)
-        n_channels = f"{launch.n_channels} {'channel' if launch.n_channels == 1 else 'channels'}"
-        builder.notes.insert(0, f"chosen: {choice.algorithm.replace('_', ' ')}, {choice.protocol}, {n_channels}")
+        chosen = f"{choice.algorithm.replace('_', ' ')}, {choice.protocol}, {counted(kernels.n_channels, 'channel')}"
+        builder.notes.insert(0, f"chosen: {chosen}")
         return builder.build()
 
     def graph(self, group: Communicator) -> CommGraph:

@@ -228,10 +228,7 @@ def rules_of(version: Version) -> Rules:
 
 
 def version_notes(version: Version, capability: int) -> list[VersionNote]:
-    """Return what an answer says of an earlier *version*: whose rules it uses, and whether it knows the GPUs.
-
-    *capability*: the newest GPU's compute capability, such as 90 for 9.0.
-    """
+    """Return what to say of an earlier *version* on GPUs of the compute *capability*, such as 90 for 9.0."""
     told = []
     own, rules, since = version_words(version), rules_of(version).version, chip_since(capability)
     if version < NCCL_TODAY:

@@ -64,7 +64,6 @@ def link_graph(machine: Machine, gpus: tuple[int, ...]) -> LinkGraph | None:
 
 
 def _counted(links: Iterable[Link], unit_Bps: float) -> LinkGraph:
-    """Return the graph in which each link counts as its whole multiples of *unit_Bps*."""
     units: dict[int, dict[int, int]] = {}
     for link in links:
         n = int(link.bandwidth_Bps / unit_Bps * (1 + 1e-9))
@@ -161,7 +160,6 @@ def _grown(nodes: tuple[int, ...], graph: LinkGraph, bound: int, budget: Budget)
 
 
 def _uses(cycle: Cycle) -> Counter[tuple[int, int]]:
-    """Return the units that *cycle* uses of each undirected link."""
     hops = cycle[:1] if len(cycle) == 2 else cycle  # one link, used in both directions
     return Counter([(a, b) if a < b else (b, a) for hop in hops for a, b in pairwise(hop)])
 

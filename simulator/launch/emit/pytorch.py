@@ -122,7 +122,6 @@ def _plain_layout(question: StepQuestion, ranks: Ranks, framework: str) -> Layou
 
 
 def _trainer(question: StepQuestion, found: Emission) -> None:
-    """Add what the Trainer says of the network and of the step."""
     options, sizes = question.options, all_sizes(question)
     other = other_sizes(question, "sequence_length", "attention", "cross_entropy")
     own, attention = find_entry(question.workload).defaults.get("attention"), sizes.get("attention")

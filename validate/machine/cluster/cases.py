@@ -55,10 +55,7 @@ def machine_name(shape: LinkShape) -> str:
 def topology_text(
     shape: LinkShape, n_nodes: int, payload_Bps: float | None = None, costs: MessageCosts | None = None
 ) -> str:
-    """Return the topology of *n_nodes* hosts as YAML, with message costs *costs*.
-
-    *payload_Bps* is the TCP payload rate that a probe measured; None derives it from the link rate and the overheads.
-    """
+    """Return the topology of *n_nodes* hosts as YAML; the rates and *costs* that were not measured are usual ones."""
     costs = costs or MessageCosts()
     efficiency = EFFICIENCY if payload_Bps is None else min(1.0, payload_Bps / shape.rate_Bps)
     source = "TCP with an MTU of 1500: 1448 B of payload in the 1514 B that tc counts for a frame"

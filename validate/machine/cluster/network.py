@@ -52,10 +52,7 @@ def owner_of(namespace: str) -> tuple[int, int] | None:
 
 
 class RunNames:
-    """Names of one run, made unique by its process ID and that process's start time.
-
-    ``switch`` is the namespace of the bridge, ``probe`` the one used to test the user's rights.
-    """
+    """Names of one run: of hosts, of the bridge's namespace ``switch``, and of ``probe``, which tests rights."""
 
     def __init__(self, run: str) -> None:
         self._run = f"{PREFIX}{run}"
@@ -196,18 +193,6 @@ def check_torch() -> None:
         raise MissingDependency("the collectives are torch's; install it, for example: pip install torch")
 
 
-_NEEDED = (  # what is tried, what it takes of the kernel, and in which module that is; a delay last
-    ("ip -n {probe} link add try0 type veth peer name try1", "veth pairs", "veth"),
-    ("ip -n {probe} link add try2 type bridge", "bridges", "bridge"),
-    (
-        "tc -n {probe} qdisc add dev try0 root handle 1: tbf rate 1gbit burst 32kb limit 1mb",
-        "rates (tc tbf)",
-        "sch_tbf",
-    ),
-    ("tc -n {probe} qdisc add dev try0 parent 1:1 netem delay 1ms", "--delay (tc netem)", "sch_netem"),
-)
-
-
 def check_rights(names: RunNames, *, delay: bool) -> None:
     """Try a namespace with a rate limit (and a *delay*); raises NotPossible without the right or kernel feature."""
     probe = names.probe
@@ -217,7 +202,7 @@ def check_rights(names: RunNames, *, delay: bool) -> None:
         _remove(probe)
         raise NotPossible(f"no right to make a network namespace ({_said(error)}); run it {_TRY}") from None
     try:
-        for words, what, module in _NEEDED if delay else _NEEDED[:-1]:
+        for words, what, module in _STEPS["tried"][: None if delay else -1]:
             try:
                 run_shell(tuple(words.format(probe=probe).split()))
             except CommandFailed as error:
@@ -236,10 +221,7 @@ def _said(error: CommandFailed) -> str:
 
 
 class HostNetwork:
-    """Hosts 0 to *n_hosts* - 1 on one switch, as a context manager.
-
-    Leaving removes the namespaces, as does an entry that fails half way.  Raises CommandFailed on entry.
-    """
+    """Hosts 0 to *n_hosts* - 1 on one switch, until left, or until its entry fails with CommandFailed."""
 
     def __init__(self, names: RunNames, n_hosts: int) -> None:
         self.names = names
@@ -288,10 +270,7 @@ def leftovers() -> list[str]:
 
 
 def remove_leftovers() -> list[str]:
-    """Kill the processes in leftover namespaces, remove these, and return their names.
-
-    Raises CommandFailed where a namespace cannot be removed.
-    """
+    """Kill the processes in leftover namespaces, remove these, and return their names; raises CommandFailed."""
     removed = []
     for name in leftovers():
         with contextlib.suppress(CommandFailed):

@@ -58,10 +58,7 @@ class Operations:
         self._operation: _ByTorch | OverRanks | None = None  # None: it takes no part
 
     def prepare(self, strategy: str, n: int, size_bytes: int, exchange: Mapping[str, Any] | None) -> None:
-        """Allocate and fill the buffers of an operation; hosts from rank *n* on take no part.
-
-        *exchange* lists what the hosts send and add; None selects torch's own collective *strategy*.
-        """
+        """Fill the buffers of an *exchange* of the first *n* hosts, or of torch's own *strategy* if None."""
         self._operation = None
         if self.rank >= n:
             return

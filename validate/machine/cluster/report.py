@@ -49,11 +49,9 @@ def limited(probes: Mapping[LinkShape, float]) -> list[LinkShape]:
 
 def limited_words(shape: LinkShape, probe_Bps: float) -> str:
     """Return a warning that the machine limits link *shape*, where the probe reached *probe_Bps*."""
-    reached = probe_Bps / (shape.rate_Bps * cases.EFFICIENCY)
-    return (
-        f"at {shown_rate(shape)} this machine, and not the rate, is the limit: plain TCP reaches {reached:.0%}"
-        " of what the links carry; take a lower --rate or fewer --nodes"
-    )
+    reached = f"{probe_Bps / (shape.rate_Bps * cases.EFFICIENCY):.0%} of what the links carry"
+    limits = f"at {shown_rate(shape)} this machine, and not the rate, is the limit: plain TCP reaches {reached}"
+    return f"{limits}; take a lower --rate or fewer --nodes"
 
 
 def cluster_report(outcomes: Outcomes, measured: ClusterResults, style: Style = PLAIN) -> str:
@@ -210,10 +208,7 @@ class ClusterFiles:
         }
 
     def write_topologies(self, payload_Bps: cases.PayloadRates, costs: cases.CostsByLink) -> None:
-        """Write the topologies.
-
-        *payload_Bps* replaces the payload rates that follow from the link rates, *costs* the default message costs.
-        """
+        """Write the topologies, with the payload rates *payload_Bps* and message *costs* that were measured."""
         for path, shape in self._topologies.items():
             text = cases.topology_text(shape, self._n_nodes, payload_Bps.get(shape), costs.get(shape))
             self._write(path, text)

@@ -47,10 +47,7 @@ class HostWorkers:
         return dict(self.ask("start", addresses, self._node_counts, within_s=_START_S)[0])
 
     def ask(self, do: str, *arguments: Any, within_s: float) -> list[Any]:
-        """Have all workers run the function *do* of the operations, and return what it returns, ordered by host.
-
-        Raises WorkerFailed where a worker exits, raises an error, or does not answer within *within_s* seconds.
-        """
+        """Return what *do* of the operations returns on each host; raises WorkerFailed after *within_s* or a fault."""
         from validate.machine.cluster import operations  # imports torch
         from validate.machine.measure.ranks import RanksFailed
 

@@ -67,12 +67,8 @@ def flop_per_cycle(vendor: str, family: int, flags: Collection[str]) -> dict[str
 
 def designs(vendor: str, family: int, model: int) -> tuple[str, ...]:
     """Return the designs of server processors with these numbers of the *vendor*; two where they share a number."""
-    return tuple(
-        name
-        for name, design in GENERATIONS["processors"].items()
-        if design["vendor"] == vendor
-        and any(family == of and low <= model <= high for of, low, high in design["numbers"])
-    )
+    known = ((name, each["numbers"]) for name, each in GENERATIONS["processors"].items() if each["vendor"] == vendor)
+    return tuple(name for name, all_of in known if any(family == of and a <= model <= b for of, a, b in all_of))
 
 
 def architecture(processor: Processor) -> str:

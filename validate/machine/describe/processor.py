@@ -53,10 +53,7 @@ class Processor:
 
 
 def read_processor(root: Path = Path("/"), usable: Collection[int] | None = None) -> Processor:
-    """Return the processor of the system with its files under *root*.
-
-    *usable* are the logical processors that this process may use; None means all.
-    """
+    """Return the processor by the files under *root*; *usable* logical ones count, all if None."""
     blocks = _cpuinfo(root)
     first = next(iter(blocks.values()), {})
     said = {number: _place(root, number, block) for number, block in blocks.items()}
@@ -149,7 +146,6 @@ def _caches(root: Path, usable: set[int], threads_per_core: int, n_cores: int) -
 
 
 def _numbers(text: str) -> set[int]:
-    """Return the numbers in a list such as ``0-3,8``."""
     found: set[int] = set()
     for low, high in re.findall(r"(\d{1,5})(?:-(\d{1,5}))?", text, re.ASCII):
         found.update(range(int(low), int(high or low) + 1))

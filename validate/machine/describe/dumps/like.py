@@ -97,10 +97,9 @@ def cpu_like(
     """
     names = designs(vendor, _AMD_FAMILY.get(family, family) if vendor == "amd" else family, model)
     parts = [(name, part) for name in part_names("cpu") if isinstance(part := load_part(name), CpuPart)]
+    same = [(name, part) for name, part in parts if part.vendor == vendor and part.architecture in names]
     near = [
-        (abs(math.log((part.thread_count or 1) / threads)) if threads else 0.0, name)
-        for name, part in parts
-        if part.vendor == vendor and part.architecture in names
+        (abs(math.log((part.thread_count or 1) / (threads or part.thread_count or 1))), name) for name, part in same
     ]
     if near:
         why = f"{' or '.join(names)} by family and model, the nearest of {threads or 'unsaid'} threads"
@@ -117,11 +116,8 @@ def cpu_like(
         is_other, name, machine_name = min(like, key=lambda each: each[0])
         why = "as many of these GPUs" if is_other else f"as many of these GPUs and CPUs of {threads} threads"
         return name, f"the CPU of {machine_name}, which has {why}"
-    made = [
-        name
-        for name, part in parts
-        if part.vendor in (vendor or "intel", vendor or "amd") and _PCIE_OF.get(part.architecture) == generation
-    ]
+    of_vendor = [each for each in parts if each[1].vendor in (vendor or "intel", vendor or "amd")]
+    made = [name for name, part in of_vendor if _PCIE_OF.get(part.architecture) == generation]
     if made:
         texts = [path.read_text(encoding="utf-8") for path in builtin_topologies().values()]
         usual = max(made, key=lambda name: (sum(f"part: {name}" in text for text in texts), name))

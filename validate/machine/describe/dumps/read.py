@@ -74,10 +74,7 @@ _LAYER = re.compile(r"^[ \t]*Link layer: (InfiniBand|Ethernet)", re.MULTILINE)
 
 
 def ibstat_adapters(text: str) -> dict[str, Adapter]:
-    """Return the adapters in the output of ``ibstat`` by name, each with the rate of all its active ports.
-
-    An adapter without an active port has the rate 0.  Raises ValueError where *text* names none.
-    """
+    """Return ``ibstat``'s adapters by name, at the rate of their active ports; raises ValueError for none."""
     starts = [*_ADAPTER.finditer(text)]
     if not starts:
         raise ValueError("no adapter (CA 'mlx5_0') in it")
@@ -96,10 +93,7 @@ _LINE = re.compile(r"^(\s+)([A-Z][^:\n]{1,60}?)\s*(?:: (.*))?$", re.ASCII)
 
 
 def queried_cards(text: str) -> tuple[Card, ...]:
-    """Return the GPUs in the output of ``nvidia-smi -q``: lanes as negotiated, power limit and clock as set.
-
-    Raises ValueError where *text* shows no GPU.
-    """
+    """Return the GPUs of ``nvidia-smi -q``: lanes as negotiated, power and clock as set; raises ValueError for none."""
     starts = [each.start() for each in _GPU.finditer(text)]
     if not starts:
         raise ValueError("no GPU in it")

@@ -220,9 +220,8 @@ class BusTree:
             ports = [(leaf.generation, leaf.lanes) for leaf in bus.leaves() if leaf.generation and leaf.lanes]
             own, slowest = (bus.generation, bus.lanes), min(ports, key=_rate, default=(0, 0))
             port = own if all(own) and _rate(own) >= _rate(slowest) else slowest
-            drawn.append(
-                DrawnSwitch(tuple(gpus[leaf.name] for leaf in members if leaf.kind == "gpu"), None, socket, port)
-            )
+            own_gpus = tuple(gpus[leaf.name] for leaf in members if leaf.kind == "gpu")
+            drawn.append(DrawnSwitch(own_gpus, None, socket, port))
             hung.update({leaf.name: number for leaf in members})
             return number
 
