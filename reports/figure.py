@@ -92,10 +92,7 @@ def draw_links(axes: Axes, result: Result, colours: ScalarMappable) -> None:
 
 
 def draw_sweep(axes: Axes, by_size: Sequence[Sequence[Result]]) -> None:
-    """Draw the bus bandwidth of each strategy over size; bounds are dashed.
-
-    Rates within a decade have an axis from zero, as a logarithmic one would have few ticks; sizes are logarithmic.
-    """
+    """Draw each strategy's bus bandwidth over size, bounds dashed; rates within a decade have an axis from zero."""
     rates: list[float] = []
     for last in sorted(by_size[-1], key=lambda r: -r.busbw_Bps):
         name = last.strategy

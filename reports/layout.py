@@ -26,10 +26,7 @@ Curve = tuple[Point, Point, Point, Point]  # a cubic Bezier curve
 
 @dataclass(frozen=True, slots=True)
 class DrawingLayout:
-    """A position for each symbol, and the extent (left, right, bottom, top) of all.
-
-    ``ports`` gives the horizontal offset of both ends of each arc between GPUs from the centres of the GPUs.
-    """
+    """Positions of all symbols, ends of each arc between GPUs as offsets, and extent (left, right, bottom, top)."""
 
     positions: tuple[tuple[float, float], ...]
     ports: dict[DrawnEdge, tuple[float, float]]

@@ -53,10 +53,7 @@ class Communicator(Kept):
         return self.once("hosts", find)
 
     def taking_part(self) -> dict[int, tuple[list[int], int, tuple[int, ...]]]:
-        """Return the ranks of each machine, its first node, and a key that equal machines with the same GPUs share.
-
-        The key is the number of the first equal machine, then how far each rank lies from the first node.
-        """
+        """Return each machine's ranks, first node, and a key: its first equal's number, then each rank's offset."""
 
         def find() -> dict[int, tuple[list[int], int, tuple[int, ...]]]:
             found = {}
@@ -77,11 +74,7 @@ class Communicator(Kept):
         return self.once(("along", id(order)), lambda: (order, tuple([self.ranks[rank] for rank in order])))[1]
 
     def equal_hosts(self) -> list[int]:
-        """Return the host numbers, in order, of several equal machines with the same GPUs taking part.
-
-        Return an empty list if machines or their participating nodes differ, or if ranks are not numbered machine by
-        machine.
-        """
+        """Return the hosts of several equal machines with the same GPUs, ranks numbered by machine; else none."""
         are_equal = len(self.by_host()) > 1 and len({key for _, _, key in self.taking_part().values()}) == 1
         return list(self.by_host()) if are_equal and all(a < b for a, b in pairwise(self.ranks)) else []
 

@@ -56,11 +56,7 @@ class _Levels:
         self.groups = [list(group) for group in groups]
 
     def block(self, group: int, member: int) -> Region:
-        """Return the part of the buffer that belongs to a member of a group.
-
-        If the collective's input or output is sharded, it is the rank's own part; otherwise each group's parts are
-        contiguous.
-        """
+        """Return the part of the buffer of a group's member: its own if sharded, else groups' parts are contiguous."""
         n = len(self.groups) * len(self.hosts)
         if self.request.collective in ("reduce-scatter", "all-gather"):
             return block(self.groups[group][member], n)

@@ -94,10 +94,7 @@ def _named(machine: Machine, name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ParameterServer:
-    """Nodes push their sums to ``n_servers`` servers and pull the total; None means one server at each of ``places``.
-
-    ``places`` is passed to :func:`simulator.collectives.parameter_server.place_servers`.
-    """
+    """Nodes push their sums to servers (None: one at each of ``places``, see :func:`place_servers`), and pull."""
 
     name: str
     n_servers: int | None = 1

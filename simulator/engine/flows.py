@@ -25,10 +25,7 @@ _SAME_INSTANT = 1e-12  # relative difference of end times that is due to roundin
 
 
 class Amount(NamedTuple):
-    """A part of an activity's round: bytes on the wire or seconds of work (``in_seconds``), and loads per unit of rate.
-
-    ``cap`` is its largest rate, in B/s or relative to running alone.
-    """
+    """Bytes on the wire, or seconds of work (``in_seconds``), with loads per unit of rate and the largest rate."""
 
     amount: float
     loads: tuple[tuple[Resource, float], ...]
@@ -39,11 +36,7 @@ class Amount(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ActiveFlow:
-    """A running part of an activity.
-
-    ``history`` lists (time since the batch began, rate from then on), from which the state at any moment of the batch
-    can be reconstructed.
-    """
+    """A running part of an activity; ``history``: (seconds since the batch began, rate from then on)."""
 
     batch: Batch
     position: int

@@ -27,10 +27,7 @@ def is_alike(part: Part) -> bool:
 
 
 def stands_for_all(machine: Machine, plan: Plan) -> bool:
-    """Return whether each flow of *plan* ends at the same time as all flows that it represents.
-
-    This holds if all flows have room within their caps, or if equal flows share their links in the same way everywhere.
-    """
+    """Return whether each flow ends with all it represents: all have room, or links are shared alike everywhere."""
     flows = [part for part in all_parts(plan) if isinstance(part, Flow)]
     sites = {None if flow.at is None else flow.at.sites for flow in flows}
     others = (part for part in all_parts(plan) if not isinstance(part, Flow))

@@ -15,11 +15,7 @@ from simulator.records import dataclass, field
 
 
 class Span(NamedTuple):
-    """The time of one task, in seconds.
-
-    ``round_s`` is the duration of the first round of a transfer; ``flow_ends_s`` has the arrival time of each of its
-    flows, since the start of that round.
-    """
+    """When a task ran, in seconds; of a transfer, the first round's length and when each flow arrived in it."""
 
     task: int
     start_s: float

@@ -227,10 +227,7 @@ def whole_sum(text: str) -> int | None:
 
 
 def whole_list(text: str, most: int) -> list[int] | None:
-    """Return the list of whole numbers that *text* writes out, adds or repeats, as Python does: ``[0]*1+[1]*3``.
-
-    None if it is anything else, or longer than *most*.
-    """
+    """Return the whole numbers, *most* at most, that *text* lists, adds or repeats (``[0]*1+[1]*3``), or None."""
     found = _value(text, most)
     return found if isinstance(found, list) else None
 
@@ -321,10 +318,7 @@ def refuse_arguments(args: Arguments, launcher: Arguments, starter: str) -> None
 
 
 def _meant(name: str, known: Collection[str]) -> str:
-    """Return which of *known* differs from *name* by its hyphens, one letter, or two of a long name; or nothing.
-
-    Words that begin otherwise are others: ``patch-size`` is no slip of ``batch-size``.
-    """
+    """Return which of *known* differs from *name* by its hyphens, one letter, or two of a long name; or nothing."""
     if name in known:  # one of the launcher's, given to the program
         return ""
     plain = {each.replace("-", ""): each for each in known}
@@ -332,7 +326,7 @@ def _meant(name: str, known: Collection[str]) -> str:
     for near in get_close_matches(wanted, plain, n=3, cutoff=0.7):
         same = sum(block.size for block in SequenceMatcher(None, near, wanted).get_matching_blocks())
         shorter, longer = sorted((len(near), len(wanted)))
-        begun = zip(name.lower().split("-"), plain[near].split("-"), strict=False)
+        begun = zip(name.lower().split("-"), plain[near].split("-"), strict=False)  # patch-size is not batch-size
         slips = 2 if shorter >= _LONG else 1 if shorter >= _SHORTEST else 0
         if near == wanted or (longer - same <= slips and all(word[:1] == other[:1] for word, other in begun)):
             return plain[near]

@@ -56,10 +56,7 @@ def join(machine: Machine, first: Route, second: Route, path_class: str, transpo
 
 
 class MovableRoute:
-    """A *route* within or between hosts of a cluster, movable to equal hosts.
-
-    ``links`` and ``loads`` have entries (number, index into ``hosts``, stride to the next host's, share).
-    """
+    """A *route* movable to equal hosts; ``links`` and ``loads``: (number, index into ``hosts``, stride, share)."""
 
     def __init__(self, machine: Machine, route: Route) -> None:
         links, resources = machine.link_copies, machine.resource_copies

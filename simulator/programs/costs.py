@@ -235,10 +235,7 @@ class StreamQueue:
             self.count += operators * times
 
     def pieces(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Split the operators from *first* to before *last* into ranges within which their ends are evenly spaced.
-
-        Returns the first and last number of each range.  Operators yet to come count as evenly spaced.
-        """
+        """Return (first, last) of the ranges of operators from *first* to before *last* with evenly spaced ends."""
         cuts = {first, last, min(max(self.count, first), last)}
         for passed in self._passed:
             cuts.update((passed.first, passed.first + len(passed.base) * passed.times))
@@ -280,10 +277,7 @@ class Repetitions:
 
 @dataclass(frozen=True, slots=True)
 class HeldMemory:
-    """Memory that an operator holds from its issue until its end.
-
-    ``again``: the skipped repetitions that it also stands for, itself not counted; the innermost loop comes first.
-    """
+    """Memory held from issue to end, also in the skipped repetitions ``again``, the innermost loop's first."""
 
     issued: int
     done: int

@@ -16,10 +16,7 @@ from simulator.scenarios.file import WORDS, AnswerRequest, Scenario
 
 @dataclass(frozen=True, slots=True)
 class ScenarioAnswer:
-    """One answer: ``value`` in SI units or words, expected between ``low`` and ``high``, or equal to ``words``.
-
-    ``changed``: its runs that change something of the machine, each with what it changes, in words.
-    """
+    """A value (SI or words) with what is expected; ``changed``: (run, what it changes of the machine)."""
 
     asked: AnswerRequest
     value: float | str

@@ -174,10 +174,7 @@ def _directions(cable: LinkPart) -> int:
 def cable_notes(
     source: YamlSource, devices: Mapping[str, Device], keys: Mapping[str, str], wires: Sequence[Wire]
 ) -> list[str]:
-    """Return a note, with its position, for adapters whose cables together are faster than themselves.
-
-    *keys* maps each device to its key under ``devices``; the first adapter of a key stands for the others.
-    """
+    """Return a note, with its position, for each key of *keys* with adapters slower than their cables together."""
     cables = [wire for wire in wires if wire.part.of in NETWORK_LINKS]
     ends = [(name, wire.count, wire.part) for wire in cables for name in (wire.a, wire.b)]
     rates_Bps = sums_by_key((name, n * of.bandwidth * of.efficiency / _directions(of)) for name, n, of in ends)

@@ -74,11 +74,7 @@ class Resolver:
         near: tuple[str, Collection[str]] | None = None,
         none: str = "",
     ) -> None:
-        """Record a fault.
-
-        *near*: a name that was found, and the allowed names; the nearest of these are suggested.
-        *none*: the text to use if no names are allowed.
-        """
+        """Record a fault; *near*: a name found and those allowed, the nearest of which are suggested, else *none*."""
         if len(self.faults) >= 2 * FAULTS_SHOWN:
             self.more += 1
             return

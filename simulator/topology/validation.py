@@ -125,10 +125,7 @@ def _key_meant(kind: type[BaseModel], path: tuple[Any, ...]) -> str:
 
 
 def _keys_at(kind: type[BaseModel], path: tuple[Any, ...]) -> dict[str, bool]:
-    """Return the keys allowed by the models along *path*, and whether each is needed.
-
-    These are all keys reached so far if a step is unclear.
-    """
+    """Return the keys that the models along *path* allow, and whether each is needed; an unclear step counts not."""
     models: set[type[BaseModel]] = {kind}
     for step in path:
         following: set[type[BaseModel]] = set()

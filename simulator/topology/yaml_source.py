@@ -258,11 +258,7 @@ def _data(loader: Any, node: yaml.Node) -> Any:
 
 
 def read_json(path: Path, kind: str) -> YamlSource:
-    """Return the mapping in the file *path*; *kind* names the file's kind in messages (``config.json``).
-
-    Raises InputError if the file cannot be read, is larger than ``MAX_BYTES``, is not JSON, is not a mapping, or has a
-    duplicate key.
-    """
+    """Return the mapping in the file *path*, a *kind* in messages; raises InputError as :func:`read_yaml`."""
     return parse_json(read_user_file(path, MAX_BYTES, str(path), usual=f"a {kind} is a few kB"), str(path), kind)
 
 

@@ -46,11 +46,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A sequence of rounds.
-
-    Ranks are 0 to ``n_ranks`` - 1.  Numbers from ``n_ranks`` on are helpers (the CPU, servers), which have no input of
-    their own.
-    """
+    """A sequence of rounds of ranks 0 to ``n_ranks`` - 1; numbers from there on are helpers (the CPU, servers)."""
 
     n_ranks: int
     n_chunks: int

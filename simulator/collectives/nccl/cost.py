@@ -105,24 +105,18 @@ class NcclCosts:
     protocols: Mapping[str, ProtocolCost]
 
     def pace(self, part: Part | None) -> float:
-        """Return the duration of a step on a GPU of *part* relative to an A100; 1 if the clock is unknown.
-
-        Blackwell's steps take longer than its clock suggests, because flags pass from die to die.
-        """
+        """Return the duration of a step on a GPU of *part* relative to an A100; 1 if the clock is unknown."""
         clock_Hz = (part.max_clock or part.boost_clock) if isinstance(part, GpuPart) else None
         if clock_Hz is None:
             return 1.0
-        is_blackwell = generation(capability(part)) == _BLACKWELL
+        is_blackwell = generation(capability(part)) == _BLACKWELL  # whose flags pass from die to die
         return (self.shared.blackwell_pace if is_blackwell else 1.0) * _REFERENCE_HZ / clock_Hz
 
     def chunked(self, protocol: str, gpus: Iterable[Node]) -> ProtocolCost:
-        """Return the cost of *protocol* for rings and trees on *gpus*; LL128 has a share of its own on Ampere.
-
-        How many blocks RCCL starts is not followed, so they limit nothing on AMD's GPUs.
-        """
+        """Return the cost of *protocol* for rings and trees on *gpus*; LL128 has a share of its own on Ampere."""
         cost = self.protocols[protocol]
         if protocol == "Simple" and any(isinstance(gpu.part, GpuPart) and gpu.part.vendor == "amd" for gpu in gpus):
-            return replace(cost, channel_Bps=math.inf)
+            return replace(cost, channel_Bps=math.inf)  # how many blocks RCCL starts is not followed
         on_ampere = protocol == "LL128" and any(generation(capability(gpu.part)) == _AMPERE for gpu in gpus)
         return replace(cost, share=self.shared.ampere_ll128_share) if on_ampere else cost
 
@@ -151,11 +145,7 @@ _TOLD_BELOW = 0.9  # an achieved share of the link rate below this is reported t
 
 
 class Window(NamedTuple):
-    """A variant of how chunks fill a pipeline.
-
-    ``share``: bytes sent, as a fraction of the buffer.  ``first``: fraction of the bytes in flight before the stages
-    overlap.  ``rounds_s``: cost of the rounds of chunks, in seconds.
-    """
+    """How chunks fill a pipeline: share of bytes sent, share first in flight, and seconds of the rounds of chunks."""
 
     share: float = 1.0
     first: float = 0.0

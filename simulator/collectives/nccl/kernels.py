@@ -141,11 +141,7 @@ class KernelPlanner:
         self._submit(self._name("TREE", protocol), cost.base_s)
 
     def nvls(self, heads: int) -> None:
-        """Plan NVLS: the switch reduces and multicasts; each GPU sends its data once and receives the result once.
-
-        *heads*: GPUs of a machine that each own a part of the sum, which passes between machines through a double
-        binary tree.
-        """
+        """Plan NVLS, in which *heads* GPUs of a machine own parts of the sum, which two trees join across machines."""
         cost = self.costs.nvls(self._gpus, several=self._several)
         collective, size, n = self.request.collective, self.request.size_bytes, self.request.n_ranks
         sent = size / n if collective == "all-gather" else size
@@ -179,10 +175,7 @@ class KernelPlanner:
         self._submit(self._name("NVLS", "Simple"), cost.base_s + stages * round_s)
 
     def direct(self, protocol: str) -> None:
-        """Plan an all-reduce or all-gather in which each GPU exchanges with all others at once, part by part (RCCL).
-
-        The kernel starts as LL's does; no pipeline has to fill.
-        """
+        """Plan exchanges of each GPU with all others at once (RCCL), which start as LL does and fill no pipeline."""
         costs, n = self.costs, self.request.n_ranks
         of = costs.protocols[protocol]
         base_s, share = costs.protocols["LL"].base_s, costs.shared.rccl_direct_share

@@ -17,7 +17,7 @@ from simulator.records import dataclass
 from simulator.sums import sums_by_key
 
 _MAX_ORDERS = 120
-_MAX_STEPS = 20_000  # per enumeration of orders
+_MAX_STEPS = 20_000  # per enumeration of orders; a step, also of a budget, is a GPU tried as the next of an order
 _ALL_ORDERS_UP_TO = 16  # GPUs
 _MAX_STARTS = 4
 _NVB = rank_of["nvb"]
@@ -47,10 +47,7 @@ def hops_round(order: Sequence[int]) -> list[tuple[int, int]]:
 
 
 class RingOrders:
-    """The orders of a machine's GPUs over hops of class *intra* or better with *speed* (GB/s) *free* (MB/s by link).
-
-    *budget*: a step is a GPU tried as the next of an order.
-    """
+    """The orders of a machine's GPUs over hops of class *intra* or better with *speed* (GB/s) *free* (MB/s by link)."""
 
     def __init__(self, seen: SeenMachine, speed: float, intra: int, free: Free, budget: Budget) -> None:
         self._seen, self._speed, self._intra, self._free, self._budget = seen, speed, intra, free, budget
@@ -126,10 +123,7 @@ class RingOrders:
 
 @lru_cache(maxsize=256)
 def _enumerated(start: int, following: Following) -> tuple[list[tuple[tuple[int, ...], int]], int]:
-    """Return each order with the number of steps until it is found, and all steps; at most as many as are allowed.
-
-    Most speeds of a search, and most faults of a machine, leave the same hops open.
-    """
+    """Return each order with the steps until it is found, and all steps; most speeds leave the same hops open."""
     after = dict(following)
     found: list[tuple[tuple[int, ...], int]] = []
     steps = 0

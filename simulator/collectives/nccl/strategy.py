@@ -89,11 +89,7 @@ class Nccl:
         self.in_switch, self.nvls = in_switch, nvls
 
     def plan(self, request: Request) -> Plan:
-        """Return the plan.
-
-        Raises Unsuitable if a forced algorithm does not fit or the version has none for the collective, and for GPUs of
-        other vendors, on which NCCL does not run.
-        """
+        """Return the plan; raises Unsuitable if no algorithm is left, and for GPUs on which NCCL does not run."""
         if request.n_ranks < 2:
             return Plan(())
         usual = request.group.nominal

@@ -99,10 +99,7 @@ class CommGraph:
 
 @dataclass(frozen=True, slots=True)
 class NcclChoice:
-    """One algorithm with one protocol, and the model's expectation for a size.
-
-    ``time_us`` is ``latency_us + size_bytes / (1000 algbw_GBps)``; both terms include the corrections for the size.
-    """
+    """A pair with its ``time_us`` = ``latency_us`` + size / (1000 ``algbw_GBps``), both corrected for the size."""
 
     algorithm: Algorithm
     protocol: Protocol

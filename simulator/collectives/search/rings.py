@@ -317,10 +317,7 @@ def _nics(group: Communicator, ranks: list[int], *, nearest: bool) -> tuple[_Lis
 
 
 def _separate_chains(group: Communicator, ranks: list[int]) -> list[_Chain]:
-    """Return one order of a machine's ranks for each NIC, such that no two use a link; none where some share it.
-
-    All GPUs are then joined directly, and each NIC sends as much as it receives.
-    """
+    """Return an order of a machine's ranks for each NIC, no two of which use a link; none where some share it."""
     nodes = [group.ranks[rank] for rank in ranks]
     if not 2 < len(nodes) <= cycles.LISTED_UP_TO or _is_crossbar(group, ranks):
         return []

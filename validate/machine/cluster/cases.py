@@ -205,11 +205,7 @@ CostsByLink = Mapping[LinkShape, MessageCosts]
 
 
 class Predictor:
-    """Predicts the times of cases from their topologies.
-
-    *payload_Bps* holds the measured payload rate of each link (``--calibrate``), *costs* its measured message costs.
-    Links without an entry use the defaults.
-    """
+    """Predicts the times of cases; measured *payload_Bps* and *costs* (``--calibrate``) replace usual ones."""
 
     def __init__(self, payload_Bps: PayloadRates | None = None, costs: CostsByLink | None = None) -> None:
         self._payload_Bps, self._costs = payload_Bps or {}, costs or {}

@@ -91,10 +91,7 @@ def _name(processor: Processor, gpus: Sequence[str]) -> str:
 
 
 def _cpu(processor: Processor) -> tuple[CpuPart, list[str], list[str]]:
-    """Return the nearest built-in part, the lines of the CPU devices, and those of a part of its own, if needed.
-
-    A guest with only some of a chip's cores gets its own part, although it reports the chip's name.
-    """
+    """Return the nearest built-in part, the CPU devices' lines, and those of a part of its own, if needed."""
     builtin = find_cpu(slug(processor.model))
     like = builtin or nearest_cpu(processor)
     part = load_part(like)
@@ -244,10 +241,7 @@ _SLOT = re.compile(r"pcie([45])-")
 
 
 class Guess(NamedTuple):
-    """A guess in a draft: ``what`` it is of, and words that mark its lines.
-
-    ``run`` is the command whose output replaces it; ``otherwise`` returns a line as it could also be.
-    """
+    """What is guessed, marks of its lines, the command that would say it, and a line as it could also be."""
 
     what: str
     marks: tuple[str, ...]

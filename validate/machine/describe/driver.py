@@ -86,10 +86,7 @@ _LIMITED = 0.98  # of a board's usual power
 
 
 def limited_part(card: Card) -> tuple[str, list[str]]:
-    """Return the name and the lines of the part of *card* with the power to which it is limited, in W.
-
-    They are those of the built-in part, without the names it is known by; empty for the usual power, unknown boards.
-    """
+    """Return name and lines of the part of *card* at its power limit (W); empty for usual power, unknown boards."""
     name = driver_part(card) or ""
     part = load_part(name)
     usual_W = part.board_power if isinstance(part, GpuPart) else None

@@ -151,10 +151,7 @@ class AttachedAdapter:
 
 @dataclass(slots=True)
 class DrawnSwitch:
-    """A PCIe switch: the GPUs directly at it, the switch at which it hangs (None: at the CPU), and its socket.
-
-    ``port`` is its upstream port as (generation, lanes), zeros where unknown.
-    """
+    """A PCIe switch: its GPUs, the switch above (None: the CPU), its socket, its port (generation, lanes)."""
 
     gpus: tuple[int, ...]
     above: int | None

@@ -186,10 +186,7 @@ def _check_links(shown: str, matrix: Matrix, part: str) -> None:
 def _placement(
     trees: Sequence[BusTree], matrix: Matrix, nic: str | None, adapters: Adapters, generation: int, remarks: list[str]
 ) -> Attachments:
-    """Return where devices are attached: by the first tree, else by *matrix*, which also fills in missing sockets.
-
-    *adapters* are those that ibstat lists, by name; *nic* is the part of all instead.
-    """
+    """Return where devices are attached: by the first tree, else by *matrix*; *nic* is the part of all adapters."""
     rated = {name: adapters[matrix.legend.get(name, name)] for name in matrix.nics if _rated(name, matrix, adapters)}
     named = rated if nic is None else {name: driver.Adapter(name, part=nic) for name in matrix.nics}
     # Two sockets where CPU affinities differ or some pairs of GPUs are far apart.

@@ -19,10 +19,7 @@ _ROOT = re.compile(r"^\s*[-+\\|]*[-+\\]-?\[(?P<bus>[0-9a-f]{4,8}:[0-9a-f]{2})\]"
 _SLOT = re.compile(
     r"(?P<slot>[0-9a-f]{2}\.[0-7])(?P<rest>-\[(?P<below>[0-9a-f]{2}(?:-[0-9a-f]{2})?)\])?", re.IGNORECASE | re.ASCII
 )
-_ADAPTERS = (
-    (re.compile(r"MT\d+.*\[ConnectX-(\d)|ConnectX-(\d)", re.IGNORECASE), ""),
-    (re.compile(r"Elastic Fabric Adapter", re.IGNORECASE), "efa"),
-)
+_CONNECTX = re.compile(r"ConnectX-(\d)", re.IGNORECASE)
 _CONNECTX_BPS = {"4": 12.5e9, "5": 12.5e9, "6": 25e9, "7": 50e9}
 _BOARD = re.compile(r"NVIDIA Corporation \w+ \[([^\[\]]{2,60})\]")
 _NO_GPU = re.compile(r"NVSwitch|audio|USB|UCSI|bridge|BlueField|ConnectX", re.IGNORECASE)
@@ -110,15 +107,10 @@ def device_of(name: str, words: str) -> Bus | None:
             model = board[1]
         if model:
             return Bus("gpu", name, model=model)
-    for pattern, network in _ADAPTERS:
-        found = pattern.search(words)
-        if found is None:
-            continue
-        if network == "efa":
-            return Bus("nic", name, adapter=pcie.adapter_of(name, "", "1d0f", "efa1"))
-        which = next(group for group in found.groups() if group)
-        return Bus("nic", name, adapter=pcie.adapter_of(name, rate_Bps=_CONNECTX_BPS.get(which, 0.0)))
-    return None
+    if connectx := _CONNECTX.search(words):
+        return Bus("nic", name, adapter=pcie.adapter_of(name, rate_Bps=_CONNECTX_BPS.get(connectx[1], 0.0)))
+    is_efa = "elastic fabric adapter" in words.lower()
+    return Bus("nic", name, adapter=pcie.adapter_of(name, "", "1d0f", "efa1")) if is_efa else None
 
 
 _START = re.compile(r"^((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) (.{1,400})", re.MULTILINE | re.IGNORECASE)

@@ -97,11 +97,7 @@ BusKind = Literal["gpu", "nic", "bridge"]
 
 @dataclass(slots=True)
 class Bus:
-    """A GPU, an adapter or a bridge of a PCIe tree.
-
-    ``generation`` and ``lanes`` describe its upstream port, 0 where unknown.  ``order`` is a GPU's number, where the
-    dump gives one.
-    """
+    """A GPU, adapter or bridge, with its upstream port (0: unknown), and a GPU's number where the dump has one."""
 
     kind: BusKind
     name: str

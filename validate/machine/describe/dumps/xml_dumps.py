@@ -223,10 +223,7 @@ def _infos(*elements: Element) -> dict[str, str]:
 
 
 def _nvlinks(root: Element) -> tuple[dict[tuple[str, str], float] | None, dict[str, float]]:
-    """Return the rates in GB/s between GPUs, by bus ID, and from GPUs to switches, from the matrix NVLinkBandwidth.
-
-    The matrix is in MB/s, row by row, with a value for each direction.  The first result is None where there is none.
-    """
+    """Return GB/s between GPUs by bus ID (None: not said) and to switches, from NVLinkBandwidth, in MB/s."""
     matrix = next((each for each in root.inside if each.said("name") == "NVLinkBandwidth"), None)
     if matrix is None:
         return None, {}
