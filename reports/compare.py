@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
 
@@ -14,11 +16,6 @@ from reports.file import figure_file
 from reports.page import Block, Drawing, inline_svg
 from simulator.results.columns import Heading, PlainTable
 from simulator.units import format_duration, format_size
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
-
 
 Document = Mapping[str, Any]
 _FEWEST_SCATTERED = 3

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
@@ -25,10 +25,6 @@ from simulator.results.reason import verdict
 from simulator.results.result import Result, best_of, by_time, grouped
 from simulator.results.sweep import winners
 from simulator.units import DURATIONS, format_bandwidth, format_duration, format_size
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 _SHOWN_LINKS = 12
 _WIDE_RANGE = 30

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from reports.colours import ACTIVITIES, HELD, INK, kernel_colour
@@ -24,10 +25,6 @@ from simulator.training.worker import ChunkRun, LaunchLabel
 from simulator.units import format_duration, format_size
 from simulator.workload.kernels import without_library
 from simulator.workload.network import in_any_block
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 _MOST_POINTS = 200
 _LARGEST = 130.0  # area, in square points, of a marker whose kernels take all of the time

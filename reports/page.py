@@ -85,9 +85,6 @@ def _joined(blocks: Sequence[Block]) -> list[Block]:
     return found
 
 
-# -- the timeline ----------------------------------------------------------------------
-
-
 def _timeline(trace: str) -> dict[str, Any]:
     """Return the slices and counters of a Chrome *trace*, with each text once.
 
@@ -146,8 +143,6 @@ def _colour(event: Mapping[str, Any]) -> str:
         return ACTIVITIES["exchange"]
     return ACTIVITIES["host"] if event["cat"] == "cpu_op" else OTHER
 
-
-# -- the machine -----------------------------------------------------------------------
 
 _UNIT = 78.0  # pixels between two GPUs
 _MARGIN = 0.7

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -13,9 +12,6 @@ from simulator.programs.costs import ProgramLabel, SkippedRepetitions
 from simulator.results.changed import said
 from simulator.results.program import ProgramResult
 from simulator.units import format_duration, format_size
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _COLOURS = {
     "issue": ACTIVITIES["host"],

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -13,9 +13,6 @@ from reports.file import drawn, with_foot
 from simulator.scenarios.answers import ScenarioAnswer
 from simulator.scenarios.file import Scenario
 from simulator.units import format_bandwidth, format_duration, format_size
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _PREDICTED, _EXPECTED = "#0072b2", "#e69f00"  # from Okabe and Ito's palette
 _FORMATS = {"s": format_duration, "B": format_size, "B/s": format_bandwidth}
@@ -29,12 +26,11 @@ def draw_answers(scenario: Scenario, answers: Sequence[ScenarioAnswer]) -> Figur
     for answer in answers:
         if not isinstance(answer.value, str) and answer.value > 0:
             by_unit.setdefault(answer.asked.unit, []).append(answer)
-    groups = list(by_unit.items())
-    height = _HEAD + sum(_FOOT + _ROW * len(group) for _, group in groups) + 0.3
+    height = _HEAD + sum(_FOOT + _ROW * len(group) for group in by_unit.values()) + 0.3
     figure = Figure(figsize=(9.0, height))
     figure.text(0.02, 1 - 0.2 / height, scenario.title, fontsize=11.5, fontweight="bold", va="top")
     top = height - _HEAD
-    for unit, group in groups:
+    for unit, group in by_unit.items():
         tall = _ROW * len(group)
         axes = figure.add_axes((0.33, (top - tall) / height, 0.62, tall / height))
         _draw(axes, unit, group)

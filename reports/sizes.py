@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator
 
@@ -23,10 +24,6 @@ from simulator.results.single import SingleResult
 from simulator.results.step_view import MODE_WORDS, SHARE_WORDS, precision_words, time_shares
 from simulator.search.scaling import Curve
 from simulator.units import format_duration, format_size
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 _WIDTH = 80
 

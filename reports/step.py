@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from math import isfinite
 from textwrap import fill
-from typing import TYPE_CHECKING
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -24,9 +24,6 @@ from simulator.results.result import grouped, name_among
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
 from simulator.units import format_duration, format_size
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _WIDTH, _HEIGHT = 10.5, 6.2  # inches
 _STREAMS = {"host": "host", "compute": "computing", "update": "update"}  # any other stream: exchanges

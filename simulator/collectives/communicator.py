@@ -84,9 +84,6 @@ class Communicator(Kept):
         return self.once(("part", nodes), lambda: Communicator(self.machine, nodes, self.router))
 
 
-# -- equal machines --------------------------------------------------------------------
-
-
 class Equal:
     """Equal machines with equal ranks, grouped by role; one machine stands for all with the same role.
 

@@ -22,13 +22,9 @@ def subset(
     request: Request, ranks: list[int], *, collective: Collective | None = None, root: int | None = None
 ) -> Request:
     """Return *request* restricted to some of its *ranks*, renumbered from 0; *root* is an old rank number."""
-    return replace(
-        request,
-        group=request.group.part(ranks),
-        collective=collective or request.collective,
-        root=ranks.index(root) if root is not None else 0,
-        pairs=(),
-    )
+    at = ranks.index(root) if root is not None else 0
+    how = collective or request.collective
+    return replace(request, group=request.group.part(ranks), collective=how, root=at, pairs=())
 
 
 def embed_order(request: Request, name: str, make: Callable[[int], Schedule], *, pipelined: bool) -> list[int]:
@@ -47,9 +43,8 @@ def embed_order(request: Request, name: str, make: Callable[[int], Schedule], *,
         known: dict[tuple[int, ...], list[int]] = {}
         for host, (ranks, _, key) in request.group.taking_part().items():
             along = list(found[host][0].order) if found[host] else [0]
-            if root in ranks:
-                at = along.index(ranks.index(root))
-                along = along[at:] + along[:at]
+            at = along.index(ranks.index(root)) if root in ranks else 0
+            along = along[at:] + along[:at]
             picked = (int(root in ranks), *along, *key)
             if picked not in known:
                 inside = subset(request, ranks)

@@ -25,9 +25,6 @@ from simulator.collectives.request import MAX_RANKS, Planned, Request, Unsuitabl
 from simulator.plan.flow import WHOLE, FlowData, block
 from simulator.plan.plan import Flow, PlanBuilder
 
-# -- gather on one device, add there, send the result back -----------------------------
-
-
 _LIMITS = (
     MAX_RANKS["one"],
     ("all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce"),
@@ -73,9 +70,6 @@ def _write_on_cpu(builder: PlanBuilder, request: Request) -> None:
 GATHER_ON_CPU = Planned("cpu", "gather on the CPU, add there, send back", _write_on_cpu, *_LIMITS)
 
 
-# -- trees -----------------------------------------------------------------------------
-
-
 def _write_tree(builder: PlanBuilder, request: Request, *, name: str) -> None:
     make = partial(tree_schedule, request.collective, double=name == "double-tree")
     order = embed_order(request, name, make, pipelined=True)  # the root comes first
@@ -94,9 +88,6 @@ def _tree(name: str, summary: str) -> Planned:
 
 TREE = _tree("tree", "reduce up and broadcast down a binary tree, pipelined")
 DOUBLE_TREE = _tree("double-tree", "two binary trees with half of the data each; no rank is inner in both")
-
-
-# -- pairs at doubling distances -------------------------------------------------------
 
 
 # By collective: the names of its schedules, the default first, then that of whole buffers.
@@ -132,9 +123,6 @@ HALVING_DOUBLING = Planned(
 )
 
 
-# -- gloo ------------------------------------------------------------------------------
-
-
 def binomial_children(n: int) -> dict[int, list[int]]:
     """Return the children of each of *n* ranks in a binomial tree, in gloo's order; ranks are counted from the root."""
     bits = {rank: range(rank.bit_length(), n.bit_length()) for rank in range(n)}  # its highest bit leads to its parent
@@ -151,16 +139,14 @@ def _write_gloo(builder: PlanBuilder, request: Request) -> None:
         return
     nodes = tuple(request.ranks[(request.root + rank) % n] for rank in range(n))
     received: dict[int, int] = {}
-    for rank, children in binomial_children(n).items():
-        for child in children:
-            received[child] = builder.transfer(
-                "broadcast",
-                [Flow(request.router.route(nodes[rank], nodes[child]), size)],
-                stream=f"rank{child}",  # one stream per send: sends of the same rank do not wait for each other
-                after=[received[rank]] if rank else [],
-                carries=lambda _: [FlowData(WHOLE)],
-                beside=host_work(request.machine, [(nodes[rank], nodes[child])]),
-            )
+    send = partial(builder.transfer, "broadcast", carries=lambda _: [FlowData(WHOLE)])
+    for rank, child in ((rank, child) for rank, children in binomial_children(n).items() for child in children):
+        ends, after = (nodes[rank], nodes[child]), [received[rank]] if rank else []
+        work, stream = (
+            host_work(request.machine, [ends]),
+            f"rank{child}",
+        )  # of each send, so that none waits for another
+        received[child] = send([Flow(request.router.route(*ends), size)], stream=stream, after=after, beside=work)
 
 
 GLOO = Planned(

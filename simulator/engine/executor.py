@@ -138,8 +138,6 @@ class _Executor:
         else:
             self._ready(task)
 
-    # -- activities ----------------------------------------------------------------
-
     def _ready(self, task: Activity, taken: int = 0) -> None:
         """Take the queue slots of *task* one after another, then start it."""
         if taken < len(task.takes):
@@ -233,8 +231,6 @@ class _Executor:
                         self._begin(follower)
                     else:
                         ended.append((follower, passing))
-
-    # -- perturbations -------------------------------------------------------------
 
     def _perturb(self, together: Sequence[Perturbation]) -> None:
         for what in together:

@@ -107,8 +107,6 @@ class Rounds:
             self.network.cancel(run.batch)
         self._end(run)
 
-    # -- rounds --------------------------------------------------------------------
-
     def _round(self, run: RunningActivity) -> None:
         now = self.kernel.now_s
         batch = Batch(now, lambda: self._boundary(run), now)
@@ -204,8 +202,6 @@ class Rounds:
             return batch.whole
         used = {r for amount in run.amounts for r, _ in amount.loads}
         return batch.whole and all(self.changed_s.get(r, -1.0) <= batch.start_s for r in used)
-
-    # -- folding -------------------------------------------------------------------
 
     def _sleep(self, runs: list[RunningActivity]) -> None:
         """Let the common rounds of *runs* pass as one event, unless other flows use their resources."""

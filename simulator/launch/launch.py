@@ -143,9 +143,8 @@ class _General:
             found.sizes["lora"] = trainer.lora
         if trainer.liger:
             found.sizes |= {"cross_entropy": "fused-linear", "norms": "fused"}
-            found.notes.append(
-                "Liger's kernels: the loss is simulated as Liger's, norms as one kernel, other layers as PyTorch's"
-            )
+            simulated = "the loss is simulated as Liger's, norms as one kernel, other layers as PyTorch's"
+            found.notes.append(f"Liger's kernels: {simulated}")
         if trainer.nf4:
             found.sizes["lora_weights"] = trainer.nf4
         said = {"recompute": trainer.recomputes, "compiled": trainer.compiles}

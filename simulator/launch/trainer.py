@@ -69,9 +69,8 @@ def read_trainer(args: Arguments, launcher: Arguments) -> Trainer:
     ):
         return Trainer()
     found = Trainer(is_there=True, micro_batch=args.number(*_BATCH))
-    found.micro_batches = args.number("gradient-accumulation-steps")
-    if found.micro_batches is None:
-        found.micro_batches = launcher.number("gradient-accumulation-steps")
+    counts = (each.number("gradient-accumulation-steps") for each in (args, launcher))
+    found.micro_batches = next((count for count in counts if count is not None), None)
     found.precision = _precision(args, launcher)
     _take_fsdp_file(args, launcher)
     # LLaMA-Factory recomputes unless it is told not to (llamafactory/model/model_utils/checkpointing.py).
@@ -273,9 +272,8 @@ def read_sizes(args: Arguments) -> dict[str, str | bool]:
     exact, longest = args.number("block-size"), args.number(*ARGUMENTS["lengths"])
     found: dict[str, str | bool] = {"seq_len": str(exact or longest)} if exact or longest else {}
     if longest and not exact:
-        args.notes.append(
-            f"--{args.given(*ARGUMENTS['lengths'])} {longest}: all sequences are simulated with this length"
-        )
+        name = args.given(*ARGUMENTS["lengths"])
+        args.notes.append(f"--{name} {longest}: all sequences are simulated with this length")
     for name in ARGUMENTS["images"]:
         said = re.fullmatch(r"(?:\d+ )*(\d{1,5})", args.value(name) or "")
         if said is not None and args.has(name):

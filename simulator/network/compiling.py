@@ -58,8 +58,6 @@ class _Compiling:
                 if isinstance(part, SwitchPart) and part.fabric_bandwidth:
                     self.fabric[index] = self._resource(f"{device.name}:fabric", part.fabric_bandwidth)
 
-    # -- elements of other hosts than the first --------------------------------------
-
     def _link(self, first: Link, number: int, host: int) -> Link:
         nodes, name = self.nodes, _called(first.name, host)
         src, dst = first.src + host * nodes.stride(first.src), first.dst + host * nodes.stride(first.dst)
@@ -73,8 +71,6 @@ class _Compiling:
             return tuple([links[index + host * links.stride(index)] for index in first])
         into = [(h, place, index) for index in first for place, h in enumerate(links.hosts(index))]
         return tuple([links[index + place * links.stride(index)] for _, place, index in sorted(into)])
-
-    # -- the first hosts and the network ---------------------------------------------
 
     def _add_devices(self, first: int, count: int) -> Hosts:
         run = Hosts(first, count, len(self.nodes), len(self.of_run[first]))
@@ -130,8 +126,6 @@ class _Compiling:
     def _resource(self, name: str, capacity_Bps: float) -> int:
         self.capacities.add(capacity_Bps)
         return self.names.add(name)
-
-    # -- all hosts -------------------------------------------------------------------
 
     def machine(self) -> Machine:
         """Return the machine."""

@@ -95,9 +95,6 @@ class RunsOfElements(Sequence[T], Generic[F, T]):
         return made
 
 
-# -- the machine -----------------------------------------------------------------------
-
-
 _OF_HOST = re.compile(r"node(0|[1-9][0-9]{0,6})\.(.+)", re.ASCII)
 
 
@@ -277,9 +274,6 @@ class Machine:
     def gpus_of(self, host: int) -> list[int]:
         """Return the GPUs of *host*, in order."""
         return [node.index for node in self.nodes_of(host) if node.kind == "gpu"]
-
-
-# -- an order of machines --------------------------------------------------------------
 
 
 def near_each_other(machine: Machine, hosts: Sequence[int]) -> list[int]:

@@ -90,8 +90,6 @@ class Router(Kept):
                 found.setdefault(nic, {})[node] = CLASSES.index(leg.path_class)
         return {nic: [n for n, far in near.items() if far == min(near.values())] for nic, near in found.items()}
 
-    # -- rules ---------------------------------------------------------------------
-
     def _find(self, src: Node, dst: Node) -> Route:
         if src.index == dst.index:
             return Route(src.index, dst.index, "loc", "local", (), (), 0.0, float("inf"))
@@ -226,8 +224,6 @@ class Router(Kept):
         loads = tuple(sums_by_key([*((twin.resource, share) for twin, share in twins), *kept]).items())
         back = tuple((twin.index, share) for twin, share in twins)
         return replace(leg, src=leg.dst, dst=leg.src, links=back, loads=loads)
-
-    # -- paths ---------------------------------------------------------------------
 
     def _memory(self, cpus: Iterable[int], share: float) -> list[tuple[int, float]]:
         return [(self.machine.memory_bus[c], share) for c in cpus if c in self.machine.memory_bus]

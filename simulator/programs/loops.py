@@ -92,11 +92,8 @@ class _Passing:
             return 0
         self.spans = spans = execute(self.writer.places.machine, self.writer.builder.build()).spans
         for name in groups[0]:
-            pairs = [
-                (spans[a], spans[b])
-                for earlier, later in itertools.pairwise(groups)
-                for a, b in zip(earlier[name], later[name], strict=True)
-            ]
+            runs = [[spans[number] for number in group[name]] for group in groups]
+            pairs = [pair for each in itertools.pairwise(runs) for pair in zip(*each, strict=True)]
             steps, starts = [b.end_s - a.end_s for a, b in pairs], [b.start_s - a.start_s for a, b in pairs]
             if max(*steps, *starts) - min(*steps, *starts) > _SAME * spans[groups[-1][name][-1]].end_s:
                 return 0
@@ -184,12 +181,8 @@ class _Passing:
         for stream, numbers in self.groups[-1].items():
             ran = [(tasks[number], self.spans[number]) for number in numbers]
             busy = sums_by_key(each for task, span in ran for each in busy_of(task.about, span))
-            loads = sums_by_key(
-                (resource, share * span.length_s)
-                for task, span in ran
-                for part in task.parts
-                for resource, share in getattr(part, "loads", ())
-            )
+            parts = [(part, span) for task, span in ran for part in task.parts]
+            loads = sums_by_key((r, n * span.length_s) for part, span in parts for r, n in getattr(part, "loads", ()))
             each_s, place = period_s[stream], tasks[numbers[-1]].place
             taken = tuple((r, min(1.0, used_s / each_s)) for r, used_s in loads.items() if each_s)
             about = SkippedRepetitions(times, tuple((*key, times * seconds) for key, seconds in busy.items()))

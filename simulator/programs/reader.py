@@ -220,13 +220,9 @@ class _Reader:
         if policy not in POLICIES:
             self._unknown("", "precision", policy, POLICIES)
             return None
-        options = StepOptions(
-            mode=spec.mode or "inference",
-            precision=policy,
-            optimizer=spec.optimizer or "sgd",
-            compiled=bool(spec.compiled),
-            cuda_graph=bool(spec.captured),
-        )
+        mode, update, graph = spec.mode or "inference", spec.optimizer or "sgd", bool(spec.captured)
+        how: dict[str, Any] = {"compiled": bool(spec.compiled), "cuda_graph": graph}
+        options = StepOptions(mode=mode, precision=policy, optimizer=update, **how)
         is_file = known.endswith((".yaml", ".yml"))  # relative to the program's own file
         network = str(FilePath(self.source.file).parent / known) if is_file else known
         return s.RunStatement(here, network, batch=spec.batch or 1, options=options, **common)
@@ -248,8 +244,6 @@ class _Reader:
             return None
         stream, size_bytes = spec.stream or "communication", spec.size or 0.0
         return s.CollectiveStatement(here, name, size_bytes, spec.gpus or 1, strategy, stream, spec.reads or ())
-
-    # -- faults --------------------------------------------------------------------
 
     def _unknown(self, what: str, key: str, found: str, known: Sequence[str]) -> None:
         begins = f"no {what}" if what else "there is no "

@@ -173,9 +173,6 @@ class Program:
     about: str = ""
 
 
-# -- the check -------------------------------------------------------------------------
-
-
 _MOST_STREAMS = 256  # a GPU runs up to 128 kernels at a time
 _WALKED_TWICE = 6  # loops within each other; deeper ones have been walked often by then
 

@@ -59,8 +59,6 @@ class Writer:
         self._found: dict[str, Place] = {}
         self.host_place = self.place(None).host  # the CPU on which Python runs
 
-    # -- devices and streams -------------------------------------------------------
-
     def place(self, name: str | None) -> Place:
         """Return the device *name*, by default the program's own; raises InputError where there is none."""
         key = name or self.default
@@ -87,8 +85,6 @@ class Writer:
 
     def _ready(self, names: Sequence[str]) -> list[int]:
         return [number for name in names for number in self.state.tensors[name].ready]
-
-    # -- statements ----------------------------------------------------------------
 
     def block(self, body: Sequence[s.Statement]) -> None:
         """Write *body* once; raises InputError where a statement cannot be simulated."""
@@ -139,8 +135,6 @@ class Writer:
         locks = self.locks if use != "wait" and seconds > 0 else ()
         stream, about, add = self.host, c.ProgramLabel(use), self.builder.work
         return add(label, self.host_place, seconds, stream=stream, after=after, takes=locks, gives=locks, about=about)
-
-    # -- operators -----------------------------------------------------------------
 
     def _run(self, run: s.RunStatement) -> None:
         tensors = self.state.tensors
@@ -195,8 +189,6 @@ class Writer:
         if node is None:
             return ((f"{place.name}:multiprocessors", 1.0),)
         return (node.multiprocessors, call.shares[0]), (node.memory, call.shares[1])
-
-    # -- copies --------------------------------------------------------------------
 
     def _copy(self, copy: s.CopyTo) -> None:
         tensor, to = self.state.tensors[copy.name], self.place(copy.to)
@@ -278,8 +270,6 @@ class Writer:
         number = self.builder.splice(fragment, label=label, stream=name, after=after, place=gpu, about=about)
         stream.last, stream.after, stream.back_s = (number,), (), self.front.wait_s
 
-    # -- waiting -------------------------------------------------------------------
-
     def _wait(self, what: str) -> None:
         tensor, streams = self.state.tensors.get(what), [*self.state.streams.values()]
         after: Sequence[int]
@@ -316,8 +306,6 @@ class Writer:
             self.on_host("array", self.front.mxnet.array_s, use="python")
         if read.form == "print":
             self.on_host("print", self.front.print_s, use="python")
-
-    # -- threads -------------------------------------------------------------------
 
     def _threads(self, threads: s.Threads) -> None:
         started = self.on_host("threads start", 0.0, use="mark")

@@ -76,9 +76,6 @@ class Topology:
         return [(first, after - first) for first, after in pairwise([*firsts, self.n_nodes])]
 
 
-# -- computers -------------------------------------------------------------------------
-
-
 def neighbours(names: Iterable[str], wires: Iterable[Wire]) -> dict[str, list[str]]:
     """Return those at the other ends of *wires* for each of *names*."""
     beside: dict[str, list[str]] = {name: [] for name in names}
@@ -123,9 +120,6 @@ def on_hosts(devices: Sequence[Device], wires: Sequence[Wire]) -> tuple[tuple[De
     return tuple(replace(device, node=host_of[device.name]) for device in devices), n_hosts
 
 
-# -- PCIe lanes ------------------------------------------------------------------------
-
-
 def lane_notes(
     source: YamlSource, devices: Mapping[str, Device], keys: Mapping[str, str], wires: Sequence[Wire]
 ) -> tuple[str, ...]:
@@ -146,9 +140,6 @@ def lane_notes(
         message = f"{', '.join(names)}: links take {used} PCIe lanes, and the CPU has {there}; {simulated}"
         notes.append(str(source.fault(("devices", key), message, key=True)))
     return tuple(notes)
-
-
-# -- adapters --------------------------------------------------------------------------
 
 
 def at_adapters(wire: Wire, devices: Mapping[str, Device]) -> Wire:

@@ -74,9 +74,6 @@ def pairwise_all_to_all(n: int) -> Schedule:
     return Schedule(n, n * n, tuple(rounds))
 
 
-# -- stars -----------------------------------------------------------------------------
-
-
 def star_schedule(collective: Collective, n: int, centre: int, root: int = 0) -> Schedule:
     """Return *collective* around *centre*, which receives whole buffers, adds them and sends the result back.
 

@@ -83,8 +83,6 @@ class KernelPlanner:
         self._plugin_s = max((nic.plugin_time for nic in self._nics), default=0.0)
         self._to_switches: dict[int, list[list[MovableRoute]]] = {}  # by GPU of the first equal host
 
-    # -- kernels -------------------------------------------------------------------
-
     def ring(self, rings: Sequence[FoundRing], protocol: str, *, log_steps: bool = False) -> None:
         """Plan a collective along *rings*; *log_steps* for PAT, which takes lg n steps instead of n - 1."""
         n, size, collective = self.request.n_ranks, self.request.size_bytes, self.request.collective
@@ -217,8 +215,6 @@ class KernelPlanner:
     def _pair_by_pair(self, pairs: Iterable[tuple[int, int]], n_bytes: float) -> Iterator[Flow]:
         ranks = self.request.ranks
         return (Flow(self.request.router.route(ranks[a], ranks[b]), n_bytes) for a, b in pairs)
-
-    # -- parts of kernels ----------------------------------------------------------
 
     def _submit(self, kernel: str, base_s: float, n_peers: int = 0) -> None:
         """Add the launches, which run in parallel, the kernel's start, and the transfers, which wait for it."""

@@ -140,8 +140,6 @@ class Search:
             whole=not (self._ordering.ended or self._packing.ended),
         )
 
-    # -- rings -----------------------------------------------------------------------
-
     def _rings(self) -> ChannelSolution | None:
         least = 2 if self._is_split() else 1  # trees need two channels across a slow middle
         start = [i for i, s in enumerate(self.speeds) if s <= self.widest and s * least <= self.total]
@@ -238,8 +236,6 @@ class Search:
             else:
                 break
         return found
-
-    # -- after the rings --------------------------------------------------------------
 
     def _tree_intra(self, best: ChannelSolution) -> float:
         """Return the speed inside the machine, in GB/s, of a tree with the rings' channels."""

@@ -80,10 +80,8 @@ def planned_nvlink(compute_capability: int) -> float:
     """Return NCCL's GB/s for one NVLink, in one direction, of a GPU of *compute_capability* (70 for 7.0)."""
     if compute_capability == 86:  # GA102 has slower links than GA100
         return 12.0
-    for first, speed in ((100, 40.1), (90, 20.6), (70, 20.0), (60, 18.0)):
-        if compute_capability >= first:
-            return speed
-    return 20.0
+    speeds = ((100, 40.1), (90, 20.6), (70, 20.0), (60, 18.0))
+    return next((speed for first, speed in speeds if compute_capability >= first), 20.0)
 
 
 def planned_pcie(nominal_Bps: float) -> float:

@@ -156,9 +156,6 @@ def _turned(group: Communicator, order: tuple[int, ...], kind: str, both_directi
     return [FoundRing(*each, kind) for each in zip(orders, round_rates(group, routes), routes, strict=True)]
 
 
-# -- crossbars and PCIe ------------------------------------------------------------
-
-
 def _is_crossbar(group: Communicator, ranks: Sequence[int]) -> bool:
     """Return whether every rank reaches the next one through an NVLink switch."""
     nodes = [group.ranks[rank] for rank in ranks]
@@ -196,9 +193,6 @@ def _tree_order(group: Communicator, ranks: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(ranks, key=lambda rank: (sorted(above(rank)), rank)))
 
 
-# -- direct links ------------------------------------------------------------------
-
-
 def _packed(group: Communicator, graph: cycles.LinkGraph, both_directions: bool) -> list[FoundRing]:
     """Return the largest set of rings, each at the speed of one link, that fits into the GPU links at once."""
     nodes = group.ranks
@@ -223,9 +217,6 @@ def _hop_route(group: Communicator, hop: tuple[int, ...]) -> Route:
     route = group.router.direct(*hop) if len(hop) == 2 else group.router.relay(*hop)
     assert route is not None
     return route
-
-
-# -- several machines --------------------------------------------------------------
 
 
 class _Chain(NamedTuple):

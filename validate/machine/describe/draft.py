@@ -87,9 +87,6 @@ def _name(processor: Processor, gpus: Sequence[str]) -> str:
     return f"{name}-draft" if name in builtin_topologies() else name
 
 
-# -- processors ------------------------------------------------------------------------
-
-
 def _cpu(processor: Processor) -> tuple[CpuPart, list[str], list[str]]:
     """Return the nearest built-in part, the CPU devices' lines, and those of a part of its own, if needed."""
     builtin = find_cpu(slug(processor.model))
@@ -112,9 +109,6 @@ def _cpu(processor: Processor) -> tuple[CpuPart, list[str], list[str]]:
     key = "cpu0" if processor.sockets == 1 else f"cpu[0-{processor.sockets - 1}]"
     own = [] if builtin is not None else own_cpu(name, processor, like, part)
     return part, [f"{key}: {{{', '.join(figures)}}}"], own
-
-
-# -- GPUs ------------------------------------------------------------------------------
 
 
 def _gpus(cards: Sequence[driver.Card], taken: str) -> tuple[list[str], list[str]]:
@@ -148,9 +142,6 @@ def _ranges(names: Sequence[str]) -> list[str]:
         lines.append(f"{key}: {{part: {quoted(name)}}}")
         start = end
     return lines
-
-
-# -- links -----------------------------------------------------------------------------
 
 
 def _links(

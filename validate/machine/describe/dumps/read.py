@@ -58,13 +58,10 @@ def _table(text: str, title: re.Pattern[str]) -> list[list[str]]:
     rows: list[list[str]] = []
     for line in text[found.end() :].splitlines()[1:] if found else ():
         words = line.split()
-        if not words or not _NAMED.fullmatch(words[0]):
-            if rows:
-                break
-            continue
-        if len(words) > 1 and _NAMED.fullmatch(words[1]):  # the header
-            continue
-        rows.append(words[1:])
+        if words and _NAMED.fullmatch(words[0]):
+            rows += [] if len(words) > 1 and _NAMED.fullmatch(words[1]) else [words[1:]]  # none of the header
+        elif rows:
+            break
     return rows
 
 
