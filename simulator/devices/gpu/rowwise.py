@@ -37,6 +37,7 @@ from simulator.devices.gpu.memory import (
     l2_bandwidth,
     memory_time,
     near_bytes,
+    resident_share,
 )
 from simulator.questions.where import Month
 from simulator.records import replace
@@ -83,6 +84,8 @@ class RowwiseCosts:
     reuse_share: float
     reuse_slope: float
     load_clocks: float
+    norm_load_clocks: float
+    cached_load_clocks: float
     mean_clocks: float
     softmax_row_s: float
     amd_wait: float
@@ -126,10 +129,12 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
         threads = _softmax_threads(kernel.cols // per_load)
         vectors, left = divmod(kernel.cols, threads * per_load)
         loads = (2 if backward else 3) * (vectors + -(-left // threads))
-        row_s, slots, again = costs.softmax_row_s, costs.softmax_slots, 2
+        row_s, slots, again, load_clocks = costs.softmax_row_s, costs.softmax_slots, 2, costs.load_clocks
     else:
         threads, loads = NORM_THREADS, 2 * -(-kernel.cols // (NORM_THREADS * _NORM_VECTOR))
         row_s, slots, again = costs.norm_row_s, costs.warp_slots, 2 if backward else 1
+        hits = resident_share(gpu, (3 if backward else 2) * n_bytes)
+        load_clocks = hits * costs.cached_load_clocks + (1.0 - hits) * costs.norm_load_clocks
     first = 2 if backward else 1  # arrays of the rows' size that are read, before *again* are read once more
     places = gpu.sm_count * (gpu.traits.threads_per_sm // threads)
     under_way = min(1.0, places / kernel.rows) * n_bytes * first
@@ -137,7 +142,7 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
     memory_s = memory_time(gpu, first * n_bytes, n_bytes)
     memory_s += missed / achieved_bandwidth(gpu, 1.0)
     cache_s = (first + again + 1) * n_bytes / l2_bandwidth(gpu)
-    clocks = loads * costs.load_clocks
+    clocks = loads * load_clocks
     if kernel.kind == "layer_norm":
         clocks += loads / 2 * costs.mean_clocks
     wait_s = clocks / gpu.light_clock_Hz
