@@ -11,7 +11,7 @@ from simulator.devices.gpu.generation import MAKERS
 from simulator.topology.catalogue import builtin_topologies, load_part, part_names
 from tests.measured_folders import ENVIRONMENT, FACTS, constant, operators, timed, write
 from validate.cli.app import app
-from validate.compare.places import unlike_part
+from validate.compare.places import another_host, unlike_part
 from validate.machine.checks import busy, load_notes
 
 CPU = {"device": "amd-epyc", "cpu": {"logical_cores": 2, "torch_threads": 2}}
@@ -41,6 +41,19 @@ def test_what_contradicts(part, environment, words):
     said = unlike_part({part: load_part(part)}, environment)
     assert words in said
     assert bool(said) == bool(words)
+
+
+def test_a_host_that_a_device_s_name_assumes_is_told_from_the_measured_one(tmp_path, capsys):
+    guest = {**ENVIRONMENT, "cpu": {"logical_cores": 16}}
+    said = another_host("dgx-h200", guest)
+    assert said.startswith("dgx-h200 is assumed")
+    assert "224 logical cores, this one 16" in said
+    assert another_host("dgx-h200", {**guest, "cpu": {"logical_cores": 224}}) == ""
+    assert another_host("dgx-h200", {}) == ""
+    write(tmp_path, {"ops.csv": timed("ops.csv", operators(3), constant(1.0))}, environment=guest)
+    for options, is_told in ([], True), (["--topology", "dgx-h200"], False):
+        assert run_app(app, "validate", ["compare", str(tmp_path), *options]) == 0
+        assert ("dgx-h200 is assumed from" in capsys.readouterr().out) == is_told
 
 
 def test_a_part_of_the_user_s_own_has_a_name_of_their_own():

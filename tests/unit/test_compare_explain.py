@@ -26,6 +26,14 @@ def rules(**known):
     return [e.rule for e in explain(facts(**known))]
 
 
+def test_what_threads_of_the_host_copy_takes_what_the_host_takes():
+    def causes(**cells):
+        return [e.rule for e in explain(facts(kind="copies", cells=cells))]
+
+    assert causes(kind="h2h") == causes(kind="d2h", pinned="0") == ["host bound"]
+    assert causes(kind="d2h", pinned="1") == []
+
+
 CASES = {
     "noise": ({"interval": 0.6}, {"interval": 0.05}),
     "memory full": (

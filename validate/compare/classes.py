@@ -282,6 +282,8 @@ def _of_the_host(facts: RowFacts) -> str:
         return f"the device waits for the host {share} of the step; no data sheet gives this host's speed"
     if facts.kind == "launch":
         return "this host's speed, which no data sheet gives"
+    if facts.kind == "copies" and (facts.cells.get("kind") == "h2h" or facts.cells.get("pinned") == "0"):
+        return "threads of this host copy; no data sheet gives what it leaves them of its memory and cores"
     is_graph = facts.cells.get("issue") in ("graph", "queued") or "captured graph" in facts.cells.get("note", "")
     with_host = facts.cells.get("includes_dispatch") == "1"
     if not facts.host_s or is_graph or facts.cells.get("step_time_s"):

@@ -21,7 +21,7 @@ from validate.compare.classes import (
     worst_rows,
 )
 from validate.compare.folder import Drift, Folder, compare_runs, key_of, row_name
-from validate.compare.places import SEVERAL, ScoringPlaces, find_places
+from validate.compare.places import SEVERAL, ScoringPlaces, another_host, find_places
 from validate.kinds.kind import Kind, MemoryFigure
 from validate.kinds.row import MeasuredRow
 from validate.machine.checks import load_notes
@@ -213,5 +213,7 @@ def _notes(folder: Folder, places: ScoringPlaces) -> Sequence[str]:
     said += load_notes(record)
     if not places.part and places.topology is None and places.how != SEVERAL:
         said.append("the device is none that is built in; --topology FILE or --device NAME=PART says what it is")
+    if places.is_assumed and places.topology and (note := another_host(places.topology, folder.environment)):
+        said.append(note)
     said += [f"{name}: not read: {reason}" for name, reason in folder.faults.items()]
     return said

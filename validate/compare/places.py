@@ -26,13 +26,14 @@ class ScoringPlaces:
 
     ``topology`` is the file or built-in name for all rows, None if each row's name decides; ``devices`` are
     ``NAME=PART``, as for ``--device``.  ``part`` is the measured device's part, empty if unknown; ``how`` says how it
-    was found.
+    was found.  ``is_assumed``: the topology is of the device's name alone.
     """
 
     topology: str | None
     devices: tuple[str, ...]
     part: str
     how: str
+    is_assumed: bool = False
 
 
 def find_places(folder: Folder, topology: str | None, devices: Sequence[str]) -> ScoringPlaces:
@@ -74,10 +75,26 @@ def find_places(folder: Folder, topology: str | None, devices: Sequence[str]) ->
     alone = folder.device or (names[0] if len(names) == 1 else "")
     given = [*devices, *(f"{name}={part}" for name in names if part and name not in known and name == alone)]
     machines = {table.cell(row, "machine") for table, row in rows} - {""} or {folder.machine}
-    if chosen is None and part and len(machines) == 1 and machines.isdisjoint(builtin_names()):
+    is_assumed = chosen is None and bool(part) and len(machines) == 1 and machines.isdisjoint(builtin_names())
+    if is_assumed:
         count = _gpu(facts).get("count")
         chosen = topology_with(part, count if isinstance(count, int) and count > 0 else 1)
-    return ScoringPlaces(chosen, tuple(given), part, how)
+    return ScoringPlaces(chosen, tuple(given), part, how, is_assumed and chosen is not None)
+
+
+def another_host(topology: str, environment: Mapping[str, Any]) -> str:
+    """Return how the host of *topology* differs from the one that *environment* records; empty if nothing shows it."""
+    cpu = environment.get("cpu")
+    measured = cpu.get("logical_cores") if isinstance(cpu, Mapping) else None
+    machine = load_machine(topology)
+    parts = [node.part for node in machine.nodes_of(0) if isinstance(node.part, CpuPart)]
+    assumed = sum(part.thread_count or part.core_count or 0 for part in parts)
+    if not isinstance(measured, int) or not assumed or measured == assumed:
+        return ""
+    return (
+        f"{machine.name} is assumed from the device's name; its host has {assumed} logical cores, this one {measured}: "
+        "validate describe, run there, drafts a topology for --topology"
+    )
 
 
 def check_contradiction(option: str, topology: str, environment: Mapping[str, Any]) -> None:
