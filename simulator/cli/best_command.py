@@ -35,7 +35,7 @@ from simulator.search.run import Ranking, best_document, find_best, loss_words
 from simulator.search.space import SEARCHED, Space, parse_fixed
 from simulator.spelling import mention
 from simulator.topology.load import load_topology
-from simulator.units import format_size
+from simulator.units import format_duration, format_size
 from simulator.workload.network import Network
 
 _COUNT = From(1, 10**7)
@@ -148,13 +148,28 @@ def best_lines(space: Space, machine: str, network: Network, best: Ranking, styl
         Column("time lost to", [loss_words(entry.shares_s) for entry in best.ranking], right=False, spare=2),
     ]
     outside = [text for entry in best.ranking for text in entry.outside]
-    lines = [*head_lines(title, style, outside=outside), "", *table_lines(columns, style)]
+    lines = [*head_lines(title, style, outside=outside), *style.wrap(_verdict(best), "bold", hang=2), ""]
+    lines += table_lines(columns, style)
     lines += style.wrap(f"* {UNSURE}", "dim", hang=2) if unsure else []
     count = f"{best.feasible_count:,} layouts fit; the best {best.simulated_count} were simulated"
     lines += ["", *style.wrap(f"{count}, the others estimated from the costs of their parts", hang=2)]
     reasons = sorted(best.infeasible.items(), key=lambda i: (-i[1], i[0]))
     why = ", ".join(f"{n:,} ({reason})" for reason, n in reasons)
     return lines + (style.wrap(f"not feasible: {why}", "dim", hang=2) if why else [])
+
+
+def _verdict(best: Ranking) -> str:
+    """Return the fastest layout, how far the next is behind, and what it loses time to; empty if nothing fits."""
+    if not best.ranking:
+        return ""
+    first, *others = best.ranking
+    said = f"{first.candidate.layout.words} is fastest, {format_duration(first.step_time_s)}"
+    if others:
+        ratio = others[0].step_time_s / first.step_time_s
+        within = first.band is not None and others[0].step_time_s <= first.band.high_s
+        said += f", {ratio:.3g} times as fast as the next{' (within the band)' if within else ''}"
+    lost = loss_words(first.shares_s)
+    return f"{said}; time lost to {lost}" if lost != "-" else f"{said}; bound by compute"
 
 
 def _fingerprint(space: Space, network: Network) -> str:

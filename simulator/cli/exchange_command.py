@@ -14,7 +14,7 @@ from simulator.api.session import Session
 from simulator.cli.machines import faster_gpus, find_machines, on_fastest
 from simulator.cli.options import fields_of, parse_gpus, parse_strategies, read_all, refuse
 from simulator.cli.output import Answers, warn
-from simulator.cli.table import Column, head_lines, loss_lines, table_lines, trust_lines, widths_of
+from simulator.cli.table import Column, head_lines, loss_lines, next_lines, table_lines, trust_lines, widths_of
 from simulator.cli.written import CommandOptions
 from simulator.collectives.registry import unlisted_strategies
 from simulator.collectives.request import Unsuitable
@@ -25,12 +25,13 @@ from simulator.questions.checks import WITHOUT_NCCL, in_ways, refuse_all
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Software
 from simulator.records import replace
+from simulator.results import WORDS
 from simulator.results.bottleneck import LinkUse
 from simulator.results.columns import bandwidth_column, duration_column, percent, shortened_ring, size_column
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.result import BOUNDS, Result, bare_words, best_of, by_time, grouped, results_document
 from simulator.spelling import mention, spelt
-from simulator.units import format_duration, format_size
+from simulator.units import format_bandwidth, format_duration, format_size
 from simulator.workload.parse import Payload, parse_workload
 
 _SHOWN_LINKS = 8
@@ -121,7 +122,7 @@ def answer_exchanges(written: CommandOptions, session: Session) -> Answers:
     def lines(style: Style) -> list[str]:
         if payload.is_sweep:
             return _sweep(by_size, payload, questions[0], style)
-        shown = [*_title(first, payload, style), "", *_comparison(first, style)]
+        shown = [*_title(first, payload, style), *_reached(first, style), "", *_comparison(first, style)]
         shown += faster.lines(best.sync_time_s, style) if faster else []
         shown += loss_lines(best.changed, style)
         shown += _detail(first[0], style) if len(first) == 1 else []
@@ -201,7 +202,39 @@ def _comparison(results: Sequence[Result], style: Style) -> list[str]:
 
         lines += exchange_ranking_lines([r for r in ordered if r.is_bound == ordered[0].is_bound], style)
     trust = trust_lines(ordered[0].confidence, style)
-    return [*lines, "", *trust] if trust else lines
+    return [*lines, "", *trust, *_measured(ordered[0], style)] if trust else lines
+
+
+def _measured(result: Result, style: Style) -> list[str]:
+    """Return what to do next: measure *result* on the machine."""
+    command, _, more = result.confidence.narrowed.partition(" (")
+    return next_lines(f"measure it there{f' ({more}' if more else ''}", style, command) if command else []
+
+
+def _reached(results: Sequence[Result], style: Style) -> list[str]:
+    """Return the bandwidth that the only one of *results* reaches, with its band, and what limits it."""
+    result, *others = results
+    if others or not result.sync_time_s or result.bottleneck is None:
+        return []
+    return style.wrap(f"{_bus_words(result)}, limited by {_limit_words(result)}", "bold", hang=2)
+
+
+def _bus_words(result: Result) -> str:
+    """Return the bus bandwidth of *result* and its band."""
+    if (band := result.band) is None:
+        return f"busbw {format_bandwidth(result.busbw_Bps)}"
+    ends = bandwidth_column([result.busbw_Bps * result.sync_time_s / s for s in (band.high_s, band.low_s)])
+    return f"busbw {format_bandwidth(result.busbw_Bps)} ({BAND_HEAD} {' to '.join(ends)})"
+
+
+def _limit_words(result: Result) -> str:
+    """Return the link that limits *result*, and its use."""
+    use = result.bottleneck
+    if use is None:
+        return "nothing"
+    link = result.timeline.machine.link(use.name)
+    kind = f"{WORDS['links'].get(link.kind, link.kind)} " if link is not None else ""
+    return f"{kind}{use.name}, {percent(use.utilisation)} in use"
 
 
 def _sweep(
@@ -211,7 +244,7 @@ def _sweep(
     from simulator.results.sweep import SWEEP_WIDTH, sweep_table, winners
 
     if style.width is not None and style.width < SWEEP_WIDTH:
-        return [*_title(by_size[-1], payload, style), "", *_sweep_lines(by_size, style)]
+        return [*_title(by_size[-1], payload, style), *_sweep_lines(by_size, style)]
     of_ways: dict[tuple[str, str], list[Result]] = {}
     for result in chain(*by_size):
         of_ways.setdefault((result.machine, result.strategy), []).append(result)
@@ -243,7 +276,7 @@ def _sweep_lines(by_size: Sequence[Sequence[Result]], style: Style) -> list[str]
             Column("algbw", bandwidth_column([r.algbw_Bps for r in one]), spare=1),
             Column("busbw", bandwidth_column([r.busbw_Bps for r in one])),
         ]
-        lines = table_lines(columns, style)
+        lines = [*_sweep_verdict(one, style), *table_lines(columns, style)]
     else:
         named = len({machine for _, machine in ways}) > 1
         above = len({(r.strategy, r.machine) for r in every if not r.is_bound})
@@ -258,19 +291,31 @@ def _sweep_lines(by_size: Sequence[Sequence[Result]], style: Style) -> list[str]
                 end = next(fit, at + 1)
                 lines += [*([""] if at else []), *table_lines([sizes, *some[at:end]], style)]
                 at = end
-    lines += ["", *style.wrap(winners(by_size))]
+    lines += ["", *style.wrap(winners(by_size))] if len(ways) > 1 or by_size[0][0].is_bound else []
     if bare := bare_words(by_size[-1]) if len(ways) > 1 else "":
         lines += style.wrap(bare, "dim", hang=2)
     if trust := _sweep_trust(by_size):
-        lines += ["", *style.wrap(trust, "dim", hang=2)]
+        lines += ["", *style.wrap(trust, "dim", hang=2), *_measured(best_of(by_size[-1]), style)]
     return lines
+
+
+def _sweep_verdict(one: Sequence[Result], style: Style) -> list[str]:
+    """Return what limits the smallest and the largest size of *one* way: latency, or a link."""
+    first, last = one[0], one[-1]
+    if not last.sync_time_s or first.bottleneck is None or last.bottleneck is None:
+        return []
+    said = f"at {format_size(last.size_bytes)}: {_bus_words(last)}, limited by {_limit_words(last)}"
+    if first.bottleneck.utilisation < last.bottleneck.utilisation / 2:
+        used = percent(first.bottleneck.utilisation)
+        said += f"; at {format_size(first.size_bytes)} by latency, {format_duration(first.sync_time_s)}, {used} in use"
+    return [*style.wrap(said, "bold", hang=2), ""]
 
 
 def _sweep_trust(by_size: Sequence[Sequence[Result]]) -> str:
     """Return how sure the time of the largest size is, where anything is known of that."""
     best = best_of(by_size[-1])
-    why = best.confidence.why
-    return f"trust at {format_size(best.size_bytes)}: {why}" if why else ""
+    said = best.confidence.brief
+    return f"trust at {format_size(best.size_bytes)}: {said}" if said else ""
 
 
 def _unfit_lines(unfit: Mapping[str, str], style: Style) -> list[str]:

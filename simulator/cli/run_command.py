@@ -15,7 +15,7 @@ from simulator.cli.output import Answers, Asked, warn
 from simulator.cli.step_command import check_fits, cut_by
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.step_text import fit_words, how_words, parameter_words, remedy_lines
-from simulator.cli.table import Column, blocks_apart, fact_lines, head_lines, table_lines, trust_lines
+from simulator.cli.table import Column, blocks_apart, fact_lines, head_lines, next_lines, table_lines, trust_lines
 from simulator.cli.written import CommandOptions, check_read, written_of
 from simulator.console.style import Progress, Style
 from simulator.errors import InputError, counted
@@ -24,10 +24,11 @@ from simulator.results import Fact
 from simulator.results.columns import percent, rate_words
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.rates import days_words, energy_words, rate_of_device
+from simulator.results.result import listed
 from simulator.results.run import Run, run_document
-from simulator.results.step_view import bound_words, device_words, precision_words
+from simulator.results.step_view import device_words, precision_words, spent_words
 from simulator.results.training import TrainingResult
-from simulator.spelling import mention, word_of
+from simulator.spelling import mention
 from simulator.units import format_duration, format_size
 
 _SHOWN_REMEDIES = 3
@@ -74,7 +75,9 @@ def run_lines(run: Run, style: Style) -> list[str]:
     of = counted(int(question.samples or 0), each)
     if question.tokens:
         of = f"{_count(question.tokens)} token{'s' * (question.tokens != 1)}"
-    how = ", ".join([f"{counted(result.samples, each)} a step", *how_words(result, precision_words(step)), result.way])
+    how = ", ".join(
+        [f"{counted(result.samples, each)} a step", *how_words(result, precision_words(step)), result.called]
+    )
     title = f"{result.machine}, {device_words(result)}: {of} of {step.workload} ({parameter_words(step)}), {how}"
     work = f"{counted(run.steps, 'step')}, {rate_words(run.gpu_hours)} GPU hours"
     facts = [Fact("run", work, _days(run.wall_s), ("bold",))]
@@ -85,11 +88,10 @@ def run_lines(run: Run, style: Style) -> list[str]:
         facts.append(Fact("price", f"80 % band {ends[0].words()} to {ends[1].words()}" if ends else "", price.words()))
     if run.energy_J is not None:
         facts.append(Fact("energy", "at most, with all boards at their limits", energy_words(run.energy_J)))
-    counts = "" if question.fails else f"; no failures are counted: {word_of('mtbf')} adds them"
-    goodput = f"of the time (effective training time, goodput){counts}"
-    facts.append(Fact("trains", goodput, percent(cycle.goodput)))
+    counts = "" if question.fails else ", without failures"
+    facts.append(Fact("goodput", f"of the time trains (effective training time){counts}", percent(cycle.goodput)))
     facts.append(Fact("step", rate_of_device(run.rates, step), format_duration(result.step_time_s)))
-    facts += [Fact("memory", fit_words(result)), Fact("bound by", bound_words(result))]
+    facts += [Fact("memory", fit_words(result)), Fact("bound by", spent_words(result))]
     if question.fails:
         again = f"one every {format_duration(cycle.mtbf_s)}, {format_duration(cycle.restart_s)} each to restart"
         facts.append(Fact("failures", again, f"{run.failures:,.0f}"))
@@ -104,15 +106,38 @@ def run_lines(run: Run, style: Style) -> list[str]:
         Column("time", [_days(share * (run.wall_s - run.first_s)) for share in shares.values()]),
         Column("share", [percent(share) for share in shares.values()]),
     ]
+    head = head_lines(title, style, [result.confidence], result.changed)
     return blocks_apart(
         [
-            head_lines(title, style, [result.confidence], result.changed),
+            head + style.wrap(_verdict(run), "bold", hang=2),
             fact_lines(facts, style),
             table_lines(columns, style),
             remedy_lines(result.remedies[:_SHOWN_REMEDIES], result, style) if result.remedies else [],
-            trust_lines(result.confidence, style),
+            [*trust_lines(result.confidence, style), *next_lines(_next(run), style)],
         ]
     )
+
+
+def _verdict(run: Run) -> str:
+    """Return in a sentence how long the run takes, whether it fits, and what failures and checkpoints cost."""
+    shares, count = run.cycle.shares, counted(run.result.device_count, "GPU")
+    names = [name for name in ("evaluation", "checkpoints") if shares[name] > 0.0] + ["failures"] * run.question.fails
+    fits = "fits" if run.result.fits else "does not fit"
+    if not names:
+        return f"{fits}: {_days(run.wall_s)} on {count}"
+    lost = 1.0 - run.cycle.goodput
+    cost = f"{_days(lost * (run.wall_s - run.first_s))} of {_days(run.wall_s)} ({percent(lost)})"
+    return f"{fits} on {count}; {listed(names)} cost {cost}"
+
+
+def _next(run: Run) -> str:
+    """Return what to do next: count failures, or let training go on while checkpoints are written."""
+    if not run.question.fails:
+        return "--mtbf 3h, for example, counts failures, checkpoints and restarts"
+    stops = run.cycle.shares["checkpoints"]
+    if run.every_steps and not run.question.asynchronous and stops > 0.0:
+        return f"--async-checkpoints trains on while they are written ({percent(stops)} of the time)"
+    return ""
 
 
 def _step_of(written: CommandOptions) -> CommandOptions:
@@ -121,7 +146,9 @@ def _step_of(written: CommandOptions) -> CommandOptions:
 
 
 def _days(seconds: float) -> str:
-    return days_words(seconds / 86_400.0) if seconds >= 3600.0 else format_duration(seconds)
+    if seconds >= 3600.0:
+        return days_words(seconds / 86_400.0)
+    return f"{seconds / 60.0:.3g} min" if seconds >= 60.0 else format_duration(seconds)
 
 
 def _count(number: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,8 +11,8 @@ from simulator.cli.options import parse_count
 from simulator.cli.output import Answers, Asked
 from simulator.cli.step_command import check_fits, rate_columns
 from simulator.cli.step_questions import ask_points, of_point
-from simulator.cli.step_text import fit_words
-from simulator.cli.table import Column, head_lines, table_lines, trust_lines
+from simulator.cli.step_text import memory_column
+from simulator.cli.table import Column, head_lines, next_lines, table_lines, trust_lines
 from simulator.cli.written import CommandOptions, check_read, shell_command, written_of
 from simulator.collectives.request import Unsuitable
 from simulator.console import later
@@ -22,7 +22,7 @@ from simulator.records import replace
 from simulator.results.columns import duration_column, percent, rate_words
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.rates import rates_of
-from simulator.results.step_view import BOUND_WORDS, MODE_WORDS, precision_words, time_shares
+from simulator.results.step_view import MODE_WORDS, limit_words, precision_words, time_shares
 from simulator.search.run import loss_words
 from simulator.search.scaling import Curve, curve_document, curve_of
 from simulator.spelling import mention
@@ -66,7 +66,7 @@ def answer_scale(written: CommandOptions, name: str, counts: Sequence[int]) -> A
     curve = curve_of(list(results.values()))
     return Answers(
         document=partial(curve_document, curve),
-        lines=partial(_lines, curve),
+        lines=partial(_lines, curve, partial(_next, curve, written, name)),
         draw=later("reports.sizes:draw_curve", curve),
         check=partial(check_fits, results),
     )
@@ -96,7 +96,20 @@ def parse_counts(option: str, text: str | None) -> list[int]:
     return sorted(found)
 
 
-def _lines(curve: Curve, style: Style) -> list[str]:
+def _next(curve: Curve, written: CommandOptions, name: str, style: Style) -> list[str]:
+    """Return what to do next: ask what helps where the curve bends, or for more devices."""
+    results, knee = curve.results, curve.knee
+    if knee is None:
+        most = results[-1].device_count if name == "gpus" else results[-1].question.where.nodes or 1
+        return next_lines(f"--{name} {most}..{4 * most}, as no bend was found", style) if len(results) > 1 else []
+    result = next(result for result in results if result.device_count == knee.after)
+    count = str(knee.after if name == "gpus" else result.question.where.nodes)
+    of: dict[str, Any] = {name: count}
+    asked = shell_command(replace(written, quiet=False, what_if=True, **of))
+    return next_lines("what would help there", style, asked)
+
+
+def _lines(curve: Curve, more: Callable[[Style], list[str]], style: Style) -> list[str]:
     results, first, step = curve.results, curve.results[0], curve.results[0].step
     each = counted(first.samples, step.sample.removesuffix("s"))
     if len(results) == 1:
@@ -108,32 +121,41 @@ def _lines(curve: Curve, style: Style) -> list[str]:
         whole, rest = divmod(first.samples, first.device_count)
         each = f"{each} on {first.device_count:,} devices" if rest else f"batch {whole:,} per device"
     machine = re.sub(r"^\d+ x ", "", first.machine)
-    how = f"{which}, {each}, {precision_words(step)}, {results[-1].way}"
+    how = f"{which}, {each}, {precision_words(step)}, {results[-1].called}"
     title = f"{machine}: {MODE_WORDS[step.options.mode]} of {step.workload}, {how}"
-    bound = [BOUND_WORDS[result.bound].partition(":")[0] for result in results]
     columns = [
         Column("GPUs", [f"{result.device_count:,}" for result in results]),
         Column("step", duration_column([result.step_time_s for result in results])),
-        Column(BAND_HEAD, [result.confidence.words for result in results], spare=2),
+        Column(BAND_HEAD, [result.confidence.words for result in results], spare=1),
         Column(f"{step.sample}/s", [rate_words(result.throughput) for result in results]),
         *rate_columns([rates_of(result) for result in results]),
-        Column("efficiency", [percent(value) for value in curve.efficiency], spare=1),
+        Column("efficiency", [percent(value) for value in curve.efficiency]),
         Column("of a doubling", ["-", *(percent(gain) for gain in curve.gains)], spare=5),
-        Column("memory", [fit_words(result) for result in results], right=False),
-        Column("bound by", bound, right=False, spare=4),
+        memory_column(results),
+        Column("bound by", [limit_words(result) for result in results], right=False, spare=2),
         Column("time lost to", [loss_words(time_shares(result)) for result in results], right=False, spare=3),
     ]
     lines = head_lines(title, style, [result.confidence for result in results])
-    lines += ["", *table_lines(columns, style), ""]
     lacking = [f"{result.device_count:,}" for result in results if not result.fits]
     if lacking:
         on = f"{', '.join(lacking)} GPU{'s' if lacking != ['1'] else ''}"
         whose = "the devices" if first.offload is None else "the devices and their hosts"
         lines += style.wrap(f"does not fit into the memory of {whose}: on {on}", "red")
-    knee = curve.knee
-    if knee is not None:
-        text = f"bends from {knee.before:,} to {knee.after:,} GPUs, where a doubling is worth"
-        lines += style.wrap(f"{text} {percent(knee.drop)} less than before: {knee.cause}")
-    elif len(results) > 1:
-        lines += style.wrap("no bend: each doubling gains about as much as the one before")
-    return [*lines, *trust_lines(results[-1].confidence, style)]
+    if len(results) > 1:
+        lines += style.wrap(_verdict(curve), "bold", hang=2)
+    lines += ["", *table_lines(columns, style), ""]
+    return [*lines, *trust_lines(results[-1].confidence, style), *more(style)]
+
+
+def _verdict(curve: Curve) -> str:
+    """Return in a sentence from which number of devices on more devices are worth less, and why."""
+    knee, sample = curve.knee, curve.results[0].step.sample
+    if knee is None:
+        last, rate = curve.results[-1], rate_words(curve.results[-1].throughput)
+        kept = f"efficiency {percent(curve.efficiency[-1])}, {rate} {sample}/s"
+        return f"no bend up to {last.device_count:,} GPUs: {kept}; bound by {limit_words(last)}"
+    at = next(i for i, result in enumerate(curve.results) if result.device_count == knee.after)
+    was, now = (f"{percent(each)}" for each in curve.efficiency[at - 1 : at + 1])
+    before, after = (rate_words(result.throughput) for result in curve.results[at - 1 : at + 1])
+    bends = f"bends from {knee.before:,} to {knee.after:,} GPUs: efficiency {was} to {now}"
+    return f"{bends}, {before} to {after} {sample}/s; {knee.cause}"

@@ -10,9 +10,9 @@ from simulator.api.session import Session
 from simulator.cli.machines import faster_gpus, on_fastest, on_machine
 from simulator.cli.output import Answers, warn
 from simulator.cli.step_questions import ask_steps
-from simulator.cli.step_text import alternative_lines, fit_words, how_words, parameter_words, step_lines
-from simulator.cli.table import Collected, Column, head_lines, loss_lines, table_lines, trust_lines
-from simulator.cli.written import CommandOptions
+from simulator.cli.step_text import alternative_lines, how_words, memory_column, parameter_words, step_lines
+from simulator.cli.table import Collected, Column, head_lines, loss_lines, next_lines, table_lines, trust_lines
+from simulator.cli.written import CommandOptions, shell_command
 from simulator.collectives.request import Unsuitable
 from simulator.console import later
 from simulator.console.style import Progress, Style
@@ -23,8 +23,8 @@ from simulator.records import replace
 from simulator.results.columns import duration_column, percent, rate_words
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.rates import Rates, rates_of, tflops_words
-from simulator.results.result import Result, best_of, grouped, name_among
-from simulator.results.step_view import MODE_WORDS, bound_words, device_words, precision_words
+from simulator.results.result import Result, best_of, grouped, name_among, way_among
+from simulator.results.step_view import MODE_WORDS, device_words, limit_words, precision_words
 from simulator.results.training import TrainingResult, steps_document
 from simulator.spelling import mention
 from simulator.units import format_duration, format_size
@@ -70,7 +70,7 @@ def answer_steps(written: CommandOptions, session: Session) -> Answers:
         if len(found) == 1 and not unfit:
             shown = step_lines(best, style, full=written.verbose or isinstance(style, Collected))
         else:
-            shown = ways_lines(found, unfit, style)
+            shown = [*ways_lines(found, unfit, style), *_next(found, written, style)]
         return [*shown, *(faster.lines(best.step_time_s, style) if faster else [])]
 
     return Answers(
@@ -102,12 +102,13 @@ def _trace(best: TrainingResult) -> str:
 
 
 def check_fits(named: Mapping[str, TrainingResult]) -> None:
-    """Raise SimulationError if a result does not fit in memory, as if it had been asked for alone; the keys name it."""
-    lacking = {name: result for name, result in named.items() if not result.fits}
-    if lacking and len(named) == 1:
-        raise SimulationError(_out_of_memory(*lacking.values()))
-    if lacking:
-        words = "; ".join(f"{name} lacks {_lacks(result)}" for name, result in lacking.items())
+    """Raise SimulationError if no result fits in memory, as if it had been asked for alone; the keys name each."""
+    if any(result.fits for result in named.values()):
+        return
+    if len(named) == 1:
+        raise SimulationError(_out_of_memory(*named.values()))
+    if named:
+        words = "; ".join(f"{name} lacks {_lacks(result)}" for name, result in named.items())
         raise SimulationError(f"out of memory: {words}")
 
 
@@ -131,6 +132,22 @@ def _out_of_memory(result: TrainingResult) -> str:
     return f"{text} {lacks} too little{more}" + (f"; what would fit: {changes}" if changes else "")
 
 
+def _next(found: Sequence[TrainingResult], written: CommandOptions, style: Style) -> list[str]:
+    """Return what to do next: ask alone for the first that does not fit, or for what would make the first faster."""
+    lacking = next((result for result in found if not result.fits), None)
+    asked = (lacking or found[0]).question
+    machines = {result.machine for result in found}
+    alone = replace(written, topology=asked.where.topology, quiet=False)
+    if lacking is not None:
+        alone = replace(alone, parallel=(asked.layout.words,)) if written.parallel else alone
+        return next_lines("what would fit", style, shell_command(alone))
+    if len(machines) > 1 and len(found) == len(machines) and found[0].tokens and not found[0].price_per_hour:
+        command = shell_command(alone, ["run"], tokens="1T", gpu_hour=_PRICE)
+        return next_lines(f"what a run costs, there and on the others, at {_PRICE} a GPU and hour", style, command)
+    return next_lines("" if written.what_if else f"{mention('what_if')} says what would make the first faster", style)
+
+
+_PRICE = "2USD"
 _SAME = 1e-6  # relative difference of rates that rounding makes
 
 
@@ -144,8 +161,10 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     how = [_batch_words(ordered), *how_words(first, formats), f"ranked by {step.sample}/s", *_baseline_words(ordered)]
     where = "" if named else f"{_devices(first)}: "
     title = f"{where}{MODE_WORDS[step.options.mode]} of {step.workload} ({parameter_words(step)}), {', '.join(how)}"
-    of = f"{first.way} on {first.machine}" if named else first.way
+    of = f"{way_among(first, ordered)} on {first.machine}" if named else way_among(first, ordered)
     lines = head_lines(title, style, [result.confidence for result in ordered], first.changed, of)
+    answer = later("simulator.results.reason:steps_verdict")(ordered)
+    lines += style.wrap(answer, "bold", hang=2)
     most = {devices: max(rates) for devices, rates in _alone_rates(ordered).items()}
     efficiencies = [r.throughput / rate if (rate := most[_devices(r)]) else 1.0 for r in ordered]
     unlike = len({result.samples for result in ordered}) > 1
@@ -159,31 +178,35 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     prices = [price.words() if price and result.fits else "-" for price, result in zip(millions, ordered, strict=True)]
     columns = [
         Column("machine", [result.machine for result in ordered], right=False) if named else None,
-        Column("devices", [device_words(result) for result in ordered], right=False, spare=2) if named else None,
-        Column("strategy", [result.way for result in ordered], right=False) if ways else None,
-        Column(f"{step.sample} a step", [f"{result.samples:,}" for result in ordered], spare=4) if unlike else None,
+        Column("devices", [device_words(result) for result in ordered], right=False, spare=4) if named else None,
+        Column("strategy", [way_among(result, ordered) for result in ordered], right=False) if ways else None,
+        Column(f"{step.sample} a step", [f"{result.samples:,}" for result in ordered], spare=6) if unlike else None,
         Column("step", duration_column([result.step_time_s for result in ordered])),
         None if sure else Column(BAND_HEAD, [result.confidence.words for result in ordered], spare=1),
-        Column(f"{step.sample}/s", [rate_words(result.throughput) for result in ordered]),
+        Column(f"{step.sample}/s", [rate_words(r.throughput) for r in ordered], spare=0 if unlike else 3),
         *rate_columns(rates),
-        Column("efficiency", [percent(efficiency) for efficiency in efficiencies], spare=5),
-        Column("exposed", [format_duration(result.exposed_s, 3) for result in ordered], spare=6),
-        Column("bottleneck", [r.bottleneck.name if r.bottleneck else "-" for r in ordered], right=False, spare=7),
-        Column("an hour", [r.price_per_hour.words() if r.price_per_hour else "-" for r in ordered], spare=3)
+        Column("efficiency", [percent(efficiency) for efficiency in efficiencies], spare=7),
+        Column("exposed", [format_duration(result.exposed_s, 3) for result in ordered], spare=8),
+        Column("bottleneck", [r.bottleneck.name if r.bottleneck else "-" for r in ordered], right=False, spare=9),
+        Column("an hour", [r.price_per_hour.words() if r.price_per_hour else "-" for r in ordered], spare=5)
         if priced
         else None,
         Column(f"a million {unit}", prices) if any(price != "-" for price in prices) else None,
-        Column("memory", [fit_words(result) for result in ordered], right=False),
+        memory_column(ordered),
+        Column("bound by", [limit_words(result) for result in ordered], right=False, spare=2),
     ]
+    runs = [result.fits or not ordered[0].fits for result in ordered]
+    said = ("machine", "devices", "strategy", f"{step.sample} a step", "an hour")
+    for i, column in enumerate(columns):  # a step that does not fit beside others takes no time
+        if column is not None and column.head not in said and not column.head.startswith("memory"):
+            cells = [cell if fits else "-" for cell, fits in zip(column.cells, runs, strict=True)]
+            columns[i] = replace(column, cells=cells)
     lines += ["", *table_lines(columns, style, marks), *loss_lines(first.changed, style, full=False)]
-    lines += [
-        "",
-        *style.wrap(f"{later('simulator.results.reason:steps_verdict')(ordered)}; bound by {bound_words(first)}"),
-    ]
     fitting = [result for result in ordered if result.is_bound == first.is_bound and result.fits]
     throughput = {f"{step.sample} a second": lambda result: -result.throughput}
     lines += ranking_lines(fitting, throughput, step.sample, "the cheapest machine that fits", style)
-    lines += trust_lines(first.confidence, style)
+    if found := trust_lines(first.confidence, style):
+        lines += ["", *found]
     for result in ordered:
         if result.what_if:
             lines += ["", *alternative_lines(f"what if, of {result.way}", result.what_if, result, style)]
@@ -198,9 +221,9 @@ def rate_columns(found: Sequence[Rates]) -> list[Column]:
     if any(rate is None for rate in each):
         return []
     return [
-        Column("tokens/s/GPU", [rate_words(rate or 0.0) for rate in each], spare=8),
-        Column("TFLOP/s/GPU", [tflops_words(rates) for rates in found], spare=3),
-        Column("MFU", [percent(rates.mfu) for rates in found], spare=4),
+        Column("tokens/s/GPU", [rate_words(rate or 0.0) for rate in each], spare=10),
+        Column("TFLOP/s/GPU", [tflops_words(rates) for rates in found], spare=5),
+        Column("MFU", [percent(rates.mfu) for rates in found], spare=6),
     ]
 
 
@@ -242,8 +265,6 @@ def _batch_words(results: Sequence[TrainingResult]) -> str:
 
 def exchange_ranking_lines(results: Sequence[Result], style: Style) -> list[str]:
     """Return the machines ranked at one exchange with their fastest strategies; empty unless one has a price."""
-    if not any(result.price_per_hour for result in results):
-        return []
     orders = {
         "time of an exchange": lambda result: result.sync_time_s,
         "bus bandwidth": lambda result: -result.busbw_Bps,
@@ -262,9 +283,9 @@ def ranking_lines(
     best: dict[str, Result | TrainingResult] = {}
     for result in results:
         best.setdefault(result.machine, result)
-    if len(best) < 2:
-        return []
     priced = [(result.machine, price) for result in best.values() if (price := result.price_per_million) is not None]
+    if len(best) < 2 or not priced:
+        return []
     currencies = {price.currency for _, price in priced}
     ranked = {name: [each.machine for each in sorted(best.values(), key=order)] for name, order in orders.items()}
     if len(currencies) == 1:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from simulator.cli.table import blocks_apart, fact_lines, head_lines, loss_lines, table_of, trust_lines
+from simulator.cli.table import (
+    Column,
+    blocks_apart,
+    fact_lines,
+    head_lines,
+    loss_lines,
+    next_lines,
+    table_of,
+    trust_lines,
+)
 from simulator.console import later
 from simulator.console.style import Style
 from simulator.errors import counted
@@ -19,16 +28,19 @@ from simulator.results.step_view import (
     INPUT_WORDS,
     MODE_WORDS,
     SHARE_WORDS,
+    answer_words,
     change_words,
     device_words,
     divided_words,
     kernel_words,
+    lacks,
     precision_words,
     step_view,
     time_shares,
 )
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import Alternative, DeviceMemory, Remedy
+from simulator.spelling import mention
 from simulator.units import format_duration, format_size
 from simulator.workload.network import in_any_block
 from simulator.workload.operators import Attention
@@ -49,11 +61,8 @@ def step_lines(result: TrainingResult, style: Style, *, full: bool = False) -> l
 
     *full*: also time by stream, kernel and layer, and memory by use.
     """
-    most = None if full else _SHOWN_CHANGES
+    most = None if full else _SHOWN_CHANGES if result.changed is None else 1
     remedies, better = result.remedies[:most], result.alternatives[:most]
-    more = ["the time by stream, kernel and layer", "the memory by use"]
-    if max(len(result.remedies), len(result.alternatives)) > _SHOWN_CHANGES:
-        more.append("more changes")
     facts = fact_lines((fact for fact in step_view(result) if full or not fact.detail), style)
     shares = [["divided so that all finish together", "part", "samples"]]
     shares += [[name, part, f"{samples:,}"] for name, part, samples in result.shares]
@@ -62,12 +71,17 @@ def step_lines(result: TrainingResult, style: Style, *, full: bool = False) -> l
         of_part = [device for device in result.memory if device.part == part]
         within.append(_memory(of_part, len(of_part) < len(result.memory), style))
     head = head_lines(_title(result), style, [result.confidence], result.changed)
-    for lack in _lacks(result):
-        head += style.wrap("does not fit: needs {1}, {0} has {2} ({3} too much)".format(*lack), "bold", "red", hang=2)
+    for lack in lacks(result):
+        head += style.wrap(f"does not fit: {lack}", "bold", "red", hang=2)
+    if said := answer_words(result):
+        head += style.wrap(said, "bold", hang=2)
+    last = trust_lines(result.confidence, style, full=full)
+    last += [] if full else next_lines(_next(result), style)
     blocks = [
         head,
         [*facts, *loss_lines(result.changed, style, full=full)],
         _account(result, style) if full and result.device_count > 1 else [],
+        last if result.input is not None else [],
         _input(result.input, result.samples, result.step.sample, style) if result.input is not None else [],
         _servers(result.servers, style) if result.servers is not None else [],
         table_of(shares, [False, False, True], style) if result.shares else [],
@@ -76,10 +90,32 @@ def step_lines(result: TrainingResult, style: Style, *, full: bool = False) -> l
         remedy_lines(remedies, result, style) if remedies else [],
         alternative_lines("what would be faster", better, result, style) if better else [],
         alternative_lines("what if", result.what_if, result, style) if result.what_if else [],
-        trust_lines(result.confidence, style),
-        [] if full else style.wrap(f"-v shows {', '.join(more)}", "dim"),
+        last if result.input is None else [],
     ]
     return blocks_apart(blocks)
+
+
+def _next(result: TrainingResult) -> str:
+    """Return what to do next: an option, with what it gives; or the one that says more."""
+    run, need, layout = result.input, result.tightest.need, result.question.layout
+    more = "-v says what takes time and memory, and how to tighten the band"
+    if result.remedies and result.remedies[0].change.startswith("--"):
+        return f"{result.remedies[0].change}, with which it fits"
+    if run is not None and run.is_slower and run.cure is not None:
+        rate = f"{rate_words(result.samples / run.cure.step_time_s)} {result.step.sample}/s"
+        return f"{mention('input', run.cure.change)}, the cheapest cure: {rate}"
+    nodes = result.question.where.nodes or 1
+    if result.question.stragglers and nodes > 1 and "node" in result.question.stragglers[0][0]:
+        return f"{mention('nodes', nodes - 1)} without {mention('straggler')} says what leaving it out costs"
+    if result.alternatives:
+        best = result.alternatives[0]
+        return f"{best.change}, {result.step_time_s / best.step_time_s:.2f} times as fast; -v says more"
+    if result.question.options.recompute != "none" and need.total_bytes < need.available_bytes / 2:
+        free = format_size(need.available_bytes - need.total_bytes, 3)
+        return f"the same without {result.question.options.recompute_words[0]}, as {free} are free"
+    if layout.divides_network and not result.what_if:
+        return f"{mention('what_if')} says what would be faster, -v what takes the time"
+    return more
 
 
 def _title(result: TrainingResult) -> str:
@@ -130,23 +166,27 @@ def how_words(result: TrainingResult, precision: str) -> list[str]:
     return [precision, *kernels, *(words for words, holds in said.items() if holds)]
 
 
-def fit_words(result: TrainingResult) -> str:
-    """Return the memory of the fullest device, or how much it or its host lacks."""
-    for of, _, _, less in _lacks(result):
-        return f"{less} too little{' on the host' * (of == 'the host')}"
-    need = result.tightest.need
-    has = f" of {format_size(need.available_bytes, 3)}" if isfinite(need.available_bytes) else ""
-    return f"{format_size(need.total_bytes, 3)}{has}"
-
-
-def _lacks(result: TrainingResult) -> Iterator[list[str]]:
-    """Yield what lacks memory, and what it needs, has and lacks: the fullest device, and the host that updates."""
+def fit_words(result: TrainingResult, of: float = 0.0) -> str:
+    """Return the memory of the fullest device, and what it has if not *of* bytes; or how much it or its host lacks."""
     need, run = result.tightest.need, result.offload
-    of = f"{'a' if result.device_count > 1 else 'the'} {'CPU' if result.step.on_host else 'GPU'}"
-    found = [] if need.fits else [(of, need.total_bytes, need.available_bytes, need.missing_bytes)]
-    if run is not None and not run.fits:
-        found.append(("the host", run.host_bytes, run.host_available_bytes, run.host_missing_bytes))
-    yield from ([of, *(format_size(n_bytes, 3) for n_bytes in sizes)] for of, *sizes in found)
+    if not result.fits:
+        bytes_, host = (
+            (need.missing_bytes, "") if not need.fits or run is None else (run.host_missing_bytes, " on the host")
+        )
+        return f"{format_size(bytes_, 3)} too little{host}"
+    has = (
+        "" if need.available_bytes == of or not isfinite(need.available_bytes) else format_size(need.available_bytes, 3)
+    )
+    needs = format_size(need.total_bytes, 3)
+    return f"{needs.removesuffix(' ' + has.rpartition(' ')[2])} of {has}" if has else needs
+
+
+def memory_column(results: Sequence[TrainingResult]) -> Column:
+    """Return the column of memory; what all have stands in its heading."""
+    sizes = {result.tightest.need.available_bytes for result in results}
+    of = min(sizes) if len(sizes) == 1 and isfinite(min(sizes)) else 0.0
+    head = f"memory of {format_size(of, 3)}" if of else "memory"
+    return Column(head, [fit_words(result, of) for result in results], right=bool(of))
 
 
 def _count(number: float) -> str:

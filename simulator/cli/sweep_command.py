@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache, partial
@@ -15,11 +16,11 @@ from simulator.cli.options import parse_choice
 from simulator.cli.output import Answers, Asked, Brief, answers
 from simulator.cli.processes import fingerprint, kept_in, process_count, runner_of
 from simulator.cli.step_command import check_fits
-from simulator.cli.table import Column, table_lines
+from simulator.cli.table import Column, next_lines, table_lines
 from simulator.cli.written import OPTIONS, CommandOptions, check_read, shell_command, written_of
 from simulator.console.files import OutputFile
 from simulator.console.style import Progress, Style
-from simulator.errors import Fault, InputError, TopocastError, few, nearest, one_line
+from simulator.errors import Fault, InputError, TopocastError, counted, few, nearest, one_line
 from simulator.records import replace
 from simulator.results import SCHEMA_VERSION
 from simulator.results.columns import percent, rate_words
@@ -238,6 +239,7 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
         return Column(head, cells, right, spare) if any(row[key] is not None for row in rows) else None
 
     bands = ["-" if row["low_s"] is None else ends_words(row["low_s"], row["high_s"]) for row in rows]
+    bounds = {_bound(row) for row in rows if row["bound_by"]}
     columns = [
         *(Column(word_of(name)[2:], [_as_written(row[name]) for row in rows], right=False) for name in over),
         column("time", "time_s", format_duration),
@@ -249,21 +251,65 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
         column("memory", "memory_bytes", lambda n_bytes: format_size(n_bytes, 3)),
         column("fits", "fits", lambda fits: "yes" if fits else "no"),
         column("busbw", "busbw_Bps", format_bandwidth),
-        column(
-            "bound by", "bound_by", lambda by: by.split(":")[0].replace("arithmetic", "compute"), right=False, spare=2
-        ),
+        Column("bound by", [_bound(row) or "-" for row in rows], right=False, spare=2) if len(bounds) > 1 else None,
     ]
     varied = "over " + ", ".join(word_of(name)[2:] for name in over)
-    title = f"1 question: {rows[0]['question']}" if len(rows) == 1 else f"{len(rows)} questions: {varied}"
-    lines = [*style.wrap(title, "bold"), "", *table_lines(columns, style)]
+    title = f"{len(rows)} questions: {varied}{_common(rows)}"
+    lines = style.wrap(title if len(rows) > 1 else f"1 question: {rows[0]['question']}", "bold")
     run = [row for row in rows if row["counts_software"] and row["fits"] and row["samples_per_s"]]
-    if len(rows) > 1 and run:
-        most = max(run, key=lambda row: row["samples_per_s"])
-        lines += ["", *style.wrap(f"best that fits, by samples/s: {_place(over, most)}")]
+    most = max(run, key=lambda row: row["samples_per_s"], default=None) if len(rows) > 1 else None
+    if most is not None:
+        lines += style.wrap(_verdict(over, rows, run, most), "bold", hang=2)
+    lines += ["", *table_lines(columns, style)]
+    if len(bounds) == 1:
+        lines += style.wrap(f"{'all are' if len(rows) > 1 else 'it is'} bound by {min(bounds)}")
     if (least := _least_unfit(rows)) is not None:
         needs = f"{_place(over, least)} needs the least, {format_size(least['memory_bytes'], 3)}"
         lines += ["", *style.wrap(f"none fits into the memory of its devices; {needs}", "red")]
-    return [*lines, *_refused_lines(over, rows, style)]
+    lines += _refused_lines(over, rows, style)
+    if most is not None:
+        lines += ["", *next_lines("the best alone says what would make it faster", style, most["question"])]
+    return lines
+
+
+def _bound(row: Row) -> str:
+    return str(row["bound_by"] or "").partition(":")[0].replace("arithmetic", "compute")
+
+
+def _common(rows: Sequence[Row]) -> str:
+    """Return the options that all questions of *rows* have in common, after a colon."""
+    said = [re.findall(r"--\S+(?: (?!--)\S+)*", row["question"]) for row in rows]
+    both = [words for words in said[0] if all(words in each for each in said) and not words.startswith("--jobs")]
+    return f"; {' '.join(both)}" if both else ""
+
+
+def _verdict(over: Sequence[str], rows: Sequence[Row], run: Sequence[Row], most: Row) -> str:
+    """Return which of *run*, the rows that fit, has *most* samples per second, and by how much; of two, what it costs.
+
+    Bands overlap where the second may be as fast as the first.
+    """
+    ranked = sorted(run, key=lambda row: -row["samples_per_s"])
+    best = f"best that fits, by samples/s: {_place(over, most)}"
+    if len(rows) == len(run) == 2:
+        first, then = rows
+        ratio = then["samples_per_s"] / first["samples_per_s"]
+        said = f"{ratio:.2f} times as fast" if ratio >= 1.0 else f"{100 / ratio - 100:.1f} % slower"
+        saved = first["memory_bytes"] - then["memory_bytes"]
+        memory = f"{format_size(abs(saved), 3)} {'less' if saved > 0 else 'more'} memory, and both fit"
+        return f"{_place(over, then)} against {_place(over, first)}: {said}, {memory}; {best}"
+    gains = [
+        f"{100 * (most['samples_per_s'] / row['samples_per_s'] - 1):.1f} % more than {_place(over, row)}"
+        for row in [*ranked[1:2], *ranked[2:][-1:]]
+    ]
+    near = [row for row in ranked[1:] if row["low_s"] and most["high_s"] and _ends(row)[1] >= _ends(most)[0]]
+    unsure = f"; bands of {counted(len(near), 'other')} overlap its own" if near else ""
+    return ", ".join([best, *gains]) + unsure
+
+
+def _ends(row: Row) -> tuple[float, float]:
+    """Return the samples per second of *row* at the high and low end of its band of time."""
+    samples = row["samples_per_s"] * row["time_s"]
+    return samples / row["high_s"], samples / row["low_s"]
 
 
 def _place(over: Sequence[str], row: Row) -> str:

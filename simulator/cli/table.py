@@ -16,6 +16,7 @@ from simulator.results import Fact
 from simulator.results.changed import ChangeEffect
 from simulator.results.columns import Heading, PlainTable
 from simulator.results.confidence import Confidence
+from simulator.spelling import spelt
 from simulator.units import format_duration
 
 _LEAST_TEXT = 20  # characters to which a text column may be narrowed
@@ -226,9 +227,18 @@ def head_lines(
     return [*lines, *(line for text in texts for line in style.wrap(f"outside: {text}", "red", hang=2))]
 
 
-def trust_lines(confidence: Confidence, style: Style) -> list[str]:
-    """Return how sure an answer is, where anything is known of that."""
-    return style.wrap(f"trust: {confidence.why}", "dim", hang=2) if confidence.why else []
+def trust_lines(confidence: Confidence, style: Style, *, full: bool = False) -> list[str]:
+    """Return how sure an answer is, where anything is known of that; *full*, or on a page: how to tighten its band."""
+    said = confidence.why if full or isinstance(style, Collected) else confidence.brief
+    return style.wrap(f"trust: {said}", "dim", hang=2) if said else []
+
+
+def next_lines(text: str, style: Style, command: str = "") -> list[str]:
+    """Return what to do next: *text*, and the shell *command* below it; a page needs none."""
+    if not text or isinstance(style, Collected):
+        return []
+    words = spelt(f"next: {text}", "command")
+    return [*style.wrap(f"{words}:" if command else words, hang=2), *(style.wrap_command(command) if command else [])]
 
 
 def blocks_apart(blocks: Iterable[Sequence[str]]) -> list[str]:

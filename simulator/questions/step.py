@@ -314,22 +314,29 @@ class StepQuestion(Checked):
 
     @property
     def way(self) -> str:
-        """How several devices exchange, in a few words."""
-        host = "" if self.offload == "none" else f", {self.offload.replace('+', ' and ')} on the host"
-        return self._way + host + self.forced
+        """How several devices exchange, in a few words that begin with the strategy."""
+        return self._way(self.strategy)
 
     @property
-    def _way(self) -> str:
+    def called(self) -> str:
+        """How several devices divide a step, as the field says it: DDP, HSDP, TP=8; NCCL goes without saying."""
+        return self._way("" if self.strategy == "nccl" else self.strategy)
+
+    def _way(self, strategy: str) -> str:
+        host = "" if self.offload == "none" else f", {self.offload.replace('+', ' and ')} on the host"
+        return self._divided(strategy) + host + self.forced
+
+    def _divided(self, strategy: str) -> str:
         layout = self.layout
         if self.has_servers:
             words = {0: self.strategy, None: f"{self.strategy}, asynchronous"}
             found = words.get(self.staleness, f"{self.strategy}, staleness {self.staleness}")
             return found if self.bucket_bytes else f"{found} without overlap"
         if layout.process != "each":
-            over = f"nn.DataParallel over {self.strategy}"
+            over = f"nn.DataParallel{f' over {strategy}' if strategy else ''}"
             return "one Python loop, gradient by gradient" if layout.process == "loop" else over
-        parts = ", ".join(_parts(layout))
-        way = f"{self.strategy} with {parts}" if parts else self.strategy
+        parts = ", ".join(_parts(layout, short=bool(strategy)))
+        way = f"{strategy} with {parts}" if parts and strategy else parts or strategy or "DDP"
         if self.bucket_bytes == BUCKET_BYTES or layout.zero == 3:
             return way
         size = f"{self.bucket_bytes / 2**20:g} MiB"
@@ -341,9 +348,16 @@ def asked_by_host(asked: Any) -> tuple[str, ...]:
     return ("bucket_bytes",) if asked.offload == "optimizer" else ()
 
 
-def _parts(layout: Layout) -> list[str]:
-    """Return how *layout* divides a step, in words that tell it from all others for as many ranks."""
-    found = [f"{axis.upper()} {n}" for axis in ("tp", "pp", "cp", "ep", "vp") if (n := getattr(layout, axis)) > 1]
+def _parts(layout: Layout, *, short: bool) -> list[str]:
+    """Return how *layout* divides a step, in words that tell it from all others for as many ranks.
+
+    Not *short*: as a row of its own is called.
+    """
+    found = [
+        f"{axis.upper()}{' ' if short else '='}{n}"
+        for axis in ("tp", "pp", "cp", "ep", "vp")
+        if (n := getattr(layout, axis)) > 1
+    ]
     found += [f"ETP {layout.etp}"] if layout.etp not in (None, layout.tp) else []
     found += ["SP"] if layout.sp else []
     found += ["TP overlap"] if layout.tp_overlap else []
@@ -352,8 +366,9 @@ def _parts(layout: Layout) -> list[str]:
     found += [layout.schedule] if layout.schedule != REPLICAS.schedule else []
     found += [f"order {'-'.join(layout.order)}"] if layout.order != REPLICAS.order else []
     if layout.zero:
-        shards = "" if layout.shards is None else f" over {layout.shards}"
-        found.append(f"FSDP{shards}" if layout.zero == 3 else f"ZeRO-{layout.zero}{shards}")
+        groups = "" if layout.shards is None else f" over {layout.shards}" if short else f" (groups of {layout.shards})"
+        full = "HSDP" if groups and not short else "FSDP"
+        found.append(f"{full if layout.zero == 3 else f'ZeRO-{layout.zero}'}{groups}")
     return found
 
 

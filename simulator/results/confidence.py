@@ -71,9 +71,21 @@ class Confidence:
         """The width of the band, the rows and sources behind it, and how to tighten it; empty without a band."""
         if (found := self.estimate) is None:
             return ""
-        rows, sources = counted(found.widest.rows, "measurement"), counted(found.widest.sources, "source")
-        text = f"{_widths(found)}; {rows} of {sources}, {self.known}"
+        text = f"{_widths(found)}; {self._evidence}"
         return f"{text}; to tighten it: {self.narrowed}" if self.narrowed else text
+
+    @property
+    def brief(self) -> str:
+        """The width of the band, and the rows and sources behind it, for one line; empty without a band."""
+        if (found := self.estimate) is None:
+            return ""
+        return f"band {100 * math.expm1(found.low):+.0f} to {100 * math.expm1(found.high):+.0f} %; {self._evidence}"
+
+    @property
+    def _evidence(self) -> str:
+        most = self.estimate.widest if self.estimate else None
+        found = f"{counted(most.rows, 'measurement')} of {counted(most.sources, 'source')}, " if most else ""
+        return f"{found}{self.known}"
 
     @property
     def widest(self) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from simulator.bands.composition import Band
 from simulator.questions.options import StepOptions
 from simulator.records import dataclass
 from simulator.results import Fact
@@ -78,19 +79,24 @@ def rates_from(data: Mapping[str, Any]) -> Rates:
     return Rates(**{**data, "price_per_million_tokens": None if price is None else Price(**price)})
 
 
-def rate_of_device(rates: Rates, step: StepResult) -> str:
-    """Return the rates of one device in words: 3,512 tokens/s, 402 TFLOP/s as Megatron-LM counts, MFU 40.7 %."""
-    used = f"MFU {percent(rates.mfu)}, HFU {percent(rates.hfu)}"
+def rate_of_device(rates: Rates, step: StepResult, shares: Sequence[float] = ()) -> str:
+    """Return the rates of one device in words: 3,512 tokens/s, 402 model TFLOP/s, MFU 40.7 %.
+
+    *shares* are those of the FLOP/s at the ends of the band.
+    """
+    used = f"MFU {percent(rates.mfu)}"
     if rates.tokens_per_s_per_device is None:
         return f"{rate_words(rates.samples_per_s_per_device)} {step.sample}/s, {used}"
     frozen = step.options.has_backward and step.trained_count < step.parameter_count
-    counted = "as Megatron-LM counts" + " what is trained" * frozen
-    return f"{rate_words(rates.tokens_per_s_per_device)} tokens/s, {tflops_words(rates)} TFLOP/s {counted}, {used}"
+    low, *_, high = [tflops_words(rates, share) for share in shares] or ["", ""]
+    band = f" ({low} to {high}{', of what is trained' * frozen})" if shares else " of what is trained" * frozen
+    flops = f"{tflops_words(rates)} model TFLOP/s{band}"
+    return f"{rate_words(rates.tokens_per_s_per_device)} tokens/s, {flops}, {used}"
 
 
-def tflops_words(rates: Rates) -> str:
-    """Return the TFLOP/s of a device, with three digits."""
-    return three_digits(rates.model_flops_per_s_per_device / 1e12)
+def tflops_words(rates: Rates, share: float = 1.0) -> str:
+    """Return this *share* of the TFLOP/s of a device, with three digits."""
+    return three_digits(share * rates.model_flops_per_s_per_device / 1e12)
 
 
 def days_words(days: float) -> str:
@@ -146,13 +152,16 @@ def _counted(layer: Layer, causal: bool) -> float:
     return operator.flop / 2 if halved else float(operator.flop)
 
 
-def rate_facts(result: TrainingRun) -> Iterator[Fact]:
-    """Yield the rates of *result* in words; those of one device without tokens stand elsewhere."""
-    rates, several = rates_of(result), result.device_count > 1
+def rate_facts(result: TrainingRun, band: Band | None = None) -> Iterator[Fact]:
+    """Yield the rates of *result*, whose time has this *band*; those of one device without tokens stand elsewhere."""
+    rates, step, several = rates_of(result), result.step, result.device_count > 1
     if several or result.tokens:
-        each = "per device" if result.step.on_host else "per GPU"
-        yield Fact(each if several else "rate", rate_of_device(rates, result.step))
-    if rates.days_per_trillion_tokens is not None and result.question.options.mode == "train":
+        shares = () if band is None else (result.step_time_s / band.high_s, result.step_time_s / band.low_s)
+        each = "per device" if step.on_host else "per GPU"
+        yield Fact(each if several else "rate", rate_of_device(rates, step, shares))
+        yield Fact("HFU", "with what runs again", percent(rates.hfu), detail=True)
+    is_whole = result.question.options.mode == "train" and step.trained_count == step.parameter_count
+    if rates.days_per_trillion_tokens is not None and is_whole:
         said = [days_words(rates.days_per_trillion_tokens)]
         if rates.price_per_million_tokens is not None:
             said.append(f"{rates.price_per_million_tokens.words()} for a million")

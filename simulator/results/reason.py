@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # exchanges alone need no device models
     from simulator.results.training import TrainingResult
 
 Answer = TypeVar("Answer", Result, "TrainingResult")
+_MATTERS = 0.1  # of a step
 _EQUAL = 1e-6  # relative; times that differ only by rounding
 
 
@@ -70,11 +71,13 @@ def _ranked(ranked: Sequence[Answer], among: Sequence[Answer], noun: str) -> str
     within = f" ({close})" if close else ""
     if len(tied) == len(ranked):
         same = f"have the same {noun}{within}" if noun else f"are {close or 'equally fast'}"
-        return f"{first} {same}"
+        apart = f", {100 * ratio - 100:.1f} % apart" if ratio > 1 + TIE and not noun else ""
+        return f"{first} {same}{apart}"
     other = next(result for result in ranked if result not in tied)
     called = name_among(other, among)
-    sure = all(result.is_bound or result.confidence.estimate is not None for result in (best, other))
-    shown = called if sure else f"{called} by figures without a band"
+    unsure = [name_among(r, among) for r in (best, other) if not r.is_bound and r.confidence.estimate is None]
+    of = "" if unsure == [called] else f"{listed(unsure)} " if unsure else ""
+    shown = f"{called} ({of}not measured)" if unsure else called
     times = _times(_s_a_sample(other) / best_s if best_s > 0 else math.inf)
     if noun:
         text = (
@@ -84,7 +87,24 @@ def _ranked(ranked: Sequence[Answer], among: Sequence[Answer], noun: str) -> str
         text = f"{first} {'are' if several else 'is'} fastest{within}, {times} as fast as {shown}"
     if isinstance(best, Result) and isinstance(other, Result):
         return f"{text}: {_because(best, other, names[0], called)}"
-    return text
+    if isinstance(best, Result) or isinstance(other, Result):
+        return text
+    peaks = best.step.peak_flops_per_s / (other.step.peak_flops_per_s or 1.0)
+    chips = f" ({peaks:.3g} times the peak FLOP/s)" if best.step.part != other.step.part else ""
+    return f"{text}{chips}{_lost_by(other)}"
+
+
+def _lost_by(other: TrainingResult) -> str:
+    """Return what bounds the slower *other*, or what it waits for."""
+    from simulator.results.step_view import limit_words, link_kind
+
+    whole_s, waits = other.step_time_s or 1.0, limit_words(other)
+    exposed = other.exposed_s / whole_s
+    if exposed < _MATTERS or not (waits.endswith("exposed") or other.bound == "exchange"):
+        return f", which is bound by {waits}"
+    over = "" if other.bottleneck is None else f" over {link_kind(other.timeline.machine, other.bottleneck)}"
+    took = f"{format_duration(other.exposed_s, 3)} ({exposed * 100:.0f} %)"
+    return f", which waits {took} of its step for communication{over}"
 
 
 def _beside(best: Result, bounds: Sequence[Result], among: Sequence[Result]) -> str:
@@ -199,6 +219,8 @@ def _overlap(some: list[tuple[float, float]], others: list[tuple[float, float]],
 
 def steps_verdict(results: Sequence[TrainingResult]) -> str:
     """Return the fastest way to run a step and why, in a sentence or two; machines are compared by throughput."""
+    from simulator.results.step_view import lacks
+
     fitting = [result for result in results if result.fits]
     if not fitting:
         return "none fits into the memory of its devices; asked alone, each says what would fit"
@@ -206,11 +228,7 @@ def steps_verdict(results: Sequence[TrainingResult]) -> str:
     best = ranked[0]
     noun = "" if not best.is_bound else "bound" if len({r.samples for r in ranked}) == 1 else "bound per sample"
     said = [_ranked(ranked, results, noun)]
-    if best.device_count > 1 and best.step_time_s > best.alone_s:
-        lost = format_duration(max(0.0, best.step_time_s - best.alone_s), 3)
-        whole = format_duration(best.step_time_s)
-        who, least = name_among(best, results) if len(ranked) > 1 else "it", "at least " if noun else ""
-        said.append(f"{who} loses {least}{lost} of {whole} against one device alone")
+    said += [f"{name_among(each, results)} does not fit: {'; '.join(lacks(each))}" for each in results if not each.fits]
     if bare:
         named = listed([name_among(result, results) for result in bare])
         said.append(f"{named} would need {format_duration(bare[0].step_time_s)} with exchanges on the bare links alone")

@@ -141,6 +141,8 @@ class Result:
         """The strategy, as of steps the way to run them."""
         return self.strategy
 
+    called = way
+
     @property
     def counts_software(self) -> bool:
         """Whether the time includes launches and protocols; otherwise it is the least that the links allow."""
@@ -262,9 +264,15 @@ def by_time(results: Iterable[Result]) -> list[Result]:
 
 def name_among(result: Answer, among: Iterable[Answer]) -> str:
     """Return a name that distinguishes *result* *among* others: its way, its machine, or both."""
-    ways, machines = ({getattr(other, name) for other in among} for name in ("way", "machine"))
-    named = [*([result.way] if len(ways) > 1 else []), *([result.machine] if len(machines) > 1 else [])]
-    return " on ".join(named) or result.way
+    every, way = list(among), way_among(result, among)
+    ways, machines = {way_among(other, every) for other in every}, {other.machine for other in every}
+    named = [*([way] if len(ways) > 1 else []), *([result.machine] if len(machines) > 1 else [])]
+    return " on ".join(named) or way
+
+
+def way_among(result: Answer, among: Iterable[Answer]) -> str:
+    """Return how *result* is called *among* others; where their strategies differ, by its strategy."""
+    return result.called if len({other.strategy for other in among} - {""}) <= 1 else result.way
 
 
 def best_of(results: Sequence[Answer]) -> Answer:

@@ -7,9 +7,12 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from simulator.collectives.nccl.strategy import KEPT
+from simulator.devices.optimizer import state_tensors
 from simulator.errors import counted
+from simulator.network.machine import Machine
 from simulator.questions.nccl import VersionNote
 from simulator.results import WORDS, Fact
+from simulator.results.bottleneck import LinkUse
 from simulator.results.columns import percent, rate_words, three_digits
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.ran import StreamUse
@@ -18,6 +21,8 @@ from simulator.results.result import BARE, STAGED
 from simulator.results.step import StepResult
 from simulator.results.step_confidence import memory_band_words, step_confidence, step_trust
 from simulator.results.training_run import NOT_TRIED, Alternative, TrainingRun
+from simulator.step.memory import parameter_gradient_bytes
+from simulator.step.precision import updated_bytes
 from simulator.training.exchange import STREAM
 from simulator.training.worker import AUTOGRAD, HOST
 from simulator.units import format_duration, format_size
@@ -27,6 +32,15 @@ if TYPE_CHECKING:
     from simulator.results.offload import OffloadRun
 
 
+_NETWORKS = ("ethernet", "infiniband", "efa", "omnipath")
+_WORTH_SAYING, _LEAST = 0.1, 0.05  # of a step, in a cell and in a line
+_LOST = {
+    **dict.fromkeys(("data", "tensor", "context", "expert", "tied"), "exposed"),
+    "slowest": "slowest rank",
+    "fill": "bubble",
+    "host": "host",
+    "input": "input",
+}
 _OVER = {False: "over several devices", True: "whose network is divided among devices"}
 
 
@@ -37,25 +51,27 @@ def step_view(result: TrainingRun) -> Iterator[Fact]:
     rate = f"{rate_words(result.throughput)} {step.sample}/s"
     if result.tokens:
         rate += f", {rate_words(result.throughput * result.tokens / result.samples)} tokens/s"
-    yield Fact("step", rate, format_duration(result.step_time_s), marks)
+    yield Fact("step", rate if result.fits else f"if it fitted: {rate}", format_duration(result.step_time_s), marks)
     if not confidence.is_exact:
         yield Fact(BAND_HEAD, confidence.words, "")
     need = result.tightest.need
-    has = f"of {format_size(need.available_bytes, 3)}" if isfinite(need.available_bytes) else ""
-    has += "" if need.fits else f": {format_size(need.missing_bytes, 3)} too much, it does not fit"
+    several = result.device_count > 1
+    each = (" per device" if step.on_host else " per GPU") * several
+    has = f"of {format_size(need.available_bytes, 3)}{each}" if isfinite(need.available_bytes) else ""
+    has += "" if need.fits else ", does not fit"
     has = "; ".join(filter(None, (has, memory_band_words(result, need))))
     yield Fact("memory", has, format_size(need.total_bytes, 3), () if result.fits else marks)
-    yield from rate_facts(result)
+    yield from rate_facts(result, confidence.band)
     if (price := result.price_per_million) is not None:
         yield Fact("price", f"for a million {step.sample}", price.words())
     if result.epoch_steps:
         yield Fact("epoch", counted(result.epoch_steps, "step"), format_duration(result.epoch_s))
-    if result.device_count > 1:
-        words = f"efficiency {percent(result.scaling_efficiency)}{_saved_words(result)}"
+    if several and has_baseline(result):
+        words = f"efficiency {percent(result.scaling_efficiency)}"
         alike = len({device.part for device in result.memory}) == 1
         yield Fact("one alone" if alike else "each alone", words, format_duration(result.alone_s))
     if result.strategy:
-        of = f"of {format_duration(result.exchanging_s)} exchanging"
+        of = f"of {format_duration(result.exchanging_s)} of communication"
         yield Fact("exposed", of, format_duration(result.exposed_s))
     if result.bubble_s:
         yield Fact("bubble", "for other pipeline stages", format_duration(result.bubble_s))
@@ -88,15 +104,18 @@ def _offload(run: OffloadRun | None) -> Iterator[Fact]:
 
 
 def _explained(result: TrainingRun) -> Iterator[Fact]:
-    yield Fact("bound by", bound_words(result))
-    yield Fact("achieved", _achieved(result))
-    yield Fact("time goes to", _largest(result))
+    several = result.device_count > 1
+    yield Fact("bound by", spent_words(result))
+    yield Fact("achieved", _achieved(result), detail=several or result.tokens > 0)  # else MFU says it
+    if not several:
+        yield Fact("time goes to", _largest(result))
     if (clock := result.clock) is not None:
         words, less = WORDS["clocks"][clock.state], percent(1.0 - clock.rested_s / clock.kernels_s)
         words = words.format(watt=clock.board_power_W)
         yield Fact("clock", f"{words} kernels would take {less} less", detail=True)
     if result.bottleneck is not None:
-        yield Fact("slowest link", f"{result.bottleneck.name}, {percent(result.bottleneck.utilisation)} in use")
+        used = f"{percent(result.bottleneck.utilisation)} in use"
+        yield Fact("slowest link", f"{link_words(result.timeline.machine, result.bottleneck)}, {used}")
     yield from (Fact("staged", note) for note in result.notes if note.startswith(STAGED))
     yield from (Fact("software", note) for note in result.notes if isinstance(note, VersionNote) or note == KEPT)
     yield from (Fact("faster", note) for note in result.notes if note == NOT_TRIED)
@@ -108,6 +127,13 @@ def _explained(result: TrainingRun) -> Iterator[Fact]:
     yield Fact("past errors", trust_words(result), detail=True)
 
 
+def spent_words(result: TrainingRun) -> str:
+    """Return what bounds a step; of several devices, also the largest parts of its time."""
+    bound = bound_words(result)
+    is_said = result.device_count == 1 or (result.input is not None and result.input.is_slower)
+    return bound if is_said else f"{bound.partition(':')[0]}; {_largest(result)}"
+
+
 def _largest(result: TrainingRun) -> str:
     """Return the largest parts of the time: of a step of several devices, or of the kernels of one."""
     if result.device_count > 1:
@@ -115,7 +141,8 @@ def _largest(result: TrainingRun) -> str:
     else:
         shares = {kernel_words(kind.kind): kind.time_s for kind in result.step.kinds}
         whole_s = result.step.busy_s
-    return "; ".join(f"{percent(seconds / (whole_s or 1.0))} {name}" for name, seconds in [*shares.items()][:3])
+    some = [(name, s / (whole_s or 1.0)) for name, s in [*shares.items()][:3]]
+    return "; ".join(f"{percent(share)} {name}" for name, share in some if share >= _LEAST or name == some[0][0])
 
 
 def _achieved(result: TrainingRun) -> str:
@@ -136,16 +163,82 @@ def _achieved(result: TrainingRun) -> str:
     return f"{used}; {why} is counted"
 
 
-def _saved_words(result: TrainingRun) -> str:
-    """Return why the devices together do more than all would alone, if they do."""
-    layout = result.question.layout
-    if result.scaling_efficiency <= 1.0:
+def has_baseline(result: TrainingRun) -> bool:
+    """Return whether one device alone is a baseline: it can hold the step, and does no less than its share together."""
+    layout, options, step = result.question.layout, result.question.rank_options, result.step
+    if result.scaling_efficiency > 1.0:
+        return False
+    if not (layout.divides_network or layout.zero) or result.offload is not None:
+        return True
+    element, state = updated_bytes(options.precision), 0
+    if options.trains:
+        state = parameter_gradient_bytes(options)
+        state += sum(state_tensors(options.optimizer, step.trained_count, element)) // (step.trained_count or 1)
+    return step.trained_count * (element + state) <= result.tightest.need.available_bytes
+
+
+def lacks(result: TrainingRun) -> Iterator[str]:
+    """Yield what lacks memory, and what it needs and has: the fullest device, and the host that updates."""
+    need, run = result.tightest.need, result.offload
+    of = f"{'a' if result.device_count > 1 else 'the'} {'CPU' if result.step.on_host else 'GPU'}"
+    found = [] if need.fits else [(of, need.total_bytes, need.available_bytes, need.missing_bytes)]
+    if run is not None and not run.fits:
+        found.append(("the host", run.host_bytes, run.host_available_bytes, run.host_missing_bytes))
+    for of, *sizes in found:
+        needs, has, missing = (format_size(n_bytes, 3) for n_bytes in sizes)
+        yield f"needs {needs}, {of} has {has} ({missing} too much)"
+
+
+def answer_words(result: TrainingRun) -> str:
+    """Return the answer to a step of several devices, or one that waits for input, in a sentence; empty for others."""
+    run, sample, whole_s = result.input, result.step.sample, result.step_time_s
+    if run is not None and run.is_slower:
+        others = {name: s for name, s in run.limits_s.items() if name != run.bound}
+        first, *more = [(INPUT_WORDS[name], rate_words(result.samples / s)) for name, s in [*others.items()][:2]]
+        could = ", ".join([f"{first[0]} could do {first[1]}", *(f"{name} {rate}" for name, rate in more)])
+        most = f"{rate_words(result.samples / run.limits_s[run.bound])} {sample}/s"
+        return f"{INPUT_WORDS[run.bound]} allows {most} and holds the step up; {could}"
+    if result.device_count == 1 or not result.fits or not whole_s or result.changed is not None:
         return ""
-    if layout.ep > 1:
-        return ": one alone passes through all experts, each with few tokens"
-    if layout.zero:
-        return ": one alone updates all parameters"
-    return ": each alone has as many samples as the others" if result.shares else ""
+    need, several = result.tightest.need, f"{result.device_count:,} {'devices' if result.step.on_host else 'GPUs'}"
+    said = []
+    if isfinite(need.available_bytes):
+        of, needs = format_size(need.available_bytes, 3), format_size(need.total_bytes, 3)
+        total = sum(device.count * device.need.total_bytes for device in result.memory)
+        said.append(f"fits: {needs} of {of} on each of {several}, {format_size(total, 3)} in all")
+    if result.exchanging_s:
+        over = "" if result.bottleneck is None else f" over {link_kind(result.timeline.machine, result.bottleneck)}"
+        share = percent(result.exposed_s / whole_s)
+        cost = f"{format_duration(result.exposed_s, 3)} of {format_duration(whole_s)} ({share})"
+        said.append(f"communication{over} costs {cost}")
+    if has_baseline(result) and not result.shares and result.servers is None:
+        said.append(f"{several} do {result.device_count * result.scaling_efficiency:.3g} times the work of one")
+    return "; ".join(said)
+
+
+def link_kind(machine: Machine, use: LinkUse) -> str:
+    """Return the kind of the link of *use* in words, between nodes with its rate; or its name, if it is no link."""
+    link = machine.link(use.name)
+    if link is None:
+        return use.name
+    rate = f" of {link.nominal_Bps * 8e-9:.3g} Gbit/s" if link.kind in _NETWORKS else ""
+    return f"{LINK_WORDS.get(link.kind, link.kind)}{rate}"
+
+
+def link_words(machine: Machine, use: LinkUse) -> str:
+    """Return the link of *use* by its name, and its kind."""
+    return use.name if machine.link(use.name) is None else f"{use.name} ({link_kind(machine, use)})"
+
+
+def limit_words(result: TrainingRun) -> str:
+    """Return for a cell what bounds a step, and the largest part of its time lost besides."""
+    words = bound_words(result).partition(":")[0]
+    lost = [(name, s / (result.step_time_s or 1.0)) for name, s in time_shares(result).items() if name in _LOST]
+    name, share = next(iter(lost), ("", 0.0))
+    if share < _WORTH_SAYING:
+        return words
+    named = f" {_LOST[name]}" * (result.bound in ("compute", "memory", "latency"))
+    return f"{words}, {100 * share:.0f} %{named}"
 
 
 def trust_words(result: TrainingRun) -> str:
@@ -253,6 +346,8 @@ def device_words(result: TrainingRun) -> str:
 def divided_words(result: TrainingRun) -> str:
     """Return how the devices divide the step and exchange."""
     layout = result.question.layout
+    if result.strategy == "nccl":
+        return result.called
     if layout.divides_network or layout.zero in (1, 2) or layout.process != "each" or result.servers is not None:
         return result.way
     return f"FSDP, {result.strategy}{result.question.forced}" if layout.zero else f"DDP, {result.way}"

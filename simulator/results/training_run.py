@@ -140,6 +140,11 @@ class TrainingRun:
         return self.step.device if self.device_count == 1 else "each alone"
 
     @property
+    def called(self) -> str:
+        """How the field calls that: DDP, FSDP, TP=8."""
+        return self.question.called if self.exchanging_s else self.way
+
+    @property
     def step_time_s(self) -> float:
         """Seconds of the step; with an input or servers, of a step in the steady state."""
         if self.input is not None:

@@ -248,6 +248,9 @@ def test_how_far_to_trust_it(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_trust_line_is_the_band_its_evidence_and_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*STEP, "--quiet"]) == 0
+    (brief,) = (x for x in capsys.readouterr().out.splitlines() if x.startswith("trust"))
+    assert re.fullmatch(r"trust: band -\d+ to \+\d+ %; [\d,]+ measurements of \d+ sources, device measured", brief)
+    assert run([*STEP, "--quiet", "-v"]) == 0
     (line,) = (x for x in capsys.readouterr().out.splitlines() if x.startswith("trust"))
     band, evidence, command = line.removeprefix("trust: ").split("; ")
     assert re.fullmatch(r"band (of|from) [^;]*", band)
@@ -394,7 +397,7 @@ def test_words_of_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
     assert "of the peak; Winograd's algorithm multiplies less than is counted" in out
     assert "(backward)" in out or "(forward)" in out
     long = ["--topology", "dgx-h200", "--workload", "llama3-8b", "--seq-len", "262144", "--batch", "1", "--quiet"]
-    assert run([*long, "--mode", "inference", "--precision", "bf16", "--set", "attention=fused-native"]) == 0
+    assert run([*long, "--mode", "inference", "--precision", "bf16", "--set", "attention=fused-native", "-v"]) == 0
     out = capsys.readouterr().out
     assert "of the peak; causal attention computes half of what is counted" in " ".join(out.split())
     assert "Winograd" not in out

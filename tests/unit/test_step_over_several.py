@@ -63,7 +63,9 @@ def table(out: str) -> list[list[str]]:
 
 
 def verdict(out: str) -> str:
-    return out.split("\n\n")[2].splitlines()[0]
+    """Return the sentences below the title, in one line."""
+    title, *lines = out.split("\n\n", maxsplit=1)[0].splitlines()
+    return " ".join([*map(str.strip, lines)]) if lines else title
 
 
 # -- one way on one machine --------------------------------------------------------------
@@ -72,7 +74,7 @@ def verdict(out: str) -> str:
 def test_all_gpus_of_a_machine_take_part_by_ddp(capsys: Capsys) -> None:
     out = said(capsys, *P3, *RESNET, "-v")
     assert out.startswith("p3.16xlarge, 8 x v100-sxm2-16gb: training step of resnet50 (25.6 M parameters), ")
-    assert "batch 64 x 8 devices, fp32, momentum, DDP, nccl\n" in out
+    assert "batch 64 x 8 devices, fp32, momentum, DDP\n" in out
     for words in (
         "\none alone ",
         " efficiency ",
@@ -157,7 +159,7 @@ def test_shards_need_less_memory(capsys: Capsys) -> None:
     memory, shard = whole["memory"][0], sharded["memory"][0]
     assert shard["optimizer_bytes"] == pytest.approx(memory["optimizer_bytes"] / 8, rel=1e-3)
     assert shard["total_bytes"] < 0.6 * memory["total_bytes"]
-    assert "FSDP, nccl" in said(capsys, *gpt, "--parallel", "fsdp")
+    assert ", FSDP\n" in said(capsys, *gpt, "--parallel", "fsdp")
 
 
 def test_inference_exchanges_nothing(capsys: Capsys) -> None:
@@ -176,7 +178,7 @@ def test_inference_exchanges_nothing(capsys: Capsys) -> None:
 def test_strategies_and_overlaps_are_ranked(capsys: Capsys) -> None:
     ways = ["--strategy", "ring,parameter-server", "--overlap", "none,bucket:25MiB"]
     out = said(capsys, *P3, *RESNET, *ways)
-    names = [row[0] for row in table(out)]
+    names = [row[0] for row in table(out)][:4]
     # Servers can be run.  They update in place of the GPUs and need no buckets; without overlap the slower links show.
     assert names == ["parameter-server", "parameter-server without overlap", "ring", "ring without overlap"]
     found = document(capsys, *P3, *RESNET, *ways)
@@ -188,10 +190,7 @@ def test_strategies_and_overlaps_are_ranked(capsys: Capsys) -> None:
     assert [each["is_bound"] for each in found["results"]] == [False, True, True, False]
     assert not any(each["counts_software"] for each in found["results"])
     assert found["step_time_s"] == found["results"][0]["step_time_s"]
-    told = (
-        "parameter-server is fastest, 1.06 times as fast as parameter-server without overlap by figures without a band"
-    )
-    assert verdict(out).startswith(told)
+    assert "parameter-server is fastest, 1.06 times as fast as parameter-server without overlap (" in verdict(out)
     assert "lower bound of each schedule: bare links, without launches and protocols" in out
 
 
@@ -202,7 +201,7 @@ def test_all_strategies_with_bounds_below_what_software_does(capsys: Capsys) -> 
     assert lines[2] == "on the bare links: launches and protocols add to these times"
     assert lines[6] == "lower bound of each schedule: bare links, without launches and protocols"
     assert len(lines) == 1 + 1 + 1 + 3 + 1 + 9
-    assert verdict(out).startswith("nccl is fastest, 1.")
+    assert "nccl is fastest, 1." in verdict(out)
     assert "; parameter-server would need 1" in out  # less than nccl, as far as the links go
     assert "\nhierarchical does not fit: it needs several nodes, and all ranks are on one" in out
     found = document(capsys, *P3, *RESNET, "--strategy", "all")
@@ -215,22 +214,20 @@ def test_all_strategies_with_bounds_below_what_software_does(capsys: Capsys) -> 
 
 def test_the_verdict_of_bounds_is_about_bounds(capsys: Capsys) -> None:
     vgg = [*P3, "--workload", "vgg16", "--batch", "32", "--strategy", "ring", "--overlap", "none,bucket:25MiB"]
-    pattern = (
-        r"ring has the lowest bound, and that of ring without overlap is 1\.\d+ times as high; "
-        r"ring loses at least [\d.]+ ms of [\d.]+ ms against one device alone; bound by .+"
-    )
-    assert re.fullmatch(pattern, verdict(said(capsys, *vgg)))
+    pattern = r"ring has the lowest bound, and that of ring without overlap is 1\.\d+ times as high, which "
+    assert re.search(pattern, verdict(said(capsys, *vgg)))
 
 
 def test_what_is_equal_within_one_percent_is_said_to_be(capsys: Capsys) -> None:
     equal = said(capsys, *P3, *RESNET, "--parallel", "dp,fsdp")
     first, second = [row[0] for row in table(equal)]
-    assert {first, second} == {"nccl", "nccl with FSDP"}
-    assert verdict(equal).startswith(f"{first} and {second} are equal within 1 %; {first} loses ")
+    assert {first, second} == {"DDP", "FSDP"}
+    assert f"{first} and {second} are equal within 1 %" in verdict(equal)
     bounds = said(capsys, *P3, *RESNET, "--strategy", "ring,multi-ring")
-    assert " have the same bound (equal within 1 %); " in verdict(bounds)
+    assert " have the same bound (equal within 1 %)" in verdict(bounds)
     apart = said(capsys, *P3, "--nodes", "2", *RESNET, "--overlap", "none,bucket:25MiB")
-    assert re.match(r"nccl is fastest, 1\.\d+ times as fast as nccl without overlap; nccl loses ", verdict(apart))
+    waits = r"which waits [\d.]+ ms \(\d+ %\) of its step for communication over Ethernet of 25 Gbit/s"
+    assert re.search(rf"DDP is fastest, 1\.\d+ times as fast as DDP without overlap, {waits}", verdict(apart))
 
 
 def test_a_way_that_does_not_fit_is_named_in_full(capsys: Capsys) -> None:
@@ -251,7 +248,8 @@ def test_machines_are_ranked_in_one_table(capsys: Capsys) -> None:
     rows = table(out)
     assert [row[0] for row in rows] == ["dgx-h100", "dgx-a100-80gb", "p3.16xlarge"]
     assert rows[0][1] == "8 x h100-sxm5-80gb"
-    assert re.match(r"dgx-h100 is fastest, 1\.\d+ times as fast as dgx-a100-80gb; dgx-h100 loses ", verdict(out))
+    told = r"dgx-h100 is fastest, 1\.\d+ times as fast as dgx-a100-80gb \([\d.]+ times the peak FLOP/s\), which "
+    assert re.search(told, verdict(out))
     found = document(capsys, *three)
     assert [each["topology"] for each in found["results"]] == ["dgx-h100", "dgx-a100-80gb", "p3.16xlarge"]
     assert found["topology"] == "dgx-h100"
@@ -302,7 +300,7 @@ def test_a_figure(kind: str, magic: bytes, more: list[str], tmp_path, capsys: Ca
     if kind == "svg":
         text = first.decode()
         several = ("ring (bound)", ">gpu0<", "waiting for an exchange")
-        for words in several if more else ("what the streams of gpu0 do", "communication", "DDP, nccl"):
+        for words in several if more else ("what the streams of gpu0 do", "communication", "DDP"):
             assert words in text
         assert ("fastest" in text) == bool(more)  # only what can be run is compared
 
@@ -424,11 +422,14 @@ def test_shards_are_offered_where_replicas_do_not_fit(capsys: Capsys) -> None:
     assert "what would fit: --parallel fsdp or " in capsys.readouterr().err
     assert run([*large, "--parallel", "fsdp"]) == 0
     capsys.readouterr()
-    assert run([*large, "--parallel", "dp,fsdp"]) == 1  # as dp alone
+    assert run([*large, "--parallel", "dp,fsdp"]) == 0  # one of the two can be run
     out, err = capsys.readouterr()
-    assert [row[0] for row in table(out)] == ["nccl with FSDP", "nccl"]
-    assert " too little" in table(out)[1][-1]
-    assert err == "simulate: out of memory: nccl lacks 108 GB of 194 GB\n"
+    assert [row[0] for row in table(out)][:2] == ["FSDP", "DDP"]
+    assert table(out)[1][1:4] == ["-", "-", "-"]  # what does not fit takes no time
+    assert "FSDP takes " in verdict(out)
+    assert "DDP does not fit: needs 194 GB, a GPU has 85.5 GB (108 GB too much)" in verdict(out)
+    assert "next: what would fit:\nsimulate " in out
+    assert err == ""
 
 
 @pytest.mark.parametrize("step", [["--workload", "resnet18", "--batch", "2"], ["--workload", "bytes:1MB"]])
