@@ -76,8 +76,8 @@ def _ranked(ranked: Sequence[Answer], among: Sequence[Answer], noun: str) -> str
     other = next(result for result in ranked if result not in tied)
     called = name_among(other, among)
     unsure = [name_among(r, among) for r in (best, other) if not r.is_bound and r.confidence.estimate is None]
-    of = "" if unsure == [called] else f"{listed(unsure)} " if unsure else ""
-    shown = f"{called} ({of}not measured)" if unsure else called
+    whose = "neither" if len(unsure) == 2 else "not" if unsure == [called] else f"{''.join(unsure)} not"
+    shown = f"{called} ({whose} measured)" if unsure else called
     times = _times(_s_a_sample(other) / best_s if best_s > 0 else math.inf)
     if noun:
         text = (

@@ -115,6 +115,7 @@ LATE = {
     "simulator.training": "most layouts divide no tensors, shards or stages; few steps name slow devices",
     "simulator.package_data": "the zoo reads JSON, and needs nothing but the standard library",
     "simulator.results.confidence": "exchanges need no kernels and no options of steps",
+    "simulator.results.reason": "exchanges need no views of steps, which load device models",
     "simulator.step": "most steps have no experts, and run on GPUs",
     "simulator.topology.catalogue": "the folder of built-in machines is found when one is named",
     "simulator.topology.load": "one machine is no cluster; dumps are told apart once a file is refused",
