@@ -58,7 +58,7 @@ def test_a_certificate_calibrates_and_is_judged_by_steps(tmp_path: Path, capsys:
     for words in (
         "driver 570.1",
         "It ends when",
-        "uncalibrated</td><td class='n'>20.0 %",
+        "8 steps, uncalibrated</td><td class='n'>20.0 %",
         "exchanges between nodes",
         "out of memory",
     ):
@@ -83,7 +83,7 @@ def test_without_a_judge_the_page_says_so(tmp_path: Path, capsys: pytest.Capture
     assert certify(tmp_path, cert) == 0
     assert "no step judged it" in capsys.readouterr().err
     page = (tmp_path / "c.html").read_text(encoding="utf-8")
-    assert "calibration without a judge" in page
+    assert "calibration without a judge of steps" in page
     assert "d-operators: cut: its time was over" in page
     assert "g-steps: not begun" in page
 

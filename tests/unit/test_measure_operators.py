@@ -157,3 +157,14 @@ def test_sensors_read_and_never_set(monkeypatch: pytest.MonkeyPatch) -> None:
     found.look()
     assert found.take().power_w == 702
     assert found.limits() == {}
+
+    def limit(_: Any, handle: Any, value: Any) -> int:
+        value._obj.value = 700_000
+        return 0
+
+    monkeypatch.setattr(Nvml, "nvmlDeviceGetEnforcedPowerLimit", limit, raising=False)
+    for power_w, throttled in ((702, "hardware thermal; power cap"), (122, "hardware thermal")):
+        monkeypatch.setattr(Nvml, "instant_mw", 1000 * power_w)
+        found._last_s = 0.0
+        found.look()
+        assert found.take().throttled == throttled, "a board far below its limit remembers the work before"

@@ -17,7 +17,7 @@ from simulator.units import format_duration
 from validate.cli.calibrate import folder_yaml, with_certificate
 from validate.cli.command import Quiet, Text, command, command_again, positional, value
 from validate.cli.words import opened, print_remarks
-from validate.compare.certifying import CertifiedCalibration, certify, judged_rows, unpack
+from validate.compare.certifying import CertifiedCalibration, certify, judged_rows, steps_of, unpack
 from validate.compare.classes import class_errors
 from validate.kinds.row import MeasuredRow
 from validate.machine.measure.certificate import PARTS
@@ -48,7 +48,7 @@ def certify_command(
         text = folder_yaml(part, Path(archive).name, found.bench, found.fitted)
         made = folder / "calibration.yaml"
         made.write_text(text, encoding="utf-8")
-        after = judged_rows(folder, found.places, str(made))
+        after = judged_rows(folder, found.places, found.fitted.rows, str(made))
         certificate = found.certificate(after)
         calibration.write(with_certificate(text, certificate).encode())
         how = {"topology": topology, "device": device, "out": out, "report": report}
@@ -67,23 +67,7 @@ def _blocks(
     said.append(f"power limit {'not said' if limit is None else f'{limit:g} W'}")
     yield f"measured on {certificate.date}: {', '.join([certificate.device, *said])}"
     yield "It ends when one of these changes: driver, torch, CUDA, power limit. Measure again, and compare both."
-    yield Heading("Steps that nothing was fitted to")
-    if not certificate.steps:
-        yield "None was measured, so this is a calibration without a judge."
-    else:
-        errors = {"uncalibrated": class_errors(found.before), "calibrated": class_errors(after)}
-        rows = [(name, _percent(each.median), _percent(each.in_band)) for name, each in errors.items()]
-        yield PlainTable(("", "median error", "within the 80 % band"), rows, (False, True, True))
-        steps = []
-        for bare, row in zip(found.before, after, strict=True):
-            memory = [abs(figure.error) for figure in row.memory if figure.error is not None]
-            measured = "-" if row.measured_s is None else format_duration(row.measured_s, 3)
-            shown = (
-                one_line(each.skipped, 60) if each.error is None or each.skipped else f"{100 * each.error:+.1f} %"
-                for each in (bare, row)
-            )
-            steps.append((row.name, measured, *shown, _percent(median(memory) if memory else None)))
-        yield PlainTable(("step", "measured", *errors, "memory"), steps, (False, True, True, True, True))
+    yield from _judged(found.before, after)
     yield Heading("Fitted to")
     kinds = Counter(row.labels.get("op", "") for row in found.fitted.rows)
     said = [f"{count} {op}" for op, count in sorted(kinds.items())]
@@ -100,6 +84,36 @@ def _blocks(
     yield from (f"{part.name}: {end}" for part in PARTS if (end := ends.get(part.name, "not begun")) != "done")
     reasons = Counter((one_line(row.get("group"), 20), one_line(row.get("reason"), 160)) for row in found.left)
     yield from (f"{group}: {count} x {reason}" for (group, reason), count in reasons.most_common(_MOST_REASONS))
+
+
+def _judged(before: Sequence[MeasuredRow], after: Sequence[MeasuredRow]) -> Iterator[Block]:
+    """Yield what judges the calibration: a table of errors before and after, and each step."""
+    yield Heading("Steps and operators that nothing was fitted to")
+    steps, rows = steps_of(after), []
+    for kind in ("training", "operators"):
+        for how, judging in (("uncalibrated", before), ("calibrated", after)):
+            mine = [row for row in judging if row.kind == kind]
+            if mine:
+                each = class_errors(mine)
+                name = "steps" if kind == "training" else "operators"
+                rows.append((f"{each.scored} {name}, {how}", _percent(each.median), _percent(each.in_band)))
+    if rows:
+        yield PlainTable(("", "median error", "within the 80 % band"), rows, (False, True, True))
+    if not steps:
+        yield "No step was measured, so this is a calibration without a judge of steps."
+        return
+    lines = []
+    for bare, row in zip(steps_of(before), steps, strict=True):
+        memory = [abs(figure.error) for figure in row.memory if figure.error is not None]
+        measured = "-" if row.measured_s is None else format_duration(row.measured_s, 3)
+        shown = (
+            one_line(each.skipped, 60) if each.error is None or each.skipped else f"{100 * each.error:+.1f} %"
+            for each in (bare, row)
+        )
+        lines.append((row.name, measured, *shown, _percent(median(memory) if memory else None)))
+    yield PlainTable(
+        ("step", "measured", "uncalibrated", "calibrated", "memory"), lines, (False, True, True, True, True)
+    )
 
 
 def _percent(value: float | None) -> str:

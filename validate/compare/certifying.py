@@ -22,7 +22,7 @@ from validate.compare.comparison import ComparisonOptions, compare_folder, fit_f
 from validate.compare.folder import RECORD, Folder, read_folder
 from validate.compare.places import ScoringPlaces, find_places
 from validate.kinds.row import MeasuredRow
-from validate.machine.measure.certificate import JUDGE, MOST_BYTES, PARTS
+from validate.machine.measure.certificate import JUDGES, MOST_BYTES, PARTS
 from validate.machine.measure.table import CERTIFICATE
 
 _MOST_UNPACKED = 256 << 20
@@ -38,8 +38,8 @@ _FACTS = {"device": 80, "driver": 40, "torch": 40}  # of the environment, and th
 class CertifiedCalibration:
     """A calibration made of an archive, and what it is worth.
 
-    ``parts`` says how each part ended; ``before`` and ``after`` are the errors on the steps that judge it, ``others``
-    those of the node's other rows, which calibrate nothing, by table; ``left`` what could not be measured.
+    ``parts`` says how each part ended; ``before`` are the steps and operators that judge it, uncalibrated; ``others``
+    the errors of the node's other rows, which calibrate nothing, by table; ``left`` what could not be measured.
     """
 
     places: ScoringPlaces
@@ -53,8 +53,8 @@ class CertifiedCalibration:
     others: Mapping[str, ClassErrors]
 
     def certificate(self, after: Sequence[MeasuredRow]) -> Certificate:
-        """Return the certificate, by the judging rows *after* calibration."""
-        before, found = class_errors(self.before), class_errors(after)
+        """Return the certificate, by the judging steps *after* calibration."""
+        before, found = (class_errors(steps_of(rows)) for rows in (self.before, after))
         limit = self.environment.get("power_limit_W")
         facts = {name: one_line(self.environment.get(name) or "", most) for name, most in _FACTS.items()}
         shares = {"uncalibrated": before.median, "calibrated": found.median, "in_band": found.in_band}
@@ -91,7 +91,7 @@ def unpack(archive: str, into: Path) -> Mapping[str, Any]:
     except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError, KeyError, TypeError):
         raise InputError(Fault("is not an archive of python -m validate.measure --certificate", shown)) from None
     for part in PARTS:
-        folder = into / (JUDGED if part.name == JUDGE else FITTED)
+        folder = into / (JUDGED if part.name in JUDGES else FITTED)
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in held.items():
             place, _, own = name.partition("/")
@@ -124,13 +124,24 @@ def certify(
         if table != "ops.csv" and any(mine := [row for row in rows if row.table == table and row.counts])
     }
     date = one_line(record.get("began") or fitting.record.get("date") or "", 40)[:10]
-    told = date, record["parts"], tuple(judged_rows(folder, places)), record["left"], others
+    told = date, record["parts"], tuple(judged_rows(folder, places, fitted.rows)), record["left"], others
     return CertifiedCalibration(places, bench, fitted, fitting.environment, *told)
 
 
-def judged_rows(folder: Path, places: ScoringPlaces, calibration: str | None = None) -> list[MeasuredRow]:
-    """Return the steps that judge a calibration, with their predictions by the file *calibration*; none without any."""
-    if not (folder / JUDGED / "training.csv").is_file():
+def judged_rows(
+    folder: Path, places: ScoringPlaces, fitted: Sequence[MeasuredRow], calibration: str | None = None
+) -> list[MeasuredRow]:
+    """Return the steps and operators that judge a calibration, with their predictions by the file *calibration*.
+
+    Operators that ask what one of the rows *fitted* to asks are left out.
+    """
+    if not any((folder / JUDGED / name).is_file() for name in ("training.csv", "ops.csv")):
         return []
+    known = {row.digest for row in fitted}
     rows = compare_folder(read_folder(str(folder / JUDGED)), scoring_at(places, calibration))
+    return [row for row in rows if row.kind == "training" or (row.kind == "operators" and row.digest not in known)]
+
+
+def steps_of(rows: Sequence[MeasuredRow]) -> list[MeasuredRow]:
+    """Return the steps among the judging *rows*."""
     return [row for row in rows if row.kind == "training"]

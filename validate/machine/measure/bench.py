@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -19,14 +20,20 @@ from validate.machine.measure.timing import Call, Stopwatch
 
 @contextmanager
 def recorded(graph: Any) -> Iterator[None]:
-    """Capture the work issued in the body into *graph*; on failure restore torch's state and raise the error."""
+    """Capture the work issued in the body into *graph*; on failure restore torch's state and raise the error.
+
+    A graph in which nothing was captured, of which torch only warns, is a failure: its replays would take no time.
+    """
     pool = torch.cuda.graph_pool_handle()  # explicit, so that it can be released
     try:
-        with torch.cuda.graph(graph, pool=pool):
+        with warnings.catch_warnings(record=True) as said, torch.cuda.graph(graph, pool=pool):
+            warnings.simplefilter("always")
             yield
     except BaseException:
         _recover(pool)
         raise
+    if any("CUDA Graph is empty" in str(each.message) for each in said):
+        raise RuntimeError("nothing was captured in the graph")
 
 
 def _recover(pool: Any) -> None:

@@ -29,8 +29,10 @@ from validate.machine.measure.table import CERTIFICATE, write_json
 MOST_BYTES = 10 << 20
 """The size of an archive that is not exceeded; tables beyond it are left out, the largest first."""
 _LAST_S = 6.0  # of the time: for the last archive, and for a process to end
+_MOST_SAID = 200  # characters of what a process said last
 _GRACE_S = 2.0  # that a part may run over its time before it is cut
-_LEAST_S = 3.0  # with less time left, no process is begun: torch takes as long to load
+_END_S = 2.0  # before the process is ended from outside, in which the last part writes what it has
+_LEAST_S = 5.0  # with less time left, no process is begun: torch takes as long to load
 _MOST_LOAD_S = 20.0  # of each of the three works of the clocks
 _WORKS = 3.3  # the three works, with what they take besides
 _SENSORS = (
@@ -60,11 +62,12 @@ PARTS = (
     CertificatePart("e-memory", ("reserved",), 4),
     CertificatePart("f-exchanges", ("copies", "collectives"), 8),
     CertificatePart("g-steps", ("judged",), 28),
+    CertificatePart("h-operators", ("ops",), 7),
 )
 CUT = "cut: its time was over"
 """How a part ends that would take longer; what it had measured is kept."""
-JUDGE = PARTS[-1].name
-"""The part that nothing is fitted to."""
+JUDGES = tuple(part.name for part in PARTS[-2:])
+"""The parts that nothing is fitted to: steps, and operators that were not chosen."""
 
 
 def write_certificate(out: Path, minutes: float, device: str = "", asked: str = "") -> int:
@@ -125,7 +128,7 @@ def measure_parts(folder: Path, out: Path, minutes: float, device: str = "", beg
     started_s = time.perf_counter()
     waiting = _not_begun(folder)
     for i, part in enumerate(waiting):
-        left_s = 60.0 * minutes - loading_s - (time.perf_counter() - started_s)
+        left_s = 60.0 * minutes - loading_s - (time.perf_counter() - started_s) - _END_S
         budget_s = left_s * part.share / sum(each.share for each in waiting[i:])
         began_s, status, end = time.perf_counter(), 0, "done"
         record = _record(folder)
@@ -140,7 +143,7 @@ def measure_parts(folder: Path, out: Path, minutes: float, device: str = "", beg
             else:
                 groups = tuple(name for name in part.groups if name != _ASKED or (into / "asked.json").is_file())
                 load_s, effort = min(_MOST_LOAD_S, budget_s / _WORKS), Effort(interval=0.02, longest_s=0.5)
-                _set_alarm(budget_s + _GRACE_S)
+                _set_alarm(max(1e-3, min(budget_s + _GRACE_S, left_s)))
                 status = measure(Settings(into, groups, device, budget_s, "", effort, load_s), lambda _: None)
         except (ValueError, OSError, RuntimeError, ImportError) as error:
             end = short_line(error)
@@ -167,21 +170,28 @@ def _set_alarm(seconds: float) -> None:
 
 
 def _ended(command: Sequence[str], limit_s: float) -> str:
-    """Run *command*, ending it after *limit_s* seconds or with this process; return how it ended."""
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-    try:
-        status = process.wait(limit_s)
-        return f"ended by signal {-status}" if status < 0 else f"ended with status {status}"
-    except subprocess.TimeoutExpired:
-        return "cut: no time left"
-    finally:
-        process.terminate()
+    """Run *command*, ending it after *limit_s* seconds or with this process; return how it ended.
+
+    What it writes to its standard error (libraries warn by the thousand lines) is kept back; the last line is returned.
+    """
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=said)
         try:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_GRACE_S)
-        finally:  # also where a signal ends this wait
-            process.kill()
-            process.wait()
+            status = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            return "cut: no time left"
+        finally:
+            process.terminate()
+            try:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_GRACE_S)
+            finally:  # also where a signal ends this wait
+                process.kill()
+                process.wait()
+        said.seek(max(0, said.seek(0, io.SEEK_END) - _MOST_SAID))
+        last = " ".join(said.read().decode(errors="replace").strip().rpartition("\n")[2].split())
+    end = f"ended by signal {-status}" if status < 0 else f"ended with status {status}"
+    return f"{end}: {last}" if status and last else end
 
 
 def _write_machine(into: Path, device: str) -> None:

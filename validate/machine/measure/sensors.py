@@ -25,6 +25,7 @@ _REASONS = {
 }
 _POWER_INSTANT = 186  # NVML_FI_DEV_POWER_INSTANT, in mW; nvmlDeviceGetPowerUsage is a mean over a second
 _PERIOD_S = 0.02  # update period of the driver's readings
+_HELD = 0.5  # of the power limit: a board that draws less is not held by it, but remembers for seconds that it was
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,9 @@ class Sensors:
         """Return the readings since the last call, and clear them."""
         columns = [[v for v in column if v is not None] for column in zip(*self._rows, strict=True)] or [[]] * 4
         clock, memory, power, heat = (median(column) if column else None for column in columns)
+        limit_mW = self._unsigned("nvmlDeviceGetEnforcedPowerLimit")
+        if power is not None and limit_mW is not None and power < _HELD * limit_mW / 1000:
+            self._reasons.discard(_POWER_CAP)
         taken = Readings(clock, memory, power, heat, "; ".join(sorted(self._reasons)))
         self._rows, self._reasons = [], set()
         return taken

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
@@ -116,6 +116,17 @@ def make_step(shape: MeasuredStep, device: Any, wrap: Wrap | None = None) -> Tim
     return TimedRun(run, None, stepper.begin, stepper.end)
 
 
+def _mend_compiler() -> None:
+    """Let torch 2.11 raise CantSplit as it does, without arguments (inductor's simd.py; mended in 2.13).
+
+    It is raised to try another way of splitting a loop; with two arguments required, compiling ends there instead.
+    """
+    with suppress(ImportError, AttributeError):
+        from torch._inductor.codegen.simd import CantSplit
+
+        CantSplit.__init__.__defaults__ = (None, None)
+
+
 class Stepper:
     """The module of a step with its inputs and optimiser, and the phases of the step."""
 
@@ -140,6 +151,7 @@ class Stepper:
         if shape.shards and wrap is not None:  # gathering shards is compiled together with the computation
             module = wrap(module)
         if shape.issue.startswith("compile"):
+            _mend_compiler()
             module = torch.compile(module)
         if not shape.shards and wrap is not None:
             with _aside(device) if shape.issue.endswith("graph") else nullcontext():

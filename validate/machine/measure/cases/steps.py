@@ -132,7 +132,9 @@ def _burst(clock: Clock, step: TimedRun, count: int, *, watched: bool = False) -
     return [clock.between_s(start, end) for start, end in zip(starts, ends[1:], strict=True)]
 
 
-_NEEDS_S = {"eager": 5.0, "graph": 6.0, "compile": 45.0}  # estimates: no GPU has been asked
+# Seconds that a step takes at least, from one H200: cuDNN tries its algorithms for some 15 s in the first step of
+# ResNet-50, and in the first of U-Net.
+_NEEDS_S, _TRIES_S = {"eager": 3.0, "graph": 4.0, "compile": 45.0}, 15.0
 _FIRST = 10  # steps on one GPU before those on all GPUs
 _LENGTH = 160
 _ON_CPU = Patience(interval=0.02, longest_s=0.4, warmup_s=0.0)
@@ -164,7 +166,8 @@ def judged_cases(bench: Bench) -> Iterator[Case]:
     """Yield the six steps that judge a calibration: eager, as one graph, compiled, each begun only with time for it."""
     policies = policies_of(bench)
     for shape in step_shapes.judged_steps(policies) if bench.is_cuda else ():
-        yield replace(_case(shape, bench, partial(_build, shape)), group="judged", needs_s=_NEEDS_S[shape.issue])
+        needs_s = _NEEDS_S[shape.issue] + (_TRIES_S if shape.channels_last and shape.issue == "eager" else 0.0)
+        yield replace(_case(shape, bench, partial(_build, shape)), group="judged", needs_s=needs_s)
 
 
 def on_one_device(shapes: Iterable[MeasuredStep], bench: Bench) -> Iterator[Case]:
