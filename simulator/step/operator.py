@@ -13,7 +13,7 @@ from simulator.questions.single import OperatorQuestion
 from simulator.records import replace
 from simulator.step.precision import precision_of
 from simulator.workload.backward import backward_steps
-from simulator.workload.kernels import Kernel, kernel_class
+from simulator.workload.kernels import Kernel, Rowwise, kernel_class
 from simulator.workload.network import Network, once
 from simulator.workload.operators import Convolution, Operator, Phase
 
@@ -26,7 +26,7 @@ def operator_kernels(question: OperatorQuestion) -> Sequence[Kernel]:
         raise InputError(f"{name} has no kernels in phase {question.phase}")
     if not question.channels_last:
         return kernels
-    return [replace(k, channels_last=True) if isinstance(k, Convolution) else k for k in kernels]
+    return [replace(k, channels_last=True) if isinstance(k, Convolution | Rowwise) else k for k in kernels]
 
 
 def operator_s(question: OperatorQuestion, device: Device) -> float:

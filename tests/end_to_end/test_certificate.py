@@ -117,14 +117,14 @@ def test_nine_minutes_make_a_calibration(
     assert len({row["model"] for row in steps}) == 6
     assert {row["issue"] for row in steps} >= {"eager", "graph", "compile"}
     assert len(err.splitlines()) < 10, "what libraries say is kept back"
-    assert len(rows(files, "h-operators/ops.csv")) >= 300
+    assert len(rows(files, "h-operators/ops.csv")) >= 60
     monkeypatch.chdir(tmp_path)
     assert run_app(app, "validate", ["certify", "c.tar.gz", "--topology", "dgx-h100"]) == 0, capsys.readouterr().err
     said = capsys.readouterr().err
     assert "certified on " in said
     page = (tmp_path / "mine.certificate.html").read_text()
     assert "Steps and operators that nothing was fitted to" in page
-    assert re.search(r"\d{3} operators, uncalibrated", page)
+    assert re.search(r"\d{2,3} operators, uncalibrated", page)
     from simulator.cli import run
 
     asked = ["--topology", "dgx-h100", "--nodes", "2", "--workload", "resnet18", "--batch", "8", "--strategy", "nccl"]
@@ -133,7 +133,7 @@ def test_nine_minutes_make_a_calibration(
 
 
 def test_one_minute_measures_some_steps(python: Path, tmp_path: Path) -> None:
-    """No network whose library tries algorithms for a quarter of the minute comes first, and no signal ends the part."""
+    """No network whose library tries algorithms for a quarter of it comes first, and no signal ends the part."""
     files, seconds, _ = measured(python, tmp_path, 1)
     assert sum(seconds) < 60.0
     assert set(ends(files).values()) <= {"done", CUT}

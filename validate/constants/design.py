@@ -3,9 +3,12 @@
 The choice is from the operators of networks, with what each weighs in their steps (:func:`candidates_of`).
 
 Errors of kernels are modelled as in calibration (:mod:`simulator.devices.neighbours`): those of one variety have a part
-in common and a part with the correlation exp(-d / near).  Each measurement is taken where it reduces the mean
-variance of the weighted targets most, given those before it (Cohn, Ghahramani and Jordan, *Active learning with
-statistical models*, 1996, section 4).  No measured time is read.
+in common and a part with the correlation exp(-d / near).  Each measurement is taken where it reduces most the variance
+of the times of steps, to which each kernel contributes its share, and of other weighted targets, given those before it
+(Cohn, Ghahramani and Jordan, *Active learning with statistical models*, 1996, section 4).  What repeats a mechanism so
+counts ever less.  All mechanisms are equally unknown, as tables that others measured know little of some: by these,
+passes over memory were known to 5 %, and in the first steps that we measured they were 20 to 60 % off
+(docs/decisions/first-gpu.md).  No measured time is read.
 """
 
 from __future__ import annotations
@@ -13,19 +16,24 @@ from __future__ import annotations
 import heapq
 import json
 import math
-from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from simulator.api import Session
 from simulator.api.calibrations import places_of
-from simulator.bands import evidence, kernel_chain
+from simulator.api.passes import StepKernel, longest_kernel, step_kernels
 from simulator.errors import InputError, MissingDependency
 from simulator.package_data import own_data
 from simulator.questions.calibration import Shape
-from simulator.records import dataclass
+from simulator.questions.options import StepOptions
+from simulator.questions.single import OperatorQuestion
+from simulator.questions.where import Where
+from simulator.records import dataclass, field, replace
 from simulator.workload.described import network_document
 from simulator.workload.find import find_network
+from simulator.workload.kernels import Kernel, Rowwise, Streaming
+from simulator.workload.network import Network
+from simulator.workload.precision import ELEMENT_BYTES
 from validate.constants.calibrate import NEAR, NOISE
 from validate.kinds.operators import read_operator
 from validate.machine.measure.built.description import Description, description_of, operator_parts
@@ -37,13 +45,17 @@ _COMMON = 0.3  # chosen: the share of the variance that kernels of a variety hav
 
 @dataclass(frozen=True, slots=True)
 class MeasurableOperator:
-    """An operator: its main kernel's variety and shape, what it weighs as a target, and whether it can be measured."""
+    """An operator or kernel: its main kernel's variety and shape, what it weighs, and whether it can be measured.
+
+    ``weight`` is that of a target by itself; ``steps`` are its shares of the time of steps, by step.
+    """
 
     key: Hashable
     variety: str
     shape: Shape
     weight: float = 1.0
     measurable: bool = True
+    steps: Mapping[str, float] = field(default_factory=dict)
 
 
 def chosen(candidates: Sequence[MeasurableOperator], count: int) -> list[MeasurableOperator]:
@@ -85,11 +97,16 @@ class _Field:
             squares = squares + axis[0][0] ** 2 * (words[:, None] != words)
         self._covariance = _COMMON + (1.0 - _COMMON) * np.exp(-np.sqrt(squares) / NEAR[0])
         self._weight = np.array([each.weight for each in self._all])
+        names = sorted({name for each in self._all for name in each.steps})
+        self._steps = np.array([[each.steps.get(name, 0.0) for each in self._all] for name in names])
+        if not names:
+            self._steps = np.zeros((1, len(self._all)))
         self._left = np.array([each.measurable for each in self._all])
         self._next()
 
     def _next(self) -> None:
-        gains = (self._weight @ self._covariance**2) / (self._covariance.diagonal() + NOISE)
+        known = self._weight @ self._covariance**2 + ((self._steps @ self._covariance) ** 2).sum(axis=0)
+        gains = known / (self._covariance.diagonal() + NOISE)
         gains = self._np.where(self._left, gains, 0.0)
         self._best = int(self._np.argmax(gains))
         self.gain = float(gains[self._best])
@@ -105,58 +122,104 @@ class _Field:
 
 
 NETWORKS: tuple[tuple[str, int], ...] = tuple(own_data("validate.constants", "families.yaml")["networks"].items())
-POLICIES = ("amp-bf16", "bf16", "tf32", "fp32", "fp8")
+POLICIES: Mapping[str, float] = {"amp-bf16": 1.0, "bf16": 0.7, "tf32": 0.5, "fp32": 0.3, "fp8": 0.5}
+"""Formats, and what a step in each weighs: most training is under autocast or wholly in bf16 (chosen)."""
 _MULTIPLE = 16  # of the sizes of products in fp8
+_MOST_UPDATED = 1 << 28  # parameters of an update that is measured; more take as long each
+_LEAST_SHARE = 1e-4  # of a step's time; kernels that take less are no targets
+_Cells = Mapping[str, str | int]
 
 
 def candidates_of(
     session: Session, device: str, networks: Sequence[tuple[str, int]] = NETWORKS
 ) -> list[MeasurableOperator]:
-    """Return the operators of *networks* (name, batch) in training, as *device* runs them, each once.
+    """Return the kernels of a step of each of *networks* (name, batch), and the operators that can be measured.
 
-    An operator weighs its share of its network's time times the variance of its class's errors, summed over networks.
-    Keys are the cells of a row of operators as sorted (column, text) pairs.  Raises InputError for unknown networks.
+    Keys of the latter are the cells of a row as sorted (column, text) pairs.  Raises InputError for unknown networks.
     """
     names = RowNames(session=session)
-    found: dict[tuple[tuple[str, str | int], ...], MeasurableOperator] = {}
+    found: dict[Hashable, MeasurableOperator] = {}
+
+    def add(key: Hashable, kernel: StepKernel, step: str = "", part: float = 0.0) -> None:
+        each = found.get(key) or MeasurableOperator(key, kernel.mechanism, kernel.shape, 0.0, not step)
+        found[key] = replace(each, steps={**each.steps, step: each.steps.get(step, 0.0) + part}) if step else each
+
+    where = names.devices.where(device)
     for name, batch in networks:
         network = find_network(name).build(batch)
         description = description_of(json.loads(json.dumps(network_document(network))))
-        for policy in POLICIES:
-            priced = list(_priced(description, policy, device, names))
-            whole_s = math.fsum(time_s for _, _, _, time_s, _ in priced)
-            for cells, variety, shape, time_s, variance in priced:
-                key = tuple(sorted(cells.items()))
-                before = found[key].weight if key in found else 0.0
-                found[key] = MeasurableOperator(key, variety, shape, before + variance * time_s / whole_s)
+        for policy, weight in POLICIES.items():
+            step = f"{name} {policy}"
+            wanted = list(_operators(description, policy, network.trained_count))
+            if policy != "fp8":  # the simulator trains in fp8 with Transformer Engine's operators alone
+                kernels = list(_kernels(session, where, network, policy))
+                whole_s = math.fsum(each.time_s for each in kernels)
+                for each in kernels:
+                    if each.variety and each.time_s > _LEAST_SHARE * whole_s:
+                        add(("kernel", each.mechanism, each.shape), each, step, weight * each.time_s / whole_s)
+                wanted += filter(None, (_measured_pass(each.kernel) for each in kernels))
+            for cells in wanted:
+                told = {**{column: str(value) for column, value in cells.items()}, "device": device}
+                try:
+                    asked = read_operator(lambda column, told=told: told.get(column, ""), names).question  # type: ignore[misc]
+                    assert isinstance(asked, OperatorQuestion)
+                    main = longest_kernel(session, asked)
+                except (NotScored, InputError):
+                    continue
+                if main.variety:
+                    add(tuple(sorted(cells.items())), main)
+                if policy == "fp8":  # of which no kernel of a step is a target: each by itself
+                    key = tuple(sorted(cells.items()))
+                    found[key] = replace(found[key], weight=(weight / len(networks)) ** 2 / len(wanted))
     return list(found.values())
 
 
-def _priced(
-    description: Description, policy: str, device: str, names: RowNames
-) -> Iterator[tuple[Mapping[str, str | int], str, Shape, float, float]]:
-    """Yield each operator's cells, its main kernel's variety and shape, its seconds in a step, its class's variance."""
-    first: dict[str, str] = {}
-    counts: Counter[str] = Counter()  # of layers with the operator and sizes of each layer that is their first
-    for layer in description.layers:
-        counts[first.setdefault(f"{layer.operator} {sorted(layer.sizes.items(), key=str)}", layer.name)] += 1
+def _kernels(session: Session, where: tuple[Where, str], network: Network, policy: str) -> Iterator[StepKernel]:
+    """Return the kernels of a training step of *network* in *policy*."""
+    images = network.sample == "images"
+    how: dict[str, Any] = {"precision": policy, "optimizer": "momentum" if images else "adam"}
+    how |= {"channels_last": images and policy.endswith("bf16"), "fused_optimizer": not images}
+    return step_kernels(session, where, network, StepOptions(**how))
+
+
+def _operators(description: Description, policy: str, parameters: int) -> Iterator[_Cells]:
+    """Yield the cells of the operators that *description* has in *policy*, and of its updates."""
     for part in operator_parts(description, policy, "train", channels_last=policy.endswith("bf16")):
         if part.reason:
             continue
-        asked_cells: Mapping[str, str | int] = part.cells
-        if policy == "fp8":  # torch has the product of a linear layer's forward pass alone
-            sizes = {name: int(part.cells[name]) for name in ("m", "n", "k")} if part.cells["op"] == "linear" else {}
-            if not sizes or part.cells["phase"] != "fwd" or any(size % _MULTIPLE for size in sizes.values()):
-                continue
-            asked_cells = {"op": "matmul", "phase": "fwd", "dtype": "fp8", "batch": 1, **sizes}
-        cells: Mapping[str, str] = {**{name: str(value) for name, value in asked_cells.items()}, "device": device}
-        try:
-            asked = read_operator(lambda column, cells=cells: cells.get(column, ""), names).question  # type: ignore[misc]
-            kernels = names.session.kernel_shapes(asked)
-        except (NotScored, InputError):
+        if policy != "fp8":
+            yield part.cells
             continue
-        variety, shape, _ = max(kernels, key=lambda each: each[2])
-        time_s = math.fsum(each[2] for each in kernels) * max(1, counts[part.layer])
-        spread = evidence().spread(kernel_chain(variety.partition(" ")[0], "compute", cells["dtype"]))
-        variance = (spread.high - spread.low) ** 2 if spread is not None else 1.0
-        yield asked_cells, variety, shape, time_s, variance
+        # torch has the product of a linear layer's forward pass alone
+        sizes = {name: int(part.cells[name]) for name in ("m", "n", "k")} if part.cells["op"] == "linear" else {}
+        if sizes and part.cells["phase"] == "fwd" and not any(size % _MULTIPLE for size in sizes.values()):
+            yield {"op": "matmul", "phase": "fwd", "dtype": "fp8", "batch": 1, **sizes}
+    if policy != "fp8":
+        count = min(parameters, _MOST_UPDATED)
+        for rule in ("adam-fused", "adam", "momentum"):
+            yield {"op": "update", "variant": rule, "phase": "fwd", "dtype": "fp32", "rows": 1, "cols": count}
+
+
+def _measured_pass(kernel: Kernel) -> _Cells | None:
+    """Return the cells of the case that measures *kernel*, of a step and no layer; None where there is none."""
+    if isinstance(kernel, Rowwise) and kernel.kind == "sum":
+        layout = {"variant": "channels_last"} if kernel.channels_last else {}
+        sizes = {"rows": kernel.rows, "cols": kernel.cols}
+        return {"op": "sum", **layout, "phase": "fwd", "dtype": kernel.precision, **sizes}
+    if not isinstance(kernel, Streaming) or not kernel.elements:
+        return None
+    size: _Cells = {"phase": "fwd", "rows": 1, "cols": kernel.elements}
+    ways = kernel.read_bytes / kernel.elements, kernel.written_bytes / kernel.elements
+    dtype = {4: "fp32", 2: "bf16"}.get(int(ways[0]), "")
+    match kernel.function, kernel.form, ways:
+        case "copy", _, (read, written) if read != written and {read, written} == {2, 4}:
+            return {"op": "cast", "variant": "fp32" if written > read else "bf16", "dtype": dtype, **size}
+        case "copy", "transposed", _ if dtype:  # of a square matrix
+            side = max(1, math.isqrt(kernel.elements))
+            return {"op": "copy", "variant": "transposed", "phase": "fwd", "dtype": dtype, "rows": side, "cols": side}
+        case "copy", "" | "strided", _ if dtype:
+            return {"op": "copy", "variant": kernel.form, "dtype": dtype, **size}
+        case "add" | "mul", "casts", (read, 4) if read in (2, 6):
+            how = "mixed" if read > ELEMENT_BYTES["fp32"] else "widened"
+            return {"op": "elementwise", "variant": f"{kernel.function}_{how}", "dtype": "bf16", **size}
+    return None

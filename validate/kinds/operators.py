@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast, get_args
 
+from simulator.api.passes import StepPass, update_pass
 from simulator.api.session import Question
 from simulator.errors import one_line
 from simulator.package_data import own_data
@@ -17,7 +18,8 @@ from simulator.questions.single import Issued, OperatorQuestion
 from simulator.records import replace
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.workload import operators as ops
-from simulator.workload.precision import PRECISIONS, Precision
+from simulator.workload.kernels import PassForm, Streaming
+from simulator.workload.precision import ELEMENT_BYTES, PRECISIONS, Precision
 from validate.kinds.kind import Cell, RowQuestion, Timing, kind_of
 from validate.kinds.timing import (
     Replayed,
@@ -72,7 +74,7 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
         phase=cast(ops.Phase, phase),
         precision=cast(Precision, precision),
         device=device,
-        channels_last=op == "conv2d" and variant == "channels_last",
+        channels_last=op in ("conv2d", "batch_norm", "sum") and variant == "channels_last",
         is_cold=cell("cache") == "cold",
         issued=cast(Issued, issued) if issued in get_args(Issued) else "",
         calls=alone,
@@ -157,8 +159,44 @@ def _conv2d(size: Size, _: Cell) -> ops.Operator:
     return found
 
 
+def _cast(size: Size, cell: Cell) -> ops.Operator:
+    """Read a copy of ``rows`` times ``cols`` elements of ``dtype`` in the format ``variant``."""
+    n, read = size("rows") * size("cols"), ELEMENT_BYTES[cast(Precision, cell("dtype"))]
+    if not cell("variant"):
+        raise NotScored("a cast needs the format that it writes in variant")
+    written = ELEMENT_BYTES[cast(Precision, cell("variant"))]
+    return StepPass(n, (Streaming("copy", n, n * read, n * written, "casts" if written > read else ""),))
+
+
+def _copy(size: Size, cell: Cell) -> ops.Operator:
+    """Read a copy of ``rows`` times ``cols`` elements, in the order of memory or not."""
+    n = size("rows") * size("cols")
+    n_bytes = n * ELEMENT_BYTES[cast(Precision, cell("dtype"))]
+    return StepPass(n, (Streaming("copy", n, n_bytes, n_bytes, cast(PassForm, cell("variant"))),))
+
+
+def _update(size: Size, cell: Cell) -> ops.Operator:
+    """Read an optimiser's step of ``rows`` tensors of ``cols`` parameters."""
+    rule, _, fused = (cell("variant") or "adam").partition("-")
+    return update_pass(cast(Any, rule), size("rows") * size("cols"), cast(Precision, cell("dtype")), fused=bool(fused))
+
+
+def _max_pool(size: Size, _: Cell) -> ops.Operator:
+    kernel, stride, pad = size("kernel_h"), size("stride", 1), size("pad", 0)
+    height, width = ((size(side) + 2 * pad - kernel) // stride + 1 for side in ("h_in", "w_in"))
+    if min(height, width) < 1:
+        raise NotScored("the window is larger than the image")
+    sizes = size("batch"), size("c_in"), size("h_in"), size("w_in"), height, width
+    return ops.Pool("max", *sizes, kernel, kernel)
+
+
 def _elementwise(size: Size, cell: Cell) -> ops.Operator:
     function = cell("variant").lower()
+    of, _, how = function.partition("_")
+    if how in ("mixed", "widened"):  # with another in fp32, in which the result is: as large, or a row of a table
+        n, wide = size("rows") * size("cols"), ELEMENT_BYTES["fp32"]
+        read = ELEMENT_BYTES[cast(Precision, cell("dtype"))] + (wide if how == "mixed" else 0)
+        return StepPass(n, (Streaming(of, n, n * read, n * wide, "casts"),))
     return ops.Elementwise(function, size("rows") * size("cols"), 2 if function in _TWO_INPUTS else 1)
 
 
@@ -204,6 +242,11 @@ _READERS: dict[str, Callable[[Size, Cell], ops.Operator]] = {
     "permute": lambda size, cell: ops.Permute(size("rows"), size("cols"), size("batch"), cell("variant") == "back"),
     "rotary": lambda size, _: ops.Rotary(size("rows") * size("cols")),
     "gated": lambda size, cell: ops.Gated(size("rows") * size("cols"), "gelu" if cell("variant") == "gelu" else "silu"),
+    "cast": _cast,
+    "copy": _copy,
+    "update": _update,
+    "sum": lambda size, _: ops.Reduction(size("rows"), size("cols")),
+    "max_pool": _max_pool,
     "softmax": lambda size, cell: ops.Softmax(
         size("rows"), size("cols"), holds_rows=is_torch_since(cell("software"), (2, 8))
     ),

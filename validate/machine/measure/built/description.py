@@ -173,11 +173,13 @@ def _of_batch(value: Any, batch: int) -> Any:
 Cells = dict[str, str | int]
 # Measured elementwise functions, with the number of tensors that they read.
 _FUNCTIONS = {"add": 2, "mul": 2, "div": 2, "relu": 1, "tanh": 1, "gelu": 1, "mul_scalar": 1, "add_scalar": 1}
+_FUNCTIONS |= {"silu": 1, "dropout": 1, "where": 1, "div_scalar": 1, "pow_scalar": 1}
+_WITH_GRADIENT = ("relu", "tanh", "gelu", "silu", "dropout")  # of these a kernel of its own is measured, too
 _PRODUCTS = frozenset(("Linear", "GroupedLinear", "MatMul", "Conv2d", "Attention", "Recurrent"))
 _WIDE = frozenset(("LayerNorm", "Softmax", "CrossEntropy"))  # autocast computes them in fp32
 _BACKWARD = {
     **dict.fromkeys(("linear", "conv2d", "grouped_linear"), ("bwd_data", "bwd_weight")),
-    **dict.fromkeys(("attention", "cross_entropy", "layer_norm", "softmax", "batch_norm"), ("bwd",)),
+    **dict.fromkeys(("attention", "cross_entropy", "layer_norm", "softmax", "batch_norm", "max_pool"), ("bwd",)),
 }
 
 
@@ -204,10 +206,11 @@ def operator_parts(
         if reason:
             cells["variant"] = str(layer.sizes.get("function", ""))
         cells["dtype"] = _dtype(policy, layer.operator)
-        if layer.operator == "Conv2d" and channels_last:
+        if layer.operator in ("Conv2d", "BatchNorm", "Pool") and channels_last and not reason:
             cells["variant"] = "channels_last"
         trains = phase in ("train", "bwd") and not reason
-        for each in ("fwd", *(_BACKWARD.get(str(cells["op"]), ()) if trains else ())):
+        backward = ("bwd",) if cells.get("variant") in _WITH_GRADIENT else _BACKWARD.get(str(cells["op"]), ())
+        for each in ("fwd", *(backward if trains else ())):
             mine = {**cells, "phase": each}
             if each != "fwd" and cells["op"] == "linear":
                 mine["variant"] = "lm_head"  # without bias, whose gradient is summed by a separate kernel
@@ -247,6 +250,8 @@ def _cells(layer: DescribedLayer) -> Cells | str:
             return {"op": "batch_norm", **sizes}
         case "Elementwise" if _FUNCTIONS.get(layer.sizes["function"]) == s("inputs", 1):
             return {"op": "elementwise", "variant": str(layer.sizes["function"]), "rows": 1, "cols": s("elements")}
+        case "Pool" if layer.sizes["kind"] == "max" and s("kernel_h") == s("kernel_w"):
+            return _max_pool(layer)
         case "Embedding":
             return {"op": "embedding", "rows": s("rows"), "cols": s("cols")}
         case "Attention" if s("value_size") in (0, s("head_size")) and not s("window"):
@@ -264,6 +269,16 @@ def _cells(layer: DescribedLayer) -> Cells | str:
             return {"op": str(layer.sizes["cell"]), **cell}
     words = layer.sizes.get("function") or layer.operator
     return f"no case measures {words} by itself in these sizes"
+
+
+def _max_pool(layer: DescribedLayer) -> Cells | str:
+    """Return the cells of a pool whose windows, of the usual stride and padding, are as many as the layer's."""
+    s, kernel = layer.size, layer.size("kernel_h")
+    for stride, pad in ((kernel, 0), (2, kernel // 2), (1, kernel // 2), (2, 0)):
+        if all((s(a) + 2 * pad - kernel) // stride + 1 == s(b) for a, b in (("h_in", "h_out"), ("w_in", "w_out"))):
+            sizes = {"batch": s("batch"), "c_in": s("channels"), "h_in": s("h_in"), "w_in": s("w_in")}
+            return {"op": "max_pool", **sizes, "kernel_h": kernel, "stride": stride, "pad": pad}
+    return "no case measures pools of such windows by themselves"
 
 
 def _conv(layer: DescribedLayer) -> Cells | str:

@@ -25,6 +25,7 @@ _COUNT_CPU = 160
 _SINGLE_EVERY = 6  # every sixth shape is also measured with host time
 _COLD_EVERY = 8  # every eighth also with cold caches
 _MOST_SETS = 256
+_SWAPPED = 1024  # numbers of a position: 16 heads of 64
 _CHOSEN = Path(__file__).with_name("chosen.json")
 _DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "float8_e4m3fn"}
 Run = Callable[[], Any]
@@ -173,13 +174,12 @@ class _Operator:
     def conv2d(self) -> Run:
         batch, c_in, c_out, image, kernel = self.sizes("batch", "c_in", "c_out", "h_in", "kernel_h")
         stride, pad, groups = self.sizes("stride", "pad", "groups")
-        form = torch.channels_last if self.variant == "channels_last" else torch.contiguous_format
-        x = self.tensor(batch, c_in, image, image).contiguous(memory_format=form)
-        weight = self.tensor(c_out, c_in // groups, kernel, kernel).contiguous(memory_format=form)
+        x = self.tensor(batch, c_in, image, image).contiguous(memory_format=self.form)
+        weight = self.tensor(c_out, c_in // groups, kernel, kernel).contiguous(memory_format=self.form)
         if self.phase == "fwd":
             return lambda: F.conv2d(x, weight, None, stride, pad, 1, groups)
         out = (image + 2 * pad - kernel) // stride + 1
-        gradient = self.tensor(batch, c_out, out, out).contiguous(memory_format=form)
+        gradient = self.tensor(batch, c_out, out, out).contiguous(memory_format=self.form)
         wanted = [self.phase == "bwd_data", self.phase == "bwd_weight", False]
         backward, two = torch.ops.aten.convolution_backward, ([stride] * 2, [pad] * 2, [1, 1])
         return lambda: backward(gradient, x, weight, None, *two, False, [0, 0], groups, wanted)
@@ -203,17 +203,90 @@ class _Operator:
 
     def elementwise(self) -> Run:
         x = self.tensor(*self.sizes("rows", "cols"))
+        aten = torch.ops.aten
+        if self.phase != "fwd":
+            y = torch.randn_like(x)
+            mask = x > 0 if self.variant == "dropout" else None
+            backward: dict[Any, Run] = {
+                "relu": lambda: aten.threshold_backward(y, x, 0),
+                "tanh": lambda: aten.tanh_backward(y, x),
+                "gelu": lambda: aten.gelu_backward(y, x),
+                "silu": lambda: aten.silu_backward(y, x),
+                "dropout": lambda: aten.native_dropout_backward(y, mask, 2.0),
+            }
+            return backward[self.variant]
+        if self.variant == "dropout":
+            return lambda: aten.native_dropout(x, 0.5, True)
+        of, _, how = str(self.variant).partition("_")
+        if how in ("mixed", "widened"):
+            wide = torch.randn_like(x if how == "mixed" else x[:1, :1], dtype=torch.float32)
+            function = getattr(torch, of)
+            return lambda: function(x, wide)
         if self.variant in ("add", "mul", "div"):
             y, of_two = torch.randn_like(x) + 3.0, getattr(torch, str(self.variant))
             return lambda: of_two(x, y)
-        one: dict[Any, Callable[[Any], Any]] = {"relu": torch.relu, "tanh": torch.tanh, "gelu": F.gelu}
+        one: dict[Any, Callable[[Any], Any]] = {"relu": torch.relu, "tanh": torch.tanh, "gelu": F.gelu, "silu": F.silu}
         one |= {"mul_scalar": lambda t: torch.mul(t, 1.5), "add_scalar": lambda t: torch.add(t, 1.5)}
+        one |= {"div_scalar": lambda t: torch.div(t, 1.5), "pow_scalar": lambda t: torch.pow(t, 3.0)}
+        if self.variant == "where":  # with a mask that stays in the cache
+            mask = torch.ones(x.shape[-1] if x.shape[0] > 1 else 1024, dtype=torch.bool, device=self.device)
+            x = x if x.shape[0] > 1 or x.numel() % 1024 else x.view(-1, 1024)
+            return lambda: torch.where(mask if x.shape[-1] == mask.numel() else mask[:1], x, -1.0)
         function = one[self.variant]
         return lambda: function(x)
 
+    def cast(self) -> Run:
+        x, to = self.tensor(*self.sizes("rows", "cols")), getattr(torch, _DTYPES[str(self.variant)])
+        return lambda: x.to(to)
+
+    def copy(self) -> Run:
+        x = self.tensor(*self.sizes("rows", "cols"))
+        if self.variant == "strided" and x.numel() % _SWAPPED == 0:  # as heads change places with positions
+            turned = x.view(-1, 16, _SWAPPED // 16).transpose(0, 1)
+        elif self.variant == "transposed":
+            turned = x.t()
+        elif self.variant:
+            raise Unavailable(f"a strided copy is of blocks of {_SWAPPED} numbers")
+        else:
+            turned = x
+        same = torch.contiguous_format
+        return lambda: turned.clone(memory_format=same)
+
+    def sum(self) -> Run:
+        """Return the sum of each column over all rows, as the gradient of a bias is."""
+        columns, rows = self.sizes("rows", "cols")
+        x = self.tensor(rows, columns)
+        return lambda: x.sum(0)
+
+    def update(self) -> Run:
+        """Return a step of torch's optimiser, whose time is that of its kernels in a graph."""
+        rule, _, fused = str(self.variant).partition("-")
+        count, size = self.sizes("rows", "cols")
+        parameters = [torch.nn.Parameter(self.tensor(size)) for _ in range(count)]
+        for each in parameters:
+            each.grad = torch.randn_like(each)
+        how: dict[str, Any] = {"fused": True} if fused else {}
+        if rule == "adam":
+            rule_of: Any = torch.optim.Adam(parameters, lr=1e-5, capturable=True, **how)
+        else:
+            rule_of = torch.optim.SGD(parameters, lr=1e-5, momentum=0.9, **how)
+        step: Run = rule_of.step
+        return step
+
+    def max_pool(self) -> Run:
+        batch, channels, height, width = self.sizes("batch", "c_in", "h_in", "w_in")
+        window, stride, pad = self.sizes("kernel_h", "stride", "pad")
+        x = self.tensor(batch, channels, height, width).contiguous(memory_format=self.form)
+        return self.in_phase([x], lambda x: F.max_pool2d(x, window, stride, pad), torch.ones_like)
+
+    @property
+    def form(self) -> Any:
+        return torch.channels_last if self.variant == "channels_last" else torch.contiguous_format
+
     def batch_norm(self) -> Run:
         batch, channels, height, width = self.sizes("batch", "c_in", "h_in", "w_in")
-        inputs = self.tensor(batch, channels, height, width), self.tensor(channels), self.tensor(channels)
+        images = self.tensor(batch, channels, height, width).contiguous(memory_format=self.form)
+        inputs = images, self.tensor(channels), self.tensor(channels)
         mean, variance = torch.zeros_like(inputs[1]), torch.ones_like(inputs[1])
         call = partial(F.batch_norm, training=True)
         return self.in_phase(inputs, lambda x, *own: call(x, mean, variance, *own), torch.randn_like)

@@ -62,7 +62,9 @@ def sized(cells: Cells) -> OperatorCase:
             gates, hidden, steps = 4 if cells["op"] == "lstm" else 3, s("hidden"), s("batch") * s("timesteps")
             flop = 4.0 * steps * gates * hidden * hidden
             passes, held = 1.0, 2 * gates * hidden * hidden + (gates + 2) * steps * hidden
-        case "batch_norm":
+        case "update":  # parameters, gradients and two moments, in fp32, and what a step over lists makes between
+            passes, held = 6.0, s("rows") * s("cols")
+        case "batch_norm" | "max_pool":
             passes, held = 4.0, s("batch") * s("c_in") * s("h_in") * s("w_in")
         case op:
             passes, held = 2.0 if op == "embedding" else 3.0, s("rows") * s("cols") * max(1, s("batch"))

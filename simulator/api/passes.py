@@ -1,0 +1,100 @@
+"""The kernels of a training step, with what calibrations know of each; passes of a step that are no layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from simulator.api.session import Session
+from simulator.devices.neighbours import kernel_axes, variety_of
+from simulator.devices.optimizer import optimizer_kernels
+from simulator.devices.predict import kernel_cost
+from simulator.questions.calibration import Shape
+from simulator.questions.options import Optimizer, StepOptions
+from simulator.questions.single import OperatorQuestion
+from simulator.questions.where import Where
+from simulator.records import dataclass
+from simulator.step.lowering import KernelRun, Lowering
+from simulator.step.operator import operator_kernels
+from simulator.workload.backward import backward_steps
+from simulator.workload.kernels import Kernel, Streaming
+from simulator.workload.network import Layer, Network
+from simulator.workload.operator import Elements
+from simulator.workload.operators import Phase
+from simulator.workload.precision import ELEMENT_BYTES, Precision
+
+
+@dataclass(frozen=True, slots=True)
+class StepPass(Elements):
+    """Passes over ``elements`` elements that a step has besides its layers: casts, mixed sums, updates."""
+
+    saved = ()
+
+    elements: int
+    passes: tuple[Streaming, ...]
+
+    def forward_kernels(self, _: Precision) -> tuple[Streaming, ...]:
+        """Return its passes, whose bytes say the formats."""
+        return self.passes
+
+    def input_gradients(self, _: Precision) -> tuple[Streaming, ...]:
+        """Return none: a step has each of them once."""
+        return ()
+
+
+def update_pass(rule: Optimizer, elements: int, precision: Precision, *, fused: bool) -> StepPass:
+    """Return an optimiser's step of *elements* parameters in *precision*."""
+    return StepPass(elements, optimizer_kernels(rule, elements, ELEMENT_BYTES[precision], fused=fused))
+
+
+@dataclass(frozen=True, slots=True)
+class StepKernel:
+    """A kernel of a step: its seconds, and its place among measured kernels, if its class has any."""
+
+    kernel: Kernel
+    time_s: float
+    variety: str
+    shape: Shape
+
+    @property
+    def mechanism(self) -> str:
+        """What repeats: its variety and, of a pass over memory, its function and the bytes of an element each way."""
+        kernel = self.kernel
+        if not isinstance(kernel, Streaming) or not kernel.elements:
+            return self.variety
+        ways = (round(n / kernel.elements) for n in (kernel.read_bytes, kernel.written_bytes))
+        return f"{self.variety} {kernel.function.removesuffix('_scalar')} {'+'.join(map(str, ways))}"
+
+
+def step_kernels(
+    session: Session, where: tuple[Where, str], network: Network, options: StepOptions
+) -> Iterator[StepKernel]:
+    """Yield the kernels of a training step of *network* on the device *where*, one at a time and not fused.
+
+    Raises InputError if the device has no figure for a precision.
+    """
+    device = session.device(*where)
+    lowering, backward = Lowering(device, network, options), list(backward_steps(network))
+    passes: list[tuple[Layer, Phase]] = [(layer, "fwd") for layer in network.layers]
+    runs: list[KernelRun] = []
+    for layer, phase in [*passes, *((step.layer, step.phase) for step in backward)]:
+        runs += lowering.layer(layer.operator, phase, lowering.mix(layer), has_parameters=bool(layer.parameters))
+        runs += lowering.casts(layer, forward=phase == "fwd")
+    runs += [lowering.added(elements, step.layer) for step in backward for elements in step.added_elements]
+    runs += [run for _, run in lowering.update()]
+    known: dict[KernelRun, StepKernel] = {}  # blocks repeat
+    for run in runs:
+        if run not in known:
+            known[run] = _placed(run.kernel, run.cost(device).time_s)
+        yield known[run]
+
+
+def longest_kernel(session: Session, question: OperatorQuestion) -> StepKernel:
+    """Return the longest kernel of an operator; raises InputError if it has none, or the device cannot run it."""
+    device = session.device(question.where, question.device, question.threads)
+    costs = [(kernel, kernel_cost(device, kernel).time_s) for kernel in operator_kernels(question)]
+    return _placed(*max(costs, key=lambda each: each[1]))
+
+
+def _placed(kernel: Kernel, time_s: float) -> StepKernel:
+    place = (variety_of(kernel), kernel_axes(kernel)) if kernel.axes else ("", ())
+    return StepKernel(kernel, time_s, *place)
