@@ -204,6 +204,8 @@ class Lowering:
             kernels = (Streaming("batch_norm", n, n * element, n * element),)
         if isinstance(operator, Conv2d | BatchNorm):
             kernels = laid_out(self._device, kernels, channels_last=self._is_by_pixels(operator))
+        if options.compiled or options.framework not in PYTORCH:
+            kernels = tuple(replace(k, own=False) if isinstance(k, Rowwise) else k for k in kernels)
         if options.framework == "megatron":  # Transformer Engine's normalisation
             norms = ("layer_norm", "layer_norm_bwd", "rms_norm", "rms_norm_bwd")
             kernels = tuple(replace(k, in_warps=k.kind in norms) if isinstance(k, Rowwise) else k for k in kernels)

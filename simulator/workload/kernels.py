@@ -269,9 +269,9 @@ class Rowwise(Kernel):
 
     ``kind``: softmax, log_softmax, masked_softmax and causal_softmax (a row in a warp's registers; a causal one reads
     half of it), layer_norm, rms_norm, batch_norm, each with ``_bwd``; sum (a reduction alone).  For ``batch_norm`` a
-    row is a channel.  ``channels_last``: the elements of a channel are not contiguous, and blocks divide the pixels
-    rather than the channels.  ``in_warps``: a normalisation keeps a short row in a warp's registers, as softmax does;
-    softmax, a longer one.
+    row is a channel.  ``channels_last``: the elements of a row or channel are not contiguous, and blocks divide them
+    rather than the rows.  ``in_warps``: a normalisation keeps a short row in a warp's registers, as softmax does;
+    softmax, a longer one.  ``own``: by PyTorch's own kernels, which run eagerly, not by a library or compiler.
     """
 
     word = "normalisation, softmax"
@@ -288,6 +288,7 @@ class Rowwise(Kernel):
     precision: Precision
     channels_last: bool = False
     in_warps: bool = False
+    own: bool = False
 
     @property
     def bytes(self) -> int:
@@ -313,6 +314,11 @@ def as_formula(
     """
     wide: Precision = "fp32" if ELEMENT_BYTES[precision] < ELEMENT_BYTES["fp32"] else precision
     return streamed(elements, wide, *{"fwd": forward, "bwd_weight": ()}.get(phase, backward))
+
+
+def column_sum(outputs: int, count: int, precision: Precision) -> Rowwise:
+    """Return the kernel that adds up *count* rows of *outputs* elements, each in the order of memory."""
+    return Rowwise("sum", outputs, count, precision, channels_last=True, own=True)
 
 
 def streamed(elements: int, precision: Precision, *passes: tuple[str, int, int]) -> tuple[Kernel, ...]:

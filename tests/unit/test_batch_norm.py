@@ -85,3 +85,39 @@ def test_pixel_by_pixel_memory_is_the_bound() -> None:
     passes = cost.time_s * achieved_bandwidth(a100, 1.0) / (64 * 2 * (1 << 22))
     assert passes == pytest.approx(3, rel=0.05)
     assert cost.bound == "memory"
+
+
+def own_s(channels: int, numbers: int, kind: str, *, channels_last: bool) -> float:
+    kernel = Rowwise(kind, channels, numbers, "bf16", channels_last, own=True)
+    return rowwise_cost(gpu("h200-sxm"), kernel).time_s
+
+
+@pytest.mark.parametrize(
+    ("channels", "pixels", "forward_s", "backward_s"),
+    [
+        (256, 64 * 56 * 56, 225.9e-6, 182.4e-6),
+        (512, 64 * 28 * 28, 126.1e-6, 110.9e-6),
+        (1024, 64 * 14 * 14, 55.6e-6, 57.9e-6),
+        (64, 64 * 56 * 56, 60.9e-6, 64.7e-6),
+    ],
+)
+def test_instructions_bound_the_kernels_of_pytorch_by_pixels(
+    channels: int, pixels: int, forward_s: float, backward_s: float
+) -> None:
+    """Kernels of ResNet-50 in bf16 on an H200, torch 2.11, with those that zero semaphores: our own measurement."""
+    for kind, measured_s in (("batch_norm", forward_s), ("batch_norm_bwd", backward_s)):
+        found_s = own_s(channels, pixels, kind, channels_last=True)
+        assert found_s == pytest.approx(measured_s, rel=0.3)
+        by_library = Rowwise(kind, channels, pixels, "bf16", channels_last=True)
+        assert found_s > 1.4 * rowwise_cost(gpu("h200-sxm"), by_library).time_s
+
+
+def test_pytorch_has_a_block_for_each_channel_by_planes() -> None:
+    one, all_at_once = (own_s(channels, 1 << 20, "batch_norm_bwd", channels_last=False) for channels in (1, 132))
+    assert all_at_once == pytest.approx(one, rel=0.1)
+    assert own_s(32, 32 * 147 * 147, "batch_norm_bwd", channels_last=False) == pytest.approx(1190.7e-6, rel=0.2)
+
+
+def test_only_bf16_that_runs_eagerly_goes_to_kernels_of_pytorch() -> None:
+    norm = BatchNorm(64, 256, 56, 56)
+    assert [norm.kernels("fwd", precision)[0].own for precision in ("bf16", "fp16", "fp32")] == [True, False, False]  # type: ignore[union-attr]

@@ -26,6 +26,7 @@ from tests.kept import kept_bytes, masks_of_bytes  # noqa: E402
 from validate.kinds.operators import read_operator  # noqa: E402
 from validate.machine.measure.built.description import Description, operator_parts, read_description  # noqa: E402
 from validate.machine.measure.built.module import BuiltModule, build_module  # noqa: E402
+from validate.machine.measure.built.shapes import reshaped_part  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
 from validate.tables.names import DeviceNames, RowNames  # noqa: E402
 
@@ -284,6 +285,39 @@ def test_rows_go_to_experts_and_come_back_weighed_as_they_are_written(tmp_path: 
     by_hand = torch.cat([part @ weight.T for part, weight in zip(rows.chunk(8), up.weight, strict=True)])
     torch.testing.assert_close(up(rows), by_hand)
     assert {str(each.device) for each in built.module.to("meta").buffers()} == {"meta"}, "the ends of groups move, too"
+
+
+# -- images that are cropped -----------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_what_a_join_crops_of_images_is_sliced_and_keeps_the_layout(tmp_path: Path) -> None:
+    network = find_network("unet", training=True, settings={"image": 188}).build(1)
+    built = build_module(written_out(network, tmp_path), "cpu")
+    orders = []
+
+    def note(_module: Any, fed: tuple[Any, ...]) -> None:
+        if fed[0].dim() == 4:
+            orders.append(fed[0].is_contiguous(memory_format=torch.channels_last))
+
+    module = built.module.to(memory_format=torch.channels_last)
+    for each in module.modules():
+        if isinstance(each, torch.nn.Conv2d | torch.nn.ConvTranspose2d):
+            each.register_forward_pre_hook(note)
+    with torch.no_grad():
+        module(*(x.to(memory_format=torch.channels_last) if x.dim() == 4 else x for x in built.inputs))
+    assert len(orders) == 23
+    assert all(orders), "a user's slices keep pixels together"
+
+
+def test_gradients_of_cropped_images_are_those_of_the_slice() -> None:
+    images = torch.randn(2, 8, 8, 8).to(memory_format=torch.channels_last).requires_grad_()
+    view, shape, _ = reshaped_part((2, 8, 8, 8), 2 * 8 * 4 * 4, 0, 0, (4, 4))
+    assert shape == (2, 8, 4, 4)
+    (found,) = torch.autograd.grad(view(images).square().sum(), images)
+    (by_hand,) = torch.autograd.grad(images[:, :, 2:6, 2:6].square().sum(), images)
+    torch.testing.assert_close(found, by_hand)
+    assert reshaped_part((2, 8, 8, 8), 2 * 2 * 8 * 8, 0, 0, (8, 8))[1] == (2, 2, 8, 8), "channels of whole images"
 
 
 # -- operators by themselves -----------------------------------------------------------

@@ -19,6 +19,7 @@ from simulator.devices.predict import kernel_cost
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
 from simulator.topology.parts import GpuPart
+from simulator.workload.kernels import Gemm
 from simulator.workload.operators import Conv2d, Convolution
 from simulator.workload.precision import Precision
 from simulator.workload.zoo.registry import build_network
@@ -392,3 +393,34 @@ def test_tensor_cores_that_are_held_back_wait_less_for_what_they_read() -> None:
     bound, free = (replace(each, board_power_W=200.0) for each in (whole, half))
     needed = [energy_time(each, "fp16", 1e15) / (1e15 / each.peak("fp16")) for each in (bound, free)]
     assert 1.0 < needed[1] < needed[0]  # of the time at the boost clock
+
+
+@pytest.mark.parametrize(
+    ("shape", "direction", "measured_s"),
+    [
+        (Conv2d(32, 512, 512, 28, 28, 3, 3, 1, 1, 1, 1), "fwd", 152.4e-6),
+        (Conv2d(32, 256, 256, 56, 56, 3, 3, 1, 1, 1, 1), "bwd_data", 153.7e-6),
+        (Conv2d(32, 128, 128, 112, 112, 3, 3, 1, 1, 1, 1), "bwd_weight", 173.6e-6),
+        (Conv2d(32, 64, 64, 224, 224, 3, 3, 1, 1, 1, 1), "fwd", 241.8e-6),
+        (Conv2d(16, 256, 1024, 38, 38, 1, 1), "fwd", 23.9e-6),
+        (Conv2d(32, 256, 1024, 14, 14, 1, 1), "bwd_data", 7.9e-6),
+        (Conv2d(32, 3, 64, 224, 224, 7, 7, 2, 2, 3, 3), "fwd", 227.4e-6),
+        (Conv2d(32, 14, 64, 28, 28, 1, 1), "fwd", math.nan),
+    ],
+)
+def test_since_hopper_convolutions_in_16_bits_are_products_of_its_own_instructions(
+    shape: Conv2d, direction: str, measured_s: float
+) -> None:
+    """Convolutions in bf16, pixel by pixel, on an H200, torch 2.11: our own measurement."""
+    kernel = Convolution(shape, direction, "bf16", channels_last=True)  # type: ignore[arg-type]
+    found_s = convolution_cost(find_gpu("h200-sxm"), kernel).time_s
+    product = Gemm(shape.batch * shape.h_out * shape.w_out, shape.c_out, shape.c_in, "bf16", layout="NT")
+    product_s = kernel_cost(find_gpu("h200-sxm"), product).time_s
+    if shape.kernel_h > 1:
+        assert found_s > product_s
+    elif shape.c_in % 8:
+        assert found_s > product_s + 4e-6, "channels are padded by a kernel, which zeroes first"
+    elif direction == "fwd":
+        assert found_s == product_s, "one tap is a product of matrices"
+    if not math.isnan(measured_s):
+        assert found_s == pytest.approx(measured_s, rel=0.2)

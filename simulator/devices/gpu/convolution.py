@@ -17,8 +17,10 @@ from simulator.devices import KernelCost, bound_of
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.convolution_algorithms import (
     ANY_TILES,
+    NARROW,
     SPLITS,
     ConvolutionAlgorithm,
+    Implicit,
     Problem,
     at_least,
     blocks_time,
@@ -27,7 +29,8 @@ from simulator.devices.gpu.convolution_algorithms import (
     winograd,
     winograd_fused,
 )
-from simulator.devices.gpu.memory import memory_time
+from simulator.devices.gpu.memory import compute_time, memory_time
+from simulator.devices.gpu.product import tensor_product_time
 from simulator.devices.gpu.rates import (
     BYTES_AT_ONCE,
     energy_time,
@@ -37,6 +40,7 @@ from simulator.devices.gpu.rates import (
     tensor_pace,
     tensor_rate,
 )
+from simulator.workload.kernels import Gemm
 from simulator.workload.operators import Conv2d, Convolution
 from simulator.workload.precision import ELEMENT_BYTES
 
@@ -87,7 +91,8 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
     else:
         candidates = [] if tensor_flops_per_s and kernel.shape.groups == 1 else _on_lanes(asked, kernel.channels_last)
     if tensor_flops_per_s and not packed:
-        candidates.append(tensor_gemm(asked, kernel, tensor_flops_per_s))
+        by_warps = asked.gpu.traits.operands == "warps" and kernel.precision in ("fp16", "bf16")
+        candidates.append(warp_gemm(asked, kernel) if by_warps else tensor_gemm(asked, kernel, tensor_flops_per_s))
     best = min(candidates)
     bound = bound_of(best.time_s, best.compute_s, best.memory_s)
     return KernelCost(best.time_s, bound, float(kernel.flop), best.bytes, best.name)
@@ -250,14 +255,63 @@ def tensor_gemm(problem: Problem, kernel: Convolution, rate_flops_per_s: float) 
     return ConvolutionAlgorithm(time_s, "tensor cores", compute_s, memory_s + copies_s, n_bytes + 2 * sum(turned))
 
 
-def _of_taps(channels: int, taps: int, packed: bool = False) -> int:
+def warp_gemm(problem: Problem, kernel: Convolution) -> ConvolutionAlgorithm:
+    """Return the implicit product in 16 bits since Hopper: ``sm90_xmma_..._warpgroupsize``, or cuBLAS for one tap.
+
+    Columns are fetched in boxes of 64 channels of a tap (TMA), which needs rows of whole 16 bytes; other channels are
+    padded by kernels that look up each element (``nhwcAddPaddingKernel``), and multiplied by Ampere's instructions,
+    32 channels of a tap at a time.  A tile has 64 or more channels, and with 64 reads shared memory as long as it
+    multiplies.  Before each product runs a kernel that zeroes its counters; gradients of filters whose pixels are
+    divided have their space prepared (``init_device_workspace_kernel``) and are added up by a second run of theirs.
+    """
+    costs, gpu, shape, size, taps = problem.costs, problem.gpu, problem.shape, problem.element_bytes, problem.taps
+    aligned = shape.c_in % _CHANNELS == shape.c_out % _CHANNELS == 0
+    step = NARROW if aligned else _TAP_CHANNELS
+    c_in, c_out = (_CHANNELS * ceil(c / _CHANNELS) for c in (problem.c_in, problem.c_out))
+    images, result = float(size * c_in * problem.pixels_touched), float(size * c_out * problem.pixels_out)
+    filters, weight = float(size * c_in * c_out * taps), problem.direction == "bwd_weight"
+    if problem.direction == "fwd":
+        sides = problem.pixels_out, c_out, _of_taps(c_in, taps, step=step)
+        moved = images, filters, result
+    elif weight:
+        sides = c_out, _of_taps(c_in, taps, step=step if aligned else _CHANNELS), problem.pixels_out
+        moved = result, images, filters
+    else:
+        sides = (
+            min(problem.pixels_in, problem.pixels_out * taps),
+            c_in,
+            _of_taps(c_out, problem.taps_of_a_place, step=step),
+        )
+        moved = result, filters, float(size * c_in * problem.pixels_in)
+    product = Gemm(*sides, kernel.precision, shape.groups, "TN" if weight else "NN")
+    fixed_s, implicit = 0.0, None
+    if taps > 1 or not problem.unit_stride or not aligned:
+        shares = (costs.implicit, costs.narrow) if aligned else (1.0, 1.0)
+        fixed_s = problem.next_kernel_s
+        implicit = Implicit(moved[:2], moved[2], shares, costs.parts_s if weight else 0.0, not aligned)
+    found = tensor_product_time(gpu, product, implicit)
+    turned: tuple[float, ...] = (images,) if problem.direction == "fwd" else (images, result)
+    if kernel.channels_last or (taps == 1 and problem.unit_stride):
+        turned = ()
+    copies_s = sum(memory_time(gpu, each * shape.groups, each * shape.groups) for each in turned) / costs.transform
+    for pixels, padded, asked in ((problem.pixels_in, c_in, problem.c_in), (problem.pixels_out, c_out, problem.c_out)):
+        if padded > asked and not aligned:  # zeroed first
+            elements = pixels * padded * shape.groups
+            copies_s += compute_time(gpu, elements, costs.pad_slots) + memory_time(gpu, 0.0, float(size * elements))
+            copies_s += 2 * problem.next_kernel_s
+    n_bytes = (sum(moved)) * shape.groups + 2 * sum(turned)
+    time_s, memory_s = found.time_s + copies_s + fixed_s, found.memory_s + copies_s
+    return ConvolutionAlgorithm(time_s, "tensor cores", found.compute_s, memory_s, n_bytes)
+
+
+def _of_taps(channels: int, taps: int, packed: bool = False, step: int = _TAP_CHANNELS) -> int:
     """Return the length of a reduction over *channels* of each tap, in steps that hold channels of one tap only.
 
     *packed*: a step holds several taps of so few channels (CUTLASS 2.9, "first layer" kernels).
     """
     if packed and taps > 1 and channels == _CHANNELS:
         return _TAP_CHANNELS * ceil(channels * taps / _TAP_CHANNELS)
-    return channels if taps == 1 else taps * _TAP_CHANNELS * ceil(channels / _TAP_CHANNELS)
+    return channels if taps == 1 else taps * step * ceil(channels / step)
 
 
 def byte_gemm(problem: Problem, rate_flops_per_s: float) -> ConvolutionAlgorithm:

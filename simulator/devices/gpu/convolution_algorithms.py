@@ -12,15 +12,16 @@ nets with fbfft", 2014.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import ceil
 from typing import NamedTuple
 
 from simulator.constants import constants
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import MemoryCosts, achieved_bandwidth
+from simulator.devices.gpu.product import Tile
 from simulator.devices.gpu.rates import compute_rate
-from simulator.records import dataclass
+from simulator.records import dataclass, replace
 from simulator.workload.operators import Convolution
 
 
@@ -51,6 +52,10 @@ class ConvolutionCosts:
     tensor_tile_intensity: float
     tensor_kernel_s: float
     hopper: float
+    implicit: float
+    narrow: float
+    parts_s: float
+    pad_slots: float
     amd_tensor: float
     amd_gemm: float
     amd_winograd: float
@@ -145,6 +150,31 @@ class ConvolutionAlgorithm(NamedTuple):
     compute_s: float
     memory_s: float
     bytes: float
+
+
+NARROW = 64  # the fewest rows and columns of a tile of implicit products since Hopper
+
+
+class Implicit(NamedTuple):
+    """What an implicit product has instead of its matrices: images, whose columns are formed on their way to an SM.
+
+    ``read_bytes``: of A and B in memory.  ``shares``: of the rate, that a tile reaches, and besides one of ``NARROW``
+    rows or columns.  ``parts_s``: of the passes around parts of k.  ``synchronous``: with Ampere's instructions.
+    """
+
+    read_bytes: tuple[float, float]
+    written_bytes: float
+    shares: tuple[float, float]
+    parts_s: float
+    synchronous: bool
+
+    def tiles(self, tiles: Iterable[Tile]) -> Iterator[Tile]:
+        """Yield those of *tiles* that implicit products have, with the rates that they reach."""
+        for tile in tiles:
+            side = min(tile.rows, tile.columns)
+            share = self.shares[0] * (self.shares[1] if side == NARROW else 1.0)
+            if side >= NARROW:
+                yield replace(tile, sm_flops_per_s=tile.sm_flops_per_s * share)
 
 
 class Problem:

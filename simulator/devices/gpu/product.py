@@ -1,8 +1,7 @@
 """How a library cuts a matrix product into tiles, each computed by one SM, and what the product models share.
 
-The available tiles follow the kernel names that profilers show (``maxwell_sgemm_128x64_tn``,
-``volta_sgemm_32x128_nn``, ``ampere_sgemm_128x128_nn``): fp32 has few, and on Ampere and Ada batched products in fp32
-use tiles of 128 x 128 however small their matrices are.
+The available tiles follow the kernel names that profilers show (``maxwell_sgemm_128x64_tn``): fp32 has few, and on
+Ampere and Ada batched products in fp32 use tiles of 128 x 128 however small their matrices are.
 
 Products on tensor cores with asynchronous operand loads, NVIDIA's since Ampere, have their own model here.  A block
 computes a tile of the result.  It goes along k in stages; while it multiplies one, the next are being loaded.
@@ -26,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import ClassVar, get_args
+from typing import TYPE_CHECKING, ClassVar, get_args
 
 from simulator.constants import constants
 from simulator.devices import Bound, bound_of
@@ -82,6 +81,9 @@ class ProductTime:
         return bound_of(self.time_s, max(self.compute_s, self.energy_s), max(self.memory_s, self.l2_s, self.walk_s))
 
 
+if TYPE_CHECKING:
+    from simulator.devices.gpu.convolution_algorithms import Implicit
+
 Way = tuple[float, Tile, int, float, float, float, float]  # time, tile, parts of k and the times of four resources
 
 
@@ -98,10 +100,11 @@ class PlacedProduct:
         element_bytes: int,
         written_bytes: float,
         shares: tuple[float, float],
+        read_bytes: tuple[float, float] | None = None,
     ) -> None:
         self.m, self.n, self.k, self.batch = m, n, k, batch = sides
         self.element_bytes, self.written_bytes, self.sm_count = element_bytes, written_bytes, gpu.sm_count
-        self.read_bytes = float(m * k * element_bytes), float(n * k * element_bytes)  # of A and B
+        self.read_bytes = read_bytes or (float(m * k * element_bytes), float(n * k * element_bytes))  # of A and B
         operands = sum(self.read_bytes)
         # The share of operands that later waves read anew.
         self.missed = 1.0 / (1.0 + (max(gpu.l2_bytes * shares[1], 1.0) / max(operands, 1.0)) ** 2)
@@ -295,16 +298,16 @@ def is_pipelined(gpu: Gpu, precision: Precision) -> bool:
     return gpu.traits.operands in ("copies", "warps") and computes_on_tensor_cores(gpu, precision)
 
 
-def tensor_product_time(gpu: Gpu, kernel: Gemm) -> ProductTime:
-    """Return the time of *kernel* on *gpu*; :func:`is_pipelined` must hold for them."""
-    piece = _piece_bytes(kernel)
+def tensor_product_time(gpu: Gpu, kernel: Gemm, implicit: Implicit | None = None) -> ProductTime:
+    """Return the time of *kernel* on *gpu*, of matrices or images; :func:`is_pipelined` must hold for them."""
+    piece = _WHOLE_PIECE if implicit else _piece_bytes(kernel)
     by_warps = gpu.traits.operands == "warps"
-    synchronous = by_warps and piece < _WHOLE_PIECE
+    synchronous = by_warps and (implicit.synchronous if implicit else piece < _WHOLE_PIECE)
     both = gpu.constants(TensorProducts)
     c = both.warps if by_warps and not synchronous else both.copies
     m, n, k, batch, element = kernel.m, kernel.n, kernel.k, kernel.batch, ELEMENT_BYTES[kernel.precision]
-    written = float(kernel.result_bytes)
-    p = PlacedProduct(gpu, (m, n, k, batch), element, written, (c.bandwidth_share, both.l2_share))
+    written, read = (implicit.written_bytes, implicit.read_bytes) if implicit else (float(kernel.result_bytes), None)
+    p = PlacedProduct(gpu, (m, n, k, batch), element, written, (c.bandwidth_share, both.l2_share), read)
     l2_Bps = max(l2_bandwidth(gpu) * c.l2_rate_share, p.memory_Bps)
     s_per_byte = p.hits / l2_Bps + (1.0 - p.hits) / p.memory_Bps
     clock_Hz = _top_clock(gpu)
@@ -329,13 +332,14 @@ def tensor_product_time(gpu: Gpu, kernel: Gemm) -> ProductTime:
         time_s += tile.edge_s * waves + both.exposed * batch * written * s_per_byte
         if parts > 1:
             sums = batch * m * n * _SUM_BYTES * (parts + 1)  # partial sums written and read, result written
-            time_s += reduce_s + sums * partial_s_per_byte
+            time_s += reduce_s + sums * partial_s_per_byte + (implicit.parts_s if implicit else 0.0)
         if energy_s:
             time_s = (time_s**sharpness + energy_s**sharpness) ** (1.0 / sharpness)
         return time_s, tile, parts, compute_s, memory_s, l2_s, latency_s
 
     turned = (kernel.layout[0] == "T") + (kernel.layout[1] == "N")
-    found = p.fastest(_tiles(gpu, kernel.precision, c, turned, synchronous=synchronous), True, way_of)
+    tiles = _tiles(gpu, kernel.precision, c, turned, synchronous=synchronous)
+    found = p.fastest(implicit.tiles(tiles) if implicit else tiles, True, way_of)
     return ProductTime(*found[:6], 0.0, found[6], piece, energy_s)
 
 

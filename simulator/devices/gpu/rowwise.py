@@ -20,6 +20,12 @@ move forward and 5 backward, or 2 and 3 where a channel fits in the registers of
 time and computes an index into images and planes for each, so that instructions bound it rather than bytes: elements of
 half the size take as long.  Few channels leave SMs idle; many are limited by the SM's schedulers.  Where images are
 stored pixel by pixel (NHWC), blocks divide the pixels and read whole lines of channels: memory bounds them.
+
+PyTorch gives bf16 to no library (aten, ``native/Normalization.cpp``, ``_select_batch_norm_backend``) but to kernels of
+its own, of blocks of 512 threads (``native/cuda/Normalization.cuh``).  A thread takes one element of two bytes at a
+time and converts it; the statistics divide by the number of elements so far (Welford).  Pixel by pixel, a block has
+32 channels, and instructions bound all four kernels: statistics and result, sums and gradient.  Plane by plane, a
+channel has one block, whose threads wait for each of their loads.
 """
 
 from __future__ import annotations
@@ -56,6 +62,10 @@ class BatchNormCosts:
     sm_per_clock: float
     kept_words_per_clock: float
     kept_bytes: float
+    own_slots: float
+    own_bwd_slots: float
+    own_load_clocks: float
+    own_block_clocks: float
 
 
 WARP_ROW = 1024  # longest row that softmax keeps in a warp's registers; PyTorch's since 2.8: twice that, forward
@@ -92,6 +102,8 @@ class RowwiseCosts:
     norm_row_s: float
     column_share: float
     amd_column_share: float
+    partial_clocks: float
+    partial_end_clocks: float
 
 
 def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
@@ -103,7 +115,8 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
     name = kernel.kind.removesuffix("_bwd").removeprefix("log_")
     column_share = costs.amd_column_share if gpu.vendor == "amd" else costs.column_share
     if kernel.kind == "sum":
-        return _cost(gpu, kernel, memory_time(gpu, n_bytes, 0.0) / column_share, 0.0, n_bytes)
+        ends_s = _partial_sums_s(gpu, kernel) if kernel.own and kernel.channels_last else 0.0
+        return _cost(gpu, kernel, memory_time(gpu, n_bytes, 0.0) / column_share, 0.0, n_bytes, ends_s)
     if name.endswith("_weight"):
         time_s = memory_time(gpu, 2.0 * n_bytes, 0.0) / column_share
         return _cost(gpu, kernel, time_s, 0.0, 2.0 * n_bytes)
@@ -193,6 +206,8 @@ def _channels(gpu: Gpu, kernel: Rowwise) -> KernelCost:
     n_bytes = float(kernel.rows * kernel.cols * size)
     backward = kernel.kind.endswith("_bwd")
     first = 2 if backward else 1  # arrays read: the images; backward, their gradient too
+    if kernel.own:
+        return _own_channels(gpu, kernel, first, n_bytes)
     kept = not kernel.channels_last and first * kernel.cols * size <= costs.kept_bytes
     again = 0.0 if kept else first * n_bytes
     memory_s = memory_time(gpu, first * n_bytes, n_bytes)
@@ -211,6 +226,53 @@ def _channels(gpu: Gpu, kernel: Rowwise) -> KernelCost:
             clocks = looked_at * max(1.0 / block_per_clock, on_an_sm / costs.sm_per_clock)
         threads_s = clocks / gpu.light_clock_Hz
     cost = _cost(gpu, kernel, memory_s, threads_s, moved)
+    return replace(cost, bound="latency") if cost.bound == "compute" else cost
+
+
+_SUM_THREADS, _SUM_WIDTH = 128, 32  # of a block of sums, and those of them side by side, each with four columns
+_SUM_LEAST, _SUM_MOST = 16, 256  # values of a thread
+
+
+def _partial_sums_s(gpu: Gpu, kernel: Rowwise) -> float:
+    """Return the seconds in which the last block of each column adds up what the others left in memory.
+
+    Each of its threads waits for one partial sum after the other.  Blocks are as many as fill the SMs, but for those
+    that would have few values (aten, ``native/cuda/Reduce.cuh``, ``setReduceConfig``).
+    """
+    costs = gpu.constants(RowwiseCosts)
+    width = min(_SUM_WIDTH, 1 << max(0, (kernel.rows // 4).bit_length() - 1))
+    height = _SUM_THREADS // width
+    values, across = kernel.cols / height, -(-kernel.rows // (4 * width))
+    filling = gpu.sm_count * (gpu.traits.threads_per_sm // _SUM_THREADS)
+    if values < _SUM_MOST or across > filling:
+        return 0.0
+    parts = max(min(-(-filling // across), math.ceil(values / _SUM_LEAST)), math.ceil(values / _SUM_MOST))
+    clocks = math.ceil(parts / height) * costs.partial_clocks + costs.partial_end_clocks
+    return clocks / gpu.light_clock_Hz if parts > 1 else 0.0
+
+
+_OWN_THREADS = 512  # of a block (``MAX_BLOCK_SIZE``)
+_TILE_CHANNELS, _TILE_PIXELS, _MOST_TILES = 32, 256, 128  # of a block, and blocks for all pixels, by pixels
+_HELPERS = {1: 3, 2: 1}  # kernels that zero semaphores and update the running statistics, forward and backward
+
+
+def _own_channels(gpu: Gpu, kernel: Rowwise, arrays: int, n_bytes: float) -> KernelCost:
+    """Return the cost of batch normalisation by PyTorch's own kernels, which read *arrays* of *n_bytes* twice."""
+    costs, start_s = gpu.constants(BatchNormCosts), gpu.constants(MemoryCosts).start_s
+    moved = (2 * arrays + 1) * n_bytes
+    memory_s = memory_time(gpu, arrays * n_bytes, 0.0) + memory_time(gpu, arrays * n_bytes, n_bytes)
+    slots = costs.own_slots if arrays == 1 else costs.own_bwd_slots
+    if kernel.channels_last:
+        blocks = -(-kernel.rows // _TILE_CHANNELS) * min(_MOST_TILES, -(-kernel.cols // _TILE_PIXELS))
+        threads_s, launches = 0.0, 1
+    else:
+        loads = -(-kernel.cols // _OWN_THREADS)
+        blocks, at_once = kernel.rows, gpu.sm_count * (gpu.traits.threads_per_sm // _OWN_THREADS)
+        clocks = 2 * arrays * loads * costs.own_load_clocks + costs.own_block_clocks
+        threads_s, launches = -(-blocks // at_once) * clocks / gpu.light_clock_Hz, 0
+    most = -(-blocks // gpu.sm_count) * gpu.sm_count / blocks  # of the busiest SM, against all alike
+    issued_s = compute_time(gpu, kernel.rows * kernel.cols * most, slots)
+    cost = _cost(gpu, kernel, memory_s, max(threads_s, issued_s), moved, (launches + _HELPERS[arrays]) * start_s)
     return replace(cost, bound="latency") if cost.bound == "compute" else cost
 
 

@@ -184,7 +184,7 @@ class Conv2d(Operator):
     def parameter_gradients(self, precision: Precision) -> Kernels:
         kernel = Convolution(self._plain, "bwd_weight", precision)
         channels = self.c_in if self.transposed else self.c_out
-        summed = Rowwise("sum", channels, self.output_elements // channels, precision)
+        summed = Rowwise("sum", channels, self.output_elements // channels, precision, own=True)
         return (kernel, summed) if self.bias else (kernel,)
 
     def as_run_by(self, framework: str, phase: Phase, precision: Precision, kernels: Kernels) -> Kernels:

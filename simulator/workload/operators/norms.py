@@ -6,7 +6,7 @@ from math import prod
 from typing import Any, ClassVar, Literal, Self
 
 from simulator.records import dataclass, replace
-from simulator.workload.kernels import Passes, Rowwise, Streaming, as_formula, streamed
+from simulator.workload.kernels import Passes, Rowwise, Streaming, as_formula, column_sum, streamed
 from simulator.workload.operator import Divided, Kernels, Meeting, Operator, Phase, Rows
 from simulator.workload.precision import ELEMENT_BYTES, STATISTIC_BYTES, Precision
 
@@ -90,7 +90,7 @@ class LayerNorm(Rows):
     def _calls_backward(self, phase: Phase, precision: Precision) -> Kernels:
         """Return what autograd runs for these calls, from the last to the first."""
         n, rows = self.output_elements, self.rows
-        of_weight = *streamed(n, precision, ("mul", 2, 1)), Rowwise("sum", self.cols, rows, precision)
+        of_weight = *streamed(n, precision, ("mul", 2, 1)), column_sum(self.cols, rows, precision)
         return (
             *streamed(n, precision, ("mul", 1, 1)),
             *(of_weight if phase != "bwd_data" else ()),
@@ -152,7 +152,10 @@ class BatchNorm(Operator):
     width: int
 
     def _over_channels(self, kind: str, precision: Precision) -> Kernels:
-        return (Rowwise(kind, self.channels, self.batch * self.height * self.width, precision),)
+        """Return the kernel of all channels; in bf16 PyTorch asks no library (``_select_batch_norm_backend``)."""
+        return (
+            Rowwise(kind, self.channels, self.batch * self.height * self.width, precision, own=precision == "bf16"),
+        )
 
     def forward_kernels(self, precision: Precision) -> Kernels:
         return self._over_channels("batch_norm", precision)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 from simulator.records import dataclass, replace
-from simulator.workload.kernels import Gemm, Layout, Rowwise, streamed
+from simulator.workload.kernels import Gemm, Layout, column_sum, streamed
 from simulator.workload.operator import LEAST_COLUMNS, Divided, Kernels, Meeting, OfRows, Operator, Phase
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
@@ -133,7 +133,7 @@ class Linear(OfRows):
     def parameter_gradients(self, precision: Precision) -> Kernels:
         out = result_bytes(precision)
         product = Gemm(self.outputs, self.inputs, self.rows, precision, layout="TN", out_bytes=out)
-        bias = Rowwise("sum", self.outputs, self.rows, "bf16" if out else precision)
+        bias = column_sum(self.outputs, self.rows, "bf16" if out else precision)
         return (product, bias) if self.bias else (product,)
 
     def as_run_by(self, framework: str, phase: Phase, precision: Precision, kernels: Kernels) -> Kernels:

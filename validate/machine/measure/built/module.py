@@ -120,7 +120,7 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
                 need = _of_join(description, layer, i, needed(layer, i, whole))
                 if need < whole:  # the parameter of a function tells how many columns it reads
                     cols = layer.parameters[0].elements if layer.operator == "Elementwise" and layer.parameters else 0
-                    view, part, offset = reshaped_part(shape, need, offset, cols)
+                    view, part, offset = reshaped_part(shape, need, offset, cols, _sides_of_join(description, layer))
                     found.append((view, part, (index, i)))
             if not found:
                 continue
@@ -171,6 +171,15 @@ def _of_join(description: Description, layer: DescribedLayer, position: int, nee
     sizes = [description.elements[n] for n in layer.inputs]
     more = sum(sizes) - layer.size("elements")
     return need - more if more > 0 and sizes[position] == max(sizes) and need > more else need
+
+
+def _sides_of_join(description: Description, layer: DescribedLayer) -> Shape:
+    """Return the height and width of the images that *layer* concatenates for a convolution; empty for others."""
+    if layer.operator != "Copy" or len(layer.inputs) < 2:
+        return ()
+    readers = (each for each in description.layers if layer.output in each.inputs and each.operator == "Conv2d")
+    reader = next(readers, None)
+    return (reader.size("h_in"), reader.size("w_in")) if reader and not reader.sizes.get("transposed") else ()
 
 
 # -- inputs ----------------------------------------------------------------------------

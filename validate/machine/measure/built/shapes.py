@@ -24,13 +24,18 @@ Shape = tuple[int, ...]
 View = Callable[[Any], Any]
 
 
-def reshaped_part(have: Shape, need: int, offset: int, width: int = 0) -> tuple[View, Shape, int]:
+def reshaped_part(have: Shape, need: int, offset: int, width: int = 0, sides: Shape = ()) -> tuple[View, Shape, int]:
     """Return a view of *need* elements of a tensor of shape *have*, the view's shape, and the next free column.
 
     The part consists of columns from *offset* on, where they fit: of all rows, or of the last rows if they are *width*
-    wide.  Of images it consists of channels.  Otherwise it is the first rows, or the first elements.
+    wide.  Of images it consists of the middle pixels, if these have *sides*, or else of channels: slices, which keep
+    the layout.  Otherwise it is the first rows, or the first elements.
     """
     cols, lead = have[-1], prod(have[:-1])
+    if len(have) == 4 and sides and (*have[:2], *sides) != have and prod(have[:2]) * prod(sides) == need:
+        top, left = ((whole - side) // 2 for whole, side in zip(have[2:], sides, strict=True))
+        cropped = slice(top, top + sides[0]), slice(left, left + sides[1])
+        return lambda x: x[(..., *cropped)], (*have[:2], *sides), offset
     if width and width <= cols and need % width == 0 and need < width * lead:
         first = offset if offset + width <= cols else 0
         rows = need // width
