@@ -62,10 +62,10 @@ class BatchNormCosts:
     sm_per_clock: float
     kept_words_per_clock: float
     kept_bytes: float
+    block_clocks: float
     own_slots: float
     own_bwd_slots: float
     own_load_clocks: float
-    own_block_clocks: float
 
 
 WARP_ROW = 1024  # longest row that softmax keeps in a warp's registers; PyTorch's since 2.8: twice that, forward
@@ -224,7 +224,7 @@ def _channels(gpu: Gpu, kernel: Rowwise) -> KernelCost:
             looked_at = moved / size / kernel.rows  # by the block of one channel
             block_per_clock = costs.block_bwd_per_clock if backward else forward
             clocks = looked_at * max(1.0 / block_per_clock, on_an_sm / costs.sm_per_clock)
-        threads_s = clocks / gpu.light_clock_Hz
+        threads_s = (clocks + costs.block_clocks) / gpu.light_clock_Hz
     cost = _cost(gpu, kernel, memory_s, threads_s, moved)
     return replace(cost, bound="latency") if cost.bound == "compute" else cost
 
@@ -268,7 +268,7 @@ def _own_channels(gpu: Gpu, kernel: Rowwise, arrays: int, n_bytes: float) -> Ker
     else:
         loads = -(-kernel.cols // _OWN_THREADS)
         blocks, at_once = kernel.rows, gpu.sm_count * (gpu.traits.threads_per_sm // _OWN_THREADS)
-        clocks = 2 * arrays * loads * costs.own_load_clocks + costs.own_block_clocks
+        clocks = 2 * arrays * loads * costs.own_load_clocks + costs.block_clocks
         threads_s, launches = -(-blocks // at_once) * clocks / gpu.light_clock_Hz, 0
     most = -(-blocks // gpu.sm_count) * gpu.sm_count / blocks  # of the busiest SM, against all alike
     issued_s = compute_time(gpu, kernel.rows * kernel.cols * most, slots)
