@@ -192,3 +192,22 @@ def test_products_of_32_bits_take_amd_longer() -> None:
     mi250 = find_gpu("mi250-gcd")
     plain_s = streaming_cost(mi250, Streaming("relu", N, 4 * N, 5 * N)).time_s
     assert streaming_cost(mi250, Streaming("dropout", N, 4 * N, 5 * N)).time_s > 1.3 * plain_s
+
+
+@pytest.mark.parametrize(
+    ("device", "direction", "shape", "window", "measured_s"),
+    [
+        ("h200-sxm", "fwd", (64, 64, 112, 56), 9, 215e-6),
+        ("h200-sxm", "bwd", (64, 64, 112, 56), 9, 456e-6),
+        ("a100-sxm4-40gb", "fwd", (128, 64, 112, 56), 9, 0.77e-3),
+        ("a100-sxm4-40gb", "bwd", (128, 64, 112, 56), 9, 1.5e-3),
+    ],
+)
+def test_a_maximum_waits_for_the_instructions_that_find_its_windows(
+    device: str, direction: str, shape: tuple[int, int, int, int], window: int, measured_s: float
+) -> None:
+    """The first pooling of ResNet-50, pixel by pixel: bf16 on an H200 (our own), fp16 on an A100 (a profile)."""
+    images, channels, side, less = shape
+    sizes = images * channels * side**2, images * channels * less**2, window
+    kernel = Pooling("max", direction, *sizes, "fp16")  # type: ignore[arg-type]
+    assert pooling_cost(find_gpu(device), kernel).time_s == pytest.approx(measured_s, rel=0.1)

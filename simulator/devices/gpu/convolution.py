@@ -29,7 +29,7 @@ from simulator.devices.gpu.convolution_algorithms import (
     winograd,
     winograd_fused,
 )
-from simulator.devices.gpu.memory import compute_time, memory_time
+from simulator.devices.gpu.memory import issue_time, memory_time
 from simulator.devices.gpu.product import tensor_product_time
 from simulator.devices.gpu.rates import (
     BYTES_AT_ONCE,
@@ -40,6 +40,7 @@ from simulator.devices.gpu.rates import (
     tensor_pace,
     tensor_rate,
 )
+from simulator.questions.where import Month
 from simulator.workload.kernels import Gemm
 from simulator.workload.operators import Conv2d, Convolution
 from simulator.workload.precision import ELEMENT_BYTES
@@ -58,6 +59,7 @@ _WEIGHT_1X1 = ((128, 128), (128, 64), (64, 128), (64, 64))
 _WEIGHT_EARLY = ((128, 128), (128, 64), (128, 32))
 _WEIGHT = (*_WEIGHT_EARLY, (64, 64), (64, 32))
 
+_CUDNN_9: Month = (2024, 2)  # the first that issues Hopper's own instructions
 _CHANNELS = 8  # tensor cores take channels in multiples of this
 _TAP_CHANNELS = 32  # channels of one tap in a step of the reduction
 _ONCE: tuple[int, ...] = (1,)
@@ -91,7 +93,8 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
     else:
         candidates = [] if tensor_flops_per_s and kernel.shape.groups == 1 else _on_lanes(asked, kernel.channels_last)
     if tensor_flops_per_s and not packed:
-        by_warps = asked.gpu.traits.operands == "warps" and kernel.precision in ("fp16", "bf16")
+        of_today = gpu.libraries is None or gpu.libraries >= _CUDNN_9
+        by_warps = of_today and gpu.traits.operands == "warps" and kernel.precision in ("fp16", "bf16")
         candidates.append(warp_gemm(asked, kernel) if by_warps else tensor_gemm(asked, kernel, tensor_flops_per_s))
     best = min(candidates)
     bound = bound_of(best.time_s, best.compute_s, best.memory_s)
@@ -256,7 +259,7 @@ def tensor_gemm(problem: Problem, kernel: Convolution, rate_flops_per_s: float) 
 
 
 def warp_gemm(problem: Problem, kernel: Convolution) -> ConvolutionAlgorithm:
-    """Return the implicit product in 16 bits since Hopper: ``sm90_xmma_..._warpgroupsize``, or cuBLAS for one tap.
+    """Return the implicit product in 16 bits since Hopper and cuDNN 9: ``sm90_xmma_..._warpgroupsize``, or cuBLAS's.
 
     Columns are fetched in boxes of 64 channels of a tap (TMA), which needs rows of whole 16 bytes; other channels are
     padded by kernels that look up each element (``nhwcAddPaddingKernel``), and multiplied by Ampere's instructions,
@@ -288,7 +291,9 @@ def warp_gemm(problem: Problem, kernel: Convolution) -> ConvolutionAlgorithm:
     if taps > 1 or not problem.unit_stride or not aligned:
         shares = (costs.implicit, costs.narrow) if aligned else (1.0, 1.0)
         fixed_s = problem.next_kernel_s
-        implicit = Implicit(moved[:2], moved[2], shares, costs.parts_s if weight else 0.0, not aligned)
+        implicit = Implicit(
+            float(kernel.flop), moved[:2], moved[2], shares, costs.parts_s if weight else 0.0, not aligned
+        )
     found = tensor_product_time(gpu, product, implicit)
     turned: tuple[float, ...] = (images,) if problem.direction == "fwd" else (images, result)
     if kernel.channels_last or (taps == 1 and problem.unit_stride):
@@ -297,7 +302,7 @@ def warp_gemm(problem: Problem, kernel: Convolution) -> ConvolutionAlgorithm:
     for pixels, padded, asked in ((problem.pixels_in, c_in, problem.c_in), (problem.pixels_out, c_out, problem.c_out)):
         if padded > asked and not aligned:  # zeroed first
             elements = pixels * padded * shape.groups
-            copies_s += compute_time(gpu, elements, costs.pad_slots) + memory_time(gpu, 0.0, float(size * elements))
+            copies_s += issue_time(gpu, elements, costs.pad_slots) + memory_time(gpu, 0.0, float(size * elements))
             copies_s += 2 * problem.next_kernel_s
     n_bytes = (sum(moved)) * shape.groups + 2 * sum(turned)
     time_s, memory_s = found.time_s + copies_s + fixed_s, found.memory_s + copies_s

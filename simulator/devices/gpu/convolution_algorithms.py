@@ -160,8 +160,10 @@ class Implicit(NamedTuple):
 
     ``read_bytes``: of A and B in memory.  ``shares``: of the rate, that a tile reaches, and besides one of ``NARROW``
     rows or columns.  ``parts_s``: of the passes around parts of k.  ``synchronous``: with Ampere's instructions.
+    ``flop``: without those of zeros, which take no energy.
     """
 
+    flop: float
     read_bytes: tuple[float, float]
     written_bytes: float
     shares: tuple[float, float]

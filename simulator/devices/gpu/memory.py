@@ -118,6 +118,11 @@ def compute_time(gpu: Gpu, elements: float, slots: float) -> float:
     return elements * slots / (gpu.sm_count * gpu.lanes_per_sm * gpu.light_clock_Hz)
 
 
+def issue_time(gpu: Gpu, elements: float, slots: float) -> float:
+    """Return :func:`compute_time`, half of it where integers have as many lanes of their own, which compute places."""
+    return compute_time(gpu, elements, slots) / (2.0 if gpu.traits.integers == "own" else 1.0)
+
+
 @constants("streaming")
 class StreamingCosts:
     """Constants of passes, the same for all GPUs."""
@@ -160,10 +165,9 @@ def _compute_time(gpu: Gpu, kernel: Streaming) -> float:
         form_slots = costs.offset_slots + (costs.line_slots if kernel.form == "transposed" else 0.0)
     elif 0 < kernel.written_bytes == 2 * kernel.elements:
         form_slots = costs.half_slots * kernel.bytes / kernel.written_bytes
-    issued = gpu.sm_count * gpu.lanes_per_sm * gpu.light_clock_Hz
-    time_s = compute_time(gpu, kernel.elements, slots) + kernel.elements * form_slots / issued
-    # Lanes of their own for integers take as many instructions again.
-    return time_s / 2.0 if gpu.traits.integers == "own" else time_s
+    if gpu.traits.integers == "shared":
+        form_slots /= gpu.constants(LaneCosts).shared_slots
+    return issue_time(gpu, kernel.elements, slots + form_slots)
 
 
 def _last_blocks(gpu: Gpu, kernel: Streaming, memory_s: float) -> float:
@@ -197,8 +201,11 @@ class PoolingCosts:
 
     share: float
     place_slots: float
-    max_place_slots: float
     window_slots: float
+    max_slots: float
+    max_window_slots: float
+    max_bwd_slots: float
+    max_bwd_window_slots: float
 
 
 def pooling_cost(gpu: Gpu, kernel: Pooling) -> KernelCost:
@@ -213,9 +220,15 @@ def pooling_cost(gpu: Gpu, kernel: Pooling) -> KernelCost:
     images, reduced = float(kernel.input_elements * size), float(kernel.output_elements * size)
     index = float(INDEX_BYTES * kernel.output_elements) if is_max else 0.0
     memory_s = memory_time(gpu, *((images, reduced + index) if forward else (reduced + index, images))) / costs.share
-    place_slots = costs.max_place_slots if is_max else costs.place_slots
-    slots = (kernel.output_elements if forward else kernel.input_elements) * place_slots
-    compute_s = compute_time(gpu, slots + kernel.output_elements * kernel.window * costs.window_slots, 1.0)
+    places = float(kernel.output_elements if forward else kernel.input_elements)
+    windows = float(kernel.output_elements * kernel.window)
+    if is_max:
+        slots = (
+            (costs.max_slots, costs.max_window_slots) if forward else (costs.max_bwd_slots, costs.max_bwd_window_slots)
+        )
+        compute_s = issue_time(gpu, places, slots[0]) + issue_time(gpu, windows, slots[1])
+    else:
+        compute_s = compute_time(gpu, places, costs.place_slots) + compute_time(gpu, windows, costs.window_slots)
     bound: Bound = "memory" if memory_s >= compute_s else "compute"
     time_s = gpu.constants(MemoryCosts).start_s + max(memory_s, compute_s)
     return KernelCost(time_s, bound, kernel.flop, kernel.bytes)

@@ -317,7 +317,8 @@ def tensor_product_time(gpu: Gpu, kernel: Gemm, implicit: Implicit | None = None
         l2_Bps_per_sm *= both.narrow
     start_s, reduce_s = c.start_clocks / clock_Hz, c.reduce_clocks / clock_Hz
     partial_s_per_byte = 1.0 / (gpu.constants(GemmConstants).partial_speed * p.memory_Bps)
-    energy_s = energy_time(gpu, kernel.precision, 2.0 * m * n * k * batch)  # the board supplies it no sooner
+    flop = implicit.flop if implicit else 2.0 * m * n * k * batch
+    energy_s = energy_time(gpu, kernel.precision, flop)  # the board supplies it no sooner
     e, sharpness = c.overlap, both.power_sharpness
 
     def way_of(tile: Tile, parts: int) -> Way:

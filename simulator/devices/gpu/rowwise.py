@@ -40,6 +40,7 @@ from simulator.devices.gpu.memory import (
     MemoryCosts,
     achieved_bandwidth,
     compute_time,
+    issue_time,
     l2_bandwidth,
     memory_time,
     near_bytes,
@@ -271,7 +272,7 @@ def _own_channels(gpu: Gpu, kernel: Rowwise, arrays: int, n_bytes: float) -> Ker
         clocks = 2 * arrays * loads * costs.own_load_clocks + costs.block_clocks
         threads_s, launches = -(-blocks // at_once) * clocks / gpu.light_clock_Hz, 0
     most = -(-blocks // gpu.sm_count) * gpu.sm_count / blocks  # of the busiest SM, against all alike
-    issued_s = compute_time(gpu, kernel.rows * kernel.cols * most, slots)
+    issued_s = issue_time(gpu, kernel.rows * kernel.cols * most, slots)
     cost = _cost(gpu, kernel, memory_s, max(threads_s, issued_s), moved, (launches + _HELPERS[arrays]) * start_s)
     return replace(cost, bound="latency") if cost.bound == "compute" else cost
 
