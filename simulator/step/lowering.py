@@ -38,7 +38,7 @@ from simulator.step.precision import autocasts, casts, has_master, precision_of,
 from simulator.workload.backward import needs_gradient
 from simulator.workload.kernels import Gemm, Kernel, PassForm, Rowwise, Streaming
 from simulator.workload.network import Layer, Network, once, readers_of
-from simulator.workload.operators import BatchNorm, Conv2d, Copy, Linear, Operator, Phase
+from simulator.workload.operators import BatchNorm, Conv2d, Convolution, Copy, Linear, Operator, Phase
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 if TYPE_CHECKING:
@@ -110,13 +110,20 @@ def forgotten_share(device: Device, step_bytes: float) -> float:
     return 1.0 - resident_share(device, step_bytes)
 
 
+_COLOURS = 3
+
+
 def padded(device: Device, kernel: Kernel) -> Kernel:
     """Return *kernel*, or the same product with rows padded to 16 bytes, whichever is faster on *device*.
 
     TorchInductor pads where it finds that faster (``shape_padding``, the default since PyTorch 2.1: pull request
     101915), XLA before it calls cuBLAS (``CublasPadForGemms``).  The kernel that writes an operand writes its padding,
-    and kernels that read the result skip it.  Both are fused with other kernels, so no copy is counted.
+    and kernels that read the result skip it.  Both are fused with other kernels, so no copy is counted.  Images of
+    three channels get a fourth, for which cuDNN has kernels (XLA, ``cudnn_pad_for_convolutions.cc``; MXNet).
     """
+    if isinstance(kernel, Convolution) and kernel.shape.c_in == _COLOURS and kernel.shape.groups == 1:
+        wider = replace(kernel, shape=replace(kernel.shape, c_in=_COLOURS + 1))
+        return min((kernel, wider), key=lambda each: kernel_cost(device, each).time_s)
     if not isinstance(kernel, Gemm) or not isinstance(device, Gpu) or not is_pipelined(device, kernel.precision):
         return kernel
     whole = _BOUNDARY_BYTES // ELEMENT_BYTES[kernel.precision]
@@ -126,10 +133,10 @@ def padded(device: Device, kernel: Kernel) -> Kernel:
         -(-size // whole) * whole if side in rows else size
         for side, size in (("m", kernel.m), ("n", kernel.n), ("k", kernel.k))
     )
-    wider = replace(kernel, m=m, n=n, k=k)
-    if wider == kernel:
+    aligned = replace(kernel, m=m, n=n, k=k)
+    if aligned == kernel:
         return kernel
-    return min((kernel, wider), key=lambda product: kernel_cost(device, product).time_s)
+    return min((kernel, aligned), key=lambda product: kernel_cost(device, product).time_s)
 
 
 class Lowering:

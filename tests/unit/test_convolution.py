@@ -18,6 +18,7 @@ from simulator.devices.gpu.rates import compute_rate, energy_time, tensor_pace
 from simulator.devices.predict import kernel_cost
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
+from simulator.step.lowering import padded
 from simulator.topology.parts import GpuPart
 from simulator.workload.kernels import Gemm
 from simulator.workload.operators import Conv2d, Convolution
@@ -424,3 +425,19 @@ def test_since_hopper_convolutions_in_16_bits_are_products_of_its_own_instructio
         assert found_s == product_s, "one tap is a product of matrices"
     if not math.isnan(measured_s):
         assert found_s == pytest.approx(measured_s, rel=0.2)
+
+
+def test_a_fourth_channel_saves_the_copy_that_pads_three() -> None:
+    device, (three, four) = find_gpu("h200-sxm"), (replace(FIRST, c_in=channels) for channels in (3, 4))
+    kernels = [Convolution(shape, "fwd", "fp16", channels_last=True) for shape in (three, four)]
+    times_s = [convolution_cost(device, kernel).time_s for kernel in kernels]
+    assert times_s[1] < 0.5 * times_s[0]
+    assert padded(device, kernels[0]) == kernels[1], "compilers add it"
+    assert padded(find_gpu("a100-sxm4-80gb"), kernels[0]) == kernels[0], "no faster there"
+
+
+def test_libraries_before_cudnn_9_issue_amperes_instructions_on_hopper() -> None:
+    today = find_gpu("h200-sxm")
+    old_s, new_s = (cost_s(replace(today, libraries=month), MIDDLE, "fwd", "bf16") for month in ((2023, 10), (2025, 8)))
+    assert old_s > 1.3 * new_s
+    assert new_s == cost_s(today, MIDDLE, "fwd", "bf16")

@@ -10,11 +10,7 @@ from simulator.constants import DEFAULT
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import MemoryCosts, achieved_bandwidth
 from simulator.devices.gpu.rowwise import RowwiseCosts, _softmax_threads, rowwise_cost
-<<<<<<< HEAD
-from simulator.workload.kernels import Rowwise
-=======
 from simulator.workload.kernels import Rowwise, column_sum
->>>>>>> ac72cbbb (Convolutions in 16 bits since Hopper are its own products; PyTorch's batch norm in bf16, sums down columns by its last block)
 from simulator.workload.precision import Precision
 from tests.devices import find_gpu
 
@@ -110,7 +106,6 @@ def test_a_causal_softmax_reads_what_the_mask_leaves() -> None:
 
 
 @pytest.mark.parametrize(
-<<<<<<< HEAD
     ("rows", "cols", "precision", "known_s"),
     [
         (65536, 1024, "fp16", 113.8e-6),
@@ -145,7 +140,9 @@ def test_layer_norm_waits_less_for_rows_in_the_cache() -> None:
     waits_s = 48 * (ROWWISE.norm_load_clocks - ROWWISE.cached_load_clocks) / device.light_clock_Hz
     without = rowwise_cost(replace(device, l2_bytes=0.0), kernel).time_s
     assert without - time_s == pytest.approx(waits_s, rel=0.15)
-=======
+
+
+@pytest.mark.parametrize(
     ("columns", "rows", "precision", "measured_s"),
     [
         (128, 4 * 282 * 282, "bf16", 161.8e-6),
@@ -171,4 +168,3 @@ def test_a_sum_of_few_rows_needs_no_other_block() -> None:
     kernel = column_sum(4096, 256, "fp32")  # 64 values for each thread
     few, by_library = (rowwise_cost(find_gpu("h200-sxm"), each).time_s for each in (kernel, replace(kernel, own=False)))
     assert few == by_library
->>>>>>> ac72cbbb (Convolutions in 16 bits since Hopper are its own products; PyTorch's batch norm in bf16, sums down columns by its last block)

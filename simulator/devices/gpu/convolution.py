@@ -61,6 +61,7 @@ _WEIGHT = (*_WEIGHT_EARLY, (64, 64), (64, 32))
 
 _CUDNN_9: Month = (2024, 2)  # the first that issues Hopper's own instructions
 _CHANNELS = 8  # tensor cores take channels in multiples of this
+_FEWEST_CHANNELS = 4  # that have kernels of their own
 _TAP_CHANNELS = 32  # channels of one tap in a step of the reduction
 _ONCE: tuple[int, ...] = (1,)
 _FILTER_TILE = 128  # channels of one tap, and of the result, in whole_filter_tiles
@@ -262,19 +263,20 @@ def warp_gemm(problem: Problem, kernel: Convolution) -> ConvolutionAlgorithm:
     """Return the implicit product in 16 bits since Hopper and cuDNN 9: ``sm90_xmma_..._warpgroupsize``, or cuBLAS's.
 
     Columns are fetched in boxes of 64 channels of a tap (TMA), which needs rows of whole 16 bytes; other channels are
-    padded by kernels that look up each element (``nhwcAddPaddingKernel``), and multiplied by Ampere's instructions,
-    32 channels of a tap at a time.  A tile has 64 or more channels, and with 64 reads shared memory as long as it
-    multiplies.  Before each product runs a kernel that zeroes its counters; gradients of filters whose pixels are
-    divided have their space prepared (``init_device_workspace_kernel``) and are added up by a second run of theirs.
+    padded by kernels that look up each element (``nhwcAddPaddingKernel``), and multiplied by Ampere's instructions, 32
+    channels of a tap at a time, or several taps of four, which have kernels of their own.  A tile has 64 or more
+    channels, and with 64 reads shared memory as long as it multiplies.  Before each product runs a kernel that zeroes
+    its counters; gradients of filters whose pixels are divided have their space prepared
+    (``init_device_workspace_kernel``) and are added up by a second run of theirs.
     """
     costs, gpu, shape, size, taps = problem.costs, problem.gpu, problem.shape, problem.element_bytes, problem.taps
-    aligned = shape.c_in % _CHANNELS == shape.c_out % _CHANNELS == 0
+    aligned, few = shape.c_in % _CHANNELS == shape.c_out % _CHANNELS == 0, shape.c_in == _FEWEST_CHANNELS
     step = NARROW if aligned else _TAP_CHANNELS
     c_in, c_out = (_CHANNELS * ceil(c / _CHANNELS) for c in (problem.c_in, problem.c_out))
     images, result = float(size * c_in * problem.pixels_touched), float(size * c_out * problem.pixels_out)
     filters, weight = float(size * c_in * c_out * taps), problem.direction == "bwd_weight"
     if problem.direction == "fwd":
-        sides = problem.pixels_out, c_out, _of_taps(c_in, taps, step=step)
+        sides = problem.pixels_out, c_out, _of_taps(c_in, taps, few, step)
         moved = images, filters, result
     elif weight:
         sides = c_out, _of_taps(c_in, taps, step=step if aligned else _CHANNELS), problem.pixels_out
@@ -300,7 +302,7 @@ def warp_gemm(problem: Problem, kernel: Convolution) -> ConvolutionAlgorithm:
         turned = ()
     copies_s = sum(memory_time(gpu, each * shape.groups, each * shape.groups) for each in turned) / costs.transform
     for pixels, padded, asked in ((problem.pixels_in, c_in, problem.c_in), (problem.pixels_out, c_out, problem.c_out)):
-        if padded > asked and not aligned:  # zeroed first
+        if padded > asked and not aligned and not few:  # zeroed first
             elements = pixels * padded * shape.groups
             copies_s += issue_time(gpu, elements, costs.pad_slots) + memory_time(gpu, 0.0, float(size * elements))
             copies_s += 2 * problem.next_kernel_s
