@@ -12,16 +12,15 @@ nets with fbfft", 2014.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple
 
 from simulator.constants import constants
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import MemoryCosts, achieved_bandwidth
-from simulator.devices.gpu.product import Tile
 from simulator.devices.gpu.rates import compute_rate
-from simulator.records import dataclass, replace
+from simulator.records import dataclass
 from simulator.workload.operators import Convolution
 
 
@@ -170,13 +169,9 @@ class Implicit(NamedTuple):
     parts_s: float
     synchronous: bool
 
-    def tiles(self, tiles: Iterable[Tile]) -> Iterator[Tile]:
-        """Yield those of *tiles* that implicit products have, with the rates that they reach."""
-        for tile in tiles:
-            side = min(tile.rows, tile.columns)
-            share = self.shares[0] * (self.shares[1] if side == NARROW else 1.0)
-            if side >= NARROW:
-                yield replace(tile, sm_flops_per_s=tile.sm_flops_per_s * share)
+    def share(self, side: int) -> float:
+        """Return the share of the rate that a tile with this shorter side reaches; 0: there is none."""
+        return self.shares[0] * (self.shares[1] if side == NARROW else 1.0) if side >= NARROW else 0.0
 
 
 class Problem:

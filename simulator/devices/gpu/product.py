@@ -13,8 +13,7 @@ few, k is split into parts that are added up afterwards.  The library is assumed
 
 Operands come in pieces of 16 bytes where the rows of all three matrices are aligned to 16 bytes.  A single matrix with
 unaligned rows forces a kernel that loads smaller pieces, no more of them per clock, so that L2 delivers less to an SM.
-TMA requires the alignment, so newer chips too run such products with Ampere-style kernels (cuBLAS calls them
-``cutlass_75_tensorop_bf16_s1688gemm_*_align1``; docs/decisions/device-costs.md has what is known of them).
+TMA requires the alignment, so newer chips run them with Ampere-style kernels (docs/decisions/device-costs.md).
 
 There is one set of constants per operand path: threads copy operands to shared memory past their registers
 (``cp.async``), or a dedicated warp fetches them in boxes (TMA) for ``wgmma``.
@@ -40,7 +39,7 @@ from simulator.devices.gpu.rates import (
     tensor_pace,
     working_clock,
 )
-from simulator.records import dataclass
+from simulator.records import dataclass, replace
 from simulator.workload.kernels import Gemm
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
@@ -317,8 +316,8 @@ def tensor_product_time(gpu: Gpu, kernel: Gemm, implicit: Implicit | None = None
         l2_Bps_per_sm *= both.narrow
     start_s, reduce_s = c.start_clocks / clock_Hz, c.reduce_clocks / clock_Hz
     partial_s_per_byte = 1.0 / (gpu.constants(GemmConstants).partial_speed * p.memory_Bps)
-    flop = implicit.flop if implicit else 2.0 * m * n * k * batch
-    energy_s = energy_time(gpu, kernel.precision, flop)  # the board supplies it no sooner
+    # The board supplies the energy no sooner.
+    energy_s = energy_time(gpu, kernel.precision, implicit.flop if implicit else 2.0 * m * n * k * batch)
     e, sharpness = c.overlap, both.power_sharpness
 
     def way_of(tile: Tile, parts: int) -> Way:
@@ -340,7 +339,10 @@ def tensor_product_time(gpu: Gpu, kernel: Gemm, implicit: Implicit | None = None
 
     turned = (kernel.layout[0] == "T") + (kernel.layout[1] == "N")
     tiles = _tiles(gpu, kernel.precision, c, turned, synchronous=synchronous)
-    found = p.fastest(implicit.tiles(tiles) if implicit else tiles, True, way_of)
+    if implicit:
+        shares = ((tile, implicit.share(min(tile.rows, tile.columns))) for tile in tiles)
+        tiles = tuple(replace(tile, sm_flops_per_s=tile.sm_flops_per_s * share) for tile, share in shares if share)
+    found = p.fastest(tiles, True, way_of)
     return ProductTime(*found[:6], 0.0, found[6], piece, energy_s)
 
 
