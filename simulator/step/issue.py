@@ -11,9 +11,7 @@ from simulator.devices.dispatch import (
     bare_launch_time,
     dispatch_time,
     framework_scale,
-    graph_launch_time,
     host_time,
-    in_graph,
 )
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.rates import streaming_share
@@ -22,6 +20,7 @@ from simulator.devices.predict import Device, drawing_device, kernel_cost, stead
 from simulator.questions.options import StepOptions
 from simulator.records import replace
 from simulator.step.fusion import FusedLayers, run_groups
+from simulator.step.issued import called_compiled, captured_blocks, captured_whole, hooked
 from simulator.step.launch import NOTHING, DeviceWork, Launch, Part, collectives_of
 from simulator.step.lowering import NORM, TO_MASTER, UNSCALE, KernelRun, Lowering, Mix
 from simulator.step.megatron import (
@@ -31,15 +30,28 @@ from simulator.step.megatron import (
     own_tensors,
     sums_in_fp32,
 )
+from simulator.step.partition import is_generated
 from simulator.step.precision import scales
 from simulator.step.recompute import reruns_of
 from simulator.workload.backward import BackwardStep, backward_steps
 from simulator.workload.kernels import Kernel, Streaming, error_class
-from simulator.workload.network import Layer, Network, backward_needs, block_name, forward_needs, once
-from simulator.workload.operators import Copy, Elementwise, Exchange, GroupedLinear, LayerNorm, Operator, Phase
+from simulator.workload.network import Layer, Network, backward_needs, forward_needs, once
+from simulator.workload.operators import (
+    BatchNorm,
+    Copy,
+    Elementwise,
+    Exchange,
+    GroupedLinear,
+    LayerNorm,
+    Operator,
+    Phase,
+)
 
 if TYPE_CHECKING:
     from simulator.step.megatron_passes import ExpertExtras
+
+
+_MORE_OF_BATCH_NORM: dict[Part, int] = {"forward": 3, "backward": 2}  # kernels beside the one that is counted
 
 
 class _Issuer:
@@ -59,6 +71,7 @@ class _Issuer:
 
             self.looks, self.extras = looks_of(network), passes_of(network, options)
         self.scale = framework_scale(device, options.framework, engine=has_engine(network))
+        self.is_inductor = options.compiled and options.framework != "tensorflow" and isinstance(device, Gpu)
         self.of_library = framework_scale(device, options.framework) / self.scale  # calls of a module in C++
         exchanges = any(isinstance(layer.operator, Exchange) for layer in network.layers)
         backward, self.added_needs = backward_needs(network) if exchanges else ({}, {})
@@ -78,7 +91,9 @@ class _Issuer:
         needs = self.needs[part].get(layer.name, ())
         if priced is not None or needs:  # a layer without kernels still waits: later work of its stream uses its result
             host_s, work = priced or (0.0, NOTHING)
-            if priced is not None and part == "backward":
+            if self.is_inductor:
+                host_s = self.generated_s([layer], work, part) if is_generated(layer) else host_s
+            elif priced is not None and part == "backward":
                 own = own_tensors(layer) if self.is_megatron else len(layer.trained)
                 host_s += self.of_library * host_time(self.device, "gradient_s", own)
             looks = (extra is not None and extra.waits) or (part == "forward" and layer.name in self.looks)
@@ -151,8 +166,21 @@ class _Issuer:
         needs = [need for each in group.layers for need in self.needs[part].get(each.name, ())]
         if added_elements:
             needs += [need for each in group.layers for need in self.added_needs.get(each.name, ())]
-        host_s = len(runs) * bare_launch_time(self.device)
-        return Launch(name, part, host_s, self.work(runs), layer=layer, needs=tuple(dict.fromkeys(needs)))
+        work = self.work(runs)
+        host_s = self.generated_s(group.layers, work, part)
+        return Launch(name, part, host_s, work, layer=layer, needs=tuple(dict.fromkeys(needs)))
+
+    def generated_s(self, layers: Sequence[Layer], work: DeviceWork, part: Part) -> float:
+        """Return the host seconds of launching *work*, kernels that a compiler generated for *layers*.
+
+        TorchInductor sums over a batch in two kernels, with more for the pass that uses the sums and the count of
+        batches (``torch/_inductor/codegen/simd.py``, split reductions); they count as one on the device.
+        """
+        norms = sum(isinstance(layer.operator, BatchNorm) for layer in layers) if self.options.trains else 0
+        if not self.is_inductor:
+            return len(work.costs) * bare_launch_time(self.device)
+        more = norms * _MORE_OF_BATCH_NORM[part]
+        return host_time(self.device, "generated_s", len(work.costs) + more)
 
     def streamed(self, name: str, part: Part, run: KernelRun, layer: str = "") -> Launch:
         """Return an issue of one pass over memory, with the framework's own dispatch time."""
@@ -162,6 +190,8 @@ class _Issuer:
             function, n = run.kernel.function, run.kernel.elements
             stand_in = Copy(n) if function == "copy" else Elementwise(function, n)
             host_s = dispatch_time(self.device, stand_in, "fwd" if part == "forward" else "bwd_data")
+            if self.is_inductor and part != "update":
+                host_s = host_time(self.device, "generated_s")
             self.passes[key] = host_s, self.work((run,))
         return Launch(name, part, *self.passes[key], layer=layer)
 
@@ -238,7 +268,7 @@ def launches_of(device: Device, network: Network, options: StepOptions) -> tuple
 def _issued(device: Device, network: Network, options: StepOptions) -> tuple[Launch, ...]:
     if options.cuda_graph:  # the same kernels, which advice on a step without a graph has already priced
         plain = _issued(device, network, replace(options, cuda_graph=False, cuda_graph_blocks=False))
-        return tuple(_captured(device, issue) for issue in plain)
+        return tuple(captured_whole(device, issue) for issue in plain)
     issuer = _Issuer(device, network, options)
     groups = run_groups(network, options)
     issues: list[Launch] = []
@@ -249,14 +279,16 @@ def _issued(device: Device, network: Network, options: StepOptions) -> tuple[Lau
         issues += _backward(issuer, groups)
     if options.mode == "train":
         issues += _update(issuer, network, options)
-    if options.compiled:  # generated code issues; the optimiser is outside the compiled model
+    if issuer.is_inductor:
+        issues = called_compiled(device, network, issues)
+    elif options.compiled:  # compiled code issues all but the optimiser, which is outside of the model
         call_s = bare_launch_time(device)
         most_s = [call_s * len(issue.work.costs) if issue.part != "update" else inf for issue in issues]
         issues = [replace(each, host_s=min(each.host_s, most)) for each, most in zip(issues, most_s, strict=True)]
     if options.cuda_graph_blocks:
-        issues = _captured_blocks(device, network, issues)
+        issues = captured_blocks(device, network, issues)
     if options.framework == "deepspeed-zero3":
-        issues = _hooked(device, network, issues)
+        issues = hooked(device, network, issues)
     scale = issuer.scale
     if scale != 1.0:
         issues = [issue if issue.part == "update" else replace(issue, host_s=scale * issue.host_s) for issue in issues]
@@ -274,38 +306,6 @@ def weights_s(device: Device, network: Network, options: StepOptions) -> float:
         if step.layer.trained and not isinstance(step.layer.operator, Exchange):
             priced = issuer.priced(step.layer, "bwd_weight")
             found += priced[1].time_s if priced is not None else 0.0
-    return found
-
-
-def _hooked(device: Device, network: Network, issues: Sequence[Launch]) -> list[Launch]:
-    """Return *issues* with the host time of ZeRO-3's hooks at the first of each pass of a layer with parameters."""
-    with_parameters = {layer.name for layer in network.layers if layer.parameters}
-    found: list[Launch] = []
-    seen: set[tuple[str, Part, bool]] = set()
-    for issue in issues:
-        key = issue.layer, issue.part, issue.again
-        first = issue.layer in with_parameters and issue.part != "update" and key not in seen
-        seen.add(key)
-        found.append(replace(issue, host_s=issue.host_s + host_time(device, "hook_s")) if first else issue)
-    return found
-
-
-def _captured(device: Device, issue: Launch) -> Launch:
-    """Return *issue* as part of a captured graph, where kernels follow each other with shorter gaps."""
-    costs = tuple(replace(cost, time_s=in_graph(device, cost.time_s)) for cost in issue.work.costs)
-    return replace(issue, work=replace(issue.work, costs=costs, time_s=sum(cost.time_s for cost in costs)))
-
-
-def _captured_blocks(device: Device, network: Network, issues: Sequence[Launch]) -> list[Launch]:
-    """Return *issues* with one graph launch for consecutive operators of a block; experts are not captured."""
-    apart = {layer.name for layer in network.layers if layer.part == "experts"}
-    found: list[Launch] = []
-    before: tuple[str, Part] = "", "update"
-    for issue in issues:
-        block = "" if issue.layer in apart or issue.part == "update" else block_name(issue.layer)
-        host_s = 0.0 if before == (block, issue.part) else graph_launch_time(device)
-        found.append(replace(_captured(device, issue), host_s=host_s) if block else issue)
-        before = block, issue.part
     return found
 
 
