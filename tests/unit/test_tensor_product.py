@@ -256,7 +256,7 @@ def test_an_sm_gets_fewer_bytes_by_smaller_pieces(name: str, n: int, piece_bytes
     fetched_bytes = tiles * (found.tile.rows + found.tile.columns) * 768 * 2
     clock_Hz = max(device.max_clock_Hz, device.boost_clock_Hz)
     rate_Bps = costs.l2_clock_bytes * piece_bytes / 16 * clock_Hz * device.sm_count
-    rate_Bps *= TENSOR_PRODUCTS.narrow if piece_bytes == 2 else 1.0
+    rate_Bps *= TENSOR_PRODUCTS.narrow if piece_bytes == 2 and device.traits.operands == "warps" else 1.0
     assert found.parts == 1
     assert found.l2_s == pytest.approx(fetched_bytes / rate_Bps)
 

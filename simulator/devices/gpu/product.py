@@ -312,7 +312,7 @@ def tensor_product_time(gpu: Gpu, kernel: Gemm, implicit: Implicit | None = None
     clock_Hz = _top_clock(gpu)
     latency_s_per_k = both.latency_s * element / 2.0 * (1.0 - p.hits * (1.0 - both.cached))
     l2_Bps_per_sm = c.l2_clock_bytes * piece / _WHOLE_PIECE * clock_Hz
-    if piece < _LEAST_PIECE and kernel.layout == "NT":
+    if synchronous and piece < _LEAST_PIECE and kernel.layout == "NT":
         l2_Bps_per_sm *= both.narrow
     start_s, reduce_s = c.start_clocks / clock_Hz, c.reduce_clocks / clock_Hz
     partial_s_per_byte = 1.0 / (gpu.constants(GemmConstants).partial_speed * p.memory_Bps)

@@ -75,6 +75,7 @@ _BLOCK = 1024  # threads that hold a longer row, in as many registers each
 _MOST_REGISTERS = 9
 _SHARED_BYTES = 48 << 10
 _WARP = 32
+_ISSUED = 4 * _WARP  # instructions of threads that an SM issues in a clock, if its lanes are of several kinds
 _IN_WARPS = ("masked_softmax", "causal_softmax")  # in registers whatever the row length
 NORM_THREADS = 128  # per block of layer normalisation
 _NORM_VECTOR = 4  # elements that a thread of it loads at once, of any size
@@ -127,16 +128,18 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
     in_warps = (name == "softmax" or kernel.in_warps) and kernel.cols <= (2 * WARP_ROW if holds else WARP_ROW)
     if holds and not in_warps and (slots := _held_slots(kernel, costs)):
         # Two blocks share an SM.
-        compute_s = compute_time(gpu, max(kernel.rows, 2 * gpu.sm_count), slots)
+        compute_s = _issue_time(gpu, max(kernel.rows, 2 * gpu.sm_count), slots)
         return _cost(gpu, kernel, memory_time(gpu, n_bytes, n_bytes), compute_s, 2.0 * n_bytes)
     if name in _IN_WARPS or in_warps:
         read_share = 0.5 if name == "causal_softmax" else 1.0
         read = read_share * (2.0 * n_bytes if backward else n_bytes)
         padded = max(_WARP, 1 << (kernel.cols - 1).bit_length())
-        slots = costs.warp_half_slots if holds and size < ELEMENT_BYTES["fp32"] else costs.warp_slots
-        compute_s = compute_time(gpu, read_share * kernel.rows * padded, slots)
+        elements = read_share * kernel.rows * padded
+        compute_s = compute_time(gpu, elements, costs.warp_slots)
         if holds:  # the elements of a lane, one after the other
             compute_s = max(compute_s, padded / _WARP * costs.lane_clocks / gpu.light_clock_Hz)
+        if holds and size < ELEMENT_BYTES["fp32"]:
+            compute_s = max(compute_s, _issue_time(gpu, elements, costs.warp_half_slots))
         return _cost(gpu, kernel, memory_time(gpu, read, n_bytes), compute_s, read + n_bytes)
     if name == "softmax":
         per_load = VECTOR_BYTES // size
@@ -169,6 +172,11 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
     compute_s = compute_time(gpu, kernel.rows * kernel.cols, slots)
     moved = (first + 1) * n_bytes + missed
     return _cost(gpu, kernel, max(memory_s, cache_s), max(compute_s, waiting_s), moved, row_s * crowding)
+
+
+def _issue_time(gpu: Gpu, elements: float, slots: float) -> float:
+    """Return the seconds in which an SM's four schedulers issue *slots* instructions on each of *elements*."""
+    return compute_time(gpu, elements, slots * min(1.0, gpu.lanes_per_sm / _ISSUED))
 
 
 def _holds_long_rows(gpu: Gpu, kernel: Rowwise) -> bool:
