@@ -23,10 +23,12 @@ from simulator.questions.single import (
     CopyKind,
     CopyQuestion,
     DiskQuestion,
+    OperatorQuestion,
     ProgramQuestion,
 )
 from simulator.records import dataclass
 from simulator.topology.parts import CpuPart
+from simulator.workload.operators import Reduction
 from validate.kinds.kind import Cell, RowQuestion, kind_of
 from validate.tables.cells import NotScored, decade_of, measured_s, number, size_bytes, threads_of, whole_cell
 from validate.tables.names import RowNames
@@ -256,6 +258,17 @@ def _access(cell: Cell, names: RowNames) -> AccessQuestion:
     )
 
 
+def _read_access(cell: Cell, names: RowNames) -> RowQuestion:
+    """Return the access that a row asks, or the sum over everything by which PyTorch reads; raises NotScored."""
+    access = _access(cell, names)
+    if f"{cell('bench')} {cell('kernel')}" != "torch stream read" or isinstance(
+        names.devices.described(cell("device")), CpuPart
+    ):
+        return RowQuestion(access)
+    whole = Reduction(1, max(1, int(access.size_bytes) // access.element_bytes))
+    return RowQuestion(OperatorQuestion(where=access.where, operator=whole, device=access.device, issued="graph"))
+
+
 def _access_s(cell: Cell, names: RowNames) -> float:
     """Return the measured time in seconds, or compute it from the rate; a gather's rate counts reads and writes."""
     question = _access(cell, names)
@@ -276,6 +289,4 @@ def _access_labels(cell: Cell, names: RowNames) -> Mapping[str, str]:
     return {}
 
 
-MEMORY = kind_of(
-    "memory", read=lambda cell, names: RowQuestion(_access(cell, names)), measured_s=_access_s, labelled=_access_labels
-)
+MEMORY = kind_of("memory", read=_read_access, measured_s=_access_s, labelled=_access_labels)

@@ -106,6 +106,8 @@ class RowwiseCosts:
     amd_column_share: float
     partial_clocks: float
     partial_end_clocks: float
+    sum_load_clocks: float
+    sum_block_clocks: float
 
 
 def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
@@ -116,6 +118,8 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
     backward = kernel.kind.endswith("_bwd")
     name = kernel.kind.removesuffix("_bwd").removeprefix("log_")
     column_share = costs.amd_column_share if gpu.vendor == "amd" else costs.column_share
+    if kernel.kind == "sum" and kernel.rows == 1:
+        return _whole_sum(gpu, kernel, n_bytes)
     if kernel.kind == "sum":
         ends_s = _partial_sums_s(gpu, kernel) if kernel.own and kernel.channels_last else 0.0
         return _cost(gpu, kernel, memory_time(gpu, n_bytes, 0.0) / column_share, 0.0, n_bytes, ends_s)
@@ -258,6 +262,26 @@ def _partial_sums_s(gpu: Gpu, kernel: Rowwise) -> float:
     parts = max(min(-(-filling // across), math.ceil(values / _SUM_LEAST)), math.ceil(values / _SUM_MOST))
     clocks = math.ceil(parts / height) * costs.partial_clocks + costs.partial_end_clocks
     return clocks / gpu.light_clock_Hz if parts > 1 else 0.0
+
+
+_WHOLE_THREADS, _WHOLE_VECTOR = 512, 4  # of a block of the sum over everything, and elements of one of its loads
+
+
+def _whole_sum(gpu: Gpu, kernel: Rowwise, n_bytes: float) -> KernelCost:
+    """Return the cost of a sum over everything: one block, each of whose loads waits for the one before, or many.
+
+    Many leave their sums in memory, and the last one adds these up (``setReduceConfig``, as for columns).
+    """
+    costs, values = gpu.constants(RowwiseCosts), math.ceil(kernel.cols / _WHOLE_THREADS)
+    parts, last = 1, 0.0
+    if values >= _SUM_MOST:
+        filling = gpu.sm_count * (gpu.traits.threads_per_sm // _WHOLE_THREADS)
+        parts = max(min(filling, math.ceil(values / _SUM_LEAST)), math.ceil(values / _SUM_MOST))
+        last = math.ceil(parts / _WHOLE_THREADS) * costs.partial_clocks + costs.partial_end_clocks
+    waits_s = math.ceil(values / parts / _WHOLE_VECTOR) * costs.sum_load_clocks / gpu.light_clock_Hz
+    ends_s = (costs.sum_block_clocks + last) / gpu.light_clock_Hz
+    cost = _cost(gpu, kernel, memory_time(gpu, n_bytes, 0.0), waits_s, n_bytes, ends_s)
+    return replace(cost, bound="latency") if cost.bound == "compute" else cost
 
 
 _OWN_THREADS = 512  # of a block (``MAX_BLOCK_SIZE``)
