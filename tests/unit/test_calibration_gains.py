@@ -93,3 +93,15 @@ def test_kernels_by_the_data_sheet_cost_what_they_do_without_a_calibration() -> 
     assert product.time_s(session) == product.time_s(NAMES.session)
     stream = rows_of("elementwise", [1.0])[0].asked
     assert stream.time_s(session) > 1.3 * stream.time_s(NAMES.session)
+
+
+def test_a_sum_that_is_right_is_not_made_wrong() -> None:
+    """A step adds its kernels: most too long, and one so much too short that the sum is right, are left as they are."""
+    rows = rows_of("linear", [0.7] * 14 + [1.0])
+    lacking_s = sum(row.asks.time_s(NAMES.session) - row.time_s for row in rows)
+    last = rows[-1]
+    rows[-1] = MeasuredRow(last.asks, last.time_s + lacking_s, last.labels)
+    found = fit_calibration(NAMES.session, PART, rows).calibration
+    assert found == Calibration()
+    without = fit_calibration(NAMES.session, PART, rows[:-1]).calibration
+    assert without != Calibration()

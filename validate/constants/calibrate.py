@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from operator import attrgetter
@@ -36,6 +36,7 @@ _PRIOR = {"compute": 0.15, "bandwidth": 0.1, "dispatch": 0.3, "by_class": 0.1}
 _BOUND = 3.0
 # Fewest rows of a kernel class that calibrate it; a gain that is only rounding.
 _FEWEST, _NO_GAIN = 3, 1e-9
+_SUMS_SAME = 0.02  # sums of seconds whose logarithms differ by less are equally far from the measured one
 # Standard errors of the mean gain that it must exceed; twice as many below _MANY rows, whose own spread is uncertain
 # (Student's t for 2 and 3 degrees of freedom: 4.5 and 3.3).
 _PROOF, _MANY = 2.0, 5
@@ -120,21 +121,26 @@ def _fitted(
 
 
 class _Judged(NamedTuple):
-    """A row's absolute error by the data sheet (``plain``) and by factors from the other rows (``unseen``)."""
+    """A row's absolute error by the data sheet (``plain``) and by factors from the other rows (``unseen``).
+
+    ``seconds`` are those by the data sheet, by the factors, and measured.
+    """
 
     op: str
     classes: Collection[str]
     plain: float
     unseen: float
+    seconds: tuple[float, float, float]
 
 
 def _lost(session: Session, rows: Sequence[MeasuredRow], unseen: Sequence[float]) -> frozenset[str]:
     """Return the kernel classes that gain nothing; *unseen* are log errors of *rows* by factors from the other rows."""
     judged = []
     for row, error in zip(rows, unseen, strict=True):
-        plain = abs(row.asks.time_s(session) / row.time_s - 1.0)
+        plain_s = row.asks.time_s(session)
+        seconds = plain_s, row.time_s * math.exp(error), row.time_s
         classes = session.kernel_classes(row.asks.question)
-        judged.append(_Judged(row.op, classes, plain, abs(math.expm1(error))))
+        judged.append(_Judged(row.op, classes, abs(plain_s / row.time_s - 1.0), abs(math.expm1(error)), seconds))
     every = {name for row in judged for name in row.classes}
     return frozenset(name for name in every if not _gains([row for row in judged if name in row.classes]))
 
@@ -151,9 +157,19 @@ def _gains(rows: Sequence[_Judged]) -> bool:
         # the average of mean and median reflects both the typical row and the outliers
         errors = [(row.unseen, row.plain) for row in rows if row.op == op]
         unseen, plain = ((fmean(each) + median(each)) / 2.0 for each in zip(*errors, strict=True))
-        if unseen > plain + _NO_GAIN:
+        if unseen > plain + _NO_GAIN or _further([row.seconds for row in rows if row.op == op]):
             return False
     return True
+
+
+def _further(seconds: Sequence[tuple[float, float, float]]) -> bool:
+    """Return whether the sum of times after calibration is further from the measured one than that before it.
+
+    *seconds* are those before, after, and measured.  A step adds its kernels' times: where most are too long and a few
+    much too short, the sum is right, and correcting those that are alike alone would make each step wrong.
+    """
+    before, after, measured = (math.fsum(each) for each in zip(*seconds, strict=True))
+    return abs(math.log(after / measured)) > abs(math.log(before / measured)) + _SUMS_SAME
 
 
 def _calibration(values: Mapping[str, float]) -> Calibration:
@@ -262,8 +278,8 @@ def fit_neighbours(session: Session, part: str, rows: Sequence[MeasuredRow], fac
     """Return the neighbourhoods of *part* that its measured *rows* show to help, beside the calibration *factors*.
 
     For each variety of kernels, each row is predicted from the others with every distance and strength.  The best pair
-    is taken if its mean gain exceeds the gain's standard error and the median error does not grow; otherwise the
-    variety has no neighbours.
+    is taken if its mean gain exceeds its standard error, the median error does not grow, and the sum of the times
+    of no direction or function gets worse; otherwise the variety has no neighbours.
     """
     known, unseen = [], dict[int, float]()
     for variety, points in sorted(_points(session.calibrated({part: factors}), part, rows, factors).items()):
@@ -320,8 +336,20 @@ def _chosen(variety: str, points: Sequence[_Point]) -> tuple[Neighbourhood, list
         for strength in _STRENGTH:
             errors = [point.error(strength * value) for point, value in zip(points, others, strict=True)]
             gains = [before - size(error) for before, error in zip(plain, errors, strict=True)]
+            if any(_further(each) for each in _sums(points, errors)):
+                continue
             by_mean = fmean(gains) - _NEAR_PROOF * stdev(gains) / math.sqrt(len(gains))
             proved = min(by_mean, median(plain) - median(map(size, errors)))
             if proved > most:
                 most, best = proved, (Neighbourhood(variety, near, strength, NOISE, measured), errors)
     return best
+
+
+def _sums(points: Sequence[_Point], errors: Sequence[float]) -> Iterator[list[tuple[float, float, float]]]:
+    """Yield the seconds of *points* before and after correction, and measured, by the words of their shapes."""
+    found: dict[tuple[str, ...], list[tuple[float, float, float]]] = {}
+    for point, error in zip(points, errors, strict=True):
+        words = tuple(value for value in point.shape if isinstance(value, str))
+        seconds = point.predicted_s, point.measured_s * (1.0 + error), point.measured_s
+        found.setdefault(words, []).append(seconds)
+    yield from (each for each in found.values() if len(each) >= _FEWEST_SHAPES)
