@@ -103,6 +103,7 @@ class RowwiseCosts:
     amd_wait: float
     norm_row_s: float
     column_share: float
+    column_clock_bytes: float
     amd_column_share: float
     partial_clocks: float
     partial_end_clocks: float
@@ -125,7 +126,10 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
         return _cost(gpu, kernel, memory_time(gpu, n_bytes, 0.0) / column_share, 0.0, n_bytes, ends_s)
     if name.endswith("_weight"):
         time_s = memory_time(gpu, 2.0 * n_bytes, 0.0) / column_share
-        return _cost(gpu, kernel, time_s, 0.0, 2.0 * n_bytes)
+        # A block sums 32 columns (layer_norm_kernel.cu, GammaBetaBackwardCUDAKernelTemplate).
+        blocks = gpu.sm_count if kernel.in_warps or gpu.vendor == "amd" else -(-kernel.cols // _WARP)
+        blocks_s = 2.0 * n_bytes / (blocks * costs.column_clock_bytes * gpu.light_clock_Hz)
+        return _cost(gpu, kernel, time_s, blocks_s, 2.0 * n_bytes)
     if name == "batch_norm":
         return _channels(gpu, kernel)
     holds = name == "softmax" and not backward and kernel.kind == "softmax" and _holds_long_rows(gpu, kernel)
