@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from simulator.package_data import own_data
 from simulator.questions.options import BITSANDBYTES, Optimizer
-from simulator.workload.kernels import PassForm, Streaming
+from simulator.workload.kernels import Streaming
 
 
 class TensorPass(NamedTuple):
@@ -81,8 +81,7 @@ def optimizer_kernels(
     """
     size, name = elements * element_bytes, f"{optimizer}_step"
     passes = _passes(optimizer, fused, graph)
-    form: PassForm = "tensors" if fused else ""
-    return tuple(Streaming(name, elements, each.reads * size, each.writes * size, form) for each in passes)
+    return tuple(Streaming(name, elements, each.reads * size, each.writes * size) for each in passes)
 
 
 def tensor_passes(optimizer: Optimizer) -> tuple[TensorPass, ...]:

@@ -359,6 +359,8 @@ class Lowering:
             graph = options.framework == "tensorflow" and not options.compiled
             kernels = optimizer_kernels(options.optimizer, n, size, fused=fused, graph=graph)
             firsts = first_reads(options.optimizer, fused=fused, graph=graph)
+            if fused and options.framework in ("pytorch", "adaptdl"):  # apex and DeepSpeed have kernels of their own
+                kernels = tuple(replace(kernel, form="tensors") for kernel in kernels)
             for kernel, first in zip(kernels, firsts, strict=True):
                 yield f"{options.optimizer} step", self._run(kernel, float(first * n * size))
         if master:
