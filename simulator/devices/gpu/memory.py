@@ -163,7 +163,7 @@ def _compute_time(gpu: Gpu, kernel: Streaming) -> float:
         form_slots = costs.cast_slots * (3 if function == "copy" else 4)  # the function, its result, its operands
     elif kernel.form in ("strided", "transposed") or is_broadcast:
         form_slots = costs.offset_slots + (costs.line_slots if kernel.form == "transposed" else 0.0)
-    elif 0 < kernel.written_bytes == 2 * kernel.elements:
+    elif known and kernel.written_bytes == 2 * kernel.elements:
         form_slots = costs.half_slots * kernel.bytes / kernel.written_bytes
     if gpu.traits.integers == "shared":
         form_slots /= gpu.constants(LaneCosts).shared_slots
