@@ -151,7 +151,6 @@ class Lowering:
         self._bias_later = _biases_of_readers(network) if options.compiled else frozenset()
         self._needed = needs_gradient(network)
         self._dynamic = options.framework in PYTORCH and not options.compiled and options.precision not in QUANTISED
-        self._before_narrow = is_before(device, "2.6")
         narrow = (network.layers[index] for index in sorted(quantised_layers(network, options.precision), reverse=True))
         self._quantises = {layer.inputs[0]: layer.name for layer in narrow}  # the first of the layers that read it
         self.joined: Mapping[str, JointProduct] = {}
@@ -171,14 +170,14 @@ class Lowering:
         if precision in ("fp8", "nvfp4") and is_plain(layer):
             precision = storage_of(self._options.precision)  # the logits stay in bf16
         if isinstance(layer.operator, Copy):
-            wide = self._wide[layer.output]
-            return Mix("fp32" if wide else precision, strided=self._dynamic and len(layer.inputs) == 1)
+            strided = self._dynamic and len(layer.inputs) == 1
+            return Mix("fp32" if self._wide[layer.output] else precision, strided=strided)
         if not self._wide[layer.output] or layer.operator.is_product:
             return Mix(precision)
-        narrow = sum(not self._wide[tensor] for tensor in layer.inputs)
         if layer.operator.fp32_always and self._dynamic and not is_before(self._device, "1.10"):
             return Mix("fp32", narrow_rows=not self._wide[layer.inputs[0]])
-        return Mix("fp32", narrow if layer.operator.autocast == "promotes" else 0)
+        promotes = layer.operator.autocast == "promotes"
+        return Mix("fp32", sum(not self._wide[tensor] for tensor in layer.inputs) if promotes else 0)
 
     def computed(self, layer: Layer, phase: Phase) -> Operator | None:
         """Return the operator whose kernels compute *layer*; None if they compute another (``megatron_passes.py``).
@@ -224,10 +223,7 @@ class Lowering:
         return tuple(self._run(kernel, 0.0 if just_cast else old) for kernel, old in zip(kernels, olds, strict=True))
 
     def _mixed(self, at: int, kernel: Kernel, operator: Operator, phase: Phase, mix: Mix) -> Kernel:
-        """Return the kernel *at* this place in a *phase* of *operator*, with what it reads in a narrower format.
-
-        In the backward pass of a product of factors, that is each narrow factor, in the gradient of another.
-        """
+        """Return the kernel *at* this place in a *phase*, as *mix*; backward, each narrow factor is read once."""
         if isinstance(kernel, Rowwise) and mix.narrow_rows:
             return replace(kernel, precision=storage_of(self._options.precision))
         if isinstance(kernel, Streaming) and mix.strided:
@@ -281,8 +277,8 @@ class Lowering:
 
         PyTorch has kernels for casts to 16 bits from 2.6 on (pull request 137053), and none for those to fp32.
         """
-        is_narrow = written < read and not self._before_narrow
-        form: PassForm = "" if is_narrow or written == read or not self._dynamic else "casts"
+        has_kernel = written == read or (written < read and not is_before(self._device, "2.6"))
+        form: PassForm = "" if has_kernel or not self._dynamic else "casts"
         return KernelRun(Streaming("copy", elements, elements * read, elements * written, form))
 
     def _requantised(self, layer: Layer) -> Iterator[KernelRun]:
