@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 from simulator.constants import constants
 from simulator.devices.cpu import Cpu
 from simulator.devices.gpu import Gpu
-from simulator.devices.gpu.memory import MemoryCosts
+from simulator.devices.gpu.memory import MemoryCosts, near_bytes
 from simulator.devices.predict import Device
 from simulator.questions.options import Framework
 from simulator.records import dataclass, fields, replace
@@ -213,5 +213,6 @@ def in_graph(device: Device, kernel_s: float) -> float:
 def stays(gpu: Gpu, kernel_s: float) -> float:
     """Return the seconds of one pass of a persistent kernel: no start, but a grid-wide barrier after each pass."""
     costs = gpu.constants(IssuingCosts)
-    met_s = (costs.sync_cycles + gpu.sm_count * costs.sync_block_cycles) / gpu.boost_clock_Hz
+    near = near_bytes(gpu) / gpu.l2_bytes if gpu.l2_bytes else 1.0  # the way to the other half is twice as long
+    met_s = (costs.sync_cycles * (2.0 - near) + gpu.sm_count * costs.sync_block_cycles) / gpu.boost_clock_Hz
     return max(0.0, kernel_s - gpu.constants(MemoryCosts).start_s) + met_s

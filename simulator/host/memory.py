@@ -14,7 +14,7 @@ from simulator.constants import constants
 from simulator.devices.cpu import LINE_BYTES, Cpu
 from simulator.devices.cpu.memory import bandwidth
 from simulator.devices.cpu.passes import gather_times, start_time
-from simulator.devices.dispatch import cpu_call_time, in_graph
+from simulator.devices.dispatch import cpu_call_time, in_graph, stays
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import MemoryCosts, near_bytes
 from simulator.devices.predict import Device, kernel_cost
@@ -107,7 +107,9 @@ def _on_gpu(question: AccessQuestion, part: GpuPart, places: Places) -> HostTime
     cost = kernel_cost(device, _kernel(question))
     bound = "memory bandwidth" if cost.bound == "memory" else "latency of short kernels"
     time_s, slower, why = _with_few_threads(question, part, device, cost.time_s)
-    if question.in_graph or question.persistent:
+    if question.persistent:
+        time_s = stays(device, time_s)
+    elif question.in_graph:
         time_s = in_graph(device, time_s)
     moved = _moved_bytes(question)
     said = f"{format_bandwidth(moved / time_s, 3)} of read and written bytes"

@@ -9,6 +9,8 @@ from itertools import pairwise
 import pytest
 
 from simulator.api import Session
+from simulator.constants import DEFAULT
+from simulator.devices.gpu.memory import MemoryCosts
 from simulator.errors import InputError
 from simulator.host.latency import chase, cyclic_share, kept_share, memory_place
 from simulator.questions.where import Where
@@ -366,3 +368,10 @@ def test_a_chase_goes_in_turn_and_random_places_do_not(session) -> None:
     one, other = (chase(PAGED, 256 << 10, memory, page, is_cyclic=True) for page in (4096.0, float(2 << 20)))
     assert one.data_s > other.data_s  # small pages conflict with each other in the second level
     assert chase(PAGED, 48 << 20, memory, is_cyclic=True).missed == pytest.approx(1 - 32 / 48)
+
+
+def test_a_kernel_that_stays_waits_for_a_barrier_and_starts_only_once(session) -> None:
+    card = "rx-6900-xt"
+    stays_s = seconds(session, "stream,64KiB,writes=1,block-threads=1024,persistent", card)
+    assert stays_s == pytest.approx(0.6e-6, rel=0.25)  # 0.59 us (te42kyfo/gpu-benches, a barrier by atomics)
+    assert stays_s < DEFAULT(MemoryCosts).start_s < seconds(session, "stream,64KiB,writes=1", card)
