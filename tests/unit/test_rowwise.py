@@ -9,7 +9,7 @@ import pytest
 from simulator.constants import DEFAULT
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import MemoryCosts, achieved_bandwidth
-from simulator.devices.gpu.rowwise import RowwiseCosts, _softmax_threads, rowwise_cost
+from simulator.devices.gpu.rowwise import RowwiseCosts, _held_slots, _softmax_threads, rowwise_cost
 from simulator.workload.kernels import Rowwise, column_sum
 from simulator.workload.precision import Precision
 from tests.devices import find_gpu
@@ -124,12 +124,12 @@ def test_softmax_of_todays_pytorch_holds_its_rows(rows: int, cols: int, precisio
     assert rowwise_cost(replace(device, libraries=(2025, 4)), kernel).time_s == before != known_s
 
 
-def test_a_row_too_long_for_shared_memory_is_read_three_times() -> None:
-    device, row = find_gpu("h200-sxm"), Rowwise("softmax", 4096, 12288, "fp32", in_warps=True)
+def test_a_row_too_long_for_shared_memory_is_not_held() -> None:
+    row = Rowwise("softmax", 4096, 12284, "fp32", in_warps=True)
+    assert _held_slots(row, ROWWISE) == 12284 * ROWWISE.shared_slots
     for cols in (12288, 12289):  # 48 KiB, and no multiple of 16 bytes
-        kernel = replace(row, cols=cols)
-        assert rowwise_cost(device, kernel) == rowwise_cost(device, replace(kernel, in_warps=False))
-    assert rowwise_cost(device, replace(row, cols=12284)).bytes == 2 * 4096 * 12284 * 4
+        assert not _held_slots(replace(row, cols=cols), ROWWISE)
+    assert rowwise_cost(find_gpu("h200-sxm"), row).bytes == 2 * 4096 * 12284 * 4
 
 
 def test_layer_norm_waits_less_for_rows_in_the_cache() -> None:

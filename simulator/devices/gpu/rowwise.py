@@ -132,7 +132,7 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
         return _cost(gpu, kernel, time_s, blocks_s, 2.0 * n_bytes)
     if name == "batch_norm":
         return _channels(gpu, kernel)
-    holds = name == "softmax" and not backward and kernel.kind == "softmax" and _holds_long_rows(gpu, kernel)
+    holds = kernel.kind == "softmax" and kernel.in_warps and _is_recent(gpu)
     in_warps = (name == "softmax" or kernel.in_warps) and kernel.cols <= (2 * WARP_ROW if holds else WARP_ROW)
     if holds and not in_warps and (slots := _held_slots(kernel, costs)):
         # Two blocks share an SM.
@@ -151,7 +151,8 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
         return _cost(gpu, kernel, memory_time(gpu, read, n_bytes), compute_s, read + n_bytes)
     if name == "softmax":
         per_load = VECTOR_BYTES // size
-        threads = _softmax_threads(kernel.cols // per_load)
+        is_recent = not backward and (holds or (kernel.kind == "log_softmax" and _is_recent(gpu)))
+        threads = _BLOCK if is_recent else _softmax_threads(kernel.cols // per_load)
         vectors, left = divmod(kernel.cols, threads * per_load)
         loads = (2 if backward else 3) * (vectors + -(-left // threads))
         row_s, slots, again, load_clocks = costs.softmax_row_s, costs.softmax_slots, 2, costs.load_clocks
@@ -187,9 +188,9 @@ def _issue_time(gpu: Gpu, elements: float, slots: float) -> float:
     return compute_time(gpu, elements, slots * min(1.0, gpu.lanes_per_sm / _ISSUED))
 
 
-def _holds_long_rows(gpu: Gpu, kernel: Rowwise) -> bool:
-    """Return whether softmax is PyTorch's since 2.8."""
-    return kernel.in_warps and not (gpu.libraries is not None and gpu.libraries < _HOLDS_LONG_ROWS)
+def _is_recent(gpu: Gpu) -> bool:
+    """Return whether softmax is PyTorch's since 2.8, or nothing else is said."""
+    return gpu.libraries is None or gpu.libraries >= _HOLDS_LONG_ROWS
 
 
 def _held_slots(kernel: Rowwise, costs: RowwiseCosts) -> float:
