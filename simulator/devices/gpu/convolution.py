@@ -178,7 +178,7 @@ def implicit_gemm(problem: Problem) -> ConvolutionAlgorithm:
         tiles = _STRIDED_EARLY if few_tiles and not problem.unit_stride else tiles
         share = _backward_data_share(problem)
         m, n, k = c_in, problem.pixels_in, c_out * problem.taps_of_a_place
-    engine = problem.engine(share)
+    engine = problem.engine(share * (costs.hopper_lanes if problem.gpu.traits.operands == "warps" else 1.0))
     compute_s = blocks_time(costs, engine, m, n, k, tiles, batch=shape.groups, splits=splits, split_s=split_s)
     fixed_s = costs.kernel_s
     if columns:

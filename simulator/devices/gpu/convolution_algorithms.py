@@ -51,6 +51,7 @@ class ConvolutionCosts:
     tensor_tile_intensity: float
     tensor_kernel_s: float
     hopper: float
+    hopper_lanes: float
     implicit: float
     narrow: float
     parts_s: float

@@ -119,8 +119,10 @@ def compute_time(gpu: Gpu, elements: float, slots: float) -> float:
 
 
 def issue_time(gpu: Gpu, elements: float, slots: float) -> float:
-    """Return :func:`compute_time`, half of it where integers have as many lanes of their own, which compute places."""
-    return compute_time(gpu, elements, slots) / (2.0 if gpu.traits.integers == "own" else 1.0)
+    """Return the seconds in which an SM's schedulers issue *slots* instructions, integer and other, on each element."""
+    # Lanes of their own for integers take as many instructions again.
+    per_clock = gpu.lanes_per_sm * (2.0 if gpu.traits.integers == "own" else 1.0)
+    return elements * slots / (gpu.sm_count * per_clock * gpu.light_clock_Hz)
 
 
 @constants("streaming")
@@ -165,9 +167,8 @@ def _compute_time(gpu: Gpu, kernel: Streaming) -> float:
         form_slots = costs.offset_slots + (costs.line_slots if kernel.form == "transposed" else 0.0)
     elif known and kernel.written_bytes == 2 * kernel.elements:
         form_slots = costs.half_slots * kernel.bytes / kernel.written_bytes
-    if gpu.traits.integers == "shared":
-        form_slots /= gpu.constants(LaneCosts).shared_slots
-    return issue_time(gpu, kernel.elements, slots + form_slots)
+    computing_s = compute_time(gpu, kernel.elements, slots) / (2.0 if gpu.traits.integers == "own" else 1.0)
+    return computing_s + issue_time(gpu, kernel.elements, form_slots)
 
 
 def _last_blocks(gpu: Gpu, kernel: Streaming, memory_s: float) -> float:

@@ -63,6 +63,7 @@ class BatchNormCosts:
     sm_per_clock: float
     kept_words_per_clock: float
     kept_bytes: float
+    places: float
     block_clocks: float
     own_slots: float
     own_bwd_slots: float
@@ -242,6 +243,8 @@ def _channels(gpu: Gpu, kernel: Rowwise) -> KernelCost:
             looked_at = moved / size / kernel.rows  # by the block of one channel
             block_per_clock = costs.block_bwd_per_clock if backward else forward
             clocks = looked_at * max(1.0 / block_per_clock, on_an_sm / costs.sm_per_clock)
+        if gpu.traits.integers == "shared":
+            clocks *= costs.places
         threads_s = (clocks + costs.block_clocks) / gpu.light_clock_Hz
     cost = _cost(gpu, kernel, memory_s, threads_s, moved)
     return replace(cost, bound="latency") if cost.bound == "compute" else cost
