@@ -29,5 +29,4 @@ def strategy_series(name: str) -> tuple[str, str]:
     if name == "nccl":
         return BEST, "o"
     known: list[str] = _TABLES["strategies"]
-    place = known.index(name) if name in known else sum(name.encode())
-    return MARKED_SERIES[place % len(MARKED_SERIES)]
+    return MARKED_SERIES[(known.index(name) if name in known else sum(name.encode())) % len(MARKED_SERIES)]

@@ -48,8 +48,7 @@ def comparison_figures(document: Document) -> Iterator[Block]:
             svg = figure_file(make, "svg").decode()
             for colour, of_page in _OF_PAGE.items():
                 svg = svg.replace(colour, of_page)
-            name = f"{title.partition(' ')[0].lower()}{number}"
-            yield Drawing(inline_svg(svg.encode(), name, caption), caption)
+            yield Drawing(inline_svg(svg.encode(), f"{title.partition(' ')[0].lower()}{number}", caption), caption)
 
 
 def environment_blocks(environment: Document) -> Iterator[Block]:
@@ -80,9 +79,7 @@ def _facts(facts: Document, prefix: str) -> Iterator[tuple[str, str | list[str]]
 
 
 def _said(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return " ".join(f"{key} {inner}" for key, inner in value.items())
-    return str(value)
+    return " ".join(f"{key} {inner}" for key, inner in value.items()) if isinstance(value, Mapping) else str(value)
 
 
 Row = Mapping[str, Any]
@@ -268,8 +265,7 @@ def _axes(figure: Figure) -> Axes:
 
 def _ticks(axis: Axis, low: float, high: float) -> None:
     """Label decades; where there are few, also 2 and 5 within each."""
-    few = high < _FEW_DECADES * low
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,), numticks=9))
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < _FEW_DECADES * low else (1.0,), numticks=9))
     axis.set_minor_formatter(NullFormatter())
 
 

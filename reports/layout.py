@@ -162,8 +162,7 @@ def _spread(xs: dict[int, float], row: list[int], step: float) -> None:
             (first, a), (second, b) = blocks[-2:]
             if b - a >= step * (len(first) + len(second)) / 2 - 1e-9:
                 break
-            middle = (a * len(first) + b * len(second)) / (len(first) + len(second))
-            blocks[-2:] = [(first + second, middle)]
+            blocks[-2:] = [(first + second, (a * len(first) + b * len(second)) / (len(first) + len(second)))]
     for members, middle in blocks:
         for k, i in enumerate(members):
             xs[i] = middle + step * (k - (len(members) - 1) / 2)
@@ -185,10 +184,7 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def edge_curve(view: View, edge: DrawnEdge, layout: DrawingLayout) -> Curve:
-    """Return the cubic curve of *edge*: an arc below for GPUs of one row, over symbols in between, else a line.
-
-    A line that would pass behind an unrelated symbol bends around it.
-    """
+    """Return the cubic curve of *edge*: an arc for GPUs of one row, a bend around an unrelated symbol, else a line."""
     (xa, ya), (xb, yb) = layout.positions[edge.a], layout.positions[edge.b]
     if ya == yb and view.symbols[edge.a].kind == "gpu":
         xa, xb = xa + layout.ports[edge][0], xb + layout.ports[edge][1]

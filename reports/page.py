@@ -218,10 +218,7 @@ def _template() -> Template:
 
 
 def inline_svg(svg: bytes, name: str = "", label: str = "", larger: float = 1.0) -> Markup:
-    """Return *svg* without what stands before its root, *larger* times as large on a screen.
-
-    A *name* makes its identifiers unique on a page of several figures, which its caption, the *label*, describes.
-    """
+    """Return *svg* from its root on, *larger* times as large, with the *name* in its identifiers and *label* told."""
     root, end, rest = svg.decode().partition("<svg ")[2].partition(">")
 
     def scaled(match: re.Match[str]) -> str:

@@ -33,8 +33,7 @@ def alpha_beta_ring_s(group: Communicator, collective: Collective, size_bytes: f
         return 2 * (n - 1) * (ALPHA_S + size_bytes / (n * bandwidth_Bps))
     if collective in ("all-gather", "reduce-scatter", "all-to-all"):
         return (n - 1) * (ALPHA_S + size_bytes / (n * bandwidth_Bps))
-    steps = 1 if collective == "send-recv" else n - 1
-    return steps * ALPHA_S + size_bytes / bandwidth_Bps
+    return (1 if collective == "send-recv" else n - 1) * ALPHA_S + size_bytes / bandwidth_Bps
 
 
 def _ring_bandwidth(group: Communicator) -> float:

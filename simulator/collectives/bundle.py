@@ -133,9 +133,7 @@ class ConcurrentGroups:
         plan = first.once(("plan", *asked), lambda: planned(self.groups, op, size_bytes, strategy))
         key = ("bundle", *asked, id(self) if self._others else None)  # kept alive by the loads
         found = first.once(key, lambda: FragmentLoads(plan, gpu_loads=GpuLoads(self, plan)))
-        if not loads_on:
-            return found
-        return first.once((*key, tuple(loads_on.items())), lambda: found.loading(loads_on))
+        return found if not loads_on else first.once((*key, tuple(loads_on.items())), lambda: found.loading(loads_on))
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,8 +154,7 @@ class FragmentLoads(Fragment):
 def planned(groups: Sequence[Communicator], op: Collective, size_bytes: float, strategy: Strategy) -> Plan:
     """Return the plan of *op* by *strategy* in all *groups* at once, as :meth:`ConcurrentGroups.collective`."""
     if op == "send-recv" and len(groups) > 1 and groups[0].n_ranks == 2:  # pairs: one exchange among all
-        ranks = [rank for group in groups for rank in group.ranks]
-        whole = Communicator(groups[0].machine, ranks, groups[0].router)
+        whole = Communicator(groups[0].machine, [rank for group in groups for rank in group.ranks], groups[0].router)
         pairs = tuple((i ^ swap, i ^ 1 ^ swap) for i in range(0, whole.n_ranks, 2) for swap in (0, 1))
         return strategy.plan(Request(whole, op, size_bytes, pairs=pairs))
     return merge([strategy.plan(Request(group, op, size_bytes)) for group in groups])

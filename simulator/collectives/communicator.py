@@ -119,11 +119,7 @@ class Equal:
 
     @classmethod
     def of(cls, group: Communicator) -> Equal | None:
-        """Return the equal machines of *group*, found once for the same machines.
-
-        Return None for a single machine, for machines that differ, and if messages cost processor time, which each host
-        spends separately.
-        """
+        """Return *group*'s equal machines, found once; None for one, unlike ones, or if messages cost processors."""
         if group.machine.messages.message or group.machine.messages.round:
             return None
         hosts = tuple(group.equal_hosts())

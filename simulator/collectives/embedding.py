@@ -62,11 +62,7 @@ def embed_order(request: Request, name: str, make: Callable[[int], Schedule], *,
 def _improved(
     inside: Request, order: list[int], make: Callable[[int], Schedule], *, pipelined: bool, fixed: bool
 ) -> list[int]:
-    """Swap pairs in *order* as long as the schedule gets faster; return the best order found.
-
-    *fixed* keeps the first rank in place.  With up to 8 ranks, the search starts from every rotation of *order*, since
-    it can end in a poor local optimum.
-    """
+    """Return *order* after swaps that help, *fixed* or not its first rank; few ranks start from each rotation."""
     n = len(order)
     routes = [inside.router.route(a, b) for a, b in combinations(inside.ranks, 2)] if 2 < n <= _IMPROVED_UP_TO else []
     if len({(route.path_class, route.bandwidth_Bps, route.latency_s) for route in routes}) < 2:  # none, or all equal
@@ -98,8 +94,7 @@ def _improved(
         return best, order
 
     head, rest = (order[:1], order[1:]) if fixed else ([], order)
-    n_starts = len(rest) if n <= _ALL_STARTS_UP_TO else 1
-    starts = [head + rest[k:] + rest[:k] for k in range(n_starts)]
+    starts = [head + rest[k:] + rest[:k] for k in range(len(rest) if n <= _ALL_STARTS_UP_TO else 1)]
     return min((improved(start) for start in starts), key=lambda found: found[0])[1]
 
 

@@ -32,11 +32,7 @@ _SHARED = "the hosts' processors"
 
 
 def host_work(machine: Machine, pairs: Iterable[tuple[int, int]]) -> tuple[Work, ...]:
-    """Return the processor work of one message for each (source, target) pair of nodes; empty if messages cost nothing.
-
-    A host that sends and receives k messages in a round keeps one processor busy for ``round + k message`` seconds.
-    Messages within a host cost nothing.
-    """
+    """Return a message's processor work (round + k message seconds a host) by pair; empty if messages cost nothing."""
     costs = machine.messages
     if not costs.message and not costs.round:
         return ()
@@ -113,9 +109,7 @@ def lower(
                 name = request.machine.nodes[where[local.rank]].name
                 works.append(builder.work("reduce", name, seconds, stream=f"{stream}:{name}:reduce", after=last))
         last = works or last
-    if len(last) == 1:
-        return last[0]
-    return builder.work("join", "host", 0.0, stream=f"{stream}:join", after=last)
+    return last[0] if len(last) == 1 else builder.work("join", "host", 0.0, stream=f"{stream}:join", after=last)
 
 
 def carried_in(
@@ -158,11 +152,7 @@ _MAX_CHUNKS = 65_536
 
 
 def best_chunk_count(size_bytes: float, n_fill: int, latency_s: float, s_per_byte: float) -> int:
-    """Return the chunk count m that minimises (m + n_fill)(latency_s + size_bytes s_per_byte / m).
-
-    The optimum, sqrt(n_fill size_bytes s_per_byte / latency_s), is rounded to the better neighbour.  A chunk has at
-    least 4 KiB, and there are at most 65,536 chunks.
-    """
+    """Return the m that minimises (m + n_fill)(latency_s + size_bytes s_per_byte / m); chunks have 4 KiB or more."""
     most = max(1, min(_MAX_CHUNKS, int(size_bytes / _MIN_CHUNK_BYTES)))
     if n_fill <= 0 or most == 1:
         return 1

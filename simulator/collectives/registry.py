@@ -48,8 +48,7 @@ _NUMBERED = {r"gpu\d{1,5}": "gpu0", r"parameter-server-(\d{1,5}|colocated|sharde
 
 def strategy_names(*, named_only: bool = False) -> list[str]:
     """Return the names of strategies to compare, *named_only* ones too; no code where a data file asks."""
-    rest = _NAMED_ONLY if named_only else {}
-    return [*_BUILT_IN, *rest, *(_registered() if has_effects() else ())]
+    return [*_BUILT_IN, *(_NAMED_ONLY if named_only else {}), *(_registered() if has_effects() else ())]
 
 
 def unlisted_strategies() -> list[str]:

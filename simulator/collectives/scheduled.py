@@ -33,10 +33,7 @@ _LIMITS = (
 
 
 def gather_on_gpu(name: str) -> Planned:
-    """Return the strategy called ``gpuN``: all ranks send to GPU N, of a broadcast or reduce to the root.
-
-    It raises Unsuitable if GPU N does not take part; for ``gpu0``, the default, the first that does stands in.
-    """
+    """Return ``gpuN``: all send to GPU N (for ``gpu0``, the first that takes part), of a rooted one to the root."""
     number = int(name.removeprefix("gpu"))
 
     def write(builder: PlanBuilder, request: Request) -> None:

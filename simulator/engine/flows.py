@@ -51,11 +51,7 @@ class ActiveFlow:
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Flows that start together; ``done`` is called when the last byte of all flows has arrived.
-
-    ``peers`` are the batches that shared resources with this one at some moment.  A batch that resumes a round midway
-    is not ``whole``.
-    """
+    """Flows that start together, then ``done``; ``peers`` share resources; one resumed midway is not ``whole``."""
 
     start_s: float
     done: Callable[[], None]

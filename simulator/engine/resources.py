@@ -38,10 +38,7 @@ def stands_for_all(machine: Machine, plan: Plan) -> bool:
 
 
 def roomy(machine: Machine, plan: Plan) -> set[Resource]:
-    """Return the resources that flows never saturate, because the caps of all concurrent flows add up to less.
-
-    Resources of flows that represent others are given as keys of roles.
-    """
+    """Return the resources, or keys of roles, that flows never saturate, as the caps of all at once add up to less."""
     if (
         not plan.moves
         or plan.perturbations
@@ -152,9 +149,7 @@ class Capacities(dict[Resource, float]):
 
     def cap_Bps(self, flow: Flow) -> float:  # noqa: N802  units keep their case
         """Return the largest rate of *flow* at present, in B/s."""
-        if not self._lost_Bps or flow.limits is None:
-            return flow.cap_Bps
-        return flow.limits.cap_Bps(self._lost_Bps)
+        return flow.cap_Bps if not self._lost_Bps or flow.limits is None else flow.limits.cap_Bps(self._lost_Bps)
 
     def factor(self, resource: Resource) -> float:
         """Return the factor on a numbered *resource*, else 1; also 1 if it gives nothing, which stops its users."""

@@ -302,17 +302,11 @@ def _precision(args: Arguments) -> str | None:
         args.fault("fp8-format", "goes with --bf16 or --fp16")
     if four and (eight or half != "bf16"):
         args.fault("fp4-format", "goes with --bf16, and without fp8")
-    if four:
-        return "nvfp4"
-    return "master-fp8" if eight else f"master-{half}" if half else None
+    return "nvfp4" if four else "master-fp8" if eight else f"master-{half}" if half else None
 
 
 def _attention(args: Arguments) -> str:
-    """Return the kind of attention: that of the line, or the default of Megatron-LM of that age.
-
-    ``--use-flash-attn`` selects FlashAttention in the layers of older checkouts alone; those of Megatron-Core never
-    read it, and Transformer Engine chooses by itself (NVIDIA/Megatron-LM issues 778 and 1259).
-    """
+    """Return the attention of the line, or Megatron-LM's of that age, whose layers alone read --use-flash-attn."""
     backend = args.choice(("auto", "flash", "fused", "unfused", "local"), "attention-backend")
     implementation = args.choice(("local", "transformer_engine", "inference_optimized"), "transformer-impl")
     is_flash = args.has("use-flash-attn")

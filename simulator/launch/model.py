@@ -185,10 +185,7 @@ def _rate(args: Arguments, name: str) -> float:
 
 
 def named_network(args: Arguments) -> tuple[str, str]:
-    """Return the network that *args* name, and the argument that names one which is not known; each may be empty.
-
-    A folder with a ``config.json`` is a network; of other names (``openai-community/gpt2``) the last part counts.
-    """
+    """Return the network, or folder with a ``config.json``, that *args* name, and the argument with an unknown one."""
     unknown = ""
     for argument in ARGUMENTS["networks"]:
         said = args.text(argument)

@@ -46,10 +46,7 @@ class LaunchRanks:
 
 
 def read_ranks(command: Command, launcher: Arguments, comments: Sequence[Word], own: int | None) -> LaunchRanks:
-    """Return the ranks that *launcher*, the words before the program, starts; else those of ``#SBATCH`` lines.
-
-    *own* is the number of GPUs of the machine.  Where nothing else is said, each visible GPU has a process.
-    """
+    """Return the ranks that *launcher* or ``#SBATCH`` lines start; by default one for each of *own* visible GPUs."""
     outer, batch = Arguments(command.outer, launcher.file), batch_arguments(comments, launcher.file)
     is_mpi = any(word.name in COMMANDS["of_mpi"] for word in command.launcher)
     visible = visible_gpus(launcher, command, own)

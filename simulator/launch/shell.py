@@ -204,8 +204,7 @@ def batch_arguments(comments: Sequence[Word], file: str) -> Arguments:
             continue
         for text in re.sub(r"\s+#.*", "", word.text).split()[1:]:
             short = _SHORT.fullmatch(text)
-            texts = [f"-{short[1]}", short[2]] if short else [text]
-            asked += [Word(each, word.line, word.column) for each in texts]
+            asked += [Word(each, word.line, word.column) for each in ([f"-{short[1]}", short[2]] if short else [text])]
     return Arguments(asked, file)
 
 

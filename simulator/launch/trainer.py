@@ -241,16 +241,11 @@ def read_sharding(args: Arguments) -> tuple[int | None, Offload]:
 
 
 def of_bitsandbytes(name: str) -> Optimizer | None:
-    """Return the optimiser of bitsandbytes that *name* is, as transformers and other trainers spell it; None if none.
-
-    ``AdamW8bit`` and ``adamw_bnb_8bit`` are one; ``paged_adamw`` has its state in fp32 (transformers' OptimizerNames).
-    """
+    """Return the optimiser of bitsandbytes that *name* spells (``AdamW8bit``, ``adamw_bnb_8bit``); None if none."""
     kind = re.fullmatch(r"(paged_?)?adamw?_?(?:bnb_?)?(8_?bit)?(?:32_?bit)?", name.lower())
     if kind is None or not any(kind.groups()):
         return None
-    if kind[2] is None:
-        return "paged-adam"
-    return "paged-adam-8bit" if kind[1] else "adam-8bit"
+    return "paged-adam" if kind[2] is None else "paged-adam-8bit" if kind[1] else "adam-8bit"
 
 
 def read_update(args: Arguments) -> dict[str, str | bool]:

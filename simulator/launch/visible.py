@@ -206,11 +206,7 @@ def _fault(launcher: Arguments, word: Word, message: str) -> None:
 
 
 def read_hosts(launcher: Arguments, *more: str) -> dict[str, int] | None:
-    """Return the slots of each host in the file that *launcher* names, in order; a host without them has one.
-
-    *more* are names of that argument besides the usual ones.  None if it names none, or one that is not at hand, which
-    a note says, or that has faults, which are added to those of *launcher*.
-    """
+    """Return the slots of each host in the file that *launcher* names (as in *more*); None if none is read."""
     path = launcher.text(*_HOST_FILES, *more)
     if path is None:
         return None

@@ -121,9 +121,7 @@ def _clash(slow: SlowLink, other: SlowLink) -> str:
     if slow.is_passing != other.is_passing:
         return "" if slow.factor and other.factor else "is down for good, and cannot be slow for a while"
     from_s, until_s = max(slow.from_s, other.from_s), min(slow.until_s, other.until_s)
-    if from_s >= until_s:
-        return ""
-    return f"is given twice{SlowLink(slow.ends, 1.0, from_s, until_s).when}"
+    return "" if from_s >= until_s else f"is given twice{SlowLink(slow.ends, 1.0, from_s, until_s).when}"
 
 
 def _between(machine: Machine, first: Node, second: Node) -> list[Link]:
@@ -186,5 +184,4 @@ def _written(topology: Topology, node: Node) -> str:
 def _slowed(wire: Wire, factor: float) -> list[Wire]:
     if factor in (0.0, 1.0):
         return [wire] if factor else []
-    part = wire.part.model_copy(update={"bandwidth": wire.part.bandwidth * factor})
-    return [replace(wire, part=part)]
+    return [replace(wire, part=wire.part.model_copy(update={"bandwidth": wire.part.bandwidth * factor}))]

@@ -137,11 +137,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One direction between two nodes, with all parallel links together.
-
-    ``bandwidth_Bps`` is the rate of large transfers and ``nominal_Bps`` that of the data sheet, both for all ``count``
-    links.  ``resource`` is the capacity it draws on.
-    """
+    """One direction between two nodes; the rates, large transfers' and the data sheet's, are of all ``count`` links."""
 
     index: int
     name: str

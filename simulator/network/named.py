@@ -56,11 +56,7 @@ def hosts(said: str, text: str, machine: Machine) -> list[int] | None:
 
 
 def pairs(option: str, text: str, machine: Machine) -> list[tuple[Node, Node]]:
-    """Return the pairs of devices named in *text*, two names or ranges with ``-`` between; names may contain ``-`` too.
-
-    As in topology files, equal numbers of devices pair up, and a single one repeats.  Raises InputError if *text* does
-    not name two different devices.
-    """
+    """Return the pairs of devices in *text*, ``a-b``, as topology files pair ranges; raises InputError."""
     said = f"{option} {one_line(text, 60)}"
     bare = _RANGE.sub(lambda found: "#" * len(found[0]), text)
     places = [place for place, letter in enumerate(bare) if letter == "-"]

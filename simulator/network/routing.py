@@ -60,9 +60,7 @@ class Router(Kept):
     def relay(self, src: int, via: int, dst: int) -> Route | None:
         """Return the NVLink route from *src* through the GPU *via* to *dst*, or None if a leg is missing."""
         first, second = self.direct(src, via), self.direct(via, dst)
-        if first is None or second is None:
-            return None
-        return join(self.machine, first, second, "nvb", "nvlink-relay")
+        return None if first is None or second is None else join(self.machine, first, second, "nvb", "nvlink-relay")
 
     def out_through(self, src: int, via: int, dst: int) -> Route:
         """Return the route over NVLink to the GPU *via*, and on over its NICs to *dst* (NCCL's PXN)."""
@@ -145,11 +143,7 @@ class Router(Kept):
         return striped(self.machine, [route_along(self.machine, path, found, transport, extra) for path in paths])
 
     def _between(self, src: Node, dst: Node) -> Route | None:
-        """Return the route over the network; the NICs nearest to a GPU share its bytes.
-
-        NICs pair up in order, or with the next one that their network reaches.  Where no network joins the nearest, as
-        between the rails of a cluster, a farther one receives, or sends.
-        """
+        """Return the route over the network, by the nearest NICs in order; where none joins these, by farther ones."""
         out, into = self._nics_of(src.index), self._nics_of(dst.index)
         routes = self._over_nics(out, into)
         if not routes and out and into:

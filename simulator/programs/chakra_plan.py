@@ -173,8 +173,7 @@ class _Writer:
             stream = f"{gpu}/copies {'in' if node.kind == 'load' else 'out'}"
             number = -1
             for parts in costs.copy(rank, node.kind == "load", node.size_bytes):
-                number = builder.add(label, parts, stream=stream, after=after, place=gpu, about=about)
-                after = [number]
+                after = [builder.add(label, parts, stream=stream, after=after, place=gpu, about=about)]
             return number
         if node.kind == "exchange":
             ranks = self._trace.groups[node.group]

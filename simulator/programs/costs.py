@@ -223,9 +223,7 @@ class StreamQueue:
 
     def blocker(self) -> QueueEntry | None:
         """Return the entry for which the next operator waits; None where the queue has room."""
-        if not self.depth or self.count < self.depth:
-            return None
-        return self.entry(self.count - self.depth)
+        return None if not self.depth or self.count < self.depth else self.entry(self.count - self.depth)
 
     def skip(self, operators: int, times: int, period_s: float) -> None:
         """Record *times* further repetitions of the last *operators*, each *period_s* after the one before."""

@@ -180,8 +180,7 @@ class _Reader:
             case "repeat":
                 if spec.do is not None and not spec.do:
                     self._fault("do must have 1 or more statements; got []", "do")
-                count = min(spec.repeat or 1, s.MAX_COUNT)
-                made = s.Repeat(here, count, self.block(spec.do or (), (*here, "do")))
+                made = s.Repeat(here, min(spec.repeat or 1, s.MAX_COUNT), self.block(spec.do or (), (*here, "do")))
             case "threads":
                 bodies = enumerate(spec.threads or ())
                 made = s.Threads(here, tuple(self.block(body, (*here, "threads", i)) for i, body in bodies))

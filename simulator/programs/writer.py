@@ -150,8 +150,7 @@ class Writer:
             last = (self._call(call, place, run.stream, needs),)
             needs = []
         if run.gives is not None:
-            back_s = calls[-1].back_s if calls else 0.0
-            tensors[run.gives] = c.DeviceTensor(place.name, result_bytes, last, back_s)
+            tensors[run.gives] = c.DeviceTensor(place.name, result_bytes, last, calls[-1].back_s if calls else 0.0)
 
     def _call(self, call: c.CallPrice, place: Place, name: str, needs: Sequence[int]) -> int:
         self.state.operators += 1
@@ -223,8 +222,7 @@ class Writer:
             name = f"copies {'in' if kind == 'h2d' else 'out'}"
             for task in copy_plan(question, self.places, self.router).tasks:
                 own = label if task.label == "copy" else task.label
-                number = add(own, task.parts, stream=f"{gpu}/{name}", after=after, place=gpu, about=about)
-                after = (number,)
+                after = (add(own, task.parts, stream=f"{gpu}/{name}", after=after, place=gpu, about=about),)
         self.stream(gpu, name).last = (number,)
         if ordered is not None and (behind or copy.stream is not None):
             ordered.after = (*ordered.after, number)
@@ -300,8 +298,7 @@ class Writer:
         self.on_host(f"wait for {read.name}", back_s, use="wait", after=done)
         if is_array and not is_gpu and self.is_mxnet:
             question = self._question(tensor, self.place(tensor.device), pinned=False, fresh=True)
-            copied_s = copy_within_s(question, self.places)
-            self.on_host(f"copy {read.name}", copied_s or 0.0, use="python")
+            self.on_host(f"copy {read.name}", copy_within_s(question, self.places) or 0.0, use="python")
         if self.is_mxnet:
             self.on_host("array", self.front.mxnet.array_s, use="python")
         if read.form == "print":

@@ -32,9 +32,7 @@ class ScenarioAnswer:
             return None
         nearest = max(self.value, -inf if self.low is None else self.low)
         nearest = min(nearest, inf if self.high is None else self.high)
-        if self.value == nearest:
-            return 0.0
-        return (self.value - nearest) / abs(nearest) if nearest else None
+        return 0.0 if self.value == nearest else (self.value - nearest) / abs(nearest) if nearest else None
 
     @property
     def holds(self) -> bool | None:

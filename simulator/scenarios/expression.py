@@ -67,9 +67,7 @@ class AnswerPath:
 def _shown(step: Step) -> str:
     if isinstance(step, tuple):
         return f"[{step[0]}={step[1]}]"
-    if isinstance(step, int):
-        return f"[{step}]"
-    return f".{step}" if _NAME.fullmatch(step) else f'["{step}"]'
+    return f"[{step}]" if isinstance(step, int) else f".{step}" if _NAME.fullmatch(step) else f'["{step}"]'
 
 
 def _entry(found: Any, step: Step, place: str) -> Any:
@@ -95,9 +93,7 @@ def _entry(found: Any, step: Step, place: str) -> Any:
 
 
 def _words(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "null" if value is None else str(value)
+    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
 
 
 def _kind(value: Any) -> str:

@@ -73,11 +73,7 @@ class ScenarioRun:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedValue:
-    """The expected value of an answer: from ``low`` to ``high`` (None: no bound), usually equal; or words.
-
-    ``kind`` is ideal (from arithmetic), measured, or published (a figure stated by others); ``within`` is the tolerance
-    as a fraction of the value, if there is one.
-    """
+    """What is expected, ``low`` to ``high`` (None: no bound) or words; ``within`` is the relative tolerance."""
 
     kind: str
     low: Expression | None

@@ -43,10 +43,7 @@ _OF_EACH_BLOCK = (  # what the memory of a network holds as often as blocks
 
 @dataclass(frozen=True, eq=False)
 class ShortNetwork:
-    """``network`` without ``left_out`` of its equal blocks; ``unit_count`` is the number of units of the whole.
-
-    A unit is a block with the layers that follow it outside any block, or a single layer where nothing repeats.
-    """
+    """``network`` without ``left_out`` equal blocks; a unit is a block with what follows it, or a layer alone."""
 
     network: Network
     unit_count: int
@@ -54,9 +51,7 @@ class ShortNetwork:
 
     def like(self, unit: int) -> int:
         """Return the unit of ``network`` that stands for *unit* of the whole: the middle one for repeated blocks."""
-        if not self.left_out or unit == 0:
-            return unit
-        return KEPT + 1 if unit == self.unit_count - 1 else 2
+        return unit if not self.left_out or unit == 0 else KEPT + 1 if unit == self.unit_count - 1 else 2
 
 
 @once
@@ -81,8 +76,7 @@ def _shape(unit: Sequence[Layer]) -> object:
 
 def partial_network(network: Network, layers: Sequence[Layer]) -> Network:
     """Return some *layers* of *network* as a network of their own, whose inputs other layers may have written."""
-    written = {layer.output for layer in layers}
-    before = {layer.output for layer in network.layers} - written
+    before = {layer.output for layer in network.layers} - {layer.output for layer in layers}
     read = {tensor for layer in layers for tensor in layer.inputs}
     return replace(network, layers=tuple(layers), trained_inputs=frozenset(read & before))
 

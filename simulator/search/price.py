@@ -62,10 +62,7 @@ class Pricer:
         return RankWork(self.session, replace(self.space.question, batch=1), self.group).short.unit_count
 
     def outcome(self, division: Division) -> tuple[list[Priced], Counter[str], tuple[float, str] | None]:
-        """Return the feasible candidates with *division*, the counts of the others by reason, and the nearest miss.
-
-        That is the smallest need, in bytes, among candidates that do not fit in memory, and that candidate in words.
-        """
+        """Return the feasible candidates with *division*, the others' counts by reason, and the nearest in words."""
         found: list[Priced] = []
         infeasible: Counter[str] = Counter()
         layouts = list(self.space.layouts(division, self.unit_count))

@@ -110,8 +110,7 @@ def find_best(
     """
     space.check_degrees()
     kept = kept or StoredResults()
-    network = session.network(replace(space.question, batch=1))
-    divisions = space.divisions(network)
+    divisions = space.divisions(session.network(replace(space.question, batch=1)))
     simulated = max(_LEAST_SIMULATED, 2 * top)
     total = len(divisions) + simulated
 
@@ -158,11 +157,7 @@ def find_best(
 
 
 def _chosen(priced: Sequence[list[Any]], count: int) -> list[list[Any]]:
-    """Return *count* of *priced* to simulate: half are the cheapest overall, half the cheapest of each kind in turn.
-
-    The kinds are pipelines, sharded parameters and plain replicas, as prices may be less accurate for one than for
-    another.  Of candidates with the same price (a rank order that changes nothing), one is kept.
-    """
+    """Return *count* of *priced*: half the cheapest overall, half of each kind in turn; one of each price."""
     alike = {(f"{entry[1]:.9e}", re.sub(r",order=[\w-]+", "", entry[0])): entry for entry in reversed(priced)}
     priced = list(alike.values())[::-1]
     found = list(priced[: count // 2])

@@ -28,11 +28,7 @@ class Knee:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Results by number of devices; ``efficiency``: samples per second and device, relative to the first result.
-
-    ``gains`` are doubling efficiencies, one per increase: the factor by which throughput grows per doubling of
-    devices, over two.
-    """
+    """Results by device count; ``efficiency`` is relative to the first, ``gains`` are growths per doubling over two."""
 
     results: tuple[TrainingResult, ...]
     efficiency: tuple[float, ...]

@@ -96,11 +96,7 @@ def reached(start: str, beside: Mapping[str, Sequence[str]]) -> set[str]:
 
 
 def on_hosts(devices: Sequence[Device], wires: Sequence[Wire]) -> tuple[tuple[Device, ...], int]:
-    """Return *devices* with the numbers of their computers (-1: the network's), and the number of computers.
-
-    Computers are joined by cables that end at a NIC.  So what remains connected without these cables is one computer if
-    it has a CPU or a GPU, and part of the network otherwise.  Computers are numbered in the order of *devices*.
-    """
+    """Return *devices* with their computers, cut at the NICs' cables (-1: the network's), and how many."""
     kinds = {device.name: device.kind for device in devices}
     within = [w for w in wires if w.part.of not in NETWORK_LINKS or "nic" not in (kinds[w.a], kinds[w.b])]
     if len(within) == len(wires):  # perhaps sockets whose link the file leaves out

@@ -40,11 +40,7 @@ def builtin_topologies() -> dict[str, Path]:
 
 
 def find_topology(name: str, beside: Path | None = None) -> tuple[Path, str]:
-    """Return the file for *name*, and its name for messages.
-
-    Paths come first (relative to *beside* if given, then to the working directory), then built-in names with or without
-    ``.yaml``.  Raises InputError, with the nearest built-in name, if nothing is found.
-    """
+    """Return the file for *name* (beside *beside*, here, or built in), and its name for messages."""
     candidates = [beside / name] if beside is not None else []
     for path in [*candidates, Path(name)]:
         if os.path.exists(path) and not os.path.isdir(path):  # which also take what is no name of a file

@@ -70,8 +70,7 @@ def _of_part(name: str) -> str | None:
 
 def topology_from_text(text: str | bytes, *, n_nodes: int | None = None, fabric: str | None = None) -> Topology:
     """Load a topology from *text*; otherwise as :func:`load_topology`."""
-    raw = text.encode() if isinstance(text, str) else text
-    return _resolve(parse_yaml(raw, "<text>"), None, n_nodes, fabric)
+    return _resolve(parse_yaml(text.encode() if isinstance(text, str) else text, "<text>"), None, n_nodes, fabric)
 
 
 def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabric: str | None) -> Topology:

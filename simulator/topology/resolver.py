@@ -147,9 +147,7 @@ class Resolver:
 
     def _positions(self, key: str) -> Sequence[int]:
         """Return the positions in the file of the valid entries of the list *key*."""
-        if self.faults:
-            return kept_positions(self.source, TopologyFile, key)
-        return range(len(getattr(self.spec, key)))
+        return kept_positions(self.source, TopologyFile, key) if self.faults else range(len(getattr(self.spec, key)))
 
     def _device(self, key: str, spec: DeviceSpec) -> None:
         path = ("devices", key)

@@ -145,10 +145,7 @@ class GroupSpec(Strict):
 
 
 class MessagesSpec(Strict):
-    """What messages between hosts cost the hosts' processors: sockets of the kernel, where no adapter does the work.
-
-    LogP's overhead (Culler et al., 1993), with what a round costs however many messages it has.
-    """
+    """What messages cost the hosts' processors: LogP's overhead (Culler et al., 1993), and what a round costs."""
 
     message: Duration = Field(0.0, description="A host's processor, for each message that it sends or receives")
     round: Duration = Field(0.0, description="The same for each round: to be woken, to wait for what was posted")

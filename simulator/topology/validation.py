@@ -133,8 +133,7 @@ def _keys_at(kind: type[BaseModel], path: tuple[Any, ...]) -> dict[str, bool]:
             field = model.model_fields.get(str(step))
             if field is not None:
                 following |= _models_in(field.annotation)
-        tagged = {m for m in models if _tag(m) == step}
-        models = tagged or following or models
+        models = {m for m in models if _tag(m) == step} or following or models
     return {field.alias or name: field.is_required() for model in models for name, field in model.model_fields.items()}
 
 

@@ -181,10 +181,7 @@ def _refuse_size(text: str, name: str) -> None:
 
 
 def _structure_faults(loader: Any, root: yaml.Node, name: str, instead: str) -> list[Fault]:
-    """Return faults of structure: duplicate keys, non-text keys, repeated anchors, values that do not fit their tags.
-
-    Values with unsupported tags, and long numbers, are refused unread, because converting them may take quadratic time.
-    """
+    """Return duplicate and non-text keys, repeated anchors, and values, unread, that do not fit their tags."""
     found: list[tuple[yaml.Node, str]] = []
     seen: set[int] = set()
     stack: list[yaml.Node] = [root]

@@ -75,10 +75,7 @@ def pairwise_all_to_all(n: int) -> Schedule:
 
 
 def star_schedule(collective: Collective, n: int, centre: int, root: int = 0) -> Schedule:
-    """Return *collective* around *centre*, which receives whole buffers, adds them and sends the result back.
-
-    In a reduce-scatter, chunk i returns to rank i; in an all-gather, each rank receives the chunks that it lacks.
-    """
+    """Return *collective* around *centre*, which receives whole buffers, adds them and sends back what each lacks."""
     others = [r for r in range(n) if r != centre]
     m = n if collective in ("reduce-scatter", "all-gather") else 1
     label = "gather"

@@ -208,8 +208,7 @@ class Paces:
                     is_trunk = nodes[link.src].kind == nodes[link.dst].kind == "network-switch"
                     taken_s = at_full_s / (1.0 if is_trunk else shares.get(link.kind, 1.0))
                     if link.kind == "socket" and flow.route.transport == "peer-to-peer":
-                        peers_Bps = peers_between_sockets_bps(nodes[link.src])
-                        taken_s = max(taken_s, sent * carried * repeat / peers_Bps)
+                        taken_s = max(taken_s, sent * carried * repeat / peers_between_sockets_bps(nodes[link.src]))
                     for key, times in keys:
                         self._at_full_s[key] = added(self._at_full_s.get(key, 0.0), at_full_s, times)
                         sent_s[key] = added(sent_s.get(key, 0.0), taken_s, times)

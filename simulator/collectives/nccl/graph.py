@@ -50,11 +50,7 @@ from simulator.topology.parts import GpuPart, NicPart, Part
 
 
 def with_peers(group: Communicator) -> Communicator:
-    """Return *group* on its machine with the peers that NCCL has there by default.
-
-    They reach up to PXB, and between sockets too if at most two GPUs of a machine with AMD's CPUs take part
-    (``src/graph/paths.cc``, ncclTopoCheckP2p, in 2.8 to 2.30).  The group itself where this changes nothing.
-    """
+    """Return *group* with the peers of ncclTopoCheckP2p: up to PXB, or for two GPUs at AMD's CPUs between sockets."""
     return group.once("nccl peers", lambda: _with_peers(group))
 
 
@@ -69,8 +65,7 @@ def _with_peers(group: Communicator) -> Communicator:
     if not cpus or any(cpu_kind(cpu) != "amd" for cpu in cpus):
         return group
     reaching = replace(machine, transport=machine.transport.model_copy(update={"peer_to_peer": "sys"}))
-    router = group.router.once("nccl peers", lambda: Router(reaching))
-    return Communicator(reaching, group.ranks, router)
+    return Communicator(reaching, group.ranks, group.router.once("nccl peers", lambda: Router(reaching)))
 
 
 def _of_version(name: str, version: Version) -> Hashable:

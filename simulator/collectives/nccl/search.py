@@ -104,8 +104,7 @@ class Search:
         leaving = [(ends, path) for ends, path in seen.paths.items() if ends[0] in seen.gpus]
         self.between = {ends: path for ends, path in leaving if ends[1] in seen.gpus}
         self.outward = {ends: path for ends, path in leaving if ends[1] in seen.nets}
-        targets = self.outward if several else self.between
-        self.widest = max((p.bandwidth for p in targets.values()), default=0) / 1000
+        self.widest = max((p.bandwidth for p in (self.outward if several else self.between).values()), default=0) / 1000
         # The best and worst path classes that exist, inside the machine and to the network.
         kinds = [{p.kind for p in paths.values()} for paths in (self.between, self.outward)]
         self._strictest = min(kinds[0], default=_LOC), min(kinds[1], default=_PIX)
@@ -203,8 +202,7 @@ class Search:
         if len(best) < bound and len(alike) > 1:
             best = max(best, self._first_fit(order, needs, bound), key=len)
             if len(best) < bound and sum(map(len, needs)) <= _PACKED_UP_TO:
-                steps = self._packing.part(_PACKING_STEPS[1])
-                packed = pack([needs[i] for i in order], self.capacity, bound, steps)
+                packed = pack([needs[i] for i in order], self.capacity, bound, self._packing.part(_PACKING_STEPS[1]))
                 best = max(best, [order[i] for i in packed], key=len)
         found = [rings[i].order for i in best]
         if len(found) < bound and not self.several and not self.seen.has_switch and intra <= _NVB:

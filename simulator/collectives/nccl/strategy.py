@@ -36,11 +36,7 @@ def nvls_channels(graph: CommGraph) -> int:
 
 
 def channels_used(graph: CommGraph, choice: NcclChoice, size_bytes: float) -> tuple[int, int, float]:
-    """Return the channels and threads that NCCL launches for *choice*, and the channels filled, not rounded.
-
-    Channels are removed while each thread would have fewer bytes than a threshold; then threads are halved.  NVLS uses
-    a fixed number of channels.
-    """
+    """Return channels and threads launched for *choice*, and channels filled; few bytes remove channels first."""
     protocol, is_ring = choice.protocol, choice.algorithm == "ring"
     if choice.algorithm in ("nvls", "nvls_tree"):
         fixed = min(nvls_channels(graph), graph.most_channels)

@@ -125,12 +125,7 @@ def planned_socket(cpu: Node, link: Link | None, version: Version) -> float:
 
 
 def peers_between_sockets_bps(cpu: Node) -> float:
-    """Return the B/s from the socket *cpu* to another one of GPUs that copy directly, all together.
-
-    Their writes cross sockets more slowly than accesses to memory do.  NCCL's newest planning figures are what they
-    reach: NVIDIA/nccl#2036 measured 32 GB/s between two GPUs at two EPYC 9575F, and that became the figure.  Infinite
-    for CPUs of which NCCL has no such figure.
-    """
+    """Return the B/s of all direct copies from the socket *cpu* to another (NVIDIA/nccl#2036), or infinity."""
     vendor = cpu_kind(cpu)
     if vendor == "intel":
         return 1e9 * _of_design(cpu, _INTEL, _INTEL_OLD)
@@ -158,8 +153,7 @@ SPEEDS_INTER: tuple[tuple[float, ...], ...] = (
 
 def search_speeds(compute_capability: int, *, inter: bool) -> tuple[float, ...]:
     """Return the speeds in GB/s that the search tries, fastest first, given the communicator's lowest capability."""
-    row = sum(compute_capability >= first for first in (90, 100))
-    return (SPEEDS_INTER if inter else SPEEDS_INTRA)[row]
+    return (SPEEDS_INTER if inter else SPEEDS_INTRA)[sum(compute_capability >= first for first in (90, 100))]
 
 
 # -- rules of versions -------------------------------------------------------------------

@@ -153,8 +153,7 @@ def candidates(
             figures = pair.figures()
             if figures is not None:
                 latency, algbw = pair.at_size(size_bytes, *figures)
-                time = latency + size_bytes / (1000 * algbw)
-                found.append(NcclChoice(algorithm, protocol, latency, algbw, time))
+                found.append(NcclChoice(algorithm, protocol, latency, algbw, latency + size_bytes / (1000 * algbw)))
     return found
 
 

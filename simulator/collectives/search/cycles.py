@@ -180,8 +180,7 @@ def _listed(
     """
     if len(nodes) > LISTED_UP_TO:
         ring = list(zip(nodes, nodes[1:] + nodes[:1], strict=True))
-        fits = n_relays == 0 and all(graph.between(a, b) for a, b in ring)
-        return [[*ring]] if fits else []
+        return [[*ring]] if n_relays == 0 and all(graph.between(a, b) for a, b in ring) else []
     if len(nodes) == 2:
         a, b = nodes
         if n_relays == 0:
@@ -276,11 +275,7 @@ def separate_rings(n_gpus: int) -> _Orders:
 
 
 def separate_chains(n_gpus: int) -> _Orders:
-    """Return *n_gpus* chains through as many GPUs, which use each directed link once; none for odd numbers.
-
-    Chain *i* starts at GPU *i* and ends at the opposite one: *i*, *i* + 1, *i* - 1, *i* + 2, ... modulo *n_gpus*
-    (Walecki's zigzag; each difference occurs once).
-    """
+    """Return *n_gpus* chains, an even number, that use each directed link once (Walecki's zigzag)."""
     if n_gpus % 2:
         return ()
     steps = [(k + 1) // 2 if k % 2 else n_gpus - k // 2 for k in range(n_gpus)]

@@ -40,11 +40,7 @@ _NO_VIAS: Mapping[int, int] = {}
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Where rings over several machines enter and leave a machine.
-
-    ``nearest``: only at GPUs nearest to the ring's NIC, else at any that uses it.  ``lent``: the last GPU may send
-    through a neighbour's NIC.
-    """
+    """Where rings enter and leave a machine: at the NIC's ``nearest`` GPUs alone, the last by a ``lent`` NIC."""
 
     nearest: bool = True
     lent: bool = True
@@ -98,8 +94,7 @@ def _find(group: Communicator, *, both_directions: bool, in_order: bool, ends: E
         return packed
     mixed = _mixed(group, ranks, both_directions)
     best = max(mixed, packed, key=lambda rings: sum(ring.bandwidth_Bps for ring in rings))
-    whole = all(ring.whole for ring in packed)
-    return best if whole else [replace(ring, whole=False) for ring in best]
+    return best if all(ring.whole for ring in packed) else [replace(ring, whole=False) for ring in best]
 
 
 class _Hops(Sequence[Route]):
@@ -271,8 +266,7 @@ def _chains(group: Communicator, ranks: list[int], ends: Ends) -> list[_Chain]:
     inside = group.part(ranks)
     found = find_rings(inside, both_directions=False)[0]
     # On a crossbar any order is a ring; the order of the PCIe tree places GPUs that share a NIC side by side.
-    order = _tree_order(inside, found.order) if found.kind == "crossbar" else found.order
-    ring = [ranks[i] for i in order]
+    ring = [ranks[i] for i in (_tree_order(inside, found.order) if found.kind == "crossbar" else found.order)]
     near, owners = _nics(group, ranks, nearest=ends.nearest)
     chosen: dict[tuple[int, ...], None] = {}
     entered: dict[int, int] = dict.fromkeys(ranks, 0)

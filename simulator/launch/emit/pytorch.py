@@ -98,8 +98,7 @@ def _zero(question: StepQuestion, layout: Layout, found: Emission) -> dict[str, 
     if layout.zero == 3:
         zero |= {} if whole else {"mics_shard_size": layout.shards}
     elif question.bucket_bytes:
-        element_bytes = 4 if question.options.precision == "fp32" else 2
-        zero["reduce_bucket_size"] = round(question.bucket_bytes / element_bytes)
+        zero["reduce_bucket_size"] = round(question.bucket_bytes / (4 if question.options.precision == "fp32" else 2))
     later = "parameters gathered during the next step; DeepSpeed gathers them after the update"
     to_disk = question.offload != "none" and question.offload_to != "host"
     found.lacks |= {

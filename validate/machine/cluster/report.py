@@ -210,8 +210,7 @@ class ClusterFiles:
     def write_topologies(self, payload_Bps: cases.PayloadRates, costs: cases.CostsByLink) -> None:
         """Write the topologies, with the payload rates *payload_Bps* and message *costs* that were measured."""
         for path, shape in self._topologies.items():
-            text = cases.topology_text(shape, self._n_nodes, payload_Bps.get(shape), costs.get(shape))
-            self._write(path, text)
+            self._write(path, cases.topology_text(shape, self._n_nodes, payload_Bps.get(shape), costs.get(shape)))
 
     def write(self, outcomes: Outcomes, measured: ClusterResults, facts: Row, *, calibrated: bool) -> None:
         """Write the table and the JSON document, if ``--out`` asks for them, and the topologies."""

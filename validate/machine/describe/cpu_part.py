@@ -44,10 +44,7 @@ _WIDER = (
 
 
 def flop_per_cycle(vendor: str, family: int, flags: Collection[str]) -> dict[str, int]:
-    """Return the FLOPs per cycle of one core by precision, as usual for cores with such flags.
-
-    Assumes two vector units, fused where there is ``fma``.  AMD splits 512-bit vectors in halves before Zen 5.
-    """
+    """Return a core's FLOPs per cycle by precision, with two vector units; before Zen 5, AMD splits 512-bit vectors."""
     bits = vector_bits(flags)
     if bits is None:
         return {}
@@ -78,10 +75,7 @@ def architecture(processor: Processor) -> str:
 
 
 def nearest_cpu(processor: Processor) -> str:
-    """Return the built-in CPU part nearest to *processor*: by design, then vector width, family and core count.
-
-    A guest's core count says nothing of its chip: where its design is known, the largest part of it is taken.
-    """
+    """Return the built-in CPU part nearest to *processor*; a guest's is the largest of its design."""
     words = slug(processor.model).split("-")
     if _DESKTOPS.intersection(words) or (processor.vendor == "intel" and "core" in words):
         return _DESKTOP

@@ -52,8 +52,7 @@ def parse_topo(text: str) -> Matrix:
             continue
         if not columns:
             if _GPU.fullmatch(words[0]) and (len(words) == 1 or words[1] not in _WORDS):
-                stop = words.index("CPU") if "CPU" in words else len(words)
-                columns = words[:stop]
+                columns = words[: (words.index("CPU") if "CPU" in words else len(words))]
                 if len(columns) > MOST_DEVICES:
                     raise ValueError(f"it names {len(columns):,} GPUs and adapters; one machine is needed")
         elif words[0] in columns and words[0] not in rows:
@@ -113,11 +112,7 @@ def parse_peers(text: str) -> dict[tuple[int, int], str]:
 
 
 def peer_level(matrix: Matrix, states: Mapping[tuple[int, int], str], *, usual: bool = True) -> str:
-    """Return how far GPUs copy directly over PCIe, by *states*; empty where all pairs may, and NCCL's rules decide.
-
-    Pairs with NVLinks do not count.  A level is reached where all pairs up to it are OK.  Where drivers do not let such
-    GPUs copy directly (not *usual*), but this one does, the level is NCCL's.
-    """
+    """Return how far GPUs without NVLinks copy directly over PCIe, by *states*; empty where NCCL's rules decide."""
     found = "none"
     over = {pair: word for pair, word in pcie_pairs(matrix).items() if pair in states}
     for level, words in _LEVELS.items():
@@ -228,8 +223,7 @@ def _nearest_socket(name: str, matrix: Matrix, socket: Sequence[int]) -> int:
     """Return the socket of the GPU nearest to the device *name*, itself where it is one; of equals, the first."""
     order = ("X", "PIX", "PXB", "PHB", "NODE")
     words = [matrix.between.get((name, f"GPU{i}"), "") for i in range(matrix.gpus)]
-    near = min(range(matrix.gpus), key=lambda i: order.index(words[i]) if words[i] in order else len(order))
-    return socket[near]
+    return socket[min(range(matrix.gpus), key=lambda i: order.index(words[i]) if words[i] in order else len(order))]
 
 
 def _joined(names: Sequence[str], matrix: Matrix, words: Collection[str]) -> list[frozenset[str]]:
@@ -253,8 +247,7 @@ def _sockets(matrix: Matrix, sockets: int, socket_of: Mapping[int, int]) -> tupl
         if all(0 <= socket < sockets for socket in known) and len(set(known)) == min(sockets, len(set(beside))):
             return tuple(known), False
         return _shared_out([sorted(set(beside)).index(processor) for processor in beside], sockets), False
-    near = frozenset(("PIX", "PXB", "PHB", "NODE"))
-    groups = _joined([f"GPU{i}" for i in range(n)], matrix, near)
+    groups = _joined([f"GPU{i}" for i in range(n)], matrix, frozenset(("PIX", "PXB", "PHB", "NODE")))
     apart = any(word in _APART for word in matrix.between.values())
     if apart and 1 < len(groups) < n:
         rank = [next(k for k, group in enumerate(groups) if f"GPU{i}" in group) for i in range(n)]

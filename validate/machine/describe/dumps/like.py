@@ -44,10 +44,7 @@ _SOCKETS_BESIDE = {3: "upi-10.4-x3", 4: "upi-11.2-x3", 5: "upi-16-x3"}  # by the
 
 
 def sockets_like(cpu: str, part: CpuPart, generation: int) -> str:
-    """Return the link part between sockets of the CPU *cpu*: that of most built-in machines with it.
-
-    Where none has it, that of the design or vendor of the similar *part*, else of CPUs with slots of PCIe *generation*.
-    """
+    """Return the sockets' link of most built-in machines with *cpu*, its design or vendor, or PCIe *generation*."""
     votes: Counter[str] = Counter()
     for path in builtin_topologies().values():
         text = path.read_text(encoding="utf-8")

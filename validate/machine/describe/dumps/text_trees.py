@@ -121,11 +121,7 @@ _NODE = re.compile(r"NUMA node: (\d{1,3})", re.ASCII)
 
 
 def lspci_verbose_tree(text: str) -> BusTree:
-    """Return the tree in the output of ``lspci -vv`` (``sudo``, so that it lists capabilities).
-
-    A port has the generation that it can have, because idle GPUs lower theirs, and the width that it negotiated.
-    Raises ValueError where bridges are nested too deeply.
-    """
+    """Return the tree of ``lspci -vv``: a port's own generation, as idle GPUs lower theirs, and negotiated width."""
     starts = [*_START.finditer(text)]
     holders: dict[str, Bus] = {}
     found: list[tuple[str, Bus, int | None]] = []

@@ -76,11 +76,7 @@ def speed_of(text: str) -> int:
 
 
 def port_near(rate_GBps: float, lane_GBps: Mapping[int, float], near: float) -> tuple[int, int]:
-    """Return PCIe generation and lanes of a port of this rate, to within the part *near* of it; zeros for none.
-
-    *lane_GBps* is the rate of a lane by generation.  Of equal ports, the widest is taken: GPUs and adapters mostly have
-    16 lanes.
-    """
+    """Return generation and lanes, the widest first, of a PCIe port within *near* of this rate; zeros for none."""
     ports = [(generation, lanes, lanes * each) for lanes in (16, 8, 4) for generation, each in lane_GBps.items()]
     return next((port for *port, full in ports if abs(rate_GBps / full - 1.0) < near), (0, 0))  # type: ignore[return-value]
 
