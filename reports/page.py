@@ -37,12 +37,10 @@ Block = str | PlainTable | Drawing
 
 
 class Page(NamedTuple):
-    """What a page shows: the answer's ``blocks`` in order, the first of which is its title.
+    """What a page shows: the answer's ``blocks``, the title first, with the ``command`` that asks again.
 
-    - ``command``: asks the question again.
-    - ``result``: that whose machine is drawn, if any; ``trace``: its timeline as a Chrome trace, or "".
-    - ``figure``: the answer's figure as SVG, or b"".
-    - ``sources``: (part, figure, value, source) of each figure of the machine.
+    ``result`` is that whose machine is drawn, ``trace`` its timeline, ``figure`` the answer's as SVG, each if there is
+    one; ``sources`` has (part, figure, value, source) of each figure of the machine.
     """
 
     blocks: Sequence[Block]

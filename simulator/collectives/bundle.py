@@ -118,15 +118,10 @@ class ConcurrentGroups:
     def collective(
         self, op: Collective, size_bytes: float, strategy: Strategy, *, loads_on: Mapping[int, float] | None = None
     ) -> FragmentLoads:
-        """Return the collective *op* of *size_bytes*, run by all groups at once, as a fragment of a larger plan.
+        """Return *op* of nccl-tests' *size_bytes* in all groups at once, a fragment that is kept; raises Unsuitable.
 
-        The same arguments give the same object each time.
-
-        *op*, *size_bytes*: as in nccl-tests (:mod:`simulator.workload`).
-        *loads_on*: the GPUs whose multiprocessors and memory the collective occupies, each with the bytes of memory
-        traffic for a byte that crosses its ports; links are always loaded.
-
-        Raises Unsuitable if the strategy does not fit.
+        Links are always loaded.  *loads_on*: GPUs whose multiprocessors and memory are too, each with the bytes of
+        memory traffic for a byte that crosses its ports.
         """
         first, *others = self.groups
         asked = tuple(g.ranks for g in others), op, size_bytes, strategy

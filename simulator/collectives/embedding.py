@@ -30,11 +30,9 @@ def subset(
 def embed_order(request: Request, name: str, make: Callable[[int], Schedule], *, pipelined: bool) -> list[int]:
     """Return all ranks, machine by machine, ordered so that ranks that exchange data are close together.
 
-    Within a machine, the initial order is that of its best ring.  Pairs are then swapped as long as this speeds up the
-    schedule ``make(n)`` of the machine's n ranks (only up to 16 ranks, and only if routes differ).  A root comes first.
-
-    *name*: the strategy's name; an order is found once per name, whatever the size.
-    *pipelined*: all rounds of the schedule overlap.
+    Within a machine, pairs of its best ring's order are swapped as long as this speeds up the schedule ``make(n)`` (up
+    to 16 ranks, if routes differ); rounds that are *pipelined* overlap.  A root comes first.  Each *name* has its order
+    once.
     """
 
     def find() -> list[int]:

@@ -56,9 +56,6 @@ def bind(machine: Machine, work: Sequence[Work], flows: Sequence[Flow]) -> bool:
     return max(part.duration_s for part in work) > wire_s
 
 
-# -- rounds ----------------------------------------------------------------------------
-
-
 def lower(
     builder: PlanBuilder,
     request: Request,
@@ -71,15 +68,11 @@ def lower(
     route: Callable[[int, int], Route] | None = None,
     region: Callable[[int], Region] | None = None,
 ) -> int:
-    """Add the tasks of *schedule* to *builder*; return the number of the last task.
+    """Add the tasks of *schedule*, which cuts *size_bytes*, to *builder*; return the number of the last task.
 
-    *size_bytes*: size of the buffer that the schedule cuts into chunks.
-    *nodes*: the node of each rank and helper of the schedule; by default the request's ranks.
-    *route*: the route between two nodes; by default the one given by the machine's transport rules.
-    *region*: the part of the request's buffer that a chunk holds; by default equal parts of the whole, in order.
-
-    Consecutive rounds that move equally many bytes along the same routes become one task.  Raises ValueError for a
-    repeated round with local work.
+    *nodes* are those of its ranks and helpers, *route* joins two nodes, and *region* is the part of the request's
+    buffer that a chunk holds; by default the request's, the transport rules', and equal parts.  Consecutive rounds of
+    equal bytes and routes become one task.  Raises ValueError for a repeated round with local work.
     """
     where = request.ranks if nodes is None else nodes
     find = route or request.router.route
@@ -141,9 +134,6 @@ def memory_s(request: Request, node: int, n_bytes: float) -> float:
     part = request.machine.nodes[node].part
     bandwidth = part.memory_bandwidth if isinstance(part, GpuPart | CpuPart) else None
     return n_bytes / bandwidth if bandwidth else 0.0
-
-
-# -- times by the alpha-beta model -----------------------------------------------------
 
 
 # Smaller chunks give no measurable gain and make unfolded runs long.

@@ -44,14 +44,11 @@ def worker_cpu(router: Router, gpu: int) -> int:
 def place_servers(
     machine: Machine, cpus: Sequence[int], count: int | None, places: tuple[str, ...] = ()
 ) -> tuple[int, ...]:
-    """Return the node of each server, always a CPU.
+    """Return the node of each of *count* servers, always a CPU; by default one at each place.
 
-    - ``cpus``: the CPU of each working node.
-    - ``count``: the number of servers; by default one at each place.
-    - ``places``: ``("own",)``: the first CPU of each machine without GPUs.  ``("workers",)``: *cpus*.  Otherwise names
-      of CPUs.  If empty: ``own`` if there are such machines, else ``workers``.
-
-    Raises Unsuitable if there are fewer places than servers, more named places than servers, or no such place.
+    *places* are names of CPUs, ``own`` (the first CPU of each machine without GPUs) or ``workers`` (*cpus*, those of
+    working nodes); by default ``own`` if there are such machines.  Raises Unsuitable for too few, too many or unknown
+    places.
     """
     working = {machine.nodes[gpu].host for gpu in machine.gpus}
     idle = [node for node in machine.nodes if node.kind == "cpu" and node.host not in working]

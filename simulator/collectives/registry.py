@@ -57,12 +57,10 @@ def unlisted_strategies() -> list[str]:
 
 
 def find_strategy(name: str) -> Strategy:
-    """Return the strategy called *name*.
+    """Return the strategy called *name*; raises InputError, with the nearest known name, if there is none.
 
-    ``gpuN`` gathers on GPU N.  ``parameter-server-N`` has N servers, ``parameter-server-sharded`` one at each available
-    place, and ``parameter-server-colocated`` one on each working node.
-
-    Raises InputError, with the nearest known name, if there is no such strategy.
+    ``gpuN`` gathers on GPU N.  ``parameter-server-N`` has N servers, ``-sharded`` one at each place, ``-colocated`` one
+    on each working node.
     """
     base = next((base for pattern, base in _NUMBERED.items() if re.fullmatch(pattern, name, re.ASCII)), name)
     where = _BUILT_IN.get(base) or _NAMED_ONLY.get(base)
@@ -91,15 +89,10 @@ def strategy_of(
     servers: tuple[str, ...] = (),
     constants: Constants = DEFAULT,
 ) -> Strategy:
-    """Return the strategy called *name* as the given *software* runs it; equal arguments give the same object.
+    """Return the strategy *name* as *software* runs it, the same each time; raises InputError if it is unknown.
 
-    *algorithm*, *protocol*: forced on NCCL instead of its own choice.
-    *in_switch*: whether a switch can reduce the data type.
-    *nvls*: whether NCCL may use NVLS.
-    *servers*: where parameter servers are placed.
-    *constants*: the constants of NCCL's costs.
-
-    Raises InputError if the name is unknown (:func:`find_strategy`).
+    Of NCCL, *algorithm* and *protocol* are forced, a switch may reduce (*in_switch*) by *nvls*, and *constants* are its
+    costs'; *servers* are the places of parameter servers.
     """
     if servers and name.startswith("parameter-server"):
         from simulator.collectives.parameter_server import ParameterServer

@@ -42,16 +42,12 @@ def add_rings(
     blocks: Callable[[int], Region] | None = None,
     one_way: bool = True,
 ) -> list[int]:
-    """Add the request's collective over *rings* that run at once; return the last task of each ring.
+    """Add the request's collective over *rings* that run at once, ``ring<i>``; return the last task of each.
 
-    Ring i runs on the stream ``ring<i>``.  Broadcast and reduce are cut into *n_chunks* chunks on each ring, by default
-    the number that the alpha-beta model finds best.  Bytes are split in proportion to the rings' bandwidths, so that
-    rings with equal numbers of chunks stay in step.
-
-    *blocks*: for a sharded collective, the part of the buffer that each rank starts or ends with; by default equal
-    parts of the whole buffer.  The parts together are the data exchanged, and each ring carries its fraction of each
-    part.
-    *one_way*: all rings pass through the machines in the same order.
+    Broadcast and reduce are cut into *n_chunks* on each ring, by default as the alpha-beta model finds best.  Bytes are
+    split in proportion to the rings' bandwidths, so rings with equal numbers of chunks stay in step.  *blocks*: the
+    part of the buffer that each rank of a sharded collective starts or ends with, of which each ring carries its
+    fraction. *one_way*: all rings pass through the machines in the same order.
     """
     say_ended(builder.notes, [ring.whole for ring in rings])
     total_Bps = sum(ring.bandwidth_Bps for ring in rings)

@@ -25,10 +25,7 @@ from simulator.sums import sums_by_key
 
 
 def execute(machine: Machine, plan: Plan, *, fold: bool = True) -> Timeline:
-    """Return the timeline of *plan* on *machine*.
-
-    - ``machine``, ``plan``: the plan's routes must be routes over this machine.
-    - ``fold``: simulate repeated rounds as one event, and equal flows as one flow.
+    """Return the timeline of *plan* on *machine*; *fold*: repeated rounds are one event, and equal flows one.
 
     Raises SimulationError if an activity can never start or end, or if a flow has no bandwidth.
     """
@@ -169,7 +166,10 @@ class _Executor:
             latency_s, cap_Bps = part.route.latency_s + part.latency_s, self.capacity.cap_Bps(part)
             if self.fold:
                 # Where it represents others, all machines have one role, or all resources are roomy.
-                used = part.route.loads if part.at is None else tuple(_on_first(part).items())
+                used = part.route.loads
+                if part.at is not None:  # the first role's, per unit of rate, by it and those that it represents
+                    firsts = ((*load.keys[0], load.share) for load in crossed(part, of_links=False))
+                    used = tuple(sums_by_key((key, times * share) for key, times, share in firsts).items())
                 shared = used
                 if self.roomy or part.count != 1:
                     shared = tuple([(r, w * part.count) for r, w in used if r not in self.roomy])
@@ -245,12 +245,6 @@ class _Executor:
         self.fragments.clear()
         for run in list(self.running.values()):
             self.rounds.retune(run, [amount for part in run.task.parts for amount in self._amounts(run.task, part)])
-
-
-def _on_first(flow: Flow) -> dict[int, float]:
-    """Return the use, per unit of rate, of the first role's resources by *flow* and those it represents."""
-    firsts = ((*load.keys[0], load.share) for load in crossed(flow, of_links=False))
-    return sums_by_key((key, times * share) for key, times, share in firsts)
 
 
 def _moved(machine: Machine, plan: Plan, fold: bool, of_links: bool) -> LinkBytes:

@@ -284,15 +284,9 @@ def read_overlap(
 class LaunchLine:
     """``options`` are those of ``simulate`` as text, by field; ``sizes`` are those of ``--set``.
 
-    ``visible``: the GPUs that take part, by machine; of a single machine, they are an option already.
-    ``variables``: those that the program gets.
-
-    ``batch``: the argument that says the batch, as the line has it; empty if a file does.
-
-    ``notes``: one line for each setting of the launch line that is not simulated.  ``each``: processes on each of
-    several nodes.  ``whole``: processes of a line that does not say on how many nodes.  ``unknown``: the argument that
-    names a network which is not known, empty if none does.  ``files``: those
-    that the line names and that are not read.
+    ``batch`` is the argument that says the batch; ``notes`` has a line for each setting that is not simulated.  There
+    are ``each`` processes on each of several nodes, or the ``whole`` on nobody says how many.  ``visible`` GPUs take
+    part, by machine; ``variables`` are the program's.  ``unknown`` names an unknown network; ``files`` are not read.
     """
 
     options: dict[str, str | bool] = field(default_factory=dict)

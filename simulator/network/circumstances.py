@@ -23,19 +23,13 @@ def machine_of(
     neighbours: Sequence[Neighbour] = (),
     compiled: Machine | None = None,
 ) -> Machine:
-    """Return the machine of *topology*, compiled for simulation, with *slow_links* and *neighbours*.
-
-    *compiled* is the machine without them, if it is known.
+    """Return the machine of *topology* (or *compiled*), with *slow_links* and *neighbours*; raises InputError.
 
     A slow link carries a fraction of its bandwidth.  With factor 0 it is absent (``down``), and bytes take another
-    route if there is one.  A neighbour takes its rate from every capacity on its route, before all others.  NCCL, which
-    plans with nominal figures, uses the machine's ``nominal``; its nodes, links and resources have the same numbers.
-    In a cluster, nodes touched by a slow link or neighbour no longer count as equal to others.
-
-    Links that are slow only for a time are checked, but left unchanged (:func:`passing`).
-
-    Raises InputError if a device or link does not exist, a link has two factors at one time, a neighbour's end is
-    neither a GPU nor a CPU, or a capacity is too small for a neighbour's rate.
+    route if there is one; one slow only for a time is checked, but left unchanged (:func:`passing`).  A neighbour takes
+    its rate from every capacity on its route, before all others.  NCCL, which plans with nominal figures, uses the
+    machine's ``nominal``; its nodes, links and resources have the same numbers.  Nodes of a cluster touched by one no
+    longer equal others.
     """
     whole, machine = topology, compiled or compile_machine(topology)
     slowed = [(slow, ways) for slow, ways in _joined(machine, slow_links) if not slow.is_passing]
@@ -68,12 +62,10 @@ def machine_of(
 
 
 def passing(machine: Machine, slow_links: Sequence[SlowLink]) -> list[tuple[float, str, float]]:
-    """Return the temporary changes of links as (time in s, name of the resource, factor on its capacity), sorted.
+    """Return the temporary changes of links as (time in s, resource's name, factor on its capacity); raises InputError.
 
     A link's factor is of its file's bandwidth, so for this time it replaces one that holds for good; neighbours keep
     their rates while the link is not down.
-
-    Raises InputError if a link does not exist, has two factors at one time, or has no room for its neighbours.
     """
     usual = machine.nominal or machine
     begins: dict[tuple[float, str], float] = {}

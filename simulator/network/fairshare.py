@@ -19,13 +19,9 @@ def fair_rates(
     caps_Bps: Sequence[float],
     capacity_Bps: Mapping[Any, float] | Sequence[float],
 ) -> list[float]:
-    """Return the max-min fair rate of each flow, in the unit of *capacity_Bps*.
+    """Return the max-min fair rate of each flow, up to *caps_Bps*, in the unit of *capacity_Bps*; infinite if no limit.
 
     *loads*: the resources of each flow as (resource, use per unit of rate).
-    *caps_Bps*: the largest rate of each flow; may be infinite if the flow loads a resource.
-    *capacity_Bps*: the capacity of each resource.
-
-    A flow that nothing limits has an infinite rate.
     """
     if len(loads) == 1:  # the common case: alone in its part of the network
         return [min([caps_Bps[0], *(capacity_Bps[resource] / w for resource, w in loads[0])])]

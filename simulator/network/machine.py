@@ -22,12 +22,9 @@ U = TypeVar("U")
 
 
 class RunsOfElements(Sequence[T], Generic[F, T]):
-    """Elements in runs: within a run, every host has the same number of elements as the first.
+    """Elements in runs: within a run, every host has as many as the first, created on first access.
 
-    Elements are created on first access, so thousands of unused hosts cost nothing.
-
-    - ``make``: returns an element, given the first host's element in that place, the element's number, and the host's
-      offset from the first host of the run.
+    *make* returns one of the first host's in its place, its number, and the host's offset from the first of the run.
     """
 
     def __init__(self, make: Callable[[F, int, int], T]) -> None:

@@ -42,11 +42,9 @@ _OF_ALL = ""
 class ChakraNode:
     """One node of a rank: what it does, and the nodes of the rank that end before it starts.
 
-    - ``duration_s``: recorded seconds; 0 if none are.
-    - ``flop``, ``size_bytes``: the operations of a computation and the bytes that it moves, or the bytes of an
-      exchange (a rank's input), a transfer or a copy.
-    - ``peer``: the other rank of a transfer, whose transfers of one ``tag`` arrive in order.
-    - ``stream``: the stream of a recorded kernel, or the thread of a recorded call.
+    ``duration_s`` is as recorded, or 0; ``flop`` and ``size_bytes`` are a computation's, or the bytes of an exchange (a
+    rank's input), a transfer or a copy.  ``peer`` is the other rank of a transfer; those of one ``tag`` arrive in
+    order. ``stream`` is that of a recorded kernel, or the thread of a recorded call.
     """
 
     id: int
@@ -70,9 +68,6 @@ class ChakraTrace:
     name: str
     ranks: tuple[Mapping[int, ChakraNode], ...]
     groups: Mapping[str, tuple[int, ...]]
-
-
-# -- messages --------------------------------------------------------------------------
 
 
 @cache
@@ -139,9 +134,6 @@ def _delimited(message: Any) -> bytes:
         head.append(left & 0x7F | 0x80)
         left >>= 7
     return bytes([*head, left]) + raw
-
-
-# -- reading ---------------------------------------------------------------------------
 
 
 def read_chakra(path: str) -> ChakraTrace:
@@ -279,9 +271,6 @@ def _lacks(
     for what in ("duration_s", "size_bytes", "flop"):
         if not 0.0 <= getattr(node, what) < inf:
             yield f"{what} is {getattr(node, what):g}; a number from 0 is needed"
-
-
-# -- writing ---------------------------------------------------------------------------
 
 
 def written_rank(nodes: Sequence[ChakraNode]) -> bytes:

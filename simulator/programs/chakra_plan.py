@@ -173,7 +173,8 @@ class _Writer:
             stream = f"{gpu}/copies {'in' if node.kind == 'load' else 'out'}"
             number = -1
             for parts in costs.copy(rank, node.kind == "load", node.size_bytes):
-                after = [builder.add(label, parts, stream=stream, after=after, place=gpu, about=about)]
+                number = builder.add(label, parts, stream=stream, after=after, place=gpu, about=about)
+                after = [number]
             return number
         if node.kind == "exchange":
             ranks = self._trace.groups[node.group]

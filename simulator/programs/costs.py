@@ -55,12 +55,7 @@ class CallPrice:
 
 
 class ProgramPricer:
-    """Prices the operations of a program, each distinct one once.
-
-    - ``networks``: returns the network of a name, for a batch and options; raises InputError.
-    - ``collectives``: returns the plan of an exchange; raises Unsuitable.
-    - ``compiled``, ``captured``: whether all networks of the program are compiled, or captured as graphs.
-    """
+    """Prices the operations of a program, each distinct one once; all networks may be ``compiled`` or ``captured``."""
 
     def __init__(
         self, software: FrontEnd, networks: Networks, collectives: Collectives, *, compiled: bool, captured: bool
@@ -177,9 +172,6 @@ class SkippedRepetitions:
 
     count: int
     busy_s: tuple[tuple[Use, Bound, float], ...]
-
-
-# -- the writer's state ----------------------------------------------------------------
 
 
 QueueEntry = tuple[int, float]  # the end of an operator, so many seconds after that of the activity

@@ -222,7 +222,8 @@ class Writer:
             name = f"copies {'in' if kind == 'h2d' else 'out'}"
             for task in copy_plan(question, self.places, self.router).tasks:
                 own = label if task.label == "copy" else task.label
-                after = (add(own, task.parts, stream=f"{gpu}/{name}", after=after, place=gpu, about=about),)
+                number = add(own, task.parts, stream=f"{gpu}/{name}", after=after, place=gpu, about=about)
+                after = (number,)
         self.stream(gpu, name).last = (number,)
         if ordered is not None and (behind or copy.stream is not None):
             ordered.after = (*ordered.after, number)

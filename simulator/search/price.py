@@ -82,9 +82,8 @@ class Pricer:
                 if not ways or full:
                     infeasible[MEMORY] += len(ways)
                     continue
-                overlap, flex = division.sp and self.space.tp_overlap, division.ep > 1 and self.space.flex
-                layout = Layout(**division._asdict(), tp_overlap=overlap, flex=flex)
-                asked = self.space.laid_out(layout, batch=size, options=self.space.options(recompute))
+                layout, options = self.space.layout_of(division), self.space.options(recompute)
+                asked = self.space.laid_out(layout, batch=size, options=options)
                 try:
                     fitting = self._priced(RankWork(self.session, asked, self.group), ways, infeasible, too_large)
                 except (InputError, Unsuitable) as error:

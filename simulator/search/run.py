@@ -101,12 +101,10 @@ def find_best(
     kept: StoredResults | None = None,
     progress: Callable[[int, str], None] = lambda *_: None,
 ) -> Ranking:
-    """Return the best *top* candidates of *space*.
+    """Return the best *top* candidates of *space*; raises InputError, with the reasons, where none is feasible.
 
-    *runner* runs the jobs, and *kept* holds the results of earlier ones; *progress* is called with the total number of
-    jobs and the name of each that ends.
-
-    Raises InputError, with the reasons, where no candidate is feasible.
+    *runner* runs the jobs, *kept* holds earlier results; *progress* gets the number of jobs and the name of each that
+    ends.
     """
     space.check_degrees()
     kept = kept or StoredResults()

@@ -105,29 +105,22 @@ class Space:
         grouped = (o for layer in network.layers if isinstance(o := layer.operator, GroupedLinear))
         experts = max((o.experts for o in grouped), default=1)
         attends = any(isinstance(layer.operator, Attention) for layer in network.layers)
-        most_cp = network.tokens // _LEAST_TOKENS if attends else 1
+        most_cp, overlaps = network.tokens // _LEAST_TOKENS if attends else 1, bool(dict(self.fixed).get("tp_overlap"))
         return [
             Division(tp, sp, cp, ep, etp)
             for tp in self._degrees("tp", self.node_size)
             for cp in self._degrees("cp", most_cp)
             if self.device_count % (tp * cp) == 0
             for ep in self._degrees("ep", experts)
-            for sp in self._choices(
-                "sp", dict.fromkeys((self.tp_overlap, True)) if tp > 1 and network.tokens else (False,)
-            )
+            for sp in self._choices("sp", dict.fromkeys((overlaps, True)) if tp > 1 and network.tokens else (False,))
             for etp in self._choices("etp", (None, 1) if sp and tp > 1 and experts > 1 else (None,))
             if sp or tp == 1 or etp in (None, tp)
         ]
 
-    @property
-    def tp_overlap(self) -> bool:
-        """Whether tensor-parallel exchanges overlap with matrix products; only where it is fixed."""
-        return bool(dict(self.fixed).get("tp_overlap"))
-
-    @property
-    def flex(self) -> bool:
-        """Whether a token is sent once to each node that has experts for it; only where it is fixed."""
-        return bool(dict(self.fixed).get("flex"))
+    def layout_of(self, division: Division) -> Layout:
+        """Return the layout of *division*; exchanges overlap, and tokens are sent once, only where that is fixed."""
+        overlap, flex = (bool(dict(self.fixed).get(name)) for name in ("tp_overlap", "flex"))
+        return Layout(**division._asdict(), tp_overlap=division.sp and overlap, flex=division.ep > 1 and flex)
 
     def recomputes(self, network: Network) -> tuple[Recompute, ...]:
         """Return the recomputations to try: of blocks where the network has any, of attention where it saves scores."""
@@ -138,7 +131,7 @@ class Space:
 
     def layouts(self, division: Division, unit_count: int) -> Iterator[Layout]:
         """Yield every layout with *division*, for a network of *unit_count* blocks, whose degrees fit the devices."""
-        tp, sp, cp, ep, etp = division
+        tp, _, cp, ep, etp = division
         left = self.device_count // (tp * cp)
         for pp in self._degrees("pp", unit_count):
             if left % pp:
@@ -150,9 +143,7 @@ class Space:
                 for zero, shards in self._shardings(pp, cp * dp):
                     apart = pp > 1 and dp > 1 and ep == 1 and self.device_count > self.node_size
                     for order in self._choices("order", (ORDER, _FAR) if apart else (ORDER,)):
-                        overlap, flex = sp and self.tp_overlap, ep > 1 and self.flex
-                        usual = Layout(**division._asdict(), tp_overlap=overlap, flex=flex)
-                        usual = replace(usual, pp=pp, dp=dp, vp=vp, zero=zero, shards=shards)
+                        usual = replace(self.layout_of(division), pp=pp, dp=dp, vp=vp, zero=zero, shards=shards)
                         rest = {key: value for key, value in self.fixed if key == "schedule" and pp > 1}
                         if vp == 1 or rest.get("schedule", "1f1b") == "1f1b":
                             yield replace(usual, order=order, **rest)

@@ -31,15 +31,12 @@ def compose_cluster(
     price_per_hour: Price | None = None,
     messages: MessagesSpec = NO_COSTS,
 ) -> Topology:
-    """Return a cluster with the given number of each node in *groups*, every NIC linked to one network switch.
+    """Return a cluster of so many of each node in *groups*, every NIC linked to one network switch; raises InputError.
 
-    A node without a NIC gets one at its first CPU, at the rate of *fabric*.  Links to the network have the rate of
-    *fabric*, or of the NIC if that is None.  With an *oversubscription* of k, the network carries 1/k of the NICs'
-    total rate.  *price_per_hour* is for the whole cluster; by default it is the sum of the nodes' prices.  *messages*
-    are the costs of messages between nodes for their hosts.
-
-    Raises InputError if a node is a cluster itself, their number is out of range, their transports differ, or there is
-    nothing to link them with.
+    A node without a NIC gets one at its first CPU, at the rate of *fabric*, which links to the network have too; else
+    the NIC's.  With an *oversubscription* of k, the network carries 1/k of the NICs' total rate.  *price_per_hour* is
+    for all; by default the sum of the nodes' prices.  *messages* are the costs of messages between nodes for their
+    hosts.
     """
     first = groups[0][0]
     n_nodes = sum(count for _, count in groups)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 
 from simulator.package_data import own_data
 
@@ -14,20 +13,15 @@ _NUMBERS = re.compile(r"\s*[0-3](?:\s+[0-3])+\s*", re.ASCII)
 _LOOKED_AT = 200_000
 
 
-@cache
-def _lines() -> list[tuple[str, re.Pattern[str]]]:
-    return [(kind, re.compile(line)) for kind, line in own_data("simulator.topology", "foreign.yaml")]
-
-
 def foreign_kind(text: str) -> str | None:
     """Return the kind of dump that *text* is, by its first element or by characteristic lines, or None."""
     start = _ANSI.sub("", text[:_LOOKED_AT]).lstrip("\ufeff \t\r\n")
     if start.startswith("<"):
         tags = {tag.lower() for tag in _ROOT.findall(_COMMENT.sub("", start)[:2_000])}
         return "nccl-xml" if "system" in tags else "hwloc-xml" if "topology" in tags else "xml"
-    for kind, line in _lines():
-        if line.search(start):
-            return kind
+    for kind, line in own_data("simulator.topology", "foreign.yaml"):
+        if re.search(line, start):
+            return str(kind)
     rows = [line for line in start.splitlines() if line.strip() and not line.startswith("#")]
     if len(rows) > 1 and all(_NUMBERS.fullmatch(row) for row in rows):
         cells = [row.split() for row in rows]

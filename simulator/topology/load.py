@@ -21,14 +21,11 @@ _SOCKETS = re.compile(r"([1-9][0-9]?)\s*x\s+(.+)", re.IGNORECASE | re.ASCII)
 
 
 def load_topology(name: str, *, n_nodes: int | None = None, fabric: str | None = None) -> Topology:
-    """Load the topology *name*.
+    """Load the topology *name*; raises InputError with every fault of the file, each with its position.
 
-    *name*: a path, a built-in name (``p3.16xlarge``, ``p3.16xlarge.yaml``), or a GPU or CPU of the catalogue, which
-    gives a machine with only that part (``t4``, ``2 x xeon-gold-6230``).
-    *n_nodes*: compose that many of the machine over a network.
-    *fabric*: link part between each NIC and the network, instead of the NIC's own rate.
-
-    Raises InputError with every fault of the file, each with its position.
+    *name* is a path, a built-in name (``p3.16xlarge``, ``p3.16xlarge.yaml``), or a GPU or CPU of the catalogue, alone
+    in a machine (``t4``, ``2 x xeon-gold-6230``).  *n_nodes* of it are joined over a network, by *fabric* instead of
+    NICs' rates.
     """
     alone = _of_part(name)
     if alone is not None:

@@ -61,9 +61,6 @@ def _read(text: str) -> tuple[str, list[tuple[int, int]], str]:
     return stem, found, tail
 
 
-# -- matrices --------------------------------------------------------------------------
-
-
 _GPU = re.compile(r"gpu(\d+)", re.IGNORECASE | re.ASCII)
 _COUNT = re.compile(r"(?:NV|XGMI)?(\d{1,4})", re.IGNORECASE | re.ASCII)
 _NONE = {"SYS", "NODE", "PHB", "PXB", "PIX", "SOC", "-", "X"}

@@ -63,9 +63,6 @@ PriceField = Annotated[
 """A number, or text such as ``31.22 USD``."""
 
 
-# -- files -----------------------------------------------------------------------------
-
-
 MAX_NODES = 16384  # 131,072 GPUs in nodes of 8
 PeerLevel = Literal["none", "pix", "pxb", "phb", "sys"]
 
@@ -145,7 +142,10 @@ class GroupSpec(Strict):
 
 
 class MessagesSpec(Strict):
-    """What messages cost the hosts' processors: LogP's overhead (Culler et al., 1993), and what a round costs."""
+    """What messages between hosts cost the hosts' processors: sockets of the kernel, where no adapter does the work.
+
+    LogP's overhead (Culler et al., 1993), with what a round costs however many messages it has.
+    """
 
     message: Duration = Field(0.0, description="A host's processor, for each message that it sends or receives")
     round: Duration = Field(0.0, description="The same for each round: to be woken, to wait for what was posted")
@@ -197,10 +197,7 @@ class TopologyFile(Strict):
     aliases: tuple[str, ...] = Field((), description="Names under which tables of measurements list this machine")
     source: str = Field("", description="Where the structure comes from; starts with UNVERIFIED where nobody read it")
     trays: int = Field(
-        1,
-        ge=1,
-        le=1024,
-        description="Computers whose GPUs share its NVLinks, each as many; tables call them nodes",
+        1, ge=1, le=1024, description="Computers whose GPUs share its NVLinks, each as many; tables call them nodes"
     )
     price_per_hour: PriceField | None = Field(
         None, description="What an hour of it costs, a cluster as a whole, for example 31.22 USD; none is built in"

@@ -83,14 +83,10 @@ class YamlSource:
 
 
 def read_yaml(path: Path, shown_as: str | None = None, *, needs: str = _NEEDS, instead: str = _INSTEAD) -> YamlSource:
-    """Read and parse the file *path*.
+    """Read and parse the file *path*, *shown_as* in messages; raises InputError.
 
-    *shown_as*: the file's name in messages.
-    *needs*: the contents that the message about an empty file asks for.
-    *instead*: the alternative that the message about an anchor suggests.
-
-    Raises InputError if the file cannot be read, is empty, binary, larger than ``MAX_BYTES``, not YAML, or has a
-    duplicate key.
+    Messages tell what an empty file *needs*, and what goes *instead* of an anchor.  Files that are binary, larger than
+    ``MAX_BYTES``, not YAML or with a duplicate key are refused.
     """
     name = shown_as or str(path)
     raw = read_user_file(path, MAX_BYTES, name, needed="a YAML file", usual=_USUAL)

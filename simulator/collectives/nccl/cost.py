@@ -137,9 +137,6 @@ def costs_of(version: tuple[int, int], known: Constants = DEFAULT) -> NcclCosts:
     return NcclCosts(shared, shared.recent if version >= RECENT else shared.earlier)
 
 
-# -- paces of flows --------------------------------------------------------------------
-
-
 _THROUGH_CPU = ("phb", "sys")  # path classes on which one flow does not saturate PCIe
 _TOLD_BELOW = 0.9  # an achieved share of the link rate below this is reported to the user
 

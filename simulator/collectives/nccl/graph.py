@@ -234,9 +234,6 @@ def _relayed(router: Router, src: int, via: int, dst: int) -> Route:
     return replace(through, links=tuple(sorted(links.items())), loads=tuple(sorted(loads.items())))
 
 
-# -- RCCL ------------------------------------------------------------------------------
-
-
 _DIRECT_RANKS = 8  # the programs of MSCCL for one machine, and the kernels of later versions, are for eight ranks alone
 _OWN_KERNELS: Version = (2, 28)  # "Removed MSCCL and MSCCL++ collective integration" (CHANGELOG.md, 2.28.3)
 _GATHERED: Version = (2, 24)  # "Added MSCCL support for AllGather" (CHANGELOG.md, 2.24.3)

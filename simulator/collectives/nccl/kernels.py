@@ -45,11 +45,8 @@ def largest_chunk(*, tree: bool, n_hosts: int, on_efa: bool) -> int:
 def rounds_from(size_bytes: float, at_once: int, largest: int, *, tree: bool) -> Sequence[tuple[float, float]]:
     """Return (bytes, rounds) for *size_bytes*, then for each larger size at which NCCL switches to larger chunks.
 
-    *at_once*: chunks in flight, one per channel and head.
-    *largest*: chunk size for large buffers, in bytes.
-
-    The number of rounds drops where chunks grow, but measured times have no step there; the caller takes the shortest
-    time of all entries.
+    *at_once* chunks of at most *largest* bytes are in flight, one per channel and head.  The rounds drop where chunks
+    grow, but measured times have no step there; the caller takes the shortest time of all entries.
     """
     chunk = largest
     found: list[tuple[float, float]] = []
@@ -296,10 +293,8 @@ class KernelPlanner:
     ) -> list[Flow]:
         """Return flows up and down *edges* (child, parent, bytes) inside machines and between machines, all at once.
 
-        *heads*: one rank per machine; between them, two binary trees carry *half_bytes* each.
-        *relays*: the GPU through which a pair's flow passes.
-
-        If machines are equal, edges and heads are those of the first machine.
+        Between the *heads*, one per machine, two binary trees carry *half_bytes* each; *relays* are GPUs through which
+        pairs' flows pass.  If machines are equal, edges and heads are those of the first.
         """
         ranks, router = self.request.ranks, self.request.router
         ends = [(ranks[src], ranks[dst], n_bytes) for a, b, n_bytes in edges for src, dst in ((a, b), (b, a))]

@@ -87,16 +87,11 @@ _Way = tuple[int, int, tuple[_Edge, ...]]  # class, bottleneck in MB/s, links
 
 
 class Sight:
-    """NCCL's view of the machine formed by *nodes*, for any set of participating GPUs.
+    """NCCL's view of *nodes*, all devices of one host, for any set of participating GPUs (by default all).
 
     NCCL does not see GPUs outside the communicator, and does not route through them either.  If no two GPUs are linked
     directly, no path passes through a GPU; paths then do not depend on which GPUs take part, and are searched once.
-
-    *machine*: the machine that holds the nodes.
-    *nodes*: all devices of one host.
-    *network*: whether network devices count, as they do if several machines take part.
-    *version*: whose figures of links between sockets count.
-    *gpus*: those that it sees; by default all.
+    Adapters count on a *network*, as where several machines take part; *version* says how fast sockets are linked.
     """
 
     def __init__(
@@ -169,8 +164,6 @@ class Sight:
             self._join(a, b, _PIX, *(t.planned_pcie(link.nominal_Bps / link.count) * link.count,) * 2)
         elif link.kind == "socket":
             self._join(a, b, _SYS, *(planned_socket(end, link, self._version) for end in ends))
-
-    # -- paths ---------------------------------------------------------------------
 
     def of(self, gpus: tuple[int, ...]) -> SeenMachine:
         """Return the view with the given participating *gpus*."""

@@ -57,14 +57,9 @@ _TOLD_BELOW = 0.9  # of the rate for which the links have room
 
 
 class Nccl:
-    """NCCL.
+    """NCCL of a *version*, with its costs; *algorithm* and *protocol* are instead of its choice.
 
-    *algorithm*: ``ring``, ``tree``, ``nvls``, ``nvls_tree`` or ``pat`` instead of NCCL's choice.
-    *protocol*: ``LL``, ``LL128`` or ``Simple`` instead of NCCL's choice.
-    *costs*: costs of the protocols; by default those of the current version.
-    *version*: the version whose algorithms and tables count; by default the current one.
-    *in_switch*: whether a switch can reduce the data type; it cannot reduce 8-bit integers and fp8.
-    *nvls*: whether NVLS may be chosen (NCCL_NVLS_ENABLE).
+    *in_switch*: whether a switch can reduce the data type (no 8-bit integers, no fp8); *nvls*: NCCL_NVLS_ENABLE.
     """
 
     name = "nccl"

@@ -116,12 +116,9 @@ def fastest_choice(
     algorithms: Collection[Algorithm] | None = None,
     protocol: Protocol | None = None,
 ) -> NcclChoice:
-    """Return the candidate with the least time; of equal ones, the first in NCCL's order.
+    """Return the candidate with the least time, the first of equal ones; raises Unsuitable if no algorithm is enabled.
 
-    *algorithms*: consider only these (NCCL_ALGO).
-    *protocol*: consider only this one (NCCL_PROTO).
-
-    Raises Unsuitable if no algorithm is enabled, as for a single rank or a collective without algorithms.
+    Only *algorithms* (NCCL_ALGO) and *protocol* (NCCL_PROTO) are considered, if given.
     """
     found = candidates(graph, collective, size_bytes, algorithms=algorithms)
     found = [each for each in found if protocol in (None, each.protocol)]
@@ -139,13 +136,7 @@ def fastest_choice(
 def candidates(
     graph: CommGraph, collective: Collective, size_bytes: float, *, algorithms: Collection[Algorithm] | None = None
 ) -> list[NcclChoice]:
-    """Return every enabled pair of algorithm and protocol, in NCCL's order.
-
-    *graph*: the search's result.
-    *collective*: all-to-all and send-recv have no algorithms, so the result is empty.
-    *size_bytes*: nccl-tests' size.
-    *algorithms*: consider only these (NCCL_ALGO); naming an algorithm does not enable it.
-    """
+    """Return every enabled pair of algorithm (among *algorithms*, NCCL_ALGO) and protocol, in NCCL's order."""
     found: list[NcclChoice] = []
     for algorithm, protocol in product(ALGORITHMS, PROTOCOLS):
         if algorithms is None or algorithm in algorithms:
@@ -202,8 +193,6 @@ class _Pair:
             if size_bytes // graph.n_ranks >= per_rank:
                 latency *= rules.plateau[self.row]
         return latency, algbw
-
-    # -- enabled pairs -----------------------------------------------------------------
 
     def _enabled(self) -> bool:
         graph, algorithm, protocol = self.graph, self.algorithm, self.protocol
@@ -280,8 +269,6 @@ class _Pair:
         intra *= 2 if self.collective == "all-reduce" else (graph.ranks_per_node - 1) / graph.ranks_per_node
         inter = far * (2 if nodes <= 2 and is_tree else 1)
         return heads * min(intra, inter, t.NVLS_TREE_MAX[self.row][self.column] if is_tree else math.inf)
-
-    # -- latency -----------------------------------------------------------------------
 
     def _latency_us(self) -> float:
         graph, rules, nodes, algorithm, p = self.graph, self.rules, self.nodes, self.algorithm, self.p

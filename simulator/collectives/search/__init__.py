@@ -52,17 +52,12 @@ Edge = TypeVar("Edge", bound=Hashable)
 
 
 def pack(candidates: Sequence[Mapping[Edge, int]], units: Mapping[Edge, int], bound: int, budget: Budget) -> list[int]:
-    """Return indices into *candidates*, each repeated as often as the candidate is taken.
+    """Return indices into *candidates* (the units of each edge that one takes), as often as each is taken of *units*.
 
     The search is depth first and tries the highest multiplicity of each candidate first, so of two answers of equal
     size it finds the one with fewer distinct candidates first.  It prunes a branch if all free units together could not
-    improve on the best answer.  It stops with *bound* candidates taken, or at the end of the budget with the best
-    answer so far.
-
-    *candidates*: the units of each edge that a candidate takes; at least one edge each.
-    *units*: the available units of each edge.
-    *bound*: the largest possible answer.
-    *budget*: a step is a candidate that does not fit, or an edge of one that fits.
+    improve on the best answer, and stops with *bound* taken, or at the end of the *budget*, of which a candidate that
+    does not fit, or an edge of one that fits, is a step.
     """
     packing = _Packing([list(one.items()) for one in candidates], dict(units), bound, budget)
     packing.visit(0, sum(units.values()))

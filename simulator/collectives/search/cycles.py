@@ -228,9 +228,6 @@ def _relayed(graph: LinkGraph, here: int, nodes: tuple[int, ...]) -> Cycle:
     return [(here, via, b) for b in apart for via in sorted(row) if via != b and graph.between(via, b)]
 
 
-# -- GPUs that are all joined --------------------------------------------------------
-
-
 _MOST_TRAILS = 100_000  # the search takes less for every number of GPUs but six
 _Orders = tuple[tuple[int, ...], ...]  # of GPUs, by number
 

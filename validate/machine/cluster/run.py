@@ -75,13 +75,10 @@ _MESSAGES, _SHORT, _ROUNDS, _TIMES = (1, 8), 16, 50, 5  # messages per round, el
 def measure_case(
     crew: HostWorkers, case: ClusterCase, exchange: Plan, *, repeats: int, spend_s: float, about_s: float
 ) -> Interval:
-    """Return the median time of *case*, in seconds with its interval, from the common start to the last host's end.
+    """Return the median time of *case*, from the common start to the last host's end; raises WorkerFailed.
 
-    *exchange* lists what the hosts send and add; it is None where torch's own collective is measured.  A first run
-    warms up and is not counted.  *about_s*, the predicted time, only sets the timeout.  It is repeated *repeats* times
-    at most, for about *spend_s* seconds, and at least three times.
-
-    Raises WorkerFailed where a host fails or its result is wrong.
+    *exchange* is what the hosts send and add (None: torch's own collective).  A first run warms up.  *about_s*, as
+    predicted, sets the timeout; three to *repeats* runs take about *spend_s* seconds.
     """
     within_s = 60 + _PATIENCE * about_s
     asked = case.strategy.name, case.n_nodes, case.size_bytes
@@ -161,15 +158,11 @@ def run_cases(
     repeats: int,
     budget_s: float,
 ) -> None:
-    """Measure *cases*, predicted to take *about_s* each, and store the results in *into*; always remove the network.
+    """Measure *cases* into *into* and always remove the network; raises CommandFailed or WorkerFailed.
 
-    *exchange* returns what the hosts of a case send and add, or None where torch's own collective is measured.
-
-    For each rate, the links are shaped before the hosts start, since a connection keeps its initial packet length.
-    Probes then measure plain TCP and the cost of messages.  The budget is divided among the cases in proportion to
-    their predicted times.
-
-    Raises CommandFailed where the network cannot be created, WorkerFailed where a host fails.
+    *exchange* returns what the hosts of a case send and add, or None for torch's own collective.  Links are shaped
+    before the hosts start, since a connection keeps its initial packet length; then plain TCP and messages are probed.
+    Cases share the budget in proportion to *about_s*, their predicted times.
     """
     counts = sorted({case.n_nodes for case in cases})
     share = budget_s / max(sum(about_s), 1e-9)

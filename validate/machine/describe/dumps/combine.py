@@ -123,12 +123,9 @@ def _cards(
 
 
 def _named(name: str, matrix: Matrix | None, count: int) -> str:
-    """Return the GPU part that the user means by *name*: its name or alias, or the only part that contains its words.
+    """Return the GPU part that *name* means: by name, alias, or words of one only; raises InputError for no or several.
 
-    Where several parts contain the words, as with h100, the NVLinks of *matrix* decide: the parts whose built-in
-    machines have the same links remain.
-
-    Raises InputError where several parts remain or none matches.
+    Of several, as with h100, those remain whose built-in machines have the NVLinks of *matrix*.
     """
     known = gpu_names()
     direct = driver.driver_part(driver.Card(name))

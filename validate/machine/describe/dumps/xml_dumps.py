@@ -54,12 +54,9 @@ class Element:
 
 
 def parse_xml(text: str, shown: str) -> Element:
-    """Return the root element of *text*; error messages call the file *shown*.
+    """Return the root element of *text*, called *shown*; raises InputError with its place where it is not valid XML.
 
-    A document type without declarations, as hwloc writes, is ignored.  Entity declarations are refused, so that nothing
-    expands.
-
-    Raises InputError with line and column where *text* is not valid XML.
+    A document type without declarations, as hwloc writes, is ignored; entities are refused, so that nothing expands.
     """
     parser = expat.ParserCreate("utf-8")  # the text is already decoded, whatever encoding it declares
     stack: list[Element] = []
