@@ -34,10 +34,9 @@ def between_equal(request: Request, equal: Equal, n_bytes: float) -> Iterator[Fl
 
 
 def between_twins(request: Request, n_bytes: float) -> list[Flow] | None:
-    """Return flows of *n_bytes* each that represent one from every rank to every other, by sets of twins.
+    """Return flows of *n_bytes* each that represent one from every rank to every other, by up to 64 sets of twins.
 
-    Return None if there are more than 64 sets.  Return None as well for a machine of several hosts, whose GPUs are
-    dealt to NICs by number, and where messages cost processor time, which each rank spends separately.
+    None for more, for several hosts, whose GPUs are dealt to NICs, and where each rank's processor pays for messages.
     """
     machine = request.machine
     if machine.n_hosts > 1 or machine.messages.message or machine.messages.round:

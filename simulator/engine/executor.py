@@ -280,11 +280,10 @@ def _moved(machine: Machine, plan: Plan, fold: bool, of_links: bool) -> LinkByte
 
 
 def _met(machine: Machine, plan: Plan, needs: Sequence[Sequence[int]], fold: bool) -> tuple[set[Resource], set[int]]:
-    """Return (contended resources, undisturbed activities).
+    """Return the contended resources, and the activities that load some but overlap with no other stream's that does.
 
-    On the contended resources, works and fragments can meet other activities or a perturbation, or are several works in
-    one; other resources slow nothing.  The undisturbed activities load contended resources but overlap with no activity
-    on another stream that loads any.
+    On these, works and fragments can meet other activities or a perturbation, or are several in one; others slow
+    nothing.
     """
     if not any(isinstance(part, Fragment) or (isinstance(part, Work) and part.loads) for part in all_parts(plan)):
         return set(), set()

@@ -334,10 +334,9 @@ def _meant(name: str, known: Collection[str]) -> str:
 
 
 def unread(args: Arguments, launcher: Arguments, starter: str, files: list[str]) -> list[str]:
-    """Return a note for each argument that is not modelled, and one for each file that lists unknown arguments.
+    """Return a note for each argument that is not modelled, and for each file with unknown ones; add to unread *files*.
 
-    Files that are not read are added to *files*.  Arguments of *launcher* count if it is *starter*; ``srun`` and
-    ``mpirun`` have many that are about the cluster.
+    *launcher* counts if it is *starter*; ``srun`` and ``mpirun`` have many that are about the cluster.
     """
     notes = _not_modelled(args)
     files += [word for word in args.others if _FILE.fullmatch(word)]

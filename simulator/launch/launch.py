@@ -31,11 +31,10 @@ _UNREAD = ", which chooses the attention of each GPU and ignores --use-flash-att
 
 
 def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -> LaunchLine:
-    """Return the settings of the launch line *text*, or of the script in ``@script.sh``.  Nothing is executed.
+    """Return the settings of the launch line *text*, or of the script in ``@script.sh``, of which nothing is executed.
 
-    *at_hand*: the number of GPUs that take part where the line does not say it.  *own*: that of one machine.
-
-    Raises InputError with every fault; those in a script have their positions.
+    *at_hand* GPUs take part unless the line says it; a machine has its *own*.  Raises InputError with every fault,
+    placed.
     """
     file = text[1:] if text.startswith("@") else mention("launch")
     if text.startswith("@"):

@@ -22,11 +22,9 @@ def names_several(text: str) -> bool:
 
 
 def devices(said: str, text: str, machine: Machine) -> list[Node]:
-    """Return the devices of *machine* that *text* names, in the order of its ranges.
+    """Return the devices of *machine* that *text* names, in its order; raises InputError with the nearest name.
 
     A star stands for any number: ``node*.gpu0`` is gpu0 of every node that has one.
-
-    Raises InputError, with the nearest name, if there is no such device or the range cannot be read.
     """
     head, dot, own = text.partition(".")
     numbers = hosts(said, head, machine) if dot and names_several(text) else None

@@ -16,11 +16,10 @@ Share = tuple[int, float]  # of a flow's bytes, by link or resource
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A route from node ``src`` to node ``dst``.
+    """A route from node ``src`` to node ``dst``, at ``bandwidth_Bps`` for a flow that is alone.
 
     ``links`` and ``loads`` are the links and resources crossed, each with its share of the flow's bytes (1/2 for each
-    of two striped paths; 2 for memory that is written and read).  ``bandwidth_Bps`` is the rate of a flow that is
-    alone.
+    of two striped paths; 2 for memory that is written and read).
     """
 
     src: int

@@ -26,11 +26,10 @@ _GIVEN: Bound = "given"
 
 @dataclass(frozen=True, slots=True)
 class ChakraCosts:
-    """What the nodes of a trace cost on a machine.
+    """What the nodes of a trace cost on a machine, whose places of ranks are ``gpus`` and ``hosts``.
 
-    ``gpus`` and ``hosts`` are the places of the ranks.  ``exchange`` returns a collective of some ranks by their size
-    as nccl-tests counts it, ``transfer`` one from a rank to another, ``copy`` the parts of a copy of a rank to (True)
-    or from its GPU, one after the other, and ``computing`` the seconds of operations and bytes, with their limiter.
+    ``exchange`` returns a collective of some ranks by nccl-tests' size, ``transfer`` one from a rank to another,
+    ``copy`` the parts of a rank's to (True) or from its GPU, in turn, and ``computing`` seconds with their limiter.
     """
 
     gpus: Sequence[str]

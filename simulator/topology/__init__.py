@@ -49,11 +49,10 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A machine or a cluster.  Devices are in file order.
+    """A machine or cluster.  Devices are in file order, those of equal machines listed once, and the network's follow.
 
-    In a cluster of ``n_nodes`` machines, the devices of equal machines are listed once, and those of the network
-    follow.  ``trays`` is the number of computers that NVLinks join into one machine; each has an equal share of the
-    GPUs, in order.
+    ``trays`` is the number of computers that NVLinks join into one machine, each with an equal share of the GPUs, in
+    order.
     """
 
     name: str
@@ -119,10 +118,9 @@ def on_hosts(devices: Sequence[Device], wires: Sequence[Wire]) -> tuple[tuple[De
 def lane_notes(
     source: YamlSource, devices: Mapping[str, Device], keys: Mapping[str, str], wires: Sequence[Wire]
 ) -> tuple[str, ...]:
-    """Return a note, with its position, for each CPU with fewer lanes than its links take.
+    """Return a note, with its position, for each CPU with fewer lanes than its links take; *keys*: keys of devices.
 
-    A link whose part states its lanes takes them from the CPU at its end; devices behind a switch share the switch's
-    link.  *keys* maps each device to its key under ``devices``.  CPUs and links without stated lanes are ignored.
+    A switch's devices share its link.  CPUs and links without stated lanes are ignored.
     """
     taken = sums_by_key((end, wire.count * (wire.part.lanes or 0)) for wire in wires for end in {wire.a, wire.b})
     said: dict[tuple[str, int, int], list[str]] = {}

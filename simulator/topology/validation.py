@@ -45,11 +45,10 @@ def validate(source: YamlSource, kind: type[Model]) -> Model:
 def validate_in_part(
     source: YamlSource, kind: type[Model], lists: tuple[str, ...]
 ) -> tuple[Model | None, InputError | None]:
-    """Return a model of the valid part of *source*, and the error with the faults of the rest.
+    """Return a model of the valid part of *source* (None if a fault lies elsewhere), and the error with its faults.
 
-    Faulty entries of the mappings and lists under the keys *lists* are left out, and so are other faulty keys that are
-    optional; the caller can then look for further faults. :func:`kept_positions` gives the file positions of the
-    remaining list entries.  The error is None if there are no faults; the model is None if a fault lies elsewhere.
+    Faulty entries under the keys *lists* (positions of others: :func:`kept_positions`) and faulty optional keys are
+    left out, so that the caller can look for further faults.
     """
     try:
         return validate(source, kind), None

@@ -19,10 +19,9 @@ from simulator.workload import Collective
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """The ranks that exchange data; their number is a power of two.
+    """The ranks ``members`` that exchange data, a power of two; ``folded`` has others as (rank, the member for it).
 
-    Member j, the rank ``members[j]``, ends up with the chunks from ``bounds[j]`` up to ``bounds[j + 1]``.  ``folded``
-    lists the other ranks as (rank, the member that represents it).
+    Member j ends up with the chunks from ``bounds[j]`` up to ``bounds[j + 1]``.
     """
 
     members: tuple[int, ...]

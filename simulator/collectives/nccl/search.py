@@ -7,9 +7,8 @@ it continues down to about half the speed of the best solution so far.
 
 Interpretations where the source leaves room:
 
-* Rings return to the network device they came from (NCCL's crossNic 0); on eight H100 with eight
-  adapters this gives 8 x 45.  Rings that enter by one device and leave by another, which NCCL may
-  try too, are not considered.
+* Rings return to the network device they came from (NCCL's crossNic 0); on eight H100 with eight adapters this gives 8
+  x 45.  Rings that enter by one device and leave by another, which NCCL may try too, are not considered.
 * Channels count as equal if one order of the GPUs yields as many rings as all orders together.
 * Trees use the rings' channels; only their speed inside a machine may be higher.  It is raised step
   by step while it is below twice the network's.
@@ -87,11 +86,10 @@ def doubled(best: ChannelSolution, capability_min: int) -> ChannelSolution:
 
 
 class Search:
-    """The search in one machine of a communicator.
+    """The search in one machine of a communicator, by its links and paths as *seen*.
 
-    *seen*: the machine's links and paths.
-    *capability_min*: the lowest compute capability on any machine; it determines the speeds to try.
-    *several*: whether there are several machines, so that rings pass through the network.
+    *capability_min*, the lowest of any machine, says which speeds to try; rings pass through the network if *several*
+    do.
     """
 
     def __init__(self, seen: SeenMachine, capability_min: int, several: bool) -> None:

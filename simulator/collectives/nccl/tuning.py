@@ -8,13 +8,10 @@ do otherwise is in :mod:`simulator.collectives.nccl.tables`.  Sizes are those of
 
 Interpretations where the source leaves room:
 
-* NCCL searches a graph for each algorithm.  Here ring, tree and PAT share one; a tree may
-  have a higher ``tree_bw_intra_GBps``, which the search finds on slow networks, and NVLS has its own
-  heads and speeds.
-* Inside a node, only ``nvl`` has NVLink's hop latency; a hop through another GPU (``nvb``) costs as
-  much as PCIe.
-* Sums over the ranks of a node use n_ranks / n_nodes: exact for bandwidths, rounded down for
-  latencies.
+* NCCL searches a graph for each algorithm.  Here ring, tree and PAT share one; a tree may have a higher
+  ``tree_bw_intra_GBps``, which the search finds on slow networks, and NVLS has its own heads and speeds.
+* Inside a node, only ``nvl`` has NVLink's hop latency; a hop through another GPU (``nvb``) costs as much as PCIe.
+* Sums over the ranks of a node use n_ranks / n_nodes: exact for bandwidths, rounded down for latencies.
 * NVLS inside one node is capped by ``nvls_bw_inter_GBps`` too, although no data pass a NIC, because
   NCCL computes it so.
 * CollNet, and NVLS over several nodes, need a plugin of the network and are left out.

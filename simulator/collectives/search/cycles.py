@@ -91,12 +91,7 @@ Cycle = list[tuple[int, ...]]  # its hops: (from, to), or (from, relay, to)
 
 
 class Cycles(NamedTuple):
-    """The result of the search.
-
-    ``fitting``: the largest set of cycles that fit into the links at once, each used in both directions.
-    ``one_way``: the first cycle that fits if used in one direction only, or None.
-    ``whole``: whether the search was complete.
-    """
+    """The most cycles ``fitting`` at once, both ways; the first that fits ``one_way``; ``whole``: all were searched."""
 
     fitting: list[Cycle]
     one_way: Cycle | None

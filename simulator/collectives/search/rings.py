@@ -4,9 +4,8 @@ On one machine, in this order:
 
 1. Direct GPU links (NVLink, xGMI): list all Hamiltonian cycles, and pack as many as fit into
    the links at once, each at the speed of one link.
-2. If no such cycle spans the GPUs, allow hops through a neighbouring GPU, as few as possible.
-   The alternative is the best ring over the routes of the machine's transport rules (PCIe,
-   host memory).  The faster of the two wins.
+2. If no such cycle spans the GPUs, allow hops through a neighbouring GPU, as few as possible.  The alternative is the
+   best ring over the routes of the machine's transport rules (PCIe, host memory).  The faster of the two wins.
 3. On a crossbar (NVSwitch) and over PCIe, one ring in a good order uses all the bandwidth.
 
 Every search has a budget of steps; if it runs out, the best rings so far are used, with a note.  The result does not

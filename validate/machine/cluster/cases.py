@@ -79,11 +79,7 @@ _SERVERS = re.compile(r"parameter-server-([1-9]\d{0,2})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ClusterStrategy:
-    """A strategy: ``name`` as in ``--strategies``, ``predictor`` as in ``simulate --strategy``.
-
-    ``by_torch`` marks torch's own collectives; the others run send by send, as the simulator plans them.
-    ``least_nodes`` is the fewest hosts that the strategy needs.
-    """
+    """A strategy of ``--strategies``, run ``by_torch`` or send by send; ``predictor`` is its name in ``simulate``."""
 
     name: str
     collective: Collective
@@ -128,9 +124,7 @@ class ClusterCase:
 
 
 def make_cases(nodes: str, rates: Sequence[str], sizes: str, strategies: str, delay: str | None) -> list[ClusterCase]:
-    """Return the cases ordered by rate, number of nodes, size and strategy, each in the order given.
-
-    Sizes are rounded down to whole fp32 elements (4 B).  Strategies that need more nodes than a case has are skipped.
+    """Return the cases by rate, nodes, size (whole fp32 elements) and strategy, without those that need more nodes.
 
     Raises InputError where an option cannot be parsed, no case remains, or there are more than 2000.
     """
@@ -245,8 +239,7 @@ class CaseOutcome:
 class StrategyOrder:
     """The strategies of one all-reduce, fastest first, as measured and as predicted.
 
-    ``wrong`` lists pairs (predicted faster, predicted slower) that were measured the other way round.  Pairs predicted
-    within 5 % of each other count as equal and are never wrong.
+    ``wrong`` lists pairs (predicted faster, predicted slower), over 5 % apart, that were measured the other way round.
     """
 
     case: ClusterCase

@@ -107,11 +107,7 @@ _NO_LINK = LinkShape(0.0)
 def network_commands(
     step: str, names: RunNames, n_hosts: int, shape: LinkShape = _NO_LINK, cpus: Sequence[int] = (0,)
 ) -> list[Command]:
-    """Return the commands of *step* for *n_hosts* hosts: a key of network.yaml.
-
-    They are make, steer, shape (with delay, where *shape* has one), limit and remove.  *shape* is that of all links,
-    and *cpus* are the processors that receive.
-    """
+    """Return the commands of *step*, a key of network.yaml, for *n_hosts* whose links are *shape*; *cpus* receive."""
     bucket_bytes = shape.bucket_bytes
     said: dict[str, Any] = {"switch": names.switch, "interface": HOST_INTERFACE, "rate": round(shape.rate_Bps * 8)}
     said |= {"bucket_bytes": bucket_bytes, "packet_bytes": shape.packet_bytes, "delay": round(shape.delay_s * 1e6)}

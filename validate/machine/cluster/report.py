@@ -181,9 +181,7 @@ def cluster_environment() -> dict[str, str | int | float]:
 
 
 class ClusterFiles:
-    """The output files of a run: opened at the start, and moved into place when they are written.
-
-    ``written`` lists the paths in place so far.  When *stack* closes, files that were never written are removed.
+    """The output files of a run, opened at the start and moved into place when ``written``, or removed by *stack*.
 
     Raises InputError, with the reason, where a file cannot be written.
     """

@@ -38,9 +38,8 @@ def draft(
 ) -> str:
     """Return the YAML of a machine with *processor*, *cards* and *disk* (the names of its part and link part).
 
-    *remarks* become comments at the top.  *peers*: how far GPUs copy directly over PCIe; empty for the
-    default.  *placement* says where devices
-    are attached; None derives it from *matrix*.  *source* names where the draft's figures come from.
+    *remarks* become comments at the top.  *peers*: how far GPUs copy directly over PCIe, "" for the default.
+    *placement* (None: by *matrix*) says where devices are attached, *source* where the draft's figures come from.
     """
     part, cpu_lines, own = _cpu(processor)
     parts, gpus = _gpus(cards, slug(processor.model) or "cpu")

@@ -30,9 +30,7 @@ _DETAIL = ("nccl-xml", "hwloc-xml", "nccl-log", "lspci-vv", "lstopo", "lspci")  
 
 
 def combined(dumps: Sequence[Dump], gpu: str | None = None, nic: str | None = None) -> tuple[str, list[str]]:
-    """Return the topology, as YAML, of the machine that *dumps* show, and remarks on how it was derived.
-
-    *gpu* names the GPUs and *nic* the part of the adapters; they override the dumps.
+    """Return the machine that *dumps* show, as YAML, and remarks on how it was derived; *gpu* and *nic* override names.
 
     Raises InputError where the dumps are of different machines, no dump shows a GPU, or the GPUs remain unnamed.
     """
