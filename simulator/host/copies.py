@@ -208,6 +208,9 @@ def copy_answer(question: CopyQuestion, places: Places, router: Router, time_s: 
     if waited_s:
         why.append(f"the call and the wait for it take the host {format_duration(waited_s, 3)}")
     why.append(f"{link} gives {format_bandwidth(link_Bps, 3)}" + (", through host memory" if staged else ""))
+    if question.both_ways:
+        gets = "" if question.kind == "p2p" else f"each way gets {costs.duplex_share:.0%} of it, and "
+        why.append(f"both ways: {gets}their streams wait for each other, {format_duration(2.0 * costs.joined_s, 3)}")
     figures |= {"engine_s": starts_s, "waited_s": waited_s, "link_Bps": link_Bps}
     crossing_s, bound = size / link_Bps, f"link {link}"
     if not question.pinned and question.kind != "p2p":

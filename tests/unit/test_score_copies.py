@@ -108,6 +108,12 @@ def test_both_ways_at_once_each_get_less_of_a_link_of_two_directions(names) -> N
     assert counted_bytes(names, kind="bidir") == 2 * counted_bytes(names) == pytest.approx(32 * MIB)
 
 
+def test_an_answer_says_what_both_ways_cost(names) -> None:
+    why = names.session.answer(query(names, kind="bidir")).why
+    assert any("each way gets 93% of it" in line and "5 us" in line for line in why)
+    assert not any("both ways" in line for line in names.session.answer(query(names)).why)
+
+
 def test_both_ways_at_once_share_a_link_of_one(tmp_path) -> None:
     file = tmp_path / "half.yaml"
     file.write_text(MACHINE.replace("efficiency: 0.5, latency", "efficiency: 0.5, duplex: half, latency"))
