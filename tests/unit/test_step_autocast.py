@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from simulator.api import load_machine
@@ -10,7 +12,7 @@ from simulator.questions.options import Policy, StepOptions
 from simulator.step.conversions import Cast, casts_of, wide_tensors
 from simulator.step.issue import launches_of
 from simulator.step.lowering import Lowering, Mix
-from simulator.workload.kernels import Streaming
+from simulator.workload.kernels import Rowwise, Streaming
 from simulator.workload.network import Layer, Network, Parameter
 from simulator.workload.operators import Elementwise, LayerNorm, Linear, Softmax
 from simulator.workload.zoo.registry import build_network
@@ -131,3 +133,40 @@ def test_only_autocast_leaves_tensors_wide(policy: Policy) -> None:
 def test_a_cnn_takes_as_long_under_autocast_as_under_a_pass_over_its_graph() -> None:
     steps = [alone_on(MACHINE, CNN, StepOptions(precision=p)).step_time_s for p in ("amp-fp16", "graph-fp16")]
     assert steps[0] == pytest.approx(steps[1], rel=0.02)
+
+
+@pytest.mark.parametrize(("policy", "found"), [("amp-fp16", []), ("amp-bf16", [Cast(1, to_half=False)])])
+def test_a_softmax_reads_fp16_as_it_is_and_bf16_through_a_cast(policy: Policy, found: list[Cast]) -> None:
+    layers = Layer("product", Linear(8, 16, 16), (0,), 1), Layer("softmax", Softmax(8, 16), (1,), 2)
+    network = Network("rows", layers, (128,) * 3, 8)
+    assert list(casts_of(layers[1], wide_tensors(network), policy)) == found
+
+
+def test_the_log_softmax_of_a_loss_keeps_the_format_of_its_scores() -> None:
+    network = build_network("resnet18", batch=2, loss=1)
+    options = StepOptions("train", "amp-bf16", "momentum")
+    new, old = (Lowering(replace(DEVICE, libraries=month), network, options) for month in (None, (2021, 6)))
+    loss = network.layers[-1]
+    kernels = [run.kernel for run in new.layer(loss.operator, "fwd", new.mix(loss), has_parameters=False)]
+    assert [kernel.precision for kernel in kernels if isinstance(kernel, Rowwise)] == ["bf16"]
+    assert old.mix(loss) == Mix("fp32")  # of torch 1.9, whose log-softmax was in fp32
+
+
+def test_passes_have_the_form_of_the_kernels_that_pytorch_has_for_them() -> None:
+    def forms(options: StepOptions, name: str, *, forward: bool = True) -> list[str]:
+        lowering = Lowering(DEVICE, BERT, options)
+        layer = next(layer for layer in BERT.layers if layer.name == name)
+        own = lowering.layer(layer.operator, "fwd", lowering.mix(layer), has_parameters=False) if forward else ()
+        runs = [*own, *lowering.casts(layer, forward=forward)]
+        return [run.kernel.form for run in runs if isinstance(run.kernel, Streaming)]
+
+    eager = StepOptions("train", "amp-bf16", "adam", fused_optimizer=True)
+    assert forms(eager, "layers.0.split_q") == ["strided"]
+    assert forms(eager, "layers.0.split_k") == ["transposed"]
+    assert forms(eager, "layers.0.add1") == ["casts"]
+    assert set(forms(eager, "layers.0.q")) == {""}  # to bf16
+    assert "casts" in forms(eager, "layers.0.q", forward=False)  # gradients to fp32
+    assert "casts" not in forms(replace(eager, compiled=True), "layers.0.q", forward=False)
+    (update,) = (run.kernel for name, run in Lowering(DEVICE, BERT, eager).update() if name == "adam step")
+    assert isinstance(update, Streaming)
+    assert update.form == "tensors"
