@@ -198,9 +198,10 @@ def _comparison(results: Sequence[Result], style: Style) -> list[str]:
 
         lines += ["", *style.wrap(verdict(ordered))]
     if many and named:
-        from simulator.cli.step_command import exchange_ranking_lines
+        from simulator.cli.step_command import price_lines
 
-        lines += exchange_ranking_lines([r for r in ordered if r.is_bound == ordered[0].is_bound], style)
+        alike = [r for r in ordered if r.is_bound == ordered[0].is_bound]
+        lines += price_lines(alike, "exchanges", "the cheapest machine", style)
     trust = trust_lines(ordered[0].confidence, style)
     return [*lines, "", *trust, *_measured(ordered[0], style)] if trust else lines
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from simulator.api.session import Session
 from simulator.cli.machines import faster_gpus, on_fastest, on_machine
@@ -163,8 +162,7 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     title = f"{where}{MODE_WORDS[step.options.mode]} of {step.workload} ({parameter_words(step)}), {', '.join(how)}"
     of = f"{way_among(first, ordered)} on {first.machine}" if named else way_among(first, ordered)
     lines = head_lines(title, style, [result.confidence for result in ordered], first.changed, of)
-    answer = later("simulator.results.reason:steps_verdict")(ordered)
-    lines += style.wrap(answer, "bold", hang=2)
+    lines += style.wrap(later("simulator.results.reason:steps_verdict")(ordered), "bold", hang=2)
     most = {devices: max(rates) for devices, rates in _alone_rates(ordered).items()}
     efficiencies = [r.throughput / rate if (rate := most[_devices(r)]) else 1.0 for r in ordered]
     unlike = len({result.samples for result in ordered}) > 1
@@ -203,8 +201,7 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
             columns[i] = replace(column, cells=cells)
     lines += ["", *table_lines(columns, style, marks), *loss_lines(first.changed, style, full=False)]
     fitting = [result for result in ordered if result.is_bound == first.is_bound and result.fits]
-    throughput = {f"{step.sample} a second": lambda result: -result.throughput}
-    lines += ranking_lines(fitting, throughput, step.sample, "the cheapest machine that fits", style)
+    lines += price_lines(fitting, step.sample, "the cheapest machine that fits", style)
     if found := trust_lines(first.confidence, style):
         lines += ["", *found]
     for result in ordered:
@@ -263,41 +260,15 @@ def _batch_words(results: Sequence[TrainingResult]) -> str:
     return f"batch {replicas.pop():,.0f} per replica" if len(replicas) == 1 else "unlike batches"
 
 
-def exchange_ranking_lines(results: Sequence[Result], style: Style) -> list[str]:
-    """Return the machines ranked at one exchange with their fastest strategies; empty unless one has a price."""
-    orders = {
-        "time of an exchange": lambda result: result.sync_time_s,
-        "bus bandwidth": lambda result: -result.busbw_Bps,
-    }
-    return ranking_lines(results, orders, "exchanges", "the cheapest machine", style)
-
-
-def ranking_lines(
-    results: Sequence[Result | TrainingResult],
-    orders: Mapping[str, Callable[[Any], float]],
-    what: str,
-    cheapest: str,
-    style: Style,
-) -> list[str]:
-    """Return the machines, each by the first of its *results*, in *orders*, and by the price of a million of *what*."""
-    best: dict[str, Result | TrainingResult] = {}
-    for result in results:
-        best.setdefault(result.machine, result)
-    priced = [(result.machine, price) for result in best.values() if (price := result.price_per_million) is not None]
-    if len(best) < 2 or not priced:
+def price_lines(results: Sequence[Result | TrainingResult], what: str, cheapest: str, style: Style) -> list[str]:
+    """Return the machines, each by the first of its *results*, by the price of a million of *what*; or none."""
+    best = {result.machine: result for result in reversed(results)}
+    found = [(price, name) for name, result in best.items() if (price := result.price_per_million) is not None]
+    currencies = sorted({price.currency for price, _ in found})
+    if len(best) < 2 or not found:
         return []
-    currencies = {price.currency for _, price in priced}
-    ranked = {name: [each.machine for each in sorted(best.values(), key=order)] for name, order in orders.items()}
-    if len(currencies) == 1:
-        priced.sort(key=lambda each: each[1].amount)
-        ranked[f"price of a million {what}"] = [machine for machine, _ in priced]
-    width = max(map(len, ranked))
-    lines = ["", style.mark("ranked by", "bold")]
-    for name, machines in ranked.items():
-        lines += style.wrap(f"  {name.ljust(width)}  {', '.join(machines)}", hang=width + 4)
     if len(currencies) > 1:
-        lines += style.wrap(f"prices in {' and '.join(sorted(currencies))} are not compared: give one currency")
-    elif priced:
-        machine, price = priced[0]
-        lines += style.wrap(f"{cheapest}: {machine}, {price.words()} for a million {what}")
-    return lines
+        return ["", *style.wrap(f"prices in {' and '.join(currencies)} are not compared: give one currency")]
+    (least, first), *others = sorted(found, key=lambda each: each[0].amount)
+    text = f"{cheapest}: {first}, {least.words()} for a million {what}"
+    return ["", *style.wrap("; then ".join([text, *(f"{name}, {price.words()}" for price, name in others)]))]

@@ -105,7 +105,7 @@ def _next(result: TrainingResult) -> str:
         rate = f"{rate_words(result.samples / run.cure.step_time_s)} {result.step.sample}/s"
         return f"{mention('input', run.cure.change)}, the cheapest cure: {rate}"
     nodes = result.question.where.nodes or 1
-    if result.question.stragglers and nodes > 1 and "node" in result.question.stragglers[0][0]:
+    if nodes > 1 and any(name.startswith("node") and "." not in name for name, _ in result.question.stragglers):
         return f"{mention('nodes', nodes - 1)} without {mention('straggler')} says what leaving it out costs"
     if result.alternatives:
         best = result.alternatives[0]

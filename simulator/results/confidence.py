@@ -71,7 +71,7 @@ class Confidence:
         """The width of the band, the rows and sources behind it, and how to tighten it; empty without a band."""
         if (found := self.estimate) is None:
             return ""
-        text = f"{_widths(found)}; {self._evidence}"
+        text = f"{_widths(found)}; {self.brief.partition('; ')[2]}"
         return f"{text}; to tighten it: {self.narrowed}" if self.narrowed else text
 
     @property
@@ -79,13 +79,9 @@ class Confidence:
         """The width of the band, and the rows and sources behind it, for one line; empty without a band."""
         if (found := self.estimate) is None:
             return ""
-        return f"band {100 * math.expm1(found.low):+.0f} to {100 * math.expm1(found.high):+.0f} %; {self._evidence}"
-
-    @property
-    def _evidence(self) -> str:
-        most = self.estimate.widest if self.estimate else None
-        found = f"{counted(most.rows, 'measurement')} of {counted(most.sources, 'source')}, " if most else ""
-        return f"{found}{self.known}"
+        low, high = (f"{100 * math.expm1(end):+.0f}" for end in (found.low, found.high))
+        rows, sources = counted(found.widest.rows, "measurement"), counted(found.widest.sources, "source")
+        return f"band {low} to {high} %; {rows} of {sources}, {self.known}"
 
     @property
     def widest(self) -> str:

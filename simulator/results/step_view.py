@@ -23,6 +23,7 @@ from simulator.results.step_confidence import memory_band_words, step_confidence
 from simulator.results.training_run import NOT_TRIED, Alternative, TrainingRun
 from simulator.step.memory import parameter_gradient_bytes
 from simulator.step.precision import updated_bytes
+from simulator.sums import sums_by_key
 from simulator.training.exchange import STREAM
 from simulator.training.worker import AUTOGRAD, HOST
 from simulator.units import format_duration, format_size
@@ -41,6 +42,7 @@ _LOST = {
     "host": "host",
     "input": "input",
 }
+_LOST_BY = {"exchange": "exposed", "fill": "bubble", "host": "host", "input": "input"}
 _OVER = {False: "over several devices", True: "whose network is divided among devices"}
 
 
@@ -193,11 +195,10 @@ def answer_words(result: TrainingRun) -> str:
     """Return the answer to a step of several devices, or one that waits for input, in a sentence; empty for others."""
     run, sample, whole_s = result.input, result.step.sample, result.step_time_s
     if run is not None and run.is_slower:
-        others = {name: s for name, s in run.limits_s.items() if name != run.bound}
-        first, *more = [(INPUT_WORDS[name], rate_words(result.samples / s)) for name, s in [*others.items()][:2]]
-        could = ", ".join([f"{first[0]} could do {first[1]}", *(f"{name} {rate}" for name, rate in more)])
-        most = f"{rate_words(result.samples / run.limits_s[run.bound])} {sample}/s"
-        return f"{INPUT_WORDS[run.bound]} allows {most} and holds the step up; {could}"
+        rates = {INPUT_WORDS[name]: rate_words(result.samples / s) for name, s in run.limits_s.items()}
+        most = rates.pop(slow := INPUT_WORDS[run.bound])
+        could = ", ".join(f"{name} {rate}" for name, rate in [*rates.items()][:2])
+        return f"{slow} allows {most} {sample}/s and holds the step up; others could do more: {could}"
     if result.device_count == 1 or not result.fits or not whole_s or result.changed is not None:
         return ""
     need, several = result.tightest.need, f"{result.device_count:,} {'devices' if result.step.on_host else 'GPUs'}"
@@ -232,13 +233,12 @@ def link_words(machine: Machine, use: LinkUse) -> str:
 
 def limit_words(result: TrainingRun) -> str:
     """Return for a cell what bounds a step, and the largest part of its time lost besides."""
-    words = bound_words(result).partition(":")[0]
-    lost = [(name, s / (result.step_time_s or 1.0)) for name, s in time_shares(result).items() if name in _LOST]
-    name, share = next(iter(lost), ("", 0.0))
-    if share < _WORTH_SAYING:
-        return words
-    named = f" {_LOST[name]}" * (result.bound in ("compute", "memory", "latency"))
-    return f"{words}, {100 * share:.0f} %{named}"
+    words, whole_s = bound_words(result).partition(":")[0], result.step_time_s or 1.0
+    lost = sums_by_key((_LOST[name], s / whole_s) for name, s in time_shares(result).items() if name in _LOST)
+    if (own := _LOST_BY.get(result.bound)) is not None:
+        return f"{words}, {100 * lost.get(own, 0.0):.0f} %"
+    name = max(lost, key=lambda each: lost[each], default="")
+    return f"{words}, {100 * lost[name]:.0f} % {name}" if lost.get(name, 0.0) >= _WORTH_SAYING else words
 
 
 def trust_words(result: TrainingRun) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -48,8 +49,7 @@ def test_the_cheapest_machine_that_fits_is_named(tmp_path: Path, capsys):
     fast = priced(tmp_path, "fast", "dgx-h100", "100 USD")
     out = shown(["--topology", f"{fast},{slow},p3.8xlarge", *STEP], capsys)
     assert "the cheapest machine that fits: slow, " in out
-    assert "price of a million images  slow, fast" in out
-    assert "images a second            fast, p3.8xlarge, slow" in out
+    assert re.search(r"slow, \S+ USD for a million images; then fast, \S+ USD$", out, re.MULTILINE)
     assert "time of a step" not in out
     free = shown(["--topology", "p3.2xlarge,p3.8xlarge", *STEP], capsys)
     assert "\nranked by" not in free
@@ -109,8 +109,7 @@ def test_exchanges_are_ranked_by_the_price_of_a_million(tmp_path: Path, capsys):
     fast = priced(tmp_path, "fast", "dgx-h100", "100 USD")
     exchange = ["--strategy", "nccl", "--workload", "bytes:1GB"]
     out = shown(["--topology", f"{slow},{fast},p3.8xlarge", *exchange], capsys)
-    assert "time of an exchange           fast, slow, p3.8xlarge" in out
-    assert "price of a million exchanges  slow, fast" in out
+    assert re.search(r"slow, \S+ USD for a million exchanges; then fast, \S+ USD$", out, re.MULTILINE)
     (result,) = json.loads(shown(["--topology", slow, *exchange, "--json"], capsys))["results"]
     assert result["price_per_million_exchanges"]["amount"] == pytest.approx(1e6 * result["sync_time_s"] / 3600)
     assert f"the cheapest machine: slow, {result['price_per_million_exchanges']['amount']:.4g} USD" in out

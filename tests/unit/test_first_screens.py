@@ -1,0 +1,97 @@
+"""The first lines of an answer: a sentence with its size, what bounds each row, and what to do next."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from simulator.api import Session
+from simulator.cli import run
+from simulator.questions.layout import parse_layout
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import Where
+from simulator.results.step_view import answer_words, has_baseline, step_view
+
+SESSION = Session()
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    def answered(words: str, status: int = 0) -> list[str]:
+        monkeypatch.setenv("COLUMNS", "80")
+        assert run([*words.split(), "--quiet"]) == status
+        return capsys.readouterr().out.splitlines()
+
+    return answered
+
+
+def asked(topology: str, workload: str, layout: str, **more) -> StepQuestion:
+    return StepQuestion(where=Where(topology), workload=workload, batch=1, layout=parse_layout(layout), **more)
+
+
+@pytest.mark.parametrize(
+    ("layout", "field", "strategy"),
+    [
+        ("dp", "DDP", "nccl"),
+        ("fsdp", "FSDP", "nccl with FSDP"),
+        ("fsdp=4", "HSDP (groups of 4)", "nccl with FSDP over 4"),
+        ("zero=2", "ZeRO-2", "nccl with ZeRO-2"),
+        ("pp=8", "PP=8", "nccl with PP 8"),
+        ("tp=4,sp,zero=1", "TP=4, SP, ZeRO-1", "nccl with TP 4, SP, ZeRO-1"),
+        ("dataparallel", "nn.DataParallel", "nn.DataParallel over nccl"),
+    ],
+)
+def test_a_layout_is_called_as_its_field_does(layout: str, field: str, strategy: str) -> None:
+    question = asked("dgx-a100-80gb", "gpt2", layout)
+    assert (question.called, question.way) == (field, strategy)
+
+
+def test_one_device_is_a_baseline_only_where_it_can_hold_the_step() -> None:
+    """12 bytes a parameter of weights, gradients and momentum: 1.56 B fit into 85 GB, 13 B do not."""
+    small, large = (SESSION.step(asked("dgx-a100-80gb", name, "fsdp")) for name in ("gpt2-xl", "llama2-13b"))
+    assert has_baseline(small) == (small.scaling_efficiency <= 1.0)
+    assert not has_baseline(large)
+    assert "one alone" not in [fact.label for fact in step_view(large)]
+    assert "times the work of one" not in answer_words(large)
+    replicas = SESSION.step(asked("dgx-a100-80gb", "gpt2", "dp"))
+    work = 8 * replicas.scaling_efficiency
+    assert answer_words(replicas).endswith(f"8 GPUs do {work:.3g} times the work of one")
+
+
+def test_a_step_of_several_says_what_communication_costs(said) -> None:
+    lines = said("--topology 2x-h100-pcie --workload bert-large --batch 4 --precision amp-bf16")
+    text = " ".join(line.strip() for line in lines[:5])
+    assert re.search(r"fits: \S+ GB of 85\.5 GB on each of 2 GPUs, \S+ GB in all; communication over PCIe costs", text)
+    assert lines[-1].startswith("next: --batch 8, ")
+    assert sum(line.startswith(("trust", "  ")) and "measurements" in line for line in lines) == 1
+
+
+def test_the_slower_of_two_says_what_it_waits_for_and_each_row_its_bound(said) -> None:
+    lines = said("--topology 8x-h100-pcie,dgx-h100 --workload gpt2-xl --batch 1 --parallel fsdp")
+    text = " ".join(line.strip() for line in lines[:5])
+    assert re.search(r"dgx-h100 is fastest, [\d.]+ times as fast as 8x-h100-pcie \(1\.31 times the peak FLOP/s\)", text)
+    assert re.search(r"which waits .* \(\d+ %\) of its step for communication over PCIe", text)
+    assert any("bound by" in line for line in lines if line.startswith("machine "))
+    assert lines[-2].startswith("simulate run --topology dgx-h100 ")
+
+
+def test_two_points_of_a_sweep_are_compared_and_the_best_is_asked_next(said) -> None:
+    lines = said("sweep --topology 1x-rtx-3090 --workload gpt2 --batch 4 --over recompute=no,yes --jobs 1")
+    text = " ".join(line.strip() for line in lines)
+    assert re.search(r"recompute=yes against recompute=no: [\d.]+ % slower, \S+ \SB less memory, and both fit", text)
+    assert lines[-1] == "simulate --topology 1x-rtx-3090 --workload gpt2 --batch 4"
+
+
+def test_a_sweep_of_sizes_names_latency_and_the_link(said) -> None:
+    lines = said("--topology 4x-rtx4090 --workload sweep:8KiB-8MiB:8 --strategy nccl")
+    text = " ".join(line.strip() for line in lines)
+    assert re.search(r"at 8\.389 MB: busbw .* limited by PCIe gpu0->cpu0, .*; at 8\.192 kB by latency, ", text)
+    assert "fastest" not in text
+
+
+def test_a_run_says_what_its_failures_cost(said) -> None:
+    words = "run --topology dgx-h100 --workload gpt2 --batch 8 --tokens 100B --mtbf 5h --checkpoint-time 30s"
+    lines = said(f"{words} --restart-time 10min")
+    assert re.fullmatch(r"fits on 8 GPUs; checkpoints and failures cost .* \([\d.]+ %\)", lines[2])
+    assert lines[-1].startswith("next: --async-checkpoints ")
