@@ -138,14 +138,14 @@ def best_lines(space: Space, machine: str, network: Network, best: Ranking, styl
     recompute = [way.recompute for way in ways]
     columns = [
         Column("layout", [way.layout.words for way in ways], right=False),
-        Column("micro-batch", [f"{way.micro_batch} x {way.micro_batches}" for way in ways]),
+        Column("micro-batch", [f"{way.micro_batch} x {way.micro_batches}" for way in ways], spare=2),
         Column("recompute", recompute, right=False) if set(recompute) != {"none"} else None,
         Column("step", duration_column([entry.step_time_s for entry in best.ranking])),
         Column(BAND_HEAD, [band_words(entry.band) for entry in best.ranking], spare=1),
         Column(f"{network.sample}/s", [rate_words(space.global_batch / e.step_time_s) for e in best.ranking], spare=3),
         *rate_columns([entry.rates for entry in best.ranking]),
         Column("memory", [format_size(e.memory_bytes, 3) + " *" * (e in unsure) for e in best.ranking]),
-        Column("time lost to", [loss_words(entry.shares_s) for entry in best.ranking], right=False, spare=2),
+        Column("time lost to", [loss_words(entry.shares_s, 1) for entry in best.ranking], right=False),
     ]
     outside = [text for entry in best.ranking for text in entry.outside]
     lines = [*head_lines(title, style, outside=outside), *style.wrap(_verdict(best), "bold", hang=2), ""]

@@ -127,13 +127,13 @@ def _lines(curve: Curve, more: Callable[[Style], list[str]], style: Style) -> li
         Column("GPUs", [f"{result.device_count:,}" for result in results]),
         Column("step", duration_column([result.step_time_s for result in results])),
         Column(BAND_HEAD, [result.confidence.words for result in results], spare=1),
-        Column(f"{step.sample}/s", [rate_words(result.throughput) for result in results]),
+        Column(f"{step.sample}/s", [rate_words(result.throughput) for result in results], spare=3),
         *rate_columns([rates_of(result) for result in results]),
         Column("efficiency", [percent(value) for value in curve.efficiency]),
         Column("of a doubling", ["-", *(percent(gain) for gain in curve.gains)], spare=5),
         memory_column(results),
         Column("bound by", [limit_words(result) for result in results], right=False, spare=2),
-        Column("time lost to", [loss_words(time_shares(result)) for result in results], right=False, spare=3),
+        Column("time lost to", [loss_words(time_shares(result)) for result in results], right=False, spare=4),
     ]
     lines = head_lines(title, style, [result.confidence for result in results])
     lacking = [f"{result.device_count:,}" for result in results if not result.fits]
