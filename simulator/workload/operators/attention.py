@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self, get_args
 
 from simulator.records import dataclass, replace
 from simulator.workload.kernels import Product, Shape
-from simulator.workload.operator import Divided, Kernels, Meeting, Operator, Saved
+from simulator.workload.operator import Divided, Kernels, Meeting, Operator, Phase, Saved
 from simulator.workload.precision import ELEMENT_BYTES, STATISTIC_BYTES, Precision
 
 AttentionLibrary = Literal["flash1", "flash2", "native", "flash4", "fmha2"]
@@ -104,6 +104,7 @@ class Attention(Operator):
 
     autocast = "half"
     per_token = None
+    host_constant = "product_s"  # a kernel is picked among those of several libraries (_fused_sdp_choice)
     from_torch: ClassVar = {f"_scaled_dot_product_{name}": _attention for name in _NAMES}
 
     batch: int
@@ -152,6 +153,9 @@ class Attention(Operator):
         """Return the FLOPs of the backward pass: recomputed scores, gradients of scores, queries, keys and values."""
         each = 3 * self.head_size + 2 * (self.value_size or self.head_size)
         return self._scores_flop * each if any(needed) else 0
+
+    def host_calls(self, phase: Phase) -> int:
+        return 1 if phase == "fwd" else 2  # the rows' sums, then the gradients
 
     def saved_bytes(self, element_bytes: int) -> int:
         # The logarithm of each row's sum.

@@ -143,7 +143,7 @@ class Linear(OfRows):
         return kernels
 
     def host_calls(self, phase: Phase) -> int:
-        return 2 if phase == "bwd" else 1  # one a gradient
+        return 2 + self.bias if phase == "bwd" else 1  # one a gradient; that of a bias is a sum
 
     def meets(self, meeting: Meeting) -> Divided[Self] | None:
         if meeting.kept_whole:
