@@ -12,7 +12,7 @@ from simulator.questions.calibration import Shape
 from simulator.questions.options import Optimizer, StepOptions
 from simulator.questions.single import OperatorQuestion
 from simulator.questions.where import Where
-from simulator.records import dataclass
+from simulator.records import dataclass, replace
 from simulator.step.lowering import KernelRun, Lowering
 from simulator.step.operator import operator_kernels
 from simulator.workload.backward import backward_steps
@@ -42,8 +42,9 @@ class StepPass(Elements):
 
 
 def update_pass(rule: Optimizer, elements: int, precision: Precision, *, fused: bool) -> StepPass:
-    """Return an optimiser's step of *elements* parameters in *precision*."""
-    return StepPass(elements, optimizer_kernels(rule, elements, ELEMENT_BYTES[precision], fused=fused))
+    """Return PyTorch's step of *elements* parameters in *precision*; *fused*: one kernel for lists of tensors."""
+    kernels = optimizer_kernels(rule, elements, ELEMENT_BYTES[precision], fused=fused)
+    return StepPass(elements, tuple(replace(kernel, form="tensors") if fused else kernel for kernel in kernels))
 
 
 @dataclass(frozen=True, slots=True)
