@@ -100,8 +100,11 @@ def _next(curve: Curve, written: CommandOptions, name: str, style: Style) -> lis
     """Return what to do next: ask what helps where the curve bends, or for more devices."""
     results, knee = curve.results, curve.knee
     if knee is None:
-        most = results[-1].device_count if name == "gpus" else results[-1].question.where.nodes or 1
-        return next_lines(f"--{name} {most}..{4 * most}, as no bend was found", style) if len(results) > 1 else []
+        last, whose = results[-1], "nodes"
+        most = last.question.where.nodes or 1
+        if name == "gpus" and 4 * last.device_count <= len(last.timeline.machine.gpus):
+            most, whose = last.device_count, "gpus"
+        return next_lines(f"--{whose} {most}..{4 * most}, as no bend was found", style) if len(results) > 1 else []
     result = next(result for result in results if result.device_count == knee.after)
     count = str(knee.after if name == "gpus" else result.question.where.nodes)
     of: dict[str, Any] = {name: count}
