@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from simulator.api.session import Session
+from simulator.api.there import prefers_cudnn
 from simulator.api.variants import OF_NCCL, choices, passed_over
 from simulator.cli.options import parse_choice, refuse
 from simulator.cli.output import Answers
@@ -23,6 +24,7 @@ from simulator.search.space import Candidate
 from simulator.spelling import mention, spelt
 from simulator.topology.load import load_topology
 from simulator.units import whole_number
+from simulator.workload.zoo import FUSED
 from simulator.workload.zoo.registry import find_entry, nearest_network
 
 _NO_NETWORK = "the line names no network"
@@ -213,13 +215,17 @@ def emission_document(found: Emission, framework: Emitter | None) -> dict[str, o
 
 
 def emitted_on(session: Session, question: StepQuestion, framework: Emitter) -> Emission:
-    """Return the launch line of *question*; raises InputError for machines with unlike numbers of its GPUs."""
+    """Return the launch line of *question*; raises InputError for machines with unlike numbers of its GPUs.
+
+    Where PyTorch takes cuDNN's attention by itself, a line that says nothing of attention has that.
+    """
     gpus = question.gpus or (0,)
     hosts = session.group(question.where, gpus).by_host().values()
     if len({len(each) for each in hosts}) > 1:
         raise refused("emit", "is of as many GPUs on each machine", framework)
     listed = gpus if len(hosts) == 1 and tuple(gpus) != tuple(range(len(gpus))) else ()
-    return emitted(question, Ranks(len(hosts), len(next(iter(hosts))), tuple(listed)), framework)
+    own = "fused-native" if prefers_cudnn(session, question) else FUSED[0]
+    return emitted(question, Ranks(len(hosts), len(next(iter(hosts))), tuple(listed), own), framework)
 
 
 def emitted_or_why(session: Session, question: StepQuestion, framework: Emitter) -> Emission:

@@ -9,6 +9,7 @@ from simulator.errors import refused
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, field
 from simulator.spelling import mention
+from simulator.workload.zoo import FUSED
 from simulator.workload.zoo.registry import find_entry
 
 _INDENT = " \\\n    "
@@ -16,11 +17,15 @@ _INDENT = " \\\n    "
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """The GPUs of the step: ``each`` on each of ``nodes``; ``listed`` are those of one node where not the first."""
+    """The GPUs of the step: ``each`` on each of ``nodes``; ``listed`` are those of one node where not the first.
+
+    ``attention``: the kernels that PyTorch's fused attention takes there.
+    """
 
     nodes: int
     each: int
     listed: tuple[int, ...] = ()
+    attention: str = FUSED[0]
 
     @property
     def whole(self) -> int:
@@ -94,3 +99,10 @@ def check_precision(question: StepQuestion, allowed: Collection[str], framework:
     if question.options.precision not in allowed:
         said = mention("precision", question.options.precision)
         raise refused("emit", f"has no {said}{within}; {', '.join(allowed)} can be said", framework)
+
+
+def other_attention(question: StepQuestion, ranks: Ranks) -> dict[str, bool]:
+    """Return the attention of *question*, and whether it is another than a line has that says nothing of it."""
+    own, asked = find_entry(question.workload).defaults.get("attention"), all_sizes(question).get("attention")
+    trained = own if own in FUSED[1:] else ranks.attention
+    return {f"{mention('sizes', f'attention={asked}')}; {trained} is simulated": asked != trained}

@@ -11,13 +11,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from simulator.errors import refused
-from simulator.launch.emit.parts import Emission, Ranks, all_sizes, check_precision, other_sizes, torchrun
+from simulator.launch.emit.parts import (
+    Emission,
+    Ranks,
+    all_sizes,
+    check_precision,
+    other_attention,
+    other_sizes,
+    torchrun,
+)
 from simulator.launch.programs import NETWORKS
 from simulator.launch.words import NAMES
 from simulator.questions.layout import ORDER, Layout
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.spelling import mention
-from simulator.workload.zoo import FUSED
 from simulator.workload.zoo.registry import find_entry
 
 _OPTIMS: Mapping[str, Mapping[bool, str]] = NAMES["optims"]  # by the rule, and whether it is fused
@@ -48,7 +55,7 @@ def of_accelerate(question: StepQuestion, ranks: Ranks) -> Emission:
         mention("offload", question.offload): question.offload not in ("none", "optimizer+parameters"),
     }
     found.options |= {"--tf32 true": options.precision == "tf32"}
-    _trainer(question, found)
+    _trainer(question, ranks, found)
     optim = _OPTIMS.get(options.optimizer, {}).get(options.fused_optimizer)
     found.options |= {"--optim": optim or "adamw_torch", "--gradient_accumulation_steps": question.micro_batches}
     found.lacks |= {
@@ -83,7 +90,7 @@ def of_deepspeed(question: StepQuestion, ranks: Ranks) -> Emission:
         found.lacks[mention("optimizer", options.optimizer)] = True
     config["zero_optimization"] = _zero(question, layout, found)
     found.files[_FILE] = json.dumps(config, indent=2)
-    _trainer(question, found)
+    _trainer(question, ranks, found)
     found.options |= {"--deepspeed": _FILE}
     return found
 
@@ -120,11 +127,9 @@ def _plain_layout(question: StepQuestion, ranks: Ranks, framework: str) -> Layou
     return layout
 
 
-def _trainer(question: StepQuestion, found: Emission) -> None:
+def _trainer(question: StepQuestion, ranks: Ranks, found: Emission) -> None:
     options, sizes = question.options, all_sizes(question)
     other = other_sizes(question, "sequence_length", "attention", "cross_entropy")
-    own, attention = find_entry(question.workload).defaults.get("attention"), sizes.get("attention")
-    trained = own if own in FUSED else FUSED[0]
     loss, blocks = sizes.get("cross_entropy"), options.recompute_blocks
     found.options |= {
         "--model_name_or_path": question.workload,
@@ -137,7 +142,7 @@ def _trainer(question: StepQuestion, found: Emission) -> None:
     adds = options.accumulation == "add" or question.micro_batches == 1
     found.lacks |= {
         f"sizes {other}; the model has its own": bool(other),
-        f"{mention('sizes', f'attention={attention}')}; {trained} is simulated": attention != trained,
+        **other_attention(question, ranks),
         mention("sizes", "cross_entropy"): loss not in ("plain", "fused-linear"),
         "recomputation of parts; nothing is recomputed": options.recompute not in ("none", "full"),
         mention("recompute_blocks", blocks or ""): blocks is not None,
@@ -162,8 +167,8 @@ def of_torchtitan(question: StepQuestion, ranks: Ranks) -> Emission:
         "--training.seq_len": all_sizes(question)["sequence_length"],
         "--training.mixed_precision_param": "float32" if options.precision == "fp32" else None,
     }
-    other = other_sizes(question, "sequence_length")
-    found.lacks |= {f"sizes {other}; the flavor has its own": bool(other)}
+    other = other_sizes(question, "sequence_length", "attention")
+    found.lacks |= {f"sizes {other}; the flavor has its own": bool(other), **other_attention(question, ranks)}
     _titan_layout(layout, int(find_entry(question.workload).defaults["layers"]), found)
     batch, count = question.batch, question.micro_batches
     how = "for-loop" if options.optimizer == "adam-loop" else "fused" if options.fused_optimizer else "foreach"
