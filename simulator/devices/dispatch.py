@@ -83,6 +83,7 @@ class DispatchCosts:
     recurrent_s: float
     gradient_s: float
     update_s: float
+    untaped: float
     bare_launch_s: float
     generated_s: float
     argument_s: float
@@ -168,16 +169,17 @@ def graph_launch_time(device: Gpu | Cpu) -> float:
     return host_costs(device).graph_launch_s
 
 
-def dispatch_time(gpu: Gpu | Cpu, operator: Operator, phase: Phase) -> float:
+def dispatch_time(gpu: Gpu | Cpu, operator: Operator, phase: Phase, *, is_taped: bool = True) -> float:
     """Return the host time, in seconds, to issue *operator* in *phase* from an eager framework.
 
-    On a CPU nothing is issued ahead, so this time adds to the operator's own.
+    On a CPU nothing is issued ahead, so this time adds to the operator's own.  *is_taped*: as a module on the tape.
     """
     if isinstance(gpu, Cpu):
         return cpu_dispatch_time(gpu, phase)
     costs = host_costs(gpu)
     besides_s = getattr(costs, operator.host_constant) if operator.host_constant else 0.0
-    each_s = (costs.forward_s if phase == "fwd" else costs.backward_s) + operator.host_picks(phase) * besides_s
+    forward_s = costs.forward_s * (1.0 if is_taped else costs.untaped)
+    each_s = (forward_s if phase == "fwd" else costs.backward_s) + operator.host_picks(phase) * besides_s
     return operator.host_calls(phase) * each_s * gpu.calibration.dispatch
 
 

@@ -61,11 +61,13 @@ def _launch_s(question: LaunchQuestion, device: Device) -> float:
             return cpu_call_time(device) + _kernels_s(question, device)
         return sum(cpu_dispatch_time(device, phase) + _kernels_s(question, device, phase) for phase in question.phases)
     if timed == "host":
-        issued_s = sum(dispatch_time(device, question.operator, phase) for phase in question.phases)
+        issued_s = sum(
+            dispatch_time(device, question.operator, phase, is_taped=question.is_taped) for phase in question.phases
+        )
         return issued_s + host_time(device, "gradient_s", question.parameters)
     kernels_s = launch_kernels_s(question, device)
     if timed == "stream":
-        return max(dispatch_time(device, question.operator, "fwd"), kernels_s)
+        return max(dispatch_time(device, question.operator, "fwd", is_taped=question.is_taped), kernels_s)
     return stays(device, kernels_s) if timed == "staying" else kernels_s
 
 
