@@ -87,6 +87,7 @@ class DispatchCosts:
     bare_launch_s: float
     generated_s: float
     argument_s: float
+    untaped_s: float
     graph_launch_s: float
     hook_s: float
     unit_s: float
@@ -120,12 +121,13 @@ def framework_scale(device: Gpu | Cpu, framework: Framework, *, engine: bool = F
 
 def host_time(
     device: Gpu | Cpu,
-    constant: Literal["argument_s", "generated_s", "gradient_s", "hook_s", "product_s", "update_s"],
+    constant: Literal["argument_s", "untaped_s", "generated_s", "gradient_s", "hook_s", "product_s", "update_s"],
     times: int = 1,
 ) -> float:
     """Return the host time, in seconds, of *times* repetitions of what *constant* is the time of; 0 on a CPU.
 
-    ``argument_s`` hands a parameter or buffer to a compiled module, ``generated_s`` launches a kernel of its code.
+    ``argument_s`` hands a parameter or buffer to a compiled module, in inference ``untaped_s``, and ``generated_s``
+    launches a kernel of its code.
     ``gradient_s`` stores the gradient of a parameter tensor, and ``update_s`` gathers one for a fused update.
     ``product_s`` is the library call of one more matrix product of a layer: Transformer Engine's GroupedLinear calls
     cuBLAS once per expert, on several streams (Megatron-LM, ``--moe-grouped-gemm``).  ``hook_s`` is that of the hooks

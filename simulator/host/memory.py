@@ -100,9 +100,10 @@ def _on_gpu(question: AccessQuestion, part: GpuPart, places: Places) -> HostTime
     if question.node != "local":
         raise InputError(f"node={question.node}: a GPU's accesses are to its own memory; copy: crosses links")
     check_access_options(question, on_gpu=True)
-    device = places.find(question.device, threads=question.threads).device
+    is_chase = question.kind == "chase"  # by one thread, whatever is said
+    device = places.find(question.device, threads=None if is_chase else question.threads).device
     assert isinstance(device, Gpu)
-    if question.kind == "chase":
+    if is_chase:
         return _gpu_chase_answer(question, part, device)
     cost = kernel_cost(device, _kernel(question))
     bound = "memory bandwidth" if cost.bound == "memory" else "latency of short kernels"

@@ -280,7 +280,7 @@ def _issued(device: Device, network: Network, options: StepOptions) -> tuple[Lau
     if options.mode == "train":
         issues += _update(issuer, network, options)
     if issuer.is_inductor:
-        issues = called_compiled(device, network, issues)
+        issues = called_compiled(device, network, issues, taped=options.mode != "inference")
     elif options.compiled:  # compiled code issues all but the optimiser, which is outside of the model
         call_s = bare_launch_time(device)
         most_s = [call_s * len(issue.work.costs) if issue.part != "update" else inf for issue in issues]

@@ -27,12 +27,15 @@ def hooked(device: Device, network: Network, issues: Sequence[Launch]) -> list[L
     return found
 
 
-def called_compiled(device: Device, network: Network, issues: Sequence[Launch]) -> list[Launch]:
-    """Return *issues* of a compiled module with the host time of calling it, at the first of each pass."""
+def called_compiled(device: Device, network: Network, issues: Sequence[Launch], *, taped: bool) -> list[Launch]:
+    """Return *issues* of a compiled module with the host time of calling it, at the first of each pass.
+
+    Without a tape there is no node of autograd, and its wrapper passes arguments on.
+    """
     trained = {parameter.name: parameter.trained for parameter in network.parameters}
     buffers = _BUFFERS_OF_BATCH_NORM * sum(isinstance(layer.operator, BatchNorm) for layer in network.layers)
     call_s: dict[Part, float] = {
-        "forward": host_time(device, "argument_s", len(trained) + buffers),
+        "forward": host_time(device, "argument_s" if taped else "untaped_s", len(trained) + buffers),
         "backward": host_time(device, "gradient_s", sum(trained.values())),
     }
     return [replace(issue, host_s=issue.host_s + call_s.pop(issue.part, 0.0)) for issue in issues]

@@ -111,6 +111,7 @@ def forgotten_share(device: Device, step_bytes: float) -> float:
 
 
 _COLOURS = 3
+_NORMS = ("layer_norm", "layer_norm_bwd", "rms_norm", "rms_norm_bwd")
 
 
 def padded(device: Device, kernel: Kernel) -> Kernel:
@@ -150,7 +151,8 @@ class Lowering:
         self._written = {layer.output for layer in network.layers}
         self._bias_later = _biases_of_readers(network) if options.compiled else frozenset()
         self._needed = needs_gradient(network)
-        self._dynamic = options.framework in PYTORCH and not options.compiled and options.precision not in QUANTISED
+        eager = not options.compiled and options.precision not in QUANTISED
+        self._dynamic = eager and options.framework in PYTORCH and options.framework != "megatron"  # it has its own
         narrow = (network.layers[index] for index in sorted(quantised_layers(network, options.precision), reverse=True))
         self._quantises = {layer.inputs[0]: layer.name for layer in narrow}  # the first of the layers that read it
         self.joined: Mapping[str, JointProduct] = {}
@@ -196,31 +198,31 @@ class Lowering:
 
     def layer(self, operator: Operator, phase: Phase, mix: Mix, *, has_parameters: bool) -> tuple[KernelRun, ...]:
         """Return the kernels of one operator in *phase*; none if it is folded into others."""
-        options, element = self._options, self._element_bytes
+        options, element, forward = self._options, self._element_bytes, phase == "fwd"
         if options.precision in QUANTISED and operator.folds:
             return ()
         fused = options.compiled and options.framework in ("tensorflow", "pytorch")
         kernels = operator.kernels(phase, mix.precision, "" if fused else options.framework)
+        if self._dynamic:
+            kernels = tuple(k.by_index() if isinstance(k, Streaming) else k for k in kernels)
         if mix.narrow_inputs or mix.narrow_rows or mix.strided:
             kernels = tuple(self._mixed(at, kernel, operator, phase, mix) for at, kernel in enumerate(kernels))
         if options.compiled and (fused or not is_before(self._device, "2.1")):
             kernels = tuple(padded(self._device, kernel) for kernel in kernels)
         if self._is_pointwise(operator):
-            n = operator.output_elements
-            kernels = (Streaming("batch_norm", n, n * element, n * element),)
+            kernels = (Streaming("batch_norm", n := operator.output_elements, n * element, n * element),)
         if isinstance(operator, Conv2d | BatchNorm):
             kernels = laid_out(self._device, kernels, channels_last=self._is_by_pixels(operator))
-        if options.compiled or options.framework not in PYTORCH:
+        if not self._dynamic:
             kernels = tuple(replace(k, own=False) if isinstance(k, Rowwise) else k for k in kernels)
         if options.framework == "megatron":  # Transformer Engine's normalisation
-            norms = ("layer_norm", "layer_norm_bwd", "rms_norm", "rms_norm_bwd")
-            kernels = tuple(replace(k, in_warps=k.kind in norms) if isinstance(k, Rowwise) else k for k in kernels)
+            kernels = tuple(replace(k, in_warps=k.kind in _NORMS) if isinstance(k, Rowwise) else k for k in kernels)
         if isinstance(operator, Linear) and options.accumulation == "product" and has_gradient_buffer(options):
             added: dict[str, Any] = {"adds": True, "out_bytes": buffer_element_bytes(options)}  # weights' gradients
             kernels = tuple(replace(k, **added) if isinstance(k, Gemm) and k.layout == "TN" else k for k in kernels)
-        just_cast = phase == "fwd" and casts(options.precision)
-        olds = (k.old_bytes(forward=phase == "fwd", has_parameters=has_parameters) for k in kernels)
-        return tuple(self._run(kernel, 0.0 if just_cast else old) for kernel, old in zip(kernels, olds, strict=True))
+        if forward and casts(options.precision):  # what is read has just been cast
+            return tuple(self._run(k, 0.0) for k in kernels)
+        return tuple(self._run(k, k.old_bytes(forward=forward, has_parameters=has_parameters)) for k in kernels)
 
     def _mixed(self, at: int, kernel: Kernel, operator: Operator, phase: Phase, mix: Mix) -> Kernel:
         """Return the kernel *at* this place in a *phase*, as *mix*; backward, each narrow factor is read once."""

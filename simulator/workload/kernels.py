@@ -219,6 +219,7 @@ def _aligned(size: float) -> int:
     return min(_ALIGNED, (whole & -whole).bit_length() - 1)
 
 
+_OF_TWO = ("add", "sub", "mul", "div", "where", "masked_fill")
 PassForm = Literal["", "casts", "strided", "transposed", "tensors"]
 
 
@@ -247,6 +248,11 @@ class Streaming(Kernel):
     read_bytes: int
     written_bytes: int
     form: PassForm = ""
+
+    def by_index(self) -> Streaming:
+        """Return the pass as eager PyTorch runs it: an operand that is not read whole is found by an index."""
+        is_broadcast = self.function in _OF_TWO and self.read_bytes <= self.written_bytes
+        return replace(self, form=self.form or "strided") if is_broadcast else self
 
     @property
     def bytes(self) -> int:

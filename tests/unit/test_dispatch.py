@@ -96,7 +96,8 @@ def test_who_calls_a_library_or_issues_twice_takes_longer(t4: Gpu) -> None:
         > dispatch_time(t4, Linear(8, 8, 8), "fwd")
         > dispatch_time(t4, RELU, "fwd")
     )
-    assert dispatch_time(t4, Linear(8, 8, 8), "bwd") == 2 * dispatch_time(t4, Linear(8, 8, 8), "bwd_data")
+    one_s = dispatch_time(t4, Linear(8, 8, 8), "bwd_data")
+    assert dispatch_time(t4, Linear(8, 8, 8), "bwd") == pytest.approx(3 * one_s)  # of inputs, weights and biases
     assert dispatch_time(t4, CrossEntropy(8, 8), "fwd") == 2 * dispatch_time(t4, RELU, "fwd")
     assert dispatch_time(t4, Recurrent("lstm", 1, 1, 8, 8), "fwd") > DISPATCH.recurrent_s
 

@@ -149,8 +149,6 @@ def test_a_device_without_it_names_those_with(capsys: pytest.CaptureFixture[str]
 
 def test_the_answer_says_that_nobody_measured_such_a_step(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--topology", "b200", "--workload", "gpt2", "--batch", "4", "--precision", "nvfp4"]
-    assert run(arguments) == 0
-    assert "because plain torch has no such step" in capsys.readouterr().out
     assert run([*arguments, "--verbose"]) == 0
     found = capsys.readouterr().out
     assert "past errors   no such step has been measured; " in found

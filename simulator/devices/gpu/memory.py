@@ -146,7 +146,6 @@ class StreamingCosts:
 
 
 _DRAWN = ("dropout", "normal", "uniform")  # random numbers from Philox, each drawn independently
-_OF_TWO = ("add", "sub", "mul", "div", "where", "masked_fill")  # with an operand that is not read whole: broadcast
 _BLOCKS, _CHUNK = 320, 65536  # of a launch over lists of tensors; elements of a block (MultiTensorApply.cuh)
 _DRAWN_AT_ONCE = 4096  # elements of an SM in dropout: of 1,024 threads with 51 registers each, four loaded at once
 _LIST_THREADS = 1024  # per SM: two blocks of 512 threads with 64 registers each, as Adam's has
@@ -160,10 +159,9 @@ def _compute_time(gpu: Gpu, kernel: Streaming) -> float:
     if function.startswith(_DRAWN) and not function.endswith("_bwd"):
         product_slots = costs.amd_product_slots if gpu.vendor == "amd" else costs.product_slots
         slots += costs.drawn_slots + costs.philox_products * product_slots
-    is_broadcast = function in _OF_TWO and kernel.read_bytes <= kernel.written_bytes
     if kernel.form == "casts" and gpu.vendor == "nvidia":
         form_slots = costs.cast_slots * (3 if function == "copy" else 4)  # the function, its result, its operands
-    elif kernel.form in ("strided", "transposed") or is_broadcast:
+    elif kernel.form in ("strided", "transposed") and gpu.vendor == "nvidia":
         form_slots = costs.offset_slots + (costs.line_slots if kernel.form == "transposed" else 0.0)
     elif known and kernel.written_bytes == 2 * kernel.elements:
         form_slots = costs.half_slots * kernel.bytes / kernel.written_bytes

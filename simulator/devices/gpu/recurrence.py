@@ -90,7 +90,7 @@ def recurrence_cost(gpu: Gpu, kernel: Recurrence) -> KernelCost:
     compute_s = _step_compute(gpu, kernel, m, k, costs)
     weight_bytes = ELEMENT_BYTES[kernel.precision] * m * k
     memory_s = weight_bytes / achieved_bandwidth(gpu, 1.0)
-    is_late = gpu.traits.cudnn >= _TWO_KERNELS
+    is_late = gpu.traits.cudnn >= _TWO_KERNELS and gpu.traits.operands == "warps"
     call_s, fixed_s = (costs.late_call_s, costs.late_step_s) if is_late else (costs.call_s, costs.step_s)
     if gpu.traits.kernels == "amd":
         fixed_s = kernel.gates * costs.amd_gate_s
@@ -102,13 +102,15 @@ def recurrence_cost(gpu: Gpu, kernel: Recurrence) -> KernelCost:
 
 
 def _is_persistent(gpu: Gpu, kernel: Recurrence) -> bool:
-    """Return whether PyTorch asks for the persistent kernel, since Ampere, where SMs are many.
+    """Return whether PyTorch asks for the persistent kernel, where SMs are many.
+
+    It does so since Ampere; but what that takes is known of Hopper alone, and GNMT on A100 takes longer.
 
     pytorch, aten/src/ATen/native/cudnn/RNN.cpp, ``use_persist_common_heuristics`` and
     ``use_persist_device_heuristics``: layers of 128 i by 128 j in fp16, but for GRU.  It excludes compute capability
     8.6, whose chips have fewer SMs in any case.
     """
-    if gpu.traits.operands not in ("copies", "warps") or gpu.sm_count < _PERSISTENT_SMS or kernel.precision != "fp16":
+    if gpu.traits.operands != "warps" or gpu.sm_count < _PERSISTENT_SMS or kernel.precision != "fp16":
         return False
     if kernel.batch % 8 or kernel.batch > _PERSISTENT_BATCH or kernel.hidden > _PERSISTENT_WIDTH:
         return False

@@ -75,6 +75,7 @@ _HOLDS_LONG_ROWS: Month = (2025, 8)
 _BLOCK = 1024  # threads that hold a longer row, in as many registers each
 _MOST_REGISTERS = 9
 _SHARED_BYTES = 48 << 10
+_MANY_ROWS = 64 * 1024
 _WARP = 32
 _ISSUED = 4 * _WARP  # instructions of threads that an SM issues in a clock, if its lanes are of several kinds
 _IN_WARPS = ("masked_softmax", "causal_softmax")  # in registers whatever the row length
@@ -127,8 +128,11 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
         return _cost(gpu, kernel, memory_time(gpu, n_bytes, 0.0) / column_share, 0.0, n_bytes, ends_s)
     if name.endswith("_weight"):
         time_s = memory_time(gpu, 2.0 * n_bytes, 0.0) / column_share
-        # A block sums 32 columns (layer_norm_kernel.cu, GammaBetaBackwardCUDAKernelTemplate).
-        blocks = gpu.sm_count if kernel.in_warps or gpu.vendor == "amd" else -(-kernel.cols // _WARP)
+        # A block of PyTorch's sums 32 columns; where rows are many and columns few, a part of the rows
+        # (layer_norm_kernel.cu, LaunchGammaBetaBackwardCUDAKernel).
+        blocks = -(-kernel.cols // _WARP)
+        if not kernel.own or gpu.vendor == "amd" or (kernel.rows > _MANY_ROWS and 2 * blocks < gpu.sm_count):
+            blocks = gpu.sm_count
         blocks_s = 2.0 * n_bytes / (blocks * costs.column_clock_bytes * gpu.light_clock_Hz)
         return _cost(gpu, kernel, time_s, blocks_s, 2.0 * n_bytes)
     if name == "batch_norm":
@@ -191,7 +195,7 @@ def _issue_time(gpu: Gpu, elements: float, slots: float) -> float:
 
 def _is_recent(gpu: Gpu) -> bool:
     """Return whether softmax is PyTorch's since 2.8, or nothing else is said."""
-    return gpu.libraries is None or gpu.libraries >= _HOLDS_LONG_ROWS
+    return gpu.vendor == "nvidia" and (gpu.libraries is None or gpu.libraries >= _HOLDS_LONG_ROWS)
 
 
 def _held_slots(kernel: Rowwise, costs: RowwiseCosts) -> float:

@@ -64,7 +64,7 @@ class LayerNorm(Rows):
         return (Rowwise(f"{self.kind}_bwd", self.rows, self.cols, precision),)
 
     def parameter_gradients(self, precision: Precision) -> Kernels:
-        return (Rowwise(f"{self.kind}_weight_bwd", self.rows, self.cols, precision),)
+        return (Rowwise(f"{self.kind}_weight_bwd", self.rows, self.cols, precision, own=True),)
 
     def as_run_by(self, framework: str, phase: Phase, precision: Precision, kernels: Kernels) -> Kernels:
         """Return *kernels*, TensorFlow's formula, or the calls of a module."""
