@@ -172,11 +172,18 @@ def test_a_sum_of_few_rows_needs_no_other_block() -> None:
 
 def test_blocks_of_32_columns_sum_the_gradients_of_a_norms_weights() -> None:
     """On an H200, 4,096 rows of 1,024 take 22 us in fp32, 8,192 of 768 take 42 and 2,048 of 4,096 take 21."""
-    device, kernel = find_gpu("h200-sxm"), Rowwise("layer_norm_weight_bwd", 4096, 1024, "fp32")
+    device, kernel = find_gpu("h200-sxm"), Rowwise("layer_norm_weight_bwd", 4096, 1024, "fp32", own=True)
     block_Bps = ROWWISE.column_clock_bytes * device.light_clock_Hz
-    few_s, more_s = (rowwise_cost(device, replace(kernel, rows=n)).time_s for n in (1 << 16, 1 << 17))
-    assert more_s - few_s == pytest.approx(2 * (1 << 16) * 4096 / (32 * block_Bps), rel=0.1)
+    few_s, more_s = (rowwise_cost(device, replace(kernel, rows=n)).time_s for n in (1 << 15, 1 << 16))
+    assert more_s - few_s == pytest.approx(2 * (1 << 15) * 4096 / (32 * block_Bps), rel=0.1)
     for rows, cols, known_s in ((4096, 1024, 22e-6), (8192, 768, 42.4e-6), (2048, 4096, 21.4e-6)):
         time_s = rowwise_cost(device, replace(kernel, rows=rows, cols=cols)).time_s
         assert time_s == pytest.approx(known_s, rel=0.2)
-    assert rowwise_cost(device, replace(kernel, in_warps=True)).time_s < 0.8 * rowwise_cost(device, kernel).time_s
+    assert rowwise_cost(device, replace(kernel, own=False)).time_s < 0.8 * rowwise_cost(device, kernel).time_s
+
+
+def test_many_rows_of_few_columns_are_divided_among_blocks() -> None:
+    """PyTorch's layer_norm_kernel.cu: above 65,536 rows, where columns give blocks to less than half of the SMs."""
+    device, kernel = find_gpu("h200-sxm"), Rowwise("rms_norm_weight_bwd", 1 << 16, 128, "bf16", own=True)
+    whole_s, divided_s = (rowwise_cost(device, replace(kernel, rows=n)).time_s for n in (1 << 16, (1 << 16) + 1))
+    assert divided_s < whole_s / 8
