@@ -202,7 +202,7 @@ def _comparison(results: Sequence[Result], style: Style) -> list[str]:
 
         alike = [r for r in ordered if r.is_bound == ordered[0].is_bound]
         lines += price_lines(alike, "exchanges", "the cheapest machine", style)
-    trust = trust_lines(ordered[0].confidence, style)
+    trust = trust_lines(ordered[0].confidence, style, full=True)
     return [*lines, "", *trust, *_measured(ordered[0], style)] if trust else lines
 
 
