@@ -13,7 +13,7 @@ from simulator.questions.single import OperatorQuestion
 from simulator.records import replace
 from simulator.step.precision import precision_of
 from simulator.workload.backward import backward_steps
-from simulator.workload.kernels import Kernel, Rowwise, kernel_class
+from simulator.workload.kernels import Kernel, Rowwise, Streaming, kernel_class
 from simulator.workload.network import Network, once
 from simulator.workload.operators import Convolution, Operator, Phase
 
@@ -21,6 +21,7 @@ from simulator.workload.operators import Convolution, Operator, Phase
 def operator_kernels(question: OperatorQuestion) -> Sequence[Kernel]:
     """Return the kernels of *question*; raises InputError if the operator has none in its phase."""
     kernels = question.operator.kernels(question.phase, question.precision)
+    kernels = tuple(k.by_index() if isinstance(k, Streaming) else k for k in kernels)  # as eager PyTorch runs it
     if not kernels:
         name = type(question.operator).__name__.lower()
         raise InputError(f"{name} has no kernels in phase {question.phase}")

@@ -333,7 +333,7 @@ def test_parts_ask_for_the_operators_of_the_network_and_no_other(name: str, tmp_
         if part.reason:
             left.add(part.layer)
             continue
-        row = {"device": "x", "software": "torch 2.5", **part.cells}
+        row = {"device": "x", "software": "torch 2.11", **part.cells}
         question: Any = read_operator(lambda column, row=row: str(row.get(column, "")), names).question  # type: ignore[misc]
         asked.add(question.operator)
         products = isinstance(question.operator, Linear | MatMul | Conv2d | Attention | Recurrent)

@@ -174,17 +174,17 @@ def test_steps_use_the_host_of_the_calibration(measured):
 
 
 def test_a_host_of_half_the_speed_in_steps_is_found_and_predicted(tmp_path):
-    """Launch rows suggest one host time and steps half of it; the fit predicts the steps."""
-    half = {name: value / 2 for name, value in host_seconds_put_in().items()}
+    """Launch rows suggest one host time and steps twice it; the fit predicts the steps, which all wait for the host."""
+    twice = {name: value * 2 for name, value in host_seconds_put_in().items()}
     rows = steps(("resnet18", "resnet50", "densenet121", "mobilenet-v2"), batch=1)
     tables = {
-        "training.csv": timed("training.csv", rows, constant(1.0), calibration=Calibration(host=half)),
+        "training.csv": timed("training.csv", rows, constant(1.0), calibration=Calibration(host=twice)),
         "launch.csv": launches(),
     }
     folder = read_folder(str(write(tmp_path, tables)))
     found = [row for row in rows_of(tmp_path) if row.kind == "training"]
     fitted = bench().fit([], folder, found)
-    assert fitted.host_scale == pytest.approx(0.5, rel=0.05)
+    assert fitted.host_scale == pytest.approx(2.0, rel=0.05)
     errors = [abs(row.error) for row in bench().again(found, fitted.calibration)]
     assert max(errors) < 0.04
 

@@ -185,7 +185,8 @@ def test_rows_of_a_measured_folder(capsys: pytest.CaptureFixture[str]) -> None:
         check(asked(kind, cells, names), names.session, capsys, least)
 
 
-ASKING = [file for file in sorted(PUBLISHED.glob("**/*.csv")) if file.stem not in ("allocations", "clocks", "kernels")]
+_NOT_ASKED = ("allocations", "clocks", "kernels", "copies")  # copies: of a machine that its folder alone describes
+ASKING = [file for file in sorted(PUBLISHED.glob("**/*.csv")) if file.stem not in _NOT_ASKED]
 
 
 @pytest.mark.parametrize("file", ASKING, ids=lambda file: f"{file.parent.name}-{file.stem}")

@@ -152,7 +152,10 @@ def candidates_of(
             step = f"{name} {policy}"
             wanted = list(_operators(description, policy, network.trained_count))
             if policy != "fp8":  # the simulator trains in fp8 with Transformer Engine's operators alone
-                kernels = list(_kernels(session, where, network, policy))
+                try:
+                    kernels = list(_kernels(session, where, network, policy))
+                except InputError:  # the device has no such format
+                    continue
                 whole_s = math.fsum(each.time_s for each in kernels)
                 for each in kernels:
                     if each.variety and each.time_s > _LEAST_SHARE * whole_s:
