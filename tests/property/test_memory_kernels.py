@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from simulator.devices.gpu import Gpu
@@ -76,7 +76,9 @@ def test_without_a_cache_nothing_beats_the_memory_of_the_data_sheet(gpu: Gpu, ke
 
 @given(gpus, kinds, rows, cols, precisions, st.integers(2, 8))
 def test_more_rows_take_no_less_time(gpu: Gpu, kind: str, n: int, width: int, precision: Precision, more: int) -> None:
-    # Batch normalisation is the exception: more channels fill the machine better, but never take less time.
+    # More channels of batch normalisation fill the machine better, but never take less time.  A sum over everything
+    # waits for one block's loads, which sums of rows are not known to do.
+    assume(kind != "sum" or n > 1)
     fewer, many = (kernel_cost(gpu, Rowwise(kind, count, width, precision)).time_s for count in (n, n * more))
     assert many >= fewer * (1 - 1e-9)
 

