@@ -73,7 +73,7 @@ def test_a_bound_of_ours_is_told() -> None:
 def test_the_honest_count() -> None:
     """As the page says; a change is a change of what is claimed."""
     found = Counter(item.verdict for item in ITEMS)
-    assert found == {"computed": 79, "judged": 18, "echoed": 31, "partly": 19, "not": 1}
+    assert found == {"computed": 78, "judged": 18, "echoed": 31, "partly": 20, "not": 1}
 
 
 @functools.cache
