@@ -112,7 +112,7 @@ def test_the_tables_of_steps_are_current_and_keep_what_is_promised(corpus: Path)
     for found, most in (
         (errors(dataset="neusight_model_latency").mean_ape, 0.10),
         (errors(**cnns, processor="GPU", era="before 2019", framework_rank="best").median_ape, 0.25),
-        (Scores(known).whole().errors.median_ape, 0.15),
+        (round(Scores(known).whole().errors.median_ape, 3), 0.15),  # 15.0 %, as the document says
         (errors(**since).median_ape, 0.16),  # with networks that the zoo has since later
         (Scores(of_images).whole().errors.median_ape, 0.135),  # most with software of 2020
         (errors(**several).median_ape, 0.16),  # with WaveGlow, which convolves sound
@@ -120,7 +120,7 @@ def test_the_tables_of_steps_are_current_and_keep_what_is_promised(corpus: Path)
         (errors(ranks="several", fsdp="1").median_ape, 0.06),
     ):
         assert found is not None
-        assert round(found, 3) <= most  # as documents say it, in tenths of a per cent
+        assert found <= most
 
 
 # -- how they are written --------------------------------------------------------------
