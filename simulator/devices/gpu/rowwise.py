@@ -18,7 +18,8 @@ Batch normalisation in training takes sums over each channel, then the result fr
 stored channel by channel (NCHW), one thread block handles one channel.  It reads again what it cannot keep: 3 arrays
 move forward and 5 backward, or 2 and 3 where a channel fits in the registers of an SM.  It processes one element at a
 time and computes an index into images and planes for each, so that instructions bound it rather than bytes: elements of
-half the size take as long.  Few channels leave SMs idle; many are limited by the SM's schedulers.  Where images are
+half the size take as long.  Few channels leave SMs idle; many are limited by the SM's schedulers.  A channel that is
+kept has its SM alone, which loads, adds up and stores in turn, so that memory idles in between.  Where images are
 stored pixel by pixel (NHWC), blocks divide the pixels and read whole lines of channels: memory bounds them.
 
 PyTorch gives bf16 to no library (aten, ``native/Normalization.cpp``, ``_select_batch_norm_backend``) but to kernels of
@@ -58,10 +59,10 @@ class BatchNormCosts:
 
     share: float
     block_per_clock: float
-    block_half_per_clock: float
+    block_slow_per_clock: float
     block_bwd_per_clock: float
     sm_per_clock: float
-    kept_words_per_clock: float
+    kept_share: float
     kept_bytes: float
     places: float
     block_clocks: float
@@ -236,17 +237,19 @@ def _channels(gpu: Gpu, kernel: Rowwise) -> KernelCost:
     memory_s = memory_time(gpu, first * n_bytes, n_bytes)
     memory_s += again * (1.0 - _found_again(gpu, first * n_bytes)) / achieved_bandwidth(gpu, 1.0)
     moved, threads_s = (first + 1) * n_bytes + again, 0.0
-    if not kernel.channels_last:
+    if kept and gpu.traits.integers != "shared":
+        # One block has an SM, as registers hold its channel; it loads, adds up and stores one after the other.
+        waves = math.ceil(kernel.rows / gpu.sm_count)
+        memory_s *= waves * gpu.sm_count / kernel.rows / costs.kept_share
+        threads_s = waves * costs.block_clocks / gpu.light_clock_Hz
+    elif not kernel.channels_last:
         memory_s /= costs.share
-        on_an_sm = kernel.rows / gpu.sm_count
-        if kept:
-            words = moved / ELEMENT_BYTES["fp32"] / kernel.rows
-            clocks = words * max(1.0, on_an_sm) / costs.kept_words_per_clock
-        else:
-            forward = costs.block_per_clock if size >= ELEMENT_BYTES["fp32"] else costs.block_half_per_clock
-            looked_at = moved / size / kernel.rows  # by the block of one channel
-            block_per_clock = costs.block_bwd_per_clock if backward else forward
-            clocks = looked_at * max(1.0 / block_per_clock, on_an_sm / costs.sm_per_clock)
+        # With half of the lanes (those of Volta and A100), a block finds places in more clocks.
+        slow = size < ELEMENT_BYTES["fp32"] or gpu.traits.integers == "own"
+        forward = costs.block_slow_per_clock if slow else costs.block_per_clock
+        looked_at = moved / size / kernel.rows  # by the block of one channel
+        block_per_clock = costs.block_bwd_per_clock if backward else forward
+        clocks = looked_at * max(1.0 / block_per_clock, kernel.rows / gpu.sm_count / costs.sm_per_clock)
         if gpu.traits.integers == "shared":
             clocks *= costs.places
         threads_s = (clocks + costs.block_clocks) / gpu.light_clock_Hz
