@@ -6,6 +6,7 @@ modelled, without influence on time and memory, named as not modelled, or refuse
 
 from __future__ import annotations
 
+import copy
 import json
 import shlex
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,18 @@ from simulator.launch.launch import LaunchLine, read_launch
 from simulator.package_data import own_data
 from simulator.records import dataclass
 
-List = Literal["megatron", "torchtitan", "torchtitan-0.3", "deepspeed", "accelerate", "trainer", "llamafactory"]
+List = Literal[
+    "megatron",
+    "torchtitan",
+    "torchtitan-0.3",
+    "deepspeed",
+    "accelerate",
+    "trainer",
+    "llamafactory",
+    "axolotl",
+    "megatron-bridge",
+    "nanotron",
+]
 LISTS: tuple[List, ...] = get_args(List)
 TITLES: Mapping[List, str] = {
     "megatron": "Megatron-LM",
@@ -28,6 +40,9 @@ TITLES: Mapping[List, str] = {
     "accelerate": "accelerate launch",
     "trainer": "Hugging Face's Trainer",
     "llamafactory": "LLaMA-Factory, beyond the Trainer",
+    "axolotl": "Axolotl's files",
+    "megatron-bridge": "Megatron-Bridge's configuration",
+    "nanotron": "nanotron's files",
 }
 Answer = Literal["modelled", "without influence", "not modelled", "refused", "unknown"]
 _MEGATRON = (
@@ -67,8 +82,59 @@ _LINES: Mapping[List, tuple[str, ...]] = {
     ),
 }
 _OF_TITAN = Names(KNOWN["torchtitan"])
+_OF_BRIDGE = Names(own_data("simulator.launch", "recipes.yaml")["megatron"]["timeless"])
 _REASONS = tuple(dict.fromkeys([*REFUSED.values(), *reasons(KNOWN["deepspeed"]["refused"]).values()]))
-_KEYS = f"cat > ds.json <<'EOF'\n{{}}\nEOF\ndeepspeed --num_gpus 2 {_TRAINER} --deepspeed ds.json"
+_ZERO = 'cat > ds.json <<EOF\n{"zero_optimization": {"stage": 1}, "bf16": {"enabled": true}}\nEOF\n'
+# Lines whose file has the keys of a list, and what stands in it beside the one that is tried.
+_DOCUMENTS: Mapping[List, tuple[str, Mapping[str, Any]]] = {
+    "deepspeed": (
+        f"deepspeed --num_gpus 2 {_TRAINER} --deepspeed c.yaml",
+        {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}},
+    ),
+    "axolotl": (
+        f"{_ZERO}accelerate launch --num_processes 2 -m axolotl.cli.train c.yaml",
+        {"base_model": "gpt2", "micro_batch_size": 1, "sequence_len": 64, "fsdp_config": {"state_dict_type": "FULL"}},
+    ),
+    "megatron-bridge": (
+        "torchrun --nproc-per-node 4 pretrain.py --config-file c.yaml",
+        {
+            "model": {
+                "num_layers": 4,
+                "hidden_size": 64,
+                "num_attention_heads": 2,
+                "seq_length": 64,
+                "vocab_size": 99,
+                "gated_linear_unit": True,
+                "normalization": "RMSNorm",
+                "position_embedding_type": "rope",
+                "add_bias_linear": False,
+                "attention_backend": "auto",
+                "hidden_dropout": 0,
+                "attention_dropout": 0,
+            },
+            "train": {"micro_batch_size": 1, "global_batch_size": 4},
+            "mixed_precision": {"bf16": True},
+        },
+    ),
+    "nanotron": (
+        "torchrun --nproc-per-node 4 run_train.py --config-file c.yaml",
+        {
+            "parallelism": {"dp": 1, "tp": 2, "pp": 2},
+            "tokens": {"micro_batch_size": 1, "batch_accumulation_per_replica": 4, "sequence_length": 64},
+            "model": {
+                "dtype": "bfloat16",
+                "model_config": {
+                    "hidden_size": 64,
+                    "intermediate_size": 256,
+                    "num_attention_heads": 2,
+                    "num_hidden_layers": 4,
+                    "num_key_value_heads": 2,
+                    "vocab_size": 128,
+                },
+            },
+        },
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +168,10 @@ def _answer(name: List, option: str, choices: tuple[str, ...]) -> tuple[Answer, 
     """
     named, is_read = "", False
     for line in _LINES.get(name, ("",)):
-        without = _read(line, option, None)
+        without = _read(name, line, option, None)
         for value in dict.fromkeys((*choices, "3", "2", "true", "")):
             try:
-                found = _read(line, option, value)
+                found = _read(name, line, option, value)
             except InputError as error:
                 said = error.spelt("command")
                 why = next((each for each in _REASONS if each in said), "")
@@ -117,7 +183,7 @@ def _answer(name: List, option: str, choices: tuple[str, ...]) -> tuple[Answer, 
                 return "unknown", ""
             if (found.options, found.sizes) != (without.options, without.sizes):
                 return "modelled", named
-            named = named or _instead(option, found.notes, without.notes)
+            named = named or _instead("" if name in _DOCUMENTS else option, found.notes, without.notes)
     if named:
         return "not modelled", named
     return ("modelled" if is_read or not _is_timeless(name, option) else "without influence"), ""
@@ -137,18 +203,19 @@ def _instead(option: str, notes: Sequence[str], usual: Sequence[str]) -> str:
 
 
 def _is_timeless(name: List, option: str) -> bool:
-    if name == "deepspeed":
-        return True  # its keys that do anything change the options
-    shown = option.replace("_", "-")
-    return is_timeless(shown, of_launcher=name == "accelerate") or shown in _OF_TITAN
+    if name in _DOCUMENTS and name != "megatron-bridge":
+        return True  # keys that do anything change the options
+    shown = (option.rpartition(".")[2] if name == "megatron-bridge" else option).replace("_", "-")
+    return option in _OF_BRIDGE or is_timeless(shown, of_launcher=name == "accelerate") or shown in _OF_TITAN
 
 
-def _read(line: str, option: str, value: str | None) -> LaunchLine:
-    """Return *line*, or one with a file of DeepSpeed's, with *option* at *value*; None: without it."""
-    if line:
+def _read(name: List, line: str, option: str, value: str | None) -> LaunchLine:
+    """Return *line* with *option* at *value*, or the one for the list *name* with it in its file; None: without it."""
+    if name not in _DOCUMENTS:
         words = "" if value is None else f"--{option} {shlex.quote(value) if value else ''}"
         return _read_launch(line.format(words))
-    data: dict[str, Any] = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}
+    command, base = _DOCUMENTS[name]
+    data = copy.deepcopy(dict(base))
     *sections, key = option.split(".")
     within = data
     for section in sections:
@@ -157,5 +224,5 @@ def _read(line: str, option: str, value: str | None) -> LaunchLine:
             within["device"] = "cpu"
             data["zero_optimization"]["offload_optimizer"] = {"device": "cpu"} | data["zero_optimization"][section]
     if value is not None:
-        within[key] = json.loads(value) if value in ("3", "2", "true") else value or None
-    return _read_launch(_KEYS.format(json.dumps(data)))
+        within[key] = json.loads(value) if value in ("0", "1", "2", "3", "true", "false") else value or None
+    return _read_launch(f"cat > c.yaml <<'EOF'\n{json.dumps(data)}\nEOF\n{command}")

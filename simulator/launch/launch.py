@@ -13,6 +13,7 @@ from simulator.launch.deepspeed import DeepSpeed, read_deepspeed
 from simulator.launch.model import named_network, read_model
 from simulator.launch.programs import TITAN_MARKS, is_nanogpt, read_llm_c, read_nanogpt, read_torchtitan
 from simulator.launch.ranks import LaunchLine, LaunchRanks
+from simulator.launch.recipes import take_recipe
 from simulator.launch.shell import commands_of
 from simulator.launch.trainer import add_config, read_format, read_sharding, read_sizes, read_trainer, read_update
 from simulator.launch.words import COMMANDS
@@ -59,11 +60,13 @@ def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -
         launcher = Arguments(command.launcher, file, files, notes)
     if "num-layers" in args and _OTHER_MODELS.search(command.program):
         args.fault("num-layers", f"{command.program} trains no GPT; name the network by --workload without them")
+    recipe = take_recipe(args, launcher)
     add_config(launcher)
     found = LaunchLine(notes=notes, variables={name: word.text for name, word in command.environment.items()})
     found.batch = args.written(*ARGUMENTS["batches"])
     starting.read_variables(found)
     ranks = starting.read_ranks(command, launcher, script.comments, own)
+    recipe.check(ranks.whole, args)
     args.faults += [] if launcher is args else launcher.faults
     is_launched = command.starter or any(word.name in COMMANDS["of_clusters"] for word in command.launcher)
     of_program = ranks if is_launched else ranks.first

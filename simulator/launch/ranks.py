@@ -129,7 +129,7 @@ def started_ranks(command: Command, args: Arguments, ranks: LaunchRanks) -> Laun
     """Return *ranks*, or those that the program starts itself (``--devices 4``) where no launcher does."""
     of_batch = ranks.nodes is not None or ranks.whole is not None
     only_shown = bool(ranks.visible.gpus) and ranks.nodes == 1
-    if command.starter or (of_batch and not only_shown) or "num-layers" in args:
+    if command.starter or (of_batch and not only_shown) or ("num-layers" in args and "devices" not in args):
         return ranks
     for name in ARGUMENTS["devices"]:
         said = args.value(name) or ""
@@ -223,6 +223,7 @@ def read_layout(args: Arguments, ranks: LaunchRanks, deepspeed: DeepSpeed) -> La
         f"etp={of_expert}": has_etp,
         "sp": has_sp,
         "tp_overlap": has_sp and args.has("tp-comm-overlap"),
+        "schedule=gpipe": args.value("pp-engine") == "afab" and args.has("pp-engine") and found.pp > 1,  # nanotron's
         "order=tp-cp-pp-dp": args.has("use-tp-pp-dp-mapping"),
     }
     found.more += [word for word, is_said in words.items() if is_said]

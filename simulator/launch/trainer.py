@@ -74,7 +74,7 @@ def read_trainer(args: Arguments, launcher: Arguments) -> Trainer:
     found.precision = _precision(args, launcher)
     _take_fsdp_file(args, launcher)
     # LLaMA-Factory recomputes unless it is told not to (llamafactory/model/model_utils/checkpointing.py).
-    keeps = args.flag("disable-gradient-checkpointing") or not ("stage" in args and "finetuning-type" in args)
+    keeps = not (args.has("stage") and "finetuning-type" in args) or args.flag("disable-gradient-checkpointing")
     found.recomputes = args.flag("gradient-checkpointing", "activation-checkpointing") or not keeps
     found.recomputes = found.recomputes or launcher.flag("fsdp-activation-checkpointing")
     compiler = args.text("torch-compile-backend") or launcher.text("dynamo-backend") or "no"

@@ -79,5 +79,5 @@ def test_a_list_has_its_source(name: List) -> None:
     found = option_list(name)
     assert found.source.startswith("https://")
     assert found.version in found.source
-    assert len(set(found.options)) == len(found.options) > 80
+    assert len(set(found.options)) == len(found.options) > 70
     assert found.choices.keys() <= set(found.options)

@@ -1,0 +1,181 @@
+"""Files of settings are read as the arguments that say the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.errors import InputError
+from simulator.launch.launch import LaunchLine, read_launch
+
+_SIZES = (
+    "--num-layers 16 --hidden-size 2048 --ffn-hidden-size 8192 --num-attention-heads 32 --group-query-attention "
+    "--num-query-groups 8 --seq-length 4096 --padded-vocab-size 128256 --swiglu --normalization RMSNorm "
+    "--position-embedding-type rope --disable-bias-linear --hidden-dropout 0 --attention-dropout 0 "
+    "--untie-embeddings-and-output-weights --bf16 --micro-batch-size 2 "
+)
+_LLAMA_FACTORY = """\
+model_name_or_path: meta-llama/Meta-Llama-3-8B
+stage: sft
+finetuning_type: lora
+lora_rank: 8
+cutoff_len: 2048
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 8
+bf16: true
+"""
+_AXOLOTL = """\
+base_model: NousResearch/Meta-Llama-3.1-8B
+load_in_4bit: true
+adapter: qlora
+lora_r: 32
+sequence_len: 4096
+sample_packing: true
+datasets:
+  - path: tatsu-lab/alpaca
+    type: alpaca
+micro_batch_size: 2
+gradient_accumulation_steps: 4
+optimizer: paged_adamw_32bit
+bf16: auto
+gradient_checkpointing: true
+"""
+_NANOTRON = """\
+general: {project: p, run: r}
+model:
+  dtype: bfloat16
+  model_config: {hidden_size: 2048, intermediate_size: 8192, num_attention_heads: 32, num_hidden_layers: 16,
+                 num_key_value_heads: 8, vocab_size: 128256, tie_word_embeddings: false}
+optimizer: {zero_stage: 1, accumulate_grad_in_fp32: true}
+parallelism:
+  dp: 2
+  tp: 2
+  pp: 2
+  tp_mode: REDUCE_SCATTER
+  pp_engine: 1f1b
+tokens: {micro_batch_size: 2, batch_accumulation_per_replica: 4, sequence_length: 4096}
+"""
+_NEMO = """\
+trainer: {devices: 8, num_nodes: 2, precision: bf16, logger: false}
+model:
+  micro_batch_size: 2
+  global_batch_size: 64
+  tensor_model_parallel_size: 2
+  sequence_parallel: true
+  encoder_seq_length: 4096
+  max_position_embeddings: ${.encoder_seq_length}
+  num_layers: 16
+  hidden_size: 2048
+  ffn_hidden_size: 8192
+  num_attention_heads: 32
+  num_query_groups: 8
+  hidden_dropout: 0.0
+  attention_dropout: 0.0
+  kv_channels: null
+  normalization: rmsnorm
+  bias: false
+  activation: fast-swiglu
+  position_embedding_type: rope
+  share_embeddings_and_output_weights: false
+  vocab_size: 128256
+  make_vocab_size_divisible_by: 1
+  transformer_engine: true
+  fp8: false
+  fp8_hybrid: true
+  optim: {name: distributed_fused_adam, overlap_grad_sync: true, overlap_param_sync: true, lr: 1e-4}
+"""
+
+
+def _line(line: str, text: str) -> LaunchLine:
+    return read_launch(f"cat > c.yaml <<'EOF'\n{text}EOF\n{line}", own=8)
+
+
+def _same(found: LaunchLine, line: str) -> bool:
+    wanted = read_launch(line, own=8)
+    return (found.options, found.sizes) == (wanted.options, wanted.sizes)
+
+
+def test_llama_factory_reads_the_trainers_arguments() -> None:
+    found = _line("torchrun --nproc-per-node 8 src/train.py c.yaml", _LLAMA_FACTORY)
+    words = " ".join(f"--{row.replace(': ', ' ')}" for row in _LLAMA_FACTORY.splitlines())
+    assert _same(found, f"torchrun --nproc-per-node 8 src/train.py {words}")
+    assert (found.options["global_batch"], found.sizes["lora"], found.options["recompute"]) == ("64", 8, True)
+
+
+def test_axolotl_has_names_of_its_own() -> None:
+    found = _line("accelerate launch --num_processes 8 -m axolotl.cli.train c.yaml", _AXOLOTL)
+    assert _same(
+        found,
+        "accelerate launch --num_processes 8 train.py --model_name_or_path Meta-Llama-3.1-8B --load_in_4bit "
+        "--bnb_4bit_use_double_quant --use_lora --lora_r 32 --cutoff_len 4096 --per_device_train_batch_size 2 "
+        "--gradient_accumulation_steps 4 --optim paged_adamw_32bit --bf16 --gradient_checkpointing",
+    )
+    assert not [note for note in found.notes if "not known" in note]
+    assert found.sizes["lora_weights"] == "nf4-nested"
+
+
+def test_parameters_of_axolotl_have_the_format_of_layers_unless_something_else_keeps_them() -> None:
+    whole = "base_model: gpt2\nmicro_batch_size: 1\nsequence_len: 64\nbf16: true\n"
+    line = "accelerate launch --num_processes 2 -m axolotl.cli.train c.yaml"
+    assert _line(line, whole).options["precision"] == "bf16"
+    assert _line(line, f"{whole}fsdp_config: {{offload_params: true}}\n").options["precision"] == "amp-bf16"
+    assert _line(line, f"{whole}fsdp_config: {{offload_params: true}}\n").options["offload"] == "optimizer+parameters"
+
+
+def test_the_command_line_goes_before_the_file() -> None:
+    line = "accelerate launch --num_processes 8 -m axolotl.cli.train c.yaml --micro-batch-size 4"
+    assert _line(line, _AXOLOTL).options["micro_batch"] == "4"
+    line = "python pretrain.py --config-path . --config-name c model.global_batch_size=128"
+    assert _line(line, _NEMO).options["global_batch"] == "128"
+
+
+def test_nanotron_says_what_a_megatron_line_says() -> None:
+    found = _line("torchrun --nproc-per-node 8 run_train.py --config-file c.yaml", _NANOTRON)
+    assert _same(
+        found,
+        f"torchrun --nproc-per-node 8 pretrain_gpt.py {_SIZES} --global-batch-size 16 --sequence-parallel "
+        "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --use-distributed-optimizer "
+        "--overlap-grad-reduce --attention-backend flash",
+    )
+    assert not [note for note in found.notes if "not known" in note]
+    all_first = _NANOTRON.replace("1f1b", "afab")
+    found = _line("torchrun --nproc-per-node 8 run_train.py --config-file c.yaml", all_first)
+    assert "schedule=gpipe" in str(found.options["parallel"])
+
+
+def test_nemo_says_what_a_megatron_line_says() -> None:
+    found = _line("python megatron_gpt_pretraining.py --config-path=. --config-name=c.yaml", _NEMO)
+    assert _same(
+        found,
+        f"torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py {_SIZES} --global-batch-size 64 --sequence-parallel "
+        "--tensor-model-parallel-size 2 --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather "
+        "--transformer-impl transformer_engine",
+    )
+    assert not [note for note in found.notes if "not known" in note]
+
+
+def test_settings_of_a_bridge_recipe_are_read_without_a_file() -> None:
+    line = "torchrun --nnodes 2 --nproc-per-node 8 pretrain_llama3_8b.py model.tensor_model_parallel_size=2 "
+    found = read_launch(f"{line} train.micro_batch_size=1 train.global_batch_size=128 mixed_precision=bf16_mixed")
+    assert found.options["parallel"] == "tp=2,dp=8"
+    assert (found.options["global_batch"], found.options["precision"]) == ("128", "master-bf16")
+
+
+def _refused(line: str, text: str) -> str:
+    with pytest.raises(InputError) as error:
+        _line(line, text)
+    return str(error.value)
+
+
+def test_faults_have_their_place_in_the_file() -> None:
+    line = "accelerate launch --num_processes 8 -m axolotl.cli.train c.yaml"
+    assert _refused(line, _AXOLOTL.replace("micro_batch_size: 2", "micro_batch_size: two")).startswith("c.yaml:10:19")
+    assert "adapters other than LoRA's" in _refused(line, _AXOLOTL.replace("qlora", "llama-adapter"))
+    assert "is for 8 ranks, and the launcher starts 4" in _refused(
+        "torchrun --nproc-per-node 4 run_train.py --config-file c.yaml", _NANOTRON
+    )
+    assert "a configuration is a mapping" in _refused(line, "- base_model\n")
+
+
+def test_keys_that_nobody_knows_are_told() -> None:
+    found = _line("torchrun --nproc-per-node 8 run_train.py --config-file c.yaml", f"{_NANOTRON}extra: {{a: 1}}\n")
+    assert [note for note in found.notes if "not known, and without effect: extra.a" in note]
