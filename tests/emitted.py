@@ -55,7 +55,9 @@ def drawn(framework: Emitter, draw: random.Random) -> CommandOptions:
     words += ["tp_overlap"] if "sp" in words and chance() < 0.2 else []
     words += ["flex"] if ep > 1 and framework == "megatron" and chance() < 0.3 else []
     words += [f"vp={one_of(2, 2, 3)}"] if pp > 1 and chance() < 0.3 else []
-    words += ["schedule=gpipe"] if pp > 1 and "vp" not in " ".join(words) and chance() < 0.1 else []
+    words += (
+        [f"schedule={one_of('gpipe', 'zb-v')}"] if pp > 1 and "vp" not in " ".join(words) and chance() < 0.1 else []
+    )
     zero = one_of(0, 1, 2, 3, 3)
     words += [] if zero == 0 else ["fsdp"] if zero == 3 else [f"zero={zero}"]
     words += [f"shards={one_of(2, 8)}"] if zero in (1, 2) and chance() < 0.2 else []

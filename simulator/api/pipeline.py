@@ -25,6 +25,7 @@ from simulator.training.pipeline import Chunk, CollectivePrice, StageWork, plan_
 from simulator.training.placement import Placement
 from simulator.training.plan import SharedStep
 from simulator.training.roles import Role, check_stragglers, straggler_pace
+from simulator.training.schedules import neighbours_of, part_count, parts_of, schedule_of
 from simulator.workload import Collective
 from simulator.workload.network import Network, network_key
 from simulator.workload.precision import ELEMENT_BYTES
@@ -58,16 +59,19 @@ def run_pipeline(shared: SharedStep) -> PipelineRun:
     if layout.zero == 3:
         why = "a stage needs its parameters in every pass; zero=1 or zero=2 goes with pp"
         raise refused("layout", f"fsdp does not go with pp={layout.pp}: {why}")
-    parts = stages_of(shared.part, layout.pp * layout.vp)
+    parts = stages_of(shared.part, part_count(layout))
     priced: dict[object, _Priced] = {}
     updates: dict[object, tuple[Role, float, Network]] = {}  # one network for equal stages: results are cached by it
     element = ELEMENT_BYTES[storage_of(question.options.precision)]
-    tied_bytes = parts[0].shared_elements * gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
+    tied = parts[0].shared_elements
+    tied_bytes = tied * gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
+    is_apart = len(parts) - 1 not in parts_of(layout, 0)  # else a stage has both ends of the network
+    behind, _ = neighbours_of(layout)
     sends = _Prices(places, shared.layer_strategy)
     paces = _paces(places, question, placement)
     stages, within, exchanged = [], [], []
     for number in range(layout.pp):
-        mine = parts[number :: layout.pp]
+        mine = [parts[part] for part in parts_of(layout, number)]
         node = placement.group.ranks[placement.rank(pp=number)]
         place = places.place(node)
         role = Role(place, node, len(placement.stage_ranks(number)), (), paces[number])
@@ -77,6 +81,7 @@ def run_pipeline(shared: SharedStep) -> PipelineRun:
             if key not in priced:
                 priced[key] = _price(shared, role, part.network)
             found.append(priced[key])
+        senders = [behind.get((number, chunk), (number, chunk))[0] for chunk in range(len(mine))]
         whole = joined_stages(mine)
         key = place.device, role.pace, network_key(whole)
         if key not in updates:
@@ -86,16 +91,22 @@ def run_pipeline(shared: SharedStep) -> PipelineRun:
         work = StageWork(
             role=replace(role, issues=acting.issues),
             network=whole,
-            chunks=tuple(chunk for chunk, _, _ in found),
-            received_s=tuple(_received_s(sends, placement, number, part.received_elements * element) for part in mine),
+            chunks=tuple(
+                chunk if is_apart or part is not parts[-1] else chunk._replace(trained=chunk.trained - tied)
+                for (chunk, _, _), part in zip(found, mine, strict=True)
+            ),
+            received_s=tuple(
+                _received_s(sends, placement, sender, number, part.received_elements * element)
+                for sender, part in zip(senders, mine, strict=True)
+            ),
             received_bytes=tuple(float(part.received_elements * element) for part in mine),
-            shared_bytes=float(tied_bytes),
+            shared_bytes=float(tied_bytes) if is_apart else 0.0,
             update_s=update_s,
             node=places.machine.nodes[role.node],
         )
         stages.append(work)
         within.append(_summed([uses for _, uses, _ in found]))
-        received = sum(bool(part.received_elements) for part in mine)
+        received = sum(each_s > 0.0 for each_s in work.received_s)
         before = [(sends.largest, received)] if received and sends.largest is not None else []
         exchanged.append((*before, *(exchange for _, _, exchanges in found for exchange in exchanges)))
     prices = _Prices(places, shared.strategy)
@@ -154,17 +165,17 @@ class _Prices:
         return self._found[key]
 
 
-def _received_s(sends: _Prices, placement: Placement, stage: int, size_bytes: float) -> float:
-    """Return the seconds until all tensor-parallel ranks of *stage* have received *size_bytes*.
+def _received_s(sends: _Prices, placement: Placement, sender: int, stage: int, size_bytes: float) -> float:
+    """Return the seconds until all tensor-parallel ranks of *stage* have received *size_bytes* from stage *sender*.
 
-    Each rank of the previous stage has all of it and sends a part, and the receivers gather the parts.  With sequence
+    Each rank of the sender has all of it and sends a part, and the receivers gather the parts.  With sequence
     parallelism each rank has and needs only its part.
     """
     layout = placement.layout
-    if not size_bytes:
+    if not size_bytes or sender == stage:
         return 0.0
     tp = 1 if layout.sp else layout.tp
-    pairs = placement.next_stage_pairs((stage - 1) % layout.pp)
+    pairs = placement.stage_pairs(sender, stage)
     seconds = sends(pairs, "send-recv", size_bytes / tp).seconds
     if tp > 1:
         seconds += sends(placement.layer_groups("tp", stage), "all-gather", size_bytes).seconds
@@ -190,7 +201,7 @@ def _price(shared: SharedStep, role: Role, network: Network) -> _Priced:
             loads += [(resource, share * work.duration_s) for work in works for resource, share in work.loads]
     whole_s = sum(seconds.values())
     mean = tuple((resource, used_s / whole_s) for resource, used_s in sums_by_key(loads).items() if whole_s > 0)
-    of_weights = weights_s(device, network, question.options) if question.layout.schedule == "zero-bubble" else 0.0
+    of_weights = weights_s(device, network, question.options) if schedule_of(question.layout).splits else 0.0
     trained = [p for p in network.parameters if p.trained]
     apart = expert_parameters(network) if shared.layout.has_experts_apart else frozenset()
     chunk = Chunk(

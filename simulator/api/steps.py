@@ -30,8 +30,8 @@ from simulator.results.training_run import DeviceMemory
 from simulator.spelling import mention
 from simulator.step.issue import launches_of
 from simulator.training import divide
-from simulator.training.memory import alone_memory, device_memory
-from simulator.training.micro_batches import Batches, in_flight, periods_s
+from simulator.training.memory import alone_memory, device_memory, saved_shares
+from simulator.training.micro_batches import Batches, periods_s
 from simulator.training.plan import PROGRAM, SharedStep, contend, plan_alone, plan_offloaded_alone, plan_step
 from simulator.training.roles import (
     Role,
@@ -42,6 +42,7 @@ from simulator.training.roles import (
     roles_of,
     straggler_pace,
 )
+from simulator.training.schedules import in_flight, passing_each
 from simulator.workload.network import Network
 
 _EXPLICIT = (3, 6, 12)  # micro-batches simulated one by one, tried in turn until their times are periodic
@@ -151,20 +152,25 @@ def _run_stages(shared: SharedStep) -> TrainingResult:
     from simulator.api.pipeline import run_pipeline
 
     run = run_pipeline(shared)
+    shares = [saved_shares(shared.part, question, layout, number) for number in range(layout.pp)]
     memory = [
         device_memory(
-            s.network, question, s.role.place.device, layout, in_flight(layout, number, count), shared.placement
+            s.network, question, s.role.place.device, layout, in_flight(layout, number, count, own), shared.placement
         )
-        for number, s in enumerate(run.stages)
+        for (number, s), own in zip(enumerate(run.stages), shares, strict=True)
     ]
-    busiest = max(range(layout.pp), key=lambda number: (round(run.stages[number].busy_s(count), 12), -number))
+    busiest = max(
+        range(layout.pp),
+        key=lambda number: (round(run.stages[number].busy_s(passing_each(layout, count)), 12), -number),
+    )
     stage, need = run.stages[busiest], memory[busiest]
     said = question.rank_options, need, run.timeline, f"stage {busiest}/", count
     step = make_step_result(stage.role.place, stage.network, *said)
     rate = alone_rate([stage.role for stage in run.stages], shared.network, question)
     sent = [issue.sent for chunk in stage.chunks for issue in chunk.issues if issue.sent is not None]
     seen = StageTotals(busiest, run.within[busiest], sent, run.exchanged[busiest])
-    return pipeline_result(shared, run.stages, _of_whole(step, shared), memory, rate, run.timeline, seen, run.largest)
+    held = list(zip(memory, shares, strict=True))
+    return pipeline_result(shared, run.stages, _of_whole(step, shared), held, rate, run.timeline, seen, run.largest)
 
 
 def with_offload(result: TrainingResult, ranks: Sequence[int]) -> TrainingResult:

@@ -19,6 +19,7 @@ from simulator.spelling import mention
 from simulator.step.precision import autocasts, storage_of
 from simulator.step.recompute import reruns_of
 from simulator.training.data_parallel import gradient_bytes
+from simulator.training.schedules import part_count
 from simulator.workload.network import Network, block_name
 from simulator.workload.operators import Conv2d
 from simulator.workload.precision import ELEMENT_BYTES
@@ -68,7 +69,7 @@ def faults_of(context: Context, question: StepQuestion) -> _Faults:
     """Yield what *question* asks and neither its network nor its devices have."""
     options, layout = question.options, question.layout
     if options.recompute != "none":
-        yield from _of_recomputation(question.workload, options, context.network(question), layout.pp * layout.vp)
+        yield from _of_recomputation(question.workload, options, context.network(question), part_count(layout))
     layers = context.network(question).layers if options.channels_last else ()
     if options.channels_last and not any(isinstance(each.operator, Conv2d) for each in layers):
         none = f"applies to convolutions, and {question.workload} has none"

@@ -324,18 +324,22 @@ def _titan_schedule(args: Arguments, pp: int, layers: int, found: LaunchLine) ->
     ends = [args.number(f"parallelism.pipeline-parallel-{end}-stage-less-layers", least=0) for end in ("first", "last")]
     if pp == 1:
         return []
-    if said.lower() not in ("1f1b", "gpipe", "interleaved1f1b"):
+    ours = {theirs.lower(): name for name, theirs in NAMES["torchtitan_schedules"].items()}.get(said.lower())
+    if ours is None and said.lower() != "interleaved1f1b":
         told = f"{one_line(said, 40)}: is not modelled; simulated as 1F1B"
         found.notes.append(f"--parallelism.pipeline_parallel_schedule {told}")
-    if not said.lower().startswith("interleaved"):
-        return ["schedule=gpipe"] if said.lower() == "gpipe" else []
+    if ours in ("1f1b", "gpipe") or not said.lower().startswith(("interleaved", "zbv", "dual")):
+        return [f"schedule={ours}"] if ours == "gpipe" else []
     parts = 2
     if each is not None:
         usual = 1 if "module" in args else 0  # of the embedding and of the logits, in versions that name a module
         stages = -(-(layers + sum(usual if end is None else end for end in ends)) // each)
         parts = stages // pp
-        if stages % pp:
-            args.fault(of_stage, f"{each}: {stages} stages are no multiple of {pp}")
+        if stages % pp or (ours is not None and parts != 2):
+            why = f"{stages} stages are no multiple of {pp}" if ours is None else f"{said} has {2 * pp} stages"
+            args.fault(of_stage, f"{each}: {why}")
+    if ours is not None:
+        return [f"schedule={ours}"]
     return [f"vp={parts}"] if parts > 1 else []
 
 

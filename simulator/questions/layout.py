@@ -14,7 +14,7 @@ from simulator.units import whole_number
 Axis = Literal["tp", "cp", "dp", "pp"]
 AXES: tuple[Axis, ...] = get_args(Axis)
 ORDER: tuple[Axis, ...] = ("tp", "cp", "dp", "pp")  # Megatron-LM's order, nearest ranks first
-Schedule = Literal["1f1b", "gpipe", "zero-bubble"]
+Schedule = Literal["1f1b", "gpipe", "zero-bubble", "zb-v", "v-half", "v-min", "dualpipe", "dualpipe-v"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 CpComm = Literal["p2p", "a2a", "all_gather"]
 CP_COMMS: tuple[CpComm, ...] = get_args(CpComm)
@@ -47,7 +47,7 @@ class Layout(Checked):
       (FSDP); 0: nothing.
     - ``shards``: ranks that hold one full set of shards; all ``cp x dp`` by default.  Fewer: each such group is a
       replica (HSDP).
-    - ``schedule``: the order of forward and backward passes in a pipeline.
+    - ``schedule``: the order of forward and backward passes in a pipeline (:mod:`simulator.training.schedules`).
     - ``order``: the axes, from the one with neighbouring ranks to the one with the most distant ranks.
     - ``process``: ``each``: one process per rank; or one process for all, with replicas in a Python loop (``loop``) or
       by nn.DataParallel (``dataparallel``; :mod:`simulator.training.one_process`).
@@ -87,6 +87,8 @@ class Layout(Checked):
             yield "vp and schedule apply to a pipeline; add pp=2 or more"
         elif self.vp > 1 and self.schedule != "1f1b":
             yield f"vp={self.vp} goes with schedule=1f1b"
+        elif self.pp % 2 and self.schedule == "dualpipe":
+            yield f"schedule=dualpipe takes an even number of stages, not pp={self.pp}"
         if sorted(self.order) != sorted(AXES):
             yield f"order names {', '.join(AXES)} each once, nearest ranks first: {'-'.join(ORDER)}"
 

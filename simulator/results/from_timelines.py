@@ -22,6 +22,7 @@ from simulator.sums import sums_by_key
 from simulator.training.exchange import STREAM, CollectiveLabel
 from simulator.training.plan import SharedStep
 from simulator.training.roles import MOST_ROLES, Role, slowest_of
+from simulator.training.schedules import passing_each
 from simulator.training.worker import ChunkRun
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def pipeline_result(
     shared: SharedStep,
     stages: Sequence[StageWork],
     step: StepResult,
-    memory: Sequence[MemoryNeed],
+    memory: Sequence[tuple[MemoryNeed, tuple[float, ...]]],
     alone_rate: float,
     timeline: Timeline,
     seen: StageTotals,
@@ -171,10 +172,11 @@ def pipeline_result(
 ) -> TrainingResult:
     """Return the result of *timeline*, of *stages*; *step* is the view of the busiest one.
 
-    *memory* is by stage; *largest* is the reduction of gradients that takes longest.
+    *memory* is by stage, with the share of each chunk in what it saves; *largest* is the reduction of gradients that
+    takes longest.
     """
     mine, question = f"stage {seen.stage}/", shared.question
-    count = question.micro_batches
+    count = passing_each(question.layout, question.micro_batches)
     uses = {stream.removeprefix(mine): use for stream, use in stream_uses(timeline).items() if stream.startswith(mine)}
     compute = uses.get("compute", StreamUse())
     exposed_s = compute.waits_s.pop(f"{mine}{STREAM}", 0.0)
@@ -199,10 +201,10 @@ def pipeline_result(
         own = [task for task in timeline.plan.tasks if task.stream == f"{mine}{STREAM}"]
         exchanges.append((largest, sum(task.label != "all-gather" for task in own)))
     devices = []
-    for number, (stage, need) in enumerate(zip(stages, memory, strict=True)):
+    for number, (stage, (need, shares)) in enumerate(zip(stages, memory, strict=True)):
         place, network = stage.role.place, stage.network
         peak = peak_of(network, question.rank_options, place)
-        devices.append(DeviceMemory(place.part, stage.role.count, need, peak, number, network))
+        devices.append(DeviceMemory(place.part, stage.role.count, need, peak, number, network, shares))
     return _result(
         shared,
         step,

@@ -85,18 +85,18 @@ def _held_in_stage(result: TrainingResult, network: Network) -> list[HeldAt]:
     most in its middle, frees that.
     """
     question = result.question
-    layout, stage = question.layout.on(result.device_count), result.tightest.stage
+    layout, stage, of_chunks = question.layout.on(result.device_count), result.tightest.stage, result.tightest.shares
     options = stage_options(question.rank_options, layout)
     held = held_in(network, options, in_blocks=layout.zero == 3)
     shares = rank_shares(held, gathered_elements(network, layout), question, layout)
     lasting = _lasting_bytes(result.tightest.need, moments_of(held, options, shares))
     lasting += bucket_bytes_of(held, question, layout)
-    found, in_flight, done = [HeldAt(0.0, lasting, 0.0, 0.0, 0.0)], 0, 0
+    found, in_flight, done = [HeldAt(0.0, lasting, 0.0, 0.0, 0.0)], 0.0, 0.0
     computed = Counter[tuple[str, int, int]]()
 
     def moments() -> list[RankMoment]:
-        left = min(1.0, done / layout.vp)
-        return moments_of(held, options, replace(shares, in_flight=in_flight / layout.vp, accumulates=left))
+        kept = replace(shares, in_flight=round(in_flight, 9), accumulates=min(1.0, round(done, 9)))
+        return moments_of(held, options, kept)
 
     for task, span in result.timeline.ran(ChunkRun):
         if task.stream != f"stage {stage}/compute":
@@ -105,15 +105,15 @@ def _held_in_stage(result: TrainingResult, network: Network) -> list[HeldAt]:
         if part == "update":
             found.append(_held_at(span.end_s, lasting, moments()[-1]))
             continue
-        key = (part, about.micro_batch, id(about.issues))
+        key = (part, about.micro_batch, about.chunk)
         computed[key] += about.share
-        is_done = computed[key] > 1.0 - _ROUNDED
+        ended = of_chunks[about.chunk] if computed[key] > 1.0 - _ROUNDED else 0.0
         if part == "forward":
-            in_flight += is_done
+            in_flight += ended
         else:
             most = max(moments()[: len(held.moments)], key=lambda moment: moment.total_bytes)
             found.append(_held_at((span.start_s + span.end_s) / 2, lasting, most))
-            in_flight, done = in_flight - is_done, done + is_done
+            in_flight, done = in_flight - ended, done + ended
         found.append(_held_at(span.end_s, lasting, moments()[0]._replace(working_bytes=0.0, casts_bytes=0.0)))
     return found
 

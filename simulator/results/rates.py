@@ -14,6 +14,7 @@ from simulator.results.step import StepResult
 from simulator.results.training_run import TrainingRun
 from simulator.step.recompute import reruns_of
 from simulator.topology.schema import Price
+from simulator.training.schedules import passing_each
 from simulator.workload.backward import needs_gradient
 from simulator.workload.network import Layer, Network, once
 from simulator.workload.operators import Attention, MatMul, Softmax
@@ -115,7 +116,8 @@ def energy_words(joules: float) -> str:
 
 def _flop(result: TrainingRun) -> tuple[float, float]:
     """Return the FLOPs of all devices in a step, and those of what runs again."""
-    step, times = result.step, result.step.micro_batches * result.question.programs
+    step, question = result.step, result.question
+    times = passing_each(question.layout, step.micro_batches) * question.programs
     options, network = step.options, step.network
     if result.shares or any(device.network is None for device in result.memory):
         scale = result.samples / (network.samples or 1) if result.shares else result.device_count * times

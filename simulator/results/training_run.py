@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 class DeviceMemory:
     """The memory that each of ``count`` devices of a part needs, all of one pipeline ``stage`` if there are several.
 
-    ``network`` is then that of the stage.  ``peak_flops_per_s`` is the peak of each, as :class:`StepResult` has it.
+    ``network`` is then that of the stage, whose chunks save the ``shares`` of what it saves.  ``peak_flops_per_s``
+    is the peak of each, as :class:`StepResult` has it.
     """
 
     part: str
@@ -37,6 +38,7 @@ class DeviceMemory:
     peak_flops_per_s: float
     stage: int | None = None
     network: Network | None = field(default=None, compare=False, repr=False)
+    shares: tuple[float, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Step times of candidates, in closed form from the costs of their parts: :class:`Pricer`.
 
 A pipeline takes ``m`` times its slowest stage, plus one pass of the other stages to fill and drain, divided by the
-chunks per stage (Narayanan et al., SC 2021, section 2.2), plus the gradient sums still exposed after the last backward
-pass, and the update.  Memory is computed as for a simulated step.
+chunks per stage (Narayanan et al., SC 2021, section 2.2), or as much of it as its schedule waits, plus the gradient
+sums still exposed after the last backward pass, and the update.  Memory is computed as for a simulated step.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from simulator.step.precision import parameter_bytes, storage_of
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.exchange import bucket_size
 from simulator.training.memory import communication_bytes, held_memory
-from simulator.training.micro_batches import in_flight
 from simulator.training.placement import Placement
 from simulator.training.roles import slowest_of
+from simulator.training.schedules import chunks_of, in_flight, part_count, parts_of, schedule_of
 from simulator.workload.precision import ELEMENT_BYTES
 
 Priced = tuple[Candidate, float, float]
@@ -114,8 +114,10 @@ class Pricer:
         layout = way.layout
         most = 0.0
         for stage in sorted({0, min(1, layout.pp - 1), layout.pp - 1}):
-            units = [unit for chunk in self._apart(layout.pp * layout.vp)[stage :: layout.pp] for unit in chunk]
-            flying = in_flight(layout, stage, way.micro_batches) if layout.pp > 1 else 1.0
+            units, saved = self._units(layout, stage), tuple[float, ...]()
+            if schedule_of(layout).chunks:
+                saved = tuple(float(part.held(each).moments[0].saved_bytes) for each in self._chunks(layout, stage))
+            flying = in_flight(layout, stage, way.micro_batches, saved) if layout.pp > 1 else 1.0
             asked = replace(part.question, micro_batches=way.micro_batches)
             need = held_memory(part.held(units), part.gathered(layout), asked, self.device, layout, flying)
             most = max(most, need.total_bytes)
@@ -123,6 +125,14 @@ class Pricer:
         return most + self._kept.once(
             whole, lambda: communication_bytes(self._placement(whole), part.question, part.network)
         )
+
+    def _chunks(self, layout: Layout, stage: int) -> list[range]:
+        """Return the units of the network in each chunk of *stage*."""
+        parts = self._apart(part_count(layout))
+        return [parts[part] for part in parts_of(layout, stage)]
+
+    def _units(self, layout: Layout, stage: int) -> list[int]:
+        return [unit for chunk in self._chunks(layout, stage) for unit in chunk]
 
     def _step_s(self, part: RankWork, way: Candidate) -> float:
         layout, count = way.layout, way.micro_batches
@@ -132,20 +142,21 @@ class Pricer:
         narrow = ELEMENT_BYTES[storage_of(question.options.precision)]
         if layout.zero == 3:
             return self._sharded_s(costs, way, question, narrow)
-        chunks = self._apart(layout.pp * layout.vp)
-        units = [[costs[unit] for chunk in chunks[stage :: layout.pp] for unit in chunk] for stage in range(layout.pp)]
+        units = [[costs[unit] for unit in self._units(layout, stage)] for stage in range(layout.pp)]
         stages = [UnitCost(*map(sum, zip(*of_stage, strict=True))) for of_stage in units]  # all units of a stage
         pace = 1.0
         if layout.pp > 1 and question.contention:  # the slowest stage waits for the slowest of fewer ranks
             pace = slowest_of(self.group.n_ranks // layout.pp, known) / slowest_of(self.group.n_ranks, known)
         passes_s = [pace * (stage.forward_s + stage.backward_s) for stage in stages]
         if layout.pp > 1:
-            elements = part.received_elements(self._apart(layout.pp * layout.vp)[1].start)
+            elements = part.received_elements(self._apart(part_count(layout))[1].start)
             sent_s = 2 * self._received_s(layout, elements * narrow)
-            waited_s = sent_s if layout.vp == 1 else 0.0  # otherwise sending overlaps with the stage's other chunks
+            waited_s = (
+                sent_s if chunks_of(layout) == 1 else 0.0
+            )  # otherwise sending overlaps with the stage's other chunks
             passes_s = [pass_s + waited_s for pass_s in passes_s]
         slowest = max(range(layout.pp), key=lambda stage: passes_s[stage])
-        fill_s = (sum(passes_s) - passes_s[slowest]) / layout.vp
+        fill_s = (sum(passes_s) - passes_s[slowest]) * schedule_of(layout).fill / layout.vp
         time_s = count * passes_s[slowest] + fill_s
         first = stages[0]
         if layout.zero == 2:  # the gradients of each micro-batch are scattered while the next one computes
@@ -246,7 +257,7 @@ class Pricer:
 
         def seconds() -> float:
             placement, tp = self._placement(alike), 1 if layout.sp else layout.tp
-            sent_s = self.exchanges.seconds(placement.next_stage_pairs(0), "send-recv", size_bytes / tp)
+            sent_s = self.exchanges.seconds(placement.stage_pairs(0, 1), "send-recv", size_bytes / tp)
             gathered_s = 0.0
             if tp > 1:
                 gathered_s = self.exchanges.seconds(placement.layer_groups("tp", 0), "all-gather", size_bytes)

@@ -145,7 +145,8 @@ class Space:
                     for order in self._choices("order", (ORDER, _FAR) if apart else (ORDER,)):
                         usual = replace(self.layout_of(division), pp=pp, dp=dp, vp=vp, zero=zero, shards=shards)
                         rest = {key: value for key, value in self.fixed if key == "schedule" and pp > 1}
-                        if vp == 1 or rest.get("schedule", "1f1b") == "1f1b":
+                        schedule = rest.get("schedule", "1f1b")
+                        if (vp == 1 or schedule == "1f1b") and (pp % 2 == 0 or schedule != "dualpipe"):
                             yield replace(usual, order=order, **rest)
 
     def micro_sizes(self) -> list[int]:

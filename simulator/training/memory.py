@@ -33,8 +33,8 @@ from simulator.step.memory import ALL, MemoryNeed, NetworkMemory, Shares, held_i
 from simulator.step.precision import has_master, storage_of
 from simulator.topology.parts import GpuPart
 from simulator.training.data_parallel import gradient_bytes
-from simulator.training.micro_batches import in_flight
 from simulator.training.placement import Placement
+from simulator.training.schedules import chunks_of, in_flight, part_count, parts_of, schedule_of
 from simulator.workload import Collective
 from simulator.workload.network import Network, network_key, unit_elements
 from simulator.workload.operators import Exchange, LayerNorm
@@ -92,9 +92,25 @@ def alone_memory(network: Network, question: StepQuestion, device: Device, *, ga
 
 def stage_options(options: StepOptions, layout: Layout) -> StepOptions:
     """Return *options*, which are of each chunk, for a whole stage of *layout*."""
-    if layout.vp > 1 and options.recompute_blocks is not None:
-        return replace(options, recompute_blocks=options.recompute_blocks * layout.vp)
+    if options.recompute_blocks is not None:
+        return replace(options, recompute_blocks=options.recompute_blocks * chunks_of(layout))
     return options
+
+
+def saved_shares(network: Network, question: StepQuestion, layout: Layout, stage: int) -> tuple[float, ...]:
+    """Return the share of each chunk of *stage* of *network* in what it saves of a micro-batch.
+
+    Virtual stages are taken as equal, and so are all in a step that saves nothing.
+    """
+    count = chunks_of(layout)
+    if not schedule_of(layout).chunks or not question.options.trains:
+        return (1.0 / count,) * count
+    from simulator.workload.split.stages import stages_of
+
+    parts = stages_of(network, part_count(layout))
+    each = (held_in(parts[part].network, question.rank_options) for part in parts_of(layout, stage))
+    saved = [float(held.moments[0].saved_bytes) for held in each]
+    return tuple(n_bytes / sum(saved) for n_bytes in saved)
 
 
 def most_needed(
@@ -114,11 +130,14 @@ def most_needed(
         return device_memory(network, question, device, layout, 1.0, placement, gaps=gaps)
     from simulator.workload.split.stages import joined_stages, stages_of
 
-    parts = stages_of(network, layout.pp * layout.vp)
-    unlike: dict[object, tuple[float, Network]] = {}  # of equal stages, the first has most micro-batches in flight
+    parts = stages_of(network, part_count(layout))
+    unlike: dict[object, tuple[float, Network]] = {}  # of equal stages, that with most micro-batches in flight
     for stage in range(layout.pp):
-        whole = joined_stages(parts[stage :: layout.pp])
-        unlike.setdefault(network_key(whole), (in_flight(layout, stage, question.micro_batches), whole))
+        whole = joined_stages([parts[part] for part in parts_of(layout, stage)])
+        shares, key = saved_shares(network, question, layout, stage), network_key(whole)
+        count = in_flight(layout, stage, question.micro_batches, shares)
+        if count > unlike.get(key, (0.0, whole))[0]:
+            unlike[key] = count, whole
     for counts_gaps in (False, True) if gaps else (False,):
         needs = [
             device_memory(whole, question, device, layout, count, placement, gaps=counts_gaps)

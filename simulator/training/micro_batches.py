@@ -1,16 +1,10 @@
-"""Equal micro-batches, and the orders of their forward and backward passes in a pipeline's stages.
-
-The first micro-batches are simulated one by one, most others as a single activity (:class:`Batches`).
-"""
+"""Equal micro-batches: the first are simulated one by one, most others as a single activity (:class:`Batches`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
 
-from simulator.errors import refused
 from simulator.plan.plan import Activity, PlanBuilder
-from simulator.questions.layout import Layout
 from simulator.records import dataclass, field
 from simulator.training.worker import SkippedMicroBatches
 
@@ -69,72 +63,3 @@ def periods_s(tasks: Sequence[Activity], ends_s: Sequence[float], count: int) ->
             return None
         found[stream] = now_s
     return found
-
-
-class Pass(NamedTuple):
-    """One pass of a micro-batch through part ``chunk`` of a stage.
-
-    ``weights`` computes the gradients of parameters, if these are separate from the gradients of activations.
-    """
-
-    kind: Literal["forward", "backward", "weights"]
-    chunk: int
-    micro_batch: int
-
-
-def order_of(layout: Layout, stage: int, count: int) -> list[Pass]:
-    """Return the passes of *stage* in order, over *count* micro-batches.
-
-    - ``gpipe``: all forward passes, then all backward passes in reverse order (Huang et al., NeurIPS 2019).
-    - ``1f1b``: after the pipeline fill, forward and backward passes alternate (PipeDream-flush), with interleaved
-      virtual stages (Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters", SC 2021,
-      section 2.2).
-    - ``zero-bubble``: as 1f1b, with the gradients of parameters deferred to times when a stage would wait (ZB-H1; Qi
-      et al., ICLR 2024).
-
-    Raises InputError if there are virtual stages and *count* is not a multiple of the stages.
-    """
-    if layout.vp > 1 and count % layout.pp:
-        near = " or ".join(str(n) for n in (count // layout.pp * layout.pp, -(-count // layout.pp) * layout.pp) if n)
-        why = f"takes turns among {layout.pp} micro-batches at a time, and there are {count}; {near} would do"
-        raise refused("layout", f"vp={layout.vp} {why}")
-    forward, backward = ([_virtual(layout, n, back) for n in range(count * layout.vp)] for back in (False, True))
-    if layout.schedule == "gpipe":
-        backward = backward[::-1]
-    filled, apart = _filled(layout, stage, count), layout.schedule == "zero-bubble"
-    found = [Pass("forward", *at) for at in forward[:filled]]
-    put_off: list[tuple[int, int]] = []
-    for number, at in enumerate(backward):
-        following = forward[filled + number : filled + number + 1]
-        found += [*(Pass("forward", *each) for each in following), Pass("backward", *at)]
-        put_off += [at] if apart else []
-        if len(put_off) > (stage if filled + number + 1 < len(forward) else 0):
-            found.append(Pass("weights", *put_off.pop(0)))
-    return found + [Pass("weights", *at) for at in put_off]
-
-
-def _filled(layout: Layout, stage: int, count: int) -> int:
-    """Return the number of forward passes in the pipeline fill, less the one right before the first backward pass."""
-    if layout.schedule == "gpipe":
-        return count
-    if layout.vp == 1:
-        return min(count, layout.pp - stage - 1)
-    if count == layout.pp:
-        return count * layout.vp
-    return min(count * layout.vp, 2 * (layout.pp - stage - 1) + (layout.vp - 1) * layout.pp)
-
-
-def _virtual(layout: Layout, number: int, backward: bool) -> tuple[int, int]:
-    """Return the chunk and micro-batch of pass *number* with interleaved chunks."""
-    turn = layout.pp * layout.vp
-    chunk = number % turn // layout.pp
-    return (layout.vp - 1 - chunk if backward else chunk), number // turn * layout.pp + number % layout.pp
-
-
-def in_flight(layout: Layout, stage: int, count: int) -> float:
-    """Return the micro-batches whose activations *stage* holds at once; a single chunk counts as ``1 / vp``.
-
-    Without bubbles, as many more wait for the gradients of parameters as there are stages before this one.
-    """
-    waiting = stage if layout.schedule == "zero-bubble" else 0
-    return min(count * layout.vp, _filled(layout, stage, count) + 1 + waiting) / layout.vp

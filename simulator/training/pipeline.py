@@ -7,7 +7,7 @@ host waits for the device after each pass, as Megatron-LM's does before it sends
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from simulator.collectives.bundle import ConcurrentGroups
@@ -19,10 +19,10 @@ from simulator.step.launch import Launch, Part
 from simulator.step.precision import parameter_bytes
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.exchange import STREAM, CollectiveLabel, least_elements
-from simulator.training.micro_batches import Pass, order_of
 from simulator.training.placement import Placement
 from simulator.training.plan import SharedStep, crew_of, layer_exchanges
 from simulator.training.roles import Role, loaded
+from simulator.training.schedules import Pass, Position, chunks_of, neighbours_of, order_of, schedule_of
 from simulator.training.worker import ChunkRun
 from simulator.workload import Collective
 from simulator.workload.network import Network
@@ -112,11 +112,13 @@ class _Pipeline:
         self.last, mode = question.micro_batches - 1, question.options.mode
         self.trains, self.updates = mode in ("train", "backward"), mode == "train"
         self.contends = question.contention and question.options.trains
-        self.overlaps = layout.vp > 1  # transfers overlap with computing
+        self.overlaps = chunks_of(layout) > 1  # transfers overlap with computing
+        self.splits = schedule_of(layout).splits
+        self.behind, self.ahead = neighbours_of(layout)
         self.element_bytes = parameter_bytes(question.options.precision)  # of those that are gathered
         ahead = question.prefetches and bool(question.bucket_bytes)
         self.gathers_ahead = (layout.shards or 1) > 1 and self.updates and ahead  # while the next step computes
-        self.arrived: dict[tuple[str, int, int], int] = {}  # activity, by kind, part and micro-batch
+        self.arrived: dict[tuple[str, Position, int], int] = {}  # activity, by kind, place and micro-batch
         self.sent: dict[int, int] = {}  # by stage: its last transfer, for which it waits
         # By stage: the activities that end pieces of each chunk's last backward pass, with the chunk and the piece's
         # share.
@@ -130,24 +132,24 @@ class _Pipeline:
         orders = [order_of(layout, stage, self.last + 1) for stage in range(layout.pp)]
         if not self.trains:
             orders = [[each for each in order if each.kind == "forward"] for order in orders]
+        ends = [{each.chunk: each for each in order if each.kind != "forward"} for order in orders]
+        blocks = [_blocks(order) for order in orders]
         for stage, work in enumerate(self.stages) if self.gathers_ahead else ():
             for number, chunk in enumerate(work.chunks):
                 pieces = self._pieces(chunk.trained)
                 found = [self._gather(stage, [chunk], self.element_bytes / pieces, []) for _ in range(pieces)]
                 self.gathered[stage, number] = [numbers[-1] for numbers in found if numbers]
         places = [0] * layout.pp
-        while any(place < len(order) for place, order in zip(places, orders, strict=True)):
+        while any(place < len(order) for place, order in zip(places, blocks, strict=True)):
             before = sum(places)
-            for stage, order in enumerate(orders):
+            for stage, order in enumerate(blocks):
                 while places[stage] < len(order):
-                    each, rest = order[places[stage]], order[places[stage] + 1 :]
-                    awaited = self._awaited(stage, each)
-                    if awaited is not None and awaited not in self.arrived:
+                    block = order[places[stage]]
+                    awaited = [key for each in block if (key := self._awaited(stage, each)) is not None]
+                    if any(key not in self.arrived for key in awaited):
                         break
                     places[stage] += 1
-                    later = any(other.kind != "forward" and other.chunk == each.chunk for other in rest)
-                    ends = each.kind != "forward" and not later
-                    self._run(stage, each, [] if awaited is None else [self.arrived[awaited]], ends=ends)
+                    self._run(stage, block, [self.arrived[key] for key in awaited], ends[stage])
             assert sum(places) > before, "a schedule that waits for itself"
         if self.updates:
             self._finish()
@@ -155,21 +157,28 @@ class _Pipeline:
 
     # -- passes --------------------------------------------------------------------
 
-    def _awaited(self, stage: int, each: Pass) -> tuple[str, int, int] | None:
-        """Return the transfer that a pass waits for, as (kind, part, micro-batch); None if it needs none."""
-        part, last = each.chunk * self.layout.pp + stage, self.layout.pp * self.layout.vp - 1
-        needs = part > 0 if each.kind == "forward" else each.kind == "backward" and part < last
-        return (each.kind, part, each.micro_batch) if needs else None
+    def _awaited(self, stage: int, each: Pass) -> tuple[str, Position, int] | None:
+        """Return the transfer that a pass waits for, as (kind, place, micro-batch); None if it needs none."""
+        here, ways = (stage, each.chunk), {"forward": self.behind, "backward": self.ahead}
+        return (each.kind, here, each.micro_batch) if here in ways.get(each.kind, {}) else None
 
-    def _run(self, stage: int, each: Pass, after: list[int], *, ends: bool) -> None:
-        """Add a pass after *after*; *ends*: it is the last backward pass of its chunk, with sums of gradients."""
-        work, of, zero_bubble = self.stages[stage], each.kind, self.layout.schedule == "zero-bubble"
-        chunk, share = work.chunks[each.chunk], 1.0
-        if of != "forward":
-            weights = min(1.0, chunk.weights_s / chunk.backward_s) if zero_bubble and chunk.backward_s else 0.0
-            share = weights if of == "weights" else 1.0 - weights
+    def _run(self, stage: int, block: Sequence[Pass], after: list[int], ends: Mapping[int, Pass]) -> None:
+        """Add the passes of *block* after *after*; *ends* are the last backward passes of the stage's chunks."""
         if not self.overlaps and stage in self.sent:
             after.append(self.sent[stage])
+        for each in block:
+            number = self._add(stage, each, after, ends=each is ends.get(each.chunk))
+        for each in block:
+            if each.kind != "weights":
+                self._send(stage, each, number)
+
+    def _add(self, stage: int, each: Pass, after: Sequence[int], *, ends: bool) -> int:
+        """Add a pass after *after*; *ends*: it is the last backward pass of its chunk, with sums of gradients."""
+        work, of = self.stages[stage], each.kind
+        chunk, share = work.chunks[each.chunk], 1.0
+        if of != "forward":
+            weights = min(1.0, chunk.weights_s / chunk.backward_s) if self.splits and chunk.backward_s else 0.0
+            share = weights if of == "weights" else 1.0 - weights
         gathered = self.gathered.pop((stage, each.chunk), []) if of == "forward" else []
         pieces = len(gathered) or (self._pieces(chunk.trained) if ends and of == "backward" else 1)
         part: Part = "forward" if of == "forward" else "backward"
@@ -182,19 +191,18 @@ class _Pipeline:
                 stream=f"stage {stage}/compute",
                 after=[*after, *gathered[piece : piece + 1]],
                 loads=chunk.loads if self.contends and (pieces > 1 or scatters) else (),
-                about=ChunkRun(chunk.issues, part, each.micro_batch, share / pieces),
+                about=ChunkRun(chunk.issues, part, each.micro_batch, share / pieces, each.chunk),
             )
             if ends:
                 self.ends[stage].append((number, chunk, 1.0 / pieces))
-        gives = "weights" if zero_bubble else "backward"
+        gives = "weights" if self.splits else "backward"
         if scatters and of == gives and not ends and self.question.options.trains:
             self._sum(stage, [(number, chunk, 1.0)], each.micro_batch)
-        if of != "weights":
-            self._send(stage, each, number)
+        return number
 
     def _pieces(self, elements: int) -> int:
         """Return the number of buckets for *elements* gradients that are summed during the backward pass."""
-        if not self.question.bucket_bytes or (self.layout.dp or 1) * self.layout.cp == 1:
+        if not self.question.bucket_bytes or self.placement.data_groups(0)[0].n_ranks == 1:
             return 1
         return max(1, min(_MOST_PIECES, int(elements // least_elements(self.layout))))
 
@@ -210,18 +218,19 @@ class _Pipeline:
 
     def _send(self, stage: int, each: Pass, after: int) -> None:
         """Add the transfer to the next part of the network, or of the gradient to the previous part."""
-        pp, onward = self.layout.pp, each.kind == "forward"
-        part = each.chunk * pp + stage
-        target = part + 1 if onward else part - 1
-        if not 0 <= target < pp * self.layout.vp:
+        here, onward = (stage, each.chunk), each.kind == "forward"
+        target = (self.ahead if onward else self.behind).get(here)
+        if target is None:
             return
-        chunk, receiver = divmod(max(part, target), pp)
-        work, stream = self.stages[receiver], f"stage {stage}/to {target % pp}"
-        pairs = self.placement.next_stage_pairs(stage if onward else target % pp)
-        about = CollectiveLabel("send-recv", work.received_bytes[chunk], each.micro_batch, among=pairs)
-        number = self.builder.work("send", "", work.received_s[chunk], stream=stream, after=[after], about=about)
-        if not self.overlaps:
-            self.sent[stage] = number
+        sender, receiver = (here, target) if onward else (target, here)
+        number = after
+        if target[0] != stage:
+            work, chunk, stream = self.stages[receiver[0]], receiver[1], f"stage {stage}/to {target[0]}"
+            among = self.placement.stage_pairs(sender[0], receiver[0])
+            about = CollectiveLabel("send-recv", work.received_bytes[chunk], each.micro_batch, among=among)
+            number = self.builder.work("send", "", work.received_s[chunk], stream=stream, after=[after], about=about)
+            if not self.overlaps:
+                self.sent[stage] = number
         self.arrived[each.kind, target, each.micro_batch] = number
 
     # -- the end -------------------------------------------------------------------
@@ -231,7 +240,7 @@ class _Pipeline:
         summed = [self._sum(stage, self.ends[stage], self.last) for stage in range(len(self.stages))]
         tied_bytes = self.stages[0].shared_bytes
         if tied_bytes:
-            pairs = self.placement.next_stage_pairs(self.layout.pp - 1)
+            pairs = self.placement.stage_pairs(self.layout.pp - 1, 0)
             summed.append(self._exchange(0, pairs, "all-reduce", tied_bytes, [summed[0], summed[-1]], of_tied=True))
         for stage, work in enumerate(self.stages):
             trained = sum(chunk.trained for chunk in work.chunks)
@@ -292,3 +301,14 @@ class _Pipeline:
         number, stream = self.last if micro_batch is None else micro_batch, f"stage {stage}/{STREAM}"
         about = CollectiveLabel(op, size_bytes, number, of_tied, bundles)
         return self.builder.work(op, "", priced.seconds, stream=stream, after=after, loads=loads, about=about)
+
+
+def _blocks(order: Sequence[Pass]) -> list[list[Pass]]:
+    """Return *order* with joined passes together."""
+    found: list[list[Pass]] = []
+    for each in order:
+        if each.joined and found:
+            found[-1].append(each)
+        else:
+            found.append([each])
+    return found

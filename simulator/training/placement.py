@@ -9,6 +9,7 @@ from itertools import product
 from simulator.collectives.bundle import ConcurrentGroups
 from simulator.collectives.communicator import Communicator
 from simulator.questions.layout import Axis, Layout
+from simulator.training.schedules import schedule_of
 
 Coordinates = dict[Axis, int]
 
@@ -94,20 +95,21 @@ class Placement:
 
         def find() -> list[ConcurrentGroups]:
             ranks = self._in_order(stage)
+            if schedule_of(layout).shape == "two-way":  # the opposite stage has its parts too
+                ranks += self._in_order(layout.pp - 1 - stage)
             return self._bundles([part for i in range(step) for part in parts(ranks[i::step], size)])
 
         return self._once((kind, stage, experts), find)
 
-    def next_stage_pairs(self, stage: int) -> list[ConcurrentGroups]:
-        """Return the pairs of a rank of *stage* and its successor in the next stage; the first follows the last."""
-        after = (stage + 1) % self.layout.pp
+    def stage_pairs(self, stage: int, other: int) -> list[ConcurrentGroups]:
+        """Return the pairs of a rank of *stage* and the rank of the *other* stage that it sends to."""
 
         def find() -> list[ConcurrentGroups]:
-            apart = (after - stage) * self._stride["pp"]
+            apart = (other - stage) * self._stride["pp"]
             here = (self.rank(tp=t, cp=c, dp=d, pp=stage) for t, c, d in self._others("tp", "cp", "dp"))
             return self._bundles([[rank, rank + apart] for rank in here])
 
-        return self._once(("pairs", stage), find)
+        return self._once(("pairs", stage, other), find)
 
     def _in_order(self, stage: int) -> list[int]:
         """Return the ranks of one stage, ordered by ``tp``, then ``cp``, then ``dp``."""

@@ -42,12 +42,13 @@ class SkippedMicroBatches:
 
 
 class ChunkRun(NamedTuple):
-    """Label of an activity of a stage: *share* of a pass of a chunk."""
+    """Label of an activity of a stage: *share* of a pass of its *chunk*."""
 
     issues: tuple[Launch, ...]
     part: Part
     micro_batch: int
     share: float
+    chunk: int = 0
 
 
 class Worker:

@@ -58,7 +58,7 @@ from simulator.questions.step import StepQuestion
 from simulator.results.training_run import DeviceMemory
 from simulator.step.conversions import formats_of
 from simulator.step.partition import saved_by_partition
-from simulator.training.micro_batches import in_flight
+from simulator.training.schedules import in_flight
 from simulator.workload.activations import saved_tensors
 from simulator.workload.network import Network
 from tests.property.asking import Asker, RefusedError

@@ -102,8 +102,14 @@ def test_what_has_no_influence_is_not_told() -> None:
 
 
 def test_other_schedules_are_told() -> None:
-    more = "--parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_schedule ZBVZeroBubble"
-    assert any("ZBVZeroBubble: is not modelled; simulated as 1F1B" in note for note in read(more).notes)
+    more = "--parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_schedule"
+    assert any("LoopedBFS: is not modelled; simulated as 1F1B" in note for note in read(f"{more} LoopedBFS").notes)
+    for theirs, ours in (("ZBVZeroBubble", "zb-v"), ("DualPipeV", "dualpipe-v")):
+        found = read(f"{more} {theirs}")
+        assert found.options["parallel"] == f"pp=2,dp=4,schedule={ours},zero=1"
+        assert not any(theirs in note for note in found.notes)
+    with pytest.raises(InputError, match="ZBVZeroBubble has 4 stages"):
+        read(f"{more} ZBVZeroBubble --parallelism.pipeline_parallel_layers_per_stage 4")
 
 
 def test_its_file_is_read_behind_the_line(tmp_path: Path) -> None:

@@ -305,6 +305,8 @@ def test_memory_over_a_step_is_highest_as_the_step_needs(where: str, asked: dict
         (Layout(pp=4, schedule="gpipe"), 8),
         (Layout(pp=4, schedule="zero-bubble"), 8),
         (Layout(pp=4, schedule="zero-bubble"), 2),
+        (Layout(pp=4, schedule="zb-v"), 8),
+        (Layout(pp=4, schedule="dualpipe"), 8),
         (Layout(pp=4, vp=3), 4),
         (Layout(pp=4, vp=3), 8),
         (Layout(pp=2, zero=1), 8),

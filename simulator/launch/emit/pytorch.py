@@ -203,7 +203,7 @@ def _titan_layout(layout: Layout, layers: int, found: Emission) -> None:
     shards = (layout.shards or layout.cp * dp) if layout.zero else 1
     each = max(1, shards // layout.cp)
     keeps = layout.zero == 2 or (layout.zero == 1 and not piped)
-    schedules = {"1f1b": "1F1B", "gpipe": "GPipe"}
+    schedules = NAMES["torchtitan_schedules"]
     schedule = "Interleaved1F1B" if layout.vp > 1 else schedules.get(layout.schedule, "1F1B")
     of_stage = -(-layers // (layout.pp * layout.vp))
     even = -(-layers // of_stage) == layout.pp * layout.vp
@@ -224,7 +224,7 @@ def _titan_layout(layout: Layout, layers: int, found: Emission) -> None:
         f"shards={shards} among parts of a sequence": shards % layout.cp != 0,
         f"zero={layout.zero}; gradients are {'whole' if piped else 'sharded'} here": not same,
         "layers without sp; the sequence is split among ranks of tp": layout.tp > 1 and not layout.sp,
-        f"a pipeline in the order of {layout.schedule}; 1F1B runs": piped and layout.schedule == "zero-bubble",
+        f"a pipeline in the order of {layout.schedule}; 1F1B runs": piped and layout.schedule not in schedules,
         uneven: piped and layout.vp > 2 and not even,
         f"ranks in the order {'-'.join(layout.order)}": layout.order != ORDER,
         f"etp={layout.etp}": layout.etp not in (None, layout.tp),

@@ -1,0 +1,364 @@
+"""Schedules of a pipeline: where the parts of the network are, and the order of each stage's passes.
+
+Micro-batches pass the stages along a **path**, given as places: (stage, chunk).  In a V the second half of the network
+comes back through the stages; with two directions each stage holds a part of both, and so parameters are there twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+from simulator.errors import refused
+from simulator.questions.layout import Layout, Schedule
+
+Position = tuple[int, int]
+"""A stage, and the number of one of its chunks."""
+
+
+class Pass(NamedTuple):
+    """One pass of a micro-batch through part ``chunk`` of a stage.
+
+    ``weights`` computes the gradients of parameters, if these are separate from the gradients of activations.
+    ``joined``: it starts with the pass before it, once what both wait for is there, and both send at their common end.
+    """
+
+    kind: Literal["forward", "backward", "weights"]
+    chunk: int
+    micro_batch: int
+    joined: bool = False
+
+
+_Order = Callable[[Layout, int, int], list[Pass]]
+
+
+class PipelineSchedule(NamedTuple):
+    """The passes of *stage* over *count* micro-batches are ``order(layout, stage, count)``.
+
+    ``chunks``: parts of the network in each stage; 0, as many as the layout's virtual stages.  ``shape``: the path goes
+    through the stages in one direction (``line``) or comes back (``V``), or there is one from each end (``two-way``).
+    ``splits``: gradients of parameters are computed apart.  ``fill``: about the wait of a stage in units of 1F1B's,
+    if gradients of activations and of parameters take as long as a forward pass each.
+    """
+
+    order: _Order
+    chunks: int = 0
+    shape: Literal["line", "V", "two-way"] = "line"
+    splits: bool = False
+    fill: float = 1.0
+
+
+def schedule_of(layout: Layout) -> PipelineSchedule:
+    """Return the schedule that *layout* names."""
+    return _SCHEDULES[layout.schedule]
+
+
+def chunks_of(layout: Layout) -> int:
+    """Return the parts of the network that each stage holds."""
+    return schedule_of(layout).chunks or layout.vp
+
+
+def paths_of(layout: Layout) -> tuple[tuple[Position, ...], ...]:
+    """Return the places of the parts of the network, in order, for each direction of micro-batches."""
+    down, shape = range(layout.pp), schedule_of(layout).shape
+    if shape == "line":
+        return (tuple((stage, chunk) for chunk in range(layout.vp) for stage in down),)
+    there, back = tuple((stage, 0) for stage in down), tuple((stage, 1) for stage in reversed(down))
+    return (there, back) if shape == "two-way" else (there + back,)
+
+
+def part_count(layout: Layout) -> int:
+    """Return the number of parts into which the network is cut."""
+    return len(paths_of(layout)[0])
+
+
+def parts_of(layout: Layout, stage: int) -> list[int]:
+    """Return the numbers of the parts that *stage* holds, by its chunks."""
+    found = sorted((chunk, part) for path in paths_of(layout) for part, (at, chunk) in enumerate(path) if at == stage)
+    return [part for _, part in found]
+
+
+def passing_each(layout: Layout, count: int) -> int:
+    """Return how many of *count* micro-batches pass each chunk of a stage; of two directions, half."""
+    return count // len(paths_of(layout))
+
+
+def neighbours_of(layout: Layout) -> tuple[dict[Position, Position], dict[Position, Position]]:
+    """Return what is right behind and right ahead of each position on its path; nothing at an end."""
+    steps = [pair for path in paths_of(layout) for pair in pairwise(path)]
+    return {there: here for here, there in steps}, dict(steps)
+
+
+def order_of(layout: Layout, stage: int, count: int) -> list[Pass]:
+    """Return the passes of *stage* in order, over *count* micro-batches.
+
+    - ``gpipe``: all forward passes, then all backward passes in reverse order (Huang et al., NeurIPS 2019).
+    - ``1f1b``: after the pipeline fill, forward and backward passes alternate (PipeDream-flush), with interleaved
+      virtual stages (Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters", SC 2021,
+      section 2.2).
+    - ``zero-bubble``: as 1f1b, with the gradients of parameters deferred to times when a stage would wait (ZB-H1; Qi
+      et al., "Zero Bubble Pipeline Parallelism", ICLR 2024).
+    - ``zb-v``: the same paper's V, which waits for the first micro-batch alone and holds no more than 1F1B.
+    - ``v-half``, ``v-min``: V's with a half and a third of the activations of 1F1B (Qi et al., "Pipeline Parallelism
+      with Controllable Memory", NeurIPS 2024).
+    - ``dualpipe``: micro-batches from both ends, a forward pass beside each backward pass (DeepSeek-AI, "DeepSeek-V3
+      Technical Report", 2024, section 3.2.1); ``dualpipe-v``: half of it, folded into a V.
+
+    Raises InputError if *count* does not fit the schedule.
+    """
+    return schedule_of(layout).order(layout, stage, count)
+
+
+def in_flight(layout: Layout, stage: int, count: int, saved: tuple[float, ...] = ()) -> float:
+    """Return the micro-batches whose activations *stage* holds at once; a part counts as its share of the stage.
+
+    *saved*: what each part saves of a micro-batch, in any unit; by default all parts save equally much.
+    """
+    each = saved or (1.0,) * chunks_of(layout)
+    return _most_held(layout.schedule, layout.pp, layout.vp, stage, count, each) / sum(each)
+
+
+@lru_cache(maxsize=4096)
+def _most_held(schedule: Schedule, pp: int, vp: int, stage: int, count: int, saved: tuple[float, ...]) -> float:
+    layout = Layout(pp=pp, vp=vp, schedule=schedule)
+    frees = "weights" if schedule_of(layout).splits else "backward"
+    held = most = 0.0
+    for each in order_of(layout, stage, count):
+        held += saved[each.chunk] * ((each.kind == "forward") - (each.kind == frees))
+        most = max(most, held)
+    return most
+
+
+# -- in one direction --------------------------------------------------------------------
+
+
+def _alternating(layout: Layout, stage: int, count: int) -> list[Pass]:
+    """Return the passes of GPipe, of 1F1B with its virtual stages, and of ZB-H1."""
+    if layout.vp > 1 and count % layout.pp:
+        near = " or ".join(str(n) for n in (count // layout.pp * layout.pp, -(-count // layout.pp) * layout.pp) if n)
+        why = f"takes turns among {layout.pp} micro-batches at a time, and there are {count}; {near} would do"
+        raise refused("layout", f"vp={layout.vp} {why}")
+    forward, backward = ([_virtual(layout, n, back) for n in range(count * layout.vp)] for back in (False, True))
+    if layout.schedule == "gpipe":
+        backward = backward[::-1]
+    filled, apart = _filled(layout, stage, count), schedule_of(layout).splits
+    found = [Pass("forward", *at) for at in forward[:filled]]
+    put_off: list[tuple[int, int]] = []
+    for number, at in enumerate(backward):
+        following = forward[filled + number : filled + number + 1]
+        found += [*(Pass("forward", *each) for each in following), Pass("backward", *at)]
+        put_off += [at] if apart else []
+        if len(put_off) > (stage if filled + number + 1 < len(forward) else 0):
+            found.append(Pass("weights", *put_off.pop(0)))
+    return found + [Pass("weights", *at) for at in put_off]
+
+
+def _filled(layout: Layout, stage: int, count: int) -> int:
+    """Return the number of forward passes in the pipeline fill, less the one right before the first backward pass."""
+    if layout.schedule == "gpipe":
+        return count
+    if layout.vp == 1:
+        return min(count, layout.pp - stage - 1)
+    if count == layout.pp:
+        return count * layout.vp
+    return min(count * layout.vp, 2 * (layout.pp - stage - 1) + (layout.vp - 1) * layout.pp)
+
+
+def _virtual(layout: Layout, number: int, backward: bool) -> tuple[int, int]:
+    """Return the chunk and micro-batch of pass *number* with interleaved chunks."""
+    turn = layout.pp * layout.vp
+    chunk = number % turn // layout.pp
+    return (layout.vp - 1 - chunk if backward else chunk), number // turn * layout.pp + number % layout.pp
+
+
+# -- V ---------------------------------------------------------------------------------
+
+
+class _Writer:
+    """Writes passes, which count up the micro-batches of each kind and chunk; ``put_off`` are passes for weights."""
+
+    def __init__(self) -> None:
+        self.found: list[Pass] = []
+        self.put_off: list[Pass] = []
+        self._numbers = Counter[tuple[str, int]]()
+
+    def forward(self, *chunks: int) -> None:
+        self.found += [Pass("forward", chunk, self._next("forward", chunk)) for chunk in chunks]
+
+    def backward(self, chunk: int, *, apart: bool = False, joined: bool = False) -> None:
+        number = self._next("backward", chunk)
+        weights = Pass("weights", chunk, number, joined)
+        self.found.append(Pass("backward", chunk, number, joined))
+        (self.put_off if apart else self.found).append(weights)
+
+    def weights(self, *chunks: int) -> None:
+        """Write the first pass that was put off, of *chunks* if there are any."""
+        first = next(n for n, each in enumerate(self.put_off) if not chunks or each.chunk in chunks)
+        self.found.append(self.put_off.pop(first))
+
+    def _next(self, kind: str, chunk: int) -> int:
+        self._numbers[kind, chunk] += 1
+        return self._numbers[kind, chunk] - 1
+
+
+def _zero_bubble_v(layout: Layout, stage: int, count: int) -> list[Pass]:
+    """Return the passes of ZB-V, as PyTorch's ``ScheduleZBVZeroBubble`` has them (torch 2.6, schedules.py).
+
+    It has at least ``2 pp - 1`` micro-batches; of fewer, passes of the others are left out.
+    """
+    write, rest = _Writer(), layout.pp - stage
+    most = max(2 * layout.pp - 1, count)
+    write.forward(*[0] * (2 * rest - 1), *[1, 0] * stage)
+    for _ in range(rest):
+        write.forward(1)
+        write.backward(1)
+    for number in range(most - layout.pp):
+        write.forward(*[0] * (number < most - 2 * layout.pp + stage + 1))
+        write.backward(0)
+        write.forward(1)
+        write.backward(1)
+    for _ in range(stage):
+        write.backward(0, apart=True)
+        write.backward(1, apart=True)
+    for _ in range(rest):
+        write.backward(0, apart=True)
+        write.weights(0)
+    write.found += sorted(write.put_off, key=lambda each: (-each.chunk, each.micro_batch))
+    return [each for each in write.found if each.micro_batch < count]
+
+
+_TURN: tuple[tuple[Literal["forward", "backward"], int], ...] = (
+    ("forward", 0),
+    ("forward", 1),
+    ("backward", 1),
+    ("backward", 0),
+)
+"""The passes of a micro-batch through a stage of a V; the first and the third go down the stages, the others up."""
+
+
+def _half_starts(pp: int, stage: int) -> tuple[int, ...]:
+    """Return when the passes of V-Half's building block start, in passes (Qi et al., 2024, section 3.3)."""
+    more = 0 if pp % 2 else 3  # so that no two passes of a stage fall together
+    return 2 * stage, 3 * pp - stage - 2, 3 * pp + more + 2 * stage - 1, 6 * pp + more - stage - 2
+
+
+def _min_starts(pp: int, stage: int) -> tuple[int, ...]:
+    """Return when the passes of V-Min's building block start: each right after its neighbour's."""
+    more = 0 if pp % 3 else 2
+    return stage, 2 * pp - stage - 1, 2 * pp + more + stage, 4 * pp + more - stage - 1
+
+
+def _of_block(starts: Callable[[int, int], tuple[int, ...]], held: Callable[[int], int]) -> _Order:
+    """Return the order of a V whose building block *starts* so; no stage holds more than *held(pp)* micro-batches."""
+    return lambda layout, stage, count: list(_repeated(starts, held(layout.pp), layout.pp, count)[stage])
+
+
+@lru_cache(maxsize=64)
+def _repeated(
+    starts: Callable[[int, int], tuple[int, ...]], held: int, pp: int, count: int
+) -> tuple[tuple[Pass, ...], ...]:
+    """Return each stage's passes of a building block, repeated every 6 passes and squeezed (section 3.2).
+
+    All passes take equally long.  Each stage runs the next one in the order of the repeated block as soon as it can;
+    gradients of parameters fill waits, and come first where the stage holds all that it may.
+    """
+    orders = []
+    for stage in range(pp):
+        begins = starts(pp, stage)
+        repeated = sorted((begins[turn] + 6 * number, turn, number) for turn in range(4) for number in range(count))
+        orders.append([(turn, number) for _, turn, number in reversed(repeated)])
+    found: list[list[Pass]] = [[] for _ in orders]
+    put_off: list[list[Pass]] = [[] for _ in orders]
+    alive, done = [0] * pp, set[tuple[int, int, int]]()
+    while any(orders) or any(put_off):
+        ended = []
+        for stage, order in enumerate(orders):
+            turn, number = order[-1] if order else (0, 0)
+            (kind, chunk), full = _TURN[turn], alive[stage] >= 2 * held and bool(put_off[stage])
+            waits = _before(pp, stage, turn, number)
+            if order and (waits is None or waits in done) and not (full and kind == "forward"):
+                ended.append((stage, *order.pop()))
+                found[stage].append(Pass(kind, chunk, number))
+                alive[stage] += kind == "forward"
+                put_off[stage] += [Pass("weights", chunk, number)] if kind == "backward" else []
+            elif put_off[stage]:
+                found[stage].append(put_off[stage].pop(0))
+                alive[stage] -= 1
+        done.update(ended)
+    return tuple(map(tuple, found))
+
+
+def _before(pp: int, stage: int, turn: int, number: int) -> tuple[int, int, int] | None:
+    """Return the pass that *turn* of a micro-batch waits for, as (stage, turn, number); None if it is the first."""
+    neighbour = stage + (1 if turn % 2 else -1)
+    if 0 <= neighbour < pp:
+        return neighbour, turn, number
+    return (stage, turn - 1, number) if turn else None
+
+
+# -- from both ends ----------------------------------------------------------------------
+
+
+def _dual(layout: Layout, stage: int, count: int) -> list[Pass]:
+    """Return the passes of DualPipe: as in a V of half the stages, and from the other end in the other half."""
+    if count % 2 or count < 2 * layout.pp:
+        near = max(2 * layout.pp, count + count % 2)
+        why = f"sends an even number of micro-batches, {2 * layout.pp} or more, from both ends of pp={layout.pp}"
+        raise refused("layout", f"schedule=dualpipe {why}, and there are {count}; {near} would do")
+    half, far = layout.pp // 2, stage >= layout.pp // 2
+    passes = _facing(half, min(stage, layout.pp - 1 - stage), count // 2)
+    chunks = [each.chunk ^ far for each in passes]
+    return [
+        each._replace(chunk=chunk, micro_batch=each.micro_batch + chunk * count // 2)
+        for each, chunk in zip(passes, chunks, strict=True)
+    ]
+
+
+def _dual_v(layout: Layout, stage: int, count: int) -> list[Pass]:
+    """Return the passes of DualPipeV ("cut in half"; PyTorch's ``ScheduleDualPipeV``)."""
+    if count < 2 * layout.pp:
+        why = f"takes {2 * layout.pp} micro-batches or more with pp={layout.pp}, and there are {count}"
+        raise refused("layout", f"schedule=dualpipe-v {why}; {2 * layout.pp} would do")
+    return _facing(layout.pp, stage, count)
+
+
+def _facing(stages: int, stage: int, count: int) -> list[Pass]:
+    """Return the passes of *stage*, where *count* micro-batches come from either side (DeepSeek's dualpipe.py)."""
+    write, rest = _Writer(), stages - stage - 1
+    write.forward(*[0] * (2 * rest), *[0, 1] * (stage + 1))
+    for _ in range(rest):
+        write.backward(1, apart=True)
+        write.weights()
+        write.forward(1)
+    for number in range(count - 2 * stages + stage + 1):
+        write.forward(0)
+        write.backward(1, joined=number > 0 or rest > 0)
+        write.forward(1)
+        write.backward(0, joined=True)
+    for _ in range(rest):
+        write.backward(1)
+        write.forward(1)
+        write.backward(0, joined=True)
+    for number in range(2 * stage + 2):  # the gradients of parameters of about half of these are put off
+        write.backward(1 - number % 2, apart=number > stage)
+    for _ in range(rest):
+        write.weights()
+        write.backward(0, apart=True)
+    while write.put_off:
+        write.weights()
+    return write.found
+
+
+_SCHEDULES: Mapping[Schedule, PipelineSchedule] = {
+    "1f1b": PipelineSchedule(_alternating),
+    "gpipe": PipelineSchedule(_alternating),
+    "zero-bubble": PipelineSchedule(_alternating, splits=True),
+    "zb-v": PipelineSchedule(_zero_bubble_v, 2, "V", splits=True, fill=1 / 6),
+    "v-half": PipelineSchedule(_of_block(_half_starts, lambda pp: pp // 2 + 1), 2, "V", splits=True, fill=1 / 2),
+    "v-min": PipelineSchedule(_of_block(_min_starts, lambda pp: (pp + 4) // 3), 2, "V", splits=True, fill=2 / 3),
+    "dualpipe": PipelineSchedule(_dual, 2, "two-way", splits=True, fill=1 / 3),
+    "dualpipe-v": PipelineSchedule(_dual_v, 2, "V", splits=True, fill=1 / 3),
+}
