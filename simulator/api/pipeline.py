@@ -25,7 +25,7 @@ from simulator.training.pipeline import Chunk, CollectivePrice, StageWork, plan_
 from simulator.training.placement import Placement
 from simulator.training.plan import SharedStep
 from simulator.training.roles import Role, check_stragglers, straggler_pace
-from simulator.training.schedules import neighbours_of, part_count, parts_of, schedule_of
+from simulator.training.schedules import next_places, part_count, schedule_of, stage_parts
 from simulator.workload import Collective
 from simulator.workload.network import Network, network_key
 from simulator.workload.precision import ELEMENT_BYTES
@@ -65,13 +65,13 @@ def run_pipeline(shared: SharedStep) -> PipelineRun:
     element = ELEMENT_BYTES[storage_of(question.options.precision)]
     tied = parts[0].shared_elements
     tied_bytes = tied * gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
-    is_apart = len(parts) - 1 not in parts_of(layout, 0)  # else a stage has both ends of the network
-    behind, _ = neighbours_of(layout)
+    is_apart = len(parts) - 1 not in stage_parts(layout, 0)  # else a stage has both ends of the network
+    behind, _ = next_places(layout)
     sends = _Prices(places, shared.layer_strategy)
     paces = _paces(places, question, placement)
     stages, within, exchanged = [], [], []
     for number in range(layout.pp):
-        mine = [parts[part] for part in parts_of(layout, number)]
+        mine = [parts[part] for part in stage_parts(layout, number)]
         node = placement.group.ranks[placement.rank(pp=number)]
         place = places.place(node)
         role = Role(place, node, len(placement.stage_ranks(number)), (), paces[number])

@@ -28,7 +28,7 @@ from simulator.training.exchange import bucket_size
 from simulator.training.memory import communication_bytes, held_memory
 from simulator.training.placement import Placement
 from simulator.training.roles import slowest_of
-from simulator.training.schedules import chunks_of, in_flight, part_count, parts_of, schedule_of
+from simulator.training.schedules import chunks_of, in_flight, part_count, schedule_of, stage_parts
 from simulator.workload.precision import ELEMENT_BYTES
 
 Priced = tuple[Candidate, float, float]
@@ -129,7 +129,7 @@ class Pricer:
     def _chunks(self, layout: Layout, stage: int) -> list[range]:
         """Return the units of the network in each chunk of *stage*."""
         parts = self._apart(part_count(layout))
-        return [parts[part] for part in parts_of(layout, stage)]
+        return [parts[part] for part in stage_parts(layout, stage)]
 
     def _units(self, layout: Layout, stage: int) -> list[int]:
         return [unit for chunk in self._chunks(layout, stage) for unit in chunk]

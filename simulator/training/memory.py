@@ -34,7 +34,7 @@ from simulator.step.precision import has_master, storage_of
 from simulator.topology.parts import GpuPart
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.placement import Placement
-from simulator.training.schedules import chunks_of, in_flight, part_count, parts_of, schedule_of
+from simulator.training.schedules import chunks_of, in_flight, part_count, schedule_of, stage_parts
 from simulator.workload import Collective
 from simulator.workload.network import Network, network_key, unit_elements
 from simulator.workload.operators import Exchange, LayerNorm
@@ -108,7 +108,7 @@ def saved_shares(network: Network, question: StepQuestion, layout: Layout, stage
     from simulator.workload.split.stages import stages_of
 
     parts = stages_of(network, part_count(layout))
-    each = (held_in(parts[part].network, question.rank_options) for part in parts_of(layout, stage))
+    each = (held_in(parts[part].network, question.rank_options) for part in stage_parts(layout, stage))
     saved = [float(held.moments[0].saved_bytes) for held in each]
     return tuple(n_bytes / sum(saved) for n_bytes in saved)
 
@@ -133,7 +133,7 @@ def most_needed(
     parts = stages_of(network, part_count(layout))
     unlike: dict[object, tuple[float, Network]] = {}  # of equal stages, that with most micro-batches in flight
     for stage in range(layout.pp):
-        whole = joined_stages([parts[part] for part in parts_of(layout, stage)])
+        whole = joined_stages([parts[part] for part in stage_parts(layout, stage)])
         shares, key = saved_shares(network, question, layout, stage), network_key(whole)
         count = in_flight(layout, stage, question.micro_batches, shares)
         if count > unlike.get(key, (0.0, whole))[0]:

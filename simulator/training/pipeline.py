@@ -22,7 +22,7 @@ from simulator.training.exchange import STREAM, CollectiveLabel, least_elements
 from simulator.training.placement import Placement
 from simulator.training.plan import SharedStep, crew_of, layer_exchanges
 from simulator.training.roles import Role, loaded
-from simulator.training.schedules import Pass, Position, chunks_of, neighbours_of, order_of, schedule_of
+from simulator.training.schedules import Pass, Position, chunks_of, next_places, order_of, schedule_of
 from simulator.training.worker import ChunkRun
 from simulator.workload import Collective
 from simulator.workload.network import Network
@@ -114,7 +114,7 @@ class _Pipeline:
         self.contends = question.contention and question.options.trains
         self.overlaps = chunks_of(layout) > 1  # transfers overlap with computing
         self.splits = schedule_of(layout).splits
-        self.behind, self.ahead = neighbours_of(layout)
+        self.behind, self.ahead = next_places(layout)
         self.element_bytes = parameter_bytes(question.options.precision)  # of those that are gathered
         ahead = question.prefetches and bool(question.bucket_bytes)
         self.gathers_ahead = (layout.shards or 1) > 1 and self.updates and ahead  # while the next step computes

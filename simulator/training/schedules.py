@@ -75,7 +75,7 @@ def part_count(layout: Layout) -> int:
     return len(paths_of(layout)[0])
 
 
-def parts_of(layout: Layout, stage: int) -> list[int]:
+def stage_parts(layout: Layout, stage: int) -> list[int]:
     """Return the numbers of the parts that *stage* holds, by its chunks."""
     found = sorted((chunk, part) for path in paths_of(layout) for part, (at, chunk) in enumerate(path) if at == stage)
     return [part for _, part in found]
@@ -86,7 +86,7 @@ def passing_each(layout: Layout, count: int) -> int:
     return count // len(paths_of(layout))
 
 
-def neighbours_of(layout: Layout) -> tuple[dict[Position, Position], dict[Position, Position]]:
+def next_places(layout: Layout) -> tuple[dict[Position, Position], dict[Position, Position]]:
     """Return what is right behind and right ahead of each position on its path; nothing at an end."""
     steps = [pair for path in paths_of(layout) for pair in pairwise(path)]
     return {there: here for here, there in steps}, dict(steps)
