@@ -27,7 +27,7 @@ from simulator.cli import read
 from simulator.cli.step_questions import ask_steps
 from simulator.errors import SimulationError
 from simulator.questions.step import StepQuestion
-from simulator.results.training import steps_document
+from simulator.step.memory import MemoryNeed
 from validate.kinds import KINDS
 from validate.kinds.kind import read_measurements
 from validate.kinds.row import every_row
@@ -131,18 +131,21 @@ def _answered(
     try:
         with contextlib.chdir(file.parent):
             session, (question, *_) = ask_steps(read(asked).written, _SESSION)  # type: ignore[attr-defined]
-            memory = steps_document([session.step(question)], {})["results"][0]["memory"]
+            devices = [session.memory(question)] if not stage else _of_stage(session, question, int(stage))
     except SimulationError as error:
         sys.stderr.write(f"{file.name}: {source}: {str(error)[-200:]}\n")
         return
-    devices = [each for each in memory if stage in ("", str(each["stage"]))]
-    need = max(devices, key=lambda device: float(device["total_bytes"]))
+    need = max(devices, key=lambda device: device.total_bytes)
     framework = class_of(question.options.framework)
     assert framework is not None
     for figure, stated_bytes in stated.items():
-        predicted_bytes = need[_FIGURES.get(figure, "allocated_bytes")]
+        predicted_bytes = getattr(need, _FIGURES.get(figure, "allocated_bytes"))
         counts_most = figure == list(stated)[-1]
         yield StatedMemory(framework, _repository(source), figure, stated_bytes, predicted_bytes, counts_most)
+
+
+def _of_stage(session: Session, question: StepQuestion, stage: int) -> list[MemoryNeed]:
+    return [device.need for device in session.step(question).memory if device.stage == stage]
 
 
 def _noted(file: Path) -> Iterator[StatedMemory]:

@@ -41,7 +41,7 @@ _NEEDS_AN_ORACLE = re.compile(
 )
 
 _SLOW_FOLDERS = ("property", "end_to_end")
-_ALL_SLOW = re.compile(r"^pytestmark = .*\bmark\.slow\b", re.MULTILINE)
+_ALL_SLOW = re.compile(r"\npytestmark = .*\bmark\.slow\b")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,8 +59,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     wanted, quick = config.getoption("--oracles"), config.getoption("markexpr") == "not slow"
     if not (wanted or quick) or not collection_path.is_file() or not collection_path.name.startswith("test_"):
         return None
+    if quick and collection_path.parent.name in _SLOW_FOLDERS:
+        return True
     text = collection_path.read_text(encoding="utf-8")
-    if quick and (collection_path.parent.name in _SLOW_FOLDERS or _ALL_SLOW.search(text)):
+    if quick and _ALL_SLOW.search(text):
         return True
     needs_one = _NEEDS_AN_ORACLE.search(text) is not None
     return True if wanted and needs_one != (wanted == "only") else None
@@ -110,6 +112,11 @@ def _resident_bytes() -> int:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return 0
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of later collections of garbage: thousands of tests, which all stay."""
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

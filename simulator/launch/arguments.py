@@ -12,9 +12,10 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import SequenceMatcher, get_close_matches
+from functools import lru_cache
 from os.path import exists, normpath
 from pathlib import Path
 from typing import Any
@@ -295,7 +296,7 @@ def refuse_arguments(args: Arguments, launcher: Arguments, starter: str) -> None
     Names of *launcher* count if it is *starter*.
     """
     both = [args] if launcher is args else [args, launcher]
-    known = args.read | launcher.read | NOT_MODELLED.keys() | REFUSED.keys()
+    known = frozenset(args.read | launcher.read | NOT_MODELLED.keys() | REFUSED.keys())
     misspelt = [
         each.at(name, f"is not known; did you mean '{spelt_flag(near)}'? If not, leave it out")
         for each in (both if starter else [args])
@@ -317,7 +318,8 @@ def refuse_arguments(args: Arguments, launcher: Arguments, starter: str) -> None
         raise InputError(list(faults))
 
 
-def _meant(name: str, known: Collection[str]) -> str:
+@lru_cache(maxsize=1024)
+def _meant(name: str, known: frozenset[str]) -> str:
     """Return which of *known* differs from *name* by its hyphens, one letter, or two of a long name; or nothing."""
     if name in known:  # one of the launcher's, given to the program
         return ""

@@ -17,7 +17,7 @@ from simulator.devices import Bound, KernelCost
 from simulator.engine.timeline import Timeline
 from simulator.places import Place
 from simulator.plan.plan import Activity, Work
-from simulator.records import dataclass, field
+from simulator.records import dataclass, field, replace
 from simulator.step.launch import Launch, Part
 from simulator.sums import sums_by_key
 from simulator.training.exchange import ON_CPU, STREAM, HostLabel
@@ -39,6 +39,12 @@ class KindTime:
     memory_s: float
     latency_s: float
     parts_s: dict[str, float]  # seconds by part of the step
+
+    def times(self, count: int) -> KindTime:
+        """Return *count* of them."""
+        names = ("time_s", "count", "flop", "bytes", "compute_s", "memory_s", "latency_s")
+        sums = {name: count * getattr(self, name) for name in names}
+        return replace(self, **sums, parts_s={part: count * seconds for part, seconds in self.parts_s.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ def issues_run(timeline: Timeline, place: Place, prefix: str) -> list[LaunchRun]
         about = task.about
         if isinstance(about, LaunchLabel):
             issue, number, on_host = about
-            busy_s = issue.device_s if on_host else task.duration_s
+            busy_s = issue.work.time_s if on_host else task.duration_s
             if any(isinstance(part, Work) and part.loads for part in task.parts):
                 busy_s = max(busy_s, span.end_s - span.start_s)
             more = skipped.count if skipped is not None and skipped.micro_batch == number else 0
@@ -261,14 +267,15 @@ def critical_path(timeline: Timeline) -> list[int]:
             givers.setdefault(queue, []).append(task.id)
     by_end = {queue: sorted((spans[n].end_s, i, n) for i, n in enumerate(ids)) for queue, ids in givers.items()}
     path: dict[int, None] = {}
-    number = max(range(len(tasks)), key=lambda n: (round(spans[n].end_s, _DIGITS), -n), default=None)
+    ends_s = [round(span.end_s, _DIGITS) for span in spans]
+    number = ends_s.index(max(ends_s)) if ends_s else None
     while number is not None:
         path[number] = None
         task, start_s = tasks[number], spans[number].start_s
         slots = [n for queue in task.takes for n in _last_given(by_end.get(queue, []), start_s, path)]
         awaited = dict.fromkeys([*([before[number]] if number in before else []), *task.after, *slots])
         known = [n for n in awaited if n not in path]
-        number = max(known, key=lambda n: round(spans[n].end_s, _DIGITS), default=None)
+        number = max(known, key=lambda n: ends_s[n], default=None)
     return list(path)[::-1]
 
 

@@ -32,7 +32,7 @@ from simulator.step.precision import precision_of, product_precision
 from simulator.sums import sums_by_key
 from simulator.training.worker import ChunkRun
 from simulator.workload.backward import gradient_order, training_flop
-from simulator.workload.network import Family, Network, family_of
+from simulator.workload.network import Family, Network, family_of, once
 from simulator.workload.precision import Precision
 
 
@@ -44,7 +44,7 @@ class StepResult:
     waits for the host.  ``torch_flop`` counts FLOPs of products as torch does, forward and backward (model FLOPs, as
     Megatron-LM counts them, are in ``Rates``); ``flop_by_format`` counts those of the forward pass, by number format.
     ``family`` is the family of the network.
-    ``host_measured``: a calibration has the host's times.  ``kernel_parts`` are its kernels by error class, in seconds.
+    ``host_measured``: a calibration has the host's times.  ``launched`` is what the device ran, of one of ``programs``.
     """
 
     machine: str
@@ -66,19 +66,18 @@ class StepResult:
     torch_flop: float
     peak_flops_per_s: float
     flop_by_format: dict[Precision, int]
-    kinds: tuple[KindTime, ...]
-    layers: tuple[LayerTime, ...]
-    kernel_parts: tuple[BandPart, ...]
     memory: MemoryNeed
     gradient_order: tuple[str, ...]
     parameter_count: int
     trained_count: int
     simulation_events: int
     timeline: Timeline
+    launched: Sequence[LaunchRun] = field(repr=False, compare=False)
     network: Network = field(repr=False, compare=False)  # the network that one rank computes
     on_host: bool  # whether the device is a CPU, which computes where it launches
     micro_batches: int = 1
     prefix: str = ""  # prefix of the device's streams in the timeline
+    programs: int = 1  # that share the device
 
     @property
     def throughput(self) -> float:
@@ -95,6 +94,23 @@ class StepResult:
         """FLOPs, as torch counts them, over those of the device at its peak in the same time; MFU is ``Rates.mfu``."""
         possible = self.peak_flops_per_s * self.step_time_s
         return self.torch_flop / possible if possible > 0 else 0.0
+
+    @cached_property
+    def kinds(self) -> tuple[KindTime, ...]:
+        """The kernels of all programs by class, the longest first."""
+        found = kinds_of(self.launched)
+        return found if self.programs == 1 else tuple(kind.times(self.programs) for kind in found)
+
+    @cached_property
+    def layers(self) -> tuple[LayerTime, ...]:
+        """The layers of all programs, the longest first."""
+        found = layers_of(self.launched)
+        return tuple(replace(layer, time_s=self.programs * layer.time_s) for layer in found)
+
+    @cached_property
+    def kernel_parts(self) -> tuple[BandPart, ...]:
+        """The kernels by error class, in seconds."""
+        return kernel_parts(self.launched, main_format(self.flop_by_format) or "fp32")
 
     @cached_property
     def limits_s(self) -> dict[str, float]:
@@ -120,8 +136,6 @@ def make_step_result(
     ran = issues_run(timeline, place, prefix)
     chunks = [] if ran else timeline.ran(ChunkRun)
     passes = [(task.about, span.length_s) for task, span in chunks if task.stream == f"{prefix}compute"]
-    launched = ran or issues_of_passes(passes)
-    flop_by_format = flop_by_format_of(network, options, place)
     return StepResult(
         machine=timeline.machine.name,
         device=place.name,
@@ -141,16 +155,14 @@ def make_step_result(
         host_s=_host(ran, passes, timeline, place, prefix),
         torch_flop=torch_flop_of(network, options) * micro_batches,
         peak_flops_per_s=peak_of(network, options, place),
-        flop_by_format=flop_by_format,
-        kinds=kinds_of(launched),
-        layers=layers_of(launched),
-        kernel_parts=kernel_parts(launched, main_format(flop_by_format) or "fp32"),
+        flop_by_format=flop_by_format_of(network, options, place),
         memory=memory,
         gradient_order=tuple(gradient_order(network)) if options.has_backward else (),
         parameter_count=network.parameter_count,
         trained_count=network.trained_count,
         simulation_events=timeline.simulation_events,
         timeline=timeline,
+        launched=ran or issues_of_passes(passes),
         network=network,
         on_host=place.name == place.host,
         micro_batches=micro_batches,
@@ -162,17 +174,10 @@ def of_programs(step: StepResult, count: int) -> StepResult:
     """Return *step*, of one of *count* programs on the same device, as the device's work for all of them."""
     if count == 1:
         return step
-    names = ("time_s", "count", "flop", "bytes", "compute_s", "memory_s", "latency_s")
-    kinds = []
-    for kind in step.kinds:
-        sums = {name: count * getattr(kind, name) for name in names}
-        parts_s = {part: count * seconds for part, seconds in kind.parts_s.items()}
-        kinds.append(replace(kind, **sums, parts_s=parts_s))
     return replace(
         step,
         **{name: count * getattr(step, name) for name in ("samples", "tokens", "torch_flop", "busy_s")},
-        kinds=tuple(kinds),
-        layers=tuple(replace(layer, time_s=count * layer.time_s) for layer in step.layers),
+        programs=count,
         memory=step.memory.times(count),
     )
 
@@ -183,6 +188,7 @@ def torch_flop_of(network: Network, options: StepOptions) -> float:
     return float(backward + (network.flop if options.mode != "backward" else 0))
 
 
+@once
 def flop_by_format_of(network: Network, options: StepOptions, place: Place) -> dict[Precision, int]:
     """Return the FLOPs of products and convolutions in the forward pass, by number format."""
     return sums_by_key(

@@ -99,9 +99,10 @@ class _Issuer:
             looks = (extra is not None and extra.waits) or (part == "forward" and layer.name in self.looks)
             waits = priced is not None and (looks or layer.operator.host_reads(phase))
             yield Launch(layer.name, part, host_s, work, waits, layer=layer.name, needs=needs)
-        more_s = self.more_kernels(layer.operator) * self.of_library * bare_launch_time(self.device)
+        more = self.more_kernels(layer.operator)
         for run in self.lowering.casts(layer, forward=part == "forward"):
             cast = self.streamed(f"{layer.name} (cast)", part, run, layer.name)
+            more_s = more * self.of_library * bare_launch_time(self.device) if more else 0.0
             yield replace(cast, host_s=cast.host_s + more_s) if more_s else cast
         if extra is not None:
             yield from self.around(layer, part, extra.after)

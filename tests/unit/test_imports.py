@@ -20,7 +20,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 @cache
 def modules() -> dict[str, list[ast.AST]]:
-    """Return the imports, functions and branches of every module, by its name."""
+    """Return the statements of every module in which anything is imported, by its name."""
     found = {}
     for path in (path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))):
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
@@ -29,7 +29,9 @@ def modules() -> dict[str, list[ast.AST]]:
 
 
 def parsed(source: str) -> list[ast.AST]:
-    return list(ast.parse(source).body)
+    lines = source.splitlines()
+    nodes = ast.parse(source).body
+    return [node for node in nodes if any("import " in line for line in lines[node.lineno - 1 : node.end_lineno])]
 
 
 @cache

@@ -27,7 +27,8 @@ from simulator.topology.load import load_topology
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("answered_once")]
 
 SESSION = Session()
-BEST = ["best", "--topology", "dgx-a100-80gb", "--workload", "gpt3-125m", "--global-batch", "16", "--jobs", "1", "-q"]
+BEST = ["best", "--topology", "dgx-a100-80gb", "--workload", "gpt3-125m", "--global-batch", "16", "--set", "layers=4"]
+BEST += ["--jobs", "1", "-q"]
 
 
 def question(workload: str = "gpt3-125m", nodes: int | None = None, **more) -> StepQuestion:
@@ -117,7 +118,7 @@ def test_what_does_not_fit_is_counted() -> None:
 
 
 def test_what_is_kept_is_not_found_again(monkeypatch) -> None:
-    of = space(fixed=(("tp", 2), ("pp", 1), ("cp", 1)))
+    of = space(fixed=(("tp", 2), ("pp", 1), ("cp", 1)), sizes=(("layers", 4),))
     kept = StoredResults()
     first = find_best(of, SESSION, 3, kept=kept)
     monkeypatch.setattr("simulator.search.run.price", None)
@@ -160,7 +161,7 @@ def test_best_in_json_and_again_from_its_file(capsys, tmp_path) -> None:
 
 @pytest.mark.slow
 def test_processes_find_what_one_finds(capsys) -> None:
-    fixed = ["--parallel", "pp=1,tp=2", "--top", "3"]
+    fixed = ["--parallel", "pp=1,tp=2,cp=1", "--top", "3"]
     assert document(capsys, *BEST, *fixed) == document(capsys, *("2" if word == "1" else word for word in BEST), *fixed)
 
 
@@ -207,16 +208,17 @@ def test_what_cannot_be_searched_is_said_in_a_line(arguments, said, capsys) -> N
 def test_searches_and_curves_take_what_steps_take_of_memory(capsys) -> None:
     switches = ["--gradient-as-bucket-view", "--expandable-segments"]
     searched = [*BEST, "--parallel", "tp=1,zero=0", "--micro-batch", "2", "--recompute", "none", "--top", "1"]
-    step = ["--topology", "dgx-a100-80gb", "--workload", "gpt3-125m", "--batch", "2", "-q"]
+    step = ["--topology", "dgx-a100-80gb", "--workload", "gpt3-125m", "--batch", "2", "--set", "layers=4"]
     for more in ([], switches):
-        (asked,) = document(capsys, *step, *more)["results"]
-        (drawn,) = document(capsys, "scale", *step, "--gpus", "8", *more)["points"]
+        (asked,) = document(capsys, *step, *more, "-q")["results"]
+        (drawn,) = document(capsys, "scale", *step, "--gpus", "8", *more, "-q")["points"]
         (best,) = document(capsys, *searched, *more)["ranking"]
         assert drawn["memory_bytes"] == asked["memory"][0]["total_bytes"]
         assert [each["step_time_s"] for each in (drawn, best)] == [asked["step_time_s"]] * 2
-    others = document(capsys, *BEST, "--parallel", "tp=2", "--top", "1", switches[1])["ranking"]
-    assert others != document(capsys, *BEST, "--parallel", "tp=2", "--top", "1")["ranking"]
-    assert document(capsys, *BEST, "--top", "1", switches[0])["ranking"]  # most layouts have no such buckets
+    few = [*BEST, "--micro-batch", "2", "--recompute", "none", "--top", "1"]
+    halves = [*few, "--parallel", "tp=2,pp=1"]
+    assert document(capsys, *halves, switches[1])["ranking"] != document(capsys, *halves)["ranking"]
+    assert document(capsys, *few, switches[0])["ranking"]  # most layouts have no such buckets
 
 
 def test_ranges_of_counts() -> None:
