@@ -33,7 +33,7 @@ COLUMNS = ["row_id", "machine", "n_gpus", "framework", "software", "model", "pha
            "global_batch", "micro_batch", "grad_accum", "seq_len", "hidden", "heads", "layers", "image", "recompute",
            "schedule", "sync", "optimizer", "step_time_s", "throughput", "throughput_unit", "dataset",
            "trust"]  # fmt: skip
-ROW = {"row_id": "a", "machine": "p3.2xlarge", "n_gpus": "1", "framework": "pytorch", "software": "torch2.1",
+ROW = {"row_id": "a", "machine": "p3.2xlarge", "n_gpus": "1", "framework": "pytorch", "software": "torch",
        "model": "alexnet", "phase": "train", "dtype": "fp32", "batch_per_gpu": "4", "step_time_s": "0.01",
        "dataset": "mine", "trust": "A"}  # fmt: skip
 
@@ -543,6 +543,23 @@ def test_the_fastest_framework_of_each_configuration(tmp_path, capsys):
         group(scored, ranks="one", processor="GPU", family="CNN", era="before 2019", framework_rank="other")["n"] == 1
     )
     assert group(scored, ranks="one", processor="GPU", family="CNN", era="since 2019", framework_rank="best")["n"] == 1
+
+
+@pytest.mark.parametrize(
+    ("framework", "software", "month"),
+    [
+        ("pytorch", "torch 1.13+cu117", (2022, 10)),
+        ("pytorch", "PyTorch 2.3.0a0+40ec155e58.nv24.03 CUDA V12.4.99 (NGC 24.10 per repo)", (2024, 4)),
+        ("pytorch", "torch 2.11.0+cu130", None),
+        ("megatron-deepspeed", "PyTorch 1.11dev NCCL 2.10+ (Feb 2022)", None),
+        ("megatron-bridge", "26.04.01 NeMo Container, Megatron-Bridge/Core", (2026, 4)),
+        ("mxnet", "NGC MXNet 21.05", (2021, 5)),
+        ("mlperf", "MLPerf Training v3.1; PyTorch NVIDIA Release 23.09", None),
+        ("tensorflow", "TensorFlow 1.15", None),
+    ],
+)
+def test_a_version_of_pytorch_or_a_container_dates_the_libraries(framework: str, software: str, month) -> None:
+    assert read(framework=framework, software=software).question.software.libraries == month
 
 
 def test_predictions_of_others_stand_beside(tmp_path, capsys):
