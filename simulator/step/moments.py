@@ -305,7 +305,7 @@ class _Backward:
         given = self._of.pop(layer.output)
         if layer.operator.saves_gradients:
             self._activations.free_after(place)
-        copies = self._formats.of_gradients(place)
+        copies = {**self._formats.copies.get(place, {}), **self._formats.promoted.get(place, {})}
         found = list(self._gradients(layer, copies, given))
         is_cast = bool(self._cast_bytes) and layer.operator.is_product and not layer.operator.saves_gradients
         halves = sum(p.elements for p in layer.trained) * self._cast_bytes if is_cast else self._graded_by(layer)

@@ -12,8 +12,6 @@ from simulator.workload.backward import needs_gradient, storages
 from simulator.workload.network import Layer, Network, once
 from simulator.workload.precision import INDEX_BYTES, NVFP4_BYTES
 
-_NONE: Mapping[int, int] = {}
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Formats:
@@ -29,12 +27,6 @@ class Formats:
     computed: tuple[int, ...]
     copies: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
     promoted: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
-
-    def of_gradients(self, index: int) -> Mapping[int, int]:
-        """Return the bytes an element of the gradients that layer *index* computes, where they are not the tensors'."""
-        if index in self.promoted:
-            return {**self.copies.get(index, _NONE), **self.promoted[index]}
-        return self.copies.get(index, _NONE)
 
 
 @once

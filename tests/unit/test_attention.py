@@ -171,6 +171,22 @@ def test_backward_blocks_of_blackwell_are_no_taller_than_those_before() -> None:
     assert times[0] < 1.25 * times[1] / 8
 
 
+@pytest.mark.parametrize(
+    ("device", "length", "milliseconds"),
+    [("h200-sxm", 8192, 16.16), ("gb200", 8192, 5.73), ("gb200", 4096, 1.61), ("gb300", 4096, 1.54)],
+)
+def test_wide_heads_take_longer_backward_in_kernels_of_the_own_generation(
+    device: str, length: int, milliseconds: float
+) -> None:
+    """DeepSeek-V3's heads of 192 and 128 by cuDNN 9.19 (NVIDIA/cudnn-frontend)."""
+    kernel = FusedAttention("bwd", 1, 128, 128, length, length, 160, True, "bf16", "native")
+    assert 1e3 * attention_cost(find_gpu(device), kernel).time_s == pytest.approx(milliseconds, rel=0.12)
+    for library, direction, slower in (("native", "bwd", 1.1), ("native", "fwd", 1.0), ("flash2", "bwd", 1.0)):
+        each = replace(kernel, direction=direction, library=library)  # type: ignore[arg-type]
+        wide, narrow = (rate(device, replace(each, head_size=head)) for head in (130, 128))
+        assert narrow / wide == pytest.approx(slower, abs=0.11)
+
+
 def test_blackwell_ultra_takes_twice_the_exponentials() -> None:
     ultra = find_gpu("gb300")
     plain = replace(ultra, generation="blackwell")

@@ -18,7 +18,9 @@ keys: in 32 bits these run as products and passes over the scores in memory (pyt
 aten/src/ATen/native/transformers/attention.cpp, ``_scaled_dot_product_attention_math``, and cuda/sdp_utils.cpp,
 ``can_use_mem_efficient_attention``, without ``supports_gqa``).
 The backward pass computes five products instead of two and accumulates the gradient of the queries with atomic
-additions.
+additions.  Heads of more than 128 elements (DeepSeek's of 192 and 128) leave no room beside the scores for the sums of
+a whole tile, in the registers of Hopper's warp groups as in the 512 columns of Blackwell's tensor memory; smaller tiles
+load their operands more often, which takes clocks and energy alike.
 
 A block owns rows of queries (backward: of keys) and loops over the keys in steps.  Under a causal mask each block is
 longer than the one before; it computes the whole tile on the diagonal.  In a window it skips the tiles of keys that
@@ -138,6 +140,7 @@ class AttentionCosts:
     last: float
     kernel_s: float
     backward_products: float
+    backward_wide: float
     synchronous_per_clock: float
     backward_kernels_s: float
     backward_energy: float
@@ -166,7 +169,8 @@ def attention_cost(gpu: Gpu, kernel: FusedAttention) -> KernelCost:
     blocks = blocks_of(kernel, rows=2 * ROWS if has_high_tiles and is_forward else ROWS, packs=packs)
     flop_per_clock, detail = _flop_per_clock(gpu, kernel, is_native, costs)
     scores = blocks.rows * blocks.columns
-    flop = (4 if is_forward else 10) * scores * kernel.head_size
+    wide = costs.backward_wide if is_native and not is_forward and kernel.head_size > ROWS else 1.0
+    flop = wide * (4 if is_forward else 10) * scores * kernel.head_size
     is_emulated = kernel.library == "flash4" and has_high_tiles and is_forward
     exposed = 1.0 if is_plain else costs.emulated if is_emulated else costs.exponentials
     step_clocks = flop / flop_per_clock + exposed * scores / (costs.exponentials_per_clock * gpu.traits.exponentials)
@@ -177,7 +181,7 @@ def attention_cost(gpu: Gpu, kernel: FusedAttention) -> KernelCost:
     clocks = spread_over(blocks, gpu.sm_count, step_clocks, costs.block_clocks, alone=alone, last=last)
     compute_s = clocks / working_clock(gpu, kernel.precision)
     if not detail.startswith("memory"):
-        spent = kernel.flop * (1.0 if is_forward else costs.backward_energy)
+        spent = kernel.flop * (1.0 if is_forward else costs.backward_energy * wide)
         compute_s = max(compute_s, energy_time(gpu, kernel.precision, spent))
     read_bytes, written_bytes = _traffic(kernel)
     memory_s = memory_time(gpu, read_bytes, written_bytes)
