@@ -141,7 +141,7 @@ def _compared(results: Sequence[TrainingResult]) -> Figure:
     shown, _ = grouped(results)
     machines = {r.machine for r in shown}
     names = [f"{name_among(r, shown)}{' (bound)' * r.is_bound}" for r in shown]
-    said = textwrap.wrap(steps_verdict(results), 130)
+    said = textwrap.wrap("; ".join(steps_verdict(results)), 130)
     room = 1.5 + 0.15 * max(0, len(said) - 1)
     height = room + 0.25 + 0.34 * len(shown)
     figure = Figure(figsize=(_WIDTH, height))

@@ -252,3 +252,8 @@ def format_bandwidth(bytes_per_s: float, digits: int = 4) -> str:
 def format_size(n_bytes: float, digits: int = 4) -> str:
     """Return *n_bytes* as text, for example ``160 MB``."""
     return _scaled(n_bytes, SIZES, digits, _LARGE)
+
+
+def format_capacity(n_bytes: float) -> str:
+    """Return the size of a memory as its label and as decimals, for example ``24 GiB (25.8 GB)``."""
+    return f"{n_bytes / 2**30:.3g} GiB ({format_size(n_bytes, 3)})"

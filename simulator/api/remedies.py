@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from simulator.api.context import Context
 from simulator.api.fitting import StepFitting, Way
+from simulator.api.outcome import with_size
 from simulator.collectives.request import Unsuitable
 from simulator.devices.gpu import Gpu
 from simulator.devices.predict import Device
@@ -52,7 +53,7 @@ def remedies_of(
     found: list[tuple[str, StepQuestion | None]] = [*ways]
     as_trained = any(way.options.optimizer == question.options.optimizer for _, way in ways)
     if not as_trained and question.options.mode == "train" and question.layout.pp == 1:
-        found += [*_more_devices(search), *_other_offloads(search)]
+        found += [*_adapters(search), *_more_devices(search), *_other_offloads(search)]
     known = []
     for words, asked in found:
         with suppress(InputError, Unsuitable):  # what cannot be simulated is none
@@ -67,6 +68,22 @@ def remedies_of(
     if result.offload is not None and not result.offload.fits:
         larger.append(f"hosts with {format_size(result.offload.host_bytes, 3)} of memory")
     return (*ranked, Remedy(" and ".join(larger)))
+
+
+def _kind(device: Device) -> str:
+    return "GPU" if isinstance(device, Gpu) else "CPU"
+
+
+def _adapters(search: StepFitting) -> Iterator[Way]:
+    """Yield LoRA, of the rank that papers and frameworks start from, on weights as they are and in 4 bits."""
+    adapted, sizes = search.question, dict(search.question.sizes)
+    for setting in (("lora", 16), ("lora_weights", "nf4")):
+        adapted = with_size(adapted, setting)
+        if setting[0] not in sizes and search.fits(adapted):
+            yield (
+                " ".join(f"{word_of('sizes')} {name}={value}" for name, value in adapted.sizes if name not in sizes),
+                adapted,
+            )
 
 
 def _more_devices(search: StepFitting) -> Iterator[tuple[str, StepQuestion | None]]:
@@ -101,7 +118,7 @@ def _more_devices(search: StepFitting) -> Iterator[tuple[str, StepQuestion | Non
                             yield f"{said} {how}", way
                             return
                     elif replace(need, communication_bytes=_buffer_bytes(search, own, asked, tp)).fits:
-                        yield f"{number} such devices with {how}", None
+                        yield f"{number} such {_kind(device)}s with {how}", None
                         return
                 except InputError:  # heads or columns cannot be divided evenly, or options do not go together
                     continue
@@ -155,7 +172,7 @@ def _larger_device(search: StepFitting, needed_bytes: float) -> str:
 
     A GPU of the same vendor comes first: its software runs there too.
     """
-    text, device = f"a device with {format_size(needed_bytes, 3)}", search.device
+    text, device = f"a {_kind(search.device)} with {format_size(needed_bytes, 3)}", search.device
     parts = {name: part for name in part_names("gpu") if isinstance(part := load_part(name), GpuPart)}
     vendor, least_Bps = (device.vendor, device.memory_bandwidth_Bps / 2) if isinstance(device, Gpu) else ("nvidia", 0)
     large = [

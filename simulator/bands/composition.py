@@ -123,14 +123,19 @@ def distance(facts: AnswerFacts, known: Evidence) -> tuple[State, tuple[str, ...
     return ("unmeasured" if strange else "outside" if outside else state), tuple(outside)
 
 
+def _named(generation: str) -> str:
+    """Return *generation* as its vendor writes it: Ada, CDNA3."""
+    return generation.upper() if generation[-1:].isdigit() else generation.capitalize() or "unknown"
+
+
 def _of_device(facts: AnswerFacts, seen: MeasuredCoverage) -> tuple[State, list[str]]:
     """Return the state of the device, and its aspects that no measurement covers."""
     forms = seen.generations.get(facts.generation)
     outside = []
     if forms is None:
-        outside.append(f"no measured device of generation {facts.generation or 'unknown'}")
+        outside.append(f"no measured device of generation {_named(facts.generation)}")
     elif facts.form not in forms:
-        of = "CPU" if facts.generation == "cpu" else f"device of generation {facts.generation}"
+        of = "CPU" if facts.generation == "cpu" else f"device of generation {_named(facts.generation)}"
         outside.append(f"no measured {facts.form} on a {of}")
     if facts.changed:
         return "unseen", outside
@@ -149,7 +154,7 @@ def _beyond_collectives(facts: AnswerFacts, seen: MeasuredCoverage, linked: Coll
     if facts.ranks > most:
         found.append(f"no measured {facts.what} {where} over more than {most:,} GPUs")
     if facts.generation not in linked:
-        found.append(f"no measured collective on GPUs of generation {facts.generation or 'unknown'}")
+        found.append(f"no measured collective on GPUs of generation {_named(facts.generation)}")
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ from simulator.cli.output import Answers, Asked
 from simulator.cli.processes import fingerprint, kept_in, process_count, runner_of
 from simulator.cli.step_command import rate_columns
 from simulator.cli.step_questions import ask_steps
-from simulator.cli.table import Column, head_lines, table_lines
+from simulator.cli.table import Column, head_lines, next_lines, table_lines
 from simulator.cli.written import CommandOptions, shell_command, written_of
 from simulator.console.style import Progress, Style
 from simulator.errors import InputError, one_line, refused
@@ -28,14 +28,15 @@ from simulator.questions.checks import From
 from simulator.questions.layout import REPLICAS
 from simulator.records import replace
 from simulator.results.columns import duration_column, rate_words
+from simulator.results.comparison import Ratio, ratio_of, times_words
 from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.step_confidence import UNSURE
 from simulator.results.step_view import MODE_WORDS
-from simulator.search.run import Ranking, best_document, find_best, loss_words
+from simulator.search.run import RankedLayout, Ranking, best_document, find_best, loss_words
 from simulator.search.space import SEARCHED, Space, parse_fixed
 from simulator.spelling import mention
 from simulator.topology.load import load_topology
-from simulator.units import format_duration, format_size
+from simulator.units import format_capacity, format_duration, format_size
 from simulator.workload.network import Network
 
 _COUNT = From(1, 10**7)
@@ -112,8 +113,7 @@ def answer_best(written: CommandOptions, wanted: Mapping[str, Any]) -> Answers:
 
     def lines(style: Style) -> list[str]:
         shown = best_lines(space, machine.name, session.network(question), found, style)
-        again = (line for command in commands for line in style.wrap_command(command))
-        shown += ["", *style.wrap("to repeat it", "bold"), *again]
+        shown += ["", *_next(commands, style)]
         return shown + (launch_rows(asked, launches) if launches else [])
 
     def document() -> dict[str, Any]:
@@ -144,12 +144,14 @@ def best_lines(space: Space, machine: str, network: Network, best: Ranking, styl
         Column(BAND_HEAD, [band_words(entry.band) for entry in best.ranking], spare=1),
         Column(f"{network.sample}/s", [rate_words(space.global_batch / e.step_time_s) for e in best.ranking], spare=3),
         *rate_columns([entry.rates for entry in best.ranking]),
-        Column("memory", [format_size(e.memory_bytes, 3) + " *" * (e in unsure) for e in best.ranking]),
-        Column("time lost to", [loss_words(entry.shares_s, 1) for entry in best.ranking], right=False),
+        Column(_memory_head(best), [format_size(e.memory_bytes, 3) + " *" * (e in unsure) for e in best.ranking]),
+        Column("largest losses", [loss_words(entry.shares_s, 1) for entry in best.ranking], right=False),
     ]
     outside = [text for entry in best.ranking for text in entry.outside]
-    lines = [*head_lines(title, style, outside=outside), *style.wrap(_verdict(best), "bold", hang=2), ""]
-    lines += table_lines(columns, style)
+    lines = head_lines(title, style, outside=outside)
+    for said in _verdict(best):
+        lines += style.wrap(said, "bold", hang=2)
+    lines += ["", *table_lines(columns, style)]
     lines += style.wrap(f"* {UNSURE}", "dim", hang=2) if unsure else []
     count = f"{best.feasible_count:,} layouts fit; the best {best.simulated_count} were simulated"
     lines += ["", *style.wrap(f"{count}, the others estimated from the costs of their parts", hang=2)]
@@ -158,22 +160,48 @@ def best_lines(space: Space, machine: str, network: Network, best: Ranking, styl
     return lines + (style.wrap(f"not feasible: {why}", "dim", hang=2) if why else [])
 
 
-def _verdict(best: Ranking) -> str:
-    """Return the fastest layout, how far the next is behind, and what it loses time to; empty if nothing fits."""
+def _verdict(best: Ranking) -> list[str]:
+    """Return the fastest layout, which others are as good, what bounds it and what it loses time to; empty if none."""
     if not best.ranking:
-        return ""
+        return []
     first, *others = best.ranking
-    said = f"{first.candidate.layout.words} is fastest, {format_duration(first.step_time_s)}"
-    if others:
-        ratio = others[0].step_time_s / first.step_time_s
-        within = first.band is not None and others[0].step_time_s <= first.band.high_s
-        said += f", {ratio:.3g} times as fast as the next{' (within the band)' if within else ''}"
+    name = first.candidate.layout.words
+    ratios = {each.candidate.layout.words: _ratio(each, first) for each in others}
+    alike = [way for way, ratio in ratios.items() if not ratio.is_clear]
+    said = f"{name} is fastest, {format_duration(first.step_time_s)} ({BAND_HEAD} {band_words(first.band)})"
+    if alike:
+        said += f"; the next {len(alike)} are" if len(alike) > 1 else "; the next is"
+        said += f" equal within the model's error of {100 * ratios[alike[-1]].unsure:.0f} %"
+    elif others:
+        ratio = next(iter(ratios.values()))
+        said += f", {times_words(ratio.value)} times as fast as the next{f' ({ratio.band})' if ratio.band else ''}"
+    computing = first.shares_s.get("computing", 0.0) / (sum(first.shares_s.values()) or 1.0)
     lost = loss_words(first.shares_s)
-    return f"{said}; time lost to {lost}" if lost != "-" else f"{said}; bound by compute"
+    spent = f"{100 * computing:.0f} % of its step computes"
+    return [said, f"{spent}; the rest: {lost}" if lost != "-" else f"{spent}: bound by compute"]
+
+
+def _memory_head(best: Ranking) -> str:
+    return f"memory of {format_capacity(best.ranking[0].available_bytes)}" if best.ranking else "memory"
+
+
+def _ratio(other: RankedLayout, first: RankedLayout) -> Ratio:
+    return ratio_of(other.step_time_s, first.step_time_s, (other.ways_error, first.ways_error))
+
+
+def _next(commands: Sequence[str], style: Style) -> list[str]:
+    """Return the command of the fastest layout, and those of the others shown."""
+    lines = next_lines("run the fastest", style, commands[0])
+    if commands[1:]:
+        lines += [
+            *style.wrap("or another of these:"),
+            *(line for each in commands[1:] for line in style.wrap_command(each)),
+        ]
+    return lines
 
 
 def _fingerprint(space: Space, network: Network) -> str:
     """Return a hash of a search: question, contents of machine and network, constants and program version."""
     where = space.question.where
     topology = load_topology(where.topology, n_nodes=where.nodes, fabric=where.fabric)
-    return fingerprint("rates", repr(space), repr(topology), repr(network))
+    return fingerprint("errors", repr(space), repr(topology), repr(network))

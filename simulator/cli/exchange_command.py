@@ -34,6 +34,8 @@ from simulator.spelling import mention, spelt
 from simulator.units import format_bandwidth, format_duration, format_size
 from simulator.workload.parse import Payload, parse_workload
 
+_UNEVEN = 4.0  # times as far to the lower end of a band as to the upper one
+_NEAR = 0.9  # of the share of a link that NCCL reaches
 _SHOWN_LINKS = 8
 _SHOWN_RINGS = 8
 
@@ -122,7 +124,7 @@ def answer_exchanges(written: CommandOptions, session: Session) -> Answers:
     def lines(style: Style) -> list[str]:
         if payload.is_sweep:
             return _sweep(by_size, payload, questions[0], style)
-        shown = [*_title(first, payload, style), *_reached(first, style), "", *_comparison(first, style)]
+        shown = [*_title(first, payload, style), *_reached(first, style), *_comparison(first, style)]
         shown += faster.lines(best.sync_time_s, style) if faster else []
         shown += loss_lines(best.changed, style)
         shown += _detail(first[0], style) if len(first) == 1 else []
@@ -163,7 +165,7 @@ def _title(results: Sequence[Result], payload: Payload, style: Style) -> list[st
             gpus += f" ({shortened_ring(first.gpus)})"
         text = f"{first.machine}: {text} over {gpus}"
     else:
-        text += f" on {len(machines)} machines"
+        text += f", compared on {len(machines)} machines"
     text += "" if what.startswith("bytes:") else f" ({what})"
     of = fastest.strategy if len(results) > 1 else ""
     return head_lines(text, style, [result.confidence for result in results], fastest.changed, of)
@@ -193,23 +195,28 @@ def _comparison(results: Sequence[Result], style: Style) -> list[str]:
     ]
     best = ("bold", "green") if many and not ordered[0].is_bound else ()
     lines = table_lines(columns, style, marks if many else {}, best)
+    said = []
     if many:
         from simulator.results.reason import verdict
 
-        lines += ["", *style.wrap(verdict(ordered))]
+        said = style.wrap(verdict(ordered), "bold", hang=2)
     if many and named:
         from simulator.cli.step_command import price_lines
 
         alike = [r for r in ordered if r.is_bound == ordered[0].is_bound]
         lines += price_lines(alike, "exchanges", "the cheapest machine", style)
-    trust = trust_lines(ordered[0].confidence, style, full=True)
-    return [*lines, "", *trust, *_measured(ordered[0], style)] if trust else lines
+    trust = trust_lines(ordered[0].confidence, style)
+    return [*said, "", *lines, *(["", *trust, *_measured(ordered[0], style)] if trust else [])]
 
 
 def _measured(result: Result, style: Style) -> list[str]:
     """Return what to do next: measure *result* on the machine."""
     command, _, more = result.confidence.narrowed.partition(" (")
-    return next_lines(f"measure it there{f' ({more}' if more else ''}", style, command) if command else []
+    slowed = result.asked is not None and result.asked.where.slow_links
+    kinds = {link.kind for link in result.timeline.machine.links}
+    check = " and nvidia-smi nvlink -s (are all links up?)" * bool(slowed and "nvlink" in kinds)
+    words = f"measure it on the machine with nccl-tests{check}{f' ({more}' if more else ''}"
+    return next_lines(words, style, command) if command else []
 
 
 def _reached(results: Sequence[Result], style: Style) -> list[str]:
@@ -221,11 +228,13 @@ def _reached(results: Sequence[Result], style: Style) -> list[str]:
 
 
 def _bus_words(result: Result) -> str:
-    """Return the bus bandwidth of *result* and its band."""
+    """Return the bus bandwidth of *result* with its band, near whose upper end it may lie, and the one per byte."""
+    bus, algorithm = format_bandwidth(result.busbw_Bps), f"algbw {format_bandwidth(result.algbw_Bps)}"
     if (band := result.band) is None:
-        return f"busbw {format_bandwidth(result.busbw_Bps)}"
-    ends = bandwidth_column([result.busbw_Bps * result.sync_time_s / s for s in (band.high_s, band.low_s)])
-    return f"busbw {format_bandwidth(result.busbw_Bps)} ({BAND_HEAD} {' to '.join(ends)})"
+        return f"busbw {bus} ({algorithm})"
+    low, high = rates = band.of_rate(result.sync_time_s, result.busbw_Bps)
+    most = "at most about " * (_UNEVEN * (high - result.busbw_Bps) < result.busbw_Bps - low)
+    return f"{most}{bus} busbw ({BAND_HEAD} {' to '.join(bandwidth_column(rates))}; {algorithm})"
 
 
 def _limit_words(result: Result) -> str:
@@ -234,8 +243,10 @@ def _limit_words(result: Result) -> str:
     if use is None:
         return "nothing"
     link = result.timeline.machine.link(use.name)
-    kind = f"{WORDS['links'].get(link.kind, link.kind)} " if link is not None else ""
-    return f"{kind}{use.name}, {percent(use.utilisation)} in use"
+    kind = use.name if link is None else WORDS["links"].get(link.kind, link.kind)
+    reached = float(str(result.facts.get("bound_share", 0.0)))
+    most = ", about the most that NCCL reaches" * (reached > 0 and use.utilisation > _NEAR * reached)
+    return f"{kind}, at {percent(use.utilisation)} of its rate{most}"
 
 
 def _sweep(
@@ -307,8 +318,7 @@ def _sweep_verdict(one: Sequence[Result], style: Style) -> list[str]:
         return []
     said = f"at {format_size(last.size_bytes)}: {_bus_words(last)}, limited by {_limit_words(last)}"
     if first.bottleneck.utilisation < last.bottleneck.utilisation / 2:
-        used = percent(first.bottleneck.utilisation)
-        said += f"; at {format_size(first.size_bytes)} by latency, {format_duration(first.sync_time_s)}, {used} in use"
+        said += f"; at {format_size(first.size_bytes)} by latency, {format_duration(first.sync_time_s)}"
     return [*style.wrap(said, "bold", hang=2), ""]
 
 
@@ -316,7 +326,7 @@ def _sweep_trust(by_size: Sequence[Sequence[Result]]) -> str:
     """Return how sure the time of the largest size is, where anything is known of that."""
     best = best_of(by_size[-1])
     said = best.confidence.brief
-    return f"trust at {format_size(best.size_bytes)}: {said}" if said else ""
+    return f"trust in the time of {format_size(best.size_bytes)}: {said}" if said else ""
 
 
 def _unfit_lines(unfit: Mapping[str, str], style: Style) -> list[str]:
@@ -328,7 +338,9 @@ def _unfit_lines(unfit: Mapping[str, str], style: Style) -> list[str]:
 def _detail(result: Result, style: Style) -> list[str]:
     """Return the rings, the links in use and the notes of one *result*."""
     alike = Counter(result.rings)
-    lines = ["", style.mark(f"rings ({len(result.rings)}, by GPU)", "bold")] if alike else []
+    channels = int(str(result.facts.get("channels", 0))) // (len(result.rings) or 1)
+    each = f", {channels} channels each" * (channels > 1)
+    lines = ["", style.mark(f"rings ({len(result.rings)}, by GPU{each})", "bold")] if alike else []
     for ring, count in list(alike.items())[:_SHOWN_RINGS]:
         lines += style.wrap(f"  {shortened_ring(ring)}{f'  x {count}' if count > 1 else ''}", hang=4)
     if len(alike) > _SHOWN_RINGS:
@@ -348,7 +360,7 @@ def _links(result: Result, style: Style) -> list[str]:
         return []
     kinds = sorted(alike.values(), key=lambda uses: -round(uses[0].utilisation, 6))
     shown = kinds[:_SHOWN_LINKS]
-    names = [f"{u[0].name} and {len(u) - 1} more" if len(u) > 1 else u[0].name for u in shown]
+    names = [f"{u[0].name} x {len(u)}" if len(u) > 1 else u[0].name for u in shown]
     columns = [
         Column("links by use", names, right=False),
         Column("bytes each", size_column([u[0].bytes for u in shown]), spare=1),

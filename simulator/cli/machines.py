@@ -21,7 +21,7 @@ from simulator.errors import Fault, InputError, one_line, refused
 from simulator.questions.where import Where
 from simulator.records import dataclass, replace
 from simulator.results.columns import ranges
-from simulator.results.result import TIE
+from simulator.results.comparison import TIE
 from simulator.spelling import mention
 from simulator.topology.catalogue import part_names
 from simulator.topology.load import topology_from_text

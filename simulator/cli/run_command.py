@@ -26,13 +26,13 @@ from simulator.results.confidence import BAND_HEAD
 from simulator.results.rates import days_words, energy_words, rate_of_device
 from simulator.results.result import listed
 from simulator.results.run import Run, run_document
-from simulator.results.step_view import device_words, precision_words, spent_words
+from simulator.results.step_view import device_words, largest_words, limit_words, precision_words
 from simulator.results.training import TrainingResult
 from simulator.spelling import mention
 from simulator.units import format_duration, format_size
 
 _SHOWN_REMEDIES = 3
-_WORDS = {"checkpoints": "stopped to write checkpoints", "repeated": "steps done again"}
+_WORDS = {"checkpoints": "stopped to write checkpoints", "repeated": "work lost since checkpoints"}
 
 
 def ask_run(**given: Any) -> Asked:
@@ -79,22 +79,21 @@ def run_lines(run: Run, style: Style) -> list[str]:
         [f"{counted(result.samples, each)} a step", *how_words(result, precision_words(step)), result.called]
     )
     title = f"{result.machine}, {device_words(result)}: {of} of {step.workload} ({parameter_words(step)}), {how}"
-    work = f"{counted(run.steps, 'step')}, {rate_words(run.gpu_hours)} GPU hours"
+    work = f"{counted(run.steps, 'step')}, {rate_words(run.gpu_hours)} GPU-hours"
     facts = [Fact("run", work, _days(run.wall_s), ("bold",))]
-    if run.band_s is not None:
-        facts.append(Fact(BAND_HEAD, f"{_days(run.band_s[0])} to {_days(run.band_s[1])}"))
     if (price := run.price) is not None:
         ends = [end for each in run.band_s or () if (end := run.price_of(each)) is not None]
         facts.append(Fact("price", f"80 % band {ends[0].words()} to {ends[1].words()}" if ends else "", price.words()))
     if run.energy_J is not None:
-        facts.append(Fact("energy", "at most, with all boards at their limits", energy_words(run.energy_J)))
+        facts.append(Fact("energy", "at most: all boards at TDP", energy_words(run.energy_J)))
     counts = "" if question.fails else ", without failures"
-    facts.append(Fact("goodput", f"of the time trains (effective training time){counts}", percent(cycle.goodput)))
-    facts.append(Fact("step", rate_of_device(run.rates, step), format_duration(result.step_time_s)))
-    facts += [Fact("memory", fit_words(result)), Fact("bound by", spent_words(result))]
+    facts.append(Fact("goodput", f"of the time trains{counts}", percent(cycle.goodput)))
+    each_gpu = "per GPU: " if result.device_count > 1 else ""
+    facts.append(Fact("step", f"{each_gpu}{rate_of_device(run.rates, step)}", format_duration(result.step_time_s)))
+    facts += [Fact("memory", fit_words(result)), Fact("bound by", f"{limit_words(result)}; {largest_words(result)}")]
     if question.fails:
         again = f"one every {format_duration(cycle.mtbf_s)}, {format_duration(cycle.restart_s)} each to restart"
-        facts.append(Fact("failures", again, f"{run.failures:,.0f}"))
+        facts.append(Fact("failures", again, f"{run.failures:,.1f} expected"))
     if run.every_steps:
         behind = f", safe {format_duration(cycle.background_s)} later" if question.asynchronous else ""
         size, stops = format_size(run.checkpoint_bytes, 3), format_duration(cycle.stopped_s)
@@ -119,24 +118,26 @@ def run_lines(run: Run, style: Style) -> list[str]:
 
 
 def _verdict(run: Run) -> str:
-    """Return in a sentence how long the run takes, whether it fits, and what failures and checkpoints cost."""
+    """Return in a sentence how long the run takes, what failures and checkpoints cost of it, and whether it fits."""
     shares, count = run.cycle.shares, counted(run.result.device_count, "GPU")
+    band = "not measured" if run.band_s is None else f"{_days(run.band_s[0])} to {_days(run.band_s[1])}"
+    said = [f"{_days(run.wall_s)} on {count} ({BAND_HEAD} {band})"]
     names = [name for name in ("evaluation", "checkpoints") if shares[name] > 0.0] + ["failures"] * run.question.fails
-    fits = "fits" if run.result.fits else "does not fit"
-    if not names:
-        return f"{fits}: {_days(run.wall_s)} on {count}"
-    lost = 1.0 - run.cycle.goodput
-    cost = f"{_days(lost * (run.wall_s - run.first_s))} of {_days(run.wall_s)} ({percent(lost)})"
-    return f"{fits} on {count}; {listed(names)} cost {cost}"
+    if names:
+        lost = 1.0 - run.cycle.goodput
+        said.append(f"{listed(names)} cost {_days(lost * (run.wall_s - run.first_s))} of it ({percent(lost)})")
+    if not run.question.fails:
+        said[0] += ", without failures"
+    return "; ".join([*said, "fits in memory" if run.result.fits else "does not fit in memory"])
 
 
 def _next(run: Run) -> str:
     """Return what to do next: count failures, or let training go on while checkpoints are written."""
     if not run.question.fails:
-        return "--mtbf 3h, for example, counts failures, checkpoints and restarts"
+        return "--mtbf 3h, for example, to count failures, checkpoints and restarts"
     stops = run.cycle.shares["checkpoints"]
     if run.every_steps and not run.question.asynchronous and stops > 0.0:
-        return f"--async-checkpoints trains on while they are written ({percent(stops)} of the time)"
+        return f"--async-checkpoints, to train on while they are written ({percent(stops)} of the time)"
     return ""
 
 

@@ -21,8 +21,10 @@ from simulator.errors import InputError, counted, one_line
 from simulator.records import replace
 from simulator.results.columns import duration_column, percent, rate_words
 from simulator.results.confidence import BAND_HEAD
+from simulator.results.headline import over_words
 from simulator.results.rates import rates_of
 from simulator.results.step_view import MODE_WORDS, limit_words, precision_words, time_shares
+from simulator.results.training import TrainingResult
 from simulator.search.run import loss_words
 from simulator.search.scaling import Curve, curve_document, curve_of
 from simulator.spelling import mention
@@ -104,12 +106,16 @@ def _next(curve: Curve, written: CommandOptions, name: str, style: Style) -> lis
         most = last.question.where.nodes or 1
         if name == "gpus" and 4 * last.device_count <= len(last.timeline.machine.gpus):
             most, whose = last.device_count, "gpus"
-        return next_lines(f"--{whose} {most}..{4 * most}, as no bend was found", style) if len(results) > 1 else []
+        return (
+            next_lines(f"--{whose} {most}..{4 * most}, to find where it stops scaling", style)
+            if len(results) > 1
+            else []
+        )
     result = next(result for result in results if result.device_count == knee.after)
     count = str(knee.after if name == "gpus" else result.question.where.nodes)
     of: dict[str, Any] = {name: count}
     asked = shell_command(replace(written, quiet=False, what_if=True, **of))
-    return next_lines("what would help there", style, asked)
+    return next_lines("which links or options would help there", style, asked)
 
 
 def _lines(curve: Curve, more: Callable[[Style], list[str]], style: Style) -> list[str]:
@@ -133,10 +139,10 @@ def _lines(curve: Curve, more: Callable[[Style], list[str]], style: Style) -> li
         Column(f"{step.sample}/s", [rate_words(result.throughput) for result in results], spare=3),
         *rate_columns([rates_of(result) for result in results]),
         Column("efficiency", [percent(value) for value in curve.efficiency]),
-        Column("of a doubling", ["-", *(percent(gain) for gain in curve.gains)], spare=5),
+        Column("per doubling", ["-", *(percent(gain) for gain in curve.gains)], spare=5),
         memory_column(results),
         Column("bound by", [limit_words(result) for result in results], right=False, spare=2),
-        Column("time lost to", [loss_words(time_shares(result)) for result in results], right=False, spare=4),
+        Column("largest losses", [loss_words(time_shares(result)) for result in results], right=False, spare=4),
     ]
     lines = head_lines(title, style, [result.confidence for result in results])
     lacking = [f"{result.device_count:,}" for result in results if not result.fits]
@@ -151,14 +157,27 @@ def _lines(curve: Curve, more: Callable[[Style], list[str]], style: Style) -> li
 
 
 def _verdict(curve: Curve) -> str:
-    """Return in a sentence from which number of devices on more devices are worth less, and why."""
-    knee, sample = curve.knee, curve.results[0].step.sample
+    """Return in a sentence how far the step scales, from which number of devices on it does not, and why."""
+    knee, results = curve.knee, curve.results
+    sample, last = results[0].step.sample, results[-1]
     if knee is None:
-        last, rate = curve.results[-1], rate_words(curve.results[-1].throughput)
-        kept = f"efficiency {percent(curve.efficiency[-1])}, {rate} {sample}/s"
-        return f"no bend up to {last.device_count:,} GPUs: {kept}; bound by {limit_words(last)}"
-    at = next(i for i, result in enumerate(curve.results) if result.device_count == knee.after)
-    was, now = (f"{percent(each)}" for each in curve.efficiency[at - 1 : at + 1])
-    before, after = (rate_words(result.throughput) for result in curve.results[at - 1 : at + 1])
-    bends = f"bends from {knee.before:,} to {knee.after:,} GPUs: efficiency {was} to {now}"
-    return f"{bends}, {before} to {after} {sample}/s; {knee.cause}"
+        rate = f"{rate_words(last.throughput)} {sample}/s"
+        kept = f"at efficiency {percent(curve.efficiency[-1])}, {rate}; bound by {limit_words(last)}"
+        return f"scales to {last.device_count:,} GPUs, the most tried, {kept}"
+    at = next(i for i, result in enumerate(results) if result.device_count == knee.after)
+    then, now = results[at - 1 : at + 1]
+    rates = f"{rate_words(now.throughput)} against {rate_words(then.throughput)} {sample}/s"
+    efficiency = f"efficiency {percent(curve.efficiency[at])}"
+    over = over_words(now)
+    cause = f"communication{over} takes {100 * now.exposed_s / (now.step_time_s or 1.0):.0f} % of the step"
+    why = cause if over and now.bound == "exchange" else knee.cause
+    if now.throughput < then.throughput:
+        return f"badly: {_size(now)} are slower than {_size(then)}, {rates}, {efficiency}: {why}"
+    before = f" from {_size(then)} to {_size(now)}"
+    return f"scales less well{before}: {rates}, {efficiency} after {percent(curve.efficiency[at - 1])}: {why}"
+
+
+def _size(result: TrainingResult) -> str:
+    """Return the number of devices of *result*, where there are several nodes with that of these."""
+    nodes = len(result.timeline.machine.hosts_of(result.timeline.machine.gpus))
+    return f"{counted(nodes, 'node')} ({counted(result.device_count, 'GPU')})"

@@ -15,7 +15,7 @@ from simulator.cli.written import CommandOptions, shell_command
 from simulator.collectives.request import Unsuitable
 from simulator.console import later
 from simulator.console.style import Progress, Style
-from simulator.errors import InputError, SimulationError
+from simulator.errors import InputError, SimulationError, counted
 from simulator.questions.checks import refuse_all
 from simulator.questions.options import SamplesOption
 from simulator.records import replace
@@ -56,6 +56,9 @@ def answer_steps(written: CommandOptions, session: Session) -> Answers:
     if not found:
         refuse_all(f"{mention('strategy', name)} does not fit: {why}" for name, why in unfit.items())
     found.sort(key=lambda answer: (not answer.fits, -answer.throughput))
+    unfit_from = next((i for i, each in enumerate(found) if not each.fits), 0)
+    if unfit_from:  # what would make the first of the others fit
+        found[unfit_from] = session.advised(found[unfit_from].question, cut_by(written))
     best, faster = best_of(found), None
     if written.what_if:
         with Progress(1, "looking for what would be faster", quiet=written.quiet):
@@ -128,22 +131,32 @@ def _out_of_memory(result: TrainingResult) -> str:
     needs, has, lacks = (format_size(n_bytes, 3) for n_bytes in sizes)
     text = f"out of memory: {result.step.workload} at batch {result.question.batch} needs {needs}{where} has {has},"
     changes = " or ".join(remedy.change for remedy in result.remedies)
-    return f"{text} {lacks} too little{more}" + (f"; what would fit: {changes}" if changes else "")
+    return f"{text} {lacks} over{more}" + (f"; what would fit: {changes}" if changes else "")
 
 
 def _next(found: Sequence[TrainingResult], written: CommandOptions, style: Style) -> list[str]:
-    """Return what to do next: ask alone for the first that does not fit, or for what would make the first faster."""
-    lacking = next((result for result in found if not result.fits), None)
-    asked = (lacking or found[0]).question
+    """Return what to do next: run the first that does not fit so that it does; price a run on each; or use the best."""
+    lacking = next((result for result in found if not result.fits and result.remedies), None)
+    first = lacking or found[0]
     machines = {result.machine for result in found}
-    alone = replace(written, topology=asked.where.topology, quiet=False)
+    alone = replace(written, topology=first.question.where.topology, quiet=False)
     if lacking is not None:
-        alone = replace(alone, parallel=(asked.layout.words,)) if written.parallel else alone
-        return next_lines("what would fit", style, shell_command(alone))
-    if len(machines) > 1 and len(found) == len(machines) and found[0].tokens and not found[0].price_per_hour:
-        command = shell_command(alone, ["run"], tokens="1T", gpu_hour=_PRICE)
-        return next_lines(f"what a run costs, there and on the others, at {_PRICE} a GPU and hour", style, command)
-    return next_lines("" if written.what_if else f"{mention('what_if')} says what would make the first faster", style)
+        alone = replace(alone, parallel=(lacking.question.layout.words,)) if written.parallel else alone
+        fitting = [each.change for each in lacking.remedies if each.change.startswith("--")]
+        where = f"{shell_command(alone)} {fitting[0]}" if fitting else ""
+        words = f"make it fit on {lacking.machine}" if fitting else f"it takes {lacking.remedies[0].change}"
+        return next_lines(words, style, where)
+    if len(machines) > 1 and len(found) == len(machines) and first.tokens and not first.price_per_hour:
+        trains_all = first.step.trained_count == first.step.parameter_count
+        if first.step.options.mode == "train":
+            command = shell_command(alone, ["run"], tokens="1T" if trains_all else "100M", gpu_hour=_PRICE)
+            return next_lines("what a run costs; ask for each machine, with its price per GPU-hour", style, command)
+    if written.what_if:
+        return []
+    if len(machines) == 1 and written.parallel:
+        alone = replace(alone, parallel=(first.question.layout.words,))
+    command = shell_command(replace(alone, what_if=True))
+    return next_lines(f"use {name_among(first, found)}; which links or options would make it faster", style, command)
 
 
 _PRICE = "2USD"
@@ -162,7 +175,8 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     title = f"{where}{MODE_WORDS[step.options.mode]} of {step.workload} ({parameter_words(step)}), {', '.join(how)}"
     of = f"{way_among(first, ordered)} on {first.machine}" if named else way_among(first, ordered)
     lines = head_lines(title, style, [result.confidence for result in ordered], first.changed, of)
-    lines += style.wrap(later("simulator.results.reason:steps_verdict")(ordered), "bold", hang=2)
+    for said in later("simulator.results.reason:steps_verdict")(ordered):
+        lines += style.wrap(said, "bold", hang=2)
     most = {devices: max(rates) for devices, rates in _alone_rates(ordered).items()}
     efficiencies = [r.throughput / rate if (rate := most[_devices(r)]) else 1.0 for r in ordered]
     unlike = len({result.samples for result in ordered}) > 1
@@ -252,10 +266,16 @@ def _baseline_words(results: Sequence[TrainingResult]) -> list[str]:
 def _batch_words(results: Sequence[TrainingResult]) -> str:
     """Return the samples of a step of all *results*: of a device, a replica or all devices, where these are equal."""
     shares = {result.samples / result.device_count for result in results}
-    if len(shares) == 1 and (share := shares.pop()).is_integer():
+    if (
+        len(shares) == 1
+        and (share := shares.pop()).is_integer()
+        and not any(r.question.layout.divides_network for r in results)
+    ):
         return f"batch {share:,.0f} per device"
     if len({result.samples for result in results}) == 1:
-        return f"batch {results[0].samples:,} of all devices"
+        micro = {(result.step.micro_batches, result.question.batch) for result in results}
+        each = [f" (micro-batches of {size})" for count, size in micro if count > 1 and len(micro) == 1]
+        return f"{counted(results[0].samples, results[0].step.sample[:-1])} per step{''.join(each)}"
     replicas = {result.samples / result.replicas for result in results}
     return f"batch {replicas.pop():,.0f} per replica" if len(replicas) == 1 else "unlike batches"
 

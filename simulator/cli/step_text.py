@@ -22,18 +22,17 @@ from simulator.errors import counted
 from simulator.questions.where import TODAY, month_words
 from simulator.results import Fact
 from simulator.results.columns import percent, rate_words
+from simulator.results.headline import answer_lines, count_words
 from simulator.results.ran import LayerTime
 from simulator.results.step import StepResult
 from simulator.results.step_view import (
     INPUT_WORDS,
     MODE_WORDS,
     SHARE_WORDS,
-    answer_words,
     change_words,
     device_words,
     divided_words,
     kernel_words,
-    lacks,
     precision_words,
     step_view,
     time_shares,
@@ -41,7 +40,7 @@ from simulator.results.step_view import (
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import Alternative, DeviceMemory, Remedy
 from simulator.spelling import mention
-from simulator.units import format_duration, format_size
+from simulator.units import format_capacity, format_duration, format_size
 from simulator.workload.network import in_any_block
 from simulator.workload.operators import Attention
 from simulator.workload.zoo import FUSED
@@ -53,7 +52,8 @@ if TYPE_CHECKING:
 
 _SHOWN_LAYERS = 8
 _SHOWN_CHANGES = 3
-_KERNELS = {"attention": "attention", "gelu": "GELU"}  # settings that choose kernels, in words
+_SIZES = {"attention": "attention", "gelu": "GELU"}  # settings that choose kernels, in words
+_KERNELS = {"fused-native": "cuDNN 9 attention", "fused-first": "FlashAttention 1", "fused-fourth": "FlashAttention 4"}
 
 
 def step_lines(result: TrainingResult, style: Style, *, full: bool = False) -> list[str]:
@@ -62,7 +62,7 @@ def step_lines(result: TrainingResult, style: Style, *, full: bool = False) -> l
     *full*: also time by stream, kernel and layer, and memory by use.
     """
     most = None if full else _SHOWN_CHANGES if result.changed is None else 1
-    remedies, better = result.remedies[:most], result.alternatives[:most]
+    remedies, better = result.remedies[: most and most + 1], result.alternatives[:most]
     facts = fact_lines((fact for fact in step_view(result) if full or not fact.detail), style)
     shares = [["divided so that all finish together", "part", "samples"]]
     shares += [[name, part, f"{samples:,}"] for name, part, samples in result.shares]
@@ -71,10 +71,8 @@ def step_lines(result: TrainingResult, style: Style, *, full: bool = False) -> l
         of_part = [device for device in result.memory if device.part == part]
         within.append(_memory(of_part, len(of_part) < len(result.memory), style))
     head = head_lines(_title(result), style, [result.confidence], result.changed)
-    for lack in lacks(result):
-        head += style.wrap(f"does not fit: {lack}", "bold", "red", hang=2)
-    if said := answer_words(result):
-        head += style.wrap(said, "bold", hang=2)
+    for said in answer_lines(result):
+        head += style.wrap(said, "bold", *([] if result.fits else ["red"]), hang=2)
     last = trust_lines(result.confidence, style, full=full)
     last += [] if full else next_lines(_next(result), style)
     blocks = [
@@ -103,10 +101,10 @@ def _next(result: TrainingResult) -> str:
         return f"{result.remedies[0].change}, with which it fits"
     if run is not None and run.is_slower and run.cure is not None:
         rate = f"{rate_words(result.samples / run.cure.step_time_s)} {result.step.sample}/s"
-        return f"{mention('input', run.cure.change)}, the cheapest cure: {rate}"
+        return f"{mention('input', run.cure.change)}, the cheapest fix: {rate}"
     nodes = result.question.where.nodes or 1
     if nodes > 1 and any(name.startswith("node") and "." not in name for name, _ in result.question.stragglers):
-        return f"{mention('nodes', nodes - 1)} without {mention('straggler')} says what leaving it out costs"
+        return f"{mention('nodes', nodes - 1)} without {mention('straggler')}: the cost of leaving the node out"
     if result.alternatives:
         best = result.alternatives[0]
         return f"{best.change}, {result.step_time_s / best.step_time_s:.2f} times as fast; -v says more"
@@ -162,7 +160,9 @@ def how_words(result: TrainingResult, precision: str) -> list[str]:
         f"GPUs held to {software.gpu_clock_Hz / 1e6:g} MHz": software.gpu_clock_Hz,
         "calibrated": step.calibrated,
     }
-    kernels = [f"{sizes[name]} {word}" for name, word in _KERNELS.items() if name in sizes]
+    kernels = [
+        _KERNELS.get(str(sizes[name]), f"{sizes[name]} {word}") for name, word in _SIZES.items() if name in sizes
+    ]
     return [precision, *kernels, *(words for words, holds in said.items() if holds)]
 
 
@@ -173,7 +173,7 @@ def fit_words(result: TrainingResult, of: float = 0.0) -> str:
         bytes_, host = (
             (need.missing_bytes, "") if not need.fits or run is None else (run.host_missing_bytes, " on the host")
         )
-        return f"{format_size(bytes_, 3)} too little{host}"
+        return f"{format_size(bytes_, 3)} over{host}"
     has = (
         "" if need.available_bytes == of or not isfinite(need.available_bytes) else format_size(need.available_bytes, 3)
     )
@@ -185,20 +185,14 @@ def memory_column(results: Sequence[TrainingResult]) -> Column:
     """Return the column of memory; what all have stands in its heading."""
     sizes = {result.tightest.need.available_bytes for result in results}
     of = min(sizes) if len(sizes) == 1 and isfinite(min(sizes)) else 0.0
-    head = f"memory of {format_size(of, 3)}" if of else "memory"
+    head = f"memory of {format_capacity(of)}" if of else "memory"
     return Column(head, [fit_words(result, of) for result in results], right=bool(of))
-
-
-def _count(number: float) -> str:
-    """Return *number* with a letter for thousands, millions or billions: 25.6 M."""
-    scale, letter = next(((s, x) for s, x in ((1e9, " B"), (1e6, " M"), (1e3, " k")) if number >= s), (1.0, ""))
-    return f"{number / scale:.{3 if scale > 1 else 9}g}{letter}"
 
 
 def parameter_words(step: StepResult) -> str:
     """Return the number of parameters, and of those that are trained if these are fewer."""
-    trained = f", {_count(step.trained_count)} trained" if step.trained_count < step.parameter_count else ""
-    return f"{_count(step.parameter_count)} parameters{trained}"
+    trained = f", {count_words(step.trained_count)} trained" if step.trained_count < step.parameter_count else ""
+    return f"{count_words(step.parameter_count)} parameters{trained}"
 
 
 def _account(result: TrainingResult, style: Style) -> list[str]:
@@ -246,12 +240,12 @@ def _memory(devices: Sequence[DeviceMemory], named: bool, style: Style) -> list[
     """Return the memory of the fullest of *devices* of a part, which are pipeline stages if there are several."""
     device = max(devices, key=lambda device: device.need.total_bytes)
     need = device.need
-    verdict = "" if need.fits else f": {format_size(need.missing_bytes, 3)} too much"
+    verdict = "" if need.fits else f": {format_size(need.missing_bytes, 3)} over"
     of = f" of each {device.part}" if named else " of each device" if device.count > 1 else ""
     if device.stage is not None and len(devices) > 1:
         least = min(other.need.total_bytes for other in devices)
         of += f" of stage {device.stage} (others from {format_size(least, 3)})"
-    has = f" of {format_size(need.available_bytes, 3)}" if isfinite(need.available_bytes) else ""
+    has = f" of {format_capacity(need.available_bytes)}" if isfinite(need.available_bytes) else ""
     peak = f", most {need.peak}" if need.peak else ""
     title = f"memory{of}: {format_size(need.total_bytes, 3)}{has}{verdict}{peak}"
     rows = [["", ""], *([f"  {name}", format_size(n_bytes, 3)] for name, n_bytes in need.by_use.items())]
@@ -272,8 +266,8 @@ def remedy_lines(remedies: Sequence[Remedy], result: TrainingResult, style: Styl
     samples = f"time for {result.samples:,} {result.step.sample}" if result.samples != 1 else "time"
     rows = [["what would fit", samples, "memory"]]
     for each in remedies:
-        time = "-" if each.step_time_s is None else format_duration(each.step_time_s)
-        rows.append([each.change, time, "-" if each.total_bytes is None else format_size(each.total_bytes, 3)])
+        time = "not simulated" if each.step_time_s is None else format_duration(each.step_time_s)
+        rows.append([each.change, time, "fits" if each.total_bytes is None else format_size(each.total_bytes, 3)])
     shown = 1 if all(each.step_time_s is None for each in remedies) else 3
     return table_of([row[:shown] for row in rows], [False, True, True][:shown], style)
 
@@ -302,7 +296,11 @@ def _checkpoints(found: Checkpoints, style: Style) -> list[str]:
         ["", "", ""],
         ["  kept", percent(found.goodput), f"{format_duration(found.interval_s)} between checkpoints"],
         ["  writing", percent(found.written_share), f"{format_duration(found.write_s)} each"],
-        ["  lost", percent(found.failed_share), f"steps done again, and {format_duration(found.restart_s)} to restart"],
+        [
+            "  lost",
+            percent(found.failed_share),
+            f"work lost since the last checkpoint, and {format_duration(found.restart_s)} to restart",
+        ],
         ["  best", percent(found.best_goodput), f"every {counted(found.best_steps, 'step')} (Daly)"],
     ]
     return [*style.wrap(title, "bold"), *table_of(rows, [False, True, False], style)]
@@ -329,7 +327,7 @@ def _input(run: InputRun, samples: int, sample: str, style: Style) -> list[str]:
     if run.is_slower:
         none = "none of the input's own; another disk, or a host with more cores"
         cure = none if run.cure is None else f"{run.cure.change}: {rate(run.cure.step_time_s)}"
-        facts += [Fact("bound by", INPUT_WORDS[run.bound]), Fact("cheapest cure", cure)]
+        facts += [Fact("bound by", INPUT_WORDS[run.bound]), Fact("cheapest fix", cure)]
     facts += _epochs(run) if run.epoch_steps else []
     has = f" of {format_size(run.memory_bytes, 3)}" if isfinite(run.memory_bytes) else ""
     kept = f", {format_size(run.kept_bytes, 3)} of the set" if run.kept_bytes else ""

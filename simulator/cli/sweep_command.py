@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache, partial
 from itertools import islice, product
+from math import isfinite
 from typing import Any
 
 from simulator.api.session import Session
@@ -20,26 +21,29 @@ from simulator.cli.table import Column, next_lines, table_lines
 from simulator.cli.written import OPTIONS, CommandOptions, check_read, shell_command, written_of
 from simulator.console.files import OutputFile
 from simulator.console.style import Progress, Style
-from simulator.errors import Fault, InputError, TopocastError, counted, few, nearest, one_line
+from simulator.errors import Fault, InputError, TopocastError, few, nearest, one_line
 from simulator.records import replace
-from simulator.results import SCHEMA_VERSION
+from simulator.results import SCHEMA_VERSION, taken
 from simulator.results.columns import percent, rate_words
+from simulator.results.comparison import Ratio, ratio_of, times_words
 from simulator.results.confidence import BAND_HEAD, ends_words
 from simulator.results.rates import rates_of
-from simulator.results.result import Result
+from simulator.results.result import Result, listed
 from simulator.results.step_view import bound_words
 from simulator.results.training import TrainingResult
 from simulator.search.run import Runner, StoredResults, here
 from simulator.spelling import Door, spelt, word_of
-from simulator.units import format_bandwidth, format_duration, format_size
+from simulator.units import format_bandwidth, format_capacity, format_duration, format_size
 
 Row = dict[str, Any]
 MOST_POINTS = 100_000
 _TOGETHER = 8  # points of a job, which share a network
 _OF_TOKENS = ("tokens_per_s", "tokens_per_s_per_device", "energy_J_per_token")
+_ERRORS = ("ways_error", "machines_error")  # half-widths, as logarithms, of what does not cancel in a comparison
+_OTHER_ERRORS = {"topology", "nodes", "gpus", "device", "fabric", "workload", "precision"}  # with these, less cancels
 _FIGURES = (
     *("time_s", "low_s", "high_s", "samples_per_s", *_OF_TOKENS, "mfu", "price_per_million_tokens", "price_currency"),
-    *("memory_bytes", "fits", "busbw_Bps", "bound_by", "counts_software", "error"),
+    *("memory_bytes", "available_bytes", "fits", "busbw_Bps", "bound_by", "counts_software", *_ERRORS, "error"),
 )
 _TIMES = ("step_time_s", "sync_time_s", "time_s", "done_s")  # as answers of each kind call theirs
 _LESS_IS_BETTER = ("time_s", "energy_J_per_token", "price_per_million_tokens", "memory_bytes")
@@ -208,8 +212,12 @@ def _row(point: CommandOptions, door: Door) -> Row:
     row["time_s"] = next(getattr(best, name) for name in _TIMES if hasattr(best, name))
     if (band := getattr(best.confidence, "band", None)) is not None:
         row |= {"low_s": band.low_s, "high_s": band.high_s}
+    if (found := getattr(best.confidence, "estimate", None)) is not None:
+        row |= {"ways_error": found.ways, "machines_error": found.machines}
     if isinstance(best, TrainingResult):
-        row |= {"samples_per_s": best.throughput, "memory_bytes": best.tightest.need.total_bytes, "fits": best.fits}
+        need = best.tightest.need
+        row |= {"samples_per_s": best.throughput, **taken(need, "memory_bytes=total_bytes available_bytes")}
+        row["fits"] = best.fits
         rates, row["bound_by"] = rates_of(best), "arithmetic" if best.bound == "compute" else bound_words(best)
         row |= {name: getattr(rates, name) for name in (*_OF_TOKENS, "mfu")}
         if (price := rates.price_per_million_tokens) is not None:
@@ -240,36 +248,52 @@ def sweep_lines(over: Sequence[str], rows: Sequence[Row], style: Style) -> list[
 
     bands = ["-" if row["low_s"] is None else ends_words(row["low_s"], row["high_s"]) for row in rows]
     bounds = {_bound(row) for row in rows if row["bound_by"]}
+    rooms = {row["available_bytes"] for row in rows} - {None}
+    samples = {_samples(row) for row in rows if row["samples_per_s"]}
     columns = [
         *(Column(word_of(name)[2:], [_as_written(row[name]) for row in rows], right=False) for name in over),
+        Column("samples a step", [f"{_samples(row) or '-'}" for row in rows], spare=2)
+        if len(samples) > 1 and "batch" not in over
+        else None,
         column("time", "time_s", format_duration),
         Column(BAND_HEAD, bands, spare=1) if {*bands} != {"-"} else None,
         column("samples/s", "samples_per_s", rate_words),
         column("tokens/s/GPU", "tokens_per_s_per_device", rate_words, spare=3),
-        column("MFU", "mfu", percent, spare=4),
+        column("MFU", "mfu", percent, spare=5),
         column("a million tokens", "price_per_million_tokens", lambda amount: f"{amount:.4g}"),
-        column("memory", "memory_bytes", lambda n_bytes: format_size(n_bytes, 3)),
+        column(_memory_head(rooms), "memory_bytes", lambda n_bytes: format_size(n_bytes, 3)),
         column("fits", "fits", lambda fits: "yes" if fits else "no"),
         column("busbw", "busbw_Bps", format_bandwidth),
-        Column("bound by", [_bound(row) or "-" for row in rows], right=False, spare=2) if len(bounds) > 1 else None,
+        Column("bound by", [_bound(row) or "-" for row in rows], right=False, spare=4) if len(bounds) > 1 else None,
     ]
     varied = "over " + ", ".join(word_of(name)[2:] for name in over)
-    title = f"{len(rows)} questions: {varied}{_common(rows)}"
-    lines = style.wrap(title if len(rows) > 1 else f"1 question: {rows[0]['question']}", "bold")
+    title = f"{len(rows)} runs: {varied}{_common(rows)}"
+    lines = style.wrap(title if len(rows) > 1 else f"1 run: {rows[0]['question']}", "bold")
     run = [row for row in rows if row["counts_software"] and row["fits"] and row["samples_per_s"]]
-    most = max(run, key=lambda row: row["samples_per_s"], default=None) if len(rows) > 1 else None
-    if most is not None:
-        lines += style.wrap(_verdict(over, rows, run, most), "bold", hang=2)
+    ranked = sorted(run, key=lambda row: -row["samples_per_s"]) if len(rows) > 1 else []
+    if ranked:
+        lines += style.wrap(_verdict(over, rows, ranked), "bold", hang=2)
     lines += ["", *table_lines(columns, style)]
     if len(bounds) == 1:
-        lines += style.wrap(f"{'all are' if len(rows) > 1 else 'it is'} bound by {min(bounds)}")
+        both = "both are" if len(rows) == 2 else "all are"
+        lines += style.wrap(f"{both} bound by {next(iter(bounds))}")
     if (least := _least_unfit(rows)) is not None:
         needs = f"{_place(over, least)} needs the least, {format_size(least['memory_bytes'], 3)}"
         lines += ["", *style.wrap(f"none fits into the memory of its devices; {needs}", "red")]
     lines += _refused_lines(over, rows, style)
-    if most is not None:
-        lines += ["", *next_lines("the best alone says what would make it faster", style, most["question"])]
+    if ranked:
+        words = f"with {_place(over, ranked[0])}, which changes would make it faster still"
+        lines += ["", *next_lines(words, style, ranked[0]["question"])]
     return lines
+
+
+def _samples(row: Row) -> int:
+    return round(float(row["samples_per_s"] or 0.0) * float(row["time_s"]))
+
+
+def _memory_head(rooms: set[float]) -> str:
+    """Return the heading of the column of memory, with the *rooms* that devices have if it is one."""
+    return f"memory of {format_capacity(*rooms)}" if len(rooms) == 1 and isfinite(*rooms) else "memory"
 
 
 def _bound(row: Row) -> str:
@@ -283,33 +307,47 @@ def _common(rows: Sequence[Row]) -> str:
     return f"; {' '.join(both)}" if both else ""
 
 
-def _verdict(over: Sequence[str], rows: Sequence[Row], run: Sequence[Row], most: Row) -> str:
-    """Return which of *run*, the rows that fit, has *most* samples per second, and by how much; of two, what it costs.
+def _verdict(over: Sequence[str], rows: Sequence[Row], ranked: Sequence[Row]) -> str:
+    """Return what the second of two costs against the first, or which of *ranked*, the rows that fit, is best.
 
-    Bands overlap where the second may be as fast as the first.
+    Each ratio has its band; what the model cannot tell apart is said to be equal.
     """
-    ranked = sorted(run, key=lambda row: -row["samples_per_s"])
-    best = f"best that fits, by samples/s: {_place(over, most)}"
-    if len(rows) == len(run) == 2:
+    most, *others = ranked
+    name = _place(over, most)
+    if len(rows) == len(ranked) == 2:
         first, then = rows
-        ratio = then["samples_per_s"] / first["samples_per_s"]
-        said = f"{ratio:.2f} times as fast" if ratio >= 1.0 else f"{100 / ratio - 100:.1f} % slower"
+        ratio = _ratio(over, then, first)
+        said = f"{times_words(1 / ratio.value)} times as fast ({ratio.inverse.band})"
+        if ratio.value > 1.0:
+            said = f"{ratio.more_words()} time per sample, {100 * (1 - 1 / ratio.value):.1f} % fewer samples/s"
         saved = first["memory_bytes"] - then["memory_bytes"]
-        memory = f"{format_size(abs(saved), 3)} {'less' if saved > 0 else 'more'} memory, and both fit"
-        return f"{_place(over, then)} against {_place(over, first)}: {said}, {memory}; {best}"
-    gains = [
-        f"{100 * (most['samples_per_s'] / row['samples_per_s'] - 1):.1f} % more than {_place(over, row)}"
-        for row in [*ranked[1:2], *ranked[2:][-1:]]
-    ]
-    near = [row for row in ranked[1:] if row["low_s"] and most["high_s"] and _ends(row)[1] >= _ends(most)[0]]
-    unsure = f"; bands of {counted(len(near), 'other')} overlap its own" if near else ""
-    return ", ".join([best, *gains]) + unsure
+        memory = f"{format_size(abs(saved), 3)} {'less' if saved > 0 else 'more'} memory"
+        return f"{_place(over, then)} against {_place(over, first)}: {said}, {memory}; both fit"
+    ratios = {_place(over, row): _ratio(over, row, most) for row in others}
+    alike = [place for place, ratio in ratios.items() if not ratio.is_clear]
+    alike_words = f"equal to {listed(alike)} within the model's error" if alike else ""
+    if len(alike) == len(others) > 0:
+        least = ratios[alike[-1]]
+        gain, errs = f"{100 * (least.value - 1):.1f} %", f"{100 * least.unsure:.0f} %"
+        told = [f"hardly a difference: {name} does at most {gain} more samples/s, and the model errs by up to {errs}"]
+    elif others:
+        clear = [
+            f"{times_words(r.value)} times those of {place} ({r.band})" for place, r in ratios.items() if r.is_clear
+        ]
+        best = f"{name} is best" + f" of the {len(ranked)} that fit" * (len(ranked) < len(rows))
+        told = [f"{best}: its samples/s are {listed([*clear[:1], *clear[1:][-1:]])}", *filter(None, [alike_words])]
+    else:
+        told = [f"only {name} fits"]
+    samples = {_samples(row) for row in ranked}
+    if len(samples) > 1 and "batch" not in over:
+        told.append(f"the samples of a step differ: {min(samples):,} to {max(samples):,}")
+    return "; ".join(told)
 
 
-def _ends(row: Row) -> tuple[float, float]:
-    """Return the samples per second of *row* at the high and low end of its band of time."""
-    samples = row["samples_per_s"] * row["time_s"]
-    return samples / row["high_s"], samples / row["low_s"]
+def _ratio(over: Sequence[str], slower: Row, faster: Row) -> Ratio:
+    """Return how many times as long a sample takes; of other machines, workloads and precisions less errors cancel."""
+    error = _ERRORS[bool(_OTHER_ERRORS.intersection(over))]
+    return ratio_of(1 / slower["samples_per_s"], 1 / faster["samples_per_s"], (slower[error], faster[error]))
 
 
 def _place(over: Sequence[str], row: Row) -> str:

@@ -224,7 +224,7 @@ def head_lines(
     """
     lines = [*style.wrap(title, "bold"), *(style.wrap(changed.said(of), hang=2) if changed is not None else [])]
     texts = dict.fromkeys([*(text for confidence in found for text in confidence.outside), *outside])
-    return [*lines, *(line for text in texts for line in style.wrap(f"outside: {text}", "red", hang=2))]
+    return [*lines, *(line for text in texts for line in style.wrap(f"not validated: {text}", "red", hang=2))]
 
 
 def trust_lines(confidence: Confidence, style: Style, *, full: bool = False) -> list[str]:

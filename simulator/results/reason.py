@@ -6,9 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from simulator.network.machine import Link
 from simulator.plan.plan import Flow, Plan
+from simulator.results import WORDS
 from simulator.results.bottleneck import LinkUse
-from simulator.results.result import TIE, Result, listed, name_among
+from simulator.results.comparison import TIE, Ratio, ratio_of, times_words
+from simulator.results.result import Result, listed, name_among
 from simulator.units import format_duration, format_size
 
 if TYPE_CHECKING:  # exchanges alone need no device models
@@ -16,6 +19,13 @@ if TYPE_CHECKING:  # exchanges alone need no device models
 
 Answer = TypeVar("Answer", Result, "TrainingResult")
 _MATTERS = 0.1  # of a step
+_SHOWN = 2  # of the slower ones
+_WAITS = {
+    "slowest rank": "its slowest rank",
+    "bubble": "other pipeline stages",
+    "host": "kernel launches of its CPU",
+    "input": "its input",
+}
 _EQUAL = 1e-6  # relative; times that differ only by rounding
 
 
@@ -61,50 +71,84 @@ def verdict(results: Sequence[Result]) -> str:
 def _ranked(ranked: Sequence[Answer], among: Sequence[Answer], noun: str) -> str:
     """Return which of *ranked* is first and why; all are software, or all bounds, which *noun* names; fastest first."""
     best, tied = ranked[0], _tied(ranked)
-    names = [name_among(result, among) for result in tied]
-    best_s, first, several = _s_a_sample(best), listed(names), len(names) > 1
+    names, several = [name_among(result, among) for result in tied], len(tied) > 1
+    first, last = listed(names), _ratio(best, tied[-1])
     if len(ranked) == 1:
         seconds = best.sync_time_s if isinstance(best, Result) else best.step_time_s
         return f"{first} {'takes' if best.counts_software else 'needs at least'} {format_duration(seconds)}"
-    ratio = _s_a_sample(tied[-1]) / best_s if best_s > 0 else 1.0
-    close = "" if ratio <= 1 + _EQUAL else "equal within 1 %" if ratio <= 1 + TIE else "equal within the model's error"
-    within = f" ({close})" if close else ""
+    close = last.equal_words() if last.value > 1 + _EQUAL else ""
     if len(tied) == len(ranked):
-        same = f"have the same {noun}{within}" if noun else f"are {close or 'equally fast'}"
-        apart = f", {100 * ratio - 100:.1f} % apart" if ratio > 1 + TIE and not noun else ""
-        return f"{first} {same}{apart}"
-    other = next(result for result in ranked if result not in tied)
-    called = name_among(other, among)
-    unsure = [name_among(r, among) for r in (best, other) if not r.is_bound and r.confidence.estimate is None]
-    whose = "neither" if len(unsure) == 2 else "not" if unsure == [called] else f"{''.join(unsure)} not"
-    shown = f"{called} ({whose} measured)" if unsure else called
-    times = _times(_s_a_sample(other) / best_s if best_s > 0 else math.inf)
-    if noun:
-        text = (
-            f"{first} {'have' if several else 'has'} the lowest {noun}{within}, and that of {shown} is {times} as high"
+        return (
+            f"{first} have the same {noun}{f' ({close})' * bool(close)}"
+            if noun
+            else f"{first} are {close or 'equally fast'}"
         )
+    within = f" ({close})" * bool(close)
+    others = [result for result in ranked if result not in tied]
+    other, called = others[0], name_among(others[0], among)
+    if noun:
+        times = f"{times_words(_ratio(best, other).value)} times"
+        verb = "have" if several else "has"
+        text = f"{first} {verb} the lowest {noun}{within}, and that of {called} is {times} as high"
     else:
-        text = f"{first} {'are' if several else 'is'} fastest{within}, {times} as fast as {shown}"
+        said = listed([_than(best, each, among) for each in others[:_SHOWN]])
+        rank = "faster" if len(ranked) == 2 else "fastest"
+        text = f"{first} {'are' if several else 'is'} {rank}{within}, {said}"
     if isinstance(best, Result) and isinstance(other, Result):
         return f"{text}: {_because(best, other, names[0], called)}"
     if isinstance(best, Result) or isinstance(other, Result):
         return text
-    peaks = best.step.peak_flops_per_s / (other.step.peak_flops_per_s or 1.0)
-    chips = f" ({peaks:.3g} times the peak FLOP/s)" if best.step.part != other.step.part else ""
-    return f"{text}{chips}{_lost_by(other)}"
+    return f"{text}\n{called} {_lost_by(best, other)}"
 
 
-def _lost_by(other: TrainingResult) -> str:
-    """Return what bounds the slower *other*, or what it waits for."""
-    from simulator.results.step_view import limit_words, link_kind
+def _than(best: Answer, other: Answer, among: Sequence[Answer]) -> str:
+    """Return how many times as fast as *other* *best* is, with the band of that, and how many times on paper."""
+    ratio, notes = _ratio(best, other), []
+    unsure = [name_among(r, among) for r in (best, other) if not r.is_bound and r.confidence.estimate is None]
+    called = name_among(other, among)
+    if unsure:
+        notes.append(
+            f"{'neither' if len(unsure) == 2 else 'not' if unsure == [called] else f'{unsure[0]} not'} measured"
+        )
+    elif ratio.band:
+        notes.append(ratio.band)
+    if not isinstance(best, Result) and not isinstance(other, Result) and best.step.part != other.step.part:
+        notes.append(f"on paper {_peak(best) / (_peak(other) or 1.0):.3g} times")
+    more = f" ({'; '.join(notes)})" if notes else ""
+    return f"{times_words(ratio.value)} times as fast as {called}{more}"
 
-    whole_s, waits = other.step_time_s or 1.0, limit_words(other)
-    exposed = other.exposed_s / whole_s
-    if exposed < _MATTERS or not (waits.endswith("exposed") or other.bound == "exchange"):
-        return f", which is bound by {waits}"
-    over = "" if other.bottleneck is None else f" over {link_kind(other.timeline.machine, other.bottleneck)}"
-    took = f"{format_duration(other.exposed_s, 3)} ({exposed * 100:.0f} %)"
-    return f", which waits {took} of its step for communication{over}"
+
+def _peak(result: TrainingResult) -> float:
+    return sum(device.count * device.peak_flops_per_s for device in result.memory)
+
+
+def _lost_by(best: TrainingResult, other: TrainingResult) -> str:
+    """Return what the slower *other* waits for, or what bounds it."""
+    from simulator.results.headline import over_words
+    from simulator.results.step_view import limit_words, waits_of
+
+    waits = waits_of(other)
+    name = max(waits, key=lambda each: waits[each], default="")
+    if waits.get(name, 0.0) < _MATTERS:
+        return f"is bound by {limit_words(other)}"
+    waited = f"{format_duration(waits[name] * other.step_time_s, 3)} ({100 * waits[name]:.0f} %) of its step for"
+    if name != "exposed":
+        return f"waits {waited} {_WAITS[name]}"
+    gathers = other.question.layout.zero == 3 and best.question.layout.zero < 3
+    begin = "gathers the weights in each pass, and " if gathers else ""
+    mine_s, theirs_s = ((1 - waits_of(each).get(name, 0.0)) * _s_a_sample(each) for each in (best, other))
+    rest = Ratio(theirs_s / (mine_s or 1.0))
+    besides = f"; without this it takes {times_words(rest.value)} times as long{_boards(best, other)}"
+    return f"{begin}waits {waited} communication{over_words(other)}{besides if rest.value > 1 + _MATTERS else ''}"
+
+
+def _boards(*results: TrainingResult) -> str:
+    """Return the power limits of the boards of two *results*, the faster first, if that of the slower is lower."""
+    nodes = (result.timeline.machine.node(result.step.device) for result in results)
+    most, least = (getattr(node.part, "board_power", None) or 0.0 for node in nodes)
+    if not 0.0 < least < most:
+        return ""
+    return f", on boards of {least:.0f} W against {most:.0f} W"
 
 
 def _beside(best: Result, bounds: Sequence[Result], among: Sequence[Result]) -> str:
@@ -128,12 +172,15 @@ def _tied(results: Sequence[Answer]) -> list[Answer]:
 
 
 def _is_slower(best: Answer, other: Answer) -> bool:
-    """Return whether *other* is slower than *best* by more than the model can tell; on one machine, errors cancel."""
-    mine, theirs, unsure = best.confidence.estimate, other.confidence.estimate, TIE
-    if mine is not None and theirs is not None:
-        halves = (mine.ways, theirs.ways) if best.machine == other.machine else (mine.machines, theirs.machines)
-        unsure = max(TIE, math.expm1(math.hypot(*halves)))
-    return _s_a_sample(other) > _s_a_sample(best) * (1 + unsure)
+    return _ratio(best, other).is_clear
+
+
+def _ratio(best: Answer, other: Answer) -> Ratio:
+    """Return how many times as long *other* takes; on one machine, more of the errors cancel."""
+    found = [each.confidence.estimate for each in (best, other)]
+    same = best.machine == other.machine
+    mine, theirs = (None if each is None else each.ways if same else each.machines for each in found)
+    return ratio_of(_s_a_sample(other), _s_a_sample(best), (mine, theirs))
 
 
 def _s_a_sample(result: Answer) -> float:
@@ -142,10 +189,15 @@ def _s_a_sample(result: Answer) -> float:
     return 1.0 / result.throughput if result.throughput > 0 else 0.0
 
 
-def _times(ratio: float) -> str:
-    if ratio >= 1000:
-        return f"{ratio:,.0f} times"
-    return f"{ratio:.4f} times" if ratio < 1.01 else f"{ratio:.3g} times"
+def _remedied(best: TrainingResult, other: TrainingResult) -> str:
+    """Return how long *other*, which does not fit, takes with the first change with which it does, against *best*."""
+    change = next((each for each in other.remedies if each.step_time_s is not None), None)
+    if change is None or change.step_time_s is None:
+        return ""
+    ratio = Ratio(change.step_time_s / other.samples / _s_a_sample(best), _ratio(best, other).error)
+    times = f"{ratio.value:.3g} times as long"
+    alike = "" if ratio.is_clear else ", equal within the model's error"
+    return f"\nwith {change.change} it fits and takes {format_duration(change.step_time_s)}, {times}{alike}"
 
 
 def _because(best: Result, other: Result, name: str, called: str) -> str:
@@ -155,6 +207,10 @@ def _because(best: Result, other: Result, name: str, called: str) -> str:
     the fraction of the time that it is in use; so the logarithm of the ratio of two times is a sum of two terms.
     """
     mine, theirs = best.bottleneck, other.bottleneck
+    if mine is not None and theirs is not None and best.machine != other.machine:
+        of = ((r, use, r.timeline.machine.link(use.name)) for r, use in ((best, mine), (other, theirs)))
+        took = [f"{format_duration(r.sync_time_s, 3)} over {_kind(use, link)} on {r.machine}" for r, use, link in of]
+        return f"it takes {' and '.join(took)}"
     if mine is None or theirs is None:
         return f"{name} moves no bytes" if mine is None else f"{called} waits without moving bytes"
     ratio = math.log(other.sync_time_s / best.sync_time_s)
@@ -182,6 +238,10 @@ def _because(best: Result, other: Result, name: str, called: str) -> str:
             "in turn": f"; {name} uses both directions of it at once, {called} in turn",
         }.get(_directions(other, theirs), "")
     return text
+
+
+def _kind(use: LinkUse, link: Link | None) -> str:
+    return use.name if link is None else WORDS["links"].get(link.kind, link.kind)
 
 
 def _directions(result: Result, use: LinkUse) -> str:
@@ -217,22 +277,24 @@ def _overlap(some: list[tuple[float, float]], others: list[tuple[float, float]],
 # -- steps ---------------------------------------------------------------------------
 
 
-def steps_verdict(results: Sequence[TrainingResult]) -> str:
-    """Return the fastest way to run a step and why, in a sentence or two; machines are compared by throughput."""
-    from simulator.results.step_view import lacks
+def steps_verdict(results: Sequence[TrainingResult]) -> list[str]:
+    """Return the fastest way to run a step and why, in a few sentences; machines are compared by throughput."""
+    from simulator.results.headline import lacks
 
     fitting = [result for result in results if result.fits]
     if not fitting:
-        return "none fits into the memory of its devices; asked alone, each says what would fit"
+        return ["none fits into the memory of its devices; asked alone, each says what would fit"]
     ranked, bare, bounds = _compared(fitting)
     best = ranked[0]
     noun = "" if not best.is_bound else "bound" if len({r.samples for r in ranked}) == 1 else "bound per sample"
     said = [_ranked(ranked, results, noun)]
-    said += [f"{name_among(each, results)} does not fit: {'; '.join(lacks(each))}" for each in results if not each.fits]
+    for each in results:
+        if not each.fits:
+            said.append(f"{name_among(each, results)} does not fit: {'; '.join(lacks(each))}{_remedied(best, each)}")
     if bare:
         named = listed([name_among(result, results) for result in bare])
         said.append(f"{named} would need {format_duration(bare[0].step_time_s)} with exchanges on the bare links alone")
     if bounds and bounds[0].throughput > best.throughput:
         gain = f"{(bounds[0].throughput / best.throughput - 1) * 100:.2g} %"
         said.append(f"ideal schedules would gain at most {gain} ({name_among(bounds[0], results)})")
-    return "; ".join(said)
+    return "\n".join(said).splitlines()

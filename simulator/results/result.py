@@ -253,7 +253,6 @@ def staging_notes(machine: Machine, plans: Iterable[Plan]) -> list[str]:
 
 BOUNDS = "lower bound of each schedule: bare links, without launches and protocols"
 BARE = "on the bare links: launches and protocols add to these times"
-TIE = 1e-2  # relative; no model of a real machine resolves less, and most resolve far less (see the bands)
 Answer = TypeVar("Answer", bound="Result | TrainingRun")
 
 
@@ -272,7 +271,9 @@ def name_among(result: Answer, among: Iterable[Answer]) -> str:
 
 def way_among(result: Answer, among: Iterable[Answer]) -> str:
     """Return how *result* is called *among* others; where their strategies differ, by its strategy."""
-    return result.called if len({other.strategy for other in among} - {""}) <= 1 else result.way
+    every = list(among)
+    name = result.called if len({other.strategy for other in every} - {""}) <= 1 else result.way
+    return name.replace("FSDP", "ZeRO-3 (FSDP)") if any("ZeRO-" in other.called for other in every) else name
 
 
 def best_of(results: Sequence[Answer]) -> Answer:
@@ -304,4 +305,4 @@ def bare_words(results: Sequence[Answer]) -> str:
 
 def listed(names: Sequence[str]) -> str:
     """Return *names* as a list in words: a, b and c."""
-    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
+    return ", ".join(names[:-1]) + " and " * (len(names) > 1) + names[-1]

@@ -33,7 +33,10 @@ if TYPE_CHECKING:
     from simulator.results.offload import OffloadRun
 
 
-_NETWORKS = ("ethernet", "infiniband", "efa", "omnipath")
+NETWORKS = ("ethernet", "infiniband", "efa", "omnipath")
+_MASTERS = {f"master-{form}": f"{form}, fp32 master weights" for form in ("bf16", "fp16", "fp8")}
+_SHOWN_USES = 3  # of a tight memory
+TIGHT = 0.5  # of a memory: from here on, whether the step fits is what comes first
 _WORTH_SAYING, _LEAST = 0.1, 0.05  # of a step, in a cell and in a line
 _LOST = {
     **dict.fromkeys(("data", "tensor", "context", "expert", "tied"), "exposed"),
@@ -53,16 +56,21 @@ def step_view(result: TrainingRun) -> Iterator[Fact]:
     rate = f"{rate_words(result.throughput)} {step.sample}/s"
     if result.tokens:
         rate += f", {rate_words(result.throughput * result.tokens / result.samples)} tokens/s"
+    rate += " in all" * (result.device_count > 1)
     yield Fact("step", rate if result.fits else f"if it fitted: {rate}", format_duration(result.step_time_s), marks)
     if not confidence.is_exact:
         yield Fact(BAND_HEAD, confidence.words, "")
-    need = result.tightest.need
-    several = result.device_count > 1
-    each = (" per device" if step.on_host else " per GPU") * several
-    has = f"of {format_size(need.available_bytes, 3)}{each}" if isfinite(need.available_bytes) else ""
-    has += "" if need.fits else ", does not fit"
-    has = "; ".join(filter(None, (has, memory_band_words(result, need))))
-    yield Fact("memory", has, format_size(need.total_bytes, 3), () if result.fits else marks)
+    need, several = result.tightest.need, result.device_count > 1
+    tight = need.total_bytes > TIGHT * need.available_bytes
+    most = sorted(need.by_use.items(), key=lambda use: -use[1])[: _SHOWN_USES if tight else 0]
+    uses = ", ".join(f"{name} {format_size(n_bytes, 3)}" for name, n_bytes in most)
+    said = "; ".join(filter(None, (memory_band_words(result, need), uses)))
+    yield Fact(
+        "memory per device" if several and step.on_host else "memory",
+        said,
+        format_size(need.total_bytes, 3),
+        () if result.fits else marks,
+    )
     yield from rate_facts(result, confidence.band)
     if (price := result.price_per_million) is not None:
         yield Fact("price", f"for a million {step.sample}", price.words())
@@ -71,10 +79,10 @@ def step_view(result: TrainingRun) -> Iterator[Fact]:
     if several and has_baseline(result):
         words = f"efficiency {percent(result.scaling_efficiency)}"
         alike = len({device.part for device in result.memory}) == 1
-        yield Fact("one alone" if alike else "each alone", words, format_duration(result.alone_s))
+        yield Fact("one alone" if alike else "each alone", words, format_duration(result.alone_s), detail=True)
     if result.strategy:
         of = f"of {format_duration(result.exchanging_s)} of communication"
-        yield Fact("exposed", of, format_duration(result.exposed_s))
+        yield Fact("exposed", of, format_duration(result.exposed_s), detail=True)
     if result.bubble_s:
         yield Fact("bubble", "for other pipeline stages", format_duration(result.bubble_s))
     if len(step.parts_s) > 1:
@@ -101,16 +109,20 @@ def _offload(run: OffloadRun | None) -> Iterator[Fact]:
         moved = f"to read {read} of a device, {format_duration(run.to_disks_s)} to write {written}"
         yield Fact("disks", f"{moved}; they hold {format_size(run.disk_bytes, 3)}", format_duration(run.from_disks_s))
     has = f"of {format_size(run.host_available_bytes, 3)}" if isfinite(run.host_available_bytes) else ""
-    has += "" if run.fits else f": {format_size(run.host_missing_bytes, 3)} too much, it does not fit"
+    has += "" if run.fits else f": {format_size(run.host_missing_bytes, 3)} over, it does not fit"
     yield Fact("host memory", has, format_size(run.host_bytes, 3), () if run.fits else ("bold", "red"))
 
 
 def _explained(result: TrainingRun) -> Iterator[Fact]:
     several = result.device_count > 1
-    yield Fact("bound by", spent_words(result))
+    limits_s, bound = result.step.limits_s, bound_words(result)
+    bound = bound.partition(":")[0] if several and result.bound != "input" else bound
+    path = sum(limits_s.values()) if several and result.bound in limits_s else 0.0
+    yield Fact(
+        "bound by", f"{bound}, {100 * limits_s[result.bound] / path:.0f} % of the critical path" if path else bound
+    )
     yield Fact("achieved", _achieved(result), detail=several or result.tokens > 0)  # else MFU says it
-    if not several:
-        yield Fact("time goes to", _largest(result))
+    yield Fact("time goes to", largest_words(result))
     if (clock := result.clock) is not None:
         words, less = WORDS["clocks"][clock.state], percent(1.0 - clock.rested_s / clock.kernels_s)
         words = words.format(watt=clock.board_power_W)
@@ -129,14 +141,7 @@ def _explained(result: TrainingRun) -> Iterator[Fact]:
     yield Fact("past errors", trust_words(result), detail=True)
 
 
-def spent_words(result: TrainingRun) -> str:
-    """Return what bounds a step; of several devices, also the largest parts of its time."""
-    bound = bound_words(result)
-    is_said = result.device_count == 1 or (result.input is not None and result.input.is_slower)
-    return bound if is_said else f"{bound.partition(':')[0]}; {_largest(result)}"
-
-
-def _largest(result: TrainingRun) -> str:
+def largest_words(result: TrainingRun) -> str:
     """Return the largest parts of the time: of a step of several devices, or of the kernels of one."""
     if result.device_count > 1:
         shares, whole_s = {SHARE_WORDS[name]: s for name, s in time_shares(result).items()}, result.step_time_s
@@ -179,66 +184,42 @@ def has_baseline(result: TrainingRun) -> bool:
     return step.trained_count * (element + state) <= result.tightest.need.available_bytes
 
 
-def lacks(result: TrainingRun) -> Iterator[str]:
-    """Yield what lacks memory, and what it needs and has: the fullest device, and the host that updates."""
-    need, run = result.tightest.need, result.offload
-    of = f"{'a' if result.device_count > 1 else 'the'} {'CPU' if result.step.on_host else 'GPU'}"
-    found = [] if need.fits else [(of, need.total_bytes, need.available_bytes, need.missing_bytes)]
-    if run is not None and not run.fits:
-        found.append(("the host", run.host_bytes, run.host_available_bytes, run.host_missing_bytes))
-    for of, *sizes in found:
-        needs, has, missing = (format_size(n_bytes, 3) for n_bytes in sizes)
-        yield f"needs {needs}, {of} has {has} ({missing} too much)"
-
-
-def answer_words(result: TrainingRun) -> str:
-    """Return the answer to a step of several devices, or one that waits for input, in a sentence; empty for others."""
-    run, sample, whole_s = result.input, result.step.sample, result.step_time_s
-    if run is not None and run.is_slower:
-        rates = {INPUT_WORDS[name]: rate_words(result.samples / s) for name, s in run.limits_s.items()}
-        most = rates.pop(slow := INPUT_WORDS[run.bound])
-        could = ", ".join(f"{name} {rate}" for name, rate in [*rates.items()][:2])
-        return f"{slow} allows {most} {sample}/s and holds the step up; others could do more: {could}"
-    if result.device_count == 1 or not result.fits or not whole_s or result.changed is not None:
-        return ""
-    need, several = result.tightest.need, f"{result.device_count:,} {'devices' if result.step.on_host else 'GPUs'}"
-    said = []
-    if isfinite(need.available_bytes):
-        of, needs = format_size(need.available_bytes, 3), format_size(need.total_bytes, 3)
-        total = sum(device.count * device.need.total_bytes for device in result.memory)
-        said.append(f"fits: {needs} of {of} on each of {several}, {format_size(total, 3)} in all")
-    if result.exchanging_s:
-        over = "" if result.bottleneck is None else f" over {link_kind(result.timeline.machine, result.bottleneck)}"
-        share = percent(result.exposed_s / whole_s)
-        cost = f"{format_duration(result.exposed_s, 3)} of {format_duration(whole_s)} ({share})"
-        said.append(f"communication{over} costs {cost}")
-    if has_baseline(result) and not result.shares and result.servers is None:
-        said.append(f"{several} do {result.device_count * result.scaling_efficiency:.3g} times the work of one")
-    return "; ".join(said)
-
-
 def link_kind(machine: Machine, use: LinkUse) -> str:
-    """Return the kind of the link of *use* in words, between nodes with its rate; or its name, if it is no link."""
+    """Return the kind of the link of *use*, between nodes with its rate and their adapters; or its name, if it is none.
+
+    For example: PCIe; 100 Gbit/s Ethernet (8 NICs per node).
+    """
     link = machine.link(use.name)
     if link is None:
         return use.name
-    rate = f" of {link.nominal_Bps * 8e-9:.3g} Gbit/s" if link.kind in _NETWORKS else ""
-    return f"{LINK_WORDS.get(link.kind, link.kind)}{rate}"
+    kind = LINK_WORDS.get(link.kind, link.kind)
+    if link.kind not in NETWORKS:
+        return kind
+    host = max(machine.nodes[link.src].host, machine.nodes[link.dst].host, 0)
+    nics = sum(any(out.kind in NETWORKS for out in machine.outgoing[node.index]) for node in machine.nodes_of(host))
+    return f"{link.nominal_Bps * 8e-9:.3g} Gbit/s {kind} ({counted(nics, 'NIC')} per node)"
 
 
 def link_words(machine: Machine, use: LinkUse) -> str:
-    """Return the link of *use* by its name, and its kind."""
-    return use.name if machine.link(use.name) is None else f"{use.name} ({link_kind(machine, use)})"
+    """Return the kind of the link of *use*; inside a node also its name."""
+    link = machine.link(use.name)
+    kind = link_kind(machine, use)
+    return kind if link is None or link.kind in NETWORKS else f"{kind} ({use.name})"
 
 
 def limit_words(result: TrainingRun) -> str:
     """Return for a cell what bounds a step, and the largest part of its time lost besides."""
-    words, whole_s = bound_words(result).partition(":")[0], result.step_time_s or 1.0
-    lost = sums_by_key((_LOST[name], s / whole_s) for name, s in time_shares(result).items() if name in _LOST)
+    words, lost = bound_words(result).partition(":")[0], waits_of(result)
     if (own := _LOST_BY.get(result.bound)) is not None:
         return f"{words}, {100 * lost.get(own, 0.0):.0f} %"
     name = max(lost, key=lambda each: lost[each], default="")
     return f"{words}, {100 * lost[name]:.0f} % {name}" if lost.get(name, 0.0) >= _WORTH_SAYING else words
+
+
+def waits_of(result: TrainingRun) -> dict[str, float]:
+    """Return the shares of a step's time that its device waits: exposed communication, slowest rank, bubble, ..."""
+    whole_s = result.step_time_s or 1.0
+    return sums_by_key((_LOST[name], s / whole_s) for name, s in time_shares(result).items() if name in _LOST)
 
 
 def trust_words(result: TrainingRun) -> str:
@@ -325,7 +306,7 @@ def bound_words(result: TrainingRun) -> str:
 def precision_words(result: StepResult) -> str:
     """Return the precision of a step; for PyTorch's default, the formats that this means on the device."""
     if result.options.precision != "torch":
-        return result.options.precision
+        return _MASTERS.get(result.options.precision, result.options.precision)
     return "fp32, convolutions in TF32 where faster" if result.flop_by_format.get("tf32") else "fp32"
 
 
@@ -335,7 +316,7 @@ def change_words(other: Alternative, result: TrainingRun) -> str:
     if other.samples == question.programs * question.batch * question.micro_batches:
         return other.change
     samples = result.samples if result.shares else step.samples
-    return f"{other.change}, for {samples} {step.sample if samples != 1 else step.sample[:-1]}"
+    return f"{other.change} (per {counted(samples, step.sample[:-1]) if samples != 1 else step.sample[:-1]})"
 
 
 def device_words(result: TrainingRun) -> str:

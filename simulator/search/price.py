@@ -35,7 +35,7 @@ Priced = tuple[Candidate, float, float]
 """A feasible candidate, its step time in seconds, and the memory that it needs in bytes."""
 MEMORY = "memory"
 _UNEVEN = "samples do not share out evenly"
-_TURNS = "virtual stages do not share the micro-batches"
+_TURNS = "micro-batches not divisible by virtual stages"
 _EXPLICIT = 3  # micro-batches that are followed one by one; all further ones take as long as the last of them
 _PIECES = 8  # most pieces into which a pipeline's gradients are cut during its last backward pass
 

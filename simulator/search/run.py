@@ -36,7 +36,10 @@ _WORTH_SAYING = 0.01
 
 
 class RankedLayout(NamedTuple):
-    """A simulated candidate: its time and rates, the memory a device needs, where the time goes, its uncertainty."""
+    """A simulated candidate: its time and rates, the memory a device needs, where the time goes, its uncertainty.
+
+    ``ways_error`` is the half-width of the logarithm of what errs in a comparison of ways on the same machine.
+    """
 
     candidate: Candidate
     step_time_s: float
@@ -46,6 +49,8 @@ class RankedLayout(NamedTuple):
     outside: tuple[str, ...]
     fits_by_band: bool | None
     rates: Rates
+    ways_error: float | None
+    available_bytes: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +146,16 @@ def find_best(
                 band = None if answer["band"] is None else Band(**answer["band"])
                 shares_s, outside = dict(answer["shares"]), tuple(answer["outside"])
                 found = answer["step_time_s"], answer["memory_bytes"], shares_s, band, outside
-                ranking.append(RankedLayout(way, *found, answer["fits_by_band"], rates_from(answer["rates"])))
+                ranking.append(
+                    RankedLayout(
+                        way,
+                        *found,
+                        answer["fits_by_band"],
+                        rates_from(answer["rates"]),
+                        answer["ways_error"],
+                        answer["available_bytes"],
+                    )
+                )
             elif answer["reason"] is None:
                 slower += 1
             else:
@@ -207,10 +221,12 @@ def simulate_way(space: Space, way: Candidate, bound_s: float) -> dict[str, Any]
         return {"step_time_s": None, "reason": why}
     if not result.fits:
         return {"step_time_s": None, "reason": MEMORY}
+    sure, need = result.confidence.estimate, result.tightest.need
     return {
         "step_time_s": result.step_time_s,
         **result.confidence.to_dict(),
-        "memory_bytes": result.tightest.need.total_bytes,
+        "ways_error": None if sure is None else sure.ways,
+        **taken(need, "memory_bytes=total_bytes available_bytes"),
         "fits_by_band": all_fit_by_band(result),
         "rates": plain(rates_of(result)),
         "shares": [list(share) for share in time_shares(result).items()],

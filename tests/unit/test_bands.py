@@ -258,9 +258,9 @@ def test_a_band_is_never_narrower_than_a_percent_either_way() -> None:
         (Facts(kind="operator", place="a", generation="old", form="half"), "unseen", ()),
         (Facts(kind="operator", place="b", generation="old", form="fp32"), "unseen", ()),
         (Facts(kind="operator", place="b", generation="old", form="fp8"), "outside",
-         ("no measured fp8 on a device of generation old",)),
+         ("no measured fp8 on a device of generation Old",)),
         (Facts(kind="operator", place="b", generation="new", form="fp32"), "outside",
-         ("no measured device of generation new",)),
+         ("no measured device of generation New",)),
         (Facts(kind="step", place="a", generation="old", form="fp32", way="several", ranks=64), "seen", ()),
         (Facts(kind="step", place="a", generation="old", form="fp32", way="several", ranks=65), "outside",
          ("no measured step over more than 64 GPUs",)),
@@ -272,7 +272,7 @@ def test_a_band_is_never_narrower_than_a_percent_either_way() -> None:
          ("no measured all-reduce between nodes",)),
         (Facts(kind="collective", place="box", generation="new", what="all-reduce", way="node", ranks=16), "outside",
          ("no measured all-reduce inside a node over more than 8 GPUs",
-          "no measured collective on GPUs of generation new")),
+          "no measured collective on GPUs of generation New")),
         (Facts(kind="operator", place="a", generation="old", form="fp32", kernels=("gemm",)), "seen", ()),
         (Facts(kind="operator", place="a", generation="old", form="fp32", kernels=("gemm", "pooling")), "unmeasured",
          ("no measured pooling kernels",)),
@@ -286,7 +286,7 @@ def test_a_band_is_never_narrower_than_a_percent_either_way() -> None:
          ()),
         (Facts(kind="step", place="a", generation="old", form="fp32", way="several", ranks=8,
                exchange=replace(INSIDE, generation="new")), "outside",
-         ("no measured collective on GPUs of generation new",)),
+         ("no measured collective on GPUs of generation New",)),
         (Facts(kind="step", place="a", generation="old", form="fp32", way="several", ranks=8,
                exchange=replace(INSIDE, generation="known in steps")), "seen", ()),
         (Facts(kind="step", place="a", generation="old", form="fp32", way="several", ranks=8,
@@ -471,7 +471,7 @@ def test_what_lies_outside_stands_in_the_first_lines(capsys: pytest.CaptureFixtu
     words = ["--topology", "dgx-h100", "--nodes", "64", "--strategy", "nccl", "--workload", "bytes:1GB"]
     assert run([*words, "--collective", "reduce"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "outside: no measured reduce between nodes"
+    assert lines[1] == "not validated: no measured reduce between nodes"
 
 
 @pytest.mark.slow
@@ -481,7 +481,7 @@ def test_what_is_unmeasured_in_an_exchange_is_unmeasured_in_the_step(capsys: pyt
     for asked in (["--workload", "bytes:1GB", "--strategy", "nccl"], step):
         assert run([*amd, *asked]) == 0
         said = " ".join(capsys.readouterr().out.split())
-        assert "outside: no measured collective on GPUs of generation cdna4" in said
+        assert "not validated: no measured collective on GPUs of generation CDNA4" in said
         assert "among the measured ones" not in said
     assert run(["--topology", "p3.16xlarge", *step[:4], "--strategy", "gloo", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["results"][0]["outside"] == ["no measured collective of strategy gloo"]

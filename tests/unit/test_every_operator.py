@@ -286,7 +286,7 @@ def test_text_and_json_say_that_it_was_not_measured(tmp_path: Path, capsys: pyte
     words = ["--topology", "p3.2xlarge", "--workload", "mlp", "--batch", "4", "--mode", "inference"]
     assert run([*words, "--plot", str(tmp_path / "step.svg")]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "outside: no measured butterflies kernels" in text
+    assert "not validated: no measured butterflies kernels" in text
     assert "80 % band not measured" in text
     assert "trust" not in text
     assert run([*words, "--verbose"]) == 0
@@ -311,7 +311,7 @@ def test_kernels_without_rows_of_their_class_are_not_measured(capsys: pytest.Cap
     asked = "op:pool,kind=max,batch=32,channels=64,h-in=112,w-in=112,h-out=56,w-out=56,kernel-h=3,kernel-w=3"
     assert run(["--topology", "p3.2xlarge", "--workload", asked]) == 0
     text = capsys.readouterr().out
-    assert "outside: no measured pooling kernels" in text
+    assert "not validated: no measured pooling kernels" in text
     assert "not measured" in text
     assert "rows on" not in text
     network = Session().confidence(StepQuestion(where=Where("p3.2xlarge"), workload="resnet50", batch=32))

@@ -11,7 +11,8 @@ from simulator.cli import run
 from simulator.questions.layout import parse_layout
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.results.step_view import answer_words, has_baseline, step_view
+from simulator.results.headline import answer_lines
+from simulator.results.step_view import has_baseline, step_view
 
 SESSION = Session()
 
@@ -53,25 +54,29 @@ def test_one_device_is_a_baseline_only_where_it_can_hold_the_step() -> None:
     assert has_baseline(small) == (small.scaling_efficiency <= 1.0)
     assert not has_baseline(large)
     assert "one alone" not in [fact.label for fact in step_view(large)]
-    assert "times the work of one" not in answer_words(large)
+    assert "times the work of one" not in " ".join(answer_lines(large))
     replicas = SESSION.step(asked("dgx-a100-80gb", "gpt2", "dp"))
     work = 8 * replicas.scaling_efficiency
-    assert answer_words(replicas).endswith(f"8 GPUs do {work:.3g} times the work of one")
+    assert answer_lines(replicas)[0].startswith(f"8 GPUs do {work:.3g} times the work of one: communication over ")
 
 
 def test_a_step_of_several_says_what_communication_costs(said) -> None:
     lines = said("--topology 2x-h100-pcie --workload bert-large --batch 4 --precision amp-bf16")
-    text = " ".join(line.strip() for line in lines[:5])
-    assert re.search(r"fits: \S+ GB of 85\.5 GB on each of 2 GPUs, \S+ GB in all; communication over PCIe costs", text)
+    text = " ".join(line.strip() for line in lines[:6])
+    costs = r"communication over PCIe costs \S+ % of the step \(\S+ ms exposed\), \d+ % of what is lost"
+    assert re.search(rf"2 GPUs do 1\.\d+ times the work of one: {costs} ", text)
+    assert re.search(r"model TFLOP/s per GPU \(80 % band \S+ to \S+\) ", text)
+    assert text.endswith("fits: 12.5 GB of 79.6 GiB (85.5 GB) per GPU, 25 GB in all")
     assert lines[-1].startswith("next: --batch 8, ")
     assert sum(line.startswith(("trust", "  ")) and "measurements" in line for line in lines) == 1
 
 
 def test_the_slower_of_two_says_what_it_waits_for_and_each_row_its_bound(said) -> None:
     lines = said("--topology 8x-h100-pcie,dgx-h100 --workload gpt2-xl --batch 1 --parallel fsdp")
-    text = " ".join(line.strip() for line in lines[:5])
-    assert re.search(r"dgx-h100 is fastest, [\d.]+ times as fast as 8x-h100-pcie \(1\.31 times the peak FLOP/s\)", text)
-    assert re.search(r"which waits .* \(\d+ %\) of its step for communication over PCIe", text)
+    text = " ".join(line.strip() for line in lines[:6])
+    band = r"\(80 % band [\d.]+ to [\d.]+; on paper 1\.31 times\)"
+    assert re.search(rf"dgx-h100 is faster, [\d.]+ times as fast as 8x-h100-pcie {band} 8x-h100-pcie waits ", text)
+    assert re.search(r"waits .* \(\d+ %\) of its step for communication over PCIe", text)
     assert any("bound by" in line for line in lines if line.startswith("machine "))
     assert lines[-2].startswith("simulate run --topology dgx-h100 ")
 
@@ -79,19 +84,23 @@ def test_the_slower_of_two_says_what_it_waits_for_and_each_row_its_bound(said) -
 def test_two_points_of_a_sweep_are_compared_and_the_best_is_asked_next(said) -> None:
     lines = said("sweep --topology 1x-rtx-3090 --workload gpt2 --batch 4 --over recompute=no,yes --jobs 1")
     text = " ".join(line.strip() for line in lines)
-    assert re.search(r"recompute=yes against recompute=no: [\d.]+ % slower, \S+ \SB less memory, and both fit", text)
+    assert re.search(r"recompute=yes against recompute=no: [\d.]+ % more \(80 % band .*\) time per sample, ", text)
+    assert re.search(r", [\d.]+ % fewer samples/s, \S+ \SB less memory; both fit ", text)
     assert lines[-1] == "simulate --topology 1x-rtx-3090 --workload gpt2 --batch 4"
 
 
 def test_a_sweep_of_sizes_names_latency_and_the_link(said) -> None:
     lines = said("--topology 4x-rtx4090 --workload sweep:8KiB-8MiB:8 --strategy nccl")
     text = " ".join(line.strip() for line in lines)
-    assert re.search(r"at 8\.389 MB: busbw .* limited by PCIe gpu0->cpu0, .*; at 8\.192 kB by latency, ", text)
+    assert re.search(r"at 8\.389 MB: .* GB/s busbw .* algbw .* limited by PCIe, at .*; at 8\.192 kB by latency, ", text)
     assert "fastest" not in text
 
 
 def test_a_run_says_what_its_failures_cost(said) -> None:
     words = "run --topology dgx-h100 --workload gpt2 --batch 8 --tokens 100B --mtbf 5h --checkpoint-time 30s"
     lines = said(f"{words} --restart-time 10min")
-    assert re.fullmatch(r"fits on 8 GPUs; checkpoints and failures cost .* \([\d.]+ %\)", lines[2])
-    assert lines[-1].startswith("next: --async-checkpoints ")
+    text = " ".join(line.strip() for line in lines[2:5])
+    assert re.match(
+        r"\S+ (days|h) on 8 GPUs \(80 % band .*\); checkpoints and failures cost .* \([\d.]+ %\); fits", text
+    )
+    assert "next: --async-checkpoints" in "".join(lines[-2:])

@@ -99,7 +99,7 @@ links:
   - {between: [nic0, nic1], kind: ethernet, bandwidth: 10 Gbit/s}
 """)
     assert run(["--topology", str(file), "--workload", "bytes:1MB", "--collective", "reduce"]) == 0
-    assert "outside: no measured reduce between nodes" in capsys.readouterr().out
+    assert "not validated: no measured reduce between nodes" in capsys.readouterr().out
     assert run(["--topology", str(file), "--nodes", "2", "--workload", "bytes:1MB"]) == 2
     assert "is a cluster of 2 nodes already" in capsys.readouterr().err
     slow = ["--slow-link", "nic0-nic1:0.5x"]

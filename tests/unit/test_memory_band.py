@@ -154,7 +154,7 @@ def test_the_ranking_marks_layouts_that_fit_only_inside_their_band(by_band: bool
     space = Space(question, 8, 8, 8)
     way = Candidate(parse_layout("fsdp").on(8), 1, 1, "none")
     rates = rates_of(step())
-    best = Ranking((RankedLayout(way, 1.0, 70e9, {}, None, (), by_band, rates),), 1, {}, 1)
+    best = Ranking((RankedLayout(way, 1.0, 70e9, {}, None, (), by_band, rates, None, 85e9),), 1, {}, 1)
     lines = best_lines(space, "dgx-a100-80gb", SESSION.network(question), best, Style())
     (row,) = [line for line in lines if "70 GB" in line]
     assert ("70 GB *" in row) == bool(mark)

@@ -156,7 +156,7 @@ def test_the_same_question_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_a_link_is_as_much_in_use_on_the_page_as_in_the_answer(words: list[str], tmp_path: Path, capsys) -> None:
     text = page(tmp_path, "--topology", "p3.16xlarge", "--workload", "gpt2", "--batch", "4", *words, "-q")
     said = re.findall(
-        r"^slowest link\s+(\w+)->(\w+) \(NVLink\), ([\d.]+) % in use", capsys.readouterr().out, re.MULTILINE
+        r"^slowest link\s+NVLink \((\w+)->(\w+)\), ([\d.]+) % in use", capsys.readouterr().out, re.MULTILINE
     )
     drawn = re.findall(r"<title>(\w+) - (\w+): NVLink, [^<]*, ([\d.]+) % in use</title>", text)
     assert {(*sorted(ends), use) for *ends, use in said} <= {(*sorted(ends), use) for *ends, use in drawn}

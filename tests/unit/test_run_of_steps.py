@@ -198,7 +198,7 @@ def test_the_command_answers_as_text_and_as_json(capsys: pytest.CaptureFixture[s
     words = [*RUN.split(), "--tokens", "15B", "--mtbf", "3h", "--checkpoint-time", "5s", "--gpu-hour", "2 USD"]
     assert run(words) == 0
     text = capsys.readouterr().out
-    for said in ("15B tokens of", "effective training time", "USD", "80 % band", "where the days go"):
+    for said in ("15B tokens of", "of the time trains", "USD", "80 % band", "where the days go"):
         assert said in text
     assert run([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -249,7 +249,7 @@ def test_a_run_without_failures_says_so(capsys: pytest.CaptureFixture[str]) -> N
     text = capsys.readouterr().out
     assert "1 token of" in text
     assert "  1 step, " in text
-    assert "next: --mtbf 3h, for example, counts failures, checkpoints and restarts" in " ".join(text.split())
+    assert "next: --mtbf 3h, for example, to count failures, checkpoints and restarts" in " ".join(text.split())
     assert "\ntrust: band " in text
     assert run([*RUN.split(), "--tokens", "1B", "--mtbf", "3h", "--checkpoint-time", "5s", "-q"]) == 0
     assert "no failures" not in capsys.readouterr().out

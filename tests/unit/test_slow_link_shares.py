@@ -203,7 +203,7 @@ def test_the_narrow_card_is_the_bottleneck(wide: Path) -> None:
         assert found.bottleneck is not None
         assert found.bottleneck.name == found.facts["bound_link"] == "gpu3->sw1"
         assert found.bottleneck.utilisation == max(use.utilisation for use in found.links) == pytest.approx(0.6, 0.01)
-        assert "gpu3->sw1 limits NCCL to 4.8 GB/s, 60% of the link's rate" in found.notes
+        assert "NCCL moves at most 4.8 GB/s over gpu3->sw1, 60% of its 8 GB/s per direction" in found.notes
 
 
 def test_the_slowed_link_is_the_bottleneck_for_a_while_too(wide: Path) -> None:

@@ -51,7 +51,7 @@ def test_a_strategy_on_bare_links_is_not_named_the_best(capsys) -> None:
     assert [row["counts_software"] for row in rows] == [True, False]
     assert rows[1]["samples_per_s"] > rows[0]["samples_per_s"]
     assert run(["sweep", *line, "--jobs", "1", "-q"]) == 0
-    assert "best that fits, by samples/s: strategy=nccl" in capsys.readouterr().out
+    assert "only strategy=nccl fits" in capsys.readouterr().out
 
 
 def test_values_with_commas_and_refused_combinations(capsys) -> None:

@@ -52,7 +52,7 @@ def test_samples_are_named_where_another_batch_has_others() -> None:
     question = SimpleNamespace(programs=1, batch=2, micro_batches=8)
     result = SimpleNamespace(step=step, question=question, shares=(), samples=128)
     assert change_words(Alternative("--compile", 1.0, True, 2, 16), result) == "--compile"
-    assert change_words(Alternative("--batch 4", 1.0, True, 4, 32), result) == "--batch 4, for 16 sequences"
+    assert change_words(Alternative("--batch 4", 1.0, True, 4, 32), result) == "--batch 4 (per 16 sequences)"
 
 
 def test_a_step_divided_best_has_the_same_samples_with_each_change() -> None:
@@ -60,7 +60,7 @@ def test_a_step_divided_best_has_the_same_samples_with_each_change() -> None:
     question = SimpleNamespace(programs=1, batch=4, micro_batches=1)
     result = SimpleNamespace(step=step, question=question, shares=(("gpu0", "", 6), ("gpu1", "", 3)), samples=12)
     assert change_words(Alternative("--compile", 1.0, True, 4, 4), result) == "--compile"
-    assert change_words(Alternative("--batch 8", 1.0, True, 8, 8), result) == "--batch 8, for 12 sequences"
+    assert change_words(Alternative("--batch 8", 1.0, True, 8, 8), result) == "--batch 8 (per 12 sequences)"
 
 
 @pytest.mark.parametrize(

@@ -268,8 +268,10 @@ class Paces:
             return
         # Where other jobs take a part of any link, these may limit NCCL instead.
         if machine.nominal is None or all(machine.capacity_Bps[s.resource] >= s.bandwidth_Bps for s in machine.links):
-            reached = f"{format_bandwidth(share * link.bandwidth_Bps)}, {share:.0%} of the link's rate"
-            builder.notes.append(f"{link.name} limits NCCL to {reached}")
+            reached, full = format_bandwidth(share * link.bandwidth_Bps), format_bandwidth(link.bandwidth_Bps)
+            builder.notes.append(
+                f"NCCL moves at most {reached} over {link.name}, {share:.0%} of its {full} per direction"
+            )
 
     def _shares(self, route: Route, cost: ProtocolCost) -> dict[str, float]:
         """Return the usable share of link bandwidth on *route* by kind of link; other kinds are fully usable."""

@@ -1,0 +1,68 @@
+"""How many times as long one answer takes as another, with its band: what errs alike cancels (:class:`Ratio`)."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from simulator.results.confidence import BAND_HEAD
+
+TIE = 1e-2  # relative; no model of a real machine resolves less, and most resolve far less (see the bands)
+
+
+class Ratio(NamedTuple):
+    """A ratio of two times; ``error`` is the half-width of its logarithm, None where it is not known."""
+
+    value: float
+    error: float | None = None
+
+    @property
+    def inverse(self) -> Ratio:
+        """The ratio of the two the other way round."""
+        return Ratio(1.0 / self.value, self.error)
+
+    @property
+    def unsure(self) -> float:
+        """The relative difference below which the two are equal."""
+        return TIE if self.error is None else max(TIE, math.expm1(self.error))
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether one is slower by more than the model can tell."""
+        return self.value > 1.0 + self.unsure
+
+    @property
+    def band(self) -> str:
+        """The band of the ratio: 80 % band 1.3 to 1.9; empty without one."""
+        if self.error is None:
+            return ""
+        low, high = (times_words(self.value * math.exp(end)) for end in (-self.error, self.error))
+        return f"{BAND_HEAD} {low} to {high}"
+
+    def more_words(self) -> str:
+        """Return how much more that is: 27.9 % more (80 % band 11 to 47 %)."""
+        if self.error is None:
+            return f"{100 * (self.value - 1):.1f} % more"
+        low, high = (f"{100 * (self.value * math.exp(end) - 1):.0f}" for end in (-self.error, self.error))
+        return f"{100 * (self.value - 1):.1f} % more ({BAND_HEAD} {low} to {high} %)"
+
+    def equal_words(self) -> str:
+        """Return that the two are equal, how far apart they are, and how far the model may err."""
+        if self.value <= 1.0 + TIE:
+            return "equal within 1 %"
+        apart = f"{100 * (self.value - 1.0):.1f} % apart"
+        return f"equal within the model's error: {apart}, and it errs by up to {100 * self.unsure:.0f} %"
+
+
+def ratio_of(slower: float, faster: float, errors: tuple[float | None, float | None]) -> Ratio:
+    """Return the ratio of two times, given the half-width of each that does not cancel between them."""
+    mine, theirs = errors
+    known = None if mine is None or theirs is None else math.hypot(mine, theirs)
+    return Ratio(slower / faster if faster > 0 else math.inf, known)
+
+
+def times_words(ratio: float) -> str:
+    """Return *ratio* with three digits, near 1 with five."""
+    if ratio >= 1000:
+        return f"{ratio:,.0f}"
+    return f"{ratio:.4f}" if 1.0 < ratio < 1.01 else f"{ratio:.3g}"

@@ -1,0 +1,146 @@
+"""The sentence that answers a step: what it achieves, what it waits for, whether it fits (:func:`answer_lines`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isfinite
+
+from simulator.results.columns import percent, rate_words, three_digits
+from simulator.results.confidence import BAND_HEAD
+from simulator.results.input import InputRun
+from simulator.results.rates import rates_of, tflops_words
+from simulator.results.step_confidence import UNSURE, fits_by_band, memory_band, step_confidence
+from simulator.results.step_view import INPUT_WORDS, MODE_WORDS, TIGHT, has_baseline, limit_words, link_kind
+from simulator.results.training_run import TrainingRun
+from simulator.step.memory import MemoryNeed
+from simulator.units import format_capacity, format_duration, format_size
+
+
+def answer_lines(result: TrainingRun) -> list[str]:
+    """Return the answer in a few sentences, what is at stake first; of a step that does not fit, what it lacks.
+
+    First comes the input that holds the step up, a memory that is half full, the network that the question names or the
+    gain over one device, else the rate.
+    """
+    if not result.fits:
+        return [f"{trained_words(result)} does not fit: {lack}" for lack in lacks(result)]
+    if result.input is not None and result.input.is_slower:
+        return [_input_words(result, result.input), _fit_words(result)]
+    need, whole_s = result.tightest.need, result.step_time_s
+    if result.changed is not None or not whole_s:
+        return list(filter(None, [_fit_words(result)]))
+    tight = result.device_count == 1 or need.total_bytes > TIGHT * need.available_bytes
+    said = [(0 if tight else 3, _fit_words(result)), (2, _achieved_words(result))]
+    if result.exchanging_s:
+        first = result.question.where.fabric is not None or _gains(result)
+        said.append((1 if first else 2, _communication_words(result)))
+    return [words for _, words in sorted(said, key=lambda each: each[0]) if words]
+
+
+def _gains(result: TrainingRun) -> bool:
+    """Return whether the work of all devices is compared with that of one."""
+    return has_baseline(result) and not result.shares and result.servers is None
+
+
+def trained_words(result: TrainingRun) -> str:
+    """Return what is trained: all parameters, or which of them, by which adapters on which weights."""
+    step, sizes = result.step, dict(result.question.sizes)
+    if step.options.mode != "train":
+        return f"the {MODE_WORDS[step.options.mode]}"
+    if step.trained_count == step.parameter_count:
+        return f"training all {count_words(step.parameter_count)} parameters"
+    weights = sizes.get("lora_weights")
+    how = f" (LoRA of rank {sizes['lora']}{f' on {weights} weights' if weights else ''})" if "lora" in sizes else ""
+    return f"training {count_words(step.trained_count)} of {count_words(step.parameter_count)} parameters{how}"
+
+
+def count_words(number: float) -> str:
+    """Return *number* with a letter for thousands, millions or billions: 25.6 M."""
+    scale, letter = next(((s, x) for s, x in ((1e9, " B"), (1e6, " M"), (1e3, " k")) if number >= s), (1.0, ""))
+    return f"{number / scale:.{3 if scale > 1 else 9}g}{letter}"
+
+
+def lacks(result: TrainingRun) -> Iterator[str]:
+    """Yield what lacks memory, and what it needs and has: the fullest device, and the host that updates."""
+    need, run = result.tightest.need, result.offload
+    of = f"{'a' if result.device_count > 1 else 'the'} {'CPU' if result.step.on_host else 'GPU'}"
+    found = [] if need.fits else [(of, need.total_bytes, need.available_bytes, need.missing_bytes)]
+    if run is not None and not run.fits:
+        found.append(("the host", run.host_bytes, run.host_available_bytes, run.host_missing_bytes))
+    for of, needs, has, missing in found:
+        share = f" ({percent(missing / has)})" if missing < TIGHT * has else ""
+        over = f"{format_size(missing, 3)}{share} more than {of} has, {format_capacity(has)}"
+        yield f"needs {format_size(needs, 3)}, {over}{_may_fit(result, need)}"
+
+
+def _may_fit(result: TrainingRun, need: MemoryNeed) -> str:
+    """Return that *need*, which is too much, may fit after all by its band."""
+    band = None if need.fits else memory_band(result, need)
+    if band is None or band[0] > need.available_bytes:
+        return ""
+    low, high = (format_size(end, 3) for end in band)
+    return f"; it may fit ({BAND_HEAD} {low} to {high})"
+
+
+def _fit_words(result: TrainingRun) -> str:
+    need = result.tightest.need
+    if not isfinite(need.available_bytes):
+        return ""
+    each = f" per {'CPU' if result.step.on_host else 'GPU'}" if result.device_count > 1 else ""
+    what = "" if result.device_count > 1 else f"{trained_words(result)} "
+    said = f"{what}fits: {format_size(need.total_bytes, 3)} of {format_capacity(need.available_bytes)}{each}"
+    if result.device_count > 1:
+        total = sum(device.count * device.need.total_bytes for device in result.memory)
+        said += f", {format_size(total, 3)} in all"
+    return said if fits_by_band(result, need) is not False else f"{said} ({UNSURE})"
+
+
+def _achieved_words(result: TrainingRun) -> str:
+    """Return the rate of a device, with its band, and what bounds it."""
+    rates, step, confidence = rates_of(result), result.step, step_confidence(result)
+    each = f" per {'device' if step.on_host else 'GPU'}" if result.device_count > 1 else ""
+    if result.device_count > 1 and result.tokens:
+        rate, words = rates.model_flops_per_s_per_device / 1e12, f"{tflops_words(rates)} model TFLOP/s"
+        shown = three_digits
+    else:
+        rate = rates.tokens_per_s_per_device or rates.samples_per_s_per_device
+        words, shown = f"{rate_words(rate)} {'tokens' if result.tokens else step.sample}/s", rate_words
+    if confidence.band is not None:
+        low, high = confidence.band.of_rate(result.step_time_s, rate)
+        words += f"{each} ({BAND_HEAD} {shown(low)} to {shown(high)})"
+    elif not confidence.is_exact:
+        words += f"{each} ({BAND_HEAD} not measured)"
+    return words if result.device_count > 1 else f"{words}, bound by {limit_words(result)}"
+
+
+def _communication_words(result: TrainingRun) -> str:
+    """Return what communication costs, over which links, and how much more work all devices do than one."""
+    whole_s, of, exposed_s = result.step_time_s, [], result.exposed_s
+    share = f"{percent(exposed_s / whole_s)} of the step ({format_duration(exposed_s, 3)} exposed)"
+    cost = f"communication{over_words(result)} costs {share}"
+    if _gains(result):
+        several = f"{result.device_count:,} {'devices' if result.step.on_host else 'GPUs'}"
+        of.append(f"{several} do {result.device_count * result.scaling_efficiency:.3g} times the work of one")
+        lost_s = whole_s - result.alone_s
+        if lost_s > 0 and exposed_s / lost_s <= 1:
+            cost += f", {100 * exposed_s / lost_s:.0f} % of what is lost"
+    return ": ".join([*of, cost])
+
+
+def over_words(result: TrainingRun) -> str:
+    """Return over which links the devices of *result* communicate; empty where none limits that."""
+    use = result.bottleneck
+    return "" if use is None else f" over {link_kind(result.timeline.machine, use)}"
+
+
+def _input_words(result: TrainingRun, run: InputRun) -> str:
+    """Return which stage of the input limits a step, whether more workers help, and what the others could do."""
+    rates = {name: f"{rate_words(result.samples / s)} {result.step.sample}/s" for name, s in run.limits_s.items()}
+    workers = "decoders" if "decoders" in rates else "loaders" if "loaders" in rates else ""
+    said = f"{INPUT_WORDS[run.bound]} limits training to {rates.pop(run.bound)}"
+    if workers and workers in rates:
+        said += f": more workers do not help, as those there are could do {rates.pop(workers)}"
+    elif run.bound in ("decoders", "loaders", "readers"):
+        said += ": more workers help"
+    others = ", ".join(f"{INPUT_WORDS[name]} {rate}" for name, rate in [*rates.items()][:2])
+    return f"{said}; {others}" if others else said
