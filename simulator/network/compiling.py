@@ -90,7 +90,7 @@ class _Compiling:
         by_run: dict[tuple[bool, int], list[Wire]] = {}
         for wire in _merged(self.topology.wires):
             ends = at[wire.a], at[wire.b]
-            by_run.setdefault((min(ends) < 0, max(*ends, 0)), []).append(wire)
+            by_run.setdefault((min(ends) < 0, max(ends)), []).append(wire)  # -1: between switches of the network
         seen: dict[str, int] = {}
         for (_, first), wires in sorted(by_run.items(), key=lambda found: found[0]):
             self._begin_resources(first)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from simulator.errors import InputError, refused
 from simulator.records import replace
@@ -18,8 +18,17 @@ from simulator.units import format_bandwidth
 _ADDED_LATENCY_S = {"ethernet": 10e-6}
 
 
+class Group(NamedTuple):
+    """Equal nodes: their *fabric*, unless the cluster's, and the *uplink* of a network of their own, if any."""
+
+    node: Topology
+    nodes: int
+    fabric: LinkPart | None = None
+    uplink: LinkPart | None = None
+
+
 def compose_cluster(
-    groups: Sequence[tuple[Topology, int]],
+    groups: Sequence[Group],
     *,
     fabric: LinkPart | None = None,
     switch: SwitchPart | None = None,
@@ -31,52 +40,60 @@ def compose_cluster(
     price_per_hour: Price | None = None,
     messages: MessagesSpec = NO_COSTS,
 ) -> Topology:
-    """Return a cluster of so many of each node in *groups*, every NIC linked to one network switch; raises InputError.
+    """Return a cluster of *groups*, every NIC linked to one network switch, or to its group's; raises InputError.
 
     A node without a NIC gets one at its first CPU, at the rate of *fabric*, which links to the network have too; else
     the NIC's.  With an *oversubscription* of k, the network carries 1/k of the NICs' total rate.  *price_per_hour* is
     for all; by default the sum of the nodes' prices.  *messages* are the costs of messages between nodes for their
     hosts.
     """
-    first = groups[0][0]
-    n_nodes = sum(count for _, count in groups)
-    for node, _ in groups:
+    first = groups[0].node
+    n_nodes = sum(group.nodes for group in groups)
+    for node in (group.node for group in groups):
         if node.n_nodes > 1:
             raise refused("nodes", f"{node.name} is a cluster of {node.n_nodes} nodes already")
     if not 1 <= n_nodes <= MAX_NODES:
         raise refused("nodes", f"must be from 1 to {MAX_NODES}; got {n_nodes}")
-    price = price_per_hour or summed([node.price_per_hour and node.price_per_hour.times(n) for node, n in groups])
+    price = price_per_hour or summed(
+        [group.node.price_per_hour and group.node.price_per_hour.times(group.nodes) for group in groups]
+    )
     if n_nodes == 1 and fabric is None:
         return replace(first, name=name or first.name, price_per_hour=price)
     own: list[Device] = []
+    between: list[Device] = []
     wires: list[Wire] = []
     total, begin = 0.0, 0
-    for node, count in groups:
-        prefix = each(begin)
+    part = switch or SwitchPart(kind="switch", of="network")
+    for place, group in enumerate(groups):
+        node, link = group.node, group.fabric or fabric
+        prefix, network = each(begin), "network"
         devices, inside = node.devices, node.wires
         if all(device.kind != "nic" for device in devices):
-            nic, slot = _added_nic(node, fabric)
+            nic, slot = _added_nic(node, link)
             devices, inside = (*devices, nic), (*inside, slot)
+        if group.uplink is not None:
+            network = f"network{place}"
+            between.append(Device(network, "network-switch", part, "", -1))
+            wires.append(Wire(network, "network", group.uplink, 1))
         nics = [(d.name, d.part) for d in devices if isinstance(d.part, NicPart)]
-        uplinks = [Wire(prefix + name, "network", fabric or _own_link(part), 1) for name, part in nics]
+        cables = [Wire(prefix + name, network, link or _own_link(part), 1) for name, part in nics]
         own += [replace(d, name=prefix + d.name, node=begin) for d in devices]
-        wires += [replace(w, a=prefix + w.a, b=prefix + w.b) for w in inside] + uplinks
-        total += count * sum(wire.part.bandwidth * wire.part.efficiency for wire in uplinks)
-        begin += count
-    part = switch or SwitchPart(kind="switch", of="network")
+        wires += [replace(w, a=prefix + w.a, b=prefix + w.b) for w in inside] + cables
+        total += group.nodes * sum(wire.part.bandwidth * wire.part.efficiency for wire in cables)
+        begin += group.nodes
     if oversubscription > 1:
         part = part.model_copy(update={"fabric_bandwidth": total / oversubscription})
     return Topology(
         name=name or f"{n_nodes} x {first.name}",
         description=description or f"{n_nodes} nodes: {first.description}",
         aliases=aliases,
-        devices=(*own, Device("network", "network-switch", part, "", -1)),
+        devices=(*own, *between, Device("network", "network-switch", part, "", -1)),
         wires=tuple(wires),
-        transport=_transport([node for node, _ in groups]),
+        transport=_transport([group.node for group in groups]),
         n_nodes=n_nodes,
         file=file or first.file,
         trays=first.trays,
-        notes=tuple(dict.fromkeys(note for node, _ in groups for note in node.notes)),
+        notes=tuple(dict.fromkeys(note for group in groups for note in group.node.notes)),
         price_per_hour=price,
         messages=messages,
     )

@@ -10,7 +10,7 @@ from simulator.spelling import mention
 from simulator.topology import Topology, catalogue
 from simulator.topology.parts import NETWORK_LINKS, LinkPart, SwitchPart
 from simulator.topology.resolver import Resolver
-from simulator.topology.schema import ClusterSpec, TopologyFile
+from simulator.topology.schema import ClusterSpec, GroupSpec, TopologyFile
 from simulator.topology.validation import validate_in_part
 from simulator.topology.yaml_source import MAX_BYTES, YamlSource, parse_yaml, read_yaml
 from simulator.units import parse_quantity, respelt
@@ -94,12 +94,12 @@ def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabri
                 else f"{mention('fabric')}: the file of {name} has the network between its {node.n_nodes} machines"
             )
         return node
-    from simulator.topology.cluster import compose_cluster, with_flow_note, with_rate_note
+    from simulator.topology.cluster import Group, compose_cluster, with_flow_note, with_rate_note
 
     if fabric is None:
-        return with_flow_note(compose_cluster([(node, n_nodes)], fabric=None))
+        return with_flow_note(compose_cluster([Group(node, n_nodes)], fabric=None))
     part = _given_fabric(fabric, spec)
-    return with_rate_note(compose_cluster([(node, n_nodes)], fabric=part), part)
+    return with_rate_note(compose_cluster([Group(node, n_nodes)], fabric=part), part)
 
 
 def _cluster(
@@ -112,30 +112,36 @@ def _cluster(
 ) -> Topology:
     lookup = Resolver(source, spec)
     switch = lookup.part(cluster.switch, SwitchPart, ("cluster", "switch"))
-    own_fabric = None
-    if cluster.fabric is not None:
+
+    def link(name: str | None, *place: str | int) -> LinkPart | None:
         try:
-            own_fabric = _fabric(cluster.fabric, spec)
+            return None if name is None else _fabric(name, spec)
         except InputError as error:
-            lookup.fault(("cluster", "fabric"), str(error))
+            lookup.fault(("cluster", *place), str(error))
+            return None
+
+    own_fabric = link(cluster.fabric, "fabric")
     if isinstance(switch, SwitchPart) and switch.of != "network":
         shown = one_line(cluster.switch, 60)
         lookup.fault(("cluster", "switch"), f"'{shown}' is a switch of {switch.of}, not of a network")
-    said: list[tuple[tuple[str | int, ...], str, int]] = [
-        (("cluster", "groups", i, "node"), group.node, group.nodes) for i, group in enumerate(cluster.groups)
+    said: list[tuple[tuple[str | int, ...], GroupSpec]] = [
+        (("cluster", "groups", i), group) for i, group in enumerate(cluster.groups)
     ]
     if cluster.node is not None and cluster.nodes is not None:
-        said = [(("cluster", "node"), cluster.node, cluster.nodes if n_nodes is None else n_nodes)]
+        said = [(("cluster",), GroupSpec(node=cluster.node, nodes=cluster.nodes if n_nodes is None else n_nodes))]
     elif n_nodes is not None:
         lookup.fault(("cluster", "groups"), f"{mention('nodes')}: the groups say how many nodes there are", key=True)
-    found = [(_node(lookup, name, place, folder), count) for place, name, count in said]
-    groups = [(node, count) for node, count in found if node is not None]
-    lookup.raise_faults()
-    from simulator.topology.cluster import compose_cluster, with_rate_note
+    from simulator.topology.cluster import Group, compose_cluster, with_rate_note
 
+    groups = []
+    for place, each in said:
+        node = _node(lookup, each.node, (*place, "node"), folder)
+        links = [link(getattr(each, key), *place[1:], key) for key in ("fabric", "uplink")]
+        groups += [] if node is None else [Group(node, each.nodes, *links)]
+    lookup.raise_faults()
     fabric_part = _given_fabric(fabric, spec) if fabric is not None else own_fabric
-    for node, _ in groups:
-        if fabric_part is None and not any(device.kind == "nic" for device in node.devices):
+    for node, _, of_group, _ in groups:
+        if fabric_part is None and of_group is None and not any(device.kind == "nic" for device in node.devices):
             hint = "the cluster needs a fabric, for example ethernet-10g"
             raise InputError(source.fault(("cluster",), f"{node.name} has no NIC; {hint}", key=True))
     is_written = n_nodes is None or n_nodes == cluster.nodes  # of another size it is no longer what the file names
@@ -174,7 +180,7 @@ def _fabric(name: str, spec: TopologyFile) -> LinkPart:
     if isinstance(part, LinkPart) and part.of in NETWORK_LINKS:
         return part
     links = {n: catalogue.load_part(n) for n in catalogue.part_names("link")}
-    networks = {n: p for n, p in links.items() if isinstance(p, LinkPart) and p.of in NETWORK_LINKS}
+    networks = {n: p for n, p in {**links, **spec.parts}.items() if isinstance(p, LinkPart) and p.of in NETWORK_LINKS}
     try:
         own = {"bandwidth": parse_quantity(name, "bandwidth", positive=True)}
         return networks[_ETHERNET].model_copy(update={**own, "description": f"Ethernet, {name.strip()}"})

@@ -139,6 +139,12 @@ class GroupSpec(Strict):
 
     node: str = Field(..., description="A built-in topology, a path beside this file, or a GPU or CPU of the catalogue")
     nodes: int = Field(1, ge=1, le=MAX_NODES, description="How many")
+    fabric: str | None = Field(None, description="Link part between each NIC and the network; left out: the cluster's")
+    uplink: str | None = Field(
+        None,
+        description="Link part that joins a network of the group's own, another rack's or site's, to that of the "
+        "cluster; left out: its NICs are on the cluster's",
+    )
 
 
 class MessagesSpec(Strict):
