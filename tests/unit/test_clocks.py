@@ -123,6 +123,7 @@ from tests.clocked_cuda import ClockedBench, clocked_bench  # noqa: E402
 from validate.machine.measure import run  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
 from validate.machine.measure.cases import clocks  # noqa: E402
+from validate.machine.measure.cases.shapes import CallLimits  # noqa: E402
 
 _PRODUCT_S, _STREAM_S, _LIMITER_S, _SLOWED = 1e-3, 0.5e-3, 5e-3, 1.5
 
@@ -150,6 +151,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ClockedBench:
     monkeypatch.setattr(clocks, "_SIDE", 16)
     monkeypatch.setattr(clocks, "_LEAST_SIDE", 16)
     monkeypatch.setattr(clocks, "_ELEMENTS", 64)
+    monkeypatch.setattr(clocks, "call_limits", lambda _: CallLimits(1e9, 1e9, ("fp32", "fp16", "bf16")))
     return found
 
 
@@ -164,7 +166,11 @@ def test_ten_seconds_show_burst_and_sustained_times(
     assert clocks.time.perf_counter() - began_s < 12.0
     assert json.loads((out / "run.json").read_text())["left"] == []
     rows = {row["work"]: row for row in csv.DictReader((out / "clocks.csv").read_text(encoding="utf-8").splitlines())}
-    assert list(rows) == ["product", "stream", "mixture"]
+    assert {work: row["dtype"] for work, row in rows.items()} == {
+        "product": "bf16",
+        "stream": "fp32",
+        "mixture": "bf16",
+    }
     assert float(rows["product"]["burst_s"]) == pytest.approx(_PRODUCT_S, rel=0.03)
     assert float(rows["product"]["time_s"]) == pytest.approx(_SLOWED * _PRODUCT_S, rel=0.03)
     assert float(rows["stream"]["time_s"]) == pytest.approx(_STREAM_S, rel=0.08)

@@ -49,16 +49,18 @@ def clock_factors(folder: Folder, session: Session, where: Where, part: str) -> 
     ``stream`` is w in p' = p - (1 - w) s: a product that takes p alone takes p' in turn with streams of s seconds,
     which leave it power (:mod:`simulator.step.issue`).
     """
-    works: dict[str, tuple[float, float, int, int]] = {}
+    works: dict[str, tuple[float, float, int, int, str]] = {}
     for cell, time_s in folder.known_times(CLOCKS):
         burst_s, *counts = (figure(cell(name)) or 0.0 for name in ("burst_s", "side", "repeats"))
-        works[cell("work")] = time_s, burst_s, int(counts[0]), int(counts[1])
-    nothing = (0.0, 0.0, 0, 0)
-    long_s, burst_s, side, _ = works.get("product", nothing)
+        works[cell("work")] = time_s, burst_s, int(counts[0]), int(counts[1]), cell("dtype") or "fp16"
+    nothing = (0.0, 0.0, 0, 0, "")
+    long_s, burst_s, side, _, dtype = works.get("product", nothing)
     found: dict[str, float] = {}
     if not side:
         return found
-    asked = OperatorQuestion(where=where, device=part, operator=MatMul(side, side, side), precision="fp16")
+    asked = OperatorQuestion(
+        where=where, device=part, operator=MatMul(side, side, side), precision="bf16" if dtype == "bf16" else "fp16"
+    )
     known = session.calibrations.get(part, Calibration())
 
     def time_s_at(power: float) -> float:
@@ -75,7 +77,7 @@ def clock_factors(folder: Folder, session: Session, where: Where, part: str) -> 
     found["power"] = high if is_bound else max(1.0, high)
     if burst_s > 0.0:
         found["burst"] = max(1.0, long_s / burst_s)
-    mixed_s, _, mixed_side, repeats = works.get("mixture", nothing)
+    mixed_s, _, mixed_side, repeats, _ = works.get("mixture", nothing)
     if "stream" in works and mixed_side == side and repeats:
         streams_s = repeats * works["stream"][0]
         found["stream"] = min(1.0, max(_LEAST, 1.0 - (long_s - (mixed_s - streams_s)) / streams_s))

@@ -3,7 +3,8 @@
 Three works: products, streams (vector sums), and both in turn, one product and as many sums as take about as long.
 ``burst_s`` is the time of a call in the first milliseconds after rest, ``time_s`` that in the second half of a run of
 seconds, ``repeats`` the sums of a turn.  Clock and power stand in the columns of the sensors, where the driver tells
-them.  Products are of random numbers, as equal ones take less power.
+them.  Products are of random numbers, as equal ones take less power, and in the format of training: bf16 where the
+device has it, whose multipliers are of fewer bits than those of fp16.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 
 from validate.machine.measure.bench import Bench
 from validate.machine.measure.case import Case, TimedWork, Unavailable
+from validate.machine.measure.cases.operators import call_limits
 from validate.machine.measure.timing import Call, Interval, median_interval
 
 _SIDE, _ELEMENTS = 8192, 64 << 20
@@ -40,9 +42,10 @@ def cases(bench: Bench) -> Iterator[Case]:
 
 def _build(work: str, bench: Bench) -> TimedWork:
     watch = bench.stopwatch()
-    side = _SIDE
+    side, half = _SIDE, "bf16" if "bf16" in call_limits(bench).precisions else "fp16"
+    dtype = torch.bfloat16 if half == "bf16" else torch.float16
     while True:
-        a, b, out = (torch.randn(side, side, device=bench.device).half() for _ in range(3))
+        a, b, out = (torch.randn(side, side, device=bench.device).to(dtype) for _ in range(3))
         product: Call = partial(_into, torch.mm, a, b, out)
         watch.sample(product, 1)  # what libraries do once
         product_s = watch.sample(product, 2) / 2
@@ -76,7 +79,7 @@ def _build(work: str, bench: Bench) -> TimedWork:
             samples.append(watch.sample(call, calls) / calls)
         return median_interval(samples[len(samples) // 2 :])
 
-    cells: dict[str, Any] = {"dtype": "fp32"} if work == "stream" else {"dtype": "fp16", "side": side}
+    cells: dict[str, Any] = {"dtype": "fp32"} if work == "stream" else {"dtype": half, "side": side}
     cells |= {"elements": _ELEMENTS} if work != "product" else {}
     cells |= {"repeats": repeats} if work == "mixture" else {}
     return TimedWork(call, own=own, figures=lambda found: {**cells, "time_s": found.median, "burst_s": burst[-1]})
