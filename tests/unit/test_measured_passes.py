@@ -42,6 +42,11 @@ def test_a_cast_writes_its_format() -> None:
         assert run(op="elementwise", variant=variant, dtype="bf16").dtype == torch.float32
 
 
+def test_an_operand_is_broadcast_over_rows() -> None:
+    assert tuple(run(op="elementwise", variant="add_broadcast", rows=1, cols=3072).shape) == (3, 1024)
+    assert run(op="elementwise", variant="mul_broadcast", dtype="bf16").dtype == torch.bfloat16
+
+
 def test_a_transposed_copy_is_contiguous() -> None:
     found = run(op="copy", variant="transposed")
     assert (tuple(found.shape), found.is_contiguous()) == ((8, 6), True)
@@ -106,6 +111,8 @@ def test_a_row_of_a_pass_asks_for_its_bytes() -> None:
     assert kernel(op="update", variant="adam-fused", dtype="fp32").read_bytes == 16_000  # with gradient and moments
     assert kernel(op="elementwise", variant="add_mixed", dtype="bf16").read_bytes == 6_000
     assert kernel(op="elementwise", variant="mul_widened", dtype="bf16").read_bytes == 2_000
+    found = kernel(op="elementwise", variant="mul_broadcast", dtype="bf16")
+    assert (found.bytes, found.form) == (4_000, "strided")
     summed = kernel(op="sum", variant="channels_last", rows=64, dtype="bf16")
     assert isinstance(summed, Rowwise)
     assert (summed.kind, summed.channels_last) == ("sum", True)

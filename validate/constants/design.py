@@ -126,7 +126,7 @@ POLICIES: Mapping[str, float] = {"amp-bf16": 1.0, "bf16": 0.7, "tf32": 0.5, "fp3
 """Formats, and what a step in each weighs: most training is under autocast or wholly in bf16 (chosen)."""
 _MULTIPLE = 16  # of the sizes of products in fp8
 _MOST_UPDATED = 1 << 28  # parameters of an update that is measured; more take as long each
-_LEAST_SHARE = 1e-4  # of a step's time; kernels that take less are no targets
+_LEAST_SHARE = 1e-4  # of a step's time; kernels that take less, all of a shape together, are no targets
 _Cells = Mapping[str, str | int]
 
 
@@ -158,7 +158,7 @@ def candidates_of(
                     continue
                 whole_s = math.fsum(each.time_s for each in kernels)
                 for each in kernels:
-                    if each.variety and each.time_s > _LEAST_SHARE * whole_s:
+                    if each.variety:
                         add(("kernel", each.mechanism, each.shape), each, step, weight * each.time_s / whole_s)
                 wanted += filter(None, (_measured_pass(each.kernel) for each in kernels))
             for cells in wanted:
@@ -174,7 +174,7 @@ def candidates_of(
                 if policy == "fp8":  # of which no kernel of a step is a target: each by itself
                     key = tuple(sorted(cells.items()))
                     found[key] = replace(found[key], weight=(weight / len(networks)) ** 2 / len(wanted))
-    return list(found.values())
+    return [each for each in found.values() if each.measurable or max(each.steps.values()) > _LEAST_SHARE]
 
 
 def _kernels(session: Session, where: tuple[Where, str], network: Network, policy: str) -> Iterator[StepKernel]:
@@ -225,4 +225,6 @@ def _measured_pass(kernel: Kernel) -> _Cells | None:
         case "add" | "mul", "casts", (read, 4) if read in (2, 6):
             how = "mixed" if read > ELEMENT_BYTES["fp32"] else "widened"
             return {"op": "elementwise", "variant": f"{kernel.function}_{how}", "dtype": "bf16", **size}
+        case "add" | "mul", "strided", (read, written) if read == written and dtype:
+            return {"op": "elementwise", "variant": f"{kernel.function}_broadcast", "dtype": dtype, **size}
     return None

@@ -193,11 +193,13 @@ def _max_pool(size: Size, _: Cell) -> ops.Operator:
 def _elementwise(size: Size, cell: Cell) -> ops.Operator:
     function = cell("variant").lower()
     of, _, how = function.partition("_")
+    n, own, wide = size("rows") * size("cols"), ELEMENT_BYTES[cast(Precision, cell("dtype"))], ELEMENT_BYTES["fp32"]
     if how in ("mixed", "widened"):  # with another in fp32, in which the result is: as large, or a row of a table
-        n, wide = size("rows") * size("cols"), ELEMENT_BYTES["fp32"]
-        read = ELEMENT_BYTES[cast(Precision, cell("dtype"))] + (wide if how == "mixed" else 0)
+        read = own + (wide if how == "mixed" else 0)
         return StepPass(n, (Streaming(of, n, n * read, n * wide, "casts"),))
-    return ops.Elementwise(function, size("rows") * size("cols"), 2 if function in _TWO_INPUTS else 1)
+    if how == "broadcast":  # with a row of a table, in its own format
+        return StepPass(n, (Streaming(of, n, n * own, n * own, "strided"),))
+    return ops.Elementwise(function, n, 2 if function in _TWO_INPUTS else 1)
 
 
 def _recurrent(size: Size, cell: Cell) -> ops.Operator:

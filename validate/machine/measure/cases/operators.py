@@ -222,6 +222,10 @@ class _Operator:
             wide = torch.randn_like(x if how == "mixed" else x[:1, :1], dtype=torch.float32)
             function = getattr(torch, of)
             return lambda: function(x, wide)
+        if how == "broadcast":  # as a rotary position's cosines are over heads
+            x = x.view(-1, math.gcd(x.numel(), _SWAPPED))
+            row, function = torch.randn_like(x[0]), getattr(torch, of)
+            return lambda: function(x, row)
         if self.variant in ("add", "mul", "div"):
             y, of_two = torch.randn_like(x) + 3.0, getattr(torch, str(self.variant))
             return lambda: of_two(x, y)
