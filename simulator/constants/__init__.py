@@ -84,6 +84,9 @@ class Constants:
     def _fill(self, cls: type[T]) -> T:
         name = getattr(cls, _NAME)
         values = {**_values(name), **_below(self.changed, name)}
+        for prefix, like in getattr(cls, "ALIKE", {}).items():  # what is not said of the one is that of the other
+            alike = {key.removeprefix(like): value for key, value in values.items() if key.startswith(like)}
+            values = {**{f"{prefix}{key}": value for key, value in alike.items()}, **values}
         return _filled(cls, values, f"{name}.json")
 
 

@@ -42,31 +42,21 @@ def cpu_call_time(cpu: Cpu) -> float:
 
 @dataclass(frozen=True, slots=True)
 class MxnetCosts:
-    """Seconds of MXNet 1.x per operator: from Python, in a Gluon block, hybridised, backward; and per array."""
+    """Seconds of MXNet 1.x per operator: from Python, in a Gluon block, hybridised, backward."""
 
     operator_s: float
     layer_s: float
     compiled_s: float
     backward_s: float
-    array_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class PytorchCosts:
-    """Seconds of PyTorch per call that launches nothing (a view), and per call on an event."""
-
-    view_s: float
-    event_s: float
 
 
 @constants("front_ends")
 class FrontEndCosts:
     """Constants of front ends, the same for all hosts; ``wait_s``: from the end of the work to the waiter's wake-up."""
 
-    PARTS: ClassVar = {"mxnet": MxnetCosts, "pytorch": PytorchCosts}
+    PARTS: ClassVar = {"mxnet": MxnetCosts}
     mxnet: MxnetCosts
-    pytorch: PytorchCosts
-    launch_s: float
+    call_s: float  # that launches nothing
     wait_s: float
     print_s: float
 

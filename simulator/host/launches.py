@@ -8,6 +8,7 @@ from __future__ import annotations
 from simulator.devices.cpu import Cpu
 from simulator.devices.dispatch import (
     FrontEndCosts,
+    bare_launch_time,
     cpu_call_time,
     cpu_dispatch_time,
     dispatch_time,
@@ -81,10 +82,10 @@ def _call_s(question: LaunchQuestion, device: Device) -> float:
             return cpu_call_time(device)
         raise InputError(f"call={call}: a CPU has no streams")
     if call == "read":
-        return costs.launch_s + device.constants(CopyCosts).engine_s + costs.wait_s
+        return bare_launch_time(device) + device.constants(CopyCosts).engine_s + costs.wait_s
     if call == "empty":
-        return costs.launch_s + (costs.wait_s if question.timed == "device" else 0.0)
-    return {"view": costs.pytorch.view_s, "wait": costs.wait_s}.get(call, costs.pytorch.event_s)
+        return bare_launch_time(device) + (costs.wait_s if question.timed == "device" else 0.0)
+    return costs.wait_s if call == "wait" else costs.call_s
 
 
 def launch_kernels_s(question: LaunchQuestion, device: Device) -> float:

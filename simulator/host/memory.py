@@ -10,7 +10,6 @@ rate, which does not keep the SMs busy when blocks are small.
 
 from __future__ import annotations
 
-from simulator.constants import constants
 from simulator.devices.cpu import LINE_BYTES, Cpu
 from simulator.devices.cpu.memory import bandwidth
 from simulator.devices.cpu.passes import gather_times, start_time
@@ -218,14 +217,6 @@ def _gpu_chase_answer(question: AccessQuestion, part: GpuPart, gpu: Gpu) -> Host
     return HostTime(time_s, "a load", f"latency of {_WORDS[slowest]}", tuple(reasons), figures)
 
 
-@constants("occupancy")
-class OccupancyCosts:
-    """Constants of occupancy, the same for all GPUs."""
-
-    sharpness: float
-    blocks_per_clock: float
-
-
 def _with_few_threads(
     question: AccessQuestion, part: GpuPart, gpu: Gpu, full_s: float
 ) -> tuple[float, str | None, tuple[str, ...]]:
@@ -234,7 +225,7 @@ def _with_few_threads(
     *full_s* is the time of the pass at full occupancy.  Raises InputError where the part lacks the latency of its
     memory or L2.
     """
-    costs, block = gpu.constants(OccupancyCosts), question.block_threads
+    costs, block = gpu.constants(MemoryCosts), question.block_threads
     resident = question.resident
     if question.persistent and block and not resident:
         resident = gpu.sm_count * block  # one block stays on each SM
@@ -243,7 +234,8 @@ def _with_few_threads(
         name = "memory_latency" if question.reads else "l2_latency"
         latency_s: float = stated(getattr(part, name), f"the part has no {name}")
         drawn_Bps, full_Bps = resident * each / latency_s, question.size_bytes / full_s
-        rate_Bps = (full_Bps**-costs.sharpness + drawn_Bps**-costs.sharpness) ** (-1.0 / costs.sharpness)
+        sharpness = costs.occupancy_sharpness
+        rate_Bps = (full_Bps**-sharpness + drawn_Bps**-sharpness) ** (-1.0 / sharpness)
         why = (
             f"{resident} threads with {each} B each under way draw {format_bandwidth(drawn_Bps, 3)}; all that the GPU "
             f"holds would have {format_bandwidth(full_Bps, 3)}"

@@ -13,7 +13,14 @@ from typing import Any, Literal
 
 from simulator.devices import KernelCost
 from simulator.devices.cpu import Cpu
-from simulator.devices.dispatch import ContentionCosts, FrontEndCosts, cpu_call_time, dispatch_time, graph_launch_time
+from simulator.devices.dispatch import (
+    ContentionCosts,
+    FrontEndCosts,
+    bare_launch_time,
+    cpu_call_time,
+    dispatch_time,
+    graph_launch_time,
+)
 from simulator.devices.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.devices.predict import kernel_cost, steady_device
@@ -88,10 +95,9 @@ class ProgramPricer:
 
     def call_s(self, place: Place) -> float:
         """Return the host time, in seconds, to issue a copy or another small operator."""
-        front = place.device.constants(FrontEndCosts)
         if self.is_mxnet:
-            return front.mxnet.operator_s
-        return cpu_call_time(place.device) if isinstance(place.device, Cpu) else front.launch_s
+            return place.device.constants(FrontEndCosts).mxnet.operator_s
+        return cpu_call_time(place.device) if isinstance(place.device, Cpu) else bare_launch_time(place.device)
 
     def _operator(self, run: RunStatement, what: OperatorQuestion, place: Place) -> tuple[tuple[CallPrice, ...], float]:
         device, front = steady_device(place.device), place.device.constants(FrontEndCosts)

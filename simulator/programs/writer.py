@@ -13,7 +13,7 @@ from functools import partial
 
 from simulator.collectives.request import Unsuitable
 from simulator.devices.cpu import Cpu
-from simulator.devices.dispatch import FrontEndCosts
+from simulator.devices.dispatch import DispatchCosts, FrontEndCosts
 from simulator.errors import InputError
 from simulator.host.copies import copy_plan, copy_within_s
 from simulator.network.routing import Router
@@ -107,7 +107,7 @@ class Writer:
                 case s.Wait():
                     self._wait(statement.what)
                 case s.EventStatement():
-                    self.on_host("event", self.front.pytorch.event_s, use="issue")
+                    self.on_host("event", self.front.call_s, use="issue")
                     stream = self._named(statement.stream)
                     if statement.waits:
                         stream.after = (*stream.after, *state.events.get(statement.event, ()))
@@ -192,7 +192,7 @@ class Writer:
     def _copy(self, copy: s.CopyTo) -> None:
         tensor, to = self.state.tensors[copy.name], self.place(copy.to)
         if copy.only_if_elsewhere and tensor.device == to.name:
-            self.on_host(f"{copy.name} is there", self.front.pytorch.view_s, use="issue")
+            self.on_host(f"{copy.name} is there", self.front.call_s, use="issue")
             self.state.tensors[copy.gives] = tensor
             return
         done, is_sync = self._copied(copy, tensor, to)
@@ -263,7 +263,7 @@ class Writer:
         self.state.copies += 1
         label = exchange.collective
         stream, name = self.stream(gpu, exchange.stream), f"{gpu}/{exchange.stream}"
-        issued = self.on_host(label, self.front.launch_s, use="issue")
+        issued = self.on_host(label, self.places.constants(DispatchCosts).bare_launch_s, use="issue")
         after = (issued, *stream.after, *self._ready(exchange.reads))
         about = c.ProgramLabel("copy", bytes=exchange.size_bytes)
         number = self.builder.splice(fragment, label=label, stream=name, after=after, place=gpu, about=about)
@@ -301,7 +301,7 @@ class Writer:
             question = self._question(tensor, self.place(tensor.device), pinned=False, fresh=True)
             self.on_host(f"copy {read.name}", copy_within_s(question, self.places) or 0.0, use="python")
         if self.is_mxnet:
-            self.on_host("array", self.front.mxnet.array_s, use="python")
+            self.on_host("array", self.front.mxnet.operator_s, use="python")
         if read.form == "print":
             self.on_host("print", self.front.print_s, use="python")
 

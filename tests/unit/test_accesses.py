@@ -253,7 +253,7 @@ def test_few_threads_draw_what_littles_law_says_and_many_what_memory_gives(sessi
 def test_small_blocks_are_begun_one_after_the_other(session) -> None:
     small, large = (seconds(session, f"stream,8MiB,writes=1,block-threads={n}", "a100-sxm4-80gb") for n in (4, 1024))
     blocks = (8 << 20) / 16 / 4
-    assert small == pytest.approx(blocks / (0.9 * 1.41e9))
+    assert small == pytest.approx(blocks / (DEFAULT(MemoryCosts).blocks_per_clock * 1.41e9))
     assert large == seconds(session, "stream,8MiB,writes=1", "a100-sxm4-80gb")
 
 

@@ -18,7 +18,7 @@ from simulator.api import Question
 from simulator.constants import DEFAULT, Constants, Each, constants_path
 from simulator.devices.gpu.memory import StreamingCosts
 from simulator.devices.gpu.product import GemmConstants
-from simulator.workload.operators import Attention, GroupedLinear, Linear, Operator, Recurrent, Softmax
+from simulator.workload.operators import Attention, GroupedLinear, Linear, Operator, Recurrent
 from simulator.workload.precision import Precision
 from validate.constants.families import FAMILIES
 from validate.constants.fit import constants_text
@@ -216,7 +216,6 @@ def operator(machine: str, operator: Operator, precision: Precision = "fp32") ->
 
 
 RESNET = StepQuestion(where=Where("p3.16xlarge"), workload="resnet18", batch=32)
-SOFTMAX = operator("1x-a100-pcie-40gb", Softmax(4096, 4096, holds_rows=False))
 ASKED: dict[str, Question] = {
     "attention.exponentials_per_clock": operator("1x-a100-pcie-40gb", Attention(8, 16, 2048, 2048, 64), "bf16"),
     "contention.filling_share": ProgramQuestion(where=Where("p3.2xlarge"), workload="two", text=_IN_TWO_STREAMS),
@@ -227,8 +226,6 @@ ASKED: dict[str, Question] = {
     "gemm.partial_speed": operator("p3.2xlarge", Linear(64, 16384, 64)),
     "recurrence.most_of_peak": operator("p3.2xlarge", Recurrent("lstm", 128, 50, 1024, 1024)),
     "recurrence.next_kernel_s": operator("p3.2xlarge", Recurrent("lstm", 16, 50, 2048, 2048)),
-    "memory.split_cache_bytes": SOFTMAX,
-    "memory.split_memory_Bps": SOFTMAX,
     "tensor_product.power_sharpness": operator("dgx-h200", Linear(8192, 8192, 8192), "bf16"),
     "tensor_product.synchronous_flop_bytes": operator("dgx-h200", Linear(8192, 8192, 8190), "bf16"),
 }

@@ -129,7 +129,7 @@ def test_todays_lookups_copy_whole_rows() -> None:
     short, wide = Gather("fwd", 32768, 128, 0, "fp32"), Gather("fwd", 9494, 1024, 0, "bf16")
     assert gather_cost(h200, short).time_s == pytest.approx(21.1e-6, rel=0.15)
     assert gather_cost(h200, wide).time_s == pytest.approx(7.3e-6, rel=0.3)
-    blocks_s = 32768 * GATHER.block_clocks / h200.light_clock_Hz
+    blocks_s = 32768 / MEMORY.blocks_per_clock / h200.light_clock_Hz
     assert gather_cost(h200, short).time_s == pytest.approx(MEMORY.start_s + blocks_s)
     assert gather_cost(h200, replace(short, cols=64)).time_s == gather_cost(h200, short).time_s
     taken = [replace(wide, whole_rows=False), replace(wide, cols=1023)]  # rows at no multiple of 16 bytes
@@ -180,7 +180,7 @@ def test_dropout_waits_for_each_load() -> None:
     kernel = Streaming("dropout", N, 4 * N, 5 * N)
     loads = N / (v100.sm_count * 4 * 1024)  # four elements of each of 1,024 threads
     cost, known_s = streaming_cost(v100, kernel), streaming_cost(v100, replace(kernel, function="relu")).time_s
-    assert cost.time_s == pytest.approx(known_s + loads * STREAMING.drawn_clocks / v100.light_clock_Hz, rel=1e-9)
+    assert cost.time_s == pytest.approx(known_s + loads * MEMORY.load_clocks / v100.light_clock_Hz, rel=1e-9)
     assert streaming_cost(v100, replace(kernel, function="dropout_bwd")).time_s == known_s  # the mask already exists
     joined = Streaming("dropout_add", N, 8 * N, 5 * N)
     apart_s = cost.time_s + streaming_cost(v100, Streaming("add", N, 8 * N, 4 * N)).time_s

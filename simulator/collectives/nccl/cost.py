@@ -82,6 +82,8 @@ class NcclConstants:
     """
 
     PARTS: ClassVar = {"recent": Each(ProtocolCost), "earlier": Each(ProtocolCost)}
+    # A GPU's own passes, flags beside the data and the filling of a window depend on the protocol, not on the version.
+    ALIKE: ClassVar = {"recent.NVLSTree.": "recent.NVLS.", "earlier.": "recent."}
     launch_s: float
     peer_launch_s: float
     pcie_share: float

@@ -48,7 +48,6 @@ class ProductCosts:
     tile_vectors: int
     packing_cycles: float
     serial_flop: float
-    attention_efficiency: float
     gate_cycles: float
 
 
@@ -140,7 +139,7 @@ def attention_products(cpu: Cpu, kernel: FusedAttention) -> KernelCost:
     blocks = kernel.batch * kernel.heads * math.ceil(kernel.query_length / 32)
     threads = min(cpu.threads, blocks)
     uneven = math.ceil(blocks / threads) * threads / blocks
-    rate = cpu_compute_rate(cpu, kernel.precision, threads) * cpu.constants(ProductCosts).attention_efficiency
+    rate = cpu_compute_rate(cpu, kernel.precision, threads) * cpu.constants(ProductCosts).efficiency
     scores = kernel.batch * kernel.heads * kernel.query_length * kernel.key_length
     depth = 1.0 + cpu.constants(ProductCosts).start_depth / kernel.head_size
     exp_cycles = cpu.constants(PassCosts).row_element_cycles["softmax"]

@@ -48,6 +48,7 @@ ROWS = 128
 _EFFICIENT = "memory-efficient"  # PyTorch's kernel where FlashAttention does not run: before Ampere, and in fp32
 _WIDE = ("fp32", "tf32")
 _COLUMNS = 64
+_BACKWARD_KERNELS = 3  # rows' sums before it, a conversion after it
 _MOST_SEEN = 100_000  # blocks of windows that are looked at one by one
 _GROUPS = 64  # blocks of one batch-head pair are grouped into at most this many lengths; more add no accuracy
 
@@ -142,11 +143,9 @@ class AttentionCosts:
     backward_products: float
     backward_wide: float
     synchronous_per_clock: float
-    backward_kernels_s: float
     backward_energy: float
-    early: float
     first: float
-    amd: float
+    foreign: float
     lanes: float
     exponentials_per_clock: float
     unfused_passes: float
@@ -185,7 +184,7 @@ def attention_cost(gpu: Gpu, kernel: FusedAttention) -> KernelCost:
         compute_s = max(compute_s, energy_time(gpu, kernel.precision, spent))
     read_bytes, written_bytes = _traffic(kernel)
     memory_s = memory_time(gpu, read_bytes, written_bytes)
-    fixed_s = costs.kernel_s + (0.0 if is_forward else costs.backward_kernels_s)
+    fixed_s = costs.kernel_s * (1 if is_forward else _BACKWARD_KERNELS)
     time_s = compute_s + costs.exposed_memory * memory_s + fixed_s
     bound = bound_of(time_s, compute_s, memory_s)
     return KernelCost(time_s, bound, float(kernel.flop), read_bytes + written_bytes, detail)
@@ -216,10 +215,8 @@ def _flop_per_clock(gpu: Gpu, kernel: FusedAttention, is_native: bool, costs: At
         peak = min(peak, costs.synchronous_per_clock)
     share = costs.products if kernel.direction == "fwd" else costs.backward_products
     name = "flash, native" if is_native else "flash"
-    if gpu.traits.kernels == "amd":
-        share *= costs.amd
-    elif gpu.traits.operands == "registers":
-        share, name = share * costs.early, _EFFICIENT
+    if gpu.traits.operands == "registers":
+        share, name = share * costs.foreign, name if gpu.traits.kernels == "amd" else _EFFICIENT
     return peak * share, name
 
 

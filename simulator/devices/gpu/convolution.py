@@ -221,7 +221,7 @@ def tensor_gemm(problem: Problem, kernel: Convolution, rate_flops_per_s: float) 
     filters = c_in * c_out * groups * problem.taps
     n_bytes: float = problem.element_bytes * (images + result + filters)
     read_bytes, written_bytes = problem.element_bytes * images, problem.element_bytes * result
-    share = costs.amd_tensor if traits.kernels == "amd" else costs.hopper if traits.operands == "warps" else 1.0
+    share = costs.foreign if traits.kernels == "amd" or traits.operands == "warps" else 1.0
     rate = rate_flops_per_s * share * costs.tensor / (costs.tensor + (1.0 - costs.tensor) * pace)
     engine = tensor_engine(problem.gpu.sm_count, rate, costs.tensor_tile_intensity * pace, costs.prologue_k)
     splits: tuple[int, ...] = SPLITS

@@ -50,13 +50,12 @@ class ConvolutionCosts:
     tensor: float
     tensor_tile_intensity: float
     tensor_kernel_s: float
-    hopper: float
+    foreign: float
     hopper_lanes: float
     implicit: float
     narrow: float
     parts_s: float
     pad_slots: float
-    amd_tensor: float
     amd_gemm: float
     amd_winograd: float
     amd_backward_weight_direct: float

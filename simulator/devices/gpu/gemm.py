@@ -26,7 +26,7 @@ from functools import lru_cache
 from simulator.devices import KernelCost, bound_of
 from simulator.devices.dispatch import ContentionCosts
 from simulator.devices.gpu import Gpu
-from simulator.devices.gpu.memory import l2_bandwidth, memory_time, resident_share
+from simulator.devices.gpu.memory import MemoryCosts, l2_bandwidth, memory_time, resident_share
 from simulator.devices.gpu.product import (
     GemmConstants,
     PlacedProduct,
@@ -92,7 +92,8 @@ def _in_waves(gpu: Gpu, kernel: Gemm) -> ProductTime:
     p = PlacedProduct(gpu, (m, n, k, batch), ELEMENT_BYTES[kernel.precision], written, (1.0, c.l2_share))
     s_per_byte = p.hits / l2_bandwidth(gpu) + (1.0 - p.hits) / p.memory_Bps
     # Tensor-core tiles are fetched once for several SMs, or found in L1: memory bounds them, not L2.
-    l2_Bps_per_sm = math.inf if tensor else c.l2_clock_bytes * sustained_clock(gpu, precision)
+    l2_clock_bytes = gpu.constants(MemoryCosts).l2_bytes_per_clock
+    l2_Bps_per_sm = math.inf if tensor else l2_clock_bytes * sustained_clock(gpu, precision)
     idle_share = 1.0 if tensor or kernels == "volta" else c.idle_early if kernels == "maxwell" else c.idle_late
     split_share = c.split_share if kernels == "ampere" else 1.0  # rate with k split, relative to that without
     reduce_s = c.reduce_early_s if kernels in ("maxwell", "amd") else c.start_s

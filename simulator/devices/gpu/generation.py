@@ -78,6 +78,9 @@ class Traits:
 
     # Generation of the memory controllers: sets the share of the bandwidth that long streams reach; see MemoryCosts.
     controllers: Literal["early", "late", "amd"] = "late"
+    # The last-level cache has two halves, each with its own copy of what its SMs read, in NVIDIA's large chips with
+    # stacked memory since A100 (NVIDIA, "A100 Tensor Core GPU architecture", 2020).
+    split_l2: bool = False
     large_l2: bool = False  # a last-level cache of many slices, which delivers less to each SM per clock
     # Pages whose translations SMs cache: few, many, or "unseen": no misses are known, as no product with rows that far
     # apart was measured.

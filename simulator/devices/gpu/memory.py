@@ -39,8 +39,11 @@ class MemoryCosts:
     l2_share: float
     l2_slope: int
     walk_slope: int
-    split_cache_bytes: float
-    split_memory_Bps: float
+    load_clocks: float
+    cached_load_clocks: float
+    blocks_per_clock: float
+    shared_slots: float
+    occupancy_sharpness: float
 
 
 def achieved_bandwidth(gpu: Gpu, read_share: float = 0.5) -> float:
@@ -67,14 +70,8 @@ def l2_bandwidth(gpu: Gpu) -> float:
 
 
 def near_bytes(gpu: Gpu) -> float:
-    """Return the size of the last-level cache, or of its half that is near an SM.
-
-    It has two halves, each with its own copy of what its SMs read, in NVIDIA's large chips with stacked memory since
-    A100 (NVIDIA, "A100 Tensor Core GPU architecture", 2020).
-    """
-    costs = gpu.constants(MemoryCosts)
-    is_split = gpu.l2_bytes >= costs.split_cache_bytes and gpu.memory_bandwidth_Bps >= costs.split_memory_Bps
-    return gpu.l2_bytes / (2.0 if is_split and gpu.vendor == "nvidia" else 1.0)
+    """Return the size of the last-level cache, or of its half that is near an SM."""
+    return gpu.l2_bytes / (2.0 if gpu.traits.split_l2 else 1.0)
 
 
 def resident_share(gpu: Gpu, working_set_bytes: float) -> float:
@@ -88,6 +85,12 @@ def resident_share(gpu: Gpu, working_set_bytes: float) -> float:
         return 0.0
     costs = gpu.constants(MemoryCosts)
     return 1.0 / (1.0 + (working_set_bytes / (costs.l2_share * gpu.l2_bytes)) ** costs.l2_slope)
+
+
+def load_clocks(gpu: Gpu, working_set_bytes: float) -> float:
+    """Return the clocks that a thread waits for a load, where as many bytes are used cyclically."""
+    costs, hits = gpu.constants(MemoryCosts), resident_share(gpu, working_set_bytes)
+    return hits * costs.cached_load_clocks + (1.0 - hits) * costs.load_clocks
 
 
 def memory_time(gpu: Gpu, read_bytes: float, written_bytes: float, working_set_bytes: float | None = None) -> float:
@@ -104,17 +107,10 @@ def memory_time(gpu: Gpu, read_bytes: float, written_bytes: float, working_set_b
     return hits * total / l2_bandwidth(gpu) + (1.0 - hits) * memory_s
 
 
-@constants("lanes")
-class LaneCosts:
-    """Constants of lanes, the same for all GPUs."""
-
-    shared_slots: float
-
-
 def compute_time(gpu: Gpu, elements: float, slots: float) -> float:
     """Return the seconds that all lanes together need for *slots* instructions on each of *elements*."""
     if gpu.traits.integers == "shared":
-        slots *= gpu.constants(LaneCosts).shared_slots
+        slots *= gpu.constants(MemoryCosts).shared_slots
     return elements * slots / (gpu.sm_count * gpu.lanes_per_sm * gpu.light_clock_Hz)
 
 
@@ -133,7 +129,6 @@ class StreamingCosts:
     base_slots: float
     pow_slots: float
     drawn_slots: float
-    drawn_clocks: float
     philox_products: float
     product_slots: float
     amd_product_slots: float
@@ -181,14 +176,15 @@ def _last_blocks(gpu: Gpu, kernel: Streaming, memory_s: float) -> float:
 
 def streaming_cost(gpu: Gpu, kernel: Streaming) -> KernelCost:
     """Return the cost of *kernel* on *gpu*."""
-    costs, start_s = gpu.constants(StreamingCosts), gpu.constants(MemoryCosts).start_s
+    start_s = gpu.constants(MemoryCosts).start_s
     read, written, function = kernel.read_bytes, kernel.written_bytes, kernel.function
     memory_s = memory_time(gpu, read, written, max(read, written) if function.endswith("_inplace") else kernel.bytes)
     if kernel.form == "tensors":
         memory_s = _last_blocks(gpu, kernel, memory_s)
     compute_s = _compute_time(gpu, kernel)
     if function == "dropout" and read:  # a thread loads again when it has drawn and written for its last load
-        memory_s += kernel.elements / (gpu.sm_count * _DRAWN_AT_ONCE) * costs.drawn_clocks / gpu.light_clock_Hz
+        waited = gpu.constants(MemoryCosts).load_clocks
+        memory_s += kernel.elements / (gpu.sm_count * _DRAWN_AT_ONCE) * waited / gpu.light_clock_Hz
     longer_s = max(memory_s, compute_s)
     bound: Bound = "latency" if longer_s < start_s else "compute" if compute_s > memory_s else "memory"
     return KernelCost(start_s + longer_s, bound, kernel.flop, kernel.bytes)
@@ -245,7 +241,6 @@ class GatherCosts:
 
     share: float
     slots: float
-    block_clocks: float
     few_s: float
     sort_s: float
 
@@ -265,7 +260,7 @@ def gather_cost(gpu: Gpu, kernel: Gather) -> KernelCost:
         time_s = max(copied_s / costs.share, compute_time(gpu, elements, costs.slots))
     else:
         blocks = kernel.rows * -(-kernel.cols * size // (VECTOR_BYTES * _COPYING_THREADS))
-        time_s = max(copied_s, blocks * costs.block_clocks / gpu.light_clock_Hz)
+        time_s = max(copied_s, blocks / (gpu.constants(MemoryCosts).blocks_per_clock * gpu.light_clock_Hz))
     time_s += gpu.constants(MemoryCosts).start_s
     if kernel.direction == "fwd":
         return KernelCost(time_s, "memory", kernel.flop, kernel.bytes)

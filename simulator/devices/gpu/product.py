@@ -171,7 +171,6 @@ class GemmConstants:
     alone: float
     tile_clocks: float
     overlap: float
-    l2_clock_bytes: float
     thin_share: float
     l2_share: float
     pages_early: float
@@ -265,7 +264,6 @@ class TensorProductCosts:
     edge_clocks: float
     edge_32_bit_clocks: float
     rate: float
-    rate_32_bit: float
     fetch: float
     alone: float
     overlap: float
@@ -288,6 +286,7 @@ class TensorProducts:
     l2_share: float
     power_sharpness: float
     synchronous_flop_bytes: float
+    rate_32_bit: float
     both_turned: float
     narrow: float
 
@@ -387,7 +386,7 @@ def _tiles(
         sm_rate = min(sm_rate, flop_bytes / ELEMENT_BYTES[precision] * clock_Hz)
     edge_clocks = c.edge_clocks
     if precision == "tf32" and gpu.traits.turned_32_bit:
-        sm_rate *= c.rate_32_bit
+        sm_rate *= gpu.constants(TensorProducts).rate_32_bit
         if turned or not by_warps:
             edge_clocks = c.edge_32_bit_clocks
         if turned > 1 and by_warps:

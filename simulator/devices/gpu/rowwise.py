@@ -43,9 +43,9 @@ from simulator.devices.gpu.memory import (
     compute_time,
     issue_time,
     l2_bandwidth,
+    load_clocks,
     memory_time,
     near_bytes,
-    resident_share,
 )
 from simulator.questions.where import Month
 from simulator.records import replace
@@ -60,15 +60,12 @@ class BatchNormCosts:
     share: float
     block_per_clock: float
     block_slow_per_clock: float
-    block_bwd_per_clock: float
     sm_per_clock: float
     kept_share: float
     kept_bytes: float
     places: float
     block_clocks: float
     own_slots: float
-    own_bwd_slots: float
-    own_load_clocks: float
 
 
 WARP_ROW = 1024  # longest row that softmax keeps in a warp's registers; PyTorch's since 2.8: twice that, forward
@@ -78,7 +75,6 @@ _MOST_REGISTERS = 9
 _SHARED_BYTES = 48 << 10
 _MANY_ROWS = 64 * 1024
 _WARP = 32
-_ISSUED = 4 * _WARP  # instructions of threads that an SM issues in a clock, if its lanes are of several kinds
 _IN_WARPS = ("masked_softmax", "causal_softmax")  # in registers whatever the row length
 NORM_THREADS = 128  # per block of layer normalisation
 _NORM_VECTOR = 4  # elements that a thread of it loads at once, of any size
@@ -99,8 +95,6 @@ class RowwiseCosts:
     reuse_share: float
     reuse_slope: float
     load_clocks: float
-    norm_load_clocks: float
-    cached_load_clocks: float
     mean_clocks: float
     softmax_row_s: float
     amd_wait: float
@@ -108,9 +102,7 @@ class RowwiseCosts:
     column_share: float
     column_clock_bytes: float
     amd_column_share: float
-    partial_clocks: float
     partial_end_clocks: float
-    sum_load_clocks: float
     sum_block_clocks: float
 
 
@@ -142,7 +134,7 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
     in_warps = (name == "softmax" or kernel.in_warps) and kernel.cols <= (2 * WARP_ROW if holds else WARP_ROW)
     if holds and not in_warps and (slots := _held_slots(kernel, costs)):
         # Two blocks share an SM.
-        compute_s = _issue_time(gpu, max(kernel.rows, 2 * gpu.sm_count), slots)
+        compute_s = issue_time(gpu, max(kernel.rows, 2 * gpu.sm_count), slots)
         return _cost(gpu, kernel, memory_time(gpu, n_bytes, n_bytes), compute_s, 2.0 * n_bytes)
     if name in _IN_WARPS or in_warps:
         read_share = 0.5 if name == "causal_softmax" else 1.0
@@ -153,7 +145,7 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
         if holds:  # the elements of a lane, one after the other
             compute_s = max(compute_s, padded / _WARP * costs.lane_clocks / gpu.light_clock_Hz)
         if holds and size < ELEMENT_BYTES["fp32"]:
-            compute_s = max(compute_s, _issue_time(gpu, elements, costs.warp_half_slots))
+            compute_s = max(compute_s, issue_time(gpu, elements, costs.warp_half_slots))
         return _cost(gpu, kernel, memory_time(gpu, read, n_bytes), compute_s, read + n_bytes)
     if name == "softmax":
         per_load = VECTOR_BYTES // size
@@ -161,12 +153,11 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
         threads = _BLOCK if is_recent else _softmax_threads(kernel.cols // per_load)
         vectors, left = divmod(kernel.cols, threads * per_load)
         loads = (2 if backward else 3) * (vectors + -(-left // threads))
-        row_s, slots, again, load_clocks = costs.softmax_row_s, costs.softmax_slots, 2, costs.load_clocks
+        row_s, slots, again, waited = costs.softmax_row_s, costs.softmax_slots, 2, costs.load_clocks
     else:
         threads, loads = NORM_THREADS, 2 * -(-kernel.cols // (NORM_THREADS * _NORM_VECTOR))
         row_s, slots, again = costs.norm_row_s, costs.warp_slots, 2 if backward else 1
-        hits = resident_share(gpu, (3 if backward else 2) * n_bytes)
-        load_clocks = hits * costs.cached_load_clocks + (1.0 - hits) * costs.norm_load_clocks
+        waited = load_clocks(gpu, (3 if backward else 2) * n_bytes)
     first = 2 if backward else 1  # arrays of the rows' size that are read, before *again* are read once more
     places = gpu.sm_count * (gpu.traits.threads_per_sm // threads)
     under_way = min(1.0, places / kernel.rows) * n_bytes * first
@@ -174,7 +165,7 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
     memory_s = memory_time(gpu, first * n_bytes, n_bytes)
     memory_s += missed / achieved_bandwidth(gpu, 1.0)
     cache_s = (first + again + 1) * n_bytes / l2_bandwidth(gpu)
-    clocks = loads * load_clocks
+    clocks = loads * waited
     if kernel.kind == "layer_norm":
         clocks += loads / 2 * costs.mean_clocks
     wait_s = clocks / gpu.light_clock_Hz
@@ -187,11 +178,6 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
     compute_s = compute_time(gpu, kernel.rows * kernel.cols, slots)
     moved = (first + 1) * n_bytes + missed
     return _cost(gpu, kernel, max(memory_s, cache_s), max(compute_s, waiting_s), moved, row_s * crowding)
-
-
-def _issue_time(gpu: Gpu, elements: float, slots: float) -> float:
-    """Return the seconds in which an SM's four schedulers issue *slots* instructions on each of *elements*."""
-    return compute_time(gpu, elements, slots * min(1.0, gpu.lanes_per_sm / _ISSUED))
 
 
 def _is_recent(gpu: Gpu) -> bool:
@@ -245,10 +231,9 @@ def _channels(gpu: Gpu, kernel: Rowwise) -> KernelCost:
     elif not kernel.channels_last:
         memory_s /= costs.share
         # With half of the lanes (those of Volta and A100), a block finds places in more clocks.
-        slow = size < ELEMENT_BYTES["fp32"] or gpu.traits.integers == "own"
-        forward = costs.block_slow_per_clock if slow else costs.block_per_clock
+        is_slow = backward or size < ELEMENT_BYTES["fp32"] or gpu.traits.integers == "own"
+        block_per_clock = costs.block_slow_per_clock if is_slow else costs.block_per_clock
         looked_at = moved / size / kernel.rows  # by the block of one channel
-        block_per_clock = costs.block_bwd_per_clock if backward else forward
         clocks = looked_at * max(1.0 / block_per_clock, kernel.rows / gpu.sm_count / costs.sm_per_clock)
         if gpu.traits.integers == "shared":
             clocks *= costs.places
@@ -275,7 +260,7 @@ def _partial_sums_s(gpu: Gpu, kernel: Rowwise) -> float:
     if values < _SUM_MOST or across > filling:
         return 0.0
     parts = max(min(-(-filling // across), math.ceil(values / _SUM_LEAST)), math.ceil(values / _SUM_MOST))
-    clocks = math.ceil(parts / height) * costs.partial_clocks + costs.partial_end_clocks
+    clocks = math.ceil(parts / height) * costs.load_clocks + costs.partial_end_clocks
     return clocks / gpu.light_clock_Hz if parts > 1 else 0.0
 
 
@@ -292,8 +277,8 @@ def _whole_sum(gpu: Gpu, kernel: Rowwise, n_bytes: float) -> KernelCost:
     if values >= _SUM_MOST:
         filling = gpu.sm_count * (gpu.traits.threads_per_sm // _WHOLE_THREADS)
         parts = max(min(filling, math.ceil(values / _SUM_LEAST)), math.ceil(values / _SUM_MOST))
-        last = math.ceil(parts / _WHOLE_THREADS) * costs.partial_clocks + costs.partial_end_clocks
-    waits_s = math.ceil(values / parts / _WHOLE_VECTOR) * costs.sum_load_clocks / gpu.light_clock_Hz
+        last = math.ceil(parts / _WHOLE_THREADS) * costs.load_clocks + costs.partial_end_clocks
+    waits_s = math.ceil(values / parts / _WHOLE_VECTOR) * costs.load_clocks / gpu.light_clock_Hz
     ends_s = (costs.sum_block_clocks + last) / gpu.light_clock_Hz
     cost = _cost(gpu, kernel, memory_time(gpu, n_bytes, 0.0), waits_s, n_bytes, ends_s)
     return replace(cost, bound="latency") if cost.bound == "compute" else cost
@@ -309,17 +294,16 @@ def _own_channels(gpu: Gpu, kernel: Rowwise, arrays: int, n_bytes: float) -> Ker
     costs, start_s = gpu.constants(BatchNormCosts), gpu.constants(MemoryCosts).start_s
     moved = (2 * arrays + 1) * n_bytes
     memory_s = memory_time(gpu, arrays * n_bytes, 0.0) + memory_time(gpu, arrays * n_bytes, n_bytes)
-    slots = costs.own_slots if arrays == 1 else costs.own_bwd_slots
     if kernel.channels_last:
         blocks = -(-kernel.rows // _TILE_CHANNELS) * min(_MOST_TILES, -(-kernel.cols // _TILE_PIXELS))
         threads_s, launches = 0.0, 1
     else:
         loads = -(-kernel.cols // _OWN_THREADS)
         blocks, at_once = kernel.rows, gpu.sm_count * (gpu.traits.threads_per_sm // _OWN_THREADS)
-        clocks = 2 * arrays * loads * costs.own_load_clocks + costs.block_clocks
+        clocks = 2 * arrays * loads * gpu.constants(RowwiseCosts).load_clocks + costs.block_clocks
         threads_s, launches = -(-blocks // at_once) * clocks / gpu.light_clock_Hz, 0
     most = -(-blocks // gpu.sm_count) * gpu.sm_count / blocks  # of the busiest SM, against all alike
-    issued_s = issue_time(gpu, kernel.rows * kernel.cols * most, slots)
+    issued_s = issue_time(gpu, kernel.rows * kernel.cols * most, costs.own_slots)
     cost = _cost(gpu, kernel, memory_s, max(threads_s, issued_s), moved, (launches + _HELPERS[arrays]) * start_s)
     return replace(cost, bound="latency") if cost.bound == "compute" else cost
 
